@@ -26,6 +26,7 @@ from prep_assets.checks.sources_again import (
     stored_rows,
     token_streams_of,
 )
+from prep_assets.config.family import DISTILLED
 from prep_assets.config.models import Preference, Rl, Sft
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Check, FromLines, Store
@@ -40,6 +41,7 @@ from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.second_reading import group_again, read_again
 from prep_assets.proofs.selection import Selected
+from prep_assets.proofs.teachers import Taught, check_teacher, entries_of_tokens
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.samples import ASSISTANT, USER, Group, PlainChat, Sample, changed
@@ -311,6 +313,38 @@ class Chats(Conversations):
             answers = [f"{identity}, answer {part + 1} of {len(samples)}" for part in range(len(samples))]
             names = [identity] if len(samples) == 1 else answers
             yield self.of_sources([int(chosen[number]) for number in numbers], samples, names.__getitem__)
+
+
+TAUGHT = "Entries of a teacher are those of their rows, read again, at the same tokens, as float16; more tokens are among their own than a neighbour's."
+
+
+def taught(store: Store, name: str, stream: TokenStore, blocks: Iterator[Selected] | None = None) -> Iterator[Taught]:
+    """Yield each record of a stream with what a teacher says of its tokens, and what its row says.
+
+    Raises:
+        StoreError: the stream has entries and its rows have none, or the other way round.
+    """
+    domain, teachers = domain_source(store).domain, stream.teachers
+    if (domain.schema_name == DISTILLED) != (teachers is not None) and len(stream):
+        raise StoreError(
+            f"{name} has {'no' if teachers is None else 'the'} entries of a teacher, and is read with schema {domain.schema_name}"
+        )
+    if teachers is None:
+        return
+    for number, identity, payload in source_records(store, stream, name, blocks=blocks):
+        tokens, part = stream.record(number, "tokens"), teachers.block(slice(number, number + 1), stream.span(number, number + 1))
+        again = entries_of_tokens(payload, domain.options, stream.record(number, "loss_mask").tolist())
+        yield Taught(identity, tokens, part.counts, part.ids, part.logprobs, again)
+
+
+def _teacher_readers(store: Store) -> Sequence[Reader]:
+    def read(name: str, stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
+        return check_teacher(taught(store, name, stream, rows))
+
+    return [partial(read, name, stream) for name, stream in store.streams().items()]
+
+
+TEACHER = derived("teacher", TAUGHT, proof("teacher", _teacher_readers))
 
 
 def plain_render(sample: Sample, template: ChatTemplate) -> str:

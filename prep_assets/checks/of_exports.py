@@ -93,7 +93,7 @@ def _row(source: PackedStore | TokenStore | Pairs | GroupStore, row: int) -> tup
     if isinstance(source, Pairs):
         return (_record(source.chosen, row), _record(source.rejected, row))
     if isinstance(source, TokenStore):
-        return (_record(source, row),)
+        return (_record(source, row), *_teacher(source, row))
     pieces = [_document(source, piece)[0] for piece in range(*source.pieces(row).indices(len(source.documents["row"])))]
     lengths = [len(piece.tokens) for piece in pieces]
     starts = np.array([sum(lengths[:number]) for number in range(len(lengths))])
@@ -107,6 +107,16 @@ def _record(source: TokenStore, number: int) -> Tokens:
     mask = source.record(number, "loss_mask") != 0 if "loss_mask" in source.arrays else np.ones(len(ids), bool)
     attended = source.record(number, ATTENTION) if ATTENTION in source.arrays else np.ones(len(ids), np.uint8)
     return Tokens(ids, _but_first(mask), np.zeros(1, np.int64), _images(source, number), attended)
+
+
+def _teacher(source: TokenStore, number: int) -> tuple[Tokens, ...]:
+    """The entries of a teacher for all tokens but the first, which nothing predicts: how many each has, ids, log-probabilities, whether it is trained."""
+    if source.teachers is None:
+        return ()
+    entries = source.teachers.block(slice(number, number + 1), source.span(number, number + 1))
+    first, trained = int(entries.counts[0]), source.record(number, "loss_mask") != 0
+    counts = np.concatenate([[0], entries.counts[1:]])
+    return tuple(map(Tokens, (counts, entries.ids[first:], entries.logprobs[first:], np.repeat(trained, counts))))
 
 
 def _images(source: PackedStore | TokenStore, row: int) -> tuple[tuple[str, tuple[int, ...] | None], ...]:

@@ -31,6 +31,7 @@ from prep_assets.pipeline.groups import TEST, Tokenize, splits
 from prep_assets.pipeline.images import stored_image_id
 from prep_assets.pipeline.lines import LineOf, form_of
 from prep_assets.pipeline.sources import domain_of, read_sources, strings_in
+from prep_assets.pipeline.teachers import encode_of
 from prep_assets.pipeline.tokens import LineEncoder
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, books, places
@@ -369,7 +370,7 @@ def documents(store: Store) -> Reasons:
 def chats(store: Store) -> Reasons:
     """Return a function that judges rejected chats again."""
     domain = domain_of(store.family, store.partition)
-    return _as_built(lambda quarantine: conversations_of(store.workspace, domain, quarantine).encode)
+    return _as_built(lambda quarantine: partial(encode_of, conversations_of(store.workspace, domain, quarantine), domain))
 
 
 def groups(store: Store) -> Reasons:

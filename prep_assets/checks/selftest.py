@@ -22,6 +22,7 @@ from prep_assets.checks.of_conversations import (
     StoredGroup,
     prompt_conversations,
     stored_groups,
+    taught,
 )
 from prep_assets.checks.of_documents import document_texts, masked_documents, prove_document_masks
 from prep_assets.checks.of_lines import LinesMatch, MergedStream, matched_questions, merged_files, merged_streams
@@ -52,6 +53,7 @@ from prep_assets.proofs.mutations import (
     REWARD_MUTATIONS,
     ROLLOUT_MUTATIONS,
     STEP_MUTATIONS,
+    TEACHER_MUTATIONS,
     UNENDED_MUTATIONS,
     Mutation,
     Records,
@@ -68,6 +70,7 @@ from prep_assets.proofs.rows import (
     check_positions,
     check_records,
 )
+from prep_assets.proofs.teachers import check_teacher
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Sample
 from prep_assets.stores.blends import BlendStore, open_blend
@@ -179,9 +182,12 @@ def masked_trials(kind: type[Conversations], store: Store) -> list[Trial]:
 
 
 def sft_trials(store: Store) -> list[Trial]:
-    """Corrupt conversations, and the generation tags of their template where it has any."""
+    """Corrupt conversations, what a teacher says of them, and the generation tags of their template where it has any."""
     template, chats = store.workspace.template(store.workspace.family(Sft)), Chats(store)
     marked, trials = template.training or template.source, masked_trials(Chats, store)
+    for name, stream in store.streams().items():
+        records = first(taught(store, name, stream), TRIES)
+        trials += trials_of(records, len(records), TEACHER_MUTATIONS, {"teacher": check_teacher}, what="teacher")
     if not marks_generated(marked):
         return trials
     options = MaskOptions.of(store.recipe)

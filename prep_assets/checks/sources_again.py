@@ -88,7 +88,8 @@ class Part(Struct, frozen=True):
         records = slice(first(self.begin) if self.begin else 0, len(stream) if self.end == END else first(self.end))
         begin, end = (int(stream.ends[record - 1]) if record else 0 for record in (records.start, records.stop))
         arrays = {key: Window(array, begin, end) for key, array in stream.arrays.items()}
-        return TokenStore(arrays, stream.ends[records] - begin, stream.file[records], stream.row[records], stream.images, begin)
+        part = TokenStore(arrays, stream.ends[records] - begin, stream.file[records], stream.row[records], stream.images, begin)
+        return part if stream.teachers is None else replace(part, teachers=stream.teachers.part(records, slice(begin, end)))
 
 
 def parts_of(store: Store) -> list[Shard]:

@@ -346,7 +346,11 @@ TAGS = {
 }
 """Role tags of data sets → roles."""
 
-TOKENIZED = ("tokenized", "nlg_read_hook")
+DISTILLED = "distilled"
+"""The schema whose rows bring what a teacher says of their tokens."""
+OF_IDS = ("tokenized", DISTILLED)
+"""Schemas that say nothing without a tokenizer."""
+TOKENIZED = (*OF_IDS, "nlg_read_hook")
 """Schemas whose rows may bring token ids."""
 
 
@@ -509,17 +513,19 @@ def faults(family: Any) -> Iterator[str]:
 def _faults_of_domain(family: Any, domain: Any) -> Iterator[str]:
     """The faults of a domain's options for token ids, for weights of turns and for speaker names."""
     sft, schema = hasattr(family, "mask"), domain.schema_name
-    if schema == "tokenized" and not sft:
-        yield "schema: tokenized brings token ids, which only sft takes"
-    elif schema == "tokenized" and domain.tokenized_by is None:
+    if schema in OF_IDS and not sft:
+        yield f"schema: {schema} brings token ids, which only sft takes"
+    elif schema in OF_IDS and domain.tokenized_by is None:
         yield "tokenized_by: needed, because ids say nothing without the tokenizer that made them. Set it to its folder, or to sha256:HEX"
-    if domain.redact and schema == "tokenized":
+    if domain.redact and schema in OF_IDS:
         yield f"redact: {', '.join(domain.redact)} cannot be replaced in token ids. Leave it out, or give the rows as text"
+    if schema == DISTILLED and getattr(family, "expand", None) == "turns":
+        yield "schema: distilled has entries for the whole conversation, which expand: turns takes apart. Leave expand out"
     if domain.tokenized_by is not None and not (sft and (schema in TOKENIZED or ":" in schema)):
         yield f"tokenized_by: {domain.tokenized_by!r} means nothing here: no row brings token ids that are stored. Leave it out"
     if domain.tokenized_by is not None and family.tokenizer_class is not None:
         yield "tokenized_by: means nothing here: rows that bring ids are proven with a published tokenizer, and tokenizer_class is code"
-    if domain.weigh is not None and (schema == "tokenized" or not (sft or hasattr(family, "bos"))):
+    if domain.weigh is not None and (schema in OF_IDS or not (sft or hasattr(family, "bos"))):
         yield f"weigh: {domain.weigh!r} means nothing here: the turns of samples are weighed, in pretrain and sft. Leave it out"
     if domain.speaker_names != "keep" and not hasattr(family, "template"):
         yield f"speaker_names: {domain.speaker_names!r} means nothing here: only messages have names. Leave it out"

@@ -31,11 +31,14 @@ from prep_assets.exports.registry import Progress
 from prep_assets.packing.strategies import within
 from prep_assets.stores.groups import FURTHER, GroupStore
 from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.teachers import TeacherBlock
 from prep_assets.stores.tokens import TokenStore, unsigned
 from prep_assets.workers.pool import require_memory
 
 BLOCK = 1 << 20
 """Tokens read at a time, about."""
+TAUGHT = 1 << 14
+"""Tokens with entries of a teacher read at a time, about: each has dozens."""
 PADDED = 40
 """Bytes in memory per position of a padded row, over all arrays derived from it."""
 RECORDS = 1024
@@ -55,6 +58,7 @@ class Block:
         document_lengths: int64[D]. row_lengths, row_documents: int64[R].
         done: rows read so far, this block included.
         attended: bool[T]; `None` if the source has no attention mask, so all tokens are attended.
+        teacher: what a teacher says of the tokens; `None` if the source has nothing of it.
     """
 
     tokens: npt.NDArray[Any]
@@ -64,6 +68,7 @@ class Block:
     row_documents: Ints
     done: int
     attended: npt.NDArray[np.bool_] | None = None
+    teacher: TeacherBlock | None = None
 
     def ids(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """The tokens as `dtype`.
@@ -146,7 +151,8 @@ def row_blocks(source: PackedStore | TokenStore, progress: Progress) -> Iterator
     if isinstance(source, PackedStore):
         blocks = _packed_blocks(source)
     else:
-        blocks = (_record_block(source, records.start, records.stop) for records, _ in source.blocks(BLOCK))
+        size = BLOCK if source.teachers is None else TAUGHT
+        blocks = (_record_block(source, records.start, records.stop) for records, _ in source.blocks(size))
     for block in blocks:
         yield block
         progress(block.done, len(source))
@@ -200,7 +206,10 @@ def _record_block(source: TokenStore, first: int, stop: int) -> Block:
     """Records ``first … stop - 1`` of a stream; without a loss mask, all tokens are trained."""
     tokens, lengths = _read_values(source, first, stop, "tokens")
     weights = source.weights(source.span(first, stop)) if has_mask(source) else np.ones(len(tokens), np.uint8)
-    return _block(source, tokens, weights, lengths, lengths, np.ones_like(lengths), stop)
+    block = _block(source, tokens, weights, lengths, lengths, np.ones_like(lengths), stop)
+    if source.teachers is None:
+        return block
+    return replace(block, teacher=source.teachers.block(slice(first, stop), source.span(first, stop)))
 
 
 def _packed_blocks(source: PackedStore) -> Iterator[Block]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -26,6 +27,7 @@ from prep_assets.stores.groups import FURTHER, GroupStore
 from prep_assets.stores.images import Images
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.teachers import TeacherBlock
 from prep_assets.stores.tokens import TokenStore
 
 Layout = Literal["trl", "axolotl", "llama_factory", "open_instruct"]
@@ -59,6 +61,7 @@ _TRL = {
         "open_instruct": (*_LOAD, 'dataset.set_format("torch")'),
     },
     images=True,
+    teacher=True,
     kind="huggingface",
     only={
         "pad_id": lambda kind, options: kind is PackedStore and options["layout"] == "llama_factory",
@@ -86,6 +89,8 @@ def hf_arrow(
             f"layout {layout!r} of {'a packed table' if isinstance(source, PackedStore) else 'a token stream'} would lose "
             f"{images:,} images. Export a token stream with layout 'llama_factory', or to 'cerebras'"
         )
+    if isinstance(source, TokenStore) and source.teachers is not None and layout != "axolotl":
+        raise ConfigError(f"layout {layout!r} has no place for what a teacher says of tokens. Export with layout 'axolotl'")
     if image_dir is not None and not images:
         raise ConfigError(f"export 'hf_arrow', option 'image_dir' = {image_dir!r} means nothing: the source has no images. Leave it out")
     save = save_splits if layout == "llama_factory" else save_to_disk
@@ -171,13 +176,33 @@ def _trl_columns(block: Block) -> dict[str, Any]:
 
 
 def _masked_columns(block: Block) -> dict[str, Any]:
-    """axolotl, open-instruct: ``input_ids, attention_mask, labels``."""
+    """axolotl, open-instruct: ``input_ids, attention_mask, labels``; of a stream with a teacher the columns of axolotl's distillation too."""
     ones = np.ones(len(block.tokens), np.int8)
     return {
         "input_ids": ragged(block.tokens, block.row_lengths, "int32"),
         "attention_mask": ragged(ones, block.row_lengths, "int8"),
         "labels": ragged(block.labels, block.row_lengths, "int64"),
+        **({} if block.teacher is None else _teacher_columns(block, block.teacher)),
     }
+
+
+def _teacher_columns(block: Block, teacher: TeacherBlock) -> dict[str, Any]:
+    """``target_token_ids, target_logprobs, target_mask``, lists of lists: what the teacher says of the next token stands at each, as a model's outputs do.
+    axolotl's loss (``integrations/kd/kernels/liger.py``) moves labels by one, and these not."""
+    import pyarrow as pa
+
+    starts = np.cumsum(block.row_lengths) - block.row_lengths
+    first = np.zeros(len(block.tokens), bool)
+    first[starts] = True
+    kept = np.repeat(~first, teacher.counts)  # nothing predicts the first token of a row
+    counts = np.where(np.append(first[1:], True), 0, np.append(teacher.counts[1:], 0))
+    borders = np.concatenate([[0], np.cumsum(block.row_lengths)]).astype(np.int32)
+    values = {
+        "target_token_ids": (teacher.ids[kept], "int32"),
+        "target_logprobs": (teacher.logprobs[kept], "float32"),
+        "target_mask": (np.repeat(block.next_trained, counts), "int8"),
+    }
+    return {name: pa.ListArray.from_arrays(borders, ragged(array, counts, dtype)) for name, (array, dtype) in values.items()}
 
 
 def _empty_media(block: Block) -> dict[str, Any]:
@@ -287,7 +312,16 @@ def _read_row(row: dict[str, Any], image_dir: str | None = None) -> Any:
     elif "position_ids" in row:
         starts = np.flatnonzero(np.array(row["position_ids"]) == 0)
     sequence = labelled(row["input_ids"], row["labels"], starts)
+    if "target_mask" in row:
+        return (sequence, *_read_teacher(row))
     if "images" not in row:
         return (sequence,)
     prefix = "" if image_dir is None else f"{image_dir}/"
     return (replace(sequence, images=tuple((path.removeprefix(prefix), None) for path in row["images"] or ())),)
+
+
+def _read_teacher(row: dict[str, Any]) -> Iterator[Tokens]:
+    """How many entries each token has, and their ids, log-probabilities and masks; they stand one token before the one that they are about."""
+    yield Tokens(np.array([0, *map(len, row["target_mask"])])[:-1])
+    for name, dtype in (("target_token_ids", np.int64), ("target_logprobs", np.float32), ("target_mask", np.int64)):
+        yield Tokens(np.array(list(chain.from_iterable(row[name])), dtype))

@@ -49,6 +49,7 @@ class Export(Struct, frozen=True):
         readers: trainers of one layout or kind of source, keyed as `opens`, if not all of `read_by`.
         images: whether it stores the paths and positions of images.
         attention: whether it stores which tokens are attended.
+        teacher: whether it stores what a teacher says of tokens.
         keeps_borders: whether it stores where documents of a token stream end, independent of token ids.
         only: options that apply to some sources only.
         keeps_mask: whether a token stream keeps its loss mask, given the options.
@@ -64,6 +65,7 @@ class Export(Struct, frozen=True):
     readers: Mapping[str, str] = field(default_factory=dict)
     images: bool = False
     attention: bool = False
+    teacher: bool = False
     only: Only = field(default_factory=dict)
     keeps_borders: bool = True
     keeps_mask: Callable[[Mapping[str, Any]], bool] = lambda options: True
@@ -202,7 +204,7 @@ def export(
     if not isinstance(opened, target.takes):
         takes = ", ".join(kind.__name__ for kind in target.takes)
         raise ConfigError(f"export {format!r} writes {takes}; this is a {type(opened).__name__}")
-    _check_images_and_attention(target, opened)
+    _check_places(target, opened)
     if not len(opened):
         raise ConfigError("nothing to export: the source has no rows")
     out = Path(out_dir)
@@ -233,9 +235,9 @@ def _recipe_of(source: Published | Path | str | Source) -> Mapping[str, Any]:
     return Manifest.read(Path(source)).recipe if isinstance(source, Path | str) and (Path(source) / MANIFEST).is_file() else {}
 
 
-def _check_images_and_attention(target: Export, source: Source) -> None:
+def _check_places(target: Export, source: Source) -> None:
     """Raises:
-    ConfigError: the format cannot store the images or the attention mask of the source.
+    ConfigError: the format cannot store the images, the attention mask or the teacher of the source.
     """
     count = len(source.images) if isinstance(source, TokenStore | PackedStore) else 0
     if count and not target.images:
@@ -247,6 +249,12 @@ def _check_images_and_attention(target: Export, source: Source) -> None:
         raise ConfigError(
             f"export {target.name!r} cannot say which tokens are not attended, so a model would attend to all of them. Formats that can: "
             f"{_formats_that(lambda candidate: candidate.attention)}"
+        )
+
+    if isinstance(source, TokenStore) and source.teachers is not None and not target.teacher:
+        raise ConfigError(
+            f"export {target.name!r} has no place for the {len(source.teachers.ids):,} entries of a teacher. Formats with one: "
+            f"{_formats_that(lambda candidate: candidate.teacher)}"
         )
 
 

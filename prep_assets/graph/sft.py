@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks import of_stores
-from prep_assets.checks.of_conversations import IDENTITY, MASKED, Chats
+from prep_assets.checks.of_conversations import IDENTITY, MASKED, TEACHER, Chats
 from prep_assets.checks.of_packed import packed_accounting, packed_mask, packed_mixture, packed_rows
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived, token_rows
 from prep_assets.checks.sources_again import by_fields
@@ -40,6 +40,7 @@ from prep_assets.pipeline.asset import (
 from prep_assets.pipeline.conversations import conversations_of, firsts, write_records
 from prep_assets.pipeline.examples import Reading, content_digest, held_out, passed_over
 from prep_assets.pipeline.images import stored_image_id, write_images
+from prep_assets.pipeline.teachers import encode_of
 from prep_assets.pipeline.tokens import audit_tokens, mask_columns, tokenize_rows
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.image_tokens import check_images
@@ -145,16 +146,16 @@ def encode_chats(
     family = workspace.family(Sft)
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
     conversations = conversations_of(workspace, reading.domain, quarantine)
-    images = examples = cut_away = 0
+    images = examples = cut_away = entries = 0
     for items, in_test in reading.examples("tokenize", quarantine, plain=True):
-        kept, encoded = conversations.encode(items)
+        kept, encoded, teacher = encode_of(conversations, reading.domain, items)
         arrays = {"tokens": encoded.ids, **mask_columns(encoded.loss, masks)}
         trained = int(np.count_nonzero(arrays["loss_mask"]))
         to_dev = np.full(len(kept), in_test)
         if family.test_fraction > 0 and not in_test:
             to_dev = np.array([held_out(content_digest(item.record), family.test_fraction) for item in kept], bool)
         for split, writer in enumerate(writers):
-            write_records(writer, encoded, kept, to_dev == bool(split), arrays, conversations.images.files)
+            write_records(writer, encoded, kept, to_dev == bool(split), arrays, conversations.images.files, teacher)
         first = firsts(kept) if family.expand == "turns" else np.ones(len(kept), bool)
         counts["kept"] += int(np.count_nonzero(first))
         counts["kept_dev"] += int((to_dev & first).sum())
@@ -163,6 +164,7 @@ def encode_chats(
         counts["trained_tokens"] += trained
         images += len(encoded.images)
         cut_away += int(encoded.taken.sum())
+        entries += 0 if teacher is None else len(teacher.ids)
     counts["read"] = reading.read
     counts["control_tokens_in_content"] = conversations.control_tokens
     if family.expand == "turns":
@@ -171,6 +173,8 @@ def encode_chats(
         counts["reasoning_dropped_by_template"] = conversations.reasoning_left_out
     if cut_away:
         counts["tokens_cut_away"] = cut_away
+    if entries:
+        counts["teacher_entries"] = entries
     if images or conversations.images_cut_away:
         counts |= {"images": images, "images_cut_away": conversations.images_cut_away}
     return {**counts, **conversations.tokenized.counts, **passed_over(reading)}
@@ -207,6 +211,7 @@ Each conversation is rendered once by the chat template and tokenized once; the 
         ),
         derived("mask_alignment", MASKED, Chats),
         derived("tokenization_identity", IDENTITY, Chats),
+        TEACHER,
         SELECTION,
     ),
     in_parts=True,
@@ -295,6 +300,7 @@ def _write_table(target: Target, table: str, split: str, domains: list[str]) -> 
         "trained_tokens": trained,
         "tokens_left_out": left_out,
         "tokens_in_untrained_rows": untrained,
+        **({"teacher_entries_left_out": entries} if (entries := sum(len(each.teachers.ids) for each in ordered if each.teachers)) else {}),
         **images,
     }
     # of the rows, not of what was offered: packing may leave tokens out

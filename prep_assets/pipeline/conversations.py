@@ -27,6 +27,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, derived_forms
 from prep_assets.proofs.derive import Derived, MaskOptions, derive, disagreement
 from prep_assets.samples import IMAGE, TOOL_CALL, PlainChat, Region, Sample, Spelled, changed
+from prep_assets.stores.teachers import TeacherBlock
 from prep_assets.stores.tokens import RecordWriter
 from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Kind, Outline, OutlinedSample, as_json, outline_of, outlined, plain_chat
 from prep_assets.text.conversation import SpecialInContent, control_pattern, plain_messages, shown_messages, tool_call, treat
@@ -690,8 +691,9 @@ def write_records(
     chosen: npt.NDArray[np.bool_],
     arrays: dict[str, npt.NDArray[Any]],
     files: ImageFiles,
+    teacher: TeacherBlock | None = None,
 ) -> None:
-    """Write the chosen records of a batch to a stream, with their images."""
+    """Write the chosen records of a batch to a stream, with their images and what a teacher says of their tokens."""
     lengths, block, origin = np.diff(encoded.offsets), arrays, items
     if not chosen.all():
         tokens = np.repeat(chosen, lengths)
@@ -699,4 +701,4 @@ def write_records(
         origin = list(compress(items, chosen.tolist()))
     images = files.block(encoded.images.of(chosen)) if len(encoded.images) else None
     numbers, rows = [item.record.file for item in origin], [item.record.row for item in origin]
-    writer.append(block, lengths[chosen], numbers, rows, images)
+    writer.append(block, lengths[chosen], numbers, rows, images, None if teacher is None else teacher.only(chosen, lengths))

@@ -18,6 +18,7 @@ from prep_assets.proofs.mask import Row
 from prep_assets.proofs.merged import MergedRows
 from prep_assets.proofs.rows import Line
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
+from prep_assets.proofs.teachers import Taught
 from prep_assets.stores.tokens import signed, unsigned
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -750,6 +751,44 @@ STEP_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("rewards of steps negated", "step_rewards", _mutate_alone(_rewards_negated)),
 )
 """Corruptions of rewards of steps; the check `step_rewards` must catch each."""
+
+# What a teacher says of tokens.
+
+
+def _entries(key: str, change: Callable[[Array], Array]) -> Change:
+    """Mutate one array of entries of a record."""
+
+    def changed(record: Taught) -> Taught | None:
+        stored: Array = getattr(record, key)
+        mutated: dict[str, Any] = {key: change(stored)}
+        return None if np.array_equal(mutated[key], stored) else replace(record, **mutated)
+
+    return _mutate_alone(changed)
+
+
+def _last_entry_lost(record: Taught) -> Taught:
+    at = int(np.flatnonzero(record.counts)[-1])
+    return replace(
+        record, counts=_fill_range(record.counts, at, at + 1, record.counts[at] - 1), ids=record.ids[:-1], logprobs=record.logprobs[:-1]
+    )
+
+
+def _source_shifted(record: Taught) -> Taught:
+    """Entries one token before their own, where the second reading has them as well: only the tokens themselves tell."""
+    shifted, first = [*record.source[1:], ()], len(record.source[0])
+    counts = np.array([len(entries) for entries in shifted])
+    return replace(record, counts=counts, ids=record.ids[first:], logprobs=record.logprobs[first:], source=shifted)
+
+
+TEACHER_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("entries of a teacher one token later", "teacher", _entries("counts", lambda counts: np.roll(counts, 1))),
+    Mutation("entries of a teacher one token before, in the row as well", "teacher", _mutate_alone(_source_shifted)),
+    Mutation("ids of a teacher in another order", "teacher", _entries("ids", lambda ids: ids[::-1])),
+    Mutation("an entry of a teacher lost", "teacher", _mutate_alone(_last_entry_lost)),
+    Mutation("log-probabilities of a teacher as probabilities", "teacher", _entries("logprobs", np.exp)),
+    Mutation("log-probabilities of a teacher with 8 bits", "teacher", _entries("logprobs", lambda values: (values * 16).round() / 16)),
+)
+"""Corruptions of what a teacher says; the check `teacher` must catch each."""
 
 ROLLOUT_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a sampled id replaced", "sampled_ids", _mutate_first_response("tokens", lambda ids: [*ids[:-1], ids[-1] + 1])),

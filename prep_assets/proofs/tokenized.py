@@ -14,6 +14,7 @@ import numpy as np
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected
 from prep_assets.proofs.mask import Left, Truncation, ids_of
+from prep_assets.proofs.teachers import entries_of_tokens
 from prep_assets.samples import Sample
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -35,14 +36,17 @@ NO_TURNS = Derived("", (), (), 0, ())
 
 
 def tokenized_again(schema: str, row: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[list[int], list[float]] | None:
-    """Return ids and weights of a row; `None` for a schema of the user's own."""
+    """Return ids and weights of a row; `None` for a schema of the user's own. Where a teacher's entries stand beside ids, and neither labels nor masks, they
+    say which tokens are trained."""
     if schema == "nlg_read_hook":
         options = {ours: options.get(theirs, theirs.removesuffix("_key")) for theirs, ours in NLG.items()}
-    elif schema != "tokenized":
+    elif schema not in ("tokenized", "distilled"):
         return None
     settings = {**DEFAULTS, **options}
     masks = [row[key] for key in settings["mask_keys"] if row.get(key) is not None]
     labels = row.get(settings["labels_key"])
+    if schema == "distilled" and not masks and labels is None and not settings["shifted"]:
+        masks = [[bool(entries) for entries in entries_of_tokens({**row, "attention_mask": None}, options, row[settings["ids_key"]])]]
     prompt: list[int] = []
     if row.get(settings["ids_key"]) is not None or row.get(settings["completion_ids_key"]) is None:
         ids = list(row[settings["ids_key"]])

@@ -1,4 +1,17 @@
 """Schemas: one for each row format of data sets. Importing this package registers them all."""
 
 # ruff: noqa: F401  (each module is imported for what it registers)
-from prep_assets.schemas import dialogues, instructions, logs, messages, preference, rewards, sections, semantic, steps, text, tokenized
+from prep_assets.schemas import (
+    dialogues,
+    distilled,
+    instructions,
+    logs,
+    messages,
+    preference,
+    rewards,
+    sections,
+    semantic,
+    steps,
+    text,
+    tokenized,
+)

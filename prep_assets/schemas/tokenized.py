@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from msgspec import Struct
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import Sample, Tokenized, changed
@@ -53,28 +54,54 @@ def tokenized(
         text_key: what the ids say, control tokens written out, where a row has it: the ids must be the tokenizer's of this text.
         messages_key: the chat that the ids are of, where a row has it: they must be the ids of its render.
     """
-    if ATTENTION in mask_keys and len(mask_keys) > 1:
-        raise ConfigError(f"mask_keys names {ATTENTION!r}, a loss mask under Cerebras' name, which stands alone. Leave the others out")
+    columns = TokenColumns(ids_key, labels_key, tuple(mask_keys), prompt_ids_key, completion_ids_key, shifted, text_key, messages_key)
+    return columns.sample
 
-    def convert(row: Row) -> Sample:
-        ids, prompt = _ids(row, ids_key, prompt_ids_key, completion_ids_key)
-        weights = _weights(row, mask_keys, len(ids), prompt)
-        labels = None if row.get(labels_key) is None else integers(row[labels_key], labels_key, len(ids))
+
+class TokenColumns(Struct, frozen=True):
+    """The fields of rows of token ids, as the options of ``tokenized`` name them."""
+
+    ids_key: str
+    labels_key: str
+    mask_keys: tuple[str, ...]
+    prompt_ids_key: str
+    completion_ids_key: str
+    shifted: bool
+    text_key: str
+    messages_key: str
+
+    def __post_init__(self) -> None:
+        if ATTENTION in self.mask_keys and len(self.mask_keys) > 1:
+            raise ConfigError(f"mask_keys names {ATTENTION!r}, a loss mask under Cerebras' name, which stands alone. Leave the others out")
+
+    def sample(self, row: Row, unmasked: Floats | None = None) -> Sample:
+        """The ids and weights of a row; `unmasked` are the weights of its tokens where neither labels nor masks say them.
+
+        Raises:
+            Refused: they contradict each other.
+        """
+        ids, prompt = _ids(row, self.ids_key, self.prompt_ids_key, self.completion_ids_key)
+        weights = _weights(row, self.mask_keys, len(ids), prompt)
+        labels = None if row.get(self.labels_key) is None else integers(row[self.labels_key], self.labels_key, len(ids))
         if weights is None and labels is None:
-            raise Refused("no_mask", f"neither {labels_key!r} nor {', '.join(map(repr, mask_keys))} says which tokens are trained")
+            if unmasked is None:
+                keys = ", ".join(map(repr, self.mask_keys))
+                raise Refused("no_mask", f"neither {self.labels_key!r} nor {keys} says which tokens are trained")
+            weights = unmasked
         weights = _merge_masks_and_labels(weights, labels)
-        if ATTENTION not in mask_keys:
-            shown = _unpadded(row, weights)
-            ids, weights, labels = ids[shown], weights[shown], labels if labels is None else labels[shown]
-        if shifted:
+        shown = self.shown(row, weights)
+        ids, weights, labels = ids[shown], weights[shown], labels if labels is None else labels[shown]
+        if self.shifted:
             ids, weights, labels = _shift_right(ids, weights, labels)
         if labels is not None:
-            _check_labels(labels, ids, weights, shifted, labels_key)
+            _check_labels(labels, ids, weights, self.shifted, self.labels_key)
         _reject_packed_row(row)
-        text = None if row.get(text_key) is None else as_text(row[text_key], text_key)
-        return changed(_chat(row, messages_key), tokenized=Tokenized(tuple(ids.tolist()), tuple(weights.tolist()), text))
+        text = None if row.get(self.text_key) is None else as_text(row[self.text_key], self.text_key)
+        return changed(chat_of(row, self.messages_key), tokenized=Tokenized(tuple(ids.tolist()), tuple(weights.tolist()), text))
 
-    return convert
+    def shown(self, row: Row, weights: Floats) -> slice:
+        """The slice of tokens that are not padding."""
+        return slice(None) if ATTENTION in self.mask_keys else _unpadded(row, weights)
 
 
 def _list_of(value: object, where: str, kinds: set[type], needed: str) -> Sequence[Any]:
@@ -195,7 +222,7 @@ def _reject_packed_row(row: Row) -> None:
             )
 
 
-def _chat(row: Row, key: str) -> Sample:
+def chat_of(row: Row, key: str) -> Sample:
     """The conversation of a row, which proves its ids; a sample without turns where it has no messages."""
     if not has_content(value := row.get(key)):
         return Sample(())

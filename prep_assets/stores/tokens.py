@@ -6,14 +6,14 @@ Two formats hold the same arrays:
     h5    <name>.h5 with one flat dataset a key          train-llm-from-scratch's layout: ``tokens``
 
 and both have a folder ``<name>.index``, which no trainer reads, with the end and the origin of each record; and, with images, ``<name>.images``
-(see `prep_assets.stores.images`).
+(see `prep_assets.stores.images`); and, with what a teacher says of its tokens, ``<name>.teacher`` (see `prep_assets.stores.teachers`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -29,6 +29,7 @@ from prep_assets.stores.h5 import GrowingH5, check_block
 from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
 from prep_assets.stores.readers import read_ours
 from prep_assets.stores.segments import BinShard
+from prep_assets.stores.teachers import TeacherBlock, Teachers, TeacherWriter, open_teachers
 
 StorageFormat = Literal["bin", "h5"]
 BIN_NAMES = {"tokens": "sequence"}
@@ -105,13 +106,14 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
     def __init__(self, writer: BinWriter | GrowingH5, index: Path) -> None:
         self._writer, self._index = writer, index
         self._images, self._records, self._tokens = ImageWriter(index.parent, index.name.removesuffix(".index")), 0, 0
-        self._columns = Columns(index, INDEX_FIELDS)
+        self._columns, self._teachers = Columns(index, INDEX_FIELDS), TeacherWriter(index.parent, index.name.removesuffix(".index"))
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         sound = False
         try:
             self._writer.close()
             self._images.close()
+            self._teachers.close()
             sound = kind is None
         finally:
             if sound:
@@ -122,11 +124,19 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
                     self._index.rmdir()
 
     def append(
-        self, block: Block, lengths: npt.NDArray[np.int64], file: npt.ArrayLike, row: npt.ArrayLike, images: ImageBlock | None = None
+        self,
+        block: Block,
+        lengths: npt.NDArray[np.int64],
+        file: npt.ArrayLike,
+        row: npt.ArrayLike,
+        images: ImageBlock | None = None,
+        teacher: TeacherBlock | None = None,
     ) -> None:
-        """Append records: their per-token arrays, lengths, file numbers, rows, and images."""
+        """Append records: their per-token arrays, lengths, file numbers, rows, images, and the entries of a teacher, which all records have or none."""
         if images is not None:
             self._images.append(images, self._records)
+        if teacher is not None:
+            self._teachers.append(teacher)
         self._writer.append(block, lengths)
         ends = self._tokens + np.cumsum(lengths, dtype=np.int64)
         self._records, self._tokens = self._records + len(ends), int(ends[-1]) if len(ends) else self._tokens
@@ -143,6 +153,7 @@ class TokenStore:
         file, row: int32[n], int64[n]: source file and row of each record.
         images: the images in the records.
         before: for a part of a stream, the number of tokens before it.
+        teachers: what a teacher says of all tokens of the stream; `None` where there is none.
     """
 
     arrays: Mapping[str, Any]
@@ -151,6 +162,7 @@ class TokenStore:
     row: npt.NDArray[np.int64]
     images: Images = NO_IMAGES
     before: int = 0
+    teachers: Teachers | None = None
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -242,7 +254,10 @@ def open_tokens(directory: Path, name: str, guards: Guards | None = None) -> Tok
     guards = guards or Guards()
     columns = load_columns(index, INDEX_FIELDS, guards)
     arrays = read_ours(directory, name, guards).arrays
-    store = TokenStore(arrays, columns["ends"], columns["file"], columns["row"], open_images(directory, name, guards))
+    ends = columns["ends"]
+    store = TokenStore(arrays, ends, columns["file"], columns["row"], open_images(directory, name, guards))
+    if teachers := open_teachers(directory, name, store.tokens, len(ends), guards):
+        store = replace(store, teachers=teachers)
     for key, array in arrays.items():
         if len(array) != store.tokens:
             raise StoreError(f"{directory}: {name}/{key} has {len(array):,} elements, its index says {store.tokens:,}")
@@ -304,4 +319,5 @@ def append_store(writer: RecordWriter, store: TokenStore) -> None:
             store.file[records],
             store.row[records],
             block if len(block.images) else None,
+            None if store.teachers is None else store.teachers.block(records, tokens),
         )

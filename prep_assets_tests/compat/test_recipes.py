@@ -110,6 +110,18 @@ LOCAL: dict[str, list[dict[str, Any]]] = {
             (ids(f"<|im_start|>user\nIs {n} odd?<|im_end|>\n<|im_start|>assistant\n"), ids(f"{n % 2 == 1}<|im_end|>")) for n in range(6)
         )
     ],
+    "replies": [
+        {**CHATS[n], "target_token_ids": [[token, 7] for token in said], "logprobs": [[-0.5, -1.5] for _ in said]}
+        for n, said in enumerate(ids(f"Hello {n}!<|im_end|>") for n in range(6))
+    ],
+    "captured": [
+        {"input_ids": text, "token_ids": [[token, 7] for token in text[1:]], "top_values": [[-0.5, -1.5]] * (len(text) - 1)}
+        for text in (ids(f"Document {n} says what number {n} is.") for n in range(6))
+    ],
+    "served": [
+        {"prompt_token_ids": text, "prompt_logprobs": [None, *({str(token): {"logprob": -0.5, "rank": 1}} for token in text[1:])]}
+        for text in (ids(f"Prompt {n} asks what number {n} is.") for n in range(6))
+    ],
     "nlg": [{"context": a, "completion": b} for a, b in zip(ASKED, SAID, strict=True)],
     "training": [{"question": f"Q{n}?", "context_positive": f"Yes {n}.", "context_negative": f"No {n}."} for n in range(6)],
     **{

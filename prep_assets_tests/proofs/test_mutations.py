@@ -90,6 +90,7 @@ def test_which_check_catches_each(kit: Any) -> None:
         "RECORD_MUTATIONS": {"merged": 9},
         "REWARD_MUTATIONS": {"rewards": 7},
         "STEP_MUTATIONS": {"step_rewards": 5},
+        "TEACHER_MUTATIONS": {"teacher": 6},
         "ROLLOUT_MUTATIONS": {"sampled_ids": 11},
     }
 

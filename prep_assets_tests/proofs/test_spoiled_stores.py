@@ -59,14 +59,18 @@ def test_clean_stores_pass_and_say_how_much_they_looked_at(pristine: Workspace) 
         assert published is not None
         for name, verdict in verdicts(pristine, published).items():
             assert verdict.passed, (asset, name, verdict.summary)
-            # no group here has sampled ids or judged steps, which have tests of their own
-            assert verdict.worst is None and (any(verdict.numbers.values()) or name in ("sampled_ids", "step_rewards"))
+            # no group here has sampled ids or judged steps, and no chat a teacher; they have tests of their own
+            assert verdict.worst is None and (any(verdict.numbers.values()) or name in ("sampled_ids", "step_rewards", "teacher"))
 
 
 def test_every_check_has_a_corruption() -> None:
-    """`file_hashes`, which is made to hold here, `sampled_ids`, `step_rewards` and those of contrastive rows have tests of their own; `policy_supported`,
-    `not_blocked` and `no_leaks` are about no payload."""
-    elsewhere = {("sft_template", "policy_supported"), *(("rl_groups_by_domain", name) for name in ("sampled_ids", "step_rewards"))}
+    """`file_hashes`, which is made to hold here, `sampled_ids`, `step_rewards`, `teacher` and those of contrastive rows have tests of their own;
+    `policy_supported`, `not_blocked` and `no_leaks` are about no payload."""
+    elsewhere = {
+        ("sft_template", "policy_supported"),
+        ("sft_tokens", "teacher"),
+        *(("rl_groups_by_domain", name) for name in ("sampled_ids", "step_rewards")),
+    }
     elsewhere |= {(f"{family}_quality", "not_blocked") for family in ("pretrain", "sft", "preference", "rl")}
     elsewhere |= {(f"{family}_leaks", "no_leaks") for family in ("pretrain", "sft", "preference", "rl")}
     covered = {(mutation.asset, mutation.check) for mutation in MUTATIONS} | elsewhere

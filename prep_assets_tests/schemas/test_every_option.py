@@ -78,6 +78,16 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     "common_words_mask": WORDS,
     "contrastive": {"query": "1 + 2?", "pos": ["3"], "neg": ["4"], "prompt": "Answer:", "a": "5"},
     "tokenized": {"input_ids": [1, 2, 3], "labels": [-100, 2, 3], "text": "abc", "messages": [QUESTION, ANSWER]},
+    "distilled": {
+        "input_ids": [1, 2, 3],
+        "labels": [-100, -100, 3],
+        "text": "abc",
+        "messages": [QUESTION, ANSWER],
+        "target_token_ids": [[], [2, 4], [3, 1]],
+        "target_logprobs": [[], [-0.25, -2.0], [-0.5, -1.5]],
+        "target_mask": [[], [1, 1], [1, 0]],
+        "sums": [0, 1, 1],
+    },
 }
 """Rows that show more options than the schema's own example."""
 
@@ -115,6 +125,13 @@ ROWS_OF: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("group", "turn_rewards_key"): SAMPLED,
     **{("tokenized", option): {"prompt_ids": [1, 2], "completion_ids": [3]} for option in ("prompt_ids_key", "completion_ids_key")},
     ("tokenized", "mask_keys"): {"input_ids": [1, 2, 3], "loss_mask": [0, 1, 1], "assistant_masks": [0, 0, 1]},
+    ("distilled", "mask_keys"): {
+        "input_ids": [1, 2],
+        "loss_mask": [1, 1],
+        "assistant_masks": [0, 1],
+        "target_token_ids": [[2]],
+        "target_logprobs": [[-1.0]],
+    },
     ("interleaved", "image_dir"): {"images": ["https://a.org/cat.jpg", None], "texts": [None, "A cat."]},
     ("text", "strip"): {"text": " A cat."},
     ("llama3_chat", "strip"): {"text": schemas()["llama3_chat"].example["text"].replace("Hi<", "Hi <")},
@@ -144,6 +161,11 @@ OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
     ("R1SharegptStyleInstructionHandler", "verifier"): ("number", {}),
     ("HunyuanInstructionHandler", "map_keys"): ({"system": "a"}, {}),
     ("common_words_mask", "words"): (["keeper."], {}),
+    ("distilled", "log_sum_key"): ("sums", {}),
+    ("distilled", "mask_keys"): (["loss_mask"], {}),
+    ("distilled", "shifted"): (True, {}),
+    ("distilled", "teacher_shifted"): (True, {}),
+    ("distilled", "top_k"): (1, {}),
     ("dolly", "join"): (" ", {}),
     ("dpo_read_hook", "prompt_key"): ("p", {}),
     ("dpo_read_hook", "assistant_role"): ("bot:", {}),

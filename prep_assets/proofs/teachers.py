@@ -1,0 +1,147 @@
+"""Entries of a teacher: a second reading of their rows, value by value, and what the stored ones must be. Shares no code with the schema."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import chain
+from math import exp
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from prep_assets.proofs.verdict import Numbers, Verdict, fails, holds
+
+DEFAULTS: Mapping[str, Any] = {
+    "ids_key": "input_ids",
+    "mask_keys": [],
+    "teacher_ids_key": "target_token_ids",
+    "logprobs_key": "target_logprobs",
+    "log_sum_key": None,
+    "entry_mask_key": "target_mask",
+    "teacher_shifted": False,
+    "top_k": None,
+}
+LEAST = -10_000.0
+MOST = 1.01
+ROUNDED, SMALLEST = 2.0**-11, 2.0**-25
+"""A number that is stored as float16 is off by half of its last bit at most, and by half of the smallest step near 0."""
+Entries = Sequence[tuple[int, float]]
+
+
+def entries_again(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[Entries]:
+    """Return each list of entries of a row: token ids with log-probabilities, from the likeliest on."""
+    settings = {**DEFAULTS, **options}
+    ids, mask = row.get(settings["teacher_ids_key"] or ""), row.get(settings["entry_mask_key"])
+    sums = row[settings["log_sum_key"]] if settings["log_sum_key"] else None
+    again: list[Entries] = []
+    for at, place in enumerate(row[settings["logprobs_key"]]):
+        if settings["teacher_ids_key"] is not None:
+            assert ids is not None
+            pairs = list(zip(ids[at] or (), place or (), strict=True))
+        elif isinstance(place, Mapping):
+            pairs = [(int(token), value["logprob"]) for token, value in place.items()]
+        else:
+            pairs = [
+                (int(entry["token"].rpartition(":")[2]), entry["logprob"]) if isinstance(entry, Mapping) else (entry[1], entry[0])
+                for entry in place or ()
+            ]
+        pairs = [(token, value if sums is None else value - sums[at]) for token, value in pairs]
+        kept = [pair for number, pair in enumerate(pairs) if pair[1] > LEAST and (mask is None or mask[at][number])]
+        again.append(sorted(kept, key=lambda pair: -pair[1])[: settings["top_k"]])
+    return again
+
+
+def entries_of_tokens(row: Mapping[str, Any], options: Mapping[str, Any], weights: Sequence[float]) -> list[Entries]:
+    """Return the entries of each token of a record; `weights` are those of its tokens."""
+    settings, lists = {**DEFAULTS, **options}, entries_again(row, options)
+    ids = row.get(settings["ids_key"])
+    if ids is None:
+        listed = iter(lists)
+        return [next(listed, ()) if weight else () for weight in weights]
+    place = 1 if settings["teacher_shifted"] or len(lists) < len(ids) else 0
+    if row.get("attention_mask") is not None and "attention_mask" not in settings["mask_keys"]:
+        place -= list(row["attention_mask"]).index(1)
+    return [lists[at - place] if 0 <= at - place < len(lists) else () for at in range(len(weights))]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Taught:
+    """One record.
+
+    Attributes:
+        id: of its row.
+        tokens: int[T], its ids.
+        counts, ids, logprobs: the stored entries, see `prep_assets.stores.teachers`.
+        source: the entries of each token, read again.
+    """
+
+    id: str
+    tokens: npt.NDArray[Any]
+    counts: npt.NDArray[Any]
+    ids: npt.NDArray[Any]
+    logprobs: npt.NDArray[Any]
+    source: Sequence[Entries]
+
+
+def check_teacher(records: Iterable[Taught]) -> Verdict:
+    """Check every record; the verdict shows the first that fails. Over all of them, tokens stand among their own entries more often than among those of a
+    neighbour."""
+    numbers = dict.fromkeys(("records_checked", "tokens_with_entries", "entries_checked", "own", "before", "behind"), 0)
+    for record in records:
+        if fault := _fault(record):
+            return fails(record.id, fault, numbers)
+        for key, number in _seen(record).items():
+            numbers[key] += number
+    if max(numbers["before"], numbers["behind"]) > numbers["own"]:
+        detail = "{own:,} of {tokens_with_entries:,} tokens are among their own entries, {before:,} among those before them, {behind:,} among those behind"
+        return fails("all records", detail.format(**numbers), numbers)
+    return holds(_held, numbers)
+
+
+def _held(numbers: Numbers) -> str:
+    if not numbers["records_checked"]:
+        return "no token has entries of a teacher"
+    says = "{entries_checked:,} entries of {tokens_with_entries:,} tokens are those of their rows, as float16; {own:,} tokens are among their own"
+    return says.format(**numbers)
+
+
+def _fault(record: Taught) -> str | None:
+    counts = [len(entries) for entries in record.source]
+    if record.counts.tolist() != counts:
+        pairs = zip(record.counts.tolist(), counts, strict=False)
+        at = next((number for number, (stored, wanted) in enumerate(pairs) if stored != wanted), min(len(record.counts), len(counts)))
+        return f"token {at} has another number of entries than in the row"
+    flat = list(chain.from_iterable(record.source))
+    token_of = np.repeat(np.arange(len(counts)), counts)
+    wanted_ids, wanted = np.array([token for token, _ in flat]), np.array([value for _, value in flat], np.float64)
+    if len(record.ids) != len(flat) or len(record.logprobs) != len(flat):
+        return f"{len(record.ids)} entries, the row has {len(flat)}"
+    if (wrong := np.flatnonzero(record.ids != wanted_ids)).size:
+        at = int(wrong[0])
+        return f"an entry of token {token_of[at]} is id {record.ids[at]}, the row has {wanted_ids[at]}"
+    stored = record.logprobs.astype(np.float64)
+    if (wrong := np.flatnonzero(~(np.abs(stored - wanted) <= np.abs(wanted) * ROUNDED + SMALLEST))).size:
+        at = int(wrong[0])
+        return f"a log-probability of token {token_of[at]} is {stored[at]:g}, the row has {wanted[at]:g}"
+    for at, entries in enumerate(record.source):
+        if max((value for _, value in entries), default=0.0) > 0 or sum(exp(value) for _, value in entries) > MOST:
+            return f"the entries of token {at} are no probabilities"
+        if len({token for token, _ in entries}) < len(entries):
+            return f"token {at} has two entries of one id"
+    return None
+
+
+def _seen(record: Taught) -> dict[str, int]:
+    """What is counted of a record: how many tokens are named by their own entries, by those of the token before and of the token behind."""
+    tokens = record.tokens.tolist()
+    named = [{token for token, _ in entries} for entries in record.source]
+    return {
+        "records_checked": 1,
+        "tokens_with_entries": sum(map(bool, named)),
+        "entries_checked": len(record.ids),
+        "own": sum(token in entries for token, entries in zip(tokens, named, strict=True)),
+        "before": sum(token in entries for token, entries in zip(tokens[1:], named, strict=False)),
+        "behind": sum(token in entries for token, entries in zip(tokens, named[1:], strict=False)),
+    }

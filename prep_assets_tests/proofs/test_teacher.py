@@ -1,0 +1,211 @@
+"""What a teacher says of tokens: the second reading of each form, and each way in which what is stored is not what the rows say."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prep_assets.proofs.mutations import TEACHER_MUTATIONS
+from prep_assets.proofs.teachers import Taught, check_teacher, entries_again, entries_of_tokens
+from prep_assets.proofs.verdict import Verdict, Worst
+
+SAID = ((), ((5, -0.5), (6, -1.5)), ((9, -0.25), (7, -2.0), (6, -3.0)), ((8, -0.125),))
+RIGHT = Taught(
+    "a",
+    np.array([4, 5, 7, 8]),
+    np.array([0, 2, 3, 1]),
+    np.array([5, 6, 9, 7, 6, 8]),
+    np.array([-0.5, -1.5, -0.25, -2.0, -3.0, -0.125], np.float16),
+    SAID,
+)
+COUNTED = {"records_checked": 1, "tokens_with_entries": 3, "entries_checked": 6, "own": 3, "before": 0, "behind": 0}
+NONE = dict.fromkeys(COUNTED, 0)
+
+
+def test_what_the_rows_say() -> None:
+    doubled = {key: 2 * number for key, number in COUNTED.items()}
+    says = "12 entries of 6 tokens are those of their rows, as float16; 6 tokens are among their own"
+    assert check_teacher([RIGHT, RIGHT]) == Verdict(True, says, doubled)
+    assert check_teacher([]) == Verdict(True, "no token has entries of a teacher", NONE)
+    say = check_teacher([RIGHT]).say
+    assert say is not None and say(doubled) == says
+
+
+def wrong(**changes: Any) -> Taught:
+    return replace(RIGHT, id="b", **changes)
+
+
+def valued(at: int, value: float) -> Any:
+    values = RIGHT.logprobs.copy()
+    values[at] = value
+    return values
+
+
+def said(at: int, *entries: tuple[int, float]) -> dict[str, Any]:
+    """Other entries of a token, stored as they are said."""
+    source = [*SAID[:at], entries, *SAID[at + 1 :]]
+    flat = [entry for place in source for entry in place]
+    return {
+        "source": source,
+        "counts": np.array(list(map(len, source))),
+        "ids": np.array([token for token, _ in flat]),
+        "logprobs": np.array([value for _, value in flat], np.float32),
+    }
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"counts": np.array([0, 3, 2, 1])}, "token 1 has another number of entries than in the row"),
+        ({"counts": np.array([0, 2, 3])}, "token 3 has another number of entries than in the row"),
+        ({"counts": np.array([0, 2, 3, 1, 0])}, "token 4 has another number of entries than in the row"),
+        ({"ids": RIGHT.ids[:5]}, "5 entries, the row has 6"),
+        ({"logprobs": RIGHT.logprobs[:4]}, "6 entries, the row has 6"),
+        ({"ids": np.array([5, 6, 9, 6, 7, 8])}, "an entry of token 2 is id 6, the row has 7"),
+        ({"ids": np.array([5, 6, 9, 7, 6, 7])}, "an entry of token 3 is id 7, the row has 8"),
+        ({"logprobs": valued(4, -3.002)}, "a log-probability of token 2 is -3.00195, the row has -3"),
+        ({"logprobs": valued(0, np.nan)}, "a log-probability of token 1 is nan, the row has -0.5"),
+        (said(3, (8, 0.25)), "the entries of token 3 are no probabilities"),
+        (said(3, (8, -0.1), (9, -0.1)), "the entries of token 3 are no probabilities"),
+        (said(3, (8, -1.0), (8, -2.0)), "token 3 has two entries of one id"),
+    ],
+)
+def test_what_is_stored_is_not_what_the_row_says(changes: dict[str, Any], says: str) -> None:
+    verdict = check_teacher([RIGHT, wrong(**changes), RIGHT])
+    assert (verdict.passed, verdict.summary, verdict.worst) == (False, f"b: {says}", Worst("b", says))
+    assert verdict.numbers == COUNTED
+
+
+@pytest.mark.parametrize(("entries", "holds"), [(((8, 0.0),), True), (((8, -0.685), (9, -0.685)), True), (((8, -0.68), (9, -0.68)), False)])
+def test_probabilities_add_up_to_one_or_little_more(entries: Sequence[tuple[int, float]], holds: bool) -> None:
+    assert check_teacher([wrong(**said(3, *entries))]).passed is holds
+
+
+@pytest.mark.parametrize(
+    ("value", "stored", "holds"),
+    [
+        (-3.0, -3.0 + 3 * 2**-11, True),
+        (-3.0, -3.0 + 3 * 2**-10.9, False),
+        (-3.0, -3.0 - 3 * 2**-10.9, False),
+        (-(2**-30), 0.0, True),
+        (-(2**-24.5), 0.0, False),
+    ],
+)
+def test_a_log_probability_is_off_by_half_of_its_last_bit_at_most(value: float, stored: float, holds: bool) -> None:
+    changes = said(3, (8, value))
+    values = changes["logprobs"].astype(np.float64)
+    values[-1] = stored
+    assert check_teacher([wrong(**{**changes, "logprobs": values})]).passed is holds
+
+
+@pytest.mark.parametrize(("by", "side"), [(-1, "0 of 2 tokens are among their own entries, 3 among those before them, 0"), (1, "0 of 2")])
+def test_more_tokens_among_the_entries_of_a_neighbour(by: int, side: str) -> None:
+    source = [*SAID[1:], ()] if by == -1 else [(), (), *SAID[1:3]]
+    entries = [entry for place in source for entry in place]
+    moved = replace(
+        RIGHT,
+        counts=np.array(list(map(len, source))),
+        ids=np.array([token for token, _ in entries]),
+        logprobs=np.array([value for _, value in entries], np.float16),
+        source=source,
+    )
+    named = [3, 2][by == 1]
+    counts = {"before": 3, "behind": 0} if by == -1 else {"before": 0, "behind": 2}
+    verdict = check_teacher([moved])
+    says = "0 of {} tokens are among their own entries, {before} among those before them, {behind} among those behind".format(
+        named, **counts
+    )
+    assert (verdict.passed, verdict.summary, verdict.worst) == (False, f"all records: {says}", Worst("all records", says))
+    assert check_teacher([moved, RIGHT]).passed, "as many as their own"
+
+
+ROW = {"input_ids": [4, 5, 7], "target_token_ids": [None, [6, 5], [7, 9]], "target_logprobs": [None, [-1.5, -0.5], [-2.0, -0.25]]}
+READ = [[], [(5, -0.5), (6, -1.5)], [(9, -0.25), (7, -2.0)]]
+ONES = [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "read"),
+    [
+        (ROW, {}, READ),
+        (ROW, {"top_k": 1}, [[], [(5, -0.5)], [(9, -0.25)]]),
+        ({**ROW, "target_mask": [[], [1, 0], [0, 1]]}, {}, [[], [(6, -1.5)], [(9, -0.25)]]),
+        ({**ROW, "target_logprobs": [None, [-1e4, -0.5], [-9_999.0, -np.inf]]}, {}, [[], [(5, -0.5)], [(7, -9_999.0)]]),
+        ({**ROW, "s": [9, 1, 0]}, {"log_sum_key": "s"}, [[], [(5, -1.5), (6, -2.5)], [(9, -0.25), (7, -2.0)]]),
+        ({"p": [None, {"6": {"logprob": -1.5}, "5": {"logprob": -0.5}}, {"9": {"logprob": -0.25}, "7": {"logprob": -2.0}}]}, {}, READ),
+        ({"p": [None, [[-1.5, 6, "b"], [-0.5, 5, "a"]], [[-0.25, 9, "c"], [-2.0, 7, None]]]}, {}, READ),
+        (
+            {
+                "p": [
+                    [],
+                    [{"token": "token_id:6", "logprob": -1.5}, {"token": "5", "logprob": -0.5}],
+                    [{"token": "token_id:9", "logprob": -0.25}],
+                ]
+            },
+            {},
+            [*READ[:2], READ[2][:1]],
+        ),
+        ({"t": [[6, 5]], "l": [[-0.5, -0.5]]}, {"teacher_ids_key": "t", "logprobs_key": "l"}, [[(6, -0.5), (5, -0.5)]]),
+    ],
+)
+def test_each_form_read_again(row: dict[str, Any], options: dict[str, Any], read: Any) -> None:
+    named = {"teacher_ids_key": None, "logprobs_key": "p"} if "p" in row else {}
+    assert entries_again(row, {**named, **options}) == read
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "weights", "places"),
+    [
+        (ROW, {}, ONES, [0, 1, 2]),
+        (ROW, {"teacher_shifted": True}, ONES, [None, 0, 1]),
+        ({**ROW, "input_ids": [4, 5, 7, 8]}, {}, [*ONES, 1.0], [None, 0, 1, 2]),
+        ({**ROW, "input_ids": [4, 5, 7, 8]}, {"teacher_shifted": True}, [*ONES, 1.0], [None, 0, 1, 2]),
+        ({**ROW, "attention_mask": [0, 1, 1]}, {}, ONES[1:], [1, 2]),
+        ({**ROW, "attention_mask": [0, 1, 1]}, {"mask_keys": ["attention_mask"]}, ONES, [0, 1, 2]),
+        ({**ROW, "attention_mask": [0, 1, 1]}, {"teacher_shifted": True}, ONES[1:], [0, 1]),
+        (ROW, {}, [*ONES, 1.0], [0, 1, 2, None]),
+        ({**ROW, "ids": [4]}, {"ids_key": "other"}, [0.0, 1.0, 0.5, 0.0, 1.0], [None, 0, 1, None, 2]),
+        ({**ROW, "input_ids": None}, {}, [1.0, 0.0, 1.0, 1.0, 1.0], [0, None, 1, 2, None]),
+    ],
+)
+def test_the_token_that_a_list_is_about(
+    row: dict[str, Any], options: dict[str, Any], weights: list[float], places: list[int | None]
+) -> None:
+    wanted = [() if place is None else tuple(READ[place]) for place in places]
+    assert [tuple(entries) for entries in entries_of_tokens(row, options, weights)] == wanted
+
+
+CORRUPTED = {
+    "entries of a teacher one token later": {"counts": [1, 0, 2, 3]},
+    "ids of a teacher in another order": {"ids": [8, 6, 7, 9, 6, 5]},
+    "an entry of a teacher lost": {"counts": [0, 2, 3, 0], "ids": [5, 6, 9, 7, 6], "logprobs": [-0.5, -1.5, -0.25, -2.0, -3.0]},
+    "log-probabilities of a teacher as probabilities": {"logprobs": np.exp(RIGHT.logprobs).tolist()},
+    "log-probabilities of a teacher with 8 bits": {"logprobs": [-0.5, -1.5, -0.25, -2.0, -3.0, -0.125]},
+    "entries of a teacher one token before, in the row as well": {"counts": [2, 3, 1, 0], "source": [*SAID[1:], ()]},
+}
+FINE = replace(RIGHT, logprobs=valued(1, -1.51), source=[SAID[0], (SAID[1][0], (6, -1.51)), *SAID[2:]])
+
+
+@pytest.mark.parametrize("name", CORRUPTED)
+def test_each_corruption_is_seen(name: str) -> None:
+    [mutation] = [mutation for mutation in TEACHER_MUTATIONS if mutation.name == name]
+    subject = FINE if "8 bits" in name else RIGHT
+    assert check_teacher([subject]).passed and mutation.caught_by == "teacher"
+    [changed] = mutation.change([subject, subject], 1)
+    for key in ("counts", "ids", "logprobs"):
+        wanted = CORRUPTED[name].get(key, getattr(subject, key).tolist())
+        assert getattr(changed, key).tolist() == wanted, key
+    assert list(changed.source) == CORRUPTED[name].get("source", list(subject.source))
+    assert not check_teacher([changed]).passed
+
+
+def test_a_corruption_that_changes_nothing_is_none() -> None:
+    even = replace(RIGHT, counts=np.array([1, 1]), ids=np.array([3, 3]), logprobs=np.zeros(2))
+    unchanged = {"entries of a teacher one token later", "ids of a teacher in another order", "log-probabilities of a teacher with 8 bits"}
+    assert {
+        each.name for each in TEACHER_MUTATIONS if "before" not in each.name and "lost" not in each.name and each.change([even], 0) is None
+    } == unchanged
