@@ -767,10 +767,9 @@ def _entries(key: str, change: Callable[[Array], Array]) -> Change:
 
 
 def _last_entry_lost(record: Taught) -> Taught:
-    at = int(np.flatnonzero(record.counts)[-1])
-    return replace(
-        record, counts=_fill_range(record.counts, at, at + 1, record.counts[at] - 1), ids=record.ids[:-1], logprobs=record.logprobs[:-1]
-    )
+    counts = record.counts.copy()
+    counts[np.flatnonzero(counts)[-1]] -= 1
+    return replace(record, counts=counts, ids=record.ids[:-1], logprobs=record.logprobs[:-1])
 
 
 def _source_shifted(record: Taught) -> Taught:

@@ -33,7 +33,7 @@ Entries = Sequence[tuple[int, float]]
 def entries_again(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[Entries]:
     """Return each list of entries of a row: token ids with log-probabilities, from the likeliest on."""
     settings = {**DEFAULTS, **options}
-    ids, mask = row.get(settings["teacher_ids_key"] or ""), row.get(settings["entry_mask_key"])
+    ids, mask = row.get(settings["teacher_ids_key"]), row.get(settings["entry_mask_key"])
     sums = row[settings["log_sum_key"]] if settings["log_sum_key"] else None
     again: list[Entries] = []
     for at, place in enumerate(row[settings["logprobs_key"]]):
@@ -115,16 +115,15 @@ def _fault(record: Taught) -> str | None:
         return f"token {at} has another number of entries than in the row"
     flat = list(chain.from_iterable(record.source))
     token_of = np.repeat(np.arange(len(counts)), counts)
-    wanted_ids, wanted = np.array([token for token, _ in flat]), np.array([value for _, value in flat], np.float64)
+    wanted_ids, wanted = np.array([token for token, _ in flat]), np.array([value for _, value in flat])
     if len(record.ids) != len(flat) or len(record.logprobs) != len(flat):
         return f"{len(record.ids)} entries, the row has {len(flat)}"
     if (wrong := np.flatnonzero(record.ids != wanted_ids)).size:
         at = int(wrong[0])
         return f"an entry of token {token_of[at]} is id {record.ids[at]}, the row has {wanted_ids[at]}"
-    stored = record.logprobs.astype(np.float64)
-    if (wrong := np.flatnonzero(~(np.abs(stored - wanted) <= np.abs(wanted) * ROUNDED + SMALLEST))).size:
+    if (wrong := np.flatnonzero(~(np.abs(record.logprobs - wanted) <= np.abs(wanted) * ROUNDED + SMALLEST))).size:
         at = int(wrong[0])
-        return f"a log-probability of token {token_of[at]} is {stored[at]:g}, the row has {wanted[at]:g}"
+        return f"a log-probability of token {token_of[at]} is {record.logprobs[at]:g}, the row has {wanted[at]:g}"
     for at, entries in enumerate(record.source):
         if max((value for _, value in entries), default=0.0) > 0 or sum(exp(value) for _, value in entries) > MOST:
             return f"the entries of token {at} are no probabilities"

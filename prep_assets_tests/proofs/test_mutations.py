@@ -17,6 +17,7 @@ from prep_assets.proofs.mask import Row
 from prep_assets.proofs.merged import MergedRows
 from prep_assets.proofs.rows import Line
 from prep_assets.proofs.selection import Selected
+from prep_assets.proofs.teachers import Taught, check_teacher
 from prep_assets.samples import Sample, Sampled
 from prep_assets_tests.proofs.words import vocabulary
 
@@ -41,6 +42,8 @@ def plain(value: Any) -> Any:
         return value.mask.tolist()
     if isinstance(value, Scores):
         return value.rewards.tolist(), value.responses
+    if isinstance(value, Taught):
+        return value.counts.tolist(), value.ids.tolist(), value.logprobs.tolist(), list(value.source)
     if isinstance(value, MergedRows):
         return value.origin.tolist(), list(value.lines)
     if type(value).__name__ == "Records":
@@ -592,3 +595,46 @@ def test_rewards_of_steps(kit: Any, name: str, wanted: Stepwise) -> None:
     assert changes(kit.STEP_MUTATIONS, name, [JUDGED, JUDGED], 2)[1] == [wanted]
     same = replace(JUDGED, rewards=(1.0, 1.0, 1.0))
     assert name != "rewards of steps exchanged" or changes(kit.STEP_MUTATIONS, name, [same], 1) == [None]
+
+
+TAUGHT_SOURCE = (((4, -1.0),), ((5, -0.5), (6, -1.5)), ((9, -0.25), (7, -2.0), (6, -3.0)), ((8, -0.125),), ())
+TAUGHT = Taught(
+    "a",
+    np.array([4, 5, 7, 8, 9]),
+    np.array([1, 2, 3, 1, 0]),
+    np.array([4, 5, 6, 9, 7, 6, 8]),
+    np.array([-1.0, -0.5, -1.51, -0.25, -2.0, -3.0, -0.125], np.float16),
+    [TAUGHT_SOURCE[0], ((5, -0.5), (6, -1.51)), *TAUGHT_SOURCE[2:]],
+)
+SAME = replace(TAUGHT, counts=np.array([1, 1]), ids=np.array([3, 3]), logprobs=np.array([1.0, 1.0]))
+
+
+@pytest.mark.parametrize(
+    ("name", "wanted"),
+    [
+        ("entries of a teacher one token later", {"counts": [0, 1, 2, 3, 1]}),
+        (
+            "entries of a teacher one token before, in the row as well",
+            {
+                "counts": [2, 3, 1, 0, 0],
+                "ids": [5, 6, 9, 7, 6, 8],
+                "logprobs": TAUGHT.logprobs[1:].tolist(),
+                "source": [*TAUGHT.source[1:], ()],
+            },
+        ),
+        ("ids of a teacher in another order", {"ids": [8, 6, 7, 9, 6, 5, 4]}),
+        (
+            "an entry of a teacher lost",
+            {"counts": [1, 2, 3, 0, 0], "ids": [4, 5, 6, 9, 7, 6], "logprobs": TAUGHT.logprobs[:-1].tolist()},
+        ),
+        ("log-probabilities of a teacher as probabilities", {"logprobs": np.exp(TAUGHT.logprobs).tolist()}),
+        ("log-probabilities of a teacher with 8 bits", {"logprobs": [-1.0, -0.5, -1.5, -0.25, -2.0, -3.0, -0.125]}),
+    ],
+)
+def test_what_a_teacher_says(kit: Any, name: str, wanted: dict[str, Any]) -> None:
+    [_, [found]] = changes(kit.TEACHER_MUTATIONS, name, [SAME, TAUGHT], 2)
+    assert check_teacher([TAUGHT]).passed and not check_teacher([found]).passed
+    for key in ("counts", "ids", "logprobs", "source"):
+        assert list(getattr(found, key)) == wanted.get(key, list(getattr(TAUGHT, key))), key
+    unchanged = name.endswith(("later", "another order", "8 bits"))
+    assert (changes(kit.TEACHER_MUTATIONS, name, [SAME], 1) == [None]) is unchanged

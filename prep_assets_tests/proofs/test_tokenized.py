@@ -49,6 +49,28 @@ def test_other_schemas() -> None:
     assert tokenized_again("my.module:function", {}, {}) is None
 
 
+TAUGHT = {"input_ids": [1, 2, 3, 4], "target_token_ids": [[], [2], [], [4]], "target_logprobs": [[], [-1.0], [], [-1.0]]}
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "ids", "weights"),
+    [
+        (TAUGHT, {}, [1, 2, 3, 4], [0, 1, 0, 1]),
+        (TAUGHT, {"teacher_shifted": True}, [1, 2, 3, 4], [0, 0, 1, 0]),
+        ({**TAUGHT, "attention_mask": [0, 1, 1, 1]}, {}, [2, 3, 4], [1, 0, 1]),
+        ({**TAUGHT, "ids": [1, 2, 3, 4], "input_ids": None}, {"ids_key": "ids"}, [1, 2, 3, 4], [0, 1, 0, 1]),
+        ({**TAUGHT, "labels": [1, -100, 3, -100]}, {}, [1, 2, 3, 4], [1, 0, 1, 0]),
+        ({**TAUGHT, "loss_mask": [0, 0, 1, 1]}, {}, [1, 2, 3, 4], [0, 0, 1, 1]),
+        ({**TAUGHT, "m": [0, 0, 1, 1]}, {"mask_keys": ["m"]}, [1, 2, 3, 4], [0, 0, 1, 1]),
+        (TAUGHT, {"shifted": True}, [1, 2, 3, 4], [0, 1, 1, 1]),
+    ],
+)
+def test_entries_of_a_teacher_say_what_is_trained_where_nothing_else_does(
+    row: dict[str, Any], options: dict[str, Any], ids: list[int], weights: list[float]
+) -> None:
+    assert tokenized_again("distilled", row, options) == (ids, weights)
+
+
 def sample(ids: list[int], weights: list[float], text: str | None = None, *turns: Any) -> Sample:
     return Sample(turns, tokenized=Tokenized(tuple(ids), tuple(weights), text))
 
