@@ -86,7 +86,7 @@ def test_which_check_catches_each(kit: Any) -> None:
         "MASK_MUTATIONS": {"mask_alignment": 5},
         "ATTENTION_MASK_MUTATIONS": {"mask_alignment": 3},
         "PAIR_MUTATIONS": {"source_match": 10, "pair_sanity": 4},
-        "PROMPT_MUTATIONS": {"source_match": 6, "gold_answers": 5},
+        "PROMPT_MUTATIONS": {"source_match": 9, "gold_answers": 5},
         "CONTRAST_MUTATIONS": {"source_match": 7, "contrast_sanity": 6},
         "SELECTION_MUTATIONS": {"selection": 14},
         "LINE_MUTATIONS": {"merged": 6},

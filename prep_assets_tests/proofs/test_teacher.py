@@ -129,7 +129,7 @@ def test_more_tokens_among_the_entries_of_a_neighbour(by: int, side: str) -> Non
 
 
 ROW = {"input_ids": [4, 5, 7], "target_token_ids": [None, [6, 5], [7, 9]], "target_logprobs": [None, [-1.5, -0.5], [-2.0, -0.25]]}
-READ = [[], [(5, -0.5), (6, -1.5)], [(9, -0.25), (7, -2.0)]]
+READ: list[Any] = [[], [(5, -0.5), (6, -1.5)], [(9, -0.25), (7, -2.0)]]
 ONES = [1.0, 1.0, 1.0]
 
 
