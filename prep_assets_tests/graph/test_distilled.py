@@ -346,8 +346,8 @@ def exported(folder: Path, rows: list[dict[str, Any]], options: Mapping[str, Any
     workspace, _ = built(folder, rows, options, **EXPORT)
     published = make(workspace, assets_of(workspace)["sft_export_kd"], "taught")
     (file,) = published.directory.rglob("*.arrow")
-    rows: list[dict[str, Any]] = pa.ipc.open_stream(file.read_bytes()).read_all().to_pylist()
-    return rows
+    read: list[dict[str, Any]] = pa.ipc.open_stream(file.read_bytes()).read_all().to_pylist()
+    return read
 
 
 def test_the_export_has_each_entry_where_a_model_puts_it_out(tmp_path: Path) -> None:
