@@ -5,12 +5,12 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import dagster as dg
 import pytest
 
 from prep_assets.data import tables as cuts
-from prep_assets.definitions import defs
 from prep_assets.defs import materialize as log
 from prep_assets.engine import state
 from prep_assets.graph.graph import ASSETS
@@ -18,7 +18,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import Plan, ShardResult, Work, carry_out
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, failures, materializations, run
+from prep_assets_tests.defs.runs import DOMAINS, checks_of, data_version, evaluations, failures, materializations, run, stale
 
 SFT = DOMAINS["sft"]
 
@@ -29,20 +29,50 @@ def built_for(result: dg.ExecuteInProcessResult) -> list[str]:
     return list(dict.fromkeys(each.asset_key.to_user_string() for each in events if "built_for" in each.metadata))
 
 
-def test_from_nothing_everything_upstream_is_built_and_recorded_in_the_same_run(stores: Path, instance: dg.DagsterInstance) -> None:
-    result = run(instance, "sft_packed")
-    assert result.success
-    assert built_for(result) == ["sft_raw", "sft_tokens"]
-    assert [each.is_success for each in instance.get_runs()] == [True]
-    for name, partitions in {"sft_raw": SFT, "sft_tokens": SFT, "sft_packed": (None,)}.items():
-        assert {each.partition for each in materializations(instance, name)} == set(partitions)
-        assert len(materializations(instance, name)) == len(partitions)
-        for check in checks_of(name):
-            found = evaluations(instance, name, check)
-            assert {each.partition for each in found} == set(partitions)
-            assert [each.passed for each in found] == [True] * len(partitions)
+PAIRS = ("preference_raw", "preferences_by_domain", "preference_tokens_by_domain")
+WHOLE = {"sft_raw": SFT, "sft_tokens": SFT, "sft_packed": (None,)}
+RUNS: dict[str, tuple[str, dict[str, Any], tuple[str, ...], dict[str, tuple[str | None, ...]]]] = {
+    "from nothing": (".", {}, ("sft_packed",), WHOLE),
+    # `--select '+key:sft_packed' --partition-range gsm8k...chats`
+    "everything upstream is asked for": (".", {"between": (SFT[0], SFT[-1])}, tuple(WHOLE), WHOLE),
+    "one partition": (".", {"partition": "alpaca"}, ("sft_tokens",), {"sft_raw": ("alpaca",), "sft_tokens": ("alpaca",)}),
+    "a range": (".", {"between": (SFT[0], SFT[-1])}, ("sft_tokens",), {"sft_raw": SFT, "sft_tokens": SFT}),
+    "a part of a range": (".", {"between": ("alpaca", "dolly")}, ("sft_raw",), {"sft_raw": ("alpaca", "dolly")}),
+    "one is missing": ("sft_tokens/dolly", {}, ("sft_packed",), {"sft_tokens": ("dolly",), "sft_packed": (None,)}),
+    "nothing is missing": ("none", {}, ("sft_packed",), {"sft_packed": (None,)}),
+    "two layers of one store": (
+        ".",
+        {},
+        ("preference_tokens",),
+        {**dict.fromkeys(PAIRS, DOMAINS["preference"]), "preferences": (None,), "preference_tokens": (None,)},
+    ),
+    "prompts": (".", {}, ("rl_prompts",), {"rl_raw": ("gsm8k",), "rl_prompts_by_domain": ("gsm8k",), "rl_prompts": (None,)}),
+    "prompts from nowhere": (".", {}, ("arithmetic_prompts",), {"arithmetic_prompts": (None,)}),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_a_run_builds_what_is_missing_upstream_and_records_each_store_once(built: Path, instance: dg.DagsterInstance, name: str) -> None:
+    """With the version of its own content, which is in sync, and its own verdicts."""
+    lost, how, asked, expected = RUNS[name]
+    shutil.rmtree(built / lost, ignore_errors=True)
+    result = run(instance, *asked, **how)
+    assert [each.is_success for each in instance.get_runs()] == [True], failures(result)
+    assert sorted(built_for(result)) == sorted(set(expected) - set(asked))
     workspace = Workspace.open()
-    assert all(state(workspace, ASSETS[name], each) == "current" for name in ("sft_raw", "sft_tokens") for each in SFT)
+    for asset in ASSETS:
+        found = {each.partition: each for each in materializations(instance, asset)}
+        assert set(found) == set(expected.get(asset, ())) and len(found) == len(materializations(instance, asset))
+        for partition, each in found.items():
+            version = data_version(each)
+            assert len(version) == 32 and version == each.metadata["content_hash"].value
+            assert workspace.built(asset, partition or "").manifest.content_hash.startswith(version)
+            assert each.metadata["reused"].value is (lost == "none" or ("/" in lost and asset == "sft_packed"))
+            assert state(workspace, ASSETS[asset], partition or "") == "current"
+            assert lost != "." or stale(instance, asset, partition) == []
+        for check in checks_of(asset):
+            verdicts = evaluations(instance, asset, check)
+            assert sorted((each.partition or "", each.passed) for each in verdicts) == sorted((each or "", True) for each in found)
 
 
 def test_the_work_of_workers_is_told_of(stores: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,37 +102,6 @@ def test_the_work_of_workers_is_told_of(stores: Path, instance: dg.DagsterInstan
     assert lines[-1].startswith(f"tokenize gsm8k: 100 %, {metadata['shards'].value} of {metadata['shards'].value} shards, ")
     assert lines[-1].endswith(" 0:00 left, 1 workers lost")
     assert len(lines) >= 5
-
-
-def test_what_is_there_is_not_built_again(built: Path, instance: dg.DagsterInstance) -> None:
-    result = run(instance, "sft_packed")
-    assert result.success
-    assert not built_for(result)
-    assert materializations(instance, "sft_packed")[0].metadata["reused"].value is True
-
-
-def test_only_the_missing_partition_is_built(built: Path, instance: dg.DagsterInstance) -> None:
-    shutil.rmtree(built / "sft_tokens" / "dolly")
-    assert run(instance, "sft_packed").success
-    assert [each.partition for each in materializations(instance, "sft_tokens")] == ["dolly"]
-    assert not materializations(instance, "sft_raw")
-
-
-def test_two_layers_without_partitions_are_built_in_order(stores: Path, instance: dg.DagsterInstance) -> None:
-    result = run(instance, "preference_tokens")
-    assert result.success
-    assert built_for(result) == ["preference_raw", "preferences_by_domain", "preference_tokens_by_domain", "preferences"]
-
-
-def test_a_partition_brings_only_its_own_source_up_to_date(stores: Path, instance: dg.DagsterInstance) -> None:
-    assert run(instance, "sft_tokens", partition="alpaca").success
-    assert [each.partition for each in materializations(instance, "sft_raw")] == ["alpaca"]
-
-
-def test_a_range_brings_its_sources_up_to_date(stores: Path, instance: dg.DagsterInstance) -> None:
-    result = run(instance, "sft_tokens", between=(SFT[0], SFT[-1]))
-    assert result.success
-    assert built_for(result) == ["sft_raw"]
 
 
 @pytest.mark.parametrize("missing", [["dolly"], ["gsm8k", "chats"]])
@@ -164,23 +163,7 @@ def test_a_range_materializes_each_partition_once_with_its_own_numbers(stores: P
         assert found[name]["dagster/row_count"].value == lines
         assert found[name]["path"].value.startswith(str(stores / "sft_raw" / name))
     assert len({metadata["content_hash"].value for metadata in found.values()}) == len(SFT)
-
-
-def test_each_partition_of_a_range_has_a_verdict_of_its_own(stores: Path, instance: dg.DagsterInstance) -> None:
-    run(instance, "sft_raw", between=("alpaca", "dolly"))
-    found = evaluations(instance, "sft_raw", "file_hashes")
-    assert {each.partition for each in found} == {"alpaca", "dolly"}
-    assert all(each.passed and each.metadata["files_checked"].value == 2 for each in found)
-
-
-def test_everything_upstream_from_nothing_in_one_run(stores: Path, instance: dg.DagsterInstance) -> None:
-    # `--select '+key:sft_packed' --partition-range gsm8k...chats`
-    upstream = dg.AssetSelection.from_string("+key:sft_packed").resolve(defs.resolve_asset_graph())
-    result = run(instance, *(key.to_user_string() for key in upstream), between=(SFT[0], SFT[-1]))
-    assert result.success
-    assert len(instance.get_runs()) == 1
-    seen = {name: {each.partition for each in materializations(instance, name)} for name in ("sft_raw", "sft_tokens", "sft_packed")}
-    assert seen == {"sft_raw": set(SFT), "sft_tokens": set(SFT), "sft_packed": {None}}
+    assert all(each.metadata["files_checked"].value == 2 for each in evaluations(instance, "sft_raw", "file_hashes"))
 
 
 def test_a_range_that_runs_backwards_is_an_error_that_names_the_order(stores: Path, instance: dg.DagsterInstance) -> None:

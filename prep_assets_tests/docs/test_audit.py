@@ -164,7 +164,7 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "where a trainer's labels differ": ("cli/test_said.py::labels are equal on 0 of 20 rows",),
         "with card and Croissant": ("neighbours/test_read.py::def test_mlcroissant_finds_no_fault_and_loads_ten_records",),
-        "it becomes a partition": ("defs/test_building.py::def test_a_partition_brings_only_its_own_source_up_to_date",),
+        "it becomes a partition": ('defs/test_building.py::"one partition": (".", {"partition": "alpaca"}',),
         "says which schema fits a file": ("cli/test_schemas.py::def test_a_schema_that_fits_some_rows_says_why_not_all",),
         "where they make a draft": ("engine/test_build.py::def test_a_draft_that_is_published",),
         "a store that fails one is not published": ("engine/test_build.py::def test_a_store_that_fails_a_check_is_not_published",),
