@@ -341,11 +341,6 @@ def test_a_folder_is_one_safe_name_and_can_be_read_back(value: str) -> None:
         assert unquote(folder) == value
 
 
-@given(st.lists(st.text(max_size=8), unique=True, min_size=2, max_size=8))
-def test_different_values_have_different_folders(values: list[str]) -> None:
-    assert len({folder_of(value) for value in values}) == len(values)
-
-
 def test_long_values_stay_different() -> None:
     folders = {folder_of("界" * 500 + end) for end in "ab"}
     assert len(folders) == 2
