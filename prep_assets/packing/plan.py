@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -89,122 +89,52 @@ class PackPlan:
         Raises:
             CheckFailed: one of these does not hold; the message says which, where, and the numbers.
         """
-        _check_shapes(self)
+        shapes = {getattr(self, name).shape for name in ("row", "record", "start", "length", "row_offset")}
+        if shapes != {(self.row.size,)} or self.dropped.shape != (len(self.dropped), 3):
+            raise _wrong(f"members have the shapes {sorted(shapes)} and not one (M,), or what is dropped, {self.dropped.shape}, not (K, 3)")
         _check_rows(self)
         _check_tokens(self, np.asarray(lengths, dtype=np.int64))
 
 
-def _check_shapes(plan: PackPlan) -> None:
-    shapes = {name: getattr(plan, name).shape for name in ("row", "record", "start", "length", "row_offset")}
-    if len(set(shapes.values())) > 1 or plan.row.ndim != 1:
-        raise CheckFailed(f"the members' arrays must all have shape (M,), got {shapes}")
-    if plan.dropped.ndim != 2 or plan.dropped.shape[1] != 3:
-        raise CheckFailed(f"dropped must have shape (K, 3), got {plan.dropped.shape}")
-    length, dropped = plan.length, plan.dropped[:, 2]
-    _require(length.size, (lambda part: length[part] >= 1, lambda i: f"member {i} has length {length[i]}, must be at least 1"))
-    _require(dropped.size, (lambda part: dropped[part] >= 1, lambda i: f"dropped piece {i} has length {dropped[i]}, must be at least 1"))
-
-
 def _check_rows(plan: PackPlan) -> None:
-    row, offset, length, members = plan.row, plan.row_offset, plan.length, plan.row.size
-
-    def free(part: slice) -> Ints:
-        """Return the offset in its row at which each member must begin."""
-        return np.where(row[part] > predecessors(row, part, -1), 0, predecessors(offset, part, 0) + predecessors(length, part, 0))
-
-    _require(
-        members,
-        (lambda part: (row[part] >= 0) & (row[part] < plan.rows), lambda i: f"member {i} is in row {row[i]} of {plan.rows}"),
-        (
-            lambda part: row[part] >= predecessors(row, part, 0),
-            lambda i: f"members are not ordered by row: member {i - 1} is in {row[i - 1]}, the next in {row[i]}",
-        ),
-        (
-            lambda part: row[part] - predecessors(row, part, -1) <= 1,
-            lambda i: f"row {row[i - 1] + 1 if i else 0} of {plan.rows} has no member",
-        ),
-        (
-            lambda part: offset[part] >= free(part),
-            lambda i: f"row {row[i]}: member {i} begins at {offset[i]} and overlaps the one that ends at {free(slice(i, i + 1))[0]}",
-        ),
-        (
-            lambda part: offset[part] <= free(part),
-            lambda i: f"row {row[i]}: a gap from {free(slice(i, i + 1))[0]} to {offset[i]}, before member {i}",
-        ),
-        (
-            lambda part: offset[part] + length[part] <= plan.row_len,
-            lambda i: f"row {row[i]} overflows: member {i} ends at {offset[i] + length[i]}, the row has {plan.row_len} places",
-        ),
-    )
-    if plan.rows > (last := int(row[-1]) if members else -1) + 1:
-        raise _wrong(f"row {last + 1} of {plan.rows} has no member")
+    """Check that each member stands where the one before it ends, or at the beginning of the next row."""
+    row, offset, length = plan.row, plan.row_offset, plan.length
+    for part in stretches(row.size):
+        steps = row[part] - predecessors(row, part, -1)
+        free = np.where(steps > 0, 0, predecessors(offset, part, 0) + predecessors(length, part, 0))
+        wrong = (steps < 0) | (steps > 1) | (offset[part] != free) | (length[part] < 1) | (offset[part] + length[part] > plan.row_len)
+        if wrong.any():
+            at = int(wrong.argmax())
+            i, place = part.start + at, f"place {free[at]} of {plan.row_len} comes next, {steps[at]} rows after the one before"
+            raise _wrong(f"member {i} has {length[i]} tokens at {offset[i]} of row {row[i]}, where {place}")
+    if plan.rows != (filled := int(row[-1]) + 1 if row.size else 0):
+        raise _wrong(f"members are in {filled} of {plan.rows} rows")
 
 
 def _check_tokens(plan: PackPlan, lengths: Ints) -> None:
-    """Pieces in the order of their records: members in that of rows, then what is dropped of the record."""
+    """Check that the pieces of each record, members and dropped ones, follow each other from its first token to its last, members in the order of rows."""
     record, start, length = (
         concatenate([getattr(plan, name), plan.dropped[:, column]]) for column, name in enumerate(("record", "start", "length"))
     )
-    _require(
-        record.size,
-        (
-            lambda part: (record[part] >= 0) & (record[part] < lengths.size),
-            lambda i: f"piece of record {record[i]}, but there are {lengths.size} records",
-        ),
-    )
     reached = zeros(lengths.size)
     for places in sorted_groups(record):
-        _check_order(plan, places[places < plan.record.size])
+        members = places[places < plan.record.size]
+        turned = (np.diff(record[members]) == 0) & (np.diff(start[members]) < 0)
         in_order = places[np.lexsort((start[places], record[places]))]
-        ends = start[in_order] + length[in_order]
-        _check_pieces(record[in_order], start[in_order], ends)
-        np.maximum.at(reached, record[in_order], ends)
-    _require(
-        lengths.size,
-        (
-            lambda part: reached[part] <= lengths[part],
-            lambda i: f"record {i}: pieces end at {reached[i]}, the record has {lengths[i]} tokens",
-        ),
-        (
-            lambda part: reached[part] >= lengths[part],
-            lambda i: f"record {i}: tokens {reached[i]} to {lengths[i] - 1} are in no row and not in dropped",
-        ),
-    )
-
-
-def _check_pieces(record: Ints, start: Ints, end: Ints) -> None:
-    """Check that each piece begins where the previous one ends, the first of a record at 0."""
-    free = np.where(np.diff(record, prepend=-1) > 0, 0, np.roll(end, 1))
-    for wrong, fault in ((start < free, "in two pieces"), (start > free, "in no row and not in dropped")):
+        numbers, starts, ends = record[in_order], start[in_order], (start + length)[in_order]
+        free = np.where(np.diff(numbers, prepend=-1) > 0, 0, np.roll(ends, 1))
+        wrong = (numbers < 0) | (numbers >= lengths.size) | (starts != free) | (ends <= starts)
         if wrong.any():
             i = int(wrong.argmax())
-            low, high = (start[i], min(free[i], end[i])) if start[i] < free[i] else (free[i], start[i])
-            raise _wrong(f"record {record[i]}: tokens {low} to {high - 1} are {fault}")
-
-
-def _check_order(plan: PackPlan, members: Ints) -> None:
-    record, start = plan.record[members], plan.start[members]
-    wrong = (np.diff(record) == 0) & (np.diff(start) < 0)
-    if wrong.any():
-        i = int(wrong.argmax())
-        raise _wrong(f"record {record[i]}: the piece from {start[i + 1]} comes after the one from {start[i]}")
-
-
-def _require(count: int, *rules: tuple[Callable[[slice], npt.NDArray[np.bool_]], Callable[[int], str]]) -> None:
-    """Raise with the message of the first of `count` places where a rule does not hold, and how many there are.
-
-    Args:
-        rules: of each, what holds at each of a stretch of places, and the message for one where it does not.
-    """
-    for holds, message in rules:
-        count_wrong, first = 0, 0
-        for part in stretches(count):
-            violations = np.flatnonzero(~holds(part))
-            if violations.size and not count_wrong:
-                first = part.start + int(violations[0])
-            count_wrong += violations.size
-        if count_wrong:
-            raise _wrong(message(first) + (f" (and {count_wrong - 1} more like it)" if count_wrong > 1 else ""))
+            piece = f"a piece of tokens {starts[i]} to {ends[i] - 1}, where {free[i]} comes next"
+            raise _wrong(f"record {numbers[i]} of {lengths.size}: {piece}")
+        if turned.any():
+            raise _wrong(f"record {record[members[int(turned.argmax())]]} of {lengths.size}: pieces out of order")
+        np.maximum.at(reached, numbers, ends)
+    for part in stretches(lengths.size):
+        if (short := reached[part] != lengths[part]).any():
+            i = part.start + int(short.argmax())
+            raise _wrong(f"record {i}: its pieces end at {reached[i]}, it has {lengths[i]} tokens")
 
 
 def _wrong(fault: str) -> CheckFailed:
