@@ -211,7 +211,7 @@ class ChatColumns:
         data: all texts in UTF-8, end to end.
         bounds: int64[t + 1], start of each text, and the end of the last.
         first, count: int64[n], number of the first text of each chat, and number of its texts. A text may belong to no chat.
-        texts: the texts as strings, where available.
+        texts: the texts as strings.
     """
 
     kinds: Sequence[Kind]
@@ -220,7 +220,7 @@ class ChatColumns:
     bounds: Ints
     first: Ints
     count: Ints
-    texts: Sequence[str] | None = None
+    texts: Sequence[str]
 
     @classmethod
     def of(cls, chats: Sequence[Chat | None]) -> ChatColumns:
@@ -243,22 +243,12 @@ class ChatColumns:
             return parts[0]
         numbers: dict[Kind, int] = {}
         kinds = [np.array([*(numbers.setdefault(chat_kind, len(numbers)) for chat_kind in part.kinds), -1])[part.kind] for part in parts]
-        texts = None if any(part.texts is None for part in parts) else [text for part in parts for text in part.texts or ()]
+        texts = [text for part in parts for text in part.texts]
         bounds = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.bounds) for part in parts]))])
         before = np.cumsum([0, *(len(part.bounds) - 1 for part in parts)])
         first = np.concatenate([part.first + shift for part, shift in zip(parts, before.tolist(), strict=False)])
         count = np.concatenate([part.count for part in parts])
         return cls(list(numbers), np.concatenate(kinds), b"".join(part.data for part in parts), bounds, first, count, texts)
-
-    @classmethod
-    def of_texts(cls, data: bytes, bounds: Ints, borders: Ints) -> ChatColumns:
-        """Return chats without kinds; `borders`: int64[n + 1], number of the first text of each, and the total."""
-        first, count = borders[:-1], np.diff(borders)
-        return cls([], np.full_like(first, -1), data, bounds, first, count)
-
-    def taken(self, which: Ints) -> ChatColumns:
-        """Return chats by index, ascending."""
-        return replace(self, kind=self.kind[which], first=self.first[which], count=self.count[which])
 
     def only(self, chosen: Bools) -> ChatColumns:
         """Return the same columns with no kind for all but the chosen chats."""
@@ -270,11 +260,7 @@ class ChatColumns:
     def own(self, chat: int) -> list[str]:
         """Return the texts of a chat."""
         low = int(self.first[chat])
-        numbers = range(low, low + int(self.count[chat]))
-        return list(map(self._text, numbers)) if self.texts is None else list(self.texts[numbers.start : numbers.stop])
-
-    def _text(self, number: int) -> str:
-        return self.data[self.bounds[number] : self.bounds[number + 1]].decode("utf-8", "surrogatepass")
+        return list(self.texts[low : low + int(self.count[chat])])
 
     def white(self) -> tuple[Bools, Bools]:
         """Return which chats have a blank text or no texts; and which have a text that begins or ends with white space."""
@@ -284,7 +270,7 @@ class ChatColumns:
         # no other text begins or ends with white space
         doubtful[non_empty] = _MAY_BE_WHITE[codes[starts[non_empty]]] | _MAY_BE_WHITE[codes[ends[non_empty] - 1]]
         at = np.flatnonzero(doubtful)
-        texts = list(map(self._text, at.tolist()))
+        texts = [self.texts[number] for number in at.tolist()]
         words, whole = (np.array(list(map(len, column)), np.int64) for column in (map(str.strip, texts), texts))
         return self.having(at[words == 0]) | (self.count == 0), self.having(at[words < whole])
 

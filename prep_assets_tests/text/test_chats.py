@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import zlib
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -185,10 +184,9 @@ def test_suspects_among_many() -> None:
         assert ChatColumns.of(some).holding(search).tolist() == [False] * len(some)
 
 
-@given(st.lists(st.none() | st.lists(st.text("a \n\0\x7fé中\u200b" + WHITE, max_size=3), max_size=3), max_size=8), st.booleans())
-def test_edges_and_blanks_are_those_of_each_text(listed: list[list[str] | None], as_strings: bool) -> None:
+@given(st.lists(st.none() | st.lists(st.text("a \n\0\x7fé中\u200b" + WHITE, max_size=3), max_size=3), max_size=8))
+def test_edges_and_blanks_are_those_of_each_text(listed: list[list[str] | None]) -> None:
     columns = ChatColumns.of([None if each is None else chat(*each) for each in listed])
-    columns = columns if as_strings else replace(columns, texts=None)
     some = [each or () for each in listed]
     blank, edged = columns.white()
     assert edged.tolist() == [any(text != text.strip() for text in each) for each in some]
@@ -203,7 +201,7 @@ def test_edges_and_blanks_are_those_of_each_text(listed: list[list[str] | None],
 def test_half_a_pair_is_kept() -> None:
     columns = ChatColumns.of([chat("a\ud800", "b")])
     assert columns.data == b"a\xed\xa0\x80b"
-    assert replace(columns, texts=None).own(0) == columns.own(0) == ["a\ud800", "b"]
+    assert columns.own(0) == ["a\ud800", "b"]
 
 
 def test_one_chat_in_so_many_by_its_last_text() -> None:
@@ -219,15 +217,11 @@ def test_one_chat_in_so_many_by_its_last_text() -> None:
         min_size=1,
         max_size=4,
     ),
-    st.data(),
 )
-def test_joined_and_taken_chats_are_the_same_chats(parts: list[list[list[str] | None]], data: st.DataObject) -> None:
+def test_joined_chats_are_the_same_chats(parts: list[list[list[str] | None]]) -> None:
     made = [[None if each is None else chat(*each) for each in part] for part in parts]
     every = [each for part in made for each in part]
-    which = sorted(data.draw(st.sets(st.sampled_from(range(len(every)))))) if every else []
-    strings = data.draw(st.booleans())
-    whole = ChatColumns.joined([columns if strings else replace(columns, texts=None) for columns in map(ChatColumns.of, made)])
-    found, expected = whole.taken(np.array(which, np.int64)), ChatColumns.of([every[at] for at in which])
+    found, expected = ChatColumns.joined(list(map(ChatColumns.of, made))), ChatColumns.of(every)
     search = ByteSearch(["</think>"])
     assert [found.own(at) for at in range(len(found))] == [expected.own(at) for at in range(len(expected))]
     assert [each.tolist() for each in (*found.white(), found.sampled(2), found.holding(search))] == [
@@ -238,26 +232,10 @@ def test_joined_and_taken_chats_are_the_same_chats(parts: list[list[list[str] | 
     assert found.only(found.kind > 0).kind.tolist() == [kind if kind > 0 else -1 for kind in found.kind.tolist()]
 
 
-def test_strings_that_are_at_hand_are_not_decoded() -> None:
-    one, other = (ChatColumns.of([chat(text)]) for text in ("a long text", "another"))
-    both = ChatColumns.joined([one, other])
-    assert both.own(1)[0] is other.own(0)[0] and list(both.texts or ()) == ["a long text", "another"]
-    assert ChatColumns.joined([one, replace(other, texts=None)]).texts is None
-    assert ChatColumns.joined([ChatColumns.of([None]), one]).kind.tolist() == [-1, 0]
-
-
 def test_chats_with_an_outline_are_of_its_kind() -> None:
     other = OutlinedSample(Outline(1, (), 0, ()), ("x",))
     columns = ChatColumns.of([chat("a"), other, other])
     assert columns.kinds == [(USER,), other.form] and columns.kind.tolist() == [0, 1, 1] and columns.own(2) == ["x"]
-
-
-def test_chats_of_which_only_the_texts_are_known() -> None:
-    columns = ChatColumns.of_texts(b"a b", np.array([0, 1, 2, 3]), np.array([0, 2, 2, 3]))
-    assert [columns.own(at) for at in range(len(columns))] == [["a", " "], [], ["b"]]
-    assert columns.kind.tolist() == [-1] * 3 and list(columns.kinds) == [] and columns.texts is None
-    assert columns.kind.dtype == np.int64
-    assert columns.white()[0].tolist() == [True, True, False]
 
 
 # Strings are found exactly where `bytes.find` finds them, whatever bytes are rare.
