@@ -34,7 +34,7 @@ from prep_assets.pipeline.sources import domain_of, read_sources, strings_in
 from prep_assets.pipeline.teachers import encode_of
 from prep_assets.pipeline.tokens import LineEncoder
 from prep_assets.pipeline.workspace import build_command
-from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, books, places
+from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, places
 from prep_assets.proofs.image_tokens import check_images
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.selection import GOOD, Again, Believed, Rules, Selected, beliefs_hold, select
@@ -699,13 +699,13 @@ class Selection(Derivation):
         return Judged(self.ledger.verdict(), counts, unnamed, self._lines, digests, came)
 
     def verdicts(self, results: Sequence[Judged]) -> Mapping[str, Verdict]:
-        """The verdict on a whole store: where its rows are, and what its manifest counts."""
+        """The verdict on a whole store: where its rows are, and which fields its manifest says were passed over."""
         [judged] = results
         verdict, fields = judged.verdict, self._fields
         if not verdict.passed or fields is None:
             return {"selection": verdict}
         fields.found, fields.unnamed = judged.found, judged.unnamed
-        faults = books(self.store.manifest.counts, verdict.numbers) + fields.faults(self._good)
+        faults = fields.faults(self._good)
         failed = Verdict(False, "; ".join(faults), verdict.numbers, Worst("manifest", faults[0])) if faults else None
         return {"selection": failed or verdict}
 

@@ -145,22 +145,6 @@ def _holds(value: Any, parts: Sequence[str]) -> bool:
     return any(_holds(value[head], parts[count:]) for count, head in enumerate(heads, 1) if head in value)
 
 
-def books(counts: Mapping[str, Any], numbers: Mapping[str, float]) -> list[str]:
-    """Return where the counts of a manifest differ from a second reading; `numbers`: `Ledger.numbers`."""
-    refused = counts.get("refused", {})
-    pairs = {
-        "read": (counts["read"], numbers["rows_read_again"]),
-        "kept": (counts["kept"], numbers["rows_stored"]),
-        "refused": (sum(refused.values()), numbers["rows_refused"]),
-        "refused as duplicates": (refused.get("deduplicate/duplicate", 0), numbers["duplicates"]),
-    }
-    return [
-        f"the manifest says {claimed:,} {name}, a second reading {counted:,}"
-        for name, (claimed, counted) in pairs.items()
-        if claimed != counted
-    ]
-
-
 # The ledger: every row that a domain reads is stored once, on its side of the split, or rejected once, for a reason that holds.
 
 Ints = npt.NDArray[np.int64]

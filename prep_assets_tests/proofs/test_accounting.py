@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.data.quarantine import Refusal
-from prep_assets.proofs.accounting import SAMPLED, Fields, account, books
+from prep_assets.proofs.accounting import SAMPLED, Fields, account
 from prep_assets.proofs.verdict import Verdict, Worst
 
 COUNTS: dict[str, Any] = {"read": 5000, "kept": 4998, "refused": {"schema/x": 2}}
@@ -89,27 +89,6 @@ def test_tokens_are_counted_again() -> None:
     assert verdict(counts, recounted={"tokens": 7000, "trained_tokens": 3, "kept_dev": 9}).passed
     says = "tokens: 7,001 in the store, the manifest says 7,000; trained_tokens: 2 in the store, the manifest says 3"
     assert verdict(counts, recounted={"tokens": 7001, "trained_tokens": 2}).summary == says
-
-
-NUMBERS_AGAIN = {"rows_read_again": 5000, "rows_stored": 4998, "rows_refused": 2, "duplicates": 1}
-
-
-@pytest.mark.parametrize(
-    ("changed", "says"),
-    [
-        ({}, []),
-        ({"read": 5001}, ["the manifest says 5,001 read, a second reading 5,000"]),
-        ({"kept": 4997}, ["the manifest says 4,997 kept, a second reading 4,998"]),
-        (
-            {"refused": {"schema/x": 3}},
-            ["the manifest says 3 refused, a second reading 2", "the manifest says 0 refused as duplicates, a second reading 1"],
-        ),
-    ],
-)
-def test_counts_of_a_second_reading(changed: dict[str, Any], says: list[str]) -> None:
-    counts = {"read": 5000, "kept": 4998, "refused": {"schema/x": 1, "deduplicate/duplicate": 1}}
-    assert books(counts | changed, NUMBERS_AGAIN) == says
-    assert books({"read": 0, "kept": 0}, dict.fromkeys(NUMBERS_AGAIN, 0)) == []
 
 
 ROWS: list[dict[str, Any]] = [
