@@ -26,6 +26,7 @@ from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.tokens import add, audit_stream
 from prep_assets.pipeline.workspace import Workspace, group_domains
 from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, Group, Region, Sample, Turn, changed
+from prep_assets.schemas.runs import TRACE
 from prep_assets.schemas.steps import STEPWISE
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.groups import LOGPROBS, PROMPTS, RESPONSES, STEP_ENDS, STEP_REWARDS, GroupWriter, Scored, open_groups
@@ -50,14 +51,14 @@ from prep_assets.text.vocabulary import Vocabulary
 
 
 def further_columns(family: Rl) -> tuple[str, ...]:
-    """Which columns of `FURTHER` responses are stored with: log-probabilities where the schema's option ``logprobs_key`` asks for them, rewards of steps where
-    the schema judges steps, or its option ``turn_rewards_key`` asks for those of answers.
+    """Which columns of `FURTHER` responses are stored with: log-probabilities where the schema has them, or its option ``logprobs_key`` asks for them;
+    rewards of steps where the schema judges steps, or its option ``turn_rewards_key`` asks for those of answers.
 
     Raises:
         ConfigError: some domains have them and others do not.
     """
     domains = {name: family.domains[name] for name in group_domains(family)}
-    logprobs = {name: bool(domain.options.get("logprobs_key")) for name, domain in domains.items()}
+    logprobs = {name: domain.schema_name == TRACE or bool(domain.options.get("logprobs_key")) for name, domain in domains.items()}
     steps = {name: domain.schema_name in STEPWISE or bool(domain.options.get("turn_rewards_key")) for name, domain in domains.items()}
     for having, said, what in ((logprobs, "no logprobs_key", "log-probabilities"), (steps, "no steps", "rewards of steps")):
         if len(set(having.values())) > 1:

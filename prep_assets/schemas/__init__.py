@@ -9,6 +9,7 @@ from prep_assets.schemas import (
     messages,
     preference,
     rewards,
+    runs,
     sections,
     semantic,
     steps,

@@ -522,6 +522,11 @@ def _logprobs(row: Row, key: str, ids: Sequence[Sequence[int]]) -> tuple[tuple[f
         raise Refused(
             "length_mismatch", f"{key!r} has lists of {[len(values) for values in logprobs]} for ids of {[len(values) for values in ids]}"
         )
+    return checked_logprobs(logprobs, key)
+
+
+def checked_logprobs(logprobs: tuple[tuple[float, ...], ...], key: str) -> tuple[tuple[float, ...], ...]:
+    """Log-probabilities of responses. Rejects what cannot be one (``positive_logprob``), and those that are missing (``logprobs_all_zero``)."""
     if any(logprob > 0 for values in logprobs for logprob in values):
         raise Refused("positive_logprob", f"{key!r} holds a number above 0, which cannot be a log-probability")
     if any(len(values) >= FEWEST_ZEROS and not any(values) for values in logprobs):

@@ -97,6 +97,10 @@ ROWS_OF: Mapping[tuple[str, str], Mapping[str, Any]] = {
         for name, row in ROWS.items()
         if name in ("sharegpt", "sharegpt_pairwise")
     },
+    ("verifiers_trace", "branches"): {
+        **schemas()["verifiers_trace"].example,
+        "nodes": [*(nodes := schemas()["verifiers_trace"].example["nodes"]), {**nodes[3], "parent": 0}],
+    },
     **{(name, "request_key"): {"request": schemas()[name].example} for name in ("anthropic", "openai_responses")},
     ("anthropic", "response_key"): {**schemas()["anthropic"].example, "response": {"content": [{"type": "text", "text": "4."}]}},
     ("openai_responses", "response_key"): {
@@ -207,6 +211,7 @@ OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
     ("rl_prompt", "system"): ("Be brief.", {}),
     ("rl_prompt", "verifier"): ("text", {}),
     ("rl_prompt", "verifier_key"): ("v", {}),
+    ("verifiers_trace", "branches"): ("last", {}),
     ("sections", "sections"): ([_field("a", "mask"), _field("b", "train")], {}),
     ("sections", "sources"): ({side: {"sections": [_field(side, "$role", template=True)]} for side in ("chosen", "rejected")}, {}),
     ("sections", "min_chars"): (50, PLAIN),

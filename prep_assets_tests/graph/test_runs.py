@@ -1,0 +1,164 @@
+"""Runs of agents as graphs of messages: branches that share a prompt are responses, with the ids that were sampled."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from prep_assets.errors import Refused
+from prep_assets.graph.selftest import selftest
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.mutations import ROLLOUT_MUTATIONS
+from prep_assets.samples import Group
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
+from prep_assets.stores.groups import open_groups
+from prep_assets.stores.version_folders import Published
+from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, failing, jsonl, refusals, workspace_in
+
+BACKEND = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
+IGNORED = [f"{place}{name}" for place in ("", "traces.") for name in ("version", "task", "agent", "is_completed")]
+
+
+def encoded(text: str) -> list[int]:
+    return BACKEND.encode(text, add_special_tokens=False).ids
+
+
+def asked(parent: int | None, text: str, before: str = "\n") -> dict[str, Any]:
+    ids = encoded(f"{before}<|im_start|>user\n{text}<|im_end|>\n")
+    message = {"role": "user", "content": text}
+    return {"parent": parent, "message": message, "sampled": False, "token_ids": ids, "mask": [False] * len(ids), "logprobs": []}
+
+
+def said(parent: int, text: str, **more: Any) -> dict[str, Any]:
+    """An answer behind the generation prompt, which was not sampled."""
+    head, ids = encoded("<|im_start|>assistant\n"), encoded(f"{text}<|im_end|>")
+    message = {"role": "assistant", "content": text, "reasoning_content": None, "tool_calls": None}
+    mask = [False] * len(head) + [True] * len(ids)
+    scores = [-0.25 * (1 + place % 4) for place in range(len(ids))]
+    return {"parent": parent, "message": message, "sampled": True, "token_ids": head + ids, "mask": mask, "logprobs": scores, **more}
+
+
+def trace(number: int, **more: Any) -> dict[str, Any]:
+    """A run of two turns whose last answer was tried twice, and another beginning: three branches of one prompt."""
+    nodes = [
+        asked(None, f"What is {number}?", ""),
+        said(0, f"I ask {number}."),
+        asked(1, "the tool says 4"),
+        said(2, f"It is {number}."),
+        said(2, f"Maybe {number}."),
+        said(0, "No idea."),
+    ]
+    rewards = {"right": {"score": 1.0, "weight": 0.5}, "short": {"score": -0.25}}
+    return {"version": 3, "task": {"data": {"idx": number}}, "agent": {}, "nodes": nodes, "rewards": rewards, "is_completed": True, **more}
+
+
+PATHS = ([0, 1, 2, 3], [0, 1, 2, 4], [0, 5])
+
+
+def built(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple[Workspace, Published]:
+    folder.mkdir(exist_ok=True)
+    runs = domain(jsonl(folder / "traces.jsonl", rows), "verifiers_trace", ignore=IGNORED, options=options)
+    workspace = workspace_in(folder, {"rl": {"tokenizer": TOKENIZER, "domains": {"runs": runs}, "output": {"storage_format": "bin"}}})
+    return workspace, build(workspace, "rl_groups_by_domain", "runs")
+
+
+def test_branches_of_one_prompt_are_responses(tmp_path: Path) -> None:
+    rows = [trace(number) for number in range(6)]
+    workspace, published = built(tmp_path, [*rows[:5], {"id": "e", "traces": [rows[5]]}])
+    store = open_groups(published.directory)
+    head = len(encoded("<|im_start|>assistant\n"))
+    for number, row in enumerate(rows):
+        prompt = store.prompts.record(number, "tokens").tolist()
+        assert prompt == row["nodes"][0]["token_ids"] + encoded("<|im_start|>assistant\n")
+        assert store.rewards.record(number, "rewards").tolist() == [0.25] * 3
+        for record, path in zip(store.responses_of(number), PATHS, strict=True):
+            nodes = [row["nodes"][at] for at in path[1:]]
+            assert store.responses.record(record, "tokens").tolist() == [token for node in nodes for token in node["token_ids"]][head:]
+            assert store.responses.record(record, "loss_mask").tolist() == [int(each) for node in nodes for each in node["mask"]][head:]
+            logprobs = store.responses.record(record, "logprobs")
+            assert logprobs[store.responses.record(record, "loss_mask") == 1].tolist() == [
+                each for node in nodes for each in node["logprobs"]
+            ]
+    assert failing(workspace, published) == [] and refusals(published) == []
+    trials = [trial for trial in selftest(workspace, published) if trial.check == "sampled_ids" and trial.mutation]
+    assert {trial.mutation for trial in trials if trial.caught} == {mutation.name for mutation in ROLLOUT_MUTATIONS}
+    assert [trial for trial in trials if trial.tried != trial.caught] == []
+
+
+def rewritten(row: dict[str, Any]) -> dict[str, Any]:
+    """The second turn was given other tokens for the first answer than were sampled, so it begins a branch of its own: its prompt has that answer."""
+    nodes = [*row["nodes"][:2], asked(None, "What is 1?", ""), said(2, "I ask 1."), asked(3, "the tool says 4"), said(4, "It is 1.")]
+    nodes[3] |= {"sampled": False, "mask": [False] * len(nodes[3]["mask"]), "logprobs": []}
+    return {**row, "nodes": nodes}
+
+
+def test_a_turn_that_did_not_go_on_with_the_tokens_before_it_is_no_response_to_the_same_prompt(tmp_path: Path) -> None:
+    _, published = built(tmp_path, [rewritten(trace(1)), trace(2)])
+    assert [each.reason for each in refusals(published)] == ["several_prompts"]
+    assert "begin with the same tokens" in refusals(published)[0].detail
+    workspace, last = built(tmp_path / "last", [rewritten(trace(1)), trace(2)], branches="last")
+    assert failing(workspace, last) == [] and refusals(last) == []
+    store, row = open_groups(last.directory), rewritten(trace(1))
+    prompt = [token for node in row["nodes"][2:5] for token in node["token_ids"]] + encoded("<|im_start|>assistant\n")
+    assert store.prompts.record(0, "tokens").tolist() == prompt
+    assert BACKEND.decode(store.responses.record(0, "tokens").tolist()).strip() == "It is 1."
+    assert [len(store.responses_of(number)) for number in range(2)] == [1, 1]
+
+
+def changed(at: int, **fields: Any) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    return lambda row: {**row, "nodes": [{**node, **fields} if number == at else node for number, node in enumerate(row["nodes"])]}
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (changed(1, mask=[True]), "length_mismatch"),
+        (changed(1, logprobs=[-0.5]), "length_mismatch"),
+        (changed(1, mask=[2] * 9), "bad_mask"),
+        (changed(1, sampled=False), "bad_mask"),
+        (changed(0, sampled=True), "bad_mask"),
+        (changed(2, parent=2), "bad_parent"),
+        (changed(2, parent=5), "bad_parent"),
+        (changed(2, parent=-1), "bad_parent"),
+        (changed(5, mask=[False] * len(said(0, "No idea.")["mask"]), logprobs=[], sampled=False), "no_assistant_turn"),
+        (lambda row: {**row, "rewards": {}}, "no_reward"),
+        (lambda row: {**row, "rewards": {"right": None}}, "missing_field"),
+        (lambda row: {"traces": [row, row]}, "several_traces"),
+        (lambda row: {"traces": []}, "several_traces"),
+        (changed(1, logprobs=[0.5] * len(said(0, "I ask 1.")["logprobs"])), "positive_logprob"),
+    ],
+)
+def test_what_is_no_run(change: Any, reason: str) -> None:
+    with pytest.raises(Refused) as refused:
+        apply(convert_with("verifiers_trace"), change(trace(1)))
+    assert refused.value.reason == reason
+
+
+def test_ids_of_another_message_are_refused(tmp_path: Path) -> None:
+    row = trace(1)
+    row["nodes"][3]["message"] = {**row["nodes"][3]["message"], "content": "It is not."}
+    _, published = built(tmp_path, [row, trace(2)])
+    assert [each.reason for each in refusals(published)] == ["ids_differ_from_text"]
+
+
+def test_its_own_branches_are_ours() -> None:
+    """``Trace.branches`` of verifiers, which prime-rl trains on."""
+    graph, traces = (pytest.importorskip(f"verifiers.v1.{name}", reason="pip install verifiers") for name in ("graph", "trace"))
+    row = trace(1)
+    nodes = [graph.MessageNode.model_validate(node) for node in row["nodes"]]
+    group = apply(convert_with("verifiers_trace"), row)
+    assert isinstance(group, Group) and group.sampled is not None and group.sampled.prompt is not None
+    found = graph.leaves(traces.Trace.model_construct(nodes=nodes))
+    assert found == [path[-1] for path in PATHS]
+    for at, path in enumerate(PATHS):
+        branch = traces.Branch(index=at, nodes=[nodes[number] for number in path])
+        cut = len(group.sampled.prompt)
+        assert branch.token_ids == [*group.sampled.prompt, *group.sampled.responses[at]]
+        assert branch.sampled_mask == [False] * cut + [bool(each) for each in group.sampled.masks[at]]
+        assert branch.logprobs == [0.0] * cut + [*group.sampled.logprobs[at]]
+        assert [message.content for message in branch.messages[1:]] == [turn.text for turn in group.responses[at]]
