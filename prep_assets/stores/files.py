@@ -231,8 +231,9 @@ def note_mapped_bytes(count: int) -> None:
     _since_release += count
     if _since_release >= ROOM:
         _since_release = 0
-        for mapping in list(_MAPPED):
-            mapping.madvise(mmap.MADV_DONTNEED)
+        with suppress(RuntimeError):  # another thread maps a file at this moment: the next release is soon enough
+            for mapping in list(_MAPPED):
+                mapping.madvise(mmap.MADV_DONTNEED)
 
 
 # Caches on disk: results in the user's cache folder, for the next process.

@@ -151,3 +151,17 @@ def test_packed_tables(tmp_path: Path, storage: StorageFormat) -> None:
     write_packed(tmp_path, storage, rows=1 << 11, row_len=1 << 10)
     store = open_packed(tmp_path, "sft_packed", Guards("off"))
     assert most(lambda: (tokens.sum() for _, tokens, _ in store.blocks(1 << 16))) <= 6 * SMALL
+
+
+def test_a_file_that_another_thread_maps_meanwhile_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A check failed with `Set changed size during iteration`, and a right store was not published."""
+
+    class MappedMeanwhile(set[Any]):
+        def __iter__(self) -> Iterator[Any]:
+            first = set(map(str, range(3)))
+            for each in first:
+                first.add(f"{each} and another")
+                yield SimpleNamespace(madvise=lambda advice: None)
+
+    monkeypatch.setattr(pages, "_MAPPED", MappedMeanwhile())
+    note_mapped_bytes(SMALL)
