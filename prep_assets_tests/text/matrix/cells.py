@@ -96,11 +96,8 @@ def cell(entry: Entry, kind: Kind) -> Cell:
         return Cell(fault=f"ids of {rendered.text[-300:]!r}, transformers renders {expected.text[-300:]!r}")
     mask = (encoded.loss != 0).astype(int).tolist()
     if mask != expected.mask:
-        shown = [
-            "".join(vocabulary.decode([token]) if trained else "·" for token, trained in zip(expected.ids, each, strict=True))
-            for each in (mask, expected.mask)
-        ]
-        return Cell(fault=f"trains {shown[0].strip('·')!r}, the format says {shown[1].strip('·')!r}")
+        shown = [_shown(vocabulary, expected.ids, each) for each in (mask, expected.mask)]
+        return Cell(fault=f"trains {shown[0]!r}, the format says {shown[1]!r}")
     try:
         derived = derive(kind.sample, MaskOptions(), template, rendered=rendered.text)
     except CheckFailed as fault:
