@@ -28,7 +28,7 @@ from prep_assets.pipeline.workspace import Progress
 from prep_assets.samples import Record, Sample, Turn
 from prep_assets.schemas.fields import as_list, as_mapping, as_number, as_text, needed, peek, unread, value_at, whole, wrong_type
 from prep_assets.schemas.reader import Account
-from prep_assets.schemas.sections import chat_turns, plain_text, plain_turn
+from prep_assets.schemas.regions import chat_turns, plain_text, plain_turn
 from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template
