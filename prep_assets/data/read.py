@@ -170,8 +170,8 @@ def unfit(texts: Sequence[bytes], rows: Sequence[Mapping[str, Any]]) -> dict[int
 
 def _keep_all_keys(texts: Sequence[bytes], rows: Sequence[Mapping[str, Any]]) -> bool:
     """Whether rows certainly have every key of their texts, which would have more keys than the text that is written from the rows."""
-    text = msgspec.json.format(b"[%s]" % b",".join(texts), indent=-1)
-    return _count_key_ends(text.replace(b"\\u0022", b'\\"')) == _count_key_ends(msgspec.json.encode(rows))
+    text, written = msgspec.json.format(b"[%s]" % b",".join(texts), indent=-1), msgspec.json.encode(rows)
+    return text == written or _count_key_ends(text.replace(b"\\u0022", b'\\"')) == _count_key_ends(written)
 
 
 def _count_key_ends(text: bytes) -> int:
