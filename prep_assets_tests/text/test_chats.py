@@ -12,10 +12,10 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.samples import ASSISTANT, TOOL, TOOL_CALL, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
-from prep_assets.text.chats import MOST_BLANKS, ByteSearch, ChatColumns, Outline, OutlinedSample, outline_of, outlined, plain_chat
+from prep_assets.samples import ASSISTANT, TOOL_CALL, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
+from prep_assets.text.chats import MOST_BLANKS, ByteSearch, ChatColumns, outline_of, outlined, plain_chat
 from prep_assets_tests.effort import examples
-from prep_assets_tests.masks.test_shaped_batches import ACTS, TOOLS, rich_chats
+from prep_assets_tests.masks.test_shaped_batches import rich_chats
 
 # Samples as an outline and texts.
 
@@ -26,45 +26,6 @@ def asks(*regions: Region, tools: Any = (), **more: Any) -> Sample:
 
 def call(**parts: Any) -> Region:
     return Region(TOOL_CALL, json.dumps({"name": "get", "arguments": {"x": "é"}} | parts))
-
-
-def test_what_is_a_text_and_what_is_not() -> None:
-    sample = Sample(
-        (
-            turn(USER, " So?\n"),
-            Turn(ASSISTANT, (Region("thinking", "Hm", 0.5), Region("text", "\t"), call(id="c1"), call(arguments={}))),
-            Turn(TOOL, (Region("text", "x x"),), "get", "c1"),
-        ),
-        TOOLS,
-    )
-    found = outlined(sample)
-    assert found is not None
-    tool = json.dumps(TOOLS[0], ensure_ascii=False)
-    assert found.texts == (tool, "So?", "Hm", "c1", "get", '{"x": "é"}', "get", "get", "c1", "x x")
-    form = found.form
-    assert (form.size, form.json, form.tools) == (10, (0, 5), 1)
-    assert form.turns == (
-        (USER, False, False, (("text", None, (" ", "\n")),)),
-        (
-            ASSISTANT,
-            False,
-            False,
-            (
-                ("thinking", 0.5, ("", "")),
-                ("text", None, ("\t",)),
-                (TOOL_CALL, None, ("id", "name", "arguments")),
-                (TOOL_CALL, None, ("name",)),
-            ),
-        ),
-        (TOOL, True, True, (("text", None, ("", "")),)),
-    )
-    again = form.sample(found.texts)
-    assert again.turns[0] == sample.turns[0] and again.turns[2] == sample.turns[2] and again.tools == sample.tools
-    assert [json.loads(region.text) for region in again.turns[1].regions[2:]] == [
-        {"id": "c1", "name": "get", "arguments": {"x": "é"}},
-        {"name": "get", "arguments": {}},
-    ]
-    assert outline_of(form) is form
 
 
 def test_the_outline_of_a_plain_chat_takes_any_texts() -> None:
@@ -110,28 +71,6 @@ def test_white_space_up_to_a_limit() -> None:
         sample = asks(Region("text", text))
         found = outlined(sample)
         assert found is not None and found.form.sample(found.texts) == sample
-
-
-def test_another_outline_where_anything_but_a_text_differs() -> None:
-    forms = set()
-    for other in (
-        ACTS,
-        changed(ACTS, tools=()),
-        changed(ACTS, tools=TOOLS * 2),
-        changed(ACTS, turns=ACTS.turns[:-1]),
-        changed(ACTS, turns=(changed(ACTS.turns[0], name="Ann"), *ACTS.turns[1:])),
-        changed(ACTS, turns=(changed(ACTS.turns[0], tool_call_id="Ann"), *ACTS.turns[1:])),
-        changed(ACTS, turns=(turn(USER, "Read it.\n"), *ACTS.turns[1:])),
-        changed(ACTS, turns=(Turn(USER, (Region("text", "Read it.", 1.0),)), *ACTS.turns[1:])),
-        changed(ACTS, turns=(Turn(USER, (Region("thinking", "Read it."),)), *ACTS.turns[1:])),
-        changed(ACTS, turns=(turn("system", "Read it."), *ACTS.turns[1:])),
-    ):
-        found = outlined(other)
-        assert found is not None
-        forms.add(found.form)
-    assert len(forms) == 10
-    same = outlined(changed(ACTS, turns=(turn(USER, "Write it."), *ACTS.turns[1:])))
-    assert same is not None and same.form in forms
 
 
 def in_full(sample: Sample) -> tuple[Any, ...]:
@@ -198,12 +137,6 @@ def test_edges_and_blanks_are_those_of_each_text(listed: list[list[str] | None])
     assert len({*columns.kinds}) == len(columns.kinds)
 
 
-def test_half_a_pair_is_kept() -> None:
-    columns = ChatColumns.of([chat("a\ud800", "b")])
-    assert columns.data == b"a\xed\xa0\x80b"
-    assert columns.own(0) == ["a\ud800", "b"]
-
-
 def test_one_chat_in_so_many_by_its_last_text() -> None:
     chats = [chat(*"ab"[: number % 3], f"{number} \u00e9") for number in range(40)]
     alone = [zlib.crc32(each.texts[-1].encode()) % 3 == 0 for each in chats]
@@ -230,12 +163,6 @@ def test_joined_chats_are_the_same_chats(parts: list[list[list[str] | None]]) ->
     kinds = [[None if number < 0 else columns.kinds[number] for number in columns.kind] for columns in (found, expected)]
     assert kinds[0] == kinds[1]
     assert found.only(found.kind > 0).kind.tolist() == [kind if kind > 0 else -1 for kind in found.kind.tolist()]
-
-
-def test_chats_with_an_outline_are_of_its_kind() -> None:
-    other = OutlinedSample(Outline(1, (), 0, ()), ("x",))
-    columns = ChatColumns.of([chat("a"), other, other])
-    assert columns.kinds == [(USER,), other.form] and columns.kind.tolist() == [0, 1, 1] and columns.own(2) == ["x"]
 
 
 # Strings are found exactly where `bytes.find` finds them, whatever bytes are rare.
@@ -265,24 +192,6 @@ def test_places_are_those_of_a_regular_expression(strings: list[str], parts: lis
     assert places_of(strings, data) == by_hand(strings, data)
 
 
-@pytest.mark.parametrize(
-    ("strings", "data", "places"),
-    [
-        (["<e>"], b"<e><e><e", [0, 3]),
-        (["<e>", "<e>>"], b"<e>>", [0]),
-        (["b<"], b"<b<", [1]),
-        (["ab", "b<"], b"ab<b", [0, 1]),
-        (["aa"], b"aaa", [0, 1]),
-        (["abc"], b"bc ab", []),
-        (["abc"], b"c ab", []),
-        (["a"], b"", []),
-        ([], b"abc", []),
-    ],
-)
-def test_places_by_hand(strings: list[str], data: bytes, places: list[int]) -> None:
-    assert places_of(strings, data) == places
-
-
 @pytest.mark.parametrize("text", ["\ud800", "\udbff", "\udc00", "\udfff"])
 def test_half_a_surrogate_pair(text: str) -> None:
     assert places_of(["x"], f"é{text}".encode("utf-8", "surrogatepass")) == [2]
@@ -293,9 +202,3 @@ def test_what_borders_on_surrogates_is_none() -> None:
     assert places_of([], "\ud7ff\ue000 í中".encode()) == []
     assert places_of([], b"\xed") == [] and places_of([], b"\xed\x9f") == []
     assert places_of([], b"\xed\xa0") == [0], "it begins as half of a pair does"
-
-
-def test_the_rarest_byte_is_looked_at_first() -> None:
-    """Whatever stands often in the data costs no more than any other byte."""
-    assert places_of(["<|x|>"], b"<" * 1000 + b"<|x|>" + b"|" * 2000) == [1000]
-    assert places_of(["<|x|>"], b"|" * 1000 + b"<|x|>" + b"x" * 2000) == [1000]
