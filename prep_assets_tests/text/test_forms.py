@@ -14,7 +14,7 @@ import pytest
 from prep_assets.samples import ASSISTANT, TOOL_CALL, USER, PlainChat, Region, Sample, Turn, turn
 from prep_assets.text import forms
 from prep_assets.text.chats import ChatColumns, Kind, Outline, outlined
-from prep_assets.text.forms import Form, Known, Learned, Listed, Located, agreed, form_of, quoted
+from prep_assets.text.forms import Form, Known, Learned, Listed, Located, form_of, quoted
 from prep_assets.text.spans import Prompt
 from prep_assets_tests.masks.test_shaped_batches import TOOLS
 
@@ -47,18 +47,6 @@ def found_in(kind: Kind, write: Callable[[Texts], str], *, spaced: bool = False)
     return form
 
 
-@pytest.mark.parametrize("indent", [None, 4, 2])
-@pytest.mark.parametrize("separators", [None, (",", ":")])
-@pytest.mark.parametrize("sort_keys", [False, True])
-def test_how_json_is_spelled_is_found(indent: int | None, separators: tuple[str, str] | None, sort_keys: bool) -> None:
-    write = writing("tools: T, text: X.", indent=indent, separators=separators, sort_keys=sort_keys)
-    form = found_in(shape(), write)
-    assert form.frames == ("tools: ", ", text: ", ".") and form.order == (0, 1) and form.ways[1] is None
-    texts = (json.dumps({"b": [1, "é"], "a": {"c": {}}}, ensure_ascii=False), 'x"y')
-    assert form.text(form.shown(texts)) == write(texts)
-    assert (form.ways[0] is None) == (not indent and not separators and not sort_keys)
-
-
 def test_texts_are_in_the_order_of_the_render_and_may_be_quoted() -> None:
     form = found_in(shape(), writing('"Q" T'))
     assert form.order == (1, 0) and form.ways == (quoted, None)
@@ -69,18 +57,6 @@ def test_texts_are_in_the_order_of_the_render_and_may_be_quoted() -> None:
 @pytest.mark.parametrize("write", ["X", "T X T", "T X X", "T X N", "T N"])
 def test_what_is_missing_or_twice_is_not_certain(write: str) -> None:
     assert form_of(shape(), False, writing(write)) is None
-
-
-def test_a_text_that_is_left_out_has_no_place() -> None:
-    """As reasoning has none in history; what must be shown is for derivations to say."""
-    assert found_in(shape(), writing("T")).order == (0,)
-    assert form_of(ROLES, False, lambda texts: "nothing") is None
-
-
-def test_json_in_no_known_spelling_is_not_certain() -> None:
-    write = Mock(side_effect=writing("T X", indent=3))
-    assert form_of(shape(), False, write) is None
-    assert write.call_count == 1, "there are no arguments that may be listed"
 
 
 CALL = Turn(ASSISTANT, (Region(TOOL_CALL, json.dumps({"name": "get", "arguments": {"city": "Rome"}})),))
@@ -120,12 +96,6 @@ def test_tools_are_never_taken_for_listed_arguments() -> None:
     assert form_of(shape(CALL), False, render) is None
 
 
-def test_arguments_that_are_json_are_not_looked_for_again() -> None:
-    write = Mock(side_effect=lambda texts: "|".join(texts))
-    form = form_of(shape(CALL), False, write)
-    assert form is not None and form.ways == (None,) * 3 and write.call_count == 1
-
-
 @pytest.mark.parametrize("way", [None, str.strip, str.lstrip, str.rstrip])
 def test_what_becomes_of_white_space(way: Callable[[str], str] | None) -> None:
     def write(texts: Texts) -> str:
@@ -137,30 +107,6 @@ def test_what_becomes_of_white_space(way: Callable[[str], str] | None) -> None:
     assert {text[at] for text, _ in form.invented for at in (0, -1)} >= {"\n", " ", "\t"}
     bare = found_in(ROLES, write)
     assert bare.ways == (None, None) and all(text == text.strip() for texts in bare.invented for text in texts)
-
-
-def measured(form: Form, texts: Texts) -> list[int]:
-    return [len(text) for text in form.shown(texts)]
-
-
-def moved(words: list[int], form: Form, shown: list[str]) -> list[int]:
-    """Places of frames, of which `form.mover` tells where they stand in another render."""
-    return list(map(form.mover(shown), words))
-
-
-def test_what_a_derivation_says_must_be_the_same_of_all_invented_texts() -> None:
-    def write(texts: Texts) -> str:
-        return f"<{texts[0]}|{texts[1]}>"
-
-    form = found_in(ROLES, write)
-    ends = [0, 1, 2 + len(form.invented[0][0]), len(write(form.invented[0]))]
-
-    def answer(texts: Texts) -> list[int]:
-        return [0, 1, len(write(texts)) - len(texts[1]) - 1, len(write(texts))]
-
-    assert agreed(form, answer, moved) == ends  # type: ignore[arg-type]
-    assert agreed(form, lambda texts: [3], moved) is None, "a place amid a text has none in other renders"  # type: ignore[arg-type]
-    assert agreed(form, lambda texts: [len(texts[0])], moved) is None  # type: ignore[arg-type]
 
 
 def test_places_amid_a_text_have_none() -> None:
@@ -200,25 +146,6 @@ def test_two_renders() -> None:
     assert found.breaks.tolist() == [0, 12, 17, 18, 30, 37] and found.weights.tolist() == [0, 0.5, 0] * 2
     assert found.prompts == {0: [Prompt(3, 5, USER)], 1: [Prompt(21, 23, USER)]}
     assert (found.items.dtype, found.breaks.dtype, found.weights.dtype) == (np.int64, np.int64, np.float32)
-
-
-def test_renders_of_several_forms_stand_in_the_order_of_chats() -> None:
-    """Where one ends and the next one begins, both have a break."""
-    found = laid((ONE, ("a",)), (ONE, ("é",)), (BOTH, ("b", "c")), (ONE, ("",)))
-    assert found.data.decode() == "<u>a.<u>é.<u>b</u>é%c</e>.<u>."
-    assert found.items[:2].tolist() == [[0, 5, -1], [5, 11, -1]] and found.rows.tolist() == [0, 1, 2, 3]
-    assert list(zip(found.breaks.tolist(), found.weights.tolist(), strict=True))[:5] == [(0, 1), (5, 0), (5, 1), (11, 0), (11, 0)]
-    cuts = found.cuts()
-    assert cuts.segments == ["<u>a.", "<u>é.", "b", "é%c", ".", "<u>."]
-    assert cuts.is_first.tolist() == [True, True, False, False, False, True]
-    assert cuts.item_bounds.tolist() == [0, 1, 2, 8, 9] and cuts.items.tolist() == [-1, -1, 1, -1, 2, -1, 3, -1, -1]
-    assert [cuts.text(number) for number in range(4)] == ["<u>a.", "<u>é.", "<u>b</u>é%c</e>.", "<u>."]
-
-
-def test_only_chats_that_have_a_form_are_laid_out() -> None:
-    columns = ChatColumns.of([None, PlainChat((USER,), ("a",)), None, PlainChat((USER,), (" b",))])
-    found = Known([ONE], np.array([-1, 0, -1, 0]), np.zeros(4, bool)).lay(columns)
-    assert found.data == b"<u>a.<u> b." and found.rows.tolist() == [1, 3] and found.form.tolist() == [0, 0]
 
 
 # -- what is learned --------------------------------------------------------------------------------------------------------------------
