@@ -21,7 +21,7 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.arrow import save_parquet
 from prep_assets.exports.readable import Options, Readable, Source, parquet_table, without_nulls
 from prep_assets.exports.registry import FileName, Progress, exporter, reads
-from prep_assets.schemas.verifiers import FORMS
+from prep_assets.schemas.verifiers import CODE, FORMS, code_tests
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.verification import WrittenFile
 
@@ -100,8 +100,20 @@ def _reward_model(row: dict[str, Any], location: str) -> tuple[dict[str, str], d
     style = "model" if row.get("verifier") == _MODEL else "rule"
     gold, told = gold_text(row, location), row.get("arguments", "")
     if told and (row.get("verifier") in FORMS or not gold):
-        return {"style": style, "ground_truth": told}, {"answer": gold} if gold else {}
+        truth = _tests(told) if row.get("verifier") == CODE else told
+        return {"style": style, "ground_truth": truth}, {"answer": gold} if gold else {}
     return {"style": style, "ground_truth": gold}, {"arguments": told} if told else {}
+
+
+def _tests(told: str) -> str:
+    """Tests as verl's ``prime_code`` parses them, or asserts as its ``sandbox_fusion`` does. Arguments of a call are a line of JSON each, its result JSON."""
+    tests = code_tests(json.loads(told))
+    if tests.asserts:
+        return json.dumps({"assert_case": tests.asserts}, ensure_ascii=False)
+    if tests.function is None:
+        return json.dumps({"inputs": tests.inputs, "outputs": tests.outputs}, ensure_ascii=False)
+    inputs = ["\n".join(map(json.dumps, arguments)) for arguments in tests.inputs]
+    return json.dumps({"fn_name": tests.function, "inputs": inputs, "outputs": [*map(json.dumps, tests.outputs)]})
 
 
 def require_no_tools(row: Mapping[str, Any], location: str, why: str) -> None:
@@ -152,7 +164,8 @@ def read_verl(folder: Path, source: Source, options: Options) -> Readable:
         ground_truth = f"{gold:.0f}" if isinstance(gold, int | float) and gold == round(gold) else str(gold)
         told, beside = line.get("arguments"), {}
         if told and (verifier in ("code", "ifeval", "rubric") or gold == ""):
-            ground_truth, beside = told, {"answer": ground_truth} if ground_truth else {}
+            beside = {"answer": ground_truth} if ground_truth else {}
+            ground_truth = _expected_tests(json.loads(told)) if verifier == "code" else told
         elif told:
             beside = {"arguments": told}
         return {
@@ -164,6 +177,26 @@ def read_verl(folder: Path, source: Source, options: Options) -> Readable:
         }
 
     return Readable(len(table), lambda number: without_nulls(table.slice(number, 1).to_pylist()[0]), expected=expected)
+
+
+def _expected_tests(told: Any) -> str:
+    if isinstance(told, list):
+        return json.dumps({"assert_case": told}, ensure_ascii=False)
+    cases = told.get("test_cases") or [
+        {"input": given, "output": wanted} for given, wanted in zip(told["inputs"], told["outputs"], strict=True)
+    ]
+    if name := told.get("fn_name") or cases[0].get("fn_name"):
+        lines = [
+            ([json.loads(line) for line in case["input"].split("\n")] if isinstance(case["input"], str) else case["input"])
+            for case in cases
+        ]
+        wanted = [json.loads(case["output"]) if isinstance(case["input"], str) else case["output"] for case in cases]
+        inputs = ["\n".join(json.dumps(argument) for argument in call) for call in lines]
+        return json.dumps({"fn_name": name, "inputs": inputs, "outputs": [json.dumps(result) for result in wanted]})
+    texts = {
+        f"{side}s": [each if isinstance(each := case[side], str) else "\n".join(each) for case in cases] for side in ("input", "output")
+    }
+    return json.dumps(texts, ensure_ascii=False)
 
 
 # FlagEmbedding.

@@ -96,7 +96,10 @@ def _of_cases(cases: Sequence[Mapping[str, Any]]) -> CodeTests:
     if len(kinds) > 1:
         raise Refused(BAD, f"test_cases are of {len(kinds)} kinds: {', '.join(sorted(map(str, kinds)))}")
     ((kind, function),) = kinds
-    inputs, outputs = ([value_at(case, name, "test_cases") for case in cases] for name in ("input", "output"))
+    inputs = [value_at(case, "input", "test_cases") for case in cases]
+    outputs = [
+        case["output"] if "output" in case else value_at(case, "output", "test_cases") for case in cases
+    ]  # a function may return null
     if kind == _STDIN:
         return _of_texts(inputs, outputs)
     if kind != _CALL:

@@ -88,10 +88,28 @@ def test_what_open_instruct_has_no_place_for(row: dict[str, Any], said: str, tmp
 
 def test_verl_is_told_what_its_reward_functions_parse(tmp_path: Path) -> None:
     """A verifier that judges by what it is told has it as the ground truth; another one beside its gold."""
+    calls = [
+        '{"fn_name":"f","inputs":[["é",[1]],[2,[]]],"outputs":[{"a":1},null]}',
+        '{"fn_name":"f","inputs":["\\"é\\"\\n[1]","2\\n[]"],"outputs":["{\\"a\\":1}","null"]}',
+        '{"test_cases":[{"fn_name":"f","input":["é",[1]],"output":{"a":1}},{"fn_name":"f","input":[2,[]],"output":null}]}',
+    ]
     rows = [*ROWS, {"prompt": "p", "gold": "g", "verifier": "mine", "arguments": "[1]"}, {"prompt": "p", "gold": 1.0, "arguments": "[2]"}]
+    rows += [{"prompt": "p", "gold": "", "verifier": "code", "arguments": call} for call in calls]
     out = export(write_lines(tmp_path / "l", "rl_prompts_train", rows), "verl", tmp_path / "out", data_source="d")
     found = pq.read_table(out / "train.parquet").to_pylist()
-    assert [row["reward_model"]["ground_truth"] for row in found] == ["2", "2*x", *(row["arguments"] for row in ROWS[2:]), "g", "1"]
+    truths = [row["reward_model"]["ground_truth"] for row in found]
+    assert truths[:2] == ["2", "2*x"] and truths[5:9] == [ROWS[5]["arguments"], ROWS[6]["arguments"], "g", "1"]
+    assert [json.loads(truth) for truth in truths[2:5]] == [
+        {"assert_case": ["assert f() is None"]},
+        {"inputs": ["1 2"], "outputs": ["3"]},
+        {"inputs": ["1 2"], "outputs": ["é"]},
+    ]
+    for truth in map(json.loads, truths[9:]):  # as ``prime_code`` parses them
+        assert [[json.loads(line) for line in call.split("\n")] for call in truth["inputs"]] == [["é", [1]], [2, []]]
+        assert [*map(json.loads, truth["outputs"]), truth["fn_name"]] == [{"a": 1}, None, "f"]
+    lines = open_source(tmp_path / "l")
+    assert compare(out, lines, "verl", {"data_source": "d", "ability": "math", "split": "train"}).passed
+    found = found[:9]
     beside = [{key: value for key, value in row["extra_info"].items() if value is not None} for row in found]
     assert [each.pop("index") for each in beside] == list(range(9))
     assert all(each.pop("split") == "train" for each in beside)
