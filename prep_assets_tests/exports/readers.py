@@ -89,3 +89,12 @@ def verl(name: str) -> Any:
     if "verl" in sys.modules:
         stand_in("verl.models.transformers.qwen2_vl")
     return reader(f"verl.utils.dataset.{name}")
+
+
+def verl_rewards(name: str) -> Any:
+    """A reward function of verl."""
+    bypass("verl")
+    if "verl" in sys.modules:
+        bypass("verl.utils")
+        bypass("verl.utils.reward_score")
+    return reader(f"verl.utils.reward_score.{name}")

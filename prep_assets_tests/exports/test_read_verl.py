@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow.parquet as pq
 import pytest
 
 from prep_assets.exports import export
 from prep_assets_tests.exports.conftest import some, write_lines
-from prep_assets_tests.exports.readers import reader, verl
+from prep_assets_tests.exports.readers import reader, verl, verl_rewards
 
 pytestmark = pytest.mark.readers
 TOKENIZER = Path(__file__).resolve().parents[2] / "configs" / "tokenizer"
@@ -40,6 +42,39 @@ def test_rl_prompts(tmp_path: Path) -> None:
         assert batch["raw_prompt"][at] == [{"role": "user", "content": rows[place]["prompt"]}]
         assert batch["reward_model"][at] == {"style": "rule", "ground_truth": str(place)}
         assert (batch["data_source"][at], batch["index"][at]) == ("openai/gsm8k", place)
+
+
+@pytest.mark.parametrize(
+    ("told", "gold", "other", "score"),
+    [
+        ({"inputs": ["1 2\n", "3 4\n"], "outputs": ["3\n", "7"]}, "print(sum(map(int, input().split())))", "print(3)", 0.5),
+        ({"test_cases": [{"input": "1 2", "output": "3"}]}, "print(sum(map(int, input().split())))", "print(4)", 0.0),
+        (
+            {"fn_name": "add", "inputs": [[[1, 2], 3], [[], 1]], "outputs": [6, 1]},
+            "class Solution:\n    def add(self, a, b):\n        return sum(a) + b",
+            "def add(a, b):\n    return 0",
+            0.0,
+        ),
+        (
+            {"fn_name": "add", "inputs": ["[1,2]\n3"], "outputs": ["6"]},
+            "def add(a, b):\n    return sum(a) + b",
+            "def add(a, b):\n    return 5",
+            0.0,
+        ),
+    ],
+)
+def test_tests_of_code(told: Any, gold: str, other: str, score: float, tmp_path: Path) -> None:
+    """The reward function that verl calls for code parses the ground truth, and rewards the gold alone."""
+    judge = verl_rewards("prime_code")
+    rows = [{"prompt": "p", "gold": gold, "verifier": "code", "arguments": json.dumps(told)}]
+    out = export(write_lines(tmp_path / "l", "rl_prompts_train", rows), "verl", tmp_path / "out", data_source={"code": "codecontests"})
+    [row] = pq.read_table(out / "train.parquet").to_pylist()
+    assert row["extra_info"]["answer"] == gold
+    answers = [f"```python\n{program}\n```" for program in (gold, other)]
+    assert [float(judge.compute_score(answer, row["reward_model"]["ground_truth"], continuous=True)[0]) for answer in answers] == [
+        1.0,
+        score,
+    ]
 
 
 def test_sft_messages(tmp_path: Path) -> None:
