@@ -251,6 +251,9 @@ class Packing(Model):
         default=None, description="Passes over each domain; fractions take a part."
     )
     max_items: dict[str, Annotated[int, Field(ge=1, le=MOST)]] | None = Field(default=None, description="Most records by domain.")
+    buckets: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(
+        default=None, description="Ascending lengths: documents up to the first, up to the second … never share a row."
+    )
 
 
 Weights = dict[str, Annotated[float, Field(ge=0, le=MOST)]]
@@ -402,6 +405,11 @@ RULES = (
         "packing.overlong",
         lambda family: family.packing.strategy in ("concat", "bfd_split"),
         "'concat' and 'bfd_split' cut documents that are longer than a row and keep every part. Leave overlong out, or choose simple, ffd or bfd",
+    ),
+    Rule(
+        "packing.buckets",
+        lambda family: family.packing.strategy in ("concat", "simple"),
+        "'concat' and 'simple' keep the order of documents. Leave buckets out, or choose ffd, bfd or bfd_split",
     ),
     Rule("packing.seed", lambda family: not family.packing.shuffle, "nothing is shuffled. Leave seed out, or set shuffle: true"),
     Rule("seed", lambda family: not family.shuffle, "nothing is shuffled. Leave seed out, or set shuffle: true"),

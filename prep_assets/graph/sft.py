@@ -231,7 +231,8 @@ def _depends_packed(workspace: Workspace, _: str) -> dict[str, Any]:
     """What the packed table depends on."""
     family = workspace.family(Sft)
     return {
-        "packing": family.packing.model_dump(),
+        # recipes are older than buckets
+        "packing": family.packing.model_dump(exclude=set() if family.packing.buckets else {"buckets"}),
         "storage_format": family.output.storage_format,
         "dtype": family.output.dtype,
         # an h5 table is one file
@@ -275,7 +276,7 @@ def _write_table(target: Target, table: str, split: str, domains: list[str]) -> 
     chosen = {"weights": options.weights, "epochs": options.epochs, "max_items": options.max_items} if split == "train" else {}
     mixture = mix({name: sizes(store.ends) for name, store in stores.items()}, seed=options.seed, shuffle=options.shuffle, **chosen)
     overlong = {} if options.strategy in ("concat", "bfd_split") else {"overlong": options.overlong}
-    plan = pack(mixture.lengths, options.row_len, options.strategy, tail=options.tail, **overlong)
+    plan = pack(mixture.lengths, options.row_len, options.strategy, tail=options.tail, buckets=options.buckets or (), **overlong)
     plan.check(mixture.lengths)
     ordered = [stores[name] for name in mixture.domains]
     starts = _record_starts(mixture, ordered)

@@ -5,7 +5,9 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_left, insort
 from collections import defaultdict
+from collections.abc import Sequence
 from heapq import heappop, heappush
+from itertools import pairwise
 from typing import Literal, get_args
 
 import numpy as np
@@ -14,7 +16,7 @@ from msgspec import Struct
 
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
 from prep_assets.packing.plan import Ints, PackPlan
-from prep_assets.stores.arrays import argsort, compress, cumulative_sums, fill_column, predecessors, stretches, take, zeros
+from prep_assets.stores.arrays import argsort, compress, cumulative_sums, equals, fill_column, predecessors, stretches, take, zeros
 
 # Pieces: the stretches of records that are placed whole, after long documents have been dealt with.
 
@@ -273,7 +275,15 @@ Strategy = Literal["concat", "simple", "ffd", "bfd", "bfd_split"]
 Tail = Literal["pad", "drop"]
 
 
-def pack(lengths: npt.ArrayLike, row_len: int, strategy: Strategy, *, tail: Tail = "pad", overlong: Overlong = "raise") -> PackPlan:
+def pack(
+    lengths: npt.ArrayLike,
+    row_len: int,
+    strategy: Strategy,
+    *,
+    tail: Tail = "pad",
+    overlong: Overlong = "raise",
+    buckets: Sequence[int] = (),
+) -> PackPlan:
     """Plan rows of `row_len` tokens for records of the given lengths.
 
     Records of 5, 2 and 4 tokens in rows of 6 (``.`` is padding)::
@@ -293,11 +303,15 @@ def pack(lengths: npt.ArrayLike, row_len: int, strategy: Strategy, *, tail: Tail
         overlong: what ``simple``, ``ffd`` and ``bfd`` do with documents longer than a row: ``"raise"``; ``"truncate"`` to the first
             `row_len` tokens; ``"drop"``; ``"split"`` at multiples of `row_len`. The other two strategies cut such documents anyway.
 
+        buckets: ascending lengths; documents up to the first, up to the second, and so on, never share a row, so that attention costs about the
+            same all over a row. Not for the two strategies that keep the order.
+
     Raises:
         ConfigError: an unknown word, a `row_len` below 1, or an option that means nothing to the strategy.
         PrepAssetsError: a record without tokens, or documents that are too long under ``"raise"``.
     """
     _check_options(row_len, strategy, tail, overlong)
+    _check_buckets(buckets, strategy)
     checked = checked_lengths(lengths)
     if strategy == "concat":
         return _concat(checked, row_len, tail)
@@ -306,9 +320,29 @@ def pack(lengths: npt.ArrayLike, row_len: int, strategy: Strategy, *, tail: Tail
         return pieces.plan(row_len, next_fit(pieces.length, row_len))
     longest = int(pieces.size.max(initial=0))
     longest_first = pieces.at(argsort(fill_column(pieces.size.size, lambda part: longest - pieces.size[part])))
+    numbers = np.array(buckets, np.int64)
+    bucket = fill_column(longest_first.record.size, lambda part: np.searchsorted(numbers, checked[longest_first.record[part]]))
+    row, opened = zeros(bucket.size), 0
+    for number in range(len(buckets) + 1):
+        members = compress(equals(bucket, number))
+        placed = _placed(take(longest_first.length, members), row_len, strategy)
+        row[members] = placed + opened
+        opened += int(placed.max(initial=-1)) + 1
+    return longest_first.plan(row_len, row)
+
+
+def _placed(lengths: Ints, row_len: int, strategy: str) -> Ints:
+    """int64[P], the rows of pieces by first fit or best fit, longest first."""
     # first fit never needs more rows: of two at most half full, the later one's pieces would have gone into the earlier
-    rows = FirstFit(min(pieces.size.size, 2 * int(pieces.length.sum()) // row_len + 1)) if strategy == "ffd" else BestFit()
-    return longest_first.plan(row_len, place(longest_first.length, row_len, rows))
+    rows = FirstFit(min(lengths.size, 2 * int(lengths.sum()) // row_len + 1)) if strategy == "ffd" else BestFit()
+    return place(lengths, row_len, rows)
+
+
+def _check_buckets(buckets: Sequence[int], strategy: str) -> None:
+    if buckets and strategy in ("concat", "simple"):
+        raise ConfigError(f"buckets mean nothing to {strategy!r}, which keeps the order of the records. Choose ffd, bfd or bfd_split")
+    if any(length < 1 for length in buckets) or any(low >= high for low, high in pairwise(buckets)):
+        raise ConfigError(f"buckets are {list(buckets)}; they must be ascending lengths, each at least 1")
 
 
 def _concat(lengths: Ints, row_len: int, tail: Tail) -> PackPlan:

@@ -213,9 +213,30 @@ def check_mixture(
     fault = _claims(order, packed, sources, claimed, numbers)
     if fault is None and packing["strategy"] in ("concat", "simple") and not _in_order(pieces, packed):
         fault = f"{packing['strategy']} keeps the order of the mixture, the table does not"
+    if fault is None and packing.get("buckets"):
+        fault = _shared_row(documents, sources, lengths, packing["buckets"])
     if fault is not None:
         return fails("documents", fault, numbers)
     return Verdict(True, f"the rows hold the {len(order.record):,} records that the options ask for, whole or counted as left out", numbers)
+
+
+def _shared_row(
+    documents: Mapping[str, npt.NDArray[Any]], sources: Sequence[str], lengths: Mapping[str, Ints], buckets: Sequence[int]
+) -> str | None:
+    """Return the fault of the first row whose documents are of two buckets."""
+    row, before = documents["row"], (-1, -1)
+    for part in stretches(len(row)):
+        rows, bucket = np.asarray(row[part]), np.zeros(part.stop - part.start, np.int64)
+        for number, name in enumerate(sources):
+            of_domain = np.asarray(documents["source"][part]) == number
+            whole = np.asarray(lengths[name])[np.asarray(documents["record"][part])[of_domain]]
+            bucket[of_domain] = (whole[:, None] > np.array(buckets)).sum(axis=1)
+        previous, in_bucket = (np.concatenate([[first], column[:-1]]) for first, column in zip(before, (rows, bucket), strict=True))
+        shared = np.flatnonzero((rows == previous) & (bucket != in_bucket))
+        if len(shared):
+            return f"row {rows[shared[0]]:,} holds documents of different buckets"
+        before = int(rows[-1]), int(bucket[-1])
+    return None
 
 
 def _usable(order: Order, packing: Mapping[str, Any]) -> dict[str, Ints]:

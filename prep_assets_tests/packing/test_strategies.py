@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -99,6 +100,21 @@ def test_bfd_split(lengths: list[int], row_len: int) -> None:
     plan.check(lengths)
 
 
+@settings(max_examples=examples(150))
+@given(LENGTHS, ROW_LEN, st.lists(st.integers(1, 40), max_size=3, unique=True), st.sampled_from(["ffd", "bfd", "bfd_split"]))
+def test_buckets_are_packed_one_after_another(lengths: list[int], row_len: int, borders: list[int], strategy: Any) -> None:
+    """As if the documents of each bucket were all that there are."""
+    overlong: Any = "raise" if strategy == "bfd_split" else "truncate"
+    plan = pack(lengths, row_len, strategy, buckets=sorted(borders), overlong=overlong)
+    expected = []
+    for low, high in pairwise([0, *sorted(borders), 1 << 40]):
+        members = [record for record, length in enumerate(lengths) if low < length <= high]
+        alone = pack([lengths[record] for record in members], row_len, strategy, overlong=overlong)
+        expected += [[(members[record], token) for record, token in row] for row in rows_of(alone)]
+    assert rows_of(plan) == expected
+    plan.check(lengths)
+
+
 @settings(max_examples=examples(40))
 @given(st.lists(st.integers(1, 5000), min_size=1, max_size=80), st.sampled_from([5000, 8191, 8192, 65537]), st.booleans())
 def test_decreasing_with_long_rows(lengths: list[int], row_len: int, best: bool) -> None:
@@ -165,6 +181,10 @@ def test_records_without_tokens_are_named(strategy: Any) -> None:
         ([1], 4, "bfd", {"tail": "drop"}, ConfigError, "last, short row of 'concat'"),
         ([1], 4, "concat", {"overlong": "truncate"}, ConfigError, "means nothing to 'concat'"),
         ([1], 4, "bfd_split", {"overlong": "drop"}, ConfigError, "means nothing to 'bfd_split'"),
+        ([1], 4, "concat", {"buckets": [2]}, ConfigError, "buckets mean nothing to 'concat'"),
+        ([1], 4, "simple", {"buckets": [2]}, ConfigError, "buckets mean nothing to 'simple'"),
+        ([1], 4, "bfd", {"buckets": [3, 3]}, ConfigError, "must be ascending lengths"),
+        ([1], 4, "bfd", {"buckets": [0, 3]}, ConfigError, "must be ascending lengths"),
         ([[1]], 4, "bfd", {}, PrepAssetsError, "one-dimensional array of integers"),
         ([1.5], 4, "bfd", {}, PrepAssetsError, "one-dimensional array of integers"),
     ],

@@ -50,7 +50,7 @@ def table(lengths: dict[str, Any], chosen: dict[str, Any]) -> tuple[dict[str, An
     """Pieces of a packed table, its domains, and what a manifest counts."""
     mixture = mix(lengths, **{key: chosen[key] for key in ("weights", "epochs", "max_items", "seed", "shuffle")})
     overlong = {} if chosen["strategy"] in ("concat", "bfd_split") else {"overlong": chosen["overlong"]}
-    plan = pack(mixture.lengths, chosen["row_len"], chosen["strategy"], tail=chosen["tail"], **overlong)
+    plan = pack(mixture.lengths, chosen["row_len"], chosen["strategy"], tail=chosen["tail"], buckets=chosen.get("buckets", ()), **overlong)
     documents = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
     documents |= {"source": mixture.domain[plan.record], "record": mixture.record[plan.record]}
     used = np.bincount(documents["source"], documents["length"], len(mixture.domains))
@@ -347,3 +347,40 @@ def test_plan_and_check_take_little_more_memory_for_more_records(monkeypatch: py
 def _shares(documents: dict[str, Any]) -> dict[str, float]:
     used = np.bincount(documents["source"], documents["length"])
     return {"share_a": used[0] / used.sum(), "share_b": used[1] / used.sum()}
+
+
+SIX = {"alpha": np.array([3, 9, 20, 4]), "beta": np.array([10, 5])}
+BUCKETED = {**PLAIN, "strategy": "bfd", "overlong": "split", "buckets": [4, 9]}
+
+
+def bucketed(rows: list[int]) -> tuple[bool, str]:
+    """The verdict where the documents 3, 4, 5, 9, 10 and 20 long are in these rows."""
+    pieces = [(0, 0, 3), (0, 3, 4), (1, 1, 5), (0, 1, 9), (1, 0, 10), (0, 2, 20)]
+    source, record, length = (np.array([piece[at] for piece in pieces]) for at in range(3))
+    documents = {"row": np.array(rows), "source": source, "record": record, "start": np.zeros(6, np.int64), "length": length}
+    shares = {"share_alpha": 36 / 51, "share_beta": 15 / 51}
+    verdict = check_mixture(
+        documents, ("alpha", "beta"), SIX, BUCKETED, lambda *_: 1, {"tokens_left_out": 0, "tokens_in_untrained_rows": 0, **shares}
+    )
+    return verdict.passed, verdict.summary
+
+
+def test_documents_of_different_buckets_share_no_row() -> None:
+    assert bucketed([0, 0, 1, 1, 2, 2])[0]
+    for rows, wrong in (([0, 1, 1, 2, 3, 4], 1), ([0, 0, 1, 2, 2, 3], 2), ([0, 0, 0, 1, 2, 2], 0), ([3, 4, 5, 6, 6, 7], 6)):
+        assert bucketed(rows) == (False, f"documents: row {wrong} holds documents of different buckets")
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_also_where_a_row_goes_on_in_the_next_stretch(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    monkeypatch.setattr(columns, "STRETCH", size)
+    assert bucketed([0, 0, 1, 1, 2, 2])[0] and bucketed([0, 0, 1, 2, 2, 3])[1].startswith("documents: row 2 holds")
+
+
+@pytest.mark.parametrize("strategy", ["ffd", "bfd", "bfd_split"])
+def test_rows_by_buckets_hold(strategy: str) -> None:
+    chosen = {**PLAIN, "strategy": strategy, "overlong": "truncate" if strategy != "bfd_split" else "raise", "buckets": [5, 20]}
+    documents, sources, claimed = table(LENGTHS, chosen)
+    assert check_mixture(documents, sources, LENGTHS, chosen, lambda *_: 1 if strategy == "bfd_split" else 0, claimed).passed
+    documents, sources, claimed = table(LENGTHS, {**chosen, "buckets": []})
+    assert not check_mixture(documents, sources, LENGTHS, chosen, lambda *_: 0, claimed).passed

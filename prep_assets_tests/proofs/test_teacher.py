@@ -128,7 +128,11 @@ def test_more_tokens_among_the_entries_of_a_neighbour(by: int, side: str) -> Non
     assert check_teacher([moved, RIGHT]).passed, "as many as their own"
 
 
-ROW = {"input_ids": [4, 5, 7], "target_token_ids": [None, [6, 5], [7, 9]], "target_logprobs": [None, [-1.5, -0.5], [-2.0, -0.25]]}
+ROW: dict[str, Any] = {
+    "input_ids": [4, 5, 7],
+    "target_token_ids": [None, [6, 5], [7, 9]],
+    "target_logprobs": [None, [-1.5, -0.5], [-2.0, -0.25]],
+}
 READ: list[Any] = [[], [(5, -0.5), (6, -1.5)], [(9, -0.25), (7, -2.0)]]
 ONES = [1.0, 1.0, 1.0]
 
