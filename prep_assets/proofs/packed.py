@@ -224,18 +224,16 @@ def _shared_row(
     documents: Mapping[str, npt.NDArray[Any]], sources: Sequence[str], lengths: Mapping[str, Ints], buckets: Sequence[int]
 ) -> str | None:
     """Return the fault of the first row whose documents are of two buckets."""
-    row, before = documents["row"], (-1, -1)
-    for part in stretches(len(row)):
-        rows, bucket = np.asarray(row[part]), np.zeros(part.stop - part.start, np.int64)
+    for part in stretches(len(documents["row"])):
+        with_last = slice(max(0, part.start - 1), part.stop)
+        rows, source, record = (np.asarray(documents[field][with_last]) for field in ("row", "source", "record"))
+        whole = np.zeros(len(rows))
         for number, name in enumerate(sources):
-            of_domain = np.asarray(documents["source"][part]) == number
-            whole = np.asarray(lengths[name])[np.asarray(documents["record"][part])[of_domain]]
-            bucket[of_domain] = (whole[:, None] > np.array(buckets)).sum(axis=1)
-        previous, in_bucket = (np.concatenate([[first], column[:-1]]) for first, column in zip(before, (rows, bucket), strict=True))
-        shared = np.flatnonzero((rows == previous) & (bucket != in_bucket))
+            whole[source == number] = np.asarray(lengths[name])[record[source == number]]
+        bucket = (whole[:, None] > np.array(buckets)).sum(axis=1)
+        shared = np.flatnonzero((np.diff(rows) == 0) & (np.diff(bucket) != 0))
         if len(shared):
             return f"row {rows[shared[0]]:,} holds documents of different buckets"
-        before = int(rows[-1]), int(bucket[-1])
     return None
 
 

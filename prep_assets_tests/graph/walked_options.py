@@ -284,7 +284,7 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
         "packing.weights": By({"a": 1, "b": 3}, MIXED),
         "packing.epochs": By({"a": 2.0}),
         "packing.max_items": By({"a": 2}),
-        "packing.buckets": By([20], {"packing.strategy": "ffd"}),
+        "packing.buckets": By([30], {"packing.strategy": "ffd"}),
     },
     "preference": {
         **of_all("preference"),

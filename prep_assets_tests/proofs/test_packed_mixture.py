@@ -367,8 +367,24 @@ def bucketed(rows: list[int]) -> tuple[bool, str]:
 
 def test_documents_of_different_buckets_share_no_row() -> None:
     assert bucketed([0, 0, 1, 1, 2, 2])[0]
-    for rows, wrong in (([0, 1, 1, 2, 3, 4], 1), ([0, 0, 1, 2, 2, 3], 2), ([0, 0, 0, 1, 2, 2], 0), ([3, 4, 5, 6, 6, 7], 6)):
+    for rows, wrong in (
+        ([0, 1, 1, 2, 3, 4], 1),
+        ([0, 0, 1, 2, 2, 3], 2),
+        ([0, 0, 0, 1, 2, 2], 0),
+        ([3, 4, 5, 6, 6, 7], 6),
+        ([0, 1, 1, 1, 2, 2], 1),
+    ):
         assert bucketed(rows) == (False, f"documents: row {wrong} holds documents of different buckets")
+
+
+def test_already_the_first_two() -> None:
+    documents = {
+        name: np.array(values)
+        for name, values in {"row": [0, 0], "source": [0, 0], "record": [0, 1], "start": [0, 0], "length": [3, 9]}.items()
+    }
+    claimed: dict[str, float] = {"tokens_left_out": 0, "tokens_in_untrained_rows": 0, "share_alpha": 1.0}
+    verdict = check_mixture(documents, ("alpha",), {"alpha": np.array([3, 9])}, BUCKETED, lambda *_: 1, claimed)
+    assert verdict.summary == "documents: row 0 holds documents of different buckets"
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])
