@@ -99,12 +99,13 @@ def read_open_instruct(folder: Path, source: Source, options: Options) -> Readab
             told = json.loads(line["arguments"])
             if verifier == "rubric":
                 listed = told["rubrics"] if isinstance(told, dict) else told
-                texts = [{"description": each.get("criterion", each.get("description"))} for each in listed]
-                weights = [{"weight": float(each.get("points", each.get("weight")))} for each in listed]
-                rubrics = [text | weight for text, weight in zip(texts, weights, strict=True)]
+                texts = [each.get("criterion") or each["description"] for each in listed]
+                weights = [float(each["weight"] if each.get("points") is None else each["points"]) for each in listed]
+                rubrics = [{"description": text, "weight": weight} for text, weight in zip(texts, weights, strict=True)]
                 truth = json.dumps({"query": messages[-1]["content"], "rubrics": rubrics}, ensure_ascii=False)
             elif verifier == "ifeval":
                 told = told[0] if isinstance(told, list) else told
+                told = json.loads(told) if isinstance(told, str) else told
                 asked = told.get("instruction_id_list", told.get("instruction_id"))
                 truth = repr([{"instruction_id": asked, "kwargs": [without_nulls(each or {}) for each in told["kwargs"]]}])
             else:
@@ -113,7 +114,8 @@ def read_open_instruct(folder: Path, source: Source, options: Options) -> Readab
                     told["test_cases"] if "test_cases" in told else [] if not stdio else zip(told["inputs"], told["outputs"], strict=True)
                 )
                 pairs = [each if isinstance(each, tuple) else (each["input"], each["output"]) for each in cases]
-                truth = json.dumps([{"input": a, "output": b} for a, b in pairs] if stdio else told, ensure_ascii=False)
+                texts = [["\n".join(text) if isinstance(text, list) else text for text in pair] for pair in pairs]
+                truth = json.dumps([{"input": a, "output": b} for a, b in texts] if stdio else told, ensure_ascii=False)
         return {"messages": messages, "ground_truth": truth, "dataset": names.get(verifier, verifier + "_stdio" * stdio)}
 
     return Readable(len(table), row, expected=expected)

@@ -88,7 +88,7 @@ def _as_function(where: str, tool: Row, schema_key: str, kind: str) -> Message:
 def _of_blocks(message: Row, where: str) -> Iterator[Message]:
     """A message, with each result of a tool as a message of its own."""
     content, role = value_at(message, "content", where), text_of(message, "role", where)
-    if isinstance(content, str):
+    if isinstance(content, str) or not content:
         yield message
         return
     for is_result, run in groupby(objects(content, f"{where}.content"), lambda block: block[1].get("type") == "tool_result"):

@@ -50,6 +50,8 @@ def verifiers_trace(*, branches: Literal["all", "last"] = "all") -> Convert:
     def convert(row: Row) -> Group:
         trace = row if row.get("nodes") is not None else _only_trace(row)
         nodes = [_node_of(place, fields) for place, fields in objects(value_at(trace, "nodes"), "nodes")]
+        if not nodes:
+            raise Refused("no_assistant_turn", "'nodes' is empty")
         paths = _paths(nodes)[-1 if branches == "last" else 0 :]
         for left_out in {*range(len(nodes))}.difference(*paths):
             whole(nodes[left_out].message)

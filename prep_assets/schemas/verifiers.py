@@ -97,9 +97,8 @@ def _of_cases(cases: Sequence[Mapping[str, Any]]) -> CodeTests:
         raise Refused(BAD, f"test_cases are of {len(kinds)} kinds: {', '.join(sorted(map(str, kinds)))}")
     ((kind, function),) = kinds
     inputs = [value_at(case, "input", "test_cases") for case in cases]
-    outputs = [
-        case["output"] if "output" in case else value_at(case, "output", "test_cases") for case in cases
-    ]  # a function may return null
+    # a function may return null
+    outputs = [case["output"] if "output" in case else value_at(case, "output", "test_cases") for case in cases]
     if kind == _STDIN:
         return _of_texts(inputs, outputs)
     if kind != _CALL:

@@ -64,6 +64,25 @@ def test_a_verifier_that_is_told_something_else_is_noticed(place: int, tmp_path:
         assert not compare(out, open_source(lines[1]), name, options).passed
 
 
+def test_other_forms_of_the_same(tmp_path: Path) -> None:
+    """Lines in arrays, constraints as text in an array, criteria with weights and without points: each is read back as the same."""
+    text = json.dumps({"instruction_id": ["punctuation:no_comma"], "kwargs": [None]})
+    told = {
+        "code": {"inputs": [["1", "2"], "3"], "outputs": [["4"], "5"]},
+        "ifeval": [text],
+        "rubric": {
+            "rubrics": [{"criterion": None, "description": "Is kind.", "points": None, "weight": 0.5}, {"criterion": "b", "points": 0}]
+        },
+    }
+    rows = [{"prompt": "p", "gold": "", "verifier": name, "arguments": json.dumps(each)} for name, each in told.items()]
+    lines = write_lines(tmp_path / "l", "rl_prompts_train", rows)
+    found = pq.read_table(export(lines, "open_instruct", tmp_path / "a") / "train.parquet").to_pylist()
+    assert json.loads(found[0]["ground_truth"]) == [{"input": "1\n2", "output": "4"}, {"input": "3", "output": "5"}]
+    assert compare(tmp_path / "a", open_source(lines), "open_instruct", OPEN).passed
+    export(lines, "verl", tmp_path / "b", data_source="d")
+    assert compare(tmp_path / "b", open_source(lines), "verl", {"data_source": "d", "ability": "math", "split": "train"}).passed
+
+
 def test_names_of_ones_own(tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "l", "rl_prompts_train", ROWS[:3])
     names = {"number": "numbers", "code": "mine"}

@@ -117,6 +117,7 @@ def changed(at: int, **fields: Any) -> Callable[[dict[str, Any]], dict[str, Any]
 @pytest.mark.parametrize(
     ("change", "reason"),
     [
+        (lambda row: {**row, "nodes": []}, "no_assistant_turn"),
         (changed(1, mask=[True]), "length_mismatch"),
         (changed(1, logprobs=[-0.5]), "length_mismatch"),
         (changed(1, mask=[2] * 9), "bad_mask"),

@@ -101,6 +101,7 @@ def test_blocks_of_anthropic() -> None:
             "role_order",
         ),
         ("anthropic", {"messages": [{**ANTHROPIC["messages"][2], "role": "assistant"}]}, "role_content"),
+        ("anthropic", {"messages": [*ANTHROPIC["messages"], {"role": "assistant", "content": []}]}, "empty_answer"),
         ("openai_responses", {"input": "Hi"}, "no_assistant_turn"),
         ("openai_responses", {**RESPONSES, "tools": [{"type": "web_search"}]}, "bad_tools"),
         ("openai_responses", {"input": [{"type": "web_search_call", "id": "w"}]}, "unknown_part"),
