@@ -44,6 +44,7 @@ _decode_lines = msgspec.json.Decoder().decode_lines
 
 # One escape of a JSON string: a surrogate pair, a lone surrogate (the group), or any other.
 _ESCAPE = re.compile(rb"\\(?:u[dD][89abAB][0-9a-fA-F]{2}\\u[dD][c-fC-F][0-9a-fA-F]{2}|(u[dD][89a-fA-F][0-9a-fA-F]{2})|.)", re.DOTALL)
+_QUOTE_OR_COLON = re.compile(rb"\\u00(?:22|3[aA])")
 _COLON, _QUOTE, _BACKSLASH = b':"\\'
 _BRACE, _CLOSING = b"{}"
 _EVEN = 16
@@ -171,7 +172,10 @@ def unfit(texts: Sequence[bytes], rows: Sequence[Mapping[str, Any]]) -> dict[int
 def _keep_all_keys(texts: Sequence[bytes], rows: Sequence[Mapping[str, Any]]) -> bool:
     """Whether rows certainly have every key of their texts, which would have more keys than the text that is written from the rows."""
     text, written = msgspec.json.format(b"[%s]" % b",".join(texts), indent=-1), msgspec.json.encode(rows)
-    return text == written or _count_key_ends(text.replace(b"\\u0022", b'\\"')) == _count_key_ends(written)
+    if text == written:
+        return True
+    spelled = _QUOTE_OR_COLON.sub(lambda escape: b'\\"' if escape[0].endswith(b"2") else b":", text)
+    return _count_key_ends(spelled) == _count_key_ends(written)
 
 
 def _count_key_ends(text: bytes) -> int:
