@@ -235,7 +235,7 @@ ACCOUNTING = Check(
 RAW_ACCOUNTING = Check("accounting", "Rows read = readable rows + rows in quarantine, over all source files.", raw_accounting)
 
 
-# Rejected rows, judged a second time, each alone: the reason in the quarantine must come out again.
+# Rejected rows, judged a second time, apart from those that were kept: the reason in the quarantine must come out again.
 #
 # Sizes and lengths are measured by other code. What a schema or a template rejects only they can say, so they run again.
 

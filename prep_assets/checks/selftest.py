@@ -31,33 +31,13 @@ from prep_assets.config.models import Pretrain, Sft
 from prep_assets.errors import CheckFailed
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.groups import splits
+from prep_assets.proofs import mutations
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.documents import Text, documents_begin_with, prove_texts
 from prep_assets.proofs.groups import check_rewards, check_sampled, check_steps
 from prep_assets.proofs.mask import Conversation, Row, prove_identity, prove_masks
 from prep_assets.proofs.merged import MergedRows, check_merged_lines
-from prep_assets.proofs.mutations import (
-    ATTENTION_MASK_MUTATIONS,
-    ATTENTION_MUTATIONS,
-    DOCUMENT_MUTATIONS,
-    IDENTITY,
-    LINE_MUTATIONS,
-    MASK,
-    MASK_MUTATIONS,
-    MATCH,
-    MUTATIONS,
-    NAME,
-    PROMPT_MUTATIONS,
-    PROMPT_TOKEN_MUTATIONS,
-    RECORD_MUTATIONS,
-    REWARD_MUTATIONS,
-    ROLLOUT_MUTATIONS,
-    STEP_MUTATIONS,
-    TEACHER_MUTATIONS,
-    UNENDED_MUTATIONS,
-    Mutation,
-    Records,
-)
+from prep_assets.proofs.mutations import IDENTITY, MASK, MATCH, NAME, Mutation, Records
 from prep_assets.proofs.mutations import ROWS as INTEGRITY
 from prep_assets.proofs.packed import check_pieces
 from prep_assets.proofs.rows import (
@@ -187,7 +167,7 @@ def sft_trials(store: Store) -> list[Trial]:
     marked, trials = template.training or template.source, masked_trials(Chats, store)
     for name, stream in store.streams().items():
         records = first(taught(store, name, stream), TRIES)
-        trials += trials_of(records, len(records), TEACHER_MUTATIONS, {"teacher": check_teacher}, what="teacher")
+        trials += trials_of(records, len(records), mutations.TEACHER_MUTATIONS, {"teacher": check_teacher}, what="teacher")
     if not marks_generated(marked):
         return trials
     options = MaskOptions.of(store.recipe)
@@ -230,10 +210,10 @@ def group_trials(store: Store) -> list[Trial]:
             trials += _rows(rows, compared(StoredGroup.renders), vocabulary)
             trials.append(clean("every check of groups", [identity(prompts), check_rewards(scores)]))
             trials += trials_of(prompts, len(prompts), (moved,), {IDENTITY: identity})[1:]
-            trials += trials_of(scores, len(scores), REWARD_MUTATIONS, {"rewards": check_rewards})[1:]
+            trials += trials_of(scores, len(scores), mutations.REWARD_MUTATIONS, {"rewards": check_rewards})[1:]
         stepwise, rollouts = compared(StoredGroup.stepwise, TRIES), compared(StoredGroup.rollouts, TRIES)
-        trials += trials_of(stepwise, len(stepwise), STEP_MUTATIONS, {"step_rewards": check_steps}, what="step_rewards")
-        trials += trials_of(rollouts, len(rollouts), ROLLOUT_MUTATIONS, {"sampled_ids": check_sampled}, what="sampled_ids")
+        trials += trials_of(stepwise, len(stepwise), mutations.STEP_MUTATIONS, {"step_rewards": check_steps}, what="step_rewards")
+        trials += trials_of(rollouts, len(rollouts), mutations.ROLLOUT_MUTATIONS, {"sampled_ids": check_sampled}, what="sampled_ids")
     return trials
 
 
@@ -248,8 +228,8 @@ def _rows(rows: list[Row], renders: list[Conversation], vocabulary: Vocabulary) 
         INTEGRITY: integrity,
         IDENTITY: lambda corrupted: _identity(renders, [row.ids for row in corrupted], vocabulary),
     }
-    mutations = (*MUTATIONS, *(ATTENTION_MUTATIONS if any((row.mask < 0).any() for row in rows) else ()))
-    return trials_of(rows, len(rows), mutations, checks, vocabulary)
+    corruptions = (*mutations.MUTATIONS, *(mutations.ATTENTION_MUTATIONS if any((row.mask < 0).any() for row in rows) else ()))
+    return trials_of(rows, len(rows), corruptions, checks, vocabulary)
 
 
 def _identity(renders: Sequence[Conversation], rows: Sequence[Ids], vocabulary: Vocabulary) -> Verdict:
@@ -268,18 +248,19 @@ def document_trials(store: Store) -> list[Trial]:
     for stream in store.streams().values():
         if "loss_mask" in stream.arrays:
             documents = first(masked_documents(store, stream))
-            unattended = ATTENTION_MASK_MUTATIONS if any((document.mask < 0).any() for document in documents) else ()
+            unattended = mutations.ATTENTION_MASK_MUTATIONS if any((document.mask < 0).any() for document in documents) else ()
             checks: dict[str, Check] = {MASK: partial(prove_document_masks, store)}
-            trials += trials_of(documents, len(documents), (*MASK_MUTATIONS, *unattended), checks, what=MASK)
+            trials += trials_of(documents, len(documents), (*mutations.MASK_MUTATIONS, *unattended), checks, what=MASK)
         texts = [] if len(stream.images) else first(document_texts(store, stream))
         whole = {number: text for number, text in enumerate(texts) if not text.parts or STARTS in stream.arrays}
-        rows, mutations = [stream.record(number, "tokens") for number in whole], DOCUMENT_MUTATIONS if ended else UNENDED_MUTATIONS
+        rows = [stream.record(number, "tokens") for number in whole]
+        corruptions = mutations.DOCUMENT_MUTATIONS if ended else mutations.UNENDED_MUTATIONS
 
         def identity(corrupted: Sequence[Ids], expected: Sequence[Text] = tuple(whole.values())) -> Verdict:
             inside = [ids[int(bos is not None) : len(ids) - ended] for ids in corrupted]
             return prove_texts([replace(text, ids=ids) for text, ids in zip(expected, inside, strict=True)], vocabulary)
 
-        trials += _token_trials(rows, mutations, identity, vocabulary, **options)
+        trials += _token_trials(rows, corruptions, identity, vocabulary, **options)
     return trials
 
 
@@ -289,7 +270,7 @@ def prompt_token_trials(store: Store) -> list[Trial]:
     for name in store.streams():
         renders = first(prompt_conversations(store, name))
         identity = partial(_identity, renders, vocabulary=store.vocabulary)
-        trials += _token_trials([render.ids for render in renders], PROMPT_TOKEN_MUTATIONS, identity, store.vocabulary)
+        trials += _token_trials([render.ids for render in renders], mutations.PROMPT_TOKEN_MUTATIONS, identity, store.vocabulary)
     return trials
 
 
@@ -312,7 +293,7 @@ def line_trials(kind: type[LinesMatch], other: str, mutations: Sequence[Mutation
 
 def question_trials(store: Store) -> list[Trial]:
     """Corrupt generated questions."""
-    return _trials(list(islice(matched_questions(store), ROWS)), "gold_answers", PROMPT_MUTATIONS)
+    return _trials(list(islice(matched_questions(store), ROWS)), "gold_answers", mutations.PROMPT_MUTATIONS)
 
 
 def _trials(lines: list[Line], other: str, mutations: Sequence[Mutation]) -> list[Trial]:
@@ -347,7 +328,7 @@ def merged_line_trials(lines: Store) -> list[Trial]:
     for file in merged_files(lines):
         merged, parts = (MergedRows(lines.origin, list(lines.lines)) for lines in (file.merged, file.parts))
         check = partial(_merged_lines, name=file.name, parts=parts, seed=file.seed)
-        trials += trials_of(merged, len(merged.origin), LINE_MUTATIONS, {NAME: check}, what=f"{NAME} ({file.name})")
+        trials += trials_of(merged, len(merged.origin), mutations.LINE_MUTATIONS, {NAME: check}, what=f"{NAME} ({file.name})")
     return trials
 
 
@@ -364,7 +345,7 @@ def merged_record_trials(store: Store) -> list[Trial]:
         trials.append(clean(f"{NAME} ({stream.name})", [stream.verdict()]))
         arrays = {key: np.array(array[:]) for key, array in stream.store.arrays.items()}
         whole = Records(arrays, stream.store.ends, stream.store.file, stream.store.row)
-        trials += trials_of(whole, len(stream.store), RECORD_MUTATIONS, {NAME: partial(_merged_records, stream=stream)})[1:]
+        trials += trials_of(whole, len(stream.store), mutations.RECORD_MUTATIONS, {NAME: partial(_merged_records, stream=stream)})[1:]
     return trials
 
 
