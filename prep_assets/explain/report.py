@@ -394,7 +394,7 @@ def report(
     entries = [_Shown(store, stream, name) for store in stores for name in (record_names(workspace, store),) for stream in streams(store)]
     notes: list[str] = []
     vocabulary = _vocabulary(workspace, asset, entries, notes)
-    shown = list(islice(matching(_all_rows(entries), served, vocabulary), rows) if served else _sample(entries, rows))
+    shown = list(islice(matching(_fitting_rows(entries, served), served, vocabulary), rows) if served else _sample(entries, rows))
     chunks = list(row_chunks(shown, _proofs(workspace, stores, entries, shown, vocabulary, notes)))
     columns = {**index(shown, [entry.stream for entry in entries]), "chunks": np.cumsum([0, *map(len, chunks[:-1])]).tolist()}
     chain = made_from(workspace, stores)
@@ -463,10 +463,11 @@ def _sample(entries: Sequence[_Shown], rows: int) -> Iterator[Row]:
         yield from _name_records(entries, number, numbers)
 
 
-def _all_rows(entries: Sequence[_Shown]) -> Iterator[Row]:
+def _fitting_rows(entries: Sequence[_Shown], wanted: Filter) -> Iterator[Row]:
     for number, entry in enumerate(entries):
-        for low in range(0, entry.stream.count, ROWS_READ_AT_ONCE):
-            yield from _name_records(entries, number, range(low, min(low + ROWS_READ_AT_ONCE, entry.stream.count)))
+        fit = wanted.rows(entry.stream)
+        for low in range(0, len(fit), ROWS_READ_AT_ONCE):
+            yield from _name_records(entries, number, fit[low : low + ROWS_READ_AT_ONCE].tolist())
 
 
 def _name_records(entries: Sequence[_Shown], stream: int, numbers: Sequence[int]) -> Iterator[Row]:
@@ -616,7 +617,12 @@ def _answer(
     query = {key: values[-1].strip() for key, values in parse_qs(address.query).items()}
     if prefix == TRACES:
         return HTTPStatus.OK, trace_page(chosen[0].manifest.label, trace(workspace, asset, partition, query))
-    wanted = Filter(query.get("find", ""), "id" if query.get("in") == "id" else "text", query.get("domain", ""))
+    numbers = {name: query.get(name, "") for name in ("shortest", "longest", "least_trained", "most_trained")}
+    if any(value and not value.isdecimal() for value in numbers.values()):
+        raise ConfigError(f"a length and a percentage are whole numbers: {numbers}")
+    shortest, longest, *shares = (int(value) if value else None for value in numbers.values())
+    where = "id" if query.get("in") == "id" else "text"
+    wanted = Filter(query.get("find", ""), where, query.get("domain", ""), (shortest, longest), (shares[0], shares[1]))
     return HTTPStatus.OK, report(workspace, chosen, rows=rows, served=wanted, candidate=prefix == CANDIDATES)
 
 

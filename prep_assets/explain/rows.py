@@ -579,14 +579,38 @@ def vocabulary_of(rows: Iterable[Row], vocabulary: Vocabulary | None) -> dict[st
 
 
 class Filter(Struct, frozen=True):
-    """Rows with a document of `domain` whose text or record ids contain `find`, ignoring case; empty fields match everything."""
+    """Rows with a document of `domain` whose text or record ids contain `find`, ignoring case; empty fields match everything.
+
+    Attributes:
+        length: least and most tokens of a row, or what the stream counts.
+        trained: least and most percent of its tokens that are trained.
+    """
 
     find: str = ""
     where: str = "text"
     domain: str = ""
+    length: tuple[int | None, int | None] = (None, None)
+    trained: tuple[int | None, int | None] = (None, None)
 
     def __bool__(self) -> bool:
-        return bool(self.find or self.domain)
+        return self != Filter(where=self.where)
+
+    def rows(self, stream: Stream) -> Int64s:
+        """int64[m]: the numbers of the rows that fit by length and trained share, by columns alone."""
+        fit = _between(stream.lengths, *self.length)
+        if self.trained != (None, None):
+            counts = stream.trained
+            fit &= False if counts is None else _between(100 * counts / np.maximum(stream.lengths, 1), *self.trained)
+        return np.flatnonzero(fit)
+
+
+def _between(values: npt.NDArray[Any], least: int | None, most: int | None) -> npt.NDArray[np.bool_]:
+    fit = np.ones(len(values), bool)
+    if least is not None:
+        fit &= values >= least
+    if most is not None:
+        fit &= values <= most
+    return fit
 
 
 def matching(rows: Iterable[Row], wanted: Filter, vocabulary: Vocabulary | None) -> Iterator[Row]:

@@ -8,12 +8,14 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
 
+import numpy as np
 import pytest
 
 from prep_assets.errors import PrepAssetsError
 from prep_assets.explain.report import server
 from prep_assets.explain.visible import HOST, page_address
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published, point
 from prep_assets_tests.reports.hostile import Read
 
@@ -58,6 +60,24 @@ def test_search_covers_the_whole_store(port: int) -> None:
     assert found.held("index")["number"] == [9]
     assert Read(_get(port, "/stores/sft_tokens?domain=other")[1]).rows() == []
     assert len(Read(_get(port, "/stores/sft_tokens?domain=evil")[1]).rows()) == 5
+
+
+def test_rows_are_found_by_length_and_trained_share(port: int, hostile: Hostile) -> None:
+    store = open_tokens(hostile[1]["sft_tokens"].directory, "train")
+    rows = [(len(store.record(number, "tokens")), int(np.count_nonzero(store.record(number, "loss_mask")))) for number in range(len(store))]
+    lengths = sorted(length for length, _ in rows)
+    middle, share = lengths[len(lengths) // 2], 100 * rows[0][1] // rows[0][0]
+    for asked, fits in {
+        f"longest={middle}": lambda length, trained: length <= middle,
+        f"shortest={middle}": lambda length, trained: length >= middle,
+        f"least_trained={share + 1}": lambda length, trained: 100 * trained >= (share + 1) * length,
+        f"most_trained={share}&longest={middle}": lambda length, trained: 100 * trained <= share * length and length <= middle,
+    }.items():
+        expected = [number for number, row in enumerate(rows) if fits(*row)]
+        assert Read(_get(port, f"/stores/sft_tokens?{asked}")[1]).held("index")["number"] == expected[:5]
+        assert len(expected) < len(rows)
+    status, said = _get(port, "/stores/sft_tokens?shortest=-1")
+    assert (status, "whole numbers" in said) == (500, True)
 
 
 def test_what_is_asked_for_stays_text(port: int) -> None:
