@@ -2,30 +2,23 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Sequence
+from itertools import chain
 from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 from pydantic import Field
 
+from prep_assets.quality.characters import Characters
 from prep_assets.quality.steps import CLUSTER, AcrossDomains, Examples, Judged, Step, quality_step
+from prep_assets.quality.words import Words, mixed
 from prep_assets.samples import document
 from prep_assets.stores.arrays import Spool, sorted_groups
 
 REASON = "near_duplicate"
-_WORD = re.compile(r"\w+")
 _TWIN = (
     "The old mill by the river was built of grey stone, and for three hundred years its wheel turned without a stop until the flood came."
 )
-
-
-def shingles(text: str, words: int) -> list[str]:
-    """The word n-grams of a text, without case and punctuation; a shorter text is one. A text without words has none."""
-    found = _WORD.findall(text.casefold())
-    return [" ".join(found[at : at + words]) for at in range(max(1, len(found) - words + 1))] if found else []
 
 
 class NearDuplicates(AcrossDomains):
@@ -46,9 +39,9 @@ class NearDuplicates(AcrossDomains):
 
     def judge(self, examples: Examples) -> Judged:
         """Note the examples."""
-        texts = examples.texts
-        self._bands.append(band_digests([shingles(text, self._words) for text in texts], self._buckets, self._hashes).reshape(-1))
-        self._sizes.append(np.array([len(text) for text in texts], np.int64))
+        words = Words.alphanumeric(Characters.of([text.casefold() for text in examples.texts]))
+        self._bands.append(band_digests(words, self._words, self._buckets, self._hashes).reshape(-1))
+        self._sizes.append(np.array([len(text) for text in examples.texts], np.int64))
         return Judged()
 
     def finish(self, kept: npt.NDArray[np.bool_]) -> Judged:
@@ -82,19 +75,22 @@ class NearDuplicates(AcrossDomains):
         return Judged(found, {CLUSTER: np.where(kept & (members[cluster] > 1), cluster, -1).tolist()})
 
 
-def band_digests(token_sets: Sequence[Sequence[str]], buckets: int, hashes: int) -> npt.NDArray[np.uint64]:
-    """The digest of each bucket of each text's MinHash signature: uint64[n, buckets]. Texts without tokens get 0, which equals nothing."""
+def band_digests(words: Words, size: int, buckets: int, hashes: int) -> npt.NDArray[np.uint64]:
+    """The digest of each bucket of the MinHash signature of each text's n-grams of words: uint64[n, buckets]. A shorter text is one n-gram; texts without
+    words get 0, which equals nothing."""
     from rensa import RMinHash
 
-    digests = np.zeros((len(token_sets), buckets), np.uint64)
-    full = [number for number, tokens in enumerate(token_sets) if tokens]
-    if not full:
-        return digests
-    rows = RMinHash.digest_matrix_from_token_sets([token_sets[number] for number in full], buckets * hashes, 1).to_rows()
-    signatures = np.array(rows, np.uint32).reshape(len(full), buckets, hashes)
-    for bucket in range(buckets):
-        digests[full, bucket] = [xxhash.xxh3_64_intdigest(row) | 1 for row in np.ascontiguousarray(signatures[:, bucket])]
-    return digests
+    parts, places = words.parts, np.arange(len(words.parts.ends))
+    first = parts.until - parts.counts
+    begins = np.flatnonzero((places + size <= parts.until[parts.texts]) | (places == first[parts.texts]))
+    n_grams = words.runs(begins, np.minimum(begins + size, parts.until[parts.texts[begins]]))
+    until = np.searchsorted(begins, parts.until)
+    matrix = RMinHash.digest_matrix_from_flat_token_hashes(n_grams, np.append(0, until).astype(np.uint64), buckets * hashes, 1)
+    signatures = np.fromiter(chain.from_iterable(matrix.to_rows()), np.uint64, len(until) * buckets * hashes).reshape(-1, buckets, hashes)
+    digests = np.zeros((len(until), buckets), np.uint64)
+    for at in range(hashes):
+        digests = mixed(digests ^ signatures[:, :, at])
+    return np.where(parts.counts[:, None] > 0, digests | np.uint64(1), np.uint64(0))
 
 
 def clusters(bands: npt.NDArray[np.uint64], kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
@@ -135,6 +131,7 @@ def _join(parent: npt.NDArray[np.int64], left: int, right: int) -> None:
     corrupted=((document(_TWIN), document(_TWIN.replace(" came", " finally came"))), REASON),
     libraries=("rensa",),
     clusters=True,
+    version=2,
 )
 def near_duplicates(
     *,

@@ -11,9 +11,11 @@ from pydantic import Field
 from prep_assets.quality.gopher import Share
 from prep_assets.quality.steps import Examples, Judged, Step, quality_step
 from prep_assets.samples import document
-from prep_assets.stores.arrays import Spool, batches, sorted_groups, zeros
+from prep_assets.stores.arrays import Spool, batches, compress, fill_column, sorted_groups, stretches, take, zeros
 
 REASON = "repeated_passage"
+_MOST_BITS = 26
+"""Of the places of a table: 2 × 64 MiB."""
 _SAID = "The old mill by the river was built of grey stone and its wheel turned for three hundred years without a stop until the flood came and took it. "
 
 
@@ -26,8 +28,9 @@ class RepeatedPassages(Step):
 
     def judge(self, examples: Examples) -> Judged:
         """Note the examples."""
-        self._passages.append(examples.words.passages(self._words)[1])
-        self._counts.append(np.diff(examples.words.ends, prepend=0))
+        begins = examples.words.n_grams(self._words)
+        self._passages.append(examples.words.runs(begins, begins + self._words))
+        self._counts.append(examples.words.parts.counts)
         return Judged()
 
     def finish(self, kept: npt.NDArray[np.bool_]) -> Judged:
@@ -35,7 +38,9 @@ class RepeatedPassages(Step):
         passages, counts, size = self._passages.array(), np.asarray(self._counts.array()), self._words
         ends = np.cumsum(np.maximum(counts - size + 1, 0))
         again = zeros(len(passages), np.bool_)
-        for places in sorted_groups(passages):
+        probable = compress(_may_be_again(passages))
+        for group in sorted_groups(take(passages, probable)):
+            places = probable[group]
             places = places[kept[np.searchsorted(ends, places, "right")]]
             same = passages[places[1:]] == passages[places[:-1]]
             again[places[1:][same]] = True
@@ -53,6 +58,22 @@ class RepeatedPassages(Step):
             for at in np.flatnonzero(shares > self._max_share).tolist()
         }
         return Judged(found, {"share": np.round(shares, 4).tolist()})
+
+
+def _may_be_again(passages: npt.NDArray[np.uint64]) -> npt.NDArray[np.bool_]:
+    """Which passages there may be more than once: those that share a place in a table with another one."""
+    bits = min(_MOST_BITS, (8 * len(passages)).bit_length())
+    seen, several = np.zeros((2, 1 << bits), np.bool_)
+
+    def place(part: slice) -> npt.NDArray[np.int64]:
+        return (passages[part] >> np.uint64(64 - bits)).astype(np.int64)
+
+    for part in stretches(len(passages)):
+        places = np.sort(place(part))
+        several[places[seen[places]]] = True
+        several[places[1:][places[1:] == places[:-1]]] = True
+        seen[places] = True
+    return fill_column(len(passages), lambda part: several[place(part)], np.bool_)
 
 
 def _covered(again: npt.NDArray[np.bool_], counts: npt.NDArray[np.int64], size: int) -> npt.NDArray[np.int64]:

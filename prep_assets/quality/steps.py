@@ -15,7 +15,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import pkgutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache, cached_property
 from pathlib import Path
 from traceback import extract_tb
@@ -26,6 +26,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
+from prep_assets.quality.characters import Characters
 from prep_assets.quality.words import Words
 from prep_assets.samples import IMAGE, Contrast, Example, Group, Pair, Prompt, Sample, Turn
 from prep_assets.schemas.registry import check_options, own_code_hash, own_function
@@ -66,9 +67,26 @@ class Examples(Struct, frozen=True, dict=True):
         return ["\n\n".join(text for _, text in parts) for parts in self.parts]
 
     @cached_property
+    def characters(self) -> Characters:
+        """The characters of the texts."""
+        return Characters.of(self.texts)
+
+    @cached_property
     def words(self) -> Words:
-        """The words of the texts."""
-        return Words.of(self.texts)
+        """The words of the texts, and runs of punctuation."""
+        return Words.of(self.characters)
+
+    @cached_property
+    def _in_arrow(self) -> Any:
+        import pyarrow as pa
+
+        return pa.array([text.encode("utf-8", "replace") for text in self.texts], pa.string())
+
+    def may_hold(self, pattern: str) -> npt.NDArray[np.bool_]:
+        """In which texts a pattern of RE2, as pyarrow has it, is found: bool[n]. It has no lookaround; lone surrogates are question marks to it."""
+        import pyarrow.compute as pc
+
+        return np.array(pc.match_substring_regex(self._in_arrow, pattern).to_numpy(zero_copy_only=False), np.bool_)
 
 
 def _parts(example: Example) -> list[tuple[str, str]]:
@@ -165,11 +183,13 @@ def by_block(judge: Callable[[Examples], Judged]) -> Step:
     return _ByBlock(judge)
 
 
-def by_text(rule: Callable[[str], Finding | None]) -> Step:
-    """The step that applies a rule to all text of each example."""
+def by_text(rule: Callable[..., Finding | None], columns: Callable[[Examples], Iterable[npt.NDArray[Any]]]) -> Step:
+    """The step that applies a rule to all text of each example, and to what `columns` says of it."""
 
     def judge(examples: Examples) -> Judged:
-        return Judged({number: finding for number, text in enumerate(examples.texts) if (finding := rule(text)) is not None})
+        numbers = zip(examples.texts, *(column.tolist() for column in columns(examples)), strict=True)
+        found = ((number, rule(*of_text)) for number, of_text in enumerate(numbers))
+        return Judged({number: finding for number, finding in found if finding is not None})
 
     return by_block(judge)
 
@@ -188,6 +208,7 @@ class Registered(Struct, frozen=True):
         libraries: packages whose versions decide its verdicts.
         corrupted: an example that it must find wrong, and the reason; its `selftest`.
         clusters: whether it notes `CLUSTER` at the end, so that no cluster stands on both sides of a split.
+        version: raised when its verdicts change.
     """
 
     name: str
@@ -197,6 +218,7 @@ class Registered(Struct, frozen=True):
     libraries: tuple[str, ...]
     corrupted: tuple[Sequence[Example], str]
     clusters: bool = False
+    version: int = 1
 
     @property
     def options(self) -> Mapping[str, inspect.Parameter]:
@@ -220,11 +242,12 @@ def quality_step(
     takes: tuple[type, ...] = (Sample, Pair, Prompt, Group, Contrast),
     libraries: tuple[str, ...] = (),
     clusters: bool = False,
+    version: int = 1,
 ) -> Callable[[Factory], Factory]:
     """Register a step factory under `name`. The other arguments are those of `Registered`."""
 
     def register(factory: Factory) -> Factory:
-        _STEPS[name] = Registered(name, factory, source, takes, libraries, corrupted, clusters)
+        _STEPS[name] = Registered(name, factory, source, takes, libraries, corrupted, clusters, version)
         return factory
 
     return register
@@ -298,6 +321,7 @@ def _configured(name: str, options: dict[str, Any], form: type) -> Configured:
     filled = {option: parameter.default for option, parameter in step.options.items()} | options
     own = sorted({path for value in options.values() if isinstance(value, Mapping) for path in value.values() if ":" in str(path)})
     recipe = {"action": action, "options": filled, "libraries": versions, **({"code": list(map(own_code_hash, own))} if own else {})}
+    recipe |= {"version": step.version} if step.version > 1 else {}
     golds = isinstance(made := get_type_hints(step.factory)["return"], type) and issubclass(made, KnowsGolds)
     return Configured(name, action, lambda: step.factory(**options), recipe, bool(filled.get("across")), golds, step.clusters)
 

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import re
 import unicodedata
+from functools import cache
 from typing import Annotated
 
+import numpy as np
 from pydantic import Field
 
+from prep_assets.quality.characters import LETTER, MARK, STOP, WORD, Characters, Ints, Parts
 from prep_assets.quality.gopher import Share, repeated
 from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, by_text, quality_step
-from prep_assets.quality.words import words_of
 from prep_assets.samples import document
 
 _ENDS = (".", "?", "!", '"', "'")
 _CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
 _POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
+_SPECIAL = rf"(?i)[\[{{]|lorem ipsum|javascript|{'|'.join(_POLICIES)}"
+"""A pattern of RE2 for texts of which a line must be looked at for itself."""
 _SENTENCE_ENDS = frozenset(".?!…。？！")
 _ABBREVIATION = re.compile(
     r"(?:^|\W)(?:(?:[^\W\d_]\.)*(?<![\w'’])[^\W\d_]|Mrs?|Ms|Drs?|Prof|St|Jr|Sr|Inc|Ltd|Co|Corp|Bros|Gen|Gov|Rep|Sen|Rev|Ph\.D|vs"
@@ -36,6 +40,42 @@ def sentences(text: str) -> int:
         marks = word[tail:].replace("...", "").replace("..", "")
         ended = ended or (not _SENTENCE_ENDS.isdisjoint(marks) and _ABBREVIATION.search(word[: tail + 1]) is None)
     return max(count, min(1, len(text)))
+
+
+def sentences_of(characters: Characters, lines: Parts) -> Ints:
+    """How many sentences each line has, as `sentences` counts them: int64[N].
+
+    Args:
+        lines: without white space at both ends.
+    """
+    words, codes, kinds = characters.unspaced, characters.codes, characters.kinds
+    is_mark = kinds & MARK > 0
+    marked = np.flatnonzero(is_mark[words.ends - 1])
+    edges = np.append(0, np.flatnonzero(is_mark[1:] != is_mark[:-1]) + 1)
+    tails = np.maximum(words.begins[marked], edges[np.searchsorted(edges, words.ends[marked]) - 1])  # where the marks at its end begin
+    marks = np.flatnonzero(kinds & STOP > 0)
+    dots = marks[codes[marks] == ord(".")]
+    runs = np.flatnonzero(np.diff(dots, prepend=-2) > 1)
+    single = dots[runs[np.diff(runs, append=len(dots)) % 3 == 1]]  # the others are ellipses
+    stops = np.sort(np.concatenate([marks[codes[marks] != ord(".")], single, [len(codes)]]))
+    ended = np.zeros(len(words.ends) + 1, np.bool_)  # before each word, whether another sentence may begin
+    ended[marked + 1] = stops[np.searchsorted(stops, tails)] < words.ends[marked]
+    begins = words.begins[marked]
+    long = (tails - begins > 4) & np.logical_and.reduce([kinds[np.maximum(tails - before, 0)] & WORD for before in range(1, 6)])
+    dotted = np.flatnonzero(ended[marked + 1] & (codes[tails] == ord(".")) & (kinds[tails - 1] & LETTER > 0) & ~long)
+    short = [characters.text[begin : tail + 1] for begin, tail in zip(begins[dotted].tolist(), tails[dotted].tolist(), strict=True)]
+    abbreviated = {word for word in {*short} if _ABBREVIATION.search(word)}
+    ended[marked[dotted] + 1] = [word not in abbreviated for word in short]
+    first, last = (np.searchsorted(words.begins, places) for places in (lines.begins, lines.ends))
+    ended[first[first < last]] = True
+    bare = np.ones(len(words.ends), np.bool_)
+    bare[marked] = tails > begins
+    begun = np.diff(np.cumsum(ended[:-1])[bare], prepend=0) > 0
+    counts = np.zeros(len(bare) + 1, np.int64)
+    counts[1:][bare] = begun
+    until = np.cumsum(counts)
+    found: Ints = np.maximum(until[last] - until[first], first < last)
+    return found
 
 
 @quality_step(
@@ -59,10 +99,9 @@ def c4_quality(
         max_word: characters of the longest word of a line that counts.
     """
 
-    def rule(text: str) -> tuple[Finding | None, int]:
-        found, lines = 0, [line.strip() for line in text.splitlines()]
-        left_out = 0
-        for line in lines:
+    def special(text: str) -> tuple[Finding | None, int, int]:
+        found, left_out = 0, 0
+        for line in map(str.strip, text.splitlines()):
             words, line = line.split(), _CITATION.sub("", line)
             low = line.lower()
             if (
@@ -74,21 +113,32 @@ def c4_quality(
             ):
                 left_out += 1
             elif "lorem ipsum" in low:
-                return ("c4_lorem_ipsum", "a line has the words lorem ipsum"), left_out
+                return ("c4_lorem_ipsum", "a line has the words lorem ipsum"), found, left_out
             elif "{" in line:
-                return ("c4_curly_bracket", "a line has a curly bracket"), left_out
+                return ("c4_curly_bracket", "a line has a curly bracket"), found, left_out
             elif any(policy in low for policy in _POLICIES):
                 left_out += 1
             else:
                 found += sentences(line)
-        if found < min_sentences:
-            return ("c4_too_few_sentences", f"{found:,} sentences in lines that count, min_sentences is {min_sentences:,}"), left_out
-        return None, left_out
+        return None, found, left_out
 
     def judge(examples: Examples) -> Judged:
-        verdicts = [rule(text) for text in examples.texts]
-        found = {number: finding for number, (finding, _) in enumerate(verdicts) if finding is not None}
-        return Judged(found, {"lines_left_out": [left_out for _, left_out in verdicts]})
+        characters = examples.characters
+        lines, words = characters.stripped(characters.lines)
+        counted = np.isin(characters.codes[lines.ends - 1], [*map(ord, _ENDS)]) & (words >= max(1, min_words))
+        counted &= ~characters.end_with(lines, "...")
+        sentences, left_out = lines.total(sentences_of(characters, lines) * counted), lines.total(~counted)
+        are_special = examples.may_hold(_SPECIAL)
+        are_special[characters.unspaced.texts[characters.unspaced.lengths > max_word]] = True
+        found: dict[int, Finding] = {}
+        for at in np.flatnonzero(are_special).tolist():
+            finding, sentences[at], left_out[at] = special(examples.texts[at])
+            if finding:
+                found[at] = finding
+        few = "{:,} sentences in lines that count, min_sentences is {:,}"
+        for at in np.flatnonzero(sentences < min_sentences).tolist():
+            found.setdefault(at, ("c4_too_few_sentences", few.format(sentences[at], min_sentences)))
+        return Judged(dict(sorted(found.items())), {"lines_left_out": left_out.tolist()})
 
     return by_block(judge)
 
@@ -117,24 +167,24 @@ def fineweb_quality(
     """
     import regex
 
-    ends = regex.compile(r"\p{STerm}\Z")
+    ends = cache(regex.compile(r"\p{STerm}").match)
 
-    def rule(text: str) -> Finding | None:
+    def rule(text: str, words: int) -> Finding | None:
         lines = [line for line in text.split("\n") if line.strip()]
         if not lines:
             return "fineweb_empty", "0 lines with a character"
-        ended = sum(ends.search(line) is not None for line in lines) / len(lines)
+        ended = sum(ends(line[-1]) is not None for line in lines) / len(lines)
         if ended < min_ended_lines:
             return "fineweb_line_punctuation", f"{ended:.0%} of the lines end as sentences do, min_ended_lines is {min_ended_lines:.0%}"
         short = sum(len(line) <= short_line for line in lines) / len(lines)
         if short > max_short_lines:
             return "fineweb_short_lines", f"{short:.0%} of the lines are short, max_short_lines is {max_short_lines:.0%}"
-        again = sum(map(len, repeated(lines))) / len(text.replace("\n", ""))
+        again = sum(map(len, repeated(lines))) / len(text.replace("\n", "")) if len({*lines}) < len(lines) else 0
         if again > max_repeated:
             return "fineweb_repeated", f"lines that stood before have {again:.1%} of the characters, max_repeated is {max_repeated:.1%}"
-        breaks = text.count("\n") / max(1, len(words_of(text)))
+        breaks = text.count("\n") / max(1, words)
         if breaks > max_lines_per_word:
             return "fineweb_list", f"{breaks:.2f} line breaks per word, max_lines_per_word is {max_lines_per_word}"
         return None
 
-    return by_text(rule)
+    return by_text(rule, lambda examples: [examples.words.parts.counts])

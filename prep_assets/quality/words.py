@@ -2,138 +2,196 @@
 
 from __future__ import annotations
 
-import re
-from collections import defaultdict
-from collections.abc import Callable, Sequence
-from itertools import chain
+from collections.abc import Iterator, Sequence
+from functools import cached_property, lru_cache
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-_WORD = re.compile(r"\w+(?:['’]\w+)*|[^\w\s]+")
-Ints = npt.NDArray[np.int64]
+from prep_assets.quality.characters import SPACE, WORD, Bools, Characters, Ints, Parts
+
+Hashes = npt.NDArray[np.uint64]
 _BASE, _SPREAD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
-_COUNTERS = 8
-"""Counters of n-grams for each word."""
+_BITS = 14
+"""So many numbers are summed up at a time, as a power of two."""
+_COUNTERS = 4
+"""Counters for each thing that is counted by its hash."""
 
 
-def words_of(text: str) -> list[str]:
-    """Words and runs of punctuation."""
-    return _WORD.findall(text)
-
-
-class Words(Struct, frozen=True, eq=False):
-    """The words of n texts, one after another.
+class Sums(Struct, frozen=True, eq=False):
+    """Hashes of all stretches of a sequence of numbers: polynomials, by the difference of two sums.
 
     Attributes:
-        ids: int64[N], index of each word into `known`.
-        ends: int64[n], where the words of each text end.
-        known: each word once.
+        sums: uint64[C + 1], of the numbers before each place, each times a power of the base by its place.
     """
 
-    ids: Ints
-    ends: Ints
-    known: list[str]
+    sums: Hashes
 
     @classmethod
-    def of(cls, texts: Sequence[str]) -> Words:
-        """Split texts into words."""
-        split, number = [words_of(text) for text in texts], defaultdict[str, int]()
-        number.default_factory = number.__len__
-        ends = np.cumsum([*map(len, split)], dtype=np.int64)
-        ids = np.fromiter(map(number.__getitem__, chain.from_iterable(split)), np.int64, int(ends[-1]) if len(ends) else 0)
-        return cls(ids, ends, [*number])
+    def of(cls, numbers: npt.NDArray[Any]) -> Sums:
+        """Sum up unsigned numbers."""
+        sums, scale, powers = np.zeros(len(numbers) + 1, np.uint64), np.ones(1, np.uint64), _powers(int(_BASE), 1 << _BITS)
+        for first in range(0, len(numbers), 1 << _BITS):
+            terms = numbers[first : first + (1 << _BITS)] + np.uint64(1)
+            terms *= powers[: len(terms)]
+            terms *= scale
+            np.cumsum(terms, out=terms)
+            np.add(terms, sums[first], out=sums[first + 1 : first + 1 + len(terms)])
+            scale = scale * powers[-1:] * _BASE
+        return cls(sums)
 
-    def each(self, value: Callable[[str], int]) -> Ints:
-        """A number of each word, worked out once for each that is known: int64[N]."""
-        return np.array([value(word) for word in self.known], np.int64)[self.ids]
-
-    def total(self, values: npt.NDArray[Any]) -> Ints:
-        """The sum over the words of each text: int64[n]."""
-        sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(values, dtype=np.int64)])
-        return np.diff(sums[self.ends], prepend=0)
-
-    def _largest(self, values: Ints) -> Ints:
-        """The largest of the values of each text's words, 0 for a text without words: int64[n]."""
-        largest = np.zeros(len(self.ends), np.int64)
-        counts = np.diff(self.ends, prepend=0)
-        if len(values):
-            largest[counts > 0] = np.maximum.reduceat(values, (self.ends - counts)[counts > 0])
-        return largest
-
-    def may_repeat(
-        self, characters: Ints, top: Sequence[tuple[int, float]], repeated: Sequence[tuple[int, float]]
-    ) -> dict[int, npt.NDArray[np.bool_]]:
-        """n → which texts may repeat n-grams of words more than is allowed. All others certainly do not, so few need be counted one by one.
-
-        N-grams are compared by a hash of their characters, and the most frequent ones counted by a part of it, which says too much where it errs.
-
-        Args:
-            characters: int64[n], of each text.
-            top: n → the largest share of a text's characters that its most frequent n-gram may have.
-            repeated: the same of n-grams that stood before, for n above those of `top`, without gaps between them.
-        """
-        lengths, hashes, powers = self.each(len), *self._hashes()
-        begins = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-        text, allowed = np.repeat(np.arange(len(self.ends)), np.diff(self.ends, prepend=0)), dict(top)
-        seed, bits = text.astype(np.uint64) * _SPREAD, max(1, (_COUNTERS * len(self.ids)).bit_length())
-        grams, may = hashes, dict[int, npt.NDArray[np.bool_]]()
-        for n in range(2, repeated[0][0] + 1):
-            grams = grams[:-1] * powers[n - 1 :] + hashes[n - 1 :]
-            inside = text[: len(grams)] == text[n - 1 :]
-            bucket = (_mixed(grams ^ seed[: len(grams)]) >> np.uint64(64 - bits)).astype(np.int64)
-            count = np.bincount(bucket[inside], minlength=1 << bits)[bucket] * inside
-            if n in allowed:
-                said = np.zeros(len(self.ids), np.int64)
-                said[: len(grams)] = count * (begins[n : n + len(grams)] - begins[: len(grams)] + n - 1)
-                may[n] = self._largest(said) > allowed[n] * characters
-        at, gram = np.flatnonzero(count > 1), grams[count > 1]
-        for n, most in repeated:  # an n-gram can only stand there twice where its beginning does
-            key = _mixed(gram ^ seed[at])
-            order = np.argsort(key, kind="stable")
-            same = np.diff(key[order]) == 0
-            again, either = np.append(False, same), np.append(False, same) | np.append(same, False)
-            covered = np.zeros(len(self.ids) + 1, np.int64)
-            np.add.at(covered, at[order[again[: len(at)]]], 1)
-            np.add.at(covered, at[order[again[: len(at)]]] + n, -1)
-            may[n] = self.total(lengths * (np.cumsum(covered)[:-1] > 0)) > most * characters
-            going_on = np.sort(order[either[: len(at)]])
-            going_on = going_on[at[going_on] + n < len(text)]
-            going_on = going_on[text[np.minimum(at[going_on] + n, len(text) - 1)] == text[at[going_on]]]
-            at, gram = at[going_on], gram[going_on]
-            gram = gram * powers[at + n] + hashes[at + n]
-        return may
-
-    def passages(self, size: int) -> tuple[Ints, npt.NDArray[np.uint64]]:
-        """All runs of `size` words inside a text: where each begins, and a hash of its words. Two different runs have the same one in 2**64 times."""
-        run, step, power = _mixed(self._hashes()[0]), 1, int(_BASE)
-        whole, length = run[:0], 0
-        while step <= size:  # runs of 1, 2, 4 … words; those that add up to `size` are put one after another
-            factor = np.uint64(power)
-            if size & step:
-                whole = whole[: max(0, len(run) - length)] * factor + run[length:] if length else run
-                length += step
-            run = run[: max(0, len(run) - step)] * factor + run[step:]
-            step, power = 2 * step, power * power % (1 << 64)
-        text = np.repeat(np.arange(len(self.ends)), np.diff(self.ends, prepend=0))
-        begins = np.flatnonzero(text[: len(whole)] == text[size - 1 :])
-        return begins, whole[begins]
-
-    def _hashes(self) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.uint64]]:
-        """Of each word a polynomial over its characters, and the power of the base by which what stands before it is multiplied: uint64[N]."""
-        sizes = np.array([*map(len, self.known)], np.int64)
-        codes = np.frombuffer("".join(self.known).encode("utf-32-le", "surrogatepass"), np.uint32).astype(np.uint64) + np.uint64(1)
-        powers = np.concatenate([np.ones(1, np.uint64), np.cumprod(np.full(int(sizes.max(initial=0)), _BASE))])
-        ends = np.cumsum(sizes)
-        place = np.repeat(ends, sizes) - 1 - np.arange(len(codes))
-        known = np.add.reduceat(codes * powers[place], ends - sizes) if len(sizes) else np.zeros(0, np.uint64)
-        return known[self.ids], powers[sizes][self.ids]
+    def hashes(self, begins: Ints, ends: Ints) -> Hashes:
+        """Of the numbers from each beginning to its end: uint64[N]. Their low bits depend on few of them."""
+        inverse = pow(int(_BASE), -1, 1 << 64)
+        factors: Hashes = _powers(inverse, 1 << _BITS)[ends & ((1 << _BITS) - 1)]
+        factors *= _powers(pow(inverse, 1 << _BITS, 1 << 64), 1 + (len(self.sums) >> _BITS))[ends >> _BITS]
+        factors *= self.sums[ends] - self.sums[begins]
+        return factors
 
 
-def _mixed(values: npt.NDArray[np.uint64]) -> npt.NDArray[np.uint64]:
+@lru_cache(16)
+def _powers(base: int, count: int) -> Hashes:
+    return np.cumprod(np.append(np.ones(1, np.uint64), np.full(count - 1, base, np.uint64)), dtype=np.uint64)
+
+
+def mixed(values: Hashes) -> Hashes:
     """Values whose high bits depend on all bits of the given ones; different values stay different."""
     values = values * _BASE
     values ^= values >> np.uint64(32)
-    return values * _SPREAD
+    values *= _SPREAD
+    return values
+
+
+def _may_be_again(keys: Hashes) -> Bools:
+    """Which of these mixed keys there may be more than once; all others are there once."""
+    counters = (keys >> np.uint64(64 - max(1, (_COUNTERS * len(keys)).bit_length()))).astype(np.int64)
+    return np.bincount(counters)[counters] > 1
+
+
+def _groups(at: Ints, keys: Hashes) -> tuple[Ints, Bools]:
+    """The places of what is there more than once, equal ones beside each other and ascending; and which are the first of theirs.
+
+    Args:
+        at: int64[k], ascending.
+        keys: uint64[k], a mixed hash of what stands at each place.
+    """
+    probable = _may_be_again(keys)
+    at, keys = at[probable], keys[probable]
+    order = np.argsort(keys, kind="stable")
+    at, keys = at[order], keys[order]
+    first = np.append(True, keys[1:] != keys[:-1])[: len(at)]
+    alone = first & np.append(first[1:], True)[: len(at)]
+    return at[~alone], first[~alone]
+
+
+class Words(Struct, frozen=True, eq=False, dict=True):
+    """The words of n texts.
+
+    Attributes:
+        parts: where they stand.
+        letters: their characters, word after word.
+    """
+
+    parts: Parts
+    letters: Sums
+
+    @classmethod
+    def of(cls, characters: Characters) -> Words:
+        """Words and runs of punctuation."""
+        return cls(characters.words, Sums.of(characters.codes[characters.kinds & SPACE == 0]))
+
+    @classmethod
+    def alphanumeric(cls, characters: Characters) -> Words:
+        """Words of letters, digits and underscores."""
+        return cls(characters.alphanumeric, Sums.of(characters.codes[characters.kinds & WORD > 0]))
+
+    @cached_property
+    def _places(self) -> Ints:
+        """Where each word begins in `letters`, and where the last one ends: int64[N + 1]."""
+        return np.concatenate([np.zeros(1, np.int64), np.cumsum(self.parts.lengths)])
+
+    @cached_property
+    def hashes(self) -> Hashes:
+        """A mixed hash of each word: uint64[N]."""
+        return mixed(self.letters.hashes(self._places[:-1], self._places[1:]))
+
+    @cached_property
+    def _sequence(self) -> Sums:
+        return Sums.of(self.hashes)
+
+    @cached_property
+    def _seeds(self) -> Hashes:
+        """A number of the text of each word, by which equal things of two texts differ: uint64[N]."""
+        return self.parts.texts.astype(np.uint64) * _SPREAD
+
+    def runs(self, begins: Ints, ends: Ints) -> Hashes:
+        """A mixed hash of the words from each beginning to its end: uint64[k]. Two different runs have the same one in 2**64 times."""
+        return mixed(self._sequence.hashes(begins, ends))
+
+    def n_grams(self, n: int) -> Ints:
+        """Where each run of n words inside a text begins: int64[k]."""
+        texts = self.parts.texts
+        return np.flatnonzero(texts[: max(0, len(texts) - n + 1)] == texts[n - 1 :])
+
+    def different(self, words: Sequence[str]) -> Ints:
+        """How many different ones of some words each text has: int64[n]."""
+        known = np.sort(Words.of(Characters.of(words)).hashes)
+        at = np.flatnonzero(np.isin(self.hashes, known))
+        which = self.parts.texts[at] * len(known) + np.searchsorted(known, self.hashes[at])
+        counts = np.bincount(which, minlength=len(self.parts.until) * len(known)).reshape(-1, len(known))
+        return np.asarray(np.count_nonzero(counts, axis=1), np.int64)
+
+    def most_frequent(self, sizes: Sequence[int]) -> Iterator[Ints]:
+        """For n = 2, 3 …: the characters that the most frequent n-gram of each text has there in all, its words joined by spaces; of equally frequent
+        ones the first: int64[n]."""
+        parts, texts, places = self.parts, self.parts.texts, self._places
+        at = np.flatnonzero(_may_be_again(self.hashes ^ self._seeds))
+        for n in sizes:
+            at = at[:-1][(np.diff(at) == 1) & (texts[at[:-1]] == texts[at[1:]])]  # both (n - 1)-grams in it are there again
+            at, first = _groups(at, self.runs(at, at + n) ^ self._seeds[at])
+            counts = np.diff(np.flatnonzero(first), append=len(at))
+            ranks = (counts << 32 | ~at[first] & 0xFFFFFFFF)[np.argsort(at[first])]  # the largest are the most frequent, then the first
+            in_text = texts[~ranks & 0xFFFFFFFF]
+            best = np.flatnonzero(np.diff(in_text, prepend=-1))
+            ranks, found = np.maximum.reduceat(ranks, best) if len(best) else ranks, in_text[best]
+            begins, times = parts.until - parts.counts, (parts.counts >= n).astype(np.int64)
+            begins[found], times[found] = ~ranks & 0xFFFFFFFF, ranks >> 32
+            yield times * (places[np.minimum(begins + n, len(texts))] - places[begins] + n - 1)
+            at = np.sort(at)
+
+    def repeated(self, characters: Ints, sizes: Sequence[tuple[int, float]]) -> Iterator[Ints]:
+        """For n = 5, 6 …: the characters of each text in n-grams that stood before, which are compared by their characters alone and do not overlap:
+        int64[n].
+
+        Args:
+            characters: int64[n], of each text.
+            sizes: each n with a share of the characters. Where no more of them can stand in such n-grams, so many that can are given.
+        """
+        texts, places = self.parts.texts, self._places
+        at = self.n_grams(sizes[0][0])
+        for n, share in sizes:
+            at = at[at + n <= self.parts.until[texts[at]]]
+            at, first = _groups(at, mixed(self.letters.hashes(places[at], places[at + n]) ^ self._seeds[at]))
+            order = np.argsort(at)
+            at, first, group = (
+                at[order],
+                first[order],
+                np.cumsum(first)[order],
+            )  # a longer one can only be there again where its beginning is
+            again = at[~first]
+            begins = np.maximum(again, np.append(0, again[:-1] + n)[: len(again)])
+            said = np.bincount(texts[again], places[again + n] - places[begins], len(characters)).astype(np.int64)
+            unsure = said > share * characters
+            chosen, seen, free = list[int](), set[int](), 0
+            inside = unsure[texts[at]]
+            for place, number in zip(at[inside].tolist(), group[inside].tolist(), strict=True):
+                if place >= free and number in seen:
+                    chosen.append(place)
+                    free = place + n
+                elif place >= free:
+                    seen.add(number)
+            exact = np.array(chosen, np.int64)
+            said[unsure] = np.bincount(texts[exact], places[exact + n] - places[exact], len(characters))[unsure]
+            yield said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import random
 import re
+from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,13 +14,14 @@ from typing import Any
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError
 from prep_assets.quality import gopher, web_pages
 from prep_assets.quality.golds import gold_answers
-from prep_assets.quality.near_duplicates import clusters, near_duplicates, shingles
+from prep_assets.quality.language import _identifier
+from prep_assets.quality.near_duplicates import clusters, near_duplicates
 from prep_assets.quality.pairs import pair_answers
 from prep_assets.quality.private_data import FORMS, luhn, mod_97, private_data, private_values
 from prep_assets.quality.rl_golds import equal_answers, final_answer, rl_golds
@@ -29,6 +31,7 @@ from prep_assets.quality.tool_calls import tool_calls
 from prep_assets.samples import TOOL_CALL, Pair, Prompt, Region, Sample, Turn, document, turn
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.quality.test_words import ODD, TEXTS, words_of
 
 NEEDED: Mapping[str, dict[str, Any]] = {"language": {"keep": ["en"]}}
 
@@ -164,7 +167,7 @@ def test_clusters_are_those_of_datatrove_by_its_signatures(tmp_path: Path) -> No
 
 def jaccard(left: str, right: str) -> float:
     """The overlap of two texts' 5-grams of words, exactly."""
-    first, second = set(shingles(left, 5)), set(shingles(right, 5))
+    first, second = ({tuple(words[at : at + 5]) for at in range(len(words) - 4)} for words in (left.split(), right.split()))
     return len(first & second) / len(first | second)
 
 
@@ -414,7 +417,7 @@ RULES: Mapping[str, tuple[Step, str, str]] = {
 }
 """Step, datatrove's filter, its module."""
 SPLIT = {
-    "split_into_words": lambda text, language: gopher.words_of(text),
+    "split_into_words": lambda text, language: words_of(text),
     "split_into_sentences": lambda text, language: [""] * web_pages.sentences(text),
 }
 """What a word is, and a sentence: our rules, in the place of spaCy's."""
@@ -565,6 +568,21 @@ def test_what_looks_like_private_data_and_is_none(text: str) -> None:
     assert list(private_values(text)) == []
 
 
+@given(
+    st.lists(st.lists(st.tuples(st.integers(0, 999), st.sampled_from(["", "", " ", "\n", "x", "+", "٣", "。"])), max_size=4), max_size=4)
+)
+def test_no_value_is_missed_by_the_quick_search_before(rows: list[list[tuple[int, str]]]) -> None:
+    """Beside a search of each text for itself, of values with whatever around them, digits of other scripts among it."""
+    texts = []
+    for row in rows:
+        chance = [random.Random(number) for number, _ in row]
+        values = [planted(each, each.choice(list(FORMS))) for each in chance]
+        digits = [str.maketrans("37", "٣७") if each.random() < 0.2 else {} for each in chance]
+        texts.append("".join(value.translate(other) + end for value, other, (_, end) in zip(values, digits, row, strict=True)))
+    found = [Counter(kind for kind, _, _ in private_values(text)) for text in texts]
+    assert private_data().judge(of(texts)).notes == {kind: [counts[kind] for counts in found] for kind in FORMS}
+
+
 def test_a_value_belongs_to_the_example_that_holds_it() -> None:
     texts = ["nothing", "a@b.org, c@d.org", "", "+49 30 1234567 and e@f.org"]
     judged = private_data(kinds=["email", "phone"]).judge(of(texts))
@@ -582,3 +600,28 @@ def test_languages_are_told_apart() -> None:
     judged = language(keep=["de"], among=codes).judge(of([sentence.format("…") for sentence in SENTENCES]))
     assert judged.notes["language"] == codes
     assert sorted(judged.found) == [0, 1, 2, 4, 5, 6, 7]
+
+
+@pytest.fixture(scope="module")
+def py3langid() -> Any:
+    """The library, with its model."""
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+@settings(deadline=None)
+@given(texts=st.lists(ODD | TEXTS | st.sampled_from(SENTENCES).map(str.upper) | st.text(max_size=400), max_size=5))
+def test_languages_are_those_of_py3langid(py3langid: Any, texts: list[str]) -> None:
+    assert _identifier(None).classify(texts) == [py3langid.classify(text) for text in texts]
+
+
+def test_languages_of_pages_are_those_of_py3langid(py3langid: Any) -> None:
+    """Pages of this project, which are longer than what is read at a time, and one text of every sentence."""
+    texts = [path.read_text("utf-8") for path in sorted((ROOT / "docs").rglob("*.md"))]
+    texts += ["\n".join(SENTENCES) * times for times in (1, 40)]
+    codes = ["de", "en", "sr", "zh"]
+    for among in (None, tuple(codes)):
+        py3langid.set_languages(among)
+        assert _identifier(among).classify(texts) == [py3langid.classify(text) for text in texts]
+    py3langid.set_languages()
