@@ -16,6 +16,8 @@ Hashes = npt.NDArray[np.uint64]
 _BASE, _SPREAD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
 _BITS = 14
 """So many numbers are summed up at a time, as a power of two."""
+_SHORT = 12
+"""Characters of n-grams that are compared with all others."""
 _COUNTERS = 4
 """Counters for each thing that is counted by its hash."""
 
@@ -162,31 +164,35 @@ class Words(Struct, frozen=True, eq=False, dict=True):
             at = np.sort(at)
 
     def repeated(self, characters: Ints, sizes: Sequence[tuple[int, float]]) -> Iterator[Ints]:
-        """For n = 5, 6 …: the characters of each text in n-grams that stood before, which are compared by their characters alone and do not overlap:
+        """For each n: the characters of each text in n-grams that stood before, which are compared by their characters alone and do not overlap:
         int64[n].
 
         Args:
             characters: int64[n], of each text.
-            sizes: each n with a share of the characters. Where no more of them can stand in such n-grams, so many that can are given.
+            sizes: each n, the smallest first, with a share of the characters. Where no more of them can stand in such n-grams, so many that can are given.
         """
         texts, places = self.parts.texts, self._places
-        at = self.n_grams(sizes[0][0])
+        n_grams = self.n_grams(sizes[0][0])
+        # a long n-gram can only be there again where its first characters are, wherever words end; short ones are few
+        begun = mixed(self.letters.hashes(places[n_grams], np.minimum(places[n_grams] + _SHORT, places[-1])) ^ self._seeds[n_grams])
+        again = _may_be_again(begun)
+        again[again] = _may_be_again(mixed(begun[again]))
+        probable = again | (places[n_grams + sizes[0][0]] - places[n_grams] < _SHORT)
+        n_grams, again = n_grams[probable], again[probable]
         for n, share in sizes:
-            at = at[at + n <= self.parts.until[texts[at]]]
+            inside = n_grams + n <= self.parts.until[texts[n_grams]]
+            n_grams, again = n_grams[inside], again[inside]
+            at = n_grams[again | (places[n_grams + n] - places[n_grams] < _SHORT)]
             at, first = _groups(at, mixed(self.letters.hashes(places[at], places[at + n]) ^ self._seeds[at]))
             order = np.argsort(at)
-            at, first, group = (
-                at[order],
-                first[order],
-                np.cumsum(first)[order],
-            )  # a longer one can only be there again where its beginning is
-            again = at[~first]
-            begins = np.maximum(again, np.append(0, again[:-1] + n)[: len(again)])
-            said = np.bincount(texts[again], places[again + n] - places[begins], len(characters)).astype(np.int64)
+            at, first, group = at[order], first[order], np.cumsum(first)[order]
+            later = at[~first]
+            begins = np.maximum(later, np.append(0, later[:-1] + n)[: len(later)])
+            said = np.bincount(texts[later], places[later + n] - places[begins], len(characters)).astype(np.int64)
             unsure = said > share * characters
             chosen, seen, free = list[int](), set[int](), 0
-            inside = unsure[texts[at]]
-            for place, number in zip(at[inside].tolist(), group[inside].tolist(), strict=True):
+            asked = unsure[texts[at]]
+            for place, number in zip(at[asked].tolist(), group[asked].tolist(), strict=True):
                 if place >= free and number in seen:
                     chosen.append(place)
                     free = place + n
