@@ -7,6 +7,8 @@ import multiprocessing
 import os
 import pickle
 import struct
+import tempfile
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -38,18 +40,137 @@ def ints(*values: int, dtype: str = "int32") -> np.ndarray:
     return np.array(values, dtype)
 
 
+Records = list[list[int]]
+H5_LAYOUTS: list[dict[str, Any]] = [{}, {"chunks": True}, {"chunks": True, "compression": "gzip"}]
+
+
+def columns(records: Records) -> dict[str, np.ndarray]:
+    """Tokens one after another, and beside each the mask of an odd one."""
+    tokens = ints(*(token for record in records for token in record))
+    return {"sequence": tokens, "loss_mask": (tokens % 2).astype("uint8")}
+
+
+def as_bin(folder: Path, name: str, records: Records, layout: Any) -> Records:
+    ends = [0, *accumulate(map(len, records))]
+    bin_shard(folder / name, columns(records), dict.fromkeys(("sequence", "loss_mask"), ends))
+    return records
+
+
+def as_groups(folder: Path, name: str, records: Records, layout: Any) -> Records:
+    with h5py.File(folder / f"{name}.h5", "w") as file:
+        for number, record in enumerate(records):
+            for key, array in columns([record]).items():
+                file.create_dataset(f"{key}/data_{number}", data=array, **(layout if len(array) else {}))
+    return records
+
+
+def as_table(folder: Path, name: str, records: Records, layout: Any) -> Records:
+    rows = [(record * 3 or [0, 0, 0])[:3] for record in records]
+    with h5py.File(folder / f"{name}.h5", "w") as file:
+        for key, array in columns(rows).items():
+            chunks = {"chunks": (1, 3)} if "chunks" in layout else {}
+            file.create_dataset({"sequence": "tokens"}.get(key, key), data=array.reshape(-1, 3), **layout | chunks)
+    return rows
+
+
+def as_lines(folder: Path, name: str, records: Records, layout: Any) -> Records:
+    rows = (
+        {"sequence": record, "loss_mask": [token % 2 for token in record], "said": str(record), "nested": [record, [1]]}
+        for record in records
+    )
+    (folder / f"{name}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "\n", "utf-8")
+    return records
+
+
+def as_parquet(folder: Path, name: str, records: Records, layout: Any) -> Records:
+    masks = [[token % 2 for token in record] for record in records]
+    lists = {"sequence": pa.array(records, pa.list_(pa.int32())), "loss_mask": pa.array(masks, pa.list_(pa.uint8()))}
+    pq.write_table(pa.table({**lists, "said": list(map(str, records))}), folder / f"{name}.parquet")
+    return records
+
+
+def as_megatron(folder: Path, name: str, records: Records, layout: Any) -> Records:
+    """Pairs of files as ModelLink names them, each record a document of one sequence."""
+    lengths, borders = ints(*map(len, records)), np.arange(len(records) + 1)
+    for (key, array), code in zip(columns(records).items(), (4, 1), strict=True):
+        starts = (np.cumsum(lengths) - lengths) * array.itemsize
+        index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, code, len(lengths), len(borders)) + lengths.tobytes() + starts.tobytes()
+        (folder / f"{name}_packed_{key}_document.idx").write_bytes(index + borders.tobytes())
+        (folder / f"{name}_packed_{key}_document.bin").write_bytes(array.tobytes())
+    return records
+
+
+TOKENS = st.lists(st.integers(0, 60_000), max_size=5)
+
+
+@settings(max_examples=examples(120), deadline=None)
+@given(
+    st.sampled_from([as_bin, as_groups, as_table, as_lines, as_parquet, as_megatron]),
+    st.lists(st.lists(TOKENS, min_size=1, max_size=4), min_size=1, max_size=12),
+    st.sampled_from(H5_LAYOUTS),
+    st.integers(1, 6),
+    st.integers(1, 6),
+)
+def test_shards_of_records_are_read_as_one_store(writer: Any, shards: list[Records], layout: Any, window: int, stride: int) -> None:
+    """In natural order: `part_2` before `part_10`."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        records = [record for number, each in enumerate(shards) for record in writer(folder, f"part_{number}", each, layout)]
+        tokens = [token for record in records for token in record]
+        store = open_store(folder)
+        sent = pickle.dumps(store)
+        assert len(sent) < 500
+        for opened in (store, pickle.loads(sent)):
+            assert (len(opened), opened.num_records) == (len(tokens), len(records))
+            for begin in range(len(tokens) + 1):
+                for end in {begin, *range(begin, len(tokens) + 1, 4), len(tokens)}:
+                    found = opened.fetch(begin, end, ["tokens", "loss_mask"])
+                    assert found["tokens"].tolist() == tokens[begin:end]
+                    assert found["loss_mask"].tolist() == [token % 2 for token in tokens[begin:end]]
+            for number, record in enumerate(records):
+                found = opened.fetch_record(number, ["sequence", "loss_mask"])
+                assert found["sequence"].tolist() == opened.fetch_record(number - len(records), "sequence").tolist() == record
+                assert found["loss_mask"].tolist() == [token % 2 for token in record]
+                assert "said" not in opened.keys or opened.fetch_record(number, "said") == str(record)
+                assert "nested" not in opened.keys or [
+                    part.tolist() for part in map(np.asarray, opened.fetch_record(number, "nested"))
+                ] == [record, [1]]
+        windows, begins = store.windows(window, stride), [at for at in range(0, len(tokens), stride) if at + window < len(tokens)]
+        assert [windows[number] for number in range(len(windows))] == [(begin, begin + window) for begin in begins]
+        assert [windows.sample_window(number, ["sequence"])["sequence"].tolist() for number in range(len(windows))] == [
+            tokens[begin : begin + window] for begin in begins
+        ]
+        with pytest.raises(IndexError, match=f"record {len(records)} of {len(records)}"):
+            store.fetch_record(len(records), "sequence")
+        with pytest.raises(IndexError):
+            windows[len(begins)]
+
+
+def test_keys_of_several_lengths_have_records_and_no_length(tmp_path: Path) -> None:
+    bin_shard(tmp_path / "a", {"chosen": ints(1, 2), "rejected": ints(3)}, {"chosen": [0, 1, 2], "rejected": [0, 1, 1]})
+    with pytest.raises(StoreError, match="is a store of 2 records, with keys of different length"):
+        len(open_store(tmp_path))
+
+
+def test_what_is_no_number_is_read_by_record(tmp_path: Path) -> None:
+    (tmp_path / "a.jsonl").write_text('{"prompt": "é?", "ids": [1]}\n', "utf-8")
+    with pytest.raises(StoreError, match="'prompt' is not a list of numbers"):
+        open_store(tmp_path).fetch(0, 1, "prompt")
+
+
+def test_an_index_of_megatron_that_does_not_fit(tmp_path: Path) -> None:
+    as_megatron(tmp_path, "x", [[1, 2], [3]], {})
+    (tmp_path / "x_packed_sequence_document.bin").write_bytes(b"")
+    with pytest.raises(StoreError, match="0 bytes; its index says 3 of int32, 12 bytes"):
+        open_store(tmp_path)
+
+
 @pytest.fixture
 def three(tmp_path: Path) -> Store:
     """Segments of 3, 4 and 2 tokens."""
     for number, part in enumerate((range(3), range(3, 7), range(7, 9))):
         bin_shard(tmp_path / f"shard_{number:04d}", {"sequence": np.array(part, "int32")})
     return open_store(tmp_path)
-
-
-@pytest.mark.parametrize(("begin", "end"), [(b, e) for b in range(10) for e in range(b, 10)])
-def test_fetch_over_segments(three: Store, begin: int, end: int) -> None:
-    assert three.fetch(begin, end, "sequence").tolist() == list(range(begin, end))
-    assert three.fetch(begin, end, "sequence").dtype == np.int32
 
 
 @pytest.mark.parametrize(("begin", "end"), [(-1, 5), (0, 10), (10, 10), (5, 2), (2, 1)])
@@ -59,56 +180,11 @@ def test_fetch_out_of_bounds(three: Store, begin: int, end: int) -> None:
     assert isinstance(caught.value, StoreError)
 
 
-def test_fetch_several_keys(tmp_path: Path) -> None:
-    bin_shard(tmp_path / "a", {"sequence": ints(1, 2, 3), "loss_mask": ints(0, 1, 1)})
-    found = open_store(tmp_path).fetch(1, 3, ["sequence", "loss_mask"])
-    assert {key: array.tolist() for key, array in found.items()} == {"sequence": [2, 3], "loss_mask": [1, 1]}
-
-
 def test_missing_key_lists_what_there_is(three: Store) -> None:
     with pytest.raises(KeyError) as caught:
         three.require(["sequence", "loss_mask"])
     assert "no key 'loss_mask'" in str(caught.value)
     assert "Required: sequence, loss_mask. Available: sequence" in str(caught.value)
-
-
-@pytest.mark.parametrize("count", [1, 12])
-def test_shards_in_numeric_order(tmp_path: Path, count: int) -> None:
-    for number in range(count):
-        bin_shard(tmp_path / f"shard_{number}", {"sequence": ints(number)})
-    store = open_store(tmp_path)
-    assert store.fetch(0, count, "sequence").tolist() == list(range(count))
-
-
-def test_astrai_h5_groups_in_numeric_order(tmp_path: Path) -> None:
-    with h5py.File(tmp_path / "data_0000.h5", "w") as file:
-        for number in range(12):
-            file[f"sequence/data_{number}"] = ints(number, number)
-            file[f"loss_mask/data_{number}"] = np.array([False, True])
-    store = open_store(tmp_path)
-    assert store.fetch(0, 24, "sequence").tolist() == [n for n in range(12) for _ in range(2)]
-    assert store.fetch_record(10, "loss_mask").tolist() == [False, True]
-    assert store.num_records == 12
-
-
-@pytest.mark.parametrize("layout", [{}, {"chunks": (4,)}, {"chunks": (4,), "compression": "gzip"}])
-def test_flat_h5(tmp_path: Path, layout: dict[str, Any]) -> None:
-    with h5py.File(tmp_path / "pile_dev.h5", "w") as file:
-        file.create_dataset("tokens", data=np.arange(10, dtype="int32"), **layout)
-    store = open_store(tmp_path / "pile_dev.h5")
-    assert store.keys == ("sequence",)
-    assert store.fetch(3, 9, "tokens").tolist() == store.fetch(3, 9, "sequence").tolist() == [3, 4, 5, 6, 7, 8]
-
-
-@pytest.mark.parametrize("layout", [{}, {"chunks": (1, 5)}])
-def test_rows_of_an_h5_table(tmp_path: Path, layout: dict[str, Any]) -> None:
-    with h5py.File(tmp_path / "sft_packed.h5", "w") as file:
-        file.create_dataset("tokens", data=np.arange(20, dtype="int32").reshape(4, 5), **layout)
-        file.create_dataset("loss_mask", data=np.arange(20, dtype="int8").reshape(4, 5) % 2, **layout)
-    store = open_store(tmp_path / "sft_packed.h5")
-    assert (len(store), store.num_records) == (20, 4)
-    assert [store.fetch(b, e, "sequence").tolist() for b, e in ((3, 12), (5, 10), (20, 20))] == [list(range(3, 12)), list(range(5, 10)), []]
-    assert store.fetch_record(-1, ["tokens", "loss_mask"])["loss_mask"].tolist() == [1, 0, 1, 0, 1]
 
 
 def test_three_dimensions_are_refused(tmp_path: Path) -> None:
@@ -139,41 +215,10 @@ def test_a_file_of_another_size_is_refused(tmp_path: Path, size: int) -> None:
         open_store(tmp_path)
 
 
-def test_records_of_several_shards(tmp_path: Path) -> None:
-    sides = {"chosen": [0, 2, 3], "rejected": [0, 1, 5]}
-    for number in range(2):
-        base = number * 10
-        arrays = {"chosen": ints(*range(base, base + 3)), "rejected": ints(*range(base + 5, base + 10))}
-        bin_shard(tmp_path / f"shard_{number}", arrays, sides)
-    store = open_store(tmp_path)
-    records = [{key: array.tolist() for key, array in store.fetch_record(i, ["chosen", "rejected"]).items()} for i in range(4)]
-    assert records == [
-        {"chosen": [0, 1], "rejected": [5]},
-        {"chosen": [2], "rejected": [6, 7, 8, 9]},
-        {"chosen": [10, 11], "rejected": [15]},
-        {"chosen": [12], "rejected": [16, 17, 18, 19]},
-    ]
-    with pytest.raises(StoreError, match="is a store of 4 records, with keys of different length"):
-        len(store)
-    with pytest.raises(IndexError, match="record 4 of 4"):
-        store.fetch_record(4, "chosen")
-
-
 def test_different_numbers_of_records_are_refused(tmp_path: Path) -> None:
     bin_shard(tmp_path / "a", {"chosen": ints(1, 2), "rejected": ints(3)}, {"chosen": [0, 1, 2], "rejected": [0, 1]})
     with pytest.raises(StoreError, match="different numbers of records"):
         open_store(tmp_path)
-
-
-def test_jsonl_numbers_and_text(tmp_path: Path) -> None:
-    rows = [{"prompt": "é?", "ids": [1, 2], "groups": [[1], [2, 3]]}, {"prompt": "b", "ids": [], "groups": [[4]]}]
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows) + "\n", "utf-8")
-    store = open_store(tmp_path)
-    assert (store.num_records, store.fetch(0, 2, "ids").tolist()) == (2, [1, 2])
-    assert [store.fetch_record(i, "prompt") for i in range(2)] == ["é?", "b"]
-    assert [group.tolist() for group in store.fetch_record(0, "groups")] == [[1], [2, 3]]
-    with pytest.raises(StoreError, match="'prompt' is not a list of numbers"):
-        store.fetch(0, 1, "prompt")
 
 
 @pytest.mark.parametrize(
@@ -186,57 +231,11 @@ def test_bad_lines_are_named(tmp_path: Path, line: str, complaint: str) -> None:
         open_store(tmp_path)
 
 
-def test_parquet(tmp_path: Path) -> None:
-    table = pa.table({"input_ids": pa.array([[1, 2], [3]], pa.list_(pa.int32())), "prompt": [[{"role": "user"}], [{"role": "tool"}]]})
-    pq.write_table(table, tmp_path / "a.parquet")
-    store = open_store(tmp_path)
-    assert [store.fetch_record(i, "input_ids").tolist() for i in range(2)] == [[1, 2], [3]]
-    assert store.fetch_record(1, "prompt") == [{"role": "tool"}]
-    assert store.fetch(0, 3, "input_ids").dtype == np.int32
-
-
-def test_megatron_pair(tmp_path: Path) -> None:
-    """Two documents, of two sequences and of one; the bytes of Megatron-LM's own builder."""
-    (tmp_path / "x_text_document.bin").write_bytes(bytes.fromhex("010002000300dbff"))
-    index = b"MMIDIDX\0\0" + struct.pack("<QBQQ", 1, 8, 3, 3) + ints(2, 1, 1).tobytes() + ints(0, 4, 6, dtype="int64").tobytes()
-    (tmp_path / "x_text_document.idx").write_bytes(index + ints(0, 2, 3, dtype="int64").tobytes())
-    store = open_store(tmp_path / "x_text_document.bin")
-    assert [store.fetch_record(i, "sequence").tolist() for i in range(2)] == [[1, 2, 3], [65499]]
-    (tmp_path / "x_text_document.bin").write_bytes(b"")
-    with pytest.raises(StoreError, match="0 bytes; its index says 4 of uint16, 8 bytes"):
-        open_store(tmp_path)
-
-
-def test_windows_of_tokens(three: Store) -> None:
-    windows = three.windows(4, 3)
-    assert [windows.sample_window(number, ["sequence"])["sequence"].tolist() for number in range(2)] == [[0, 1, 2, 3], [3, 4, 5, 6]]
-    assert (len(windows), windows[-1]) == (2, (3, 7))
-    with pytest.raises(IndexError):
-        windows[2]
-
-
 def test_windows_of_nothing_are_refused(three: Store) -> None:
     with pytest.raises(ConfigError):
         three.windows(0)
     with pytest.raises(ConfigError):
         three.windows(3, 0)
-
-
-@settings(max_examples=examples(30), deadline=None)
-@given(st.integers(0, 60), st.integers(1, 20), st.integers(1, 25))
-def test_every_window_has_a_next_token_and_no_window_more_fits(total: int, window: int, stride: int) -> None:
-    begins = [begin for begin in range(0, total, stride) if begin + window < total]
-
-    class Tokens:
-        path = "tokens"
-
-        def __len__(self) -> int:
-            return total
-
-    from prep_assets.stores.open import Windows
-
-    found = Windows(Tokens(), window, stride)  # type: ignore[arg-type]
-    assert [found[i] for i in range(len(found))] == [(begin, begin + window) for begin in begins]
 
 
 def test_detect_format(tmp_path: Path) -> None:
@@ -265,12 +264,6 @@ def test_names_with_brackets_are_no_patterns(tmp_path: Path) -> None:
     assert len(open_store(tmp_path / "a[1]*")) == 2
 
 
-def test_empty_bin(tmp_path: Path) -> None:
-    bin_shard(tmp_path / "a", {"sequence": ints(), "loss_mask": ints()})
-    store = open_store(tmp_path)
-    assert (len(store), store.fetch(0, 0, "sequence").tolist(), len(store.windows(4))) == (0, [], 0)
-
-
 def _child_reads(store: Store, parent: int, queue: Any) -> None:
     tokens, windows = store.fetch(2, 6, "sequence").tolist(), len(store.windows(3))
     inherited = {pid for pid, *_ in CACHES["HDF5 handles"]} - {parent, os.getpid()}
@@ -291,12 +284,6 @@ def test_reads_in_a_child_process(tmp_path: Path, method: str, layout: dict[str,
     child.start()
     assert queue.get(timeout=60) == (True, [2, 3, 4, 5], 3, 1 if "compression" in layout else 0)
     child.join()
-
-
-def test_pickle_is_the_path(three: Store) -> None:
-    data = pickle.dumps(three)
-    assert len(data) < 500
-    assert pickle.loads(data).fetch(2, 7, "sequence").tolist() == [2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize(("kind", "bad"), [(pa.int32(), [[1, 2], [], [3, None, None]]), (pa.float32(), [[0.5], [1.0], [None]])])
