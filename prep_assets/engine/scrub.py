@@ -34,7 +34,7 @@ from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.bucket import Unanswered
 from prep_assets.stores.manifest import Result
 from prep_assets.stores.published import Place
-from prep_assets.stores.verification import BLOCK, forget, hashes, write_json
+from prep_assets.stores.verification import BLOCK, forget, hashes, replace_text
 from prep_assets.stores.version_folders import Published
 
 STATE = ".scrub.json"
@@ -131,9 +131,7 @@ def scrub(workspace: Workspace, budget: int = BYTES, seconds: float = float("inf
             break
         key, at = f"{file.key}\0", 0
     workspace.stores.mkdir(parents=True, exist_ok=True)
-    temporary = workspace.stores / f"{STATE}-{os.getpid()}"
-    write_json(temporary, {"file": key, "at": at})
-    temporary.replace(workspace.stores / STATE)
+    replace_text(workspace.stores / STATE, json.dumps({"file": key, "at": at}) + "\n")
     return Scrubbed(read, total, tuple(damaged), tuple(unreached))
 
 

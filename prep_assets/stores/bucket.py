@@ -19,6 +19,7 @@ from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError, without_secrets
 from prep_assets.stores import files
 from prep_assets.stores.files import FOLDER, os_errors_in_words
+from prep_assets.stores.verification import replace_text
 
 # A bucket of S3, Google Cloud or Azure, accessed with `obstore`, which signs, splits and retries requests. Its threads do not survive a fork.
 #
@@ -352,9 +353,7 @@ def local_root(location: str | Path) -> Path:
     with os_errors_in_words(root):
         root.mkdir(parents=True, exist_ok=True)
         if not (root / BUCKET).exists():
-            temporary = root / f".{BUCKET}-{os.getpid()}"
-            temporary.write_text(json.dumps({"url": url}) + "\n", "utf-8")
-            temporary.replace(root / BUCKET)
+            replace_text(root / BUCKET, json.dumps({"url": url}) + "\n")
     return root
 
 

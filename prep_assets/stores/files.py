@@ -299,7 +299,7 @@ class Kept(Struct, frozen=True):
 
 def key_of(*depends: Any) -> str:
     """Return a key of some values, the versions of the tokenizer libraries, Python's Unicode tables and the processor architecture."""
-    versions = [*map(_version, ("tokenizers", "gigatoken")), unicodedata.unidata_version, platform.machine(), sys.byteorder]
+    versions = [*map(installed_version, ("tokenizers", "gigatoken")), unicodedata.unidata_version, platform.machine(), sys.byteorder]
     return hashlib.sha256(msgspec.json.encode([versions, depends])).hexdigest()
 
 
@@ -307,8 +307,9 @@ def _checksum(key: str, data: bytes) -> bytes:
     return hashlib.sha256(key.encode() + data).digest()
 
 
-@bounded_cache("versions of engines", 16)
-def _version(package: str) -> str:
+@bounded_cache("installed versions", 16)
+def installed_version(package: str) -> str:
+    """Return the version of an installed package; ``none`` if it is not installed."""
     try:
         return version(package)
     except PackageNotFoundError:

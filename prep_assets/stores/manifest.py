@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.files import loads
-from prep_assets.stores.verification import first_difference, span_of, sums_of, write_text
+from prep_assets.stores.verification import first_difference, replace_text, span_of, sums_of, write_text
 
 # Signatures of manifests: ed25519, with keys from the environment. The seal shows that a manifest was edited; the signature shows who wrote it.
 #
@@ -338,12 +338,8 @@ def parse_results(data: bytes, content_hash: str) -> Mapping[str, Result] | None
 
 def write_results(directory: Path, content_hash: str, results: Mapping[str, Result]) -> None:
     """Write the check results of a store atomically, unless they are written already."""
-    if read_results(directory, content_hash) == results:
-        return
-    path = directory.with_name(directory.name + CHECKS)
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
-    write_text(temporary, results_text(content_hash, results))
-    temporary.replace(path)
+    if read_results(directory, content_hash) != results:
+        replace_text(directory.with_name(directory.name + CHECKS), results_text(content_hash, results))
 
 
 def results_text(content_hash: str, results: Mapping[str, Result]) -> str:

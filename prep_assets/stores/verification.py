@@ -398,6 +398,13 @@ def write_text(path: Path, text: str) -> None:
     write_bytes(path, text.encode())
 
 
+def replace_text(path: Path, text: str) -> None:
+    """Write a small file in one step: whoever reads it finds the old text or the new one."""
+    temporary = path.with_name(f".{path.name}-{os.getpid()}")
+    write_text(temporary, text)
+    temporary.replace(path)
+
+
 def write_json(path: Path, value: Any, **form: Any) -> None:
     """Write a new file with ``json.dumps(value, **form)`` and a line feed."""
     write_text(path, json.dumps(value, **form) + "\n")

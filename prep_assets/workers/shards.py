@@ -12,7 +12,6 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import cache
-from importlib import metadata
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, Protocol
@@ -22,6 +21,7 @@ import xxhash
 
 import prep_assets
 from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.stores.files import installed_version
 from prep_assets.stores.verification import expected_in, recording
 
 if TYPE_CHECKING:
@@ -41,12 +41,12 @@ class VersionsDiffer(PrepAssetsError):
 
 @cache
 def greeting() -> Hello:
-    """Return the versions of Python, of this package with the hash of its files, and of `PACKAGES`; ``-`` for one that is not installed."""
+    """Return the versions of Python, of this package with the hash of its files, and of `PACKAGES`; ``none`` for one that is not installed."""
     python = ".".join(platform.python_version_tuple()[:2])
     return {
         "python": python,
         "prep-assets": f"{prep_assets.__version__} (files {_source_hash()})",
-        **{name: _version(name) for name in PACKAGES},
+        **{name: installed_version(name) for name in PACKAGES},
     }
 
 
@@ -64,13 +64,6 @@ def compare(expected: Hello) -> None:
             f"the worker on {platform.node()} has other software than the process that gives it work, and could write other bytes: "
             f"{'; '.join(faults)}. Install the same on both, e.g. one image for all nodes, and build again: finished shards are kept"
         )
-
-
-def _version(package: str) -> str:
-    try:
-        return metadata.version(package)
-    except metadata.PackageNotFoundError:
-        return "-"
 
 
 def _source_hash() -> str:
