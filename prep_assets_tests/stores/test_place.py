@@ -56,8 +56,9 @@ class Modelled(RuleBasedStateMachine):
         config=st.sampled_from(CONFIGS),
         draft=st.booleans(),
         again=st.booleans(),
+        accepted=st.booleans(),
     )
-    def propose(self, key: str, content: bytes, config: str, draft: bool, again: bool) -> None:
+    def propose(self, key: str, content: bytes, config: str, draft: bool, again: bool, accepted: bool) -> None:
         sound = sorted((name for name in self.versions if self.versions[name].key == key and self.sound(name)), key=self.rank)
         reused = bool(sound) and not again
         stem = f"{key[:20]}-{content_hash(content)[:12]}"
@@ -80,12 +81,17 @@ class Modelled(RuleBasedStateMachine):
         differs = bool(sound) and self.versions[sound[0]].content != new.content
         assert any("two builds of one key differ, in x" in note for note in made.notes) == differs
         self.pointers |= {"draft": name} if draft else {"candidate": name * (name != self.pointers["current"])}
+        if accepted:
+            self.accept("draft" if draft else "candidate", holds=True)
 
     def rank(self, name: str) -> tuple[bool, str]:
         return name != self.pointers["current"], name
 
     @rule(pointer=st.sampled_from(["candidate", "draft"]), holds=st.booleans())
-    def accept(self, pointer: str, holds: bool) -> None:
+    def check(self, pointer: str, holds: bool) -> None:
+        self.accept(pointer, holds=holds)
+
+    def accept(self, pointer: str, *, holds: bool) -> None:
         if not (name := self.pointers[pointer]):
             return
         published = self.place.backend.published(name)
@@ -143,7 +149,7 @@ class Modelled(RuleBasedStateMachine):
     def is_as_modelled(self) -> None:
         now = self.place.pointers
         assert {name: getattr(now, name) for name in self.pointers} == self.pointers
-        assert self.place.backend.names() == sorted(self.versions)
+        assert (self.place.backend.names(), self.place.leftovers()) == (sorted(self.versions), ())
         assert set(self.place.unused()) == {*self.versions} - {*self.pointers.values()}
         for kind, look in (("current", self.place.current), ("candidate", self.place.candidate), ("draft", self.place.draft)):
             if kind == "current" and self.pointers["damaged"]:
@@ -181,8 +187,8 @@ def places(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     yield lambda: Place(local_root(f"{root}/{next(numbers)}"), "asset", "part")
 
 
-@pytest.mark.parametrize(("places", "tried"), [("disk", 60), ("memory", 40), ("s3", 6), ("az", 6), ("gs", 6)], indirect=["places"])
+@pytest.mark.parametrize(("places", "tried"), [("disk", 150), ("memory", 60), ("s3", 6), ("az", 6), ("gs", 6)], indirect=["places"])
 def test_pointers_and_versions_are_those_of_a_model(places: Callable[[], Place], tried: int) -> None:
-    # fifteen steps are read as they are: to look for fewer takes minutes
-    how = settings(max_examples=examples(tried) if tried > 10 else 2, stateful_step_count=15, deadline=None, phases=[Phase.generate])
+    # twenty steps are read as they are: to look for fewer takes minutes
+    how = settings(max_examples=examples(tried) if tried > 10 else 2, stateful_step_count=20, deadline=None, phases=[Phase.generate])
     run_state_machine_as_test(lambda: Modelled(places()), settings=how)
