@@ -8,7 +8,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from prep_assets_tests.graph.workspaces import SAMPLES, domain, jsonl, minimal
+from tokenizers import Tokenizer
+
+from prep_assets_tests.graph.workspaces import SAMPLES, TOKENIZER, domain, jsonl, minimal
 
 CHATS = [json.loads(line) for line in (SAMPLES / "chats.jsonl").read_text("utf-8").splitlines()]
 DOCUMENTS = [{"text": f"Document {n}: {'many words and ' * (n % 40)} an end.", "kind": ["even", "odd"][n % 2]} for n in range(400)]
@@ -71,6 +73,21 @@ def hidden(folder: Path) -> Mapping[str, Any]:
         rows.append({"semantic_data_array": [asked, {**answer, "semantic_attention_mask": [int(n < 300), 1]}]})
     path = with_bad_lines(jsonl(folder / "rows.jsonl", spoiled(rows, 9)))
     return minimal("sft", {"hidden": domain(path, "semantic")}, test_fraction=0.1, preprocessing={"max_seq_len": 60})
+
+
+def distilled(folder: Path) -> Mapping[str, Any]:
+    """Texts with what a teacher says of them; some entries are shifted, and some rows come twice."""
+    folder.mkdir(parents=True)
+    backend = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
+    rows: list[dict[str, Any]] = []
+    for n in range(300):
+        ids = backend.encode(f"Document {n}: {'many words and ' * (n % 9)} an end.", add_special_tokens=False).ids
+        said = [*ids[2:], 7] if n % 10 == 9 else ids[1:]
+        entries = [[token, 9 + n % 3] if at % 4 else [token] for at, token in enumerate(said)]
+        rows.append({"input_ids": ids, "token_ids": entries, "top_values": [[-0.5, -2.0][: len(each)] for each in entries]})
+    read = {**domain(jsonl(folder / "rows.jsonl", spoiled(rows, 9)), "distilled"), "tokenized_by": TOKENIZER}
+    options = {"teacher_ids_key": "token_ids", "logprobs_key": "top_values"}
+    return minimal("sft", {"taught": {**read, "options": options}}, test_fraction=0.1)
 
 
 def documents(folder: Path) -> Mapping[str, Any]:

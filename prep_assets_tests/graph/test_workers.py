@@ -38,7 +38,7 @@ from prep_assets.stores.version_folders import Published
 from prep_assets.workers import on_ray
 from prep_assets.workers.pool import Pool, answer_of, worker_count
 from prep_assets.workers.shards import Effort, Plan, ShardResult, Work
-from prep_assets_tests.graph.shard_inputs import chats, documents, hidden, pairs, prompts, turns
+from prep_assets_tests.graph.shard_inputs import chats, distilled, documents, hidden, pairs, prompts, turns
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
 
@@ -93,6 +93,17 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
     assert sum(refused.values()) > 20
     if asset == "sft_tokens":
         assert all(refused[reason] > 3 for reason in ("deduplicate/duplicate", "records/invalid_json", "tokenize/too_long"))
+
+
+def test_what_a_teacher_says_does_not_depend_on_the_number_of_workers(tmp_path: Path, pool: Pool, small_shards: None) -> None:
+    """Each shard has entries of its own, joined in the order of the records; checks look at them in parts."""
+    workspace = workspace_in(tmp_path, distilled(tmp_path / "data"))
+    found = {count: built_by(count, workspace, "sft_tokens", pool) for count in (1, 2)}
+    assert found[1][0] == found[2][0]
+    assert any("tokenize" in what and " shards" in what for what in found[2][1])
+    files, counts = found[2][0][:2]
+    assert counts["refused"] == {"deduplicate/duplicate": 66, "teacher/teacher_shifted": 30} and counts["teacher_entries"] > 5000
+    assert {f"{stream}.teacher/{name}.npy" for stream in ("train", "dev") for name in ("count", "end", "id", "logprob")} <= {*files}
 
 
 def test_a_build_that_pins_a_domain_with_workers_reads_it_only_once_more(tmp_path: Path, pool: Pool, small_shards: None) -> None:
