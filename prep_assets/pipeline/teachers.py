@@ -69,8 +69,8 @@ def _encode_distilled(conversations: Conversations, items: Sequence[Item]) -> tu
 
 
 def _teacher(sample: Sample) -> Teacher:
-    if sample.teacher is None:
-        raise _refused("no_teacher", "the row has no entries of a teacher")
+    if sample.teacher is None or not sample.teacher.ids:
+        raise _refused("no_teacher", "no token of the row has entries of a teacher")
     return sample.teacher
 
 

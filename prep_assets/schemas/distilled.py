@@ -196,7 +196,7 @@ class Entries(Struct, frozen=True):
 def _named_entries(place: object, where: str) -> Iterator[tuple[int, float]]:
     if isinstance(place, Mapping):
         for token, value in place.items():
-            yield _id(token, where), whole(as_mapping(value, where)).get("logprob")
+            yield _id(str(token), where), whole(as_mapping(value, where)).get("logprob")
         return
     for entry in as_list(_listed(place), where):
         if isinstance(entry, Mapping):

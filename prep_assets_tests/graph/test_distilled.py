@@ -279,6 +279,19 @@ def test_what_does_not_belong_to_its_tokens_is_refused(tmp_path: Path, row: dict
     assert failing(workspace, published) == []
 
 
+def test_entries_of_what_comes_behind_the_last_token_are_of_no_token(tmp_path: Path) -> None:
+    behind = {"input_ids": IDS[0], "token_ids": [*([] for _ in IDS[0][1:]), [5]], "top_values": [*([] for _ in IDS[0][1:]), [-0.5]]}
+    whole = {**distillkit(1), **dict(zip(("token_ids", "top_values"), columns([*SAID[1][1:], []]), strict=True))}
+    workspace, published = built(tmp_path, [behind, whole], {**FORMS["distillkit"][1], "teacher_shifted": True})
+    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == ["teacher/no_teacher"]
+    assert stored(published) == [rounded(SAID[1])] and failing(workspace, published) == []
+
+
+def test_a_domain_of_which_every_row_is_shifted_stops(tmp_path: Path) -> None:
+    with pytest.raises(PrepAssetsError, match="teacher_shifted"):
+        built(tmp_path, [LATE], {**FORMS["distillkit"][1], "teacher_shifted": True})
+
+
 def test_names_of_tokens_without_ids_are_refused(tmp_path: Path) -> None:
     named = {"input_ids": IDS[0], "logprobs": [[{"token": " apples", "logprob": -0.5}] for _ in IDS[0]]}
     _, published = built(tmp_path, [named, legacy(1)], FORMS["legacy"][1])
