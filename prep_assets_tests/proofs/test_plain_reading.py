@@ -45,7 +45,7 @@ def test_plain_rows() -> None:
 )
 def test_turns_of_texts(value: Any, turns: Any) -> None:
     assert plain_turns(value, "who", "what", role="r") == turns
-    assert plain_turns([{"role": "a", "content": "x"}]) == (("a",), ("x",))
+    assert plain_turns([{"role": "a", "content": "x"}]) == (("a",), ("x",)) and plain_turns("x") == (("",), ("x",))
 
 
 @pytest.mark.parametrize("field", ["system", "history", "tools", "documents", "chat_template_kwargs"])
