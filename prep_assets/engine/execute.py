@@ -28,6 +28,7 @@ from prep_assets.pipeline.asset import Asset, Check, Store
 from prep_assets.pipeline.examples import text_bytes
 from prep_assets.pipeline.tokens import FEWEST, opened
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.reference_ids import keep_words
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.bucket import bucket_of
 from prep_assets.stores.files import Kept, dumps, in_words, loads
@@ -117,6 +118,8 @@ def _carried_out(
         return {"found": part_of(Store(workspace, declared_asset, published, task, kept))}
     except Exception:  # whatever a damaged store makes a reader raise
         return {"found": None}
+    finally:
+        keep_words()
 
 
 def _require_sound(result: T | None) -> T:
@@ -141,6 +144,8 @@ def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verd
     except Exception as error:
         fault = f"the check could not be carried out ({type(error).__name__}: {error})"
         return Verdict(False, fault, {}, Worst(published.where, fault))
+    finally:
+        keep_words()
 
 
 # Domains in parallel: if the domains of a family are too small for shards, one worker builds and checks a whole domain.

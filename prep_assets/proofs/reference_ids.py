@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from itertools import compress, pairwise
+from pathlib import Path
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from prep_assets.caches import bounded_cache
+from prep_assets.caches import CACHES, bounded_cache
+from prep_assets.proofs import words
 from prep_assets.proofs.words import UNSPACED, Words, concatenated, cuts_before_spaces, cuts_unspaced, take_texts, whole_tokens
 from prep_assets.stores.arrays import stretches
+from prep_assets.stores.files import key_of
 from prep_assets.text.engines import Engines, choose_engine
 from prep_assets.text.ids import NO_TEXTS, Engine, Flat, interleaved
 from prep_assets.text.vocabulary import Vocabulary
@@ -228,8 +232,28 @@ class ReferenceIds:
 
 @bounded_cache("reference ids", 1, key=lambda vocabulary: vocabulary.hash)
 def reference_ids(vocabulary: Vocabulary) -> ReferenceIds:
-    """Return the `ReferenceIds` of a tokenizer. The last one is cached, with the words that it has seen."""
-    return ReferenceIds(vocabulary)
+    """Return the `ReferenceIds` of a tokenizer, with the words on disk. The last one is cached, with the words it has seen since."""
+    reference = ReferenceIds(vocabulary)
+    if reference.cuts and (key := _key(vocabulary.hash)):
+        reference.words = Words.found(key)
+    return reference
+
+
+def keep_words() -> None:
+    """Write the known words to disk."""
+    for tokenizer, reference in CACHES["reference ids"].items():
+        # without cuts its words proved wrong
+        if reference.cuts and reference.words.fresh and (key := _key(tokenizer)):
+            reference.words.keep(key)
+
+
+def _key(tokenizer: str) -> str | None:
+    """Return the cache key of words; `None` where the code that cuts texts cannot be read and compared."""
+    try:
+        code = [Path(module).read_bytes() for module in (__file__, words.__file__)]
+    except OSError:  # an installation without sources
+        return None
+    return key_of(tokenizer, *(sha256(source).hexdigest() for source in code))
 
 
 def _encoded(engine: Engine, texts: Iterable[bytes]) -> Flat:

@@ -1,4 +1,4 @@
-"""Bytes of token ids, words with their reference ids, and where a text may be cut."""
+"""Bytes of token ids, the cache of words with their reference ids, and where a text may be cut."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from itertools import repeat
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -131,17 +132,27 @@ def _text(data: bytes) -> str | None:
         return None
 
 
-# Words with their reference ids, as long as they are in use. Only the reference library makes entries.
+# Cache of words with their reference ids: in memory while they are in use, and on disk for the next process.
+#
+# Only the reference library makes entries. The key on disk is made of the tokenizer, the versions of the libraries, and the code of the
+# proofs that cut texts into words; a changed file counts as missing.
 
 MOST_BYTES, EACH = 12 << 20, 144
 """Most bytes of words and ids, with so many per word on top; then the least recently used half is evicted."""
 LONGEST_HELD = 1024
 """Longest word in the cache, in bytes."""
+KEPT_WORDS = Kept("words", 16)
 
 Ints = npt.NDArray[np.int64]
 Parts = tuple[npt.NDArray[np.uint32], Ints, Ints]
 """Ids, and for each part the start and number of its ids."""
 _NONE: Ints = np.zeros(0, np.int64)
+
+
+class _File(msgspec.Struct, frozen=True):
+    words: list[bytes]
+    ids: bytes
+    counts: bytes
 
 
 class Words:
@@ -150,11 +161,12 @@ class Words:
     Attributes:
         known: word → its number.
         held: ids by number.
+        fresh: number of words added since the last write to disk.
     """
 
     def __init__(self) -> None:
         self.known: dict[bytes, int] = {}
-        self.held = NO_TEXTS
+        self.held, self.fresh = NO_TEXTS, 0
         self._met, self._turn, self._bytes = _NONE, 0, 0
 
     def ids_of(self, distinct: list[bytes], tokenized: Callable[[list[bytes]], Flat]) -> Parts:
@@ -171,6 +183,7 @@ class Words:
         every = concatenated(self.held, tokenized(listed)) if listed else self.held
         self.known |= zip(lasting, range(known, held), strict=True)
         self.held = Flat(every.ids[: every.offsets[held]], every.offsets[: held + 1])
+        self.fresh += len(lasting)
         self._turn += 1
         self._met = np.append(self._met, np.full(len(lasting), self._turn))
         self._met[numbers[numbers < held]] = self._turn
@@ -186,6 +199,25 @@ class Words:
         self._bytes = int(sizes[kept_numbers].sum())
         self.known = {words[number]: at for at, number in enumerate(kept_numbers.tolist())}
         self.held, self._met = take_texts(self.held, kept_numbers), self._met[kept_numbers]
+
+    def keep(self, key: str) -> None:
+        """Write the words to disk, if enough of them are new."""
+        if 16 * self.fresh > len(self.known):
+            counts = np.diff(self.held.offsets).astype(np.uint32)
+            KEPT_WORDS.keep(key, msgspec.msgpack.encode(_File(list(self.known), self.held.ids.tobytes(), counts.tobytes())))
+            self.fresh = 0
+
+    @classmethod
+    def found(cls, key: str) -> Words:
+        """Return the words on disk."""
+        loaded, data = cls(), KEPT_WORDS.find(key)
+        if data is not None:
+            file = msgspec.msgpack.decode(data, type=_File)
+            offsets = np.concatenate([[0], np.cumsum(np.frombuffer(file.counts, np.uint32), dtype=np.int64)])
+            loaded.known = dict(zip(file.words, range(len(file.words)), strict=True))
+            loaded.held, loaded._met = Flat(np.frombuffer(file.ids, np.uint32), offsets), np.full(len(file.words), loaded._turn)
+            loaded._bytes = int(_sizes(file.words, offsets).sum())
+        return loaded
 
 
 def _sizes(words: list[bytes], offsets: Ints) -> Ints:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,6 +15,7 @@ from prep_assets.proofs import reference_ids as module
 from prep_assets.proofs import words
 from prep_assets.proofs.reference_ids import ReferenceIds
 from prep_assets.stores import arrays as columns
+from prep_assets.stores.files import Kept
 from prep_assets.text import engines
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.ids import Flat
@@ -185,6 +187,35 @@ def test_the_last_tokenizer_is_kept() -> None:
     assert module.reference_ids(normalizing(SHIPPED)) is other
 
 
+def test_words_are_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(words, "KEPT_WORDS", Kept(str(tmp_path), 4))
+    CACHES["reference ids"].clear()
+    module.reference_ids(SHIPPED).encode(TALE)
+    module.keep_words()
+    CACHES["reference ids"].clear()
+    again = module.reference_ids(SHIPPED)
+    rest = Noting(again._rest)
+    monkeypatch.setattr(again, "_rest", rest)
+    monkeypatch.setattr(again, "_first", rest)
+    assert rows(again.encode(TALE[:1])) == whole(TALE[:1])
+    assert rest.texts == [TALE[:1]], "as a whole, and no word of it"
+    again.cuts, again.words.fresh = False, 1000
+    (kept,) = tmp_path.iterdir()
+    kept.unlink()
+    module.keep_words()
+    assert not list(tmp_path.iterdir()), "words that do not stand for themselves are not kept"
+
+
+def test_words_on_disk_are_of_one_tokenizer_and_one_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    keys = {module._key("a"), module._key("b")}
+    for changed in (module, words):
+        (tmp_path / "code.py").write_text("another")
+        with monkeypatch.context() as patch:
+            patch.setattr(changed, "__file__", str(tmp_path / "code.py"))
+            keys.add(module._key("a"))
+    assert len(keys) == 4
+
+
 def cuts(data: bytes, bounds: list[int], whole: Any, token: list[int] | None = None) -> list[int]:
     tokens = np.full(len(bounds) - 1, -1) if token is None else np.array(token)
     return module._cuts(data, np.array(bounds), tokens, whole, False).tolist()  # type: ignore[no-any-return]
@@ -287,3 +318,14 @@ def test_bytes_of_ids() -> None:
 
     assert lengths(vocab={"ab": 0, "\u0120c": 2}) == [2, 0, 2, 0, 4]
     assert lengths(vocab={"\u2581b": 0, "<0xC3>": 1, "\u00e9": 2, "x<0xC3>": 3}, byte_fallback=True) == [2, 1, 2, 7, 4]
+
+
+def test_without_its_sources_nothing_is_found_or_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept: list[str] = []
+    monkeypatch.setattr(words.Words, "keep", lambda self, key: kept.append(key))
+    CACHES["reference ids"].clear()
+    monkeypatch.setattr(words, "__file__", "/nowhere/word_cuts.py")
+    found = module.reference_ids(SHIPPED)
+    assert found.cuts and not found.words.known
+    module.keep_words()
+    assert kept == []
