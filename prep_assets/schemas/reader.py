@@ -57,6 +57,7 @@ class PlainMessages(Struct, frozen=True):
         roles: the tags of plain messages → their roles.
         check: rejects turns whose roles the schema does not accept.
         beside: further columns that the schema reads in every row, whole or as a string, and the values that add nothing to a chat.
+        read_beside: further fields that it reads in every message.
     """
 
     messages_key: str
@@ -65,12 +66,30 @@ class PlainMessages(Struct, frozen=True):
     roles: Mapping[str, str]
     check: Callable[[tuple[Turn, ...]], None]
     beside: Mapping[str, tuple[object, ...]] = field(default_factory=dict)
+    read_beside: tuple[str, ...] = ("tool_calls", "tool_call_id", "name")
     _accepted: dict[tuple[str, ...], bool] = field(default_factory=dict)
 
     @property
     def columns(self) -> frozenset[str]:
         """The columns that hold the texts."""
         return frozenset([self.messages_key])
+
+    def reads_all(self, row: Row) -> bool:
+        """Whether the schema is certain to read all of the messages of a row: each has a text or none, and maybe a name, an id, and calls."""
+        try:
+            messages = row[self.messages_key]
+            fields = set[str]().union(*messages)
+            calls = [call for message in messages for call in message.get("tool_calls") or ()] if "tool_calls" in fields else []
+            functions = list(map(itemgetter("function"), calls))
+            return (
+                {dict} >= {*map(type, messages), *map(type, calls), *map(type, functions)}
+                and {str, type(None)} >= {type(message.get(self.content_key)) for message in messages}
+                and {self.role_key, self.content_key, *self.read_beside} >= fields
+                and {"type", "id", "function"} >= set[str]().union(*calls)
+                and {"name", "arguments"} >= set[str]().union(*functions)
+            )
+        except (AttributeError, KeyError, TypeError):  # no list of objects
+            return False
 
     def read(self, rows: Sequence[Row]) -> list[PlainChat | None]:
         """One chat a row; `None` where the schema has to read the row."""
@@ -177,6 +196,7 @@ def without_speakers(mode: Literal["leave_out", "write"], convert: Convert) -> C
         return example
 
     plain = plain_rows_of(convert)  # plain messages have no names
+    plain = changed(plain, read_beside=plain.read_beside[:-1]) if isinstance(plain, PlainMessages) else plain
     return unnamed if plain is None else reads_plain(unnamed, plain)
 
 
@@ -370,6 +390,12 @@ class Reader(Struct, frozen=True):
 
     def __call__(self, payload: Row) -> Example | None:
         plain, columns = plain_rows_of(self.convert), tuple(payload)
+        if isinstance(plain, PlainMessages) and (beside := self._columns.get(columns)) is not None and plain.reads_all(payload):
+            read = beside | plain.columns  # no view has to track what is read of it
+            if (example := self.convert({column: payload[column] for column in read})) is not None:
+                _reject_unstorable(example)
+                self.account.skim(payload, read)
+            return example
         row = self.account.view(payload)
         try:
             if (example := self.convert(row)) is None:

@@ -15,7 +15,7 @@ from prep_assets.pipeline.lines import preference_row
 from prep_assets.proofs.plain_reading import pair_line, plain_texts
 from prep_assets.samples import ASSISTANT, USER, Pair, PlainChat, PlainPair, Sample
 from prep_assets.schemas import reader as reading
-from prep_assets.schemas.reader import Account, Reader, apply, without_speakers
+from prep_assets.schemas.reader import Account, Reader, apply, plain_rows_of, without_speakers
 from prep_assets.schemas.registry import convert_with
 from prep_assets.text.render import InlineReasoning
 from prep_assets_tests.effort import examples
@@ -94,13 +94,20 @@ def test_many_at_a_time(schema: str, ignore: tuple[str, ...], speakers: str, mon
     monkeypatch.setattr(reading, "_FEW", 2)
     convert = convert_with(schema, {}, gives=Sample)
     convert = convert if speakers == "keep" else without_speakers("leave_out", convert)
-    read_in_columns = 0
+    read_in_columns = without_views = 0
+
+    def read(row: Any) -> Any:
+        nonlocal without_views
+        without_views += type(row) is dict
+        return convert(row)
+
+    read.plain_rows = plain_rows_of(convert)  # type: ignore[attr-defined]
 
     @settings(max_examples=examples(300), deadline=None, suppress_health_check=[HealthCheck.too_slow])
     @given(st.lists(rows_of(schema), max_size=8))
     def check(rows: list[dict[str, Any]]) -> None:
         nonlocal read_in_columns
-        many, alone = Reader(convert, Account(ignore)), Account(ignore)
+        many, alone = Reader(read, Account(ignore)), Account(ignore)
         for found, row in zip([*many.rows(rows), *many.rows(rows)], rows * 2, strict=True):
             read_in_columns += isinstance(found, PlainChat)
             try:
@@ -117,6 +124,7 @@ def test_many_at_a_time(schema: str, ignore: tuple[str, ...], speakers: str, mon
 
     check()
     assert read_in_columns > 0 or "." in str(ignore)
+    assert without_views > 0 or "." in str(ignore)
 
 
 def message(role, content, **fields):
