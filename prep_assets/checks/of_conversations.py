@@ -37,7 +37,7 @@ from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation,
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.groups import Rollout, Scores, Stepwise, check_rewards, check_sampled, check_steps
 from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, Row, Truncation, left_of, prove_identity, prove_masks
-from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns
+from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns, turns_of_rows
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.second_reading import group_again, read_again
 from prep_assets.proofs.selection import Selected
@@ -45,7 +45,7 @@ from prep_assets.proofs.teachers import Taught, check_teacher, entries_of_tokens
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.samples import ASSISTANT, USER, Group, PlainChat, Sample, changed
-from prep_assets.schemas.reader import PlainMessages
+from prep_assets.schemas.reader import PlainMessages, rows_by_columns
 from prep_assets.stores.arrays import compress, equals, take
 from prep_assets.stores.groups import STEP_ENDS, STEP_REWARDS, GroupStore, open_groups
 from prep_assets.stores.tokens import TokenStore
@@ -273,21 +273,27 @@ class Chats(Conversations):
 
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
         """Convert the rows with their schema, apart from those that hold plain messages and nothing else."""
-        plain = list(map(self._plain_row, payloads))
+        plain = self._plain_rows(payloads)
         converted = iter(self._convert.rows([payload for payload, chat in zip(payloads, plain, strict=True) if chat is None]))
         return [chat or self._source(next(converted), payloads[at], identity(at)) for at, chat in enumerate(plain)]
 
     def _source(self, example: object, payload: Mapping[str, Any], identity: str) -> Source:
         return example if isinstance(example, PlainChat) else self._tokenized_again(as_example(example, identity, Sample), payload)
 
-    def _plain_row(self, payload: Mapping[str, Any]) -> PlainChat | None:
-        """The chat of a row by a second reading; `None` where only the schema can say."""
-        plain = self._convert.plain(payload)
-        if not isinstance(plain, PlainMessages):
-            return None
-        turns = plain_turns(payload[plain.messages_key], plain.role_key, plain.content_key)
-        roles = tuple([plain.roles.get(tag, "") for tag in turns[0]]) if turns else ()
-        return PlainChat(roles, turns[1]) if turns and all(roles) and plain.accepts(roles) else None
+    def _plain_rows(self, payloads: Sequence[Mapping[str, Any]]) -> list[PlainChat | None]:
+        """The chats of rows by a second reading; `None` where only the schema can say."""
+        chats: list[PlainChat | None] = [None] * len(payloads)
+        for numbers in rows_by_columns(payloads).values():
+            plain = self._convert.plain(payloads[numbers[0]])
+            if not isinstance(plain, PlainMessages):
+                continue
+            read = turns_of_rows([payloads[number][plain.messages_key] for number in numbers], plain.role_key, plain.content_key)
+            known = {tags: tuple([plain.roles.get(tag, "") for tag in tags]) for tags in {turns[0] for turns in read if turns}}
+            accepted = {tags: roles for tags, roles in known.items() if all(roles) and plain.accepts(roles)}
+            for number, turns in zip(numbers, read, strict=True):
+                if turns and turns[0] in accepted:
+                    chats[number] = PlainChat(accepted[turns[0]], turns[1])
+        return chats
 
     def _tokenized_again(self, sample: Sample, payload: Mapping[str, Any]) -> Sample:
         """Return a sample ready to render; a pretokenized one gets the ids of a second reading of its row."""

@@ -431,7 +431,7 @@ class Reader(Struct, frozen=True):
         """
         examples: list[Example | PlainChat | PlainPair | Refused | None] = [None] * len(payloads)
         plain_rows = plain_rows_of(self.convert) if plain else None
-        for columns, numbers in _rows_by_columns(payloads).items() if plain_rows is not None else ():
+        for columns, numbers in rows_by_columns(payloads).items() if plain_rows is not None else ():
             if columns not in self._columns:
                 first = numbers.pop(0)
                 examples[first] = self._convert_row(payloads[first])
@@ -456,7 +456,7 @@ class Reader(Struct, frozen=True):
             return rejection
 
 
-def _rows_by_columns(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:
+def rows_by_columns(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:
     """Columns → the indices of the rows that have them."""
     columns = [tuple(row) for row in rows]
     if columns and columns.count(columns[0]) == len(columns):

@@ -88,12 +88,13 @@ def test_odd_rows_are_judged_alike(made: Workspace, monkeypatch: pytest.MonkeyPa
     """Whether a second reading says what a row is, or its schema does."""
     assert len({line.reason for line in refusals(tokens(made))}) > 3
     chats = conversations.Chats(store_of(made, tokens(made)))
-    read = [chats._plain_row(row) for row in ODD]
+    read = chats._plain_rows(ODD)
+    assert read == [chats._plain_rows([row])[0] for row in ODD]
     assert [at for at, chat in enumerate(read) if chat is None] == [2, 4, 5, 8, 9, 10, 11]
     assert [chat for chat in read if chat] == [chat for at, chat in enumerate(chats._convert.rows(ODD)) if read[at]]
     expected = found(made, tokens(made))
     assert [name for name, verdict in expected.items() if not verdict.passed] == []
-    monkeypatch.setattr(conversations.Chats, "_plain_row", lambda *_: None)
+    monkeypatch.setattr(conversations.Chats, "_plain_rows", lambda _, rows: [None] * len(rows))
     assert found(made, tokens(made)) == expected
 
 

@@ -5,8 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from prep_assets.proofs.plain_reading import as_text, pair_line, plain_texts, plain_turns
+from prep_assets.proofs.plain_reading import as_text, pair_line, plain_texts, plain_turns, turns_of_rows
 
 
 def test_plain_rows() -> None:
@@ -46,6 +48,18 @@ def test_plain_rows() -> None:
 def test_turns_of_texts(value: Any, turns: Any) -> None:
     assert plain_turns(value, "who", "what", role="r") == turns
     assert plain_turns([{"role": "a", "content": "x"}]) == (("a",), ("x",)) and plain_turns("x") == (("",), ("x",))
+
+
+TEXTS = st.sampled_from(["", " ", "x", "y z", 1, None])
+MESSAGES = st.dictionaries(st.sampled_from(["who", "what", "n"]), TEXTS, max_size=3) | st.fixed_dictionaries(
+    {"who": st.just("a"), "what": st.just("x")}
+)
+PLAIN = st.lists(st.fixed_dictionaries({"who": st.sampled_from("ab"), "what": st.sampled_from(["x", "y z"])}), min_size=1, max_size=3)
+
+
+@given(st.lists(PLAIN, max_size=4) | st.lists(st.one_of(PLAIN, st.lists(MESSAGES, max_size=3), TEXTS), max_size=4))
+def test_turns_of_a_block_are_those_of_each_row(values: list[Any]) -> None:
+    assert turns_of_rows(values, "who", "what") == [plain_turns(value, "who", "what") for value in values]
 
 
 @pytest.mark.parametrize("field", ["system", "history", "tools", "documents", "chat_template_kwargs"])
