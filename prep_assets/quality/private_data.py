@@ -7,7 +7,7 @@ import re
 import sys
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import accumulate
 from typing import Any
 
@@ -94,7 +94,7 @@ FORMS: Mapping[Kind, tuple[re.Pattern[str], Callable[[str], bool]]] = {
 """Kind → its form, and what must hold of a match besides. Its neighbours are no ASCII letters: languages without spaces write a value right beside words."""
 
 
-@cache
+@lru_cache(64)
 def _hint(kinds: tuple[Kind, ...]) -> str:
     """A pattern of RE2 for texts that may hold a value: the forms, less what is around a value and with the fewest digits that it can have."""
     every = np.arange(sys.maxunicode + 1, dtype=np.uint32).tobytes().decode("utf-32-le", "surrogatepass")

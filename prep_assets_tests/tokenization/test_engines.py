@@ -495,7 +495,7 @@ def test_the_key_has_all_that_ids_depend_on(shipped: Loaded, monkeypatch: pytest
     keys = {verdict_key(changed, "x") for changed in (spec, {**spec, "normalizer": {"type": "NFC"}}, {**spec, "added_tokens": []})}
     keys |= {verdict_key(spec, "y"), verdict_key({**spec, "post_processor": None}, "x")}
     assert len(keys) == 4
-    monkeypatch.setattr(kept, "_version", lambda package: "another")
+    monkeypatch.setattr(kept, "installed_version", lambda package: "another")
     assert verdict_key(spec, "x") not in keys
 
 
