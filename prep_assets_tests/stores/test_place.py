@@ -99,6 +99,10 @@ class Modelled(RuleBasedStateMachine):
             with pytest.raises(StoreError, match=r"is not published: it fails sound"):
                 self.place.accept(published, FAILED)
             return
+        if name == self.pointers["damaged"]:  # it was a draft and current, and was set aside
+            with pytest.raises(StoreError, match=f"damage was found in {name} meanwhile"):
+                self.place.accept(published, HELD)
+            return
         self.place.accept(published, HELD)
         self.versions[name].results = dict(HELD)
         self.pointers = {kind: "" if version == name else version for kind, version in self.pointers.items()} | {
