@@ -26,6 +26,7 @@ from prep_assets.explain.streams import streams
 from prep_assets.explain.visible import arguments, visible
 from prep_assets.graph.graph import asset_and_partitions, asset_named, store_of
 from prep_assets.pipeline.asset import by_engine
+from prep_assets.pipeline.verdicts import VERDICTS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.version_folders import Published
@@ -77,7 +78,8 @@ def show_row(
     elif "files" in shown and not names:
         _show_files(console, published, shown)
     else:
-        terminal.err().print(f"{stream or names[0]}.jsonl, line {row:,} counted from 0", style="dim")
+        place = f"{stream or names[0]}.jsonl, line" if names else f"{VERDICTS}, row"
+        terminal.err().print(f"{place} {row:,} counted from 0", style="dim")
         console.print_json(data=shown, ensure_ascii=False)
 
 

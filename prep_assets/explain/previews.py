@@ -14,7 +14,7 @@ from prep_assets.explain.visible import token_texts
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.blends import BLEND
 from prep_assets.pipeline.sources import read_sources
-from prep_assets.pipeline.verdicts import read_verdicts
+from prep_assets.pipeline.verdicts import LEAKS, QUALITY, read_verdicts
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 
@@ -54,8 +54,10 @@ def preview(
     asset = EVERY[name]
     if asset.stage == "raw":
         return dict(read_sources(published))
-    if asset.stage in ("quality", "leaks"):
-        return dict(next(iter(read_verdicts(published).slice(row, 1).to_pylist()), {}))
+    if asset.stage in (QUALITY, LEAKS):
+        verdicts = read_verdicts(published)
+        _require(row, verdicts.num_rows, name)
+        return dict(verdicts.slice(row, 1).to_pylist()[0])
     every: list[Rows] = [BlendRows(workspace, published)] if asset.stage == BLEND else [*streams(published)]
     rows = {each.name: each for each in every}
     if not rows:
@@ -63,10 +65,14 @@ def preview(
     if stream is not None and stream not in rows:
         raise ConfigError(f"{name} has no stream {stream!r}{nearest(stream, rows) or '.'} There are: {', '.join(rows)}")
     chosen = rows[stream or next(iter(rows))]
-    if not 0 <= row < chosen.count:
-        raise ConfigError(f"row {row:,} of {name}: there are {chosen.count:,}, numbered from 0")
+    _require(row, chosen.count, name)
     [found] = chosen.rows([row], limit)
     return found.line if found.line is not None else _tokens(workspace, published, chosen, found)
+
+
+def _require(row: int, count: int, name: str) -> None:
+    if not 0 <= row < count:
+        raise ConfigError(f"row {row:,} of {name}: there are {count:,}, numbered from 0")
 
 
 def _tokens(workspace: Workspace, published: Published, stream: Rows, row: Row) -> Preview:
