@@ -24,7 +24,7 @@ from prep_assets.neighbours.attestation import NOT_LOOKED_FOR, NOT_SAID, TO_STAT
 from prep_assets.neighbours.description import describe
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.graph.workspaces import SAMPLES, domain, jsonl, shipped, workspace_in
+from prep_assets_tests.graph.workspaces import SAMPLES, domain, jsonl, minimal, shipped, workspace_in
 from prep_assets_tests.neighbours.test_hub import run
 from prep_assets_tests.stores.test_signing import pair
 
@@ -148,6 +148,16 @@ def test_one_domain_has_only_its_own_sources_and_refusals(tmp_path: Path) -> Non
     assert [each["domain"] for each in said["sources"]] == ["two"]
     assert [each["store"] for each in said["quality"]] == ["sft_quality[two]"]
     assert list(said["private_data"]) == ["two"]
+
+
+def test_an_option_that_is_not_set_has_its_place_on_the_page(tmp_path: Path) -> None:
+    source = domain(jsonl(tmp_path / "rows.jsonl", ROWS), "prompt_completion")
+    options = minimal("sft", {"rows": source}, template="chatml", quality={"steps": {"language": {"keep": ["en"], "action": "note"}}})
+    workspace = workspace_in(tmp_path, options)
+    build(workspace, "sft_tokens", partition="rows")
+    document = attest(workspace, "sft_tokens", "rows")
+    assert document["attestation"]["quality"][0]["steps"][0]["options"]["among"] is None
+    assert "among: none" in re.sub(r"\s+", " ", unescape(re.sub(r"<[^>]+>", "", attestation_page(document, ""))))
 
 
 def test_equal_stores_give_equal_documents(watched: Workspace, ours: Workspace) -> None:
