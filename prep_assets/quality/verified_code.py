@@ -13,6 +13,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from itertools import zip_longest
 from pathlib import Path
@@ -85,9 +86,9 @@ def _run(folder: Path, given: str, ends: float) -> tuple[int, str]:
     except subprocess.TimeoutExpired:
         raise TooSlow from None
     finally:
-        if process.returncode is None:
+        with suppress(ProcessLookupError):  # what the program started, and itself where it takes too long
             os.killpg(process.pid, signal.SIGKILL)
-            process.wait()
+        process.wait()
     return status, (folder / "output").read_text("utf-8", "replace")
 
 

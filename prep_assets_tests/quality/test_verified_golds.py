@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import select
 import subprocess
 import sys
 from pathlib import Path
@@ -94,6 +95,18 @@ def test_a_program_that_takes_too_long_stops_the_build(tmp_path: Path) -> None:
     for seconds in (0.0, -1.0, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="code_seconds"):
             verified_golds(code_seconds=seconds)
+
+
+def test_what_a_program_leaves_behind_is_ended(tmp_path: Path) -> None:
+    """The child holds one end of a pipe, which closes with it."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    command = ["sh", "-c", f"exec 3> {pipe}; echo begun; exec sleep 60"]
+    gold = f"import subprocess\nassert subprocess.Popen({command!r}, stdout=subprocess.PIPE).stdout.readline() == b'begun\\n'"
+    assert found(gold, "code", ["assert 1"], code_seconds=20.0) == ("", "")
+    assert select.select([reader], [], [], 20)[0] and os.read(reader, 1) == b""
+    os.close(reader)
 
 
 @pytest.mark.parametrize(
