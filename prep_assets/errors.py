@@ -83,7 +83,7 @@ def without_secrets(text: str) -> str:
     return text
 
 
-def nearest(word: str, allowed: Iterable[str]) -> str:
-    """A hint such as ``; did you mean 'messages'?``, or an empty string if no allowed word is near `word`."""
-    matches = get_close_matches(word, [str(name) for name in allowed], n=1, cutoff=0.6)
+def nearest(word: object, allowed: Iterable[str]) -> str:
+    """A hint such as ``; did you mean 'messages'?``, or an empty string if no allowed word is near `word`, or it is not text."""
+    matches = get_close_matches(word, [str(name) for name in allowed], n=1, cutoff=0.6) if isinstance(word, str) else ()
     return f"; did you mean {matches[0]!r}?" if matches else ""

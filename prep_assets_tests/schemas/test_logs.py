@@ -105,6 +105,7 @@ def test_blocks_of_anthropic() -> None:
         ("openai_responses", {"input": "Hi"}, "no_assistant_turn"),
         ("openai_responses", {**RESPONSES, "tools": [{"type": "web_search"}]}, "bad_tools"),
         ("openai_responses", {"input": [{"type": "web_search_call", "id": "w"}]}, "unknown_part"),
+        ("openai_responses", {"input": [{"type": ["message"]}]}, "unknown_part"),
         ("openai_responses", {"input": [{"type": "function_call", "call_id": "c", "name": "f", "arguments": "{"}]}, "bad_tool_call"),
         ("openai_responses", {"input": [{"type": "function_call", "name": "f", "arguments": "{}"}]}, "missing_field"),
     ],
