@@ -35,7 +35,7 @@ from prep_assets.pipeline.groups import conversation_of, conversations, splits
 from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of, weighted
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, answers_derivation
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
-from prep_assets.proofs.groups import Rollout, Scores, Stepwise, check_rewards, check_sampled, check_steps
+from prep_assets.proofs.groups import Margin, Rollout, Scores, Stepwise, check_margins, check_rewards, check_sampled, check_steps
 from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, Row, Truncation, left_of, prove_identity, prove_masks
 from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns, turns_of_rows
 from prep_assets.proofs.rows import check_records
@@ -396,6 +396,23 @@ def _plain_side(row: Mapping[str, Any], side: str) -> PlainChat | None:
     if prompt is None or answer is None or answer[0] != (ASSISTANT,):
         return None
     return PlainChat(prompt[0] + answer[0], prompt[1] + answer[1])
+
+
+def margins(store: Store, name: str, stream: TokenStore, blocks: Iterator[Selected] | None = None) -> Iterator[Margin]:
+    """Yield the margin of each pair of a stream of chosen sides, and that of its line."""
+    for number, identity, line in source_records(store, stream, name, blocks=blocks):
+        stored = np.nan if stream.margins is None else float(stream.margins[number])
+        yield Margin(f"line {identity.rpartition(':')[2]}", None if np.isnan(stored) else stored, line.get("margin"))
+
+
+def _margin_readers(store: Store) -> Sequence[Reader]:
+    def read(name: str, stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
+        return check_margins(margins(store, name, stream, rows))
+
+    return [partial(read, name, stream) for name, stream in token_streams_of(store).items() if name.endswith("chosen")]
+
+
+MARGINS = derived("margins", "The margin of every pair is that of its line, as float32.", proof("margins", _margin_readers))
 
 
 def fresh_render(identity: str, ids: Any, sample: Sample, template: ChatTemplate, *, allowed: bool = False) -> Conversation:

@@ -91,7 +91,8 @@ def _row(source: PackedStore | TokenStore | Pairs | GroupStore, row: int) -> tup
         ]
         return (Tokens(source.prompts.record(row, "tokens").astype(np.int64)), *responses, rewards, *further)
     if isinstance(source, Pairs):
-        return (_record(source.chosen, row), _record(source.rejected, row))
+        margin = [] if source.margins is None else [Tokens(np.array([source.margins[row]]))]
+        return (_record(source.chosen, row), _record(source.rejected, row), *margin)
     if isinstance(source, TokenStore):
         return (_record(source, row), *_teacher(source, row))
     pieces = [_document(source, piece)[0] for piece in range(*source.pieces(row).indices(len(source.documents["row"])))]

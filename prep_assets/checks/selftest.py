@@ -19,7 +19,9 @@ from prep_assets.checks.of_blends import MIXTURE, blend_verdict
 from prep_assets.checks.of_conversations import (
     Chats,
     Conversations,
+    Sides,
     StoredGroup,
+    margins,
     prompt_conversations,
     stored_groups,
     taught,
@@ -27,6 +29,7 @@ from prep_assets.checks.of_conversations import (
 from prep_assets.checks.of_documents import document_texts, masked_documents, prove_document_masks
 from prep_assets.checks.of_lines import LinesMatch, MergedStream, matched_questions, merged_files, merged_streams
 from prep_assets.checks.of_packed import mixture_of
+from prep_assets.checks.sources_again import token_streams_of
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.errors import CheckFailed
 from prep_assets.pipeline.asset import Store
@@ -34,7 +37,7 @@ from prep_assets.pipeline.groups import splits
 from prep_assets.proofs import mutations
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.documents import Text, documents_begin_with, prove_texts
-from prep_assets.proofs.groups import check_rewards, check_sampled, check_steps
+from prep_assets.proofs.groups import check_margins, check_rewards, check_sampled, check_steps
 from prep_assets.proofs.mask import Conversation, Row, prove_identity, prove_masks
 from prep_assets.proofs.merged import MergedRows, check_merged_lines
 from prep_assets.proofs.mutations import IDENTITY, MASK, MATCH, NAME, Mutation, Records
@@ -158,6 +161,16 @@ def masked_trials(kind: type[Conversations], store: Store) -> list[Trial]:
     for name in store.streams():
         rows = first(row for _, row in chats.rows(name))
         trials += _rows(rows, first(chats.renders(name)), store.vocabulary)
+    return trials
+
+
+def pair_trials(store: Store) -> list[Trial]:
+    """Corrupt both sides of pairs, and their margins."""
+    trials = masked_trials(Sides, store)
+    for name, stream in token_streams_of(store).items():
+        if name.endswith("chosen") and stream.margins is not None:
+            pairs = first(margins(store, name, stream))
+            trials += trials_of(pairs, len(pairs), mutations.MARGIN_MUTATIONS, {"margins": check_margins}, what="margins")
     return trials
 
 

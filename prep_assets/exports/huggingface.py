@@ -23,6 +23,7 @@ from prep_assets.exports.arrow import add_shard_counts, ragged, save_splits, sav
 from prep_assets.exports.blocks import IGNORE, Block, Ints, document_blocks, group_blocks, pair_blocks, row_blocks
 from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, labelled, parquet_table, without_nulls
 from prep_assets.exports.registry import Count, FileName, Progress, Split, TokenId, exporter, reads
+from prep_assets.stores.arrays import stretches
 from prep_assets.stores.groups import FURTHER, GroupStore
 from prep_assets.stores.images import Images
 from prep_assets.stores.lines import Lines
@@ -62,6 +63,7 @@ _TRL = {
     },
     images=True,
     teacher=True,
+    margins=True,
     kind="huggingface",
     only={
         "pad_id": lambda kind, options: kind is PackedStore and options["layout"] == "llama_factory",
@@ -103,6 +105,7 @@ def hf_arrow(
     read_by="datasets, TRL",
     opens={kind: (*_LOAD_PARQUET, line) for kind, line in _TRL.items()},
     attention=True,
+    margins=True,
     kind="parquet",
 )
 def hf_parquet(source: Source, out: Path, progress: Progress, *, split: Split = "train", rows_per_file: Count = 100_000) -> None:
@@ -140,9 +143,13 @@ def _columns(
     if isinstance(source, Pairs):
         if layout == "axolotl":
             raise ConfigError("layout 'axolotl': axolotl reads preference pairs as text only. Give it preferences.jsonl")
+        _require_margins(source, layout)
         for blocks in pair_blocks(source, progress):
             if layout == "trl":
-                yield {f"{side}_ids": ragged(block.tokens, block.row_lengths, "int32") for side, block in blocks.items()}
+                done, sides = blocks["chosen"].done, {f"{side}_ids": block for side, block in blocks.items()}
+                ids = {name: ragged(block.tokens, block.row_lengths, "int32") for name, block in sides.items()}
+                margins = {} if source.margins is None else {"margin": np.asarray(source.margins[done - len(ids["chosen_ids"]) : done])}
+                yield ids | margins
             else:
                 columns = {f"{side}_{key}": values for side, block in blocks.items() for key, values in _masked_columns(block).items()}
                 yield columns | (_empty_media(blocks["chosen"]) if layout == "llama_factory" else {})
@@ -163,6 +170,22 @@ def _columns(
                 yield _masked_columns(block) | _empty_media(block) | images
     else:
         yield from map(_masked_columns, document_blocks(source, progress))
+
+
+def _require_margins(source: Pairs, layout: Layout) -> None:
+    """Raises:
+    ConfigError: the layout has no place for margins, or only some pairs have one: TRL's collator looks for margins in the first pair of a batch.
+    """
+    if source.margins is None:
+        return
+    if layout != "trl":
+        raise ConfigError(
+            f"layout {layout!r} has no place for the margins of {len(source):,} pairs. Export with layout 'trl', or leave them out"
+        )
+    if lacking := sum(int(np.isnan(source.margins[part]).sum()) for part in stretches(len(source))):
+        raise ConfigError(
+            f"{lacking:,} of {len(source):,} pairs have no margin, and TRL reads one of every pair or of none. Give all domains margins, or leave them out"
+        )
 
 
 def _trl_columns(block: Block) -> dict[str, Any]:
@@ -297,7 +320,8 @@ def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
 def _read_row(row: dict[str, Any], image_dir: str | None = None) -> Any:
     """Read a row by the columns of trainers built on Hugging Face `datasets`."""
     if "chosen_ids" in row:
-        return tuple(Tokens(np.array(row[f"{side}_ids"])) for side in SIDES)
+        margin = [Tokens(np.array([row["margin"]], np.float32))] if "margin" in row else []
+        return (*(Tokens(np.array(row[f"{side}_ids"])) for side in SIDES), *margin)
     if "prompt_ids" in row:
         responses = [Tokens(np.array(ids), np.array(mask) != 0) for ids, mask in zip(row["responses"], row["masks"], strict=True)]
         further = [Tokens(np.array(values, dtype)) for name, dtype in FURTHER.items() for values in row.get(name) or ()]

@@ -46,6 +46,11 @@ class Pairs(Struct, frozen=True):
     def __len__(self) -> int:
         return len(self.chosen)
 
+    @property
+    def margins(self) -> npt.NDArray[np.float32] | None:
+        """float32[n], the margin of each pair, NaN where it has none; `None` where none has one."""
+        return self.chosen.margins
+
 
 Source = PackedStore | TokenStore | Pairs | GroupStore | Lines
 

@@ -17,7 +17,7 @@ from pydantic_core import PydanticCustomError
 
 from prep_assets.config.base import MOST
 from prep_assets.errors import ConfigError, nearest
-from prep_assets.exports.readable import Options, Readable, Source, has_unattended, open_source
+from prep_assets.exports.readable import Options, Pairs, Readable, Source, has_unattended, open_source
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -50,6 +50,7 @@ class Export(Struct, frozen=True):
         images: whether it stores the paths and positions of images.
         attention: whether it stores which tokens are attended.
         teacher: whether it stores what a teacher says of tokens.
+        margins: whether it stores the margins of pairs.
         keeps_borders: whether it stores where documents of a token stream end, independent of token ids.
         only: options that apply to some sources only.
         keeps_mask: whether a token stream keeps its loss mask, given the options.
@@ -66,6 +67,7 @@ class Export(Struct, frozen=True):
     images: bool = False
     attention: bool = False
     teacher: bool = False
+    margins: bool = False
     only: Only = field(default_factory=dict)
     keeps_borders: bool = True
     keeps_mask: Callable[[Mapping[str, Any]], bool] = lambda options: True
@@ -237,7 +239,7 @@ def _recipe_of(source: Published | Path | str | Source) -> Mapping[str, Any]:
 
 def _check_places(target: Export, source: Source) -> None:
     """Raises:
-    ConfigError: the format cannot store the images, the attention mask or the teacher of the source.
+    ConfigError: the format cannot store the images, the attention mask, the teacher or the margins of the source.
     """
     count = len(source.images) if isinstance(source, TokenStore | PackedStore) else 0
     if count and not target.images:
@@ -255,6 +257,11 @@ def _check_places(target: Export, source: Source) -> None:
         raise ConfigError(
             f"export {target.name!r} has no place for the {len(source.teachers.ids):,} entries of a teacher. Formats with one: "
             f"{_formats_that(lambda candidate: candidate.teacher)}"
+        )
+    if isinstance(source, Pairs) and source.margins is not None and not target.margins:
+        raise ConfigError(
+            f"export {target.name!r} has no place for the margins of {len(source):,} pairs. Formats with one: "
+            f"{_formats_that(lambda candidate: candidate.margins)}. Or leave them out: option margin of group_pair, ignore: [margin] of other domains"
         )
 
 

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from prep_assets.checks import of_stores
-from prep_assets.checks.of_conversations import IDENTITY, Sides
+from prep_assets.checks.of_conversations import IDENTITY, MARGINS, Sides
 from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, PairsMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, SELECTION, derived, token_rows
 from prep_assets.checks.sources_again import by_prompt
@@ -158,6 +158,7 @@ Pairs that are held out are in the folder `test`.""",
         ROWS,
         derived("mask_alignment", "Trained tokens of both sides decode to exactly the answers and their stop token.", Sides),
         derived("tokenization_identity", IDENTITY, Sides),
+        MARGINS,
     ),
     streams=STREAMS,
     source=FromLines({f"{folder}chosen": (PREFERENCES_BY_DOMAIN.name, name) for folder, name in FOLDERS.items()}, PairEncoder),

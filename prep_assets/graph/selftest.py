@@ -11,7 +11,6 @@ from functools import partial
 
 import numpy as np
 
-from prep_assets.checks.of_conversations import Sides
 from prep_assets.checks.of_lines import LinesMatch, PairsMatch
 from prep_assets.checks.of_quality import LEAKS_AGAIN, VERDICTS_AGAIN, same_rows
 from prep_assets.checks.of_stores import ACCOUNTING, Selection, redaction_holds, stored_texts
@@ -24,10 +23,10 @@ from prep_assets.checks.selftest import (
     document_trials,
     group_trials,
     line_trials,
-    masked_trials,
     merged_line_trials,
     merged_record_trials,
     packed_trials,
+    pair_trials,
     prompt_token_trials,
     question_trials,
     sft_trials,
@@ -97,7 +96,7 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     **{f"{family}_blend": blend_trials for family in BLENDED},
     "preferences_by_domain": partial(line_trials, PairsMatch, "pair_sanity", PAIR_MUTATIONS),
     "preferences": merged_line_trials,
-    "preference_tokens_by_domain": partial(masked_trials, Sides),
+    "preference_tokens_by_domain": pair_trials,
     "preference_tokens": merged_record_trials,
     "rl_prompts_by_domain": partial(line_trials, LinesMatch, "gold_answers", PROMPT_MUTATIONS),
     "rl_prompts": merged_line_trials,

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import msgspec
+import numpy as np
 import xxhash
 
 from prep_assets.config.models import Contrastive, Form, Preference, Rl
@@ -310,6 +311,7 @@ def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
 
 # Rows of preferences in TRL's forms: ``{prompt, chosen, rejected}`` for a pair, ``{prompt, completion, label}`` for a labelled answer.
 
+_MOST = float(np.finfo(np.float32).max)
 UNPAIRED, UNPAIRED_TEST = "unpaired", "unpaired_test"
 
 
@@ -329,7 +331,11 @@ def preference_row(example: object, form: RowForm) -> Columns:
     row = _row({"prompt": example.prompt, "chosen": example.chosen, "rejected": example.rejected}, extra_columns(example), form)
     if row["chosen"] == row["rejected"]:
         raise Refused("equal_answers", "chosen and rejected are the same", stage="pair")
-    return row | extra_columns(example) | ({} if example.margin is None else {"margin": example.margin})
+    if example.margin is None:
+        return row | extra_columns(example)
+    if abs(example.margin) > _MOST:
+        raise Refused("margin_out_of_range", f"a margin of {example.margin:g}, which no float32 holds", stage="pair")
+    return row | extra_columns(example) | {"margin": example.margin}
 
 
 def _plain_row(pair: PlainPair, form: RowForm) -> Columns | None:

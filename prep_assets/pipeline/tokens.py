@@ -391,9 +391,11 @@ def _encode_lines(
     for first, batch in batches:
         kept, streams = lines.encode(batch, first, quarantine, name=name)
         rows = [first + number for number in kept]
+        # of a pair; the first stream has its chosen side
+        margins: Sequence[Any] = (np.array([batch[number].get("margin", np.nan) for number in kept], np.float32), None)
         add(counts, {"read": len(batch), "kept": len(rows)})
-        for writer, (arrays, lengths, taken) in zip(writers, streams, strict=True):
-            writer.append(arrays, lengths, [0] * len(rows), rows)
+        for writer, margin, (arrays, lengths, taken) in zip(writers, margins[: len(writers)], streams, strict=True):
+            writer.append(arrays, lengths, [0] * len(rows), rows, margins=margin)
             add(counts, {"tokens": len(arrays["tokens"]), **({"trained_tokens": int(arrays["loss_mask"].sum())} if masked else {})})
             add(counts, {"tokens_cut_away": taken} if taken else {})
     return counts

@@ -1,4 +1,4 @@
-"""Proofs of scored groups: their rewards, and ids that a model sampled."""
+"""Proofs of scored groups: their rewards, and ids that a model sampled; and of the margins of pairs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.proofs.verdict import Verdict, Worst, fails, some_fail
+from prep_assets.proofs.verdict import Verdict, Worst, fails, holds, some_fail
 from prep_assets.samples import Sampled
 
 AS_FLOAT32: Mapping[str, Any] = {"rtol": 2.0**-24, "atol": 2.0**-150}
@@ -63,6 +63,33 @@ def _fault(group: Scores) -> str | None:
         return f"{len(group.rewards)} rewards, the source has {len(group.source)}"
     wrong = np.flatnonzero(~np.isclose(group.rewards, group.source, **AS_FLOAT32))
     return f"reward {wrong[0]} is {group.rewards[wrong[0]]:g}, the source says {group.source[wrong[0]]:g}" if len(wrong) else None
+
+
+# Margins of pairs, which are differences of rewards.
+
+
+@dataclass(frozen=True, slots=True)
+class Margin:
+    """The stored margin of a pair, and that of its line; `None` where there is none."""
+
+    id: str
+    stored: float | None
+    source: float | None
+
+
+def check_margins(pairs: Iterable[Margin]) -> Verdict:
+    """Compare the margin of every pair; the verdict shows the first that fails."""
+    numbers = dict.fromkeys(("pairs_checked", "margins_checked"), 0)
+    for pair in pairs:
+        numbers["pairs_checked"] += 1
+        numbers["margins_checked"] += pair.stored is not None
+        same = (pair.stored is None) == (pair.source is None)
+        if pair.stored is not None and pair.source is not None:
+            same = bool(np.isclose(pair.stored, pair.source, **AS_FLOAT32))
+        if not same:
+            said, stored = ("none" if margin is None else f"{margin:g}" for margin in (pair.source, pair.stored))
+            return fails(pair.id, f"its margin is {stored}, its line says {said}", numbers)
+    return holds("{margins_checked:,} margins of {pairs_checked:,} pairs are those of their lines, as float32".format_map, numbers)
 
 
 # Groups whose responses are judged step by step: each reward stands where the text of its step ends.

@@ -110,6 +110,8 @@ def check_merged_records(
         if len(wrong):
             at = int(wrong[0])
             return fails(f"{name} record {at:,}", f"has the {column} {int(values[at]):,}, and must have {int(needed[at]):,}", numbers)
+    if (fault := _margin_fault(merged, parts, asked)) is not None:
+        return fails(f"{name} record {fault[0]:,}", fault[1], numbers)
     keys = sorted(merged.arrays)
     if any(sorted(part.arrays) != keys for part in parts):
         return fails(name, f"it has {keys}, its parts have {[sorted(part.arrays) for part in parts]}", numbers)
@@ -124,3 +126,21 @@ def check_merged_records(
                 what = f"{key} differs from its part at place {place:,}: {stored[place]}, there {original[place]}"
             return fails(f"{name} record {at:,}", what, numbers)
     return Verdict(True, f"{len(merged):,} records of {name} are those of their domains", numbers)
+
+
+def _margin_fault(merged: TokenStore, parts: Sequence[TokenStore], asked: Asked) -> tuple[int, str] | None:
+    """The first record with another margin than in its part, or with one in one place only."""
+    if merged.margins is None and all(part.margins is None for part in parts):
+        return None
+    for first in range(0, len(merged), _AT_ONCE):
+        part, record = asked.part[first : first + _AT_ONCE], asked.record[first : first + _AT_ONCE]
+        expected = np.full(len(part), np.nan, np.float32)
+        for number, stream in enumerate(parts):
+            members = np.flatnonzero(part == number)
+            expected[members] = np.nan if stream.margins is None else stream.margins[record[members]]
+        stored = np.full(len(part), np.nan) if merged.margins is None else merged.margins[first : first + len(part)]
+        wrong = np.flatnonzero((stored != expected) & ~(np.isnan(stored) & np.isnan(expected)))
+        if len(wrong):
+            at = int(wrong[0])
+            return first + at, f"has the margin {stored[at]:g}, its part has {expected[at]:g}"
+    return None

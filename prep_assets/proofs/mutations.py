@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.proofs.documents import MaskedDocument
-from prep_assets.proofs.groups import Rollout, Scores, Stepwise
+from prep_assets.proofs.groups import Margin, Rollout, Scores, Stepwise
 from prep_assets.proofs.mask import Row
 from prep_assets.proofs.merged import MergedRows
 from prep_assets.proofs.rows import Line
@@ -751,6 +751,35 @@ STEP_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("rewards of steps negated", "step_rewards", _mutate_alone(_rewards_negated)),
 )
 """Corruptions of rewards of steps; the check `step_rewards` must catch each."""
+
+# Margins of pairs.
+
+
+def _margin_of_next(pairs: Sequence[Margin], at: int) -> list[Margin] | None:
+    other = pairs[(at + 1) % len(pairs)].stored
+    return [replace(pairs[at], stored=other)] if pairs[at].stored != other else None
+
+
+def _margin(change: Callable[[float], float | None]) -> Change:
+    def changed(pair: Margin) -> Margin | None:
+        mutated = None if pair.stored is None else change(pair.stored)
+        return None if pair.stored is None or mutated == pair.stored else replace(pair, stored=mutated)
+
+    return _mutate_alone(changed)
+
+
+def _margin_invented(pair: Margin) -> Margin | None:
+    return replace(pair, stored=0.0) if pair.source is None else None
+
+
+MARGIN_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a margin lost", "margins", _margin(lambda margin: None)),
+    Mutation("a margin turned round", "margins", _margin(lambda margin: -margin)),
+    Mutation("a margin as a whole number", "margins", _margin(round)),
+    Mutation("the margin of another pair", "margins", _margin_of_next),
+    Mutation("a margin where the source has none", "margins", _mutate_alone(_margin_invented)),
+)
+"""Corruptions of margins; the check `margins` must catch each."""
 
 # What a teacher says of tokens.
 

@@ -6,7 +6,8 @@ Two formats hold the same arrays:
     h5    <name>.h5 with one flat dataset a key          train-llm-from-scratch's layout: ``tokens``
 
 and both have a folder ``<name>.index``, which no trainer reads, with the end and the origin of each record; and, with images, ``<name>.images``
-(see `prep_assets.stores.images`); and, with what a teacher says of its tokens, ``<name>.teacher`` (see `prep_assets.stores.teachers`).
+(see `prep_assets.stores.images`); and, with what a teacher says of its tokens, ``<name>.teacher`` (see `prep_assets.stores.teachers`). Where pairs have
+margins, ``chosen.index`` has ``margin.npy``, float32, NaN for a pair without one.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from prep_assets.errors import StoreError
 from prep_assets.samples import UNATTENDED
 from prep_assets.stores.arrays import Columns, batches, cumulative_sums, equals_previous, fill_column, predecessors, sizes, stretches, zeros
 from prep_assets.stores.files import note_mapped_bytes
-from prep_assets.stores.guards import Guards, load_columns
+from prep_assets.stores.guards import Guards, load_array, load_columns
 from prep_assets.stores.h5 import GrowingH5, check_block
 from prep_assets.stores.images import NO_IMAGES, ImageBlock, Images, ImageWriter, open_images
 from prep_assets.stores.readers import read_ours
@@ -38,6 +39,7 @@ Block = Mapping[str, npt.NDArray[Any]]
 ATTENTION = "attention_mask"
 """uint8: 1 where a token is attended, 0 where it is not. A store in which all tokens are attended has no such key."""
 INDEX_FIELDS = {"ends": np.int64, "file": np.int32, "row": np.int64}
+MARGIN = {"margin": np.float32}
 
 
 def signed(loss: Any, attention: Any) -> npt.NDArray[Any]:
@@ -107,6 +109,7 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
         self._writer, self._index = writer, index
         self._images, self._records, self._tokens = ImageWriter(index.parent, index.name.removesuffix(".index")), 0, 0
         self._columns, self._teachers = Columns(index, INDEX_FIELDS), TeacherWriter(index.parent, index.name.removesuffix(".index"))
+        self._margins: Columns | None = None
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         sound = False
@@ -116,10 +119,10 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
             self._teachers.close()
             sound = kind is None
         finally:
-            if sound:
-                self._columns.close()
-            else:
-                self._columns.discard()
+            for columns in (self._margins, self._columns):
+                if columns is not None:
+                    columns.close() if sound else columns.discard()
+            if not sound:
                 with suppress(OSError):  # the folder may not be empty, and the earlier error is the one to raise
                     self._index.rmdir()
 
@@ -131,16 +134,29 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
         row: npt.ArrayLike,
         images: ImageBlock | None = None,
         teacher: TeacherBlock | None = None,
+        margins: npt.NDArray[np.float32] | None = None,
     ) -> None:
-        """Append records: their per-token arrays, lengths, file numbers, rows, images, and the entries of a teacher, which all records have or none."""
+        """Append records: their per-token arrays, lengths, file numbers, rows, images, the entries of a teacher, which all records have or none, and the
+        margin of each, NaN where it has none."""
         if images is not None:
             self._images.append(images, self._records)
         if teacher is not None:
             self._teachers.append(teacher)
         self._writer.append(block, lengths)
+        self._append_margins(len(lengths), margins)
         ends = self._tokens + np.cumsum(lengths, dtype=np.int64)
         self._records, self._tokens = self._records + len(ends), int(ends[-1]) if len(ends) else self._tokens
         self._columns.append({"ends": ends, "file": file, "row": row})
+
+    def _append_margins(self, count: int, margins: npt.NDArray[np.float32] | None) -> None:
+        """Append margins, once a record has had one: there is no column before, and none of earlier records has any."""
+        if self._margins is None:
+            if margins is None or np.isnan(margins).all():
+                return
+            self._margins = Columns(self._index, MARGIN)
+            for part in stretches(self._records):
+                self._margins.append({"margin": np.full(part.stop - part.start, np.nan)})
+        self._margins.append({"margin": np.full(count, np.nan) if margins is None else margins})
 
 
 @dataclass(frozen=True)
@@ -154,6 +170,8 @@ class TokenStore:
         images: the images in the records.
         before: for a part of a stream, the number of tokens before it.
         teachers: what a teacher says of all tokens of the stream; `None` where there is none.
+        margins: float32[n], by how much the reward of each record exceeds that of its counterpart, NaN where nothing says it; `None` where nothing says it
+            of any record.
     """
 
     arrays: Mapping[str, Any]
@@ -163,6 +181,7 @@ class TokenStore:
     images: Images = NO_IMAGES
     before: int = 0
     teachers: Teachers | None = None
+    margins: npt.NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -258,6 +277,11 @@ def open_tokens(directory: Path, name: str, guards: Guards | None = None) -> Tok
     store = TokenStore(arrays, ends, columns["file"], columns["row"], open_images(directory, name, guards))
     if teachers := open_teachers(directory, name, store.tokens, len(ends), guards):
         store = replace(store, teachers=teachers)
+    if (path := index / "margin.npy").is_file():
+        margins = load_array(path, guards)
+        if len(margins) != len(ends):
+            raise StoreError(f"{path}: {len(margins):,} margins of {len(ends):,} records. Build it again")
+        store = replace(store, margins=margins)
     for key, array in arrays.items():
         if len(array) != store.tokens:
             raise StoreError(f"{directory}: {name}/{key} has {len(array):,} elements, its index says {store.tokens:,}")
@@ -298,7 +322,12 @@ def append_records(
             block[key] = np.concatenate(
                 [np.asarray(streams[number].arrays[key][start : start + length]) for number, start, length in pieces]
             )
-        writer.append(block, lengths[part], [0] * len(lengths[part]), row[part].tolist())
+        margins = np.full(len(lengths[part]), np.nan, np.float32)
+        for number, stream in enumerate(streams):
+            if stream.margins is not None:
+                members = np.flatnonzero(stream_number[part] == number)
+                margins[members] = stream.margins[record[part][members]]
+        writer.append(block, lengths[part], [0] * len(lengths[part]), row[part].tolist(), margins=margins)
 
 
 def append_store(writer: RecordWriter, store: TokenStore) -> None:
@@ -320,4 +349,5 @@ def append_store(writer: RecordWriter, store: TokenStore) -> None:
             store.row[records],
             block if len(block.images) else None,
             None if store.teachers is None else store.teachers.block(records, tokens),
+            None if store.margins is None else np.asarray(store.margins[records]),
         )

@@ -108,6 +108,33 @@ def test_reward_steps(pairs: tuple[Path, list[Document], list[Document]], tmp_pa
     losses(trl.RewardTrainer(model=model, args=config, train_dataset=data, processing_class=tokenizer()))
 
 
+def test_reward_steps_ask_for_margins(tmp_path: Path) -> None:
+    """The loss of a batch is that of the rewards' differences less our margins, which the trainer reads beside our tokens."""
+    import torch
+
+    from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
+
+    trl, words = reader("trl"), ("It is right.", "No idea.", "Perhaps it is {}.")
+    rows = [
+        {"prompt": f"What is {n}?", "responses": [word.format(n) for word in words], "rewards": [0.25 * n, -1.5, 0.0]} for n in range(130)
+    ]
+    scored = domain(jsonl(tmp_path / "scored.jsonl", rows), "group", options={"margin": True})
+    workspace = workspace_in(tmp_path, minimal("preference", {"scored": scored}, test_fraction=0))
+    data = load(export(build(workspace, "preference_tokens"), "hf_arrow", tmp_path / "out"))
+    assert sorted(data["margin"]) == [0.25 * n + 1.5 for n in range(130)]
+    model = tiny("LlamaForSequenceClassification", num_labels=1)
+    trainer = trl.RewardTrainer(
+        model=model, args=settings(trl.RewardConfig, tmp_path / "run", max_length=None), train_dataset=data, processing_class=tokenizer()
+    )
+    batch = trainer.data_collator([data[row] for row in some(len(data))])
+    with torch.no_grad():
+        rewards = model(input_ids=batch["input_ids"], attention_mask=batch["attention_mask"]).logits.squeeze(-1)
+        better, worse = rewards.chunk(2)
+        expected = -torch.nn.functional.logsigmoid(better - worse - torch.tensor([data[row]["margin"] for row in some(len(data))])).mean()
+        assert float(trainer.compute_loss(model, dict(batch))) == pytest.approx(float(expected), rel=1e-5)
+    losses(trainer)
+
+
 def test_dpo_steps(tmp_path: Path) -> None:
     """Its own tokens are those of our text: the completion of a row is the answer and the end of text, the rest of it the prompt."""
     trl = reader("trl")

@@ -100,9 +100,10 @@ def documents(folder: Path) -> Mapping[str, Any]:
 
 
 def pairs(folder: Path) -> Mapping[str, Any]:
-    """Pairs, some of which are too long once they are rendered."""
+    """Pairs, some of which are too long once they are rendered; late ones have a margin."""
     folder.mkdir(parents=True)
     rows = [{"prompt": f"What is {n}?", "chosen": f"It is {n}." + " Yes." * (n % 50), "rejected": "I do not know."} for n in range(400)]
+    rows = [row | ({"margin": n / 7} if n > 250 else {}) for n, row in enumerate(rows)]
     return minimal("preference", {"pairs": domain(jsonl(folder / "pairs.jsonl", rows), "preference")}, preprocessing={"max_seq_len": 60})
 
 

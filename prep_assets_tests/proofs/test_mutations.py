@@ -12,7 +12,7 @@ import pytest
 
 from prep_assets.proofs import mutations as imported
 from prep_assets.proofs.documents import MaskedDocument
-from prep_assets.proofs.groups import Rollout, Scores, Stepwise, check_rewards, check_sampled, check_steps
+from prep_assets.proofs.groups import Margin, Rollout, Scores, Stepwise, check_margins, check_rewards, check_sampled, check_steps
 from prep_assets.proofs.mask import Row
 from prep_assets.proofs.merged import MergedRows
 from prep_assets.proofs.rows import Line
@@ -93,6 +93,7 @@ def test_which_check_catches_each(kit: Any) -> None:
         "RECORD_MUTATIONS": {"merged": 9},
         "REWARD_MUTATIONS": {"rewards": 7},
         "STEP_MUTATIONS": {"step_rewards": 5},
+        "MARGIN_MUTATIONS": {"margins": 5},
         "TEACHER_MUTATIONS": {"teacher": 6},
         "ROLLOUT_MUTATIONS": {"sampled_ids": 11},
     }
@@ -595,6 +596,29 @@ def test_rewards_of_steps(kit: Any, name: str, wanted: Stepwise) -> None:
     assert changes(kit.STEP_MUTATIONS, name, [JUDGED, JUDGED], 2)[1] == [wanted]
     same = replace(JUDGED, rewards=(1.0, 1.0, 1.0))
     assert name != "rewards of steps exchanged" or changes(kit.STEP_MUTATIONS, name, [same], 1) == [None]
+
+
+HALF, NONE = Margin("a", 1.5, 1.5), Margin("b", None, None)
+
+
+@pytest.mark.parametrize(
+    ("name", "found"),
+    [
+        ("a margin lost", [[Margin("a", None, 1.5)], None]),
+        ("a margin turned round", [[Margin("a", -1.5, 1.5)], None]),
+        ("a margin as a whole number", [[Margin("a", 2, 1.5)], None]),
+        ("the margin of another pair", [[Margin("a", None, 1.5)], [Margin("b", 1.5, None)]]),
+        ("a margin where the source has none", [None, [Margin("b", 0.0, None)]]),
+    ],
+)
+def test_margins(kit: Any, name: str, found: list[list[Margin] | None]) -> None:
+    assert check_margins([HALF, NONE]).passed
+    mutation = next(each for each in kit.MARGIN_MUTATIONS if each.name == name)
+    assert [mutation.change([HALF, NONE], at) for at in (0, 1)] == found
+    assert not any(check_margins(each).passed for each in found if each is not None)
+    whole, zero = Margin("a", 2.0, 2.0), Margin("a", 0.0, 0.0)
+    assert name != "a margin as a whole number" or mutation.change([whole], 0) is None
+    assert name != "a margin turned round" or mutation.change([zero], 0) is None
 
 
 TAUGHT_SOURCE = (((4, -1.0),), ((5, -0.5), (6, -1.5)), ((9, -0.25), (7, -2.0), (6, -3.0)), ((8, -0.125),), ())

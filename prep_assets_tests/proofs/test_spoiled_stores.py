@@ -64,11 +64,12 @@ def test_clean_stores_pass_and_say_how_much_they_looked_at(pristine: Workspace) 
 
 
 def test_every_check_has_a_corruption() -> None:
-    """`file_hashes`, which is made to hold here, `sampled_ids`, `step_rewards`, `teacher` and those of contrastive rows have tests of their own;
+    """`file_hashes`, which is made to hold here, `sampled_ids`, `step_rewards`, `teacher`, `margins` and those of contrastive rows have tests of their own;
     `policy_supported`, `not_blocked` and `no_leaks` are about no payload."""
     elsewhere = {
         ("sft_template", "policy_supported"),
         ("sft_tokens", "teacher"),
+        ("preference_tokens_by_domain", "margins"),
         *(("rl_groups_by_domain", name) for name in ("sampled_ids", "step_rewards")),
     }
     elsewhere |= {(f"{family}_quality", "not_blocked") for family in ("pretrain", "sft", "preference", "rl")}
