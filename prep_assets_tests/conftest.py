@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, settings
 from typer.main import get_command
 
 from prep_assets import caches
+from prep_assets.engine import execute
 from prep_assets.proofs import words
-from prep_assets.proofs import words as token_bytes
 from prep_assets.stores import arrays as columns
 from prep_assets.stores.files import Kept
 from prep_assets.text import agreement
@@ -69,8 +69,9 @@ def proofs_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         patch.setattr(agreement, "_compare_in_new_process", lambda name, path: agreement.compare(from_file(name, path), path.parent))
         patch.setattr(caches, "_collect_all", lambda: None)
         patch.setattr("typer.testing._get_command", cache(get_command))
-        for module in (token_bytes, words, agreement):
+        for module in (words, agreement):
             patch.setattr(module, "KEPT", Kept(str(tmp_path_factory.mktemp("kept")), 99))
+        patch.setattr(execute, "_TOOK", Kept(str(tmp_path_factory.mktemp("took")), 99))
         yield
 
 

@@ -47,6 +47,16 @@ def test_the_folder_stays_small(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == ["3", "4", "5"]
 
 
+def test_of_many_entries_an_eighth_goes_at_a_time(folder: Path) -> None:
+    """Each build looked at every one of 4,096 files, which took longer than a small build."""
+    kept = Kept("some", 16)
+    for number in range(17):
+        kept.keep(f"{number:02}", FOUND)
+        os.utime(folder / f"{number:02}", (number, number))
+        assert len(list(folder.iterdir())) == (14 if number == 16 else number + 1)
+    assert min(path.name for path in folder.iterdir()) == "03"
+
+
 def test_many_may_write_at_once(folder: Path) -> None:
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(lambda _: Kept("some", 99).keep("a", FOUND), range(50)))
