@@ -35,6 +35,8 @@ from prep_assets.stores.version_folders import Published
 
 LIMIT = "max_per_source"
 """An option of families that limits the records of a domain."""
+BLOCK_BYTES = 1 << 18
+"""Of a file, for one block of examples, whose columns of characters and words then fit into a processor's cache."""
 LEFT = ".left.npy"
 """End of the names of files with what later domains are compared with."""
 MOST_SHARES = 100
@@ -292,7 +294,7 @@ def source_to_judge(workspace: Workspace, family: str, name: str) -> Source:
 
 def examples_of(source: Source, doing: str) -> Iterator[tuple[Examples, Sequence[Item], bool]]:
     """Yield the examples of a domain in blocks, in columns and with their records, and whether their file is held out."""
-    for items, in_test in source.reading().examples(doing, _Unwritten()):
+    for items, in_test in source.reading().examples(doing, _Unwritten(), block_bytes=BLOCK_BYTES):
         yield Examples([item.id for item in items], [item.example for item in items]), items, in_test
 
 
