@@ -64,13 +64,19 @@ def gives(form: type | UnionType) -> str:
 def _show_schema(console: Console, schema: Schema) -> None:
     aliases = f" (also called {', '.join(schema.aliases)})" if schema.aliases else ""
     console.print(Text.assemble((schema.name, "bold"), f"{aliases} gives {gives(schema.gives)}"))
-    console.print(Text("\n" + (inspect.getdoc(schema.factory) or "") + "\n"))
+    console.print(Text(f"\n{schema.description}\n"))
     if schema.options:
-        shown = terminal.table("option", "type", "default", title="options")
+        shown = terminal.table("option", "type", "default", "meaning", title="options")
+        shown.columns[0].no_wrap = True
         for name, parameter in schema.options.items():
             kind: Any = "" if parameter.annotation is inspect.Parameter.empty else parameter.annotation
             default = "(required)" if parameter.default is inspect.Parameter.empty else repr(parameter.default)
-            shown.add_row(name, Text(kind if isinstance(kind, str) else inspect.formatannotation(kind)), Text(default))
+            shown.add_row(
+                name,
+                Text(kind if isinstance(kind, str) else inspect.formatannotation(kind)),
+                Text(default),
+                Text(schema.meanings.get(name, "")),
+            )
         console.print(shown)
     else:
         console.print("It has no options.")

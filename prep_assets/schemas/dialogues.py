@@ -67,10 +67,9 @@ def moss(*, chat_key: str = "chat", system_key: str | None = None, plugins: bool
     """The turns of a MOSS conversation: user, assistant, user, assistant …, freed of MOSS's own markers and stripped.
 
     Options:
-        chat_key: field with the object of turns, which are taken in the order of the file.
-        system_key: field with a system prompt, such as ``meta_instruction``; null for none, as in ModelLink.
-        plugins: keep inner thoughts, commands and tool responses, as thinking, tool calls and tool turns. ModelLink leaves them out; without
-            this option they are fields that are not read.
+        chat_key: object of turns, in the order of the file.
+        system_key: the system prompt, such as `meta_instruction`; null for none, as in ModelLink.
+        plugins: keep inner thoughts, commands and tool responses as thinking, tool calls and tool turns.
     """
 
     def convert(row: Row) -> Sample:
@@ -156,10 +155,10 @@ def hh(
     """Both dialogues split at their last ``\\n\\nAssistant:``; what stands before it is the prompt.
 
     Options:
-        chosen_key: field with the dialogue that ends with the better answer.
-        rejected_key: field with the dialogue that ends with the worse answer.
-        prompt_check: ``strict`` refuses dialogues whose prompts differ; ``chosen`` takes the chosen one's, as train-llm-from-scratch does.
-        split_turns: make a chat of the prompt; otherwise it is one user turn, with its ``Human:`` and ``Assistant:`` marks.
+        chosen_key: the dialogue that ends with the better answer.
+        rejected_key: the dialogue that ends with the worse answer.
+        prompt_check: `strict` rejects dialogues whose prompts differ; `chosen` takes the chosen one's.
+        split_turns: make the prompt a chat; otherwise it is one user turn with its marks.
     """
 
     keys = (chosen_key, rejected_key)
@@ -217,10 +216,10 @@ def belle(
     """The turns inside the instruction, whose last ``Assistant:`` is answered by the output; all stripped.
 
     Options:
-        instruction_key: field with ``Human:…Assistant:…Human:…Assistant:``.
-        output_key: field with the last answer.
-        human_mark: what stands before a user's turn.
-        assistant_mark: what stands before an assistant's turn.
+        instruction_key: the chat, `Human:…Assistant:…Human:…Assistant:`.
+        output_key: the last answer.
+        human_mark: mark before a user's turn.
+        assistant_mark: mark before an assistant's turn.
     """
 
     def convert(row: Row) -> Sample:
@@ -253,8 +252,8 @@ def llama3_chat(*, text_key: str = "text", strip: bool = True) -> Convert:
     """Each header with its text up to ``<|eot_id|>`` or ``<|eom_id|>`` as one turn.
 
     Options:
-        text_key: field with the rendered chat.
-        strip: remove whitespace at both ends of every turn, as the template itself does when it renders.
+        text_key: the rendered chat.
+        strip: strip every turn, as the template does.
     """
 
     def convert(row: Row) -> Sample:
@@ -302,9 +301,9 @@ def common_words_mask(*, prompt_key: str = "prompt", completion_key: str = "comp
     """A prompt and a completion whose runs of common words weigh 0 and whose other runs weigh 1.
 
     Options:
-        prompt_key: field with the prompt.
-        completion_key: field with the completion.
-        words: the common words, as they are written.
+        prompt_key: the prompt.
+        completion_key: the completion.
+        words: the common words.
     """
 
     def convert(row: Row) -> Sample:

@@ -63,17 +63,17 @@ def distilled(
 
     Options:
         ids_key: array of the token ids of a whole example.
-        labels_key: array: the id of each token that is trained, -100 for the others.
-        mask_keys: arrays of weights; of several that a row has, a token weighs their product. Without labels and masks each token with entries is trained.
-        shifted: labels and masks stand one place before the token that they are about, as a model's outputs do.
-        text_key: what the ids say, control tokens written out, where a row has it: the ids must be the tokenizer's of this text.
-        messages_key: the chat that the ids are of, where a row has it: they must be the ids of its render.
-        teacher_ids_key: array of arrays: the ids of a teacher's likeliest tokens; null where the entries under `logprobs_key` name them.
+        labels_key: the array: the ids of trained tokens, -100 for others.
+        mask_keys: arrays of weights; several are multiplied. Without labels and masks each token with entries is trained.
+        shifted: labels and masks are one place before their token, as a model's outputs.
+        text_key: a text, control tokens written out: the ids must be the tokenizer's of it. Optional.
+        messages_key: a chat: the ids must be those of its render. Optional.
+        teacher_ids_key: array of arrays: the ids of a teacher's likeliest tokens; null if the entries under `logprobs_key` name them.
         logprobs_key: array of arrays of their log-probabilities; or, with `teacher_ids_key` null, vLLM's, SGLang's or axolotl's entries.
-        log_sum_key: array: the logarithm of the sum of all exponentials at each place, where `logprobs_key` has logits.
-        entry_mask_key: array of arrays: 0 for entries that are left out, where a row has it.
-        teacher_shifted: entries stand one place before the token that they are about, as a model's outputs do.
-        top_k: keep so many of the likeliest entries of a token; null keeps all.
+        log_sum_key: the array: log-sum-exp at each place, if `logprobs_key` has logits.
+        entry_mask_key: optional array of arrays: 0 for entries to leave out.
+        teacher_shifted: entries are one place before their token, as a model's outputs.
+        top_k: keep so many of the likeliest entries of a token. null: all.
     """
     if top_k is not None and top_k < 1:
         raise ConfigError(f"top_k is {top_k}: at least one entry of a token is kept. Set a larger one, or null for all")

@@ -33,13 +33,13 @@ def alpaca(
     """An instruction with its answer: [system], [history], user, assistant, who may reason first (``thinking``, ``Complex_CoT`` …).
 
     Options:
-        prompt_key: field with the instruction.
-        query_key: field with the input, which may be absent or blank; null where there is none.
-        response_key: field with the answer.
-        system_key: field with a system prompt; absent or blank gives no system turn; null where there is none.
-        history_key: field with earlier ``[question, answer]`` pairs; null where there is none.
-        join: what stands between instruction and input: a blank line (train-llm-from-scratch), or a line break (LLaMA-Factory, ModelLink).
-        strip: remove whitespace at both ends of every text.
+        prompt_key: the instruction.
+        query_key: the input, if any; null: none.
+        response_key: the answer.
+        system_key: the system prompt, if any; null: none.
+        history_key: earlier `[question, answer]` pairs; null: none.
+        join: separator of instruction and input: a blank line (train-llm-from-scratch), or a line break (LLaMA-Factory, ModelLink).
+        strip: strip every text.
     """
     require_joined(join != JOIN, query_key)
 
@@ -143,14 +143,14 @@ def alpaca_pairwise(
     """The prompt of an Alpaca row and two answers to it.
 
     Options:
-        prompt_key: field with the instruction.
-        query_key: field with the input, which may be absent or blank; null where there is none.
-        chosen_key: field with the better answer.
-        rejected_key: field with the worse answer.
-        system_key: field with a system prompt; null where there is none.
-        history_key: field with earlier ``[question, answer]`` pairs; null where there is none.
-        join: what stands between instruction and input.
-        strip: remove whitespace at both ends of every text.
+        prompt_key: the instruction.
+        query_key: the input, if any; null: none.
+        chosen_key: the better answer.
+        rejected_key: the worse answer.
+        system_key: the system prompt; null: none.
+        history_key: earlier `[question, answer]` pairs; null: none.
+        join: separator of instruction and input.
+        strip: strip every text.
     """
     require_joined(join != PAIR_JOIN, query_key)
 
@@ -187,10 +187,10 @@ def dolly(
     """An instruction, with its context after a blank line where it has one, and the response; all stripped.
 
     Options:
-        instruction_key: field with the instruction.
-        context_key: field with the context, which may be absent or blank; null where there is none.
-        response_key: field with the response.
-        join: what stands between instruction and context.
+        instruction_key: the instruction.
+        context_key: the context, if any; null: none.
+        response_key: the response.
+        join: separator of instruction and context.
     """
     return alpaca(
         prompt_key=instruction_key, query_key=context_key, response_key=response_key, system_key=None, history_key=None, join=join
@@ -331,9 +331,9 @@ def leetcode_python(
     """The problem (the text before the first ``` fence, stripped), answered with code, a line break and the explanation.
 
     Options:
-        problem_key: field with the problem and, after a fence, its code.
-        code_key: field with the code.
-        explanation_key: field with the explanation.
+        problem_key: the problem and, after a fence, its code.
+        code_key: the code.
+        explanation_key: the explanation.
     """
 
     def convert(row: Row) -> Sample:

@@ -58,7 +58,7 @@ def anthropic(*, request_key: str | None = None, response_key: str | None = None
 
     Options:
         request_key: object with the request, dots for nested ones; null where the row is the request.
-        response_key: object with the response, whose ``content`` is the last answer; null where the messages end with it.
+        response_key: object with the response, whose `content` is the last answer; null where the messages end with it.
     """
 
     def convert(row: Row) -> Sample:
@@ -124,7 +124,7 @@ def openai_responses(*, request_key: str | None = None, response_key: str | None
 
     Options:
         request_key: object with the request, dots for nested ones; null where the row is the request.
-        response_key: object with the response, whose ``output`` are the last items; null where the input ends with them.
+        response_key: object with the response, whose `output` are the last items; null where the input ends with them.
     """
 
     def convert(row: Row) -> Sample:

@@ -45,12 +45,12 @@ def prompt_completion(
     Strings become `PROMPT` and `COMPLETION`. Messages become the turns of one chat, whose assistant turns inside the prompt weigh 0.
 
     Options:
-        prompt_key: field with the prompt.
-        completion_key: field with the completion.
+        prompt_key: the prompt.
+        completion_key: the completion.
         template: render string prompts as a user turn and string completions as an assistant turn.
-        strip: remove whitespace at both ends of strings.
-        separator: text between a string prompt and its completion, never trained: what Cerebras calls its sep token.
-        tools_key: column with the tools on offer.
+        strip: strip strings.
+        separator: text between a string prompt and its completion, never trained.
+        tools_key: the tools on offer.
     """
     if separator and template:
         raise ConfigError("separator stands between texts without a chat template, and template is true. Leave one of the two out")
@@ -137,8 +137,8 @@ def instruction(*, prompt_key: str = "prompt", response_key: str = "response") -
     """A prompt and its response, tokenized as they stand: a `PROMPT` and a `COMPLETION` turn.
 
     Options:
-        prompt_key: field with the prompt.
-        response_key: field with the response.
+        prompt_key: the prompt.
+        response_key: the response.
     """
 
     def convert(row: Row) -> Sample:
@@ -173,14 +173,14 @@ def messages(
     """A chat of OpenAI messages, with tool calls, reasoning, content parts, images and loss weights where a row has them.
 
     Options:
-        messages_key: field with the array of messages.
+        messages_key: array of messages.
         role_key: field of a message with its role.
-        content_key: field of a message with its content: a string, an array of parts, or null beside tool calls.
-        roles: further role tags, such as ``{"human": "user"}``; they come on top of OpenAI's and may replace them.
-        tools_key: column with the tools on offer, an array or its JSON text.
-        images_key: column with the paths of the images that `image_token` or image parts place in the text; without one called ``images``, ``image`` is read.
-        image_token: the mark of an image in text, read only where the row has the images column.
-        order: ``any``, or ``alternate`` to refuse what is not system?, (user or tool, assistant)+.
+        content_key: field of a message with its content: a string, an array of parts, or null with tool calls.
+        roles: further role tags, such as `{"human": "user"}`; they may replace OpenAI's.
+        tools_key: tools, an array or its JSON text.
+        images_key: paths of images; default `images`, else `image`.
+        image_token: mark of an image in text, if the row has images.
+        order: `any`, or `alternate`: only system?, (user or tool, assistant)+.
     """
     form = ChatFormat(role_key, content_key, {**OPENAI_ROLES, **(roles or {})})
 
@@ -257,13 +257,13 @@ def kto(
     """A chat that ends with the labelled answer (LLaMA-Factory), or a prompt and a completion (TRL).
 
     Options:
-        messages_key: field with the array of messages; where it is absent, prompt and completion are read.
-        prompt_key: field with the prompt, a string or messages.
-        completion_key: field with the completion, a string or messages.
-        label_key: field with true (desirable) or false.
+        messages_key: array of messages; where it is absent, prompt and completion are read.
+        prompt_key: the prompt, a string or messages.
+        completion_key: the completion, a string or messages.
+        label_key: the label: true (desirable) or false.
         role_key: field of a message with its role.
         content_key: field of a message with its content.
-        roles: further role tags, such as ``{"human": "user", "gpt": "assistant"}``.
+        roles: further role tags, such as `{"human": "user", "gpt": "assistant"}`.
         template: string prompts and completions become user and assistant turns.
     """
     chat = messages(messages_key=messages_key, role_key=role_key, content_key=content_key, roles=roles)
@@ -316,7 +316,7 @@ def sharegpt(
     A chat in OpenAI's spelling (``role``, ``content``; ``user``, ``assistant``, ``tool``) is read as well where the tags have their defaults.
 
     Options:
-        messages_key: field with the array of messages.
+        messages_key: array of messages.
         role_tag: field of a message with its tag.
         content_tag: field of a message with its text.
         user_tag: tag of the user.
@@ -324,10 +324,10 @@ def sharegpt(
         observation_tag: tag of a tool's result.
         function_tag: tag of an assistant's tool call; its text is the JSON of one call or of several.
         system_tag: tag of a system message, which may only come first.
-        system_key: column with a system prompt; blank is none.
-        tools_key: column with the tools on offer, an array or its JSON text.
-        images_key: column with the paths of the images that `image_token` places in the text; without one called ``images``, ``image`` is read.
-        image_token: the mark of an image in text, read only where the row has the images column.
+        system_key: the system prompt, if any.
+        tools_key: tools, an array or its JSON text.
+        images_key: paths of images; default `images`, else `image`.
+        image_token: mark of an image in text, if the row has images.
     """
     tags = {user_tag: USER, assistant_tag: ASSISTANT, observation_tag: TOOL, function_tag: ASSISTANT, system_tag: SYSTEM}
     form = ChatFormat(role_tag, content_tag, tags, function_tag)
@@ -433,9 +433,9 @@ def sharegpt_pairwise(
     """A chat that ends with a human or observation turn, and two messages that may come next.
 
     Options:
-        messages_key: field with the array of messages before the answer.
-        chosen_key: field with the better message.
-        rejected_key: field with the worse message.
+        messages_key: array of messages before the answer.
+        chosen_key: the better message.
+        rejected_key: the worse message.
         role_tag: field of a message with its tag.
         content_tag: field of a message with its text.
         user_tag: tag of the user.
@@ -443,10 +443,10 @@ def sharegpt_pairwise(
         observation_tag: tag of a tool's result.
         function_tag: tag of an assistant's tool call.
         system_tag: tag of a system message, which may only come first.
-        system_key: column with a system prompt; blank is none.
-        tools_key: column with the tools on offer, an array or its JSON text.
-        images_key: column with the paths of the images that `image_token` places in the text; without one called ``images``, ``image`` is read.
-        image_token: the mark of an image in text, read only where the row has the images column.
+        system_key: the system prompt, if any.
+        tools_key: tools, an array or its JSON text.
+        images_key: paths of images; default `images`, else `image`.
+        image_token: mark of an image in text, if the row has images.
     """
     tags = {user_tag: USER, assistant_tag: ASSISTANT, observation_tag: TOOL, function_tag: ASSISTANT, system_tag: SYSTEM}
     form = ChatFormat(role_tag, content_tag, tags, function_tag)

@@ -62,14 +62,14 @@ def preference(
     ``chosen_messages`` and ``rejected_messages`` (LLaMA-Factory v1) are read from these.
 
     Options:
-        prompt_key: field with the prompt, a string or an array of messages; null, or absent from the row, for an implicit prompt.
-        chosen_key: field with the better answer, a string, a message or an array of messages.
-        rejected_key: field with the worse answer.
+        prompt_key: the prompt, a string or messages; null or absent: implicit prompt.
+        chosen_key: the better answer, a string, a message or an array of messages.
+        rejected_key: the worse answer.
         template: strings become user and assistant turns; false gives `PROMPT` and `COMPLETION`, tokenized as they stand.
-        user_mark: what stands before a user's turn in sides that are strings without a prompt column.
-        assistant_mark: what stands before an assistant's turn there.
-        tools_key: column with the tools on offer.
-        system_key: column with a system prompt, which begins the prompt; absent or blank gives no system turn; null where there is none.
+        user_mark: mark before a user's turn in text sides without a prompt column.
+        assistant_mark: mark before an assistant's turn there.
+        tools_key: the tools on offer.
+        system_key: the system prompt, if any; null: none.
     """
     marks = {user_mark: USER, assistant_mark: ASSISTANT}
     default = (chosen_key, rejected_key) == ("chosen", "rejected")
@@ -207,12 +207,12 @@ def ultrafeedback(
     the one that scores most and the one that scores least.
 
     Options:
-        prompt_key: field with the prompt.
-        chosen_key: field with the messages that end with the better answer.
-        rejected_key: field with the messages that end with the worse answer.
-        prompt_check: ``strict`` refuses a side whose messages are not the prompt and one answer; ``column`` does not look at them.
-        min_margin: refuse pairs with ``score_chosen - score_rejected`` below this; null asks only that the better answer scores no less.
-        completions_key: field with completions, their scores and ratings; a score that contradicts its ratings refuses the row.
+        prompt_key: the prompt.
+        chosen_key: messages that end with the better answer.
+        rejected_key: messages that end with the worse answer.
+        prompt_check: `strict` rejects a side whose messages are not the prompt and one answer; `column` does not.
+        min_margin: reject pairs with a smaller `score_chosen - score_rejected`; null keeps ties.
+        completions_key: completions with their scores and ratings, in place of two sides.
     """
 
     def convert(row: Row) -> Pair:
@@ -349,10 +349,10 @@ def contrastive(
     """A query, texts that answer it, and texts that do not; each side is one text, or an array of texts or of passages with a title.
 
     Options:
-        query_key: field with the query; null: the one of ``query``, ``anchor``, ``question`` and ``ques`` that a row has.
-        positive_key: field with what belongs to it; null: any of the spellings of sentence-transformers, FlagEmbedding, DPR and Cerebras.
-        negative_key: field with what does not; null: likewise, and ``negative_1``, ``negative_2`` and so on. A row may have none.
-        instruction_key: field with what queries are asked for, which FlagEmbedding puts before them.
+        query_key: the query; null: any of its spellings.
+        positive_key: texts that answer it; null: likewise.
+        negative_key: texts that do not, if any; null: likewise.
+        instruction_key: the instruction that FlagEmbedding puts before queries.
     """
     if len({query_key, positive_key, negative_key} - {None}) != sum(key is not None for key in (query_key, positive_key, negative_key)):
         raise ConfigError("query_key, positive_key and negative_key name one field twice")

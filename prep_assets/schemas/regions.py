@@ -66,8 +66,8 @@ def semantic(
     A region without a weight leaves it to the mask policy of its turn's type; an image region weighs 0.
 
     Options:
-        array_key: field with the array of turns.
-        pretraining: join all turns to one document whatever their type, as pretraining mode does; untyped turns always are one.
+        array_key: array of turns.
+        pretraining: join all turns to one document; untyped turns always are one.
         semantic_loss_weight: weight by region name, for turns without their own list; 0 counts.
         semantic_drop_mask: the same, for leaving regions out.
         semantic_attention_mask: the same, for attention.
@@ -216,12 +216,10 @@ def sections(
     """Fields of a record one after another, each with an action; or several such outputs of one record.
 
     Options:
-        sections: array of ``{field, action, template, add_special_tokens}``; null for a chat in ``messages``. ``train`` is loss weight 1,
-            ``mask`` 0, ``$role`` leaves it to the mask policy; a message that has a weight of its own keeps it.
-        sources: outputs by name, each ``{sections, list_field, mask_key}``: chosen and rejected give a pair; prompts, responses and
-            rewards give a group. ``mask_key`` names a column of AstrAI's own store and is not used.
-        min_chars: shortest field kept where every section is plain and trained.
-        max_chars: longest field kept there; null for no bound.
+        sections: array of `{field, action, template, add_special_tokens}`; null for a chat in `messages`. A message's own weight wins.
+        sources: outputs by name, each `{sections, list_field, mask_key}`; `mask_key` is not used.
+        min_chars: shortest field, if every section is plain and trained.
+        max_chars: longest field, likewise; null: no bound.
     """
     if sources:
         if sections:

@@ -8,6 +8,7 @@ import hashlib
 import importlib
 import importlib.util
 import inspect
+import re
 import site
 import sys
 import sysconfig
@@ -338,6 +339,17 @@ class Schema(Struct, frozen=True):
     def summary(self) -> str:
         """First line of the factory's docstring."""
         return (inspect.getdoc(self.factory) or "").split("\n", 1)[0]
+
+    @property
+    def description(self) -> str:
+        """The factory's docstring without its options."""
+        return (inspect.getdoc(self.factory) or "").partition("\n\nOptions:\n")[0]
+
+    @property
+    def meanings(self) -> dict[str, str]:
+        """What each option does, from the factory's docstring."""
+        listed = (inspect.getdoc(self.factory) or "").partition("\n\nOptions:\n")[2]
+        return {name: " ".join(text.split()) for name, text in re.findall(r"^    (\w+): (.+(?:\n {6,}.+)*)", listed, re.MULTILINE)}
 
     def can_give(self, form: type) -> bool:
         """Whether rows may become `form`: `Sample`, `Pair`, `Prompt`, `Group` or `Contrast`."""

@@ -108,9 +108,9 @@ def gsm8k(*, question_key: str = "question", answer_key: str = "answer", thinkin
     """The question, answered as ``<think>{reasoning}</think><answer>{final}</answer>``, calculator notes ``<<…>>`` taken out.
 
     Options:
-        question_key: field with the question.
-        answer_key: field with the worked solution and, after ``####``, the final number.
-        thinking: the reasoning becomes a thinking region, for templates that write ``<think>`` themselves (qwen3).
+        question_key: the question.
+        answer_key: the worked solution and, after `####`, the final number.
+        thinking: make the reasoning a thinking region, for templates that write `<think>` (qwen3).
     """
 
     def convert(row: Row) -> Sample:
@@ -134,8 +134,8 @@ def gsm8k_prompt(*, question_key: str = "question", answer_key: str = "answer") 
     """The question as an RL prompt, and the number after ``####`` as its gold.
 
     Options:
-        question_key: field with the question.
-        answer_key: field with the worked solution and, after ``####``, the final number.
+        question_key: the question.
+        answer_key: the worked solution and, after `####`, the final number.
     """
 
     def convert(row: Row) -> Prompt:
@@ -167,15 +167,15 @@ def rl_prompt(
     """A prompt without its answer, and what a right answer is.
 
     Options:
-        prompt_key: field with the prompt, a string or an array of messages.
-        gold_key: field with the ground truth, dots for nested ones: ``reward_model.ground_truth`` reads verl's rows. null where a reward model
-            judges, or the arguments say all, and there is none.
-        verifier: name of the verifier; with ``number`` the gold must be one plain number.
-        verifier_key: field with the verifier's name, for rows that differ in it; null to use `verifier` for all.
-        arguments_key: field with what the verifier is told, such as tests: JSON, or text with JSON; dots for nested ones. Several fields are kept as one
-            object.
+        prompt_key: the prompt, a string or an array of messages.
+        gold_key: the ground truth, dots for nested ones: `reward_model.ground_truth` reads verl's rows. null: none; a reward model judges,
+            or the arguments say all.
+        verifier: name of the verifier; with `number` the gold must be one plain number.
+        verifier_key: the verifier's name, for rows that differ in it; null to use `verifier` for all.
+        arguments_key: what the verifier is told, such as tests: JSON, or text with JSON; dots for nested ones. Several fields are kept as
+            one object.
         system: a system prompt put before prompts that have none.
-        tools_key: column with the tools on offer.
+        tools_key: the tools on offer.
     """
     if verifier_key is not None and verifier != NUMBER:
         raise ConfigError(f"verifier is {verifier!r}, and each row names its own under {verifier_key!r}. Leave one of the two out")
@@ -345,8 +345,8 @@ def arithmetic(*, prompt_key: str = "prompt", gold_key: str = "gold") -> Convert
     """A generated question as an RL prompt. The gold is worked out again: a row that says otherwise is refused (``wrong_gold``).
 
     Options:
-        prompt_key: field with the question.
-        gold_key: field with the answer, a decimal string or a JSON number.
+        prompt_key: the question.
+        gold_key: the answer, a decimal string or a JSON number.
     """
     read = rl_prompt(prompt_key=prompt_key, gold_key=gold_key)
 
@@ -387,15 +387,16 @@ def group(
     """One prompt, its responses, and one finite reward a response; none is dropped.
 
     Options:
-        prompt_key: field with the prompt, a string or an array of messages.
+        prompt_key: the prompt, a string or an array of messages.
         responses_key: array of responses, each a string or an array of messages.
         rewards_key: array of rewards; a single number for a single response.
-        token_ids_key: array of arrays: the token ids of each response as the model sampled them. They are stored as they are.
-        logprobs_key: array of arrays: the log-probability of each of these tokens.
-        prompt_ids_key: array: the token ids of the prompt; without it the chat template gives them.
-        sampled_mask_key: array of arrays: 1 for each of these tokens that the model sampled, 0 for those that tools, users or the template wrote between
-            its turns. Needed for responses of several turns.
-        turn_rewards_key: array of arrays: a reward for each answer of each response, beside that of the whole response. It goes with `sampled_mask_key`.
+        token_ids_key: array of arrays: the sampled token ids of each response.
+        logprobs_key: array of arrays: their log-probabilities.
+        prompt_ids_key: the array: the prompt's token ids; default: rendered.
+        sampled_mask_key: array of arrays: 1 for sampled tokens, 0 for those that tools, users or the template wrote. Required for responses
+            of several turns.
+        turn_rewards_key: array of arrays: a reward for each answer of each response, beside that of the whole response. It goes with
+            `sampled_mask_key`.
     """
     if token_ids_key is None and (logprobs_key or prompt_ids_key or sampled_mask_key):
         raise ConfigError(
@@ -443,11 +444,11 @@ def group_pair(
     """The response with the largest reward as the chosen answer, the one with the smallest as the rejected one; of equal ones the first.
 
     Options:
-        prompt_key: field with the prompt, a string or an array of messages.
+        prompt_key: the prompt, a string or an array of messages.
         responses_key: array of responses, each a string or an array of messages.
         rewards_key: array of rewards.
-        min_margin: refuse pairs whose rewards differ by less; null asks only that they differ.
-        margin: whether the difference is kept as the pair's margin, for trainers of reward models.
+        min_margin: reject pairs whose rewards differ by less; null: only equal ones.
+        margin: keep the difference as the pair's margin, for reward models.
     """
 
     def convert(row: Row) -> Pair:
@@ -473,10 +474,10 @@ def group_best(
     """The prompt with the response that has the largest reward, as a chat: rejection sampling. Of equal ones the first.
 
     Options:
-        prompt_key: field with the prompt, a string or an array of messages.
+        prompt_key: the prompt, a string or an array of messages.
         responses_key: array of responses, each a string or an array of messages.
         rewards_key: array of rewards.
-        at_least: refuse rows whose largest reward is smaller; null takes any.
+        at_least: reject rows whose largest reward is smaller; null: none.
     """
 
     def convert(row: Row) -> Sample:

@@ -44,7 +44,8 @@ def verifiers_trace(*, branches: Literal["all", "last"] = "all") -> Convert:
     """A trace of verifiers, or an episode with one: each branch is a response, with the ids that were sampled, their log-probabilities and the run's reward.
 
     Options:
-        branches: `all` needs one prompt for all of them, up to the first token that was sampled; `last` takes the one that was written last.
+        branches: `all`: the branches of a run must share one prompt, up to the first sampled token; `last`: the branch that was written last,
+            with what went before as its prompt.
     """
 
     def convert(row: Row) -> Group:

@@ -38,7 +38,7 @@ def stepwise(
     """A prompt, the steps of a solution, and a label for each: TRL's stepwise supervision.
 
     Options:
-        prompt_key: field with the prompt, a string or an array of messages.
+        prompt_key: the prompt, a string or an array of messages.
         completions_key: array of steps.
         labels_key: array of labels: true or false, or numbers.
         separator: ends each step but the last, as TRL's `step_separator`.
@@ -70,9 +70,9 @@ def math_shepherd(*, input_key: str = "input", label_key: str = "label", tag: st
     """Question and steps in one text, each step followed by a tag, and the same text with ``+`` or ``-`` in place of each tag.
 
     Options:
-        input_key: field with the text with tags.
-        label_key: field with the text with labels.
-        tag: what stands behind each step.
+        input_key: the text with tags.
+        label_key: the text with labels.
+        tag: the tag after each step.
     """
 
     def convert(row: Row) -> Group:

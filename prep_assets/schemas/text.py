@@ -65,10 +65,10 @@ def text(*, text_key: str = "text", min_chars: int = 1, max_chars: int | None = 
     """One document a row: a single `DOCUMENT` turn.
 
     Options:
-        text_key: field with the document.
-        min_chars: shortest document kept, in Unicode code points, counted before stripping (AstrAI's default is 50).
-        max_chars: longest document kept; null for no bound (AstrAI's default is 2,000,000).
-        strip: remove whitespace at both ends.
+        text_key: the document.
+        min_chars: shortest document in code points, before stripping (AstrAI: 50).
+        max_chars: longest document (AstrAI: 2,000,000); null: no bound.
+        strip: strip the document.
     """
     return TextField(text_key, min_chars, max_chars, strip)
 
@@ -93,9 +93,9 @@ def interleaved(*, images_key: str = "images", texts_key: str = "texts", image_d
     """One document, in the order of two parallel arrays; at each position exactly one of them has a value.
 
     Options:
-        images_key: array with paths or URLs of images, null where the text stands.
-        texts_key: array with texts, null where an image stands.
-        image_dir: folder of images that were downloaded under the names of Cerebras' OBELICS hook; null keeps the source's own URL or path.
+        images_key: array with paths or URLs of images, null at texts.
+        texts_key: array with texts, null at images.
+        image_dir: folder of images named as by Cerebras' OBELICS hook; null keeps the source's URL or path.
     """
 
     def convert(row: Row) -> Sample:
@@ -153,8 +153,8 @@ def image_captions(*, image_key: str = "image", caption_key: str = "caption", pr
     """The image as the prompt and the caption as its completion, or both as one document.
 
     Options:
-        image_key: field with the path of the image, or an object with ``path`` or ``url``.
-        caption_key: field with the caption.
+        image_key: the path of the image, or an object with `path` or `url`.
+        caption_key: the caption.
         pretraining: one document of image and caption.
     """
 
@@ -216,11 +216,11 @@ def llava(
     """User turns whose image stands first, whatever its place in the text, and assistant turns. The images of an array stand where the text has them.
 
     Options:
-        conversations_key: field with the array of messages.
-        image_key: field with the path of the image, or an array of images; it may be absent where no message places one.
-        role_key: field of a message with human, user, gpt, assistant or system.
+        conversations_key: array of messages.
+        image_key: the path of the image, or an array; optional without marks.
+        role_key: field of a message with its role: human, user, gpt, assistant or system.
         content_key: field of a message with its text.
-        image_token: the mark of an image; where the images are not an array, at most once in a user turn.
+        image_token: mark of an image; at most one in a user turn, unless images are an array.
         phase: 1 drops the text beside an image (caption alignment); 2 keeps it.
         template: user and assistant turns; false gives `PROMPT` and `COMPLETION`, without a system turn.
     """

@@ -46,13 +46,13 @@ def tokenized(
 
     Options:
         ids_key: array of the token ids of a whole example.
-        labels_key: array: the id of each token that is trained, -100 for the others.
-        mask_keys: arrays of weights; of several that a row has, a token weighs their product.
-        prompt_ids_key: array: the token ids of the prompt, in rows without `ids_key`.
-        completion_ids_key: array: the token ids of the completion, in rows without `ids_key`. Masks may be as long as it is.
-        shifted: labels and masks stand one place before the token that they are about, as a model's outputs do.
-        text_key: what the ids say, control tokens written out, where a row has it: the ids must be the tokenizer's of this text.
-        messages_key: the chat that the ids are of, where a row has it: they must be the ids of its render.
+        labels_key: the array: the ids of trained tokens, -100 for others.
+        mask_keys: arrays of weights; several are multiplied.
+        prompt_ids_key: the array: the prompt's token ids, in rows without `ids_key`.
+        completion_ids_key: the array: the completion's token ids, in rows without `ids_key`. Masks may have its length.
+        shifted: labels and masks are one place before their token, as a model's outputs.
+        text_key: a text, control tokens written out: the ids must be the tokenizer's of it. Optional.
+        messages_key: a chat: the ids must be those of its render. Optional.
     """
     columns = TokenColumns(ids_key, labels_key, tuple(mask_keys), prompt_ids_key, completion_ids_key, shifted, text_key, messages_key)
     return columns.sample
