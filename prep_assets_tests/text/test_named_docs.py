@@ -47,7 +47,7 @@ def test_a_page_lists_exactly_the_options_that_the_template_reads(name: str) -> 
     own = {name for name, context in names if context != "load"} | macros | {"loop", *environment.globals}
     with_default = {found.node.name for found in tree.find_all(nodes.Filter) if found.name == "default"}
     read = {name for name, _ in names} - VARIABLES - own | with_default
-    assert read == set(re.findall(r"^\| `(\w+)` \|", page_of(name), re.MULTILINE))
+    assert read == set(re.findall(r"^- `(\w+)` \(", page_of(name), re.MULTILINE))
 
 
 def test_the_index_links_every_template_and_nothing_else() -> None:
