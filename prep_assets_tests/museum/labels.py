@@ -4,7 +4,6 @@
 
 Year: 2025
 Hit: project#number, …
-Cost: what it did to those who trained on it.
 Stopped by: `check` or refusal, here.
 '''
 """
@@ -20,7 +19,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "museum.md"
 PICTURES = ROOT / "docs" / "images" / "museum"
-FIELDS = ("Year", "Hit", "Cost", "Stopped by")
+FIELDS = ("Year", "Hit", "Stopped by")
 
 ROOMS = {
     "Beginning, end and padding": "test_beginnings.py",
@@ -33,6 +32,9 @@ ROOMS = {
     "Agents, tools and reasoning": "test_agents.py",
 }
 """The rooms of the museum and their files, in the order of the exhibits' numbers."""
+
+MOST = 2
+"""Places of one incident that the page names."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,17 +79,17 @@ def page() -> str:
         "# The museum of silent bugs",
         "",
         f"Look up whether a silent bug can happen to you: {sum(map(len, rooms.values()))} incidents in which public projects trained on wrong data "
-        "without an error. Each is a test in `prep_assets_tests/museum/`: the wrong output, built on purpose, fails a check; our own build passes. "
-        "In pictures trained tokens are green and underlined.",
+        "without an error, and what stops each here. Number 1 is the test `test_01_…` in `prep_assets_tests/museum/`: the wrong output, built on "
+        "purpose, fails a check; our own build passes. In pictures trained tokens are green and underlined.",
         "",
     ]
     for room, exhibits in rooms.items():
-        parts += [f"## {room}", "", f"Tests: `{ROOMS[room]}`.", "", *(line for label in exhibits for line in _entry(label))]
+        parts += [f"## {room}", "", *(line for label in exhibits for line in _entry(label)), ""]
     return "\n".join(parts).rstrip() + "\n"
 
 
 def _entry(label: Label) -> list[str]:
-    shown = [f"![Exhibit {label.number}](images/museum/{label.number:02}.svg)", ""] if label.picture.is_file() else []
-    year, hit, cost, stopped = (label.fields[field] for field in FIELDS)
-    told = f"{year.replace(' – ', '–')}: {hit}. {cost} **Stopped by:** {stopped.rstrip('.')} (`{label.test.partition('::')[2]}`)."
-    return [f"### {label.number}. {label.title}", "", told, "", *shown]
+    year, hit, stopped = (label.fields[field] for field in FIELDS)
+    where = ", ".join(re.sub(r" \([^)]*\)", "", hit).split(", ")[:MOST])
+    told = f"- **{label.number}. {label.title}** {year.replace(' – ', '–')}: {where}. Here: {stopped.rstrip('.')}."
+    return [told, *([f"  ![Exhibit {label.number}](images/museum/{label.number:02}.svg)"] if label.picture.is_file() else [])]

@@ -76,7 +76,6 @@ def test_58_results_in_turns_of_their_own(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: slime#2263
-    Cost: Turn borders that no server writes.
     Stopped by: one render of the whole conversation; `tokenization_identity`
     """
     parallel = [CALLED[0], said(ASSISTANT, "", tool_calls=[CALL, CALL]), said("tool", "four"), said("tool", "vier"), CALLED[3]]
@@ -92,7 +91,6 @@ def test_59_answers_written_twice(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: NeMo-RL#2821, PR#2822
-    Cost: Earlier answers in the history and again in the next turn.
     Stopped by: one render of the whole conversation; `tokenization_identity`
     """
     right = chats(tmp_path, [THOUGHT], template="qwen3")
@@ -111,7 +109,6 @@ def test_60_tools_never_shown(tmp_path: Path) -> None:
 
     Year: 2025
     Hit: slime#1008, PR#1011, PR#1159
-    Cost: Models that call what nobody offered.
     Stopped by: a row's tools reach the template; `tokenization_identity`
     """
     right = chats(tmp_path / "shown", [{"messages": CALLED, "tools": [TOOL]}], template="qwen3")
@@ -125,7 +122,6 @@ def test_61_arguments_encoded_twice(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: oumi PR#2599, flama#258
-    Cost: Calls whose arguments are a quoted string.
     Stopped by: arguments that are text are parsed before rendering; `tokenization_identity`
     """
     arguments = json.dumps(CALL["function"]["arguments"])
@@ -141,7 +137,6 @@ def test_62_no_text_is_none(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: renderers PR#131 (GLM-4.5, GLM-5, MiniMax-M2)
-    Cost: `None` before every call.
     Stopped by: null is no text; `tokenization_identity`
     """
     null = [CALLED[0], {**CALLED[1], "content": None}, *CALLED[2:]]
@@ -156,7 +151,6 @@ def test_63_reasoning_in_a_field_unread(tmp_path: Path) -> None:
 
     Year: 2025
     Hit: slime PR#330 (Qwen3 Thinking)
-    Cost: A reasoning model fine-tuned without reasoning.
     Stopped by: every field of a message is read; `tokenization_identity`
     """
     right = chats(tmp_path / "read", [THOUGHT[:2]], template="qwen3")
@@ -170,7 +164,6 @@ def test_64_pairs_without_their_calls(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: axolotl#3824, PR#3825
-    Cost: Preferences about calls, with prompts without any.
     Stopped by: pairs keep messages, calls and tools; `source_match`
     """
     row = {"prompt": CALLED[:3], "chosen": CALLED[3:], "rejected": [said(ASSISTANT, "It is 5.")], "tools": [TOOL]}
@@ -200,7 +193,6 @@ def test_65_only_the_last_answer(plain: Stand, show: Show) -> None:
 
     Year: 2026
     Hit: NeMo Speech PR#16284
-    Cost: Earlier answers taught nothing.
     Stopped by: `mask_alignment`
     """
 
@@ -216,7 +208,6 @@ def test_66_header_and_line_break_trained(plain: Stand, show: Show) -> None:
 
     Year: 2025 – 2026
     Hit: SkyRL PR#710, mlx-lm PR#584, Automodel PR#3353
-    Cost: Models that write headers: a stray `model` at the start of answers.
     Stopped by: `mask_alignment`
     """
     texts = plain.texts(plain.row())
@@ -235,7 +226,6 @@ def test_67_the_turn_ends_with_another_token(tmp_path: Path, show: Show) -> None
 
     Year: 2026
     Hit: axolotl#3754 (Gemma), Megatron-Bridge#4265 (Nemotron Omni)
-    Cost: Stops never trained, with healthy losses: answers without end.
     Stopped by: `mask_alignment`: stops are found by rendering
     """
     special = ("<bos>", "<start_of_turn>", "<end_of_turn>")
@@ -251,7 +241,6 @@ def test_68_cut_answers_never_stop(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: open-instruct PR#1876 (2.02 % of the rows of a cache of 32,768 tokens)
-    Cost: Long answers teach never to stop.
     Stopped by: rejected as `too_long`; `truncation_keeps_stop` keeps the stop, proven by `tokenization_identity`
     """
     short = {"max_seq_len": 32}
@@ -268,7 +257,6 @@ def test_69_what_packing_cuts_off(tmp_path: Path) -> None:
 
     Year: 2025 – 2026
     Hit: trl#4554, PR#4632, #5075, PR#5076
-    Cost: 99.8 % of the tokens of a corpus of long code; chats that begin within an answer.
     Stopped by: the build stops and counts overlong documents; `overlong` decides, and lost tokens are counted
     """
     with pytest.raises(PrepAssetsError, match=r"longer than .*overlong"):
@@ -282,7 +270,6 @@ def test_70_image_chats_trained_whole(tmp_path: Path, show: Show) -> None:
 
     Year: 2026
     Hit: axolotl#3617, PR#3625
-    Cost: Questions and headers trained, in all vision models but one.
     Stopped by: `mask_alignment`
     """
     asked = [{"type": "image", "url": "https://example.org/1.png"}, {"type": "text", "text": "What is this?"}]
@@ -299,7 +286,6 @@ def test_71_separators_dropped_between_turns(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: verl PR#6921
-    Cost: One token less at every border of call and result than servers write.
     Stopped by: one render of the whole conversation; `tokenization_identity`
     """
     right = chats(tmp_path, [{"messages": CALLED, "tools": [TOOL]}], template="qwen3")
@@ -313,7 +299,6 @@ def test_72_the_last_result_dropped(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: LLaMA-Factory PR#10655
-    Cost: Unfinished conversations trained as complete.
     Stopped by: every message of a row is in its render; `tokenization_identity`
     """
     right = chats(tmp_path / "right", [{"messages": CALLED[:3], "tools": [TOOL]}], template="qwen3")
@@ -327,7 +312,6 @@ def test_73_unknown_roles_skipped(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: speculators PR#561
-    Cost: Answers that follow from invisible results.
     Stopped by: tools have a role; unknown roles reject the record
     """
     odd = [CALLED[0], said("oracle", "4"), CALLED[3]]
@@ -342,7 +326,6 @@ def test_74_missing_logprobs_made_zero(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: vime PR#70, rllm#816
-    Cost: Importance weights against a false certainty; found by reading the code.
     Stopped by: a group is rejected if lengths differ
     """
     backend = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
@@ -359,7 +342,6 @@ def test_75_truncation_takes_the_answer(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: Automodel PR#2366
-    Cost: Rows that train nothing, or the wrong turn.
     Stopped by: rejected as `too_long`; `truncation: turns` drops the oldest rounds instead, proven by `tokenization_identity`
     """
     rounds = [*LONG, *CHAT[2:]]
@@ -375,7 +357,6 @@ def test_76_answers_stored_with_their_stop(tmp_path: Path) -> None:
 
     Year: 2025
     Hit: verifiers#56
-    Cost: Turns that end twice.
     Stopped by: a stop in content is text and counted, or rejected with `special_in_content: refuse`; `tokenization_identity`
     """
     kept = [CHAT[0], said(ASSISTANT, "It is 4.<|im_end|>"), *CHAT[2:]]
@@ -398,7 +379,6 @@ def test_77_special_tokens_decoded_away(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: minimind#850
-    Cost: Ids and masks of model and tool cut in the wrong place; found by reading the code.
     Stopped by: ids whose text differs from the response are rejected, and so are ids of several turns without a mask
     """
     backend = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
@@ -424,7 +404,6 @@ def test_78_results_paired_by_position(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: ms-swift PR#10174
-    Cost: Turns that teach wrong results.
     Stopped by: results are put in the order of their calls, by id; a call without a result rejects the row; `tokenization_identity`
     """
     calls = [{**CALL, "id": "a"}, {**CALL, "id": "b"}]

@@ -60,7 +60,6 @@ def test_01_double_bos(tmp_path: Path, show: Show) -> None:
 
     Year: 2024 – 2026
     Hit: vllm#27486, PR#27515, open-r1 PR#462, sglang PR#888, DeepSeek-R1#151, transformers#37686
-    Cost: Sequences that the base model never saw.
     Stopped by: `tokenization_identity`
     """
     folder, bos = with_bos(tmp_path / "tokenizer", BEGUN)
@@ -78,7 +77,6 @@ def test_02_bos_removed(tmp_path: Path, by_template: bool, by_tokenizer: bool) -
 
     Year: 2026
     Hit: unsloth PR#10312 (Gemma 4: of 30 models 11 were fixed, 2 went from one to none)
-    Cost: Models for which only the template, or only the tokenizer, writes it.
     Stopped by: `tokenization_identity`, for all four combinations
     """
     folder, bos = with_bos(tmp_path / "tokenizer", BEGUN if by_template else TURNS + ASKED, written=by_tokenizer)
@@ -94,7 +92,6 @@ def test_03_bos_lost_with_an_engine(tmp_path: Path, engine: str) -> None:
 
     Year: 2026
     Hit: marin#5034, #5149, PR#5040
-    Cost: Caches of 441, 103 and 23 GB rebuilt; losses before and after are not comparable.
     Stopped by: `bos` is in the recipe, and `row_integrity` looks for the token at the start of each document
     """
     folder, bos = with_bos(tmp_path / "tokenizer")
@@ -108,7 +105,6 @@ def test_04_bos_before_both_answers(tmp_path: Path) -> None:
 
     Year: 2024
     Hit: axolotl#1616, PR#1733, trl PR#1591
-    Cost: Preference training on impossible sequences.
     Stopped by: `tokenization_identity` of `preference_tokens_by_domain`
     """
     folder, bos = with_bos(tmp_path / "tokenizer", BEGUN)
@@ -128,7 +124,6 @@ def test_05_stop_twice_in_pairs(tmp_path: Path) -> None:
 
     Year: 2025
     Hit: trl#4481, unsloth#3228
-    Cost: Answers that end twice.
     Stopped by: `preferences.jsonl` has no stop token; `source_match` notices one. `make test-readers` tries TRL's own preparation
     """
     stand = pairs(tmp_path, [("What is 2 + 2?", "It is 4.", "It is 5."), ("What is 3 + 3?", "It is 6.", "It is 7.")])
@@ -145,7 +140,6 @@ def test_06_pad_is_eos(tmp_path: Path, show: Show) -> None:
 
     Year: 2023 – 2025
     Hit: transformers#23530, trl#976, #1623, PR#3091, open-r1 PR#494, Phi-4's first upload
-    Cost: Models that never stop.
     Stopped by: masks come from positions, never from ids, and our collators keep the stop; `DataCollatorForLanguageModeling` would undo
         it
     """
@@ -178,7 +172,6 @@ def test_07_stop_is_not_eos(tmp_path: Path) -> None:
 
     Year: 2024 – 2026
     Hit: QwenLM/Qwen3#927, open-r1#603, PR#604, axolotl#2073, LLaMA-Factory#9189, unsloth#3721, ms-swift#3113, trl#2059
-    Cost: Answers without end.
     Stopped by: a finding of the certificate; exports for Hugging Face trainers write a `generation_config.json` with all stop tokens
     """
     folder = tokenizer(tmp_path / "tokenizer", eos_token="<|endoftext|>")
@@ -195,7 +188,6 @@ def test_08_stop_of_the_next_message(tmp_path: Path, show: Show) -> None:
 
     Year: 2026
     Hit: prime-rl PR#2644, slime#514 (GLM-4.5 and 5)
-    Cost: 26 % of turns had more than one call, one had 283.
     Stopped by: `mask_alignment`: stops are found by rendering, for each kind of turn and next role
     """
     special = ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
@@ -213,7 +205,6 @@ def test_09_no_document_ends(tmp_path: Path) -> None:
 
     Year: 2023 – 2025
     Hit: marin#577 (GPT-NeoX), Megatron-LM#431
-    Cost: Models that do not know where a text ends; indexes off by one per document.
     Stopped by: `row_integrity` of `pretrain_tokens`
     """
     right = documents(tmp_path, TEXTS)
@@ -237,7 +228,6 @@ def test_10_untrained_reserved_tokens(tmp_path: Path) -> None:
 
     Year: 2024
     Hit: unsloth#658, #915, #1056, torchtune#2429
-    Cost: Gradients that blow up, or indistinguishable turns.
     Stopped by: a finding of the certificate: control tokens that the base's own template never writes
     """
     special = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")

@@ -14,7 +14,6 @@ def test_24_placeholder_in_tool_output(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: renderers PR#116, prime-rl PR#3198
-    Cost: A 64-GPU job crashed on multimodal models; text models trained on it silently.
     Stopped by: content never becomes a control token; `special_in_content` decides, and counts it
     """
     typed = [said(USER, "Use {type<image>|bold} here."), said(ASSISTANT, "Done.")]
@@ -33,7 +32,6 @@ def test_25_typed_think_tags(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: transformers PR#47386, #48052, PR#47853
-    Cost: Users who open and close reasoning blocks, in training too.
     Stopped by: every added token that the template writes is a control token; typed in content it is text, and counted
     """
     typed = [said(USER, "a <think> b </tool_call> c"), said(ASSISTANT, "Odd.")]
@@ -51,7 +49,6 @@ def test_26_stop_in_web_text(tmp_path: Path) -> None:
 
     Year: 2023 – 2024
     Hit: Long-Context-Data-Engineering#14, dolma PR#176; 1,075 tokens of 53 million in a study of our own
-    Cost: Documents cut in two.
     Stopped by: typed control tokens are encoded as text and counted; `row_integrity`
     """
     typed = "<|endoftext|>"

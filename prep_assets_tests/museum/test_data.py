@@ -23,7 +23,6 @@ def test_50_score_contradicts(tmp_path: Path) -> None:
 
     Year: 2023
     Hit: UltraFeedback#8, and data sets made of it
-    Cost: Preference for the worst answer.
     Stopped by: a pair whose chosen answer scores lower is rejected, and so is a score of 10 that its ratings contradict
     """
 
@@ -49,7 +48,6 @@ def test_51_unparsable_gold(tmp_path: Path) -> None:
 
     Year: 2025
     Hit: open-r1#215, #503, PR#566, cookbook#335
-    Cost: Reinforcement of anything.
     Stopped by: the record is rejected; `gold_answers` compares each gold with a second reading
     """
     rows = [
@@ -65,7 +63,6 @@ def test_52_records_multiplied(tmp_path: Path) -> None:
 
     Year: 2021 – 2026
     Hit: Nemotron#260, Soup#1067, open-instruct PR#1518, LMFlow PR#394, AReaL PR#1598, datasets#3847
-    Cost: 5.5 GB became 497 GB; runs on yesterday's template.
     Stopped by: `accounting`; the build key hashes contents, not names and times
     """
     right = documents(tmp_path, TEXTS)
@@ -104,7 +101,6 @@ def test_53_test_sets_in_training(tmp_path: Path) -> None:
 
     Year: 2023 – 2026
     Hit: notus PR#10, MAmmoTH#11, UltraChat#18, marin#6742, #5519
-    Cost: Meaningless scores.
     Stopped by: `decontaminate` rejects records with a passage of a benchmark
     """
     question = "What happens to you if you eat watermelon seeds that you have found in an old and dusty drawer?"
@@ -121,7 +117,6 @@ def test_54_ids_wrap_in_uint16(tmp_path: Path) -> None:
 
     Year: 2020
     Hit: transformers#2825, knnlm#6
-    Cost: Half a vocabulary became other words.
     Stopped by: an error before anything is written; `auto` takes the smallest type that fits
     """
 
@@ -143,7 +138,6 @@ def test_55_fim_tokens_spelled(tmp_path: Path) -> None:
 
     Year: 2023 – 2026
     Hit: Megatron-Bridge PR#5228, transformers#26575
-    Cost: A model that cannot fill in anything.
     Stopped by: `tokenization_identity` reassembles each cut document
     """
     names = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
@@ -170,7 +164,6 @@ def test_56_rollouts_tokenized_again(tmp_path: Path) -> None:
 
     Year: 2025 – 2026
     Hit: the vLLM blog of 22 October 2025, verl#3720, #3960, #6719, rllm PR#272, ms-swift PR#10012, sglang PR#26555, trl PR#6250
-    Cost: Log-probabilities of unsampled tokens; spikes of the KL term.
     Stopped by: `rl_groups` stores sampled ids and log-probabilities, and counts where retokenization differs
     """
     backend = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
@@ -189,7 +182,6 @@ def test_57_mean_of_means(tmp_path: Path) -> None:
 
     Year: 2024 – 2025
     Hit: transformers#34191, #35438, #37197, #37766
-    Cost: Other gradients than one large batch gives.
     Stopped by: up to the trainer; each store and export gives trained tokens by row
     """
     stand = packed(tmp_path, [CHAT, CHAT[:2], CHAT[2:]], row_len=64)

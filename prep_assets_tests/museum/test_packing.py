@@ -17,7 +17,6 @@ def test_45_documents_attend_each_other(tmp_path: Path) -> None:
 
     Year: 2024 – 2026
     Hit: transformers PR#46634, axolotl PR#3796, torchforge#546, nanoVLM#201, #204, LLaMA-Factory PR#4224
-    Cost: Every packed run on that kernel.
     Stopped by: borders are in stores and batches; `row_integrity` proves them. `make test-readers` tries trainers' own collators
     """
     torch = pytest.importorskip("torch")
@@ -46,7 +45,6 @@ def test_46_last_token_predicts_the_next_document(tmp_path: Path) -> None:
 
     Year: 2024 – 2026
     Hit: torchtitan PR#4075, torchtune#1177, profam PR#504
-    Cost: A steady push towards nonsense at every border.
     Stopped by: a document's first token is never a label; `row_integrity` proves the borders
     """
     pytest.importorskip("torch")
@@ -70,7 +68,6 @@ def test_47_shuffle_of_one(tmp_path: Path) -> None:
 
     Year: 2024
     Hit: dolma#139
-    Cost: Corpora trained in file order.
     Stopped by: a packed table's order is that of the seed; `shuffle: true` leaves no correlation with the source
     """
     chats = [[said(USER, f"What is {number} + 1?"), said(ASSISTANT, f"It is {number + 1}.")] for number in range(400)]
@@ -89,7 +86,6 @@ def test_48_pairs_equal_after_truncation(tmp_path: Path) -> None:
 
     Year: 2024 – 2026
     Hit: OpenRLHF#1311, trl PR#2209, PR#6960, trl#1858
-    Cost: Zero gradients, or a preference for the longer prompt.
     Stopped by: a pair that is too long is rejected; both streams have the same prompt; `pair_sanity`
     """
     same = "one two three four five six seven eight nine ten " * 8
@@ -108,7 +104,6 @@ def test_49_resume_skips_samples() -> None:
 
     Year: 2023 – 2026
     Hit: accelerate#2016, PR#4071, ms-swift PR#9658, datasets#7901, transgenic#59 (15 of 20 wrong)
-    Cost: Broken epochs.
     Stopped by: `ResumableDistributedSampler`: an epoch's order depends on seed and epoch alone
     """
     pytest.importorskip("torch")

@@ -28,7 +28,6 @@ def test_11_qwen3_history(tmp_path: Path) -> None:
 
     Year: 2025 – 2026
     Hit: verl#7807, prime-rl#1334, ms-swift#4939, #4390, LLaMA-Factory#8634, #10336
-    Cost: Histories that no server writes.
     Stopped by: one render of the whole conversation; reasoning that the template drops from history is counted
     """
     long = [
@@ -52,7 +51,6 @@ def test_12_orphan_think_tag(tmp_path: Path, template: str) -> None:
 
     Year: 2026
     Hit: trl#6361, PR#6363
-    Cost: Reasoning trained as an answer, with unbalanced tags.
     Stopped by: unbalanced reasoning tags reject the row
     """
     orphan = [said(USER, "2 + 2?"), said(ASSISTANT, "2 + 2 = 4.\n</think>\n\n4.")]
@@ -68,7 +66,6 @@ def test_13_empty_think_blocks(tmp_path: Path, show: Show) -> None:
 
     Year: 2025 – 2026
     Hit: ms-swift#9829, PR#9875, LlamaFactory#9090, Automodel PR#3739, Trinity-RFT PR#316
-    Cost: Models that open a second block, or none.
     Stopped by: `mask_alignment`: what the generation prompt writes is never trained
     """
     right = chats(tmp_path / "off", [CHAT[:2]], template="qwen3", template_options={"enable_thinking": False})
@@ -91,7 +88,6 @@ def test_14_several_stop_tokens(tmp_path: Path, show: Show) -> None:
 
     Year: 2025 – 2026
     Hit: unsloth#3437, trl PR#5109, Megatron-Bridge PR#5389
-    Cost: Turns that never end, or renders that do not grow.
     Stopped by: `mask_alignment`: each kind of turn has its own stop, found by rendering
     """
     harmony = (
@@ -111,7 +107,6 @@ def test_15_dangling_header(tmp_path: Path) -> None:
 
     Year: 2025
     Hit: Phi-4's first upload
-    Cost: Rows that end in a header.
     Stopped by: the certificate finds it, and rows that end in an open header are rejected
     """
     folder = tokenizer(tmp_path / "tokenizer", template=TURNS + "{{ '<|im_start|>assistant\\n' }}")
@@ -124,7 +119,6 @@ def test_16_default_system_prompt(tmp_path: Path) -> None:
 
     Year: 2024 – 2025
     Hit: verl, AstrAI
-    Cost: The same sentence four times in four-turn chats.
     Stopped by: one render of the whole conversation; `tokenization_identity`
     """
     default = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
@@ -143,7 +137,6 @@ def test_17_date_in_the_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     Year: 2024 – 2026
     Hit: Llama 3.1, SmolLM3, gpt-oss (`strftime_now`)
-    Cost: Builds that cannot be repeated, caches that never match.
     Stopped by: templates have a frozen clock; two builds are equal byte for byte
     """
 
@@ -168,7 +161,6 @@ def test_18_dropped_content(tmp_path: Path) -> None:
 
     Year: 2024 – 2026
     Hit: chat_templates#15, SmolLM3's template, Gemma's template in unsloth#5087
-    Cost: System prompts and tool calls that were never trained, without an error.
     Stopped by: the record is rejected: every region must be in the render
     """
     forgetful = TURNS.replace("in messages", "in messages if m['role'] != 'system'") + ASKED
@@ -187,7 +179,6 @@ def test_19_system_prompts_lost(tmp_path: Path) -> None:
 
     Year: 2025
     Hit: SmolLM3 (Smol Training Playbook)
-    Cost: A whole post-training run that ignored system prompts.
     Stopped by: every field of a row is read, or the build stops
     """
     stand = chats(tmp_path / "read", [{"messages": list(CHAT), "system": PIRATE}])
@@ -215,7 +206,6 @@ def test_20_arrow_pads_tools(tmp_path: Path) -> None:
 
     Year: 2025 – 2026
     Hit: ms-swift#6467, PR#10110, PR#10125, axolotl PR#3136, prime-rl PR#2988
-    Cost: Tool calls trained with foreign arguments.
     Stopped by: null members added by padding are removed; an ambiguous table is an error
     """
     table = pa.Table.from_pylist([called("add", a=1), called("twice", b=2)])
@@ -248,7 +238,6 @@ def test_21_templates_drift() -> None:
 
     Year: 2025 – 2026
     Hit: LLaMA-Factory PR#10773, #10784, and 126 templates written by hand beside the models' own
-    Cost: Models trained on a layout that they are not served with.
     Stopped by: shipped templates are compared with the models' own; `prep-assets certify --against` compares any two
     """
     source = named_templates()["chatml"]
@@ -267,7 +256,6 @@ def test_22_mismatch_ignored(tmp_path: Path) -> None:
 
     Year: 2024
     Hit: FastChat#2992, PR#2996
-    Cost: Runs on an unknown part of the data.
     Stopped by: the record is rejected with a reason, and quarantined
     """
     changing = TURNS.replace("m['content']", "(m['content'] | replace('\\t', '    '))") + ASKED
@@ -282,7 +270,6 @@ def test_23_served_with_another_template(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: vllm-mlx#568
-    Cost: 25 points on a tool-call benchmark.
     Stopped by: `prep-assets certify --against FILE` compares two templates on every kind of chat
     """
     folder = tokenizer(tmp_path / "tokenizer")

@@ -27,7 +27,6 @@ def test_38_metaspace_over_bytes(tmp_path: Path, name: str) -> None:
 
     Year: 2026
     Hit: transformers#45488, #44779, #46489, #46710, PR#48219, TensorRT-LLM PR#13924, verl#6080
-    Cost: GSM8K from 95.3 to 0.0; rewards always 0.
     Stopped by: `tokenizer.json` is the reference, whatever class is named; `tokenization_identity`
     """
     folder = tokenizer(tmp_path / "tokenizer", tokenizer_class=name)
@@ -52,7 +51,6 @@ def test_39_pre_tokenizer_replaced(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: transformers#45812, #45701, mellea#947 (all Granite models); 83 of 7,473 rows of GSM8K with SmolLM's tokenizer
-    Cost: `2023` becomes tokens unknown to the base model, and still decodes.
     Stopped by: `tokenizer.json` is the reference; if the class differs, the build stops and names both
     """
 
@@ -94,7 +92,6 @@ def test_40_tekken_with_the_wrong_pattern(tmp_path: Path) -> None:
 
     Year: 2025 – 2026
     Hit: the discussion of Mistral-Small-3.1 #84, transformers PR#42131, #42299, #42389, #45081, Tokenicer PR#61, llama.cpp#23252
-    Cost: Other ids for common words; a line in the log.
     Stopped by: files with that vocabulary and another pattern are errors
     """
     gpt4 = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s+"
@@ -109,7 +106,6 @@ def test_41_unicode_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 
     Year: 2026
     Hit: gigatoken#35, #37
-    Cost: Other ids for the same text, in a few rows of a corpus.
     Stopped by: both engines encode every code point, and texts with one that differs go to the reference; `tokenization_identity`
     """
     emoji = "\U0001fae8"
@@ -142,7 +138,6 @@ def test_42_flag_that_eats_white_space(tmp_path: Path) -> None:
 
     Year: 2024
     Hit: transformers#32136, #30590, unsloth#1501 (Phi-3)
-    Cost: Other ids in training than in serving, at every turn.
     Stopped by: the build stops and names the token and its flag
     """
 
@@ -160,7 +155,6 @@ def test_43_library_changes_ids(tmp_path: Path) -> None:
 
     Year: 2023
     Hit: TransformerLens#404
-    Cost: Same file, same text, other tokens.
     Stopped by: the library's version is part of the build key
     """
     assert tokenizers.__version__ in json.dumps(chats(tmp_path, [CHAT]).published.manifest.recipe)
@@ -171,7 +165,6 @@ def test_44_overflow_in_training(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: tokenizers#2058
-    Cost: Code with far too many tokens.
     Stopped by: tokenizer training is out of scope; the file's content is part of the build key
     """
 

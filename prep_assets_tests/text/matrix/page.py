@@ -30,7 +30,9 @@ def table(rows: Mapping[str, Mapping[str, Cell]]) -> str:
     groups: dict[str, list[str]] = {}
     for name, cells in rows.items():
         groups.setdefault("".join(SIGNS[cells[kind].reason] for kind in KINDS), []).append(name)
-    return "\n".join(["```text", *wrap(legend, 110), "", letters, *(f"{signs}  {', '.join(names)}" for signs, names in groups.items()), "```"])
+    return "\n".join(
+        ["```text", *wrap(legend, 110), "", letters, *(f"{signs}  {', '.join(names)}" for signs, names in groups.items()), "```"]
+    )
 
 
 def with_table(page: str, mark: str, rows: Mapping[str, Mapping[str, Cell]]) -> str:
