@@ -38,8 +38,9 @@ from prep_assets_tests.graph.workspaces import TOKENIZER, jsonl, shipped, with_g
 
 def listed(page: str) -> dict[str, list[list[str]]]:
     """The rows of a page's table of assets: asset → the names in each further cell."""
-    rows = re.findall(r"^\| `(\w+)` \|(.*)\|$", (ROOT / "docs" / page).read_text("utf-8"), re.MULTILINE)
-    return {name: [re.findall(r"`?(\w+)`?", cell) for cell in cells.split("|")] for name, cells in rows}
+    rows = re.findall(r"^\| (`\w+`(?:, `\w+`)*) \|(.*)\|$", (ROOT / "docs" / page).read_text("utf-8"), re.MULTILINE)
+    named = [(name, cells) for names, cells in rows for name in re.findall(r"\w+", names)]
+    return {name: [re.findall(r"`?(\w+)`?", cell) for cell in cells.split("|")] for name, cells in named}
 
 
 FED_BY, CHECKED = listed("graph.md"), listed("checks.md")

@@ -28,12 +28,12 @@ from prep_assets.cli.main import app
 from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.graph.exports import Exporting, export_asset
 from prep_assets.graph.graph import CHECKS, EVERY
+from prep_assets.proofs import mutations
 from prep_assets.text.load_template import named_templates
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"
 WIDTH = 80  # as wide as a page of the site
 _LINK = re.compile(r"\]\((?!https?://)([^)#\s]*)(#[^)\s]*)?\)")
-_ROW = re.compile(r"^\| `(\w+)` \| ([^|]+) \|$", re.MULTILINE)
 _CONTROL = re.compile(r"<[|｜][^<>{}'\"\s]{1,40}>|<[a-z_]{1,20}\|>|</?s>|<(?:start|end)_of_[a-z]+>|\[/?[A-Z_]{2,20}\]")
 NAMED = DOCS.parent / "prep_assets" / "text" / "named"
 
@@ -67,7 +67,7 @@ def pages(templates: Path | None = None) -> dict[str, str]:
         for check in checks:
             told.setdefault(check.name, {})[asset] = check.description
     found |= {f"checks/{name}.md": check_page(name, says) for name, says in sorted(told.items())}
-    intro = "Together, with tables of corruptions: [Checks](../checks.md)."
+    intro = "Together, and what to do when one fails: [Checks](../checks.md)."
     found["checks/index.md"] = index("Checks, one by one", intro, told, lambda name: next(iter(told[name].values())))
     found["templates/gallery.md"] = gallery(sorted(templates.glob("*.jinja")) if templates else [])
     return found
@@ -166,14 +166,14 @@ def check_page(name: str, says: dict[str, str]) -> str:
     """A check: its part of the page of checks, the corruptions that it must catch, and the stores that have it with what it says of each."""
     page = (DOCS / "checks.md").read_text("utf-8")
     body = re.split(r"^## ", page.partition(f"\n## `{name}`\n")[2], maxsplit=1, flags=re.MULTILINE)[0].strip()
-    table = page.partition("## The selftest")[2]
-    corruptions = [what for by, listed in _ROW.findall(table) if by == name for what in listed.split("; ")]
+    tables = [table for each, table in vars(mutations).items() if each.endswith("MUTATIONS")]
+    corruptions = dict.fromkeys(each.name for table in tables for each in table if each.caught_by == name)
     parts = [f"# Check `{name}`", moved(body, "checks.md")]
     if corruptions:
         listed = "\n".join(f"- {what}" for what in corruptions)
         parts += [
             "## Corruptions that it must catch",
-            f"The selftest and the tests do these to stores, and the check must fail:\n\n{listed}",
+            f"The selftest does these to copies of rows, and the check must fail:\n\n{listed}",
         ]
     stores = "\n".join(f"| {asset if ' ' in asset else f'`{asset}`'} | {text} |" for asset, text in says.items())
     parts += ["## Stores that have it", f"| store | what holds when it passes |\n|---|---|\n{stores}"]
