@@ -63,14 +63,14 @@ def distilled(
 
     Options:
         ids_key: array of the token ids of a whole example.
-        labels_key: the array: the ids of trained tokens, -100 for others.
+        labels_key: array: the ids of trained tokens, -100 for others.
         mask_keys: arrays of weights; several are multiplied. Without labels and masks each token with entries is trained.
         shifted: labels and masks are one place before their token, as a model's outputs.
         text_key: a text, control tokens written out: the ids must be the tokenizer's of it. Optional.
         messages_key: a chat: the ids must be those of its render. Optional.
         teacher_ids_key: array of arrays: the ids of a teacher's likeliest tokens; null if the entries under `logprobs_key` name them.
         logprobs_key: array of arrays of their log-probabilities; or, with `teacher_ids_key` null, vLLM's, SGLang's or axolotl's entries.
-        log_sum_key: the array: log-sum-exp at each place, if `logprobs_key` has logits.
+        log_sum_key: array: log-sum-exp at each place, if `logprobs_key` has logits.
         entry_mask_key: optional array of arrays: 0 for entries to leave out.
         teacher_shifted: entries are one place before their token, as a model's outputs.
         top_k: keep so many of the likeliest entries of a token. null: all.

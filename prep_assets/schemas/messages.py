@@ -441,7 +441,7 @@ def sharegpt_pairwise(
         user_tag: tag of the user.
         assistant_tag: tag of the assistant.
         observation_tag: tag of a tool's result.
-        function_tag: tag of an assistant's tool call.
+        function_tag: tag of an assistant's tool call; its text is the JSON of one call or of several.
         system_tag: tag of a system message, which may only come first.
         system_key: the system prompt, if any.
         tools_key: tools, an array or its JSON text.

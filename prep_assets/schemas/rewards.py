@@ -392,7 +392,7 @@ def group(
         rewards_key: array of rewards; a single number for a single response.
         token_ids_key: array of arrays: the sampled token ids of each response.
         logprobs_key: array of arrays: their log-probabilities.
-        prompt_ids_key: the array: the prompt's token ids; default: rendered.
+        prompt_ids_key: array: the prompt's token ids; default: rendered.
         sampled_mask_key: array of arrays: 1 for sampled tokens, 0 for those that tools, users or the template wrote. Required for responses
             of several turns.
         turn_rewards_key: array of arrays: a reward for each answer of each response, beside that of the whole response. It goes with

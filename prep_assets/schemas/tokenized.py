@@ -46,10 +46,10 @@ def tokenized(
 
     Options:
         ids_key: array of the token ids of a whole example.
-        labels_key: the array: the ids of trained tokens, -100 for others.
+        labels_key: array: the ids of trained tokens, -100 for others.
         mask_keys: arrays of weights; several are multiplied.
-        prompt_ids_key: the array: the prompt's token ids, in rows without `ids_key`.
-        completion_ids_key: the array: the completion's token ids, in rows without `ids_key`. Masks may have its length.
+        prompt_ids_key: array: the prompt's token ids, in rows without `ids_key`.
+        completion_ids_key: array: the completion's token ids, in rows without `ids_key`. Masks may have its length.
         shifted: labels and masks are one place before their token, as a model's outputs.
         text_key: a text, control tokens written out: the ids must be the tokenizer's of it. Optional.
         messages_key: a chat: the ids must be those of its render. Optional.

@@ -5,15 +5,13 @@ from __future__ import annotations
 import json
 import re
 import types
-from collections.abc import Iterator
 from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from annotated_types import Ge, Gt, Le, Lt
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from prep_assets.config import base as image_rules
 from prep_assets.config import family, models
+from prep_assets.config.base import RULES
 
 SECTIONS: dict[str, type[BaseModel]] = {
     "family": family.Family,
@@ -28,7 +26,6 @@ SECTIONS: dict[str, type[BaseModel]] = {
     "refresh": family.Refresh,
     "export": family.Export,
     "images": family.Images,
-    **{f"rule_{name}": rule for name, rule in image_rules.RULES.items()},
     "pretrain": models.Pretrain,
     "documents": family.Documents,
     "fim": family.Fim,
@@ -53,21 +50,33 @@ MARKED = re.compile(r"(<!-- fields: (\w+) -->\n).*?(<!-- end of fields -->)", re
 
 def with_tables(page: str) -> str:
     """The page with each marked table as the models have it now."""
-    return MARKED.sub(lambda found: f"{found[1]}{table(SECTIONS[found[2]])}\n{found[3]}", page)
+    return MARKED.sub(lambda found: f"{found[1]}\n{rules() if found[2] == 'rules' else table(SECTIONS[found[2]])}\n\n{found[3]}", page)
 
 
 def table(model: type[BaseModel]) -> str:
-    """The fields of one model as a Markdown table."""
+    """The fields of one model as a Markdown list."""
     own = [name for name in model.model_fields if name in model.__annotations__]
-    rows = [_row(model.model_fields[name].alias or name, model.model_fields[name]) for name in own]
-    return "\n".join(["| key | type | default | meaning |", "|---|---|---|---|", *rows])
+    return "\n".join(_item(model.model_fields[name].alias or name, model.model_fields[name]) for name in own)
 
 
-def _row(key: str, field: FieldInfo) -> str:
-    kind = _kind(field.annotation, field.metadata)
-    if field.default is None:
-        kind = kind.removesuffix(", or null")
-    cells = [f"`{key}`", kind, _default(field), field.description or _first_line(field.annotation)]
+def rules() -> str:
+    """The rules of processors, a row for each."""
+    rows = []
+    for name, rule in RULES.items():
+        fields = {key: field for key, field in rule.model_fields.items() if key != "rule"}
+        keys = [f"`{key}`" + ("" if field.is_required() else f" ({_default(field)})") for key, field in fields.items()]
+        rows.append(_cells(f"`{name}`", ", ".join(keys) or "–", rule.model_fields["rule"].description or _first_line(rule)))
+    return "\n".join(["| `rule` | keys (default; all others are required) | meaning |", "|---|---|---|", *rows])
+
+
+def _item(key: str, field: FieldInfo) -> str:
+    meaning = field.description or _first_line(field.annotation)
+    default, kind = _default(field), _kind(field.annotation, meaning, field.default)
+    told = ", ".join(filter(None, (default, kind)))
+    return f"- `{key}` ({told}): {meaning}".replace("<", "\\<")
+
+
+def _cells(*cells: str) -> str:
     return "| " + " | ".join(cell.replace("|", "\\|").replace("<", "\\<") for cell in cells) + " |"
 
 
@@ -90,43 +99,32 @@ def _yaml(value: Any) -> str:
     return json.dumps(list(value) if isinstance(value, tuple) else value)
 
 
-def _kind(annotation: Any, bounds: list[Any]) -> str:
-    """A type in words."""
+def _kind(annotation: Any, meaning: str, default: Any = None) -> str:
+    """A type in words, where default and meaning do not tell it."""
     origin, arguments = get_origin(annotation), get_args(annotation)
     if any("Discriminator" in type(each).__name__ for inner in (annotation, *arguments) for each in getattr(inner, "__metadata__", ())):
-        return "[a rule](#rules-of-processors), or null"
+        return "[a rule](#rules-of-processors)"
     if origin is Annotated:
-        return _kind(arguments[0], [])
+        return _kind(arguments[0], meaning, default)
     if origin is Literal:
-        return ", ".join(f"`{each}`" for each in arguments)
+        named = all(re.search(rf"\b{each}(:|,| \()", meaning) for each in arguments)
+        return "" if named else ", ".join(f"`{each}`" for each in arguments if str(each) != str(default))
     if origin in (Union, types.UnionType):
-        return ", ".join([_kind(each, bounds) for each in arguments if each is not type(None)] + ["or null"])
-    if origin is tuple:
-        return f"list of {_plural(arguments[0])}"
-    if origin is dict:
-        return f"mapping to {_plural(arguments[1])}"
+        return " or ".join(filter(None, (_kind(each, meaning, default) for each in arguments if each is not type(None))))
+    if origin in (tuple, dict):
+        of = _of(arguments[origin is dict])
+        return f"{'list' if origin is tuple else 'mapping'}{of}" if of or default is None else ""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
         return f"[section](#{annotation.__name__.lower()})"
-    words = {str: "string", bool: "true or false", int: "integer", float: "number", Any: "anything"}
-    return " ".join([words[annotation], ", ".join(_bounds(bounds))]).strip()
+    return "" if type(default) is annotation else {int: "integer", float: "number"}.get(annotation, "")
 
 
-def _plural(annotation: Any) -> str:
+def _of(annotation: Any) -> str:
+    """What a list or mapping holds, where it is worth saying."""
     if isinstance(annotation, type) and issubclass(annotation, BaseModel):
-        return f"[{annotation.__name__.lower()}s](#{annotation.__name__.lower()})"
-    named = {str: "strings", int: "integers", float: "numbers", Any: "values"}
-    return named.get(annotation) or _kind(annotation, [])
-
-
-def _bounds(metadata: list[Any]) -> Iterator[str]:
-    ends = {kind: getattr(bound, kind.__name__.lower()) for bound in metadata for kind in (Ge, Le) if isinstance(bound, kind)}
-    if len(ends) == 2:
-        yield f"{ends[Ge]}..{ends[Le]}"
-        return
-    for bound in metadata:
-        for kind, sign in ((Ge, "≥"), (Gt, ">"), (Le, "≤"), (Lt, "<")):
-            if isinstance(bound, kind):
-                yield f"{sign} {getattr(bound, kind.__name__.lower())}"
+        return f" of [{annotation.__name__.lower()}s](#{annotation.__name__.lower()})"
+    choices = get_args(annotation) if get_origin(annotation) is Literal else ()
+    return f" of {', '.join(f'`{each}`' for each in choices)}" if choices else ""
 
 
 def _first_line(annotation: Any) -> str:

@@ -16,10 +16,22 @@ import pytest
 
 from prep_assets.samples import Turn
 from prep_assets.schemas.reader import apply
-from prep_assets.schemas.registry import convert_with, schemas
+from prep_assets.schemas.registry import Schema, convert_with, schemas
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 PARTS = ("prompt", "chosen", "rejected")
+BASES = {
+    "alpaca_pairwise": "alpaca",
+    "distilled": "tokenized",
+    "group_best": "group",
+    "group_pair": "group",
+    "gsm8k_prompt": "gsm8k",
+    "kto": "messages",
+    "sharegpt_pairwise": "sharegpt",
+}
+"""The schema whose page has options of another schema too."""
+OBVIOUS = re.compile(r"(the|array of|tag of an?|tag of the|mark before an?|field of a message with its) (\w+ ){0,2}[\w']+\.")
+"""Meanings that name and default of an option say already."""
 OWN = [name for name in schemas() if "_hook" not in name and not name.endswith("Handler")]
 
 
@@ -58,10 +70,19 @@ def _text(text: str) -> str:
 
 
 def options(name: str) -> str:
-    """The options of a schema as the pages list them."""
-    found = schemas()[name]
-    rows = [f"- `{option}` ({_default(parameter.default)}): {found.meanings[option]}" for option, parameter in found.options.items()]
+    """The options of a schema as the pages list them: those of a schema before it by name, fields whose name says all on one line."""
+    found, base = schemas()[name], schemas().get(BASES.get(name, ""))
+    shown = {option: f"`{option}` ({_default(parameter.default)})" for option, parameter in found.options.items()}
+    shared = [each for each in shown if base and each in base.options and _same(found, base, each)]
+    fields = [each for each in shown if each not in shared and OBVIOUS.fullmatch(found.meanings[each])]
+    rows = [f"- As by [{base.name}]({base.name}.md#options): {', '.join(f'`{each}`' for each in shared)}"] if base and shared else []
+    rows += [f"- Fields: {', '.join(shown[each] for each in fields)}"] if fields else []
+    rows += [f"- {text}: {found.meanings[each]}" for each, text in shown.items() if each not in (*shared, *fields)]
     return "## Options\n\n" + "\n".join(rows) + "\n"
+
+
+def _same(one: Schema, other: Schema, option: str) -> bool:
+    return one.options[option].default == other.options[option].default and one.meanings[option] == other.meanings[option]
 
 
 def _default(value: Any) -> str:
