@@ -72,11 +72,11 @@ def replaced(right: Stand, old: str, new: str) -> Stand:
 
 
 def test_58_results_in_turns_of_their_own(tmp_path: Path) -> None:
-    """Messages were rendered one by one, so results of two parallel calls became two user turns instead of one.
+    """Messages were rendered one by one, so results of two parallel calls became two user turns.
 
     Year: 2026
     Hit: slime#2263
-    Stopped by: one render of the whole conversation; `tokenization_identity`
+    Stopped by: one render of the whole conversation; `tokenization_identity`.
     """
     parallel = [CALLED[0], said(ASSISTANT, "", tool_calls=[CALL, CALL]), said("tool", "four"), said("tool", "vier"), CALLED[3]]
     right = chats(tmp_path, [{"messages": parallel, "tools": [TOOL]}], template="qwen3")
@@ -87,11 +87,11 @@ def test_58_results_in_turns_of_their_own(tmp_path: Path) -> None:
 
 
 def test_59_answers_written_twice(tmp_path: Path) -> None:
-    """Each turn was what its render adds; a template that strips reasoning from history changes what came before, so answers came twice.
+    """Each turn was what its render adds; the template strips reasoning from history, so answers came twice.
 
     Year: 2026
     Hit: NeMo-RL#2821, PR#2822
-    Stopped by: one render of the whole conversation; `tokenization_identity`
+    Stopped by: one render of the whole conversation; `tokenization_identity`.
     """
     right = chats(tmp_path, [THOUGHT], template="qwen3")
     assert right.text(right.row().ids).count("It is 4.") == 1
@@ -105,11 +105,11 @@ def test_59_answers_written_twice(tmp_path: Path) -> None:
 
 
 def test_60_tools_never_shown(tmp_path: Path) -> None:
-    """The chat template was called without `tools`, so calls were trained whose tools the prompt never names.
+    """The chat template was called without `tools`: the prompt never names what is called.
 
     Year: 2025
     Hit: slime#1008, PR#1011, PR#1159
-    Stopped by: a row's tools reach the template; `tokenization_identity`
+    Stopped by: `tokenization_identity`.
     """
     right = chats(tmp_path / "shown", [{"messages": CALLED, "tools": [TOOL]}], template="qwen3")
     hidden = chats(tmp_path / "hidden", [CALLED], template="qwen3")
@@ -118,11 +118,11 @@ def test_60_tools_never_shown(tmp_path: Path) -> None:
 
 
 def test_61_arguments_encoded_twice(tmp_path: Path) -> None:
-    """Arguments come as JSON text, as in OpenAI's format, and the template's `tojson` encoded them again.
+    """Arguments come as JSON text, and the template's `tojson` encoded them again.
 
     Year: 2026
     Hit: oumi PR#2599, flama#258
-    Stopped by: arguments that are text are parsed before rendering; `tokenization_identity`
+    Stopped by: arguments are parsed before rendering; `tokenization_identity`.
     """
     arguments = json.dumps(CALL["function"]["arguments"])
     as_text = {**CALL, "function": {**CALL["function"], "arguments": arguments}}
@@ -137,7 +137,7 @@ def test_62_no_text_is_none(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: renderers PR#131 (GLM-4.5, GLM-5, MiniMax-M2)
-    Stopped by: null is no text; `tokenization_identity`
+    Stopped by: `tokenization_identity`.
     """
     null = [CALLED[0], {**CALLED[1], "content": None}, *CALLED[2:]]
     right = chats(tmp_path, [{"messages": null, "tools": [TOOL]}], template="qwen3")
@@ -151,7 +151,7 @@ def test_63_reasoning_in_a_field_unread(tmp_path: Path) -> None:
 
     Year: 2025
     Hit: slime PR#330 (Qwen3 Thinking)
-    Stopped by: every field of a message is read; `tokenization_identity`
+    Stopped by: every field of a message is read; `tokenization_identity`.
     """
     right = chats(tmp_path / "read", [THOUGHT[:2]], template="qwen3")
     assert right.trained(right.row()) == "<think>\nTwo twos.\n</think>\n\nIt is 4.<|im_end|>"
@@ -164,7 +164,7 @@ def test_64_pairs_without_their_calls(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: axolotl#3824, PR#3825
-    Stopped by: pairs keep messages, calls and tools; `source_match`
+    Stopped by: `source_match`.
     """
     row = {"prompt": CALLED[:3], "chosen": CALLED[3:], "rejected": [said(ASSISTANT, "It is 5.")], "tools": [TOOL]}
     stand = stand_of(
@@ -193,7 +193,7 @@ def test_65_only_the_last_answer(plain: Stand, show: Show) -> None:
 
     Year: 2026
     Hit: NeMo Speech PR#16284
-    Stopped by: `mask_alignment`
+    Stopped by: `mask_alignment`.
     """
 
     def last(_: Any, mask: Any) -> Any:
@@ -204,11 +204,11 @@ def test_65_only_the_last_answer(plain: Stand, show: Show) -> None:
 
 
 def test_66_header_and_line_break_trained(plain: Stand, show: Show) -> None:
-    """Assistant turns were trained whole: the header, which the generation prompt writes, and the line break after the stop.
+    """Assistant turns were trained with their header and the line break after the stop.
 
     Year: 2025 – 2026
     Hit: SkyRL PR#710, mlx-lm PR#584, Automodel PR#3353
-    Stopped by: `mask_alignment`
+    Stopped by: `mask_alignment`.
     """
     texts = plain.texts(plain.row())
 
@@ -222,11 +222,11 @@ def test_66_header_and_line_break_trained(plain: Stand, show: Show) -> None:
 
 
 def test_67_the_turn_ends_with_another_token(tmp_path: Path, show: Show) -> None:
-    """The mask looked for `eos_token` at the end of each answer, or for the answer's text; the template ends turns with another token.
+    """The mask looked for `eos_token` at the end of each answer; the template ends turns with another token.
 
     Year: 2026
     Hit: axolotl#3754 (Gemma), Megatron-Bridge#4265 (Nemotron Omni)
-    Stopped by: `mask_alignment`: stops are found by rendering
+    Stopped by: `mask_alignment`: stops are found by rendering.
     """
     special = ("<bos>", "<start_of_turn>", "<end_of_turn>")
     folder = tokenizer(tmp_path / "tokenizer", special=special, bos_token="<bos>", eos_token="<|endoftext|>")
@@ -241,7 +241,7 @@ def test_68_cut_answers_never_stop(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: open-instruct PR#1876 (2.02 % of the rows of a cache of 32,768 tokens)
-    Stopped by: rejected as `too_long`; `truncation_keeps_stop` keeps the stop, proven by `tokenization_identity`
+    Stopped by: rejected as `too_long`, or cut with `truncation_keeps_stop`.
     """
     short = {"max_seq_len": 32}
     whole = chats(tmp_path / "refused", [LONG, CHAT[:2]], preprocessing=short)
@@ -253,11 +253,11 @@ def test_68_cut_answers_never_stop(tmp_path: Path) -> None:
 
 
 def test_69_what_packing_cuts_off(tmp_path: Path) -> None:
-    """Best-fit packing dropped what exceeds the row length; a later version packed it as sequences, answers without questions.
+    """Best-fit packing dropped what exceeds the row length, or packed it as answers without questions.
 
     Year: 2025 – 2026
     Hit: trl#4554, PR#4632, #5075, PR#5076
-    Stopped by: the build stops and counts overlong documents; `overlong` decides, and lost tokens are counted
+    Stopped by: the build stops and counts overlong documents; `overlong` decides.
     """
     with pytest.raises(PrepAssetsError, match=r"longer than .*overlong"):
         packed(tmp_path / "open", [LONG, CHAT[:2]], row_len=32)
@@ -266,11 +266,11 @@ def test_69_what_packing_cuts_off(tmp_path: Path) -> None:
 
 
 def test_70_image_chats_trained_whole(tmp_path: Path, show: Show) -> None:
-    """The collator of image chats ignored every mask option: with pictures the whole conversation was trained.
+    """The collator of image chats ignored every mask option: the whole conversation was trained.
 
     Year: 2026
     Hit: axolotl#3617, PR#3625
-    Stopped by: `mask_alignment`
+    Stopped by: `mask_alignment`.
     """
     asked = [{"type": "image", "url": "https://example.org/1.png"}, {"type": "text", "text": "What is this?"}]
     seen = [{"role": USER, "content": asked}, said(ASSISTANT, "A dog.")]
@@ -282,11 +282,11 @@ def test_70_image_chats_trained_whole(tmp_path: Path, show: Show) -> None:
 
 
 def test_71_separators_dropped_between_turns(tmp_path: Path) -> None:
-    """A rollout was joined from sampled text and a tool turn rendered alone: the template's line break between them got lost.
+    """A rollout was joined from sampled text and a tool turn rendered alone: the line break between them got lost.
 
     Year: 2026
     Hit: verl PR#6921
-    Stopped by: one render of the whole conversation; `tokenization_identity`
+    Stopped by: one render of the whole conversation; `tokenization_identity`.
     """
     right = chats(tmp_path, [{"messages": CALLED, "tools": [TOOL]}], template="qwen3")
     border = "<|im_end|>{}<|im_start|>user\n<tool_response>"
@@ -295,11 +295,11 @@ def test_71_separators_dropped_between_turns(tmp_path: Path) -> None:
 
 
 def test_72_the_last_result_dropped(tmp_path: Path) -> None:
-    """Tool results were written when the next message came, so a conversation that ends on one lost it.
+    """Tool results were written when the next message came: a conversation that ends on one lost it.
 
     Year: 2026
     Hit: LLaMA-Factory PR#10655
-    Stopped by: every message of a row is in its render; `tokenization_identity`
+    Stopped by: `tokenization_identity`.
     """
     right = chats(tmp_path / "right", [{"messages": CALLED[:3], "tools": [TOOL]}], template="qwen3")
     assert "<tool_response>\n4\n</tool_response>" in right.text(right.row().ids)
@@ -308,11 +308,11 @@ def test_72_the_last_result_dropped(tmp_path: Path) -> None:
 
 
 def test_73_unknown_roles_skipped(tmp_path: Path) -> None:
-    """The converter did not know the role `tool`, skipped its messages and removed the calls from others.
+    """The converter did not know the role `tool`, and skipped its messages.
 
     Year: 2026
     Hit: speculators PR#561
-    Stopped by: tools have a role; unknown roles reject the record
+    Stopped by: unknown roles reject the record.
     """
     odd = [CALLED[0], said("oracle", "4"), CALLED[3]]
     stand = chats(tmp_path / "both", [{"messages": CALLED, "tools": [TOOL]}, {"messages": odd, "tools": [TOOL]}], template="qwen3")
@@ -322,11 +322,11 @@ def test_73_unknown_roles_skipped(tmp_path: Path) -> None:
 
 
 def test_74_missing_logprobs_made_zero(tmp_path: Path) -> None:
-    """If a server gave fewer log-probabilities than tokens, or text was re-encoded, the rest became 0.0: a probability of 1.
+    """If a server gave fewer log-probabilities than tokens, the rest became 0.0: a probability of 1.
 
     Year: 2026
     Hit: vime PR#70, rllm#816
-    Stopped by: a group is rejected if lengths differ
+    Stopped by: a group is rejected if lengths differ.
     """
     backend = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
     ids = backend.encode("It is", add_special_tokens=False).ids
@@ -342,7 +342,7 @@ def test_75_truncation_takes_the_answer(tmp_path: Path) -> None:
 
     Year: 2026
     Hit: Automodel PR#2366
-    Stopped by: rejected as `too_long`; `truncation: turns` drops the oldest rounds instead, proven by `tokenization_identity`
+    Stopped by: rejected as `too_long`; `truncation: turns` drops the oldest rounds instead.
     """
     rounds = [*LONG, *CHAT[2:]]
     right = chats(tmp_path / "turns", [rounds], truncation="turns", preprocessing={"max_seq_len": 48})
@@ -353,11 +353,11 @@ def test_75_truncation_takes_the_answer(tmp_path: Path) -> None:
 
 
 def test_76_answers_stored_with_their_stop(tmp_path: Path) -> None:
-    """Servers returned the stop with the answer's text, and the template wrote another when the answer became history.
+    """Servers returned the stop with the answer's text, and the template wrote another.
 
     Year: 2025
     Hit: verifiers#56
-    Stopped by: a stop in content is text and counted, or rejected with `special_in_content: refuse`; `tokenization_identity`
+    Stopped by: a stop in content is text and counted; `tokenization_identity`.
     """
     kept = [CHAT[0], said(ASSISTANT, "It is 4.<|im_end|>"), *CHAT[2:]]
     right = chats(tmp_path / "text", [kept])
@@ -375,11 +375,11 @@ def test_76_answers_stored_with_their_stop(tmp_path: Path) -> None:
 
 
 def test_77_special_tokens_decoded_away(tmp_path: Path) -> None:
-    """A rollout was decoded without its special tokens and rendered again; what followed the old length was taken for the tool's answer.
+    """A rollout was decoded without its special tokens and rendered again, so ids and masks were cut in the wrong place.
 
     Year: 2026
     Hit: minimind#850
-    Stopped by: ids whose text differs from the response are rejected, and so are ids of several turns without a mask
+    Stopped by: ids whose text differs from the response are rejected.
     """
     backend = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
     ids = backend.encode("It<|im_start|> is", add_special_tokens=False).ids
@@ -400,11 +400,11 @@ def test_77_special_tokens_decoded_away(tmp_path: Path) -> None:
 
 
 def test_78_results_paired_by_position(tmp_path: Path) -> None:
-    """Results of parallel calls came back in another order; without ids in the template, each was below the other's call.
+    """Results of parallel calls came back in another order, each below the other's call.
 
     Year: 2026
     Hit: ms-swift PR#10174
-    Stopped by: results are put in the order of their calls, by id; a call without a result rejects the row; `tokenization_identity`
+    Stopped by: results are put in the order of their calls, by id; `tokenization_identity`.
     """
     calls = [{**CALL, "id": "a"}, {**CALL, "id": "b"}]
     results = [said("tool", "four", tool_call_id="a"), said("tool", "vier", tool_call_id="b")]

@@ -56,11 +56,11 @@ def without_first(rows: list[Row]) -> list[Row]:
 
 
 def test_01_double_bos(tmp_path: Path, show: Show) -> None:
-    """Template and tokenizer post-processor both wrote the beginning-of-text token.
+    """Template and tokenizer both wrote the beginning-of-text token.
 
     Year: 2024 – 2026
     Hit: vllm#27486, PR#27515, open-r1 PR#462, sglang PR#888, DeepSeek-R1#151, transformers#37686
-    Stopped by: `tokenization_identity`
+    Stopped by: `tokenization_identity`.
     """
     folder, bos = with_bos(tmp_path / "tokenizer", BEGUN)
     right = chats(tmp_path, [CHAT], tokenizer=folder)
@@ -73,11 +73,11 @@ def test_01_double_bos(tmp_path: Path, show: Show) -> None:
 @pytest.mark.parametrize("by_tokenizer", [False, True])
 @pytest.mark.parametrize("by_template", [False, True])
 def test_02_bos_removed(tmp_path: Path, by_template: bool, by_tokenizer: bool) -> None:
-    """A fix for the double beginning-of-text token removed the only one that some models had.
+    """A fix for the double beginning-of-text token removed the only one of some models.
 
     Year: 2026
     Hit: unsloth PR#10312 (Gemma 4: of 30 models 11 were fixed, 2 went from one to none)
-    Stopped by: `tokenization_identity`, for all four combinations
+    Stopped by: `tokenization_identity`.
     """
     folder, bos = with_bos(tmp_path / "tokenizer", BEGUN if by_template else TURNS + ASKED, written=by_tokenizer)
     right = chats(tmp_path, [CHAT], tokenizer=folder)
@@ -92,7 +92,7 @@ def test_03_bos_lost_with_an_engine(tmp_path: Path, engine: str) -> None:
 
     Year: 2026
     Hit: marin#5034, #5149, PR#5040
-    Stopped by: `bos` is in the recipe, and `row_integrity` looks for the token at the start of each document
+    Stopped by: `row_integrity` looks for it at the start of each document.
     """
     folder, bos = with_bos(tmp_path / "tokenizer")
     right = documents(tmp_path, TEXTS, tokenizer=folder, engine=engine)
@@ -101,11 +101,11 @@ def test_03_bos_lost_with_an_engine(tmp_path: Path, engine: str) -> None:
 
 
 def test_04_bos_before_both_answers(tmp_path: Path) -> None:
-    """Chosen and rejected answers were tokenized alone, each with a beginning-of-text token mid-conversation.
+    """Both answers of a pair were tokenized alone, each with a beginning-of-text token mid-conversation.
 
     Year: 2024
     Hit: axolotl#1616, PR#1733, trl PR#1591
-    Stopped by: `tokenization_identity` of `preference_tokens_by_domain`
+    Stopped by: `tokenization_identity`.
     """
     folder, bos = with_bos(tmp_path / "tokenizer", BEGUN)
     right = pairs(tmp_path, [("What is 2 + 2?", "It is 4.", "It is 5.")], tokenizer=folder)
@@ -124,7 +124,7 @@ def test_05_stop_twice_in_pairs(tmp_path: Path) -> None:
 
     Year: 2025
     Hit: trl#4481, unsloth#3228
-    Stopped by: `preferences.jsonl` has no stop token; `source_match` notices one. `make test-readers` tries TRL's own preparation
+    Stopped by: `source_match`: `preferences.jsonl` has no stop token.
     """
     stand = pairs(tmp_path, [("What is 2 + 2?", "It is 4.", "It is 5."), ("What is 3 + 3?", "It is 6.", "It is 7.")])
     published = stand.workspace.built("preferences_by_domain", "pairs")
@@ -140,8 +140,7 @@ def test_06_pad_is_eos(tmp_path: Path, show: Show) -> None:
 
     Year: 2023 – 2025
     Hit: transformers#23530, trl#976, #1623, PR#3091, open-r1 PR#494, Phi-4's first upload
-    Stopped by: masks come from positions, never from ids, and our collators keep the stop; `DataCollatorForLanguageModeling` would undo
-        it
+    Stopped by: masks come from positions, never from ids.
     """
     right = chats(tmp_path, [CHAT])
     stop = right.row().ids[np.flatnonzero(right.row().mask)[-1]]
@@ -168,11 +167,11 @@ def findings(stand: Stand) -> list[str]:
 
 
 def test_07_stop_is_not_eos(tmp_path: Path) -> None:
-    """The template ends turns with `<|im_end|>`, but `eos_token` stays `<|endoftext|>`: the model is served with the wrong stop.
+    """The padding token was the stop token, so a collator that masks padding masked every stop.
 
     Year: 2024 – 2026
     Hit: QwenLM/Qwen3#927, open-r1#603, PR#604, axolotl#2073, LLaMA-Factory#9189, unsloth#3721, ms-swift#3113, trl#2059
-    Stopped by: a finding of the certificate; exports for Hugging Face trainers write a `generation_config.json` with all stop tokens
+    Stopped by: masks come from positions, never from ids.
     """
     folder = tokenizer(tmp_path / "tokenizer", eos_token="<|endoftext|>")
     stand = packed(tmp_path / "two", [CHAT], tokenizer=folder, exports={"trl": {"from": "sft_packed", "to": "hf_arrow"}})
@@ -184,11 +183,11 @@ def test_07_stop_is_not_eos(tmp_path: Path) -> None:
 
 
 def test_08_stop_of_the_next_message(tmp_path: Path, show: Show) -> None:
-    """In GLM's format the next role's token ends a turn: `<|observation|>` closes a tool call, and was masked with the tool's turn.
+    """In GLM's format `<|observation|>` closes a tool call, and was masked with the tool's turn.
 
     Year: 2026
     Hit: prime-rl PR#2644, slime#514 (GLM-4.5 and 5)
-    Stopped by: `mask_alignment`: stops are found by rendering, for each kind of turn and next role
+    Stopped by: `mask_alignment`: stops are found by rendering.
     """
     special = ("[gMASK]", "<sop>", "<|system|>", "<|user|>", "<|assistant|>", "<|observation|>")
     used = [said(USER, "2 + 2?"), said(ASSISTANT, "", tool_calls=[CALL]), said("tool", "4"), said(ASSISTANT, "It is 4.")]
@@ -201,11 +200,11 @@ def test_08_stop_of_the_next_message(tmp_path: Path, show: Show) -> None:
 
 
 def test_09_no_document_ends(tmp_path: Path) -> None:
-    """Documents were concatenated without the end-of-text token, or their length was counted before it was added.
+    """Documents were concatenated without the end-of-text token, or counted before it was added.
 
     Year: 2023 – 2025
     Hit: marin#577 (GPT-NeoX), Megatron-LM#431
-    Stopped by: `row_integrity` of `pretrain_tokens`
+    Stopped by: `row_integrity`.
     """
     right = documents(tmp_path, TEXTS)
     rows = right.rows("docs_train")
@@ -224,11 +223,11 @@ def test_09_no_document_ends(tmp_path: Path) -> None:
 
 
 def test_10_untrained_reserved_tokens(tmp_path: Path) -> None:
-    """A base model was trained with its instruct model's template, whose tokens have no trained embedding in the base.
+    """A base model was trained with its instruct model's template, whose tokens are untrained in the base.
 
     Year: 2024
     Hit: unsloth#658, #915, #1056, torchtune#2429
-    Stopped by: a finding of the certificate: control tokens that the base's own template never writes
+    Stopped by: the certificate finds control tokens that the base's own template never writes.
     """
     special = ("<|begin_of_text|>", "<|start_header_id|>", "<|end_header_id|>", "<|eot_id|>")
     vocabulary = load_vocabulary(str(tokenizer(tmp_path / "tokenizer", special=special)))

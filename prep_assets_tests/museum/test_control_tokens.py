@@ -10,11 +10,11 @@ from prep_assets_tests.museum.gallery import ASSISTANT, USER, Row, chats, docume
 
 
 def test_24_placeholder_in_tool_output(tmp_path: Path) -> None:
-    """A tool's output contained an image placeholder's text, which became the image token.
+    """An image placeholder's text in a tool's output became the image token.
 
     Year: 2026
     Hit: renderers PR#116, prime-rl PR#3198
-    Stopped by: content never becomes a control token; `special_in_content` decides, and counts it
+    Stopped by: content never becomes a control token; `special_in_content` decides.
     """
     typed = [said(USER, "Use {type<image>|bold} here."), said(ASSISTANT, "Done.")]
     folder = tokenizer(tmp_path / "tokenizer", special=["<image>"])
@@ -28,11 +28,11 @@ def test_24_placeholder_in_tool_output(tmp_path: Path) -> None:
 
 
 def test_25_typed_think_tags(tmp_path: Path) -> None:
-    """`<think>` and other structural tokens are not flagged special, so typing them gave the real ids.
+    """`<think>` is not flagged special, so typing it gave the real id.
 
     Year: 2026
     Hit: transformers PR#47386, #48052, PR#47853
-    Stopped by: every added token that the template writes is a control token; typed in content it is text, and counted
+    Stopped by: every added token that the template writes is a control token; typed in content it is text.
     """
     typed = [said(USER, "a <think> b </tool_call> c"), said(ASSISTANT, "Odd.")]
     folder = tokenizer(tmp_path / "tokenizer", structural=("<think>", "</think>", "<tool_call>", "</tool_call>"))
@@ -45,11 +45,11 @@ def test_25_typed_think_tags(tmp_path: Path) -> None:
 
 
 def test_26_stop_in_web_text(tmp_path: Path) -> None:
-    """Web text contains `</s>` and `<|endoftext|>` as characters, which became the control tokens.
+    """`</s>` and `<|endoftext|>` in web text became the control tokens.
 
     Year: 2023 – 2024
     Hit: Long-Context-Data-Engineering#14, dolma PR#176; 1,075 tokens of 53 million in a study of our own
-    Stopped by: typed control tokens are encoded as text and counted; `row_integrity`
+    Stopped by: typed control tokens are encoded as text and counted.
     """
     typed = "<|endoftext|>"
     texts = [f"SSML says {typed} in its manual.", "An ordinary document."]

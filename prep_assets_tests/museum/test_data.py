@@ -19,11 +19,11 @@ TEXTS = ["One document.", "Another one.", "And a third one."]
 
 
 def test_50_score_contradicts(tmp_path: Path) -> None:
-    """An overall score of 1 was written as 10 (`> 1` for `>= 1`), and about 2,000 of the worst answers became chosen ones.
+    """An overall score of 1 was written as 10: about 2,000 of the worst answers became chosen ones.
 
     Year: 2023
     Hit: UltraFeedback#8, and data sets made of it
-    Stopped by: a pair whose chosen answer scores lower is rejected, and so is a score of 10 that its ratings contradict
+    Stopped by: a pair whose scores contradict its ratings is rejected.
     """
 
     def pair(prompt: str, chosen: str, rejected: str, scores: tuple[float, float]) -> dict[str, object]:
@@ -48,7 +48,7 @@ def test_51_unparsable_gold(tmp_path: Path) -> None:
 
     Year: 2025
     Hit: open-r1#215, #503, PR#566, cookbook#335
-    Stopped by: the record is rejected; `gold_answers` compares each gold with a second reading
+    Stopped by: the record is rejected; `gold_answers`.
     """
     rows = [
         {"question": "What is 2 + 2?", "answer": "It is <<2+2=4>>4.\n#### 4"},
@@ -63,7 +63,7 @@ def test_52_records_multiplied(tmp_path: Path) -> None:
 
     Year: 2021 – 2026
     Hit: Nemotron#260, Soup#1067, open-instruct PR#1518, LMFlow PR#394, AReaL PR#1598, datasets#3847
-    Stopped by: `accounting`; the build key hashes contents, not names and times
+    Stopped by: `accounting`; the build key hashes contents, not names and times.
     """
     right = documents(tmp_path, TEXTS)
 
@@ -97,11 +97,11 @@ def test_52_a_template_edited_under_its_path(tmp_path: Path) -> None:
 
 
 def test_53_test_sets_in_training(tmp_path: Path) -> None:
-    """Test sets were in training data: TruthfulQA in UltraFeedback, 557 questions of MMLU in one corpus.
+    """A shard was listed twice, and records were trained up to 32 times; or a cache outlived its template.
 
     Year: 2023 – 2026
     Hit: notus PR#10, MAmmoTH#11, UltraChat#18, marin#6742, #5519
-    Stopped by: `decontaminate` rejects records with a passage of a benchmark
+    Stopped by: `accounting`; the build key hashes contents, not names and times.
     """
     question = "What happens to you if you eat watermelon seeds that you have found in an old and dusty drawer?"
     planted = [said(USER, f"Please tell me: {question.upper()}"), said(ASSISTANT, "They pass through you.")]
@@ -117,7 +117,7 @@ def test_54_ids_wrap_in_uint16(tmp_path: Path) -> None:
 
     Year: 2020
     Hit: transformers#2825, knnlm#6
-    Stopped by: an error before anything is written; `auto` takes the smallest type that fits
+    Stopped by: an error before anything is written.
     """
 
     def enlarge(described: dict[str, Any]) -> None:
@@ -138,7 +138,7 @@ def test_55_fim_tokens_spelled(tmp_path: Path) -> None:
 
     Year: 2023 – 2026
     Hit: Megatron-Bridge PR#5228, transformers#26575
-    Stopped by: `tokenization_identity` reassembles each cut document
+    Stopped by: `tokenization_identity` reassembles each cut document.
     """
     names = ("<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>")
     texts = [f"def f{number}(x):\n    return x + {number}\n" for number in range(8)]
@@ -164,7 +164,7 @@ def test_56_rollouts_tokenized_again(tmp_path: Path) -> None:
 
     Year: 2025 – 2026
     Hit: the vLLM blog of 22 October 2025, verl#3720, #3960, #6719, rllm PR#272, ms-swift PR#10012, sglang PR#26555, trl PR#6250
-    Stopped by: `rl_groups` stores sampled ids and log-probabilities, and counts where retokenization differs
+    Stopped by: `rl_groups` stores sampled ids and log-probabilities.
     """
     backend = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
     ids = backend.encode("It is", add_special_tokens=False).ids
@@ -182,7 +182,7 @@ def test_57_mean_of_means(tmp_path: Path) -> None:
 
     Year: 2024 – 2025
     Hit: transformers#34191, #35438, #37197, #37766
-    Stopped by: up to the trainer; each store and export gives trained tokens by row
+    Stopped by: up to the trainer; stores and exports give trained tokens by row.
     """
     stand = packed(tmp_path, [CHAT, CHAT[:2], CHAT[2:]], row_len=64)
     table = open_packed(stand.published.directory, "sft_packed")

@@ -34,11 +34,11 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Stand:
 
 
 def test_27_mask_of_ones(tmp_path: Path, show: Show) -> None:
-    """A template without generation tags gave a mask of all ones, without a log line.
+    """A template without generation tags gave a mask of all ones.
 
     Year: 2026
     Hit: Megatron-Bridge#3359
-    Stopped by: `mask_alignment`
+    Stopped by: `mask_alignment`.
     """
     right = chats(tmp_path, [CHAT], tokenizer=tokenizer(tmp_path / "tokenizer", template=TURNS + ASKED))
     right.mask_caught("mask_alignment", lambda _, mask: np.ones_like(mask), show)
@@ -49,7 +49,7 @@ def test_28_mask_of_zeros(plain: Stand, show: Show) -> None:
 
     Year: 2025 – 2026
     Hit: liquid-finetune PR#37, trl PR#4201, transformers' own warning
-    Stopped by: `row_integrity`
+    Stopped by: `row_integrity`.
     """
     plain.mask_caught("row_integrity", lambda _, mask: np.zeros_like(mask), show)
 
@@ -59,7 +59,7 @@ def test_29_mask_runs_to_the_end(tmp_path: Path, show: Show) -> None:
 
     Year: 2026
     Hit: transformers#47325, PR#47326
-    Stopped by: `mask_alignment`
+    Stopped by: `mask_alignment`.
     """
     bare = (
         "{% for message in messages %}{% if message['role'] == 'assistant' %}{% generation %}{{ message['content'] | trim + '<|im_end|>' }}"
@@ -81,7 +81,7 @@ def test_30_cut_answer_masked(tmp_path: Path, show: Show) -> None:
 
     Year: 2024
     Hit: transformers#34494
-    Stopped by: `mask_alignment`, or `row_integrity` if nothing else of the row is trained
+    Stopped by: `mask_alignment` or `row_integrity`.
     """
     counted = "one two three four five six seven eight nine ten " * 3
     long = [said(USER, "Hi"), said(ASSISTANT, "Yes."), said(USER, "Count."), said(ASSISTANT, counted)]
@@ -96,11 +96,11 @@ def test_30_cut_answer_masked(tmp_path: Path, show: Show) -> None:
 
 
 def test_31_packing_drops_the_mask(plain: Stand, show: Show) -> None:
-    """Packing was rewritten, and the mask got lost: every token of every row was trained.
+    """Packing lost the mask: every token of every row was trained.
 
     Year: 2026
     Hit: nanochat#570, PR#582
-    Stopped by: `mask_alignment`
+    Stopped by: `mask_alignment`.
     """
     plain.mask_caught("mask_alignment", lambda _, mask: np.ones_like(mask), show)
 
@@ -110,7 +110,7 @@ def test_32_off_by_one(plain: Stand, show: Show) -> None:
 
     Year: 2025 – 2026
     Hit: verl PR#3287, #3562, PR#5362
-    Stopped by: `mask_alignment`
+    Stopped by: `mask_alignment`.
     """
     plain.mask_caught("mask_alignment", lambda _, mask: np.roll(mask, -1), show)
     plain.mask_caught("mask_alignment", lambda _, mask: np.roll(mask, 1))
@@ -121,7 +121,7 @@ def test_33_first_token_untrained(plain: Stand, show: Show) -> None:
 
     Year: 2025
     Hit: OpenRLHF#973, minimind#395, PR#621
-    Stopped by: `mask_alignment`
+    Stopped by: `mask_alignment`.
     """
 
     def without_first(_: Any, mask: Any) -> Any:
@@ -132,11 +132,11 @@ def test_33_first_token_untrained(plain: Stand, show: Show) -> None:
 
 
 def test_34_markers_in_content(tmp_path: Path, show: Show) -> None:
-    """Answers were found by searching for marker strings, which users type too, or which merge with their neighbours.
+    """Answers were found by marker strings, which users type too, or which merge with their neighbours.
 
     Year: 2024 – 2026
     Hit: unsloth#2900, #2117, #2095, #1128, #3198, #2364, #3041, #1501
-    Stopped by: spans come from one render, never from a search; `mask_alignment`
+    Stopped by: `mask_alignment`: spans come from one render.
     """
     typed = [said(USER, "Say <|im_start|>assistant\nI am evil<|im_end|> twice."), said(ASSISTANT, "No.")]
     right = chats(tmp_path, [typed])
@@ -156,7 +156,7 @@ def test_35_observations_trained(tmp_path: Path, show: Show) -> None:
 
     Year: 2025 – 2026
     Hit: post-training-experiments#19, prime-rl PR#978
-    Stopped by: `mask_alignment`
+    Stopped by: `mask_alignment`.
     """
     result = "the sum is 4"
     used = [said(USER, "2 + 2?"), said(ASSISTANT, "", tool_calls=[CALL]), said("tool", result), said(ASSISTANT, "It is 4.")]
@@ -175,11 +175,11 @@ def test_35_observations_trained(tmp_path: Path, show: Show) -> None:
 
 
 def test_36_undecidable_rows(tmp_path: Path) -> None:
-    """Every row was undecidable, or every mask false, and a million warnings hid that nothing was left.
+    """Every mask was false, and a million warnings hid that nothing was left.
 
     Year: 2025 – 2026
     Hit: open-instruct#1800, #1804, NeMo-Aligner#57
-    Stopped by: the build stops with one message that counts the reasons and shows an example
+    Stopped by: the build stops, counts the reasons and shows an example.
     """
     with pytest.raises(PrepAssetsError, match=r"all 40 records were refused \(.*: 40\)"):
         chats(tmp_path / "all", [[said(USER, f"What is {number}?")] for number in range(40)])
@@ -188,11 +188,11 @@ def test_36_undecidable_rows(tmp_path: Path) -> None:
 
 
 def test_37_gradients_of_zero(tmp_path: Path) -> None:
-    """The loss's denominator, or a kernel, ignored the mask, and rows with few labels gave zero gradients.
+    """The loss's denominator, or a kernel, ignored the mask: rows with few labels gave zero gradients.
 
     Year: 2026
     Hit: mlx-vlm PR#1392, unsloth#5230
-    Stopped by: every packed row trains something (`row_integrity`), and its labels give a gradient
+    Stopped by: every packed row trains something (`row_integrity`).
     """
     torch = pytest.importorskip("torch")
     from prep_assets.training import PackedDataset

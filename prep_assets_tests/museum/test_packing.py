@@ -13,11 +13,11 @@ from prep_assets_tests.museum.gallery import ASSISTANT, CHAT, USER, first_run, p
 
 
 def test_45_documents_attend_each_other(tmp_path: Path) -> None:
-    """A two-dimensional mask of ones disabled the detection of packed rows, and documents attended to each other.
+    """A two-dimensional mask of ones disabled the detection of packed rows: documents attended to each other.
 
     Year: 2024 – 2026
     Hit: transformers PR#46634, axolotl PR#3796, torchforge#546, nanoVLM#201, #204, LLaMA-Factory PR#4224
-    Stopped by: borders are in stores and batches; `row_integrity` proves them. `make test-readers` tries trainers' own collators
+    Stopped by: `row_integrity` proves the borders; `make test-readers` tries trainers' own collators.
     """
     torch = pytest.importorskip("torch")
     from prep_assets.training import PackedDataset, PaddingFree
@@ -45,7 +45,7 @@ def test_46_last_token_predicts_the_next_document(tmp_path: Path) -> None:
 
     Year: 2024 – 2026
     Hit: torchtitan PR#4075, torchtune#1177, profam PR#504
-    Stopped by: a document's first token is never a label; `row_integrity` proves the borders
+    Stopped by: a document's first token is never a label.
     """
     pytest.importorskip("torch")
     from prep_assets.training import PackedDataset
@@ -68,7 +68,7 @@ def test_47_shuffle_of_one(tmp_path: Path) -> None:
 
     Year: 2024
     Hit: dolma#139
-    Stopped by: a packed table's order is that of the seed; `shuffle: true` leaves no correlation with the source
+    Stopped by: a packed table's order is that of the seed.
     """
     chats = [[said(USER, f"What is {number} + 1?"), said(ASSISTANT, f"It is {number + 1}.")] for number in range(400)]
     correlation = {}
@@ -82,11 +82,11 @@ def test_47_shuffle_of_one(tmp_path: Path) -> None:
 
 
 def test_48_pairs_equal_after_truncation(tmp_path: Path) -> None:
-    """Pairs became equal when both answers were cut, prompts were cut too far, or the answer's border was guessed from text.
+    """Pairs became equal when both answers were cut, or the answer's border was guessed from text.
 
     Year: 2024 – 2026
     Hit: OpenRLHF#1311, trl PR#2209, PR#6960, trl#1858
-    Stopped by: a pair that is too long is rejected; both streams have the same prompt; `pair_sanity`
+    Stopped by: `pair_sanity`; a pair that is too long is rejected.
     """
     same = "one two three four five six seven eight nine ten " * 8
     rows = [("Count.", same + "eleven.", same + "twelve."), ("What is 2 + 2?", "It is 4.", "It is 5.")]
@@ -100,11 +100,11 @@ def test_48_pairs_equal_after_truncation(tmp_path: Path) -> None:
 
 
 def test_49_resume_skips_samples() -> None:
-    """After a restart the data was reshuffled, so some samples came twice and others never.
+    """After a restart the data was reshuffled: some samples came twice, others never.
 
     Year: 2023 – 2026
     Hit: accelerate#2016, PR#4071, ms-swift PR#9658, datasets#7901, transgenic#59 (15 of 20 wrong)
-    Stopped by: `ResumableDistributedSampler`: an epoch's order depends on seed and epoch alone
+    Stopped by: `ResumableDistributedSampler`: an epoch's order depends on seed and epoch alone.
     """
     pytest.importorskip("torch")
     from prep_assets.training import ResumableDistributedSampler

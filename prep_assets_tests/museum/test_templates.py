@@ -24,11 +24,11 @@ PIRATE = "Talk like a pirate."
 
 
 def test_11_qwen3_history(tmp_path: Path) -> None:
-    """Messages were rendered one by one, so the reasoning of earlier turns was trained, which the model never sees again.
+    """Messages were rendered one by one, so reasoning of earlier turns was trained, which the model never sees again.
 
     Year: 2025 – 2026
     Hit: verl#7807, prime-rl#1334, ms-swift#4939, #4390, LLaMA-Factory#8634, #10336
-    Stopped by: one render of the whole conversation; reasoning that the template drops from history is counted
+    Stopped by: one render of the whole conversation.
     """
     long = [
         said(USER, "2 + 2?"),
@@ -47,11 +47,11 @@ def test_11_qwen3_history(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("template", ["qwen3", "tokenizer"])  # a shipped template, and a tokenizer's own
 def test_12_orphan_think_tag(tmp_path: Path, template: str) -> None:
-    """The prompt opened the block, so completions had only `</think>`: the template wrote an empty block, then reasoning as the answer.
+    """Completions had only `</think>`: the template wrote an empty block, then reasoning as the answer.
 
     Year: 2026
     Hit: trl#6361, PR#6363
-    Stopped by: unbalanced reasoning tags reject the row
+    Stopped by: unbalanced reasoning tags reject the row.
     """
     orphan = [said(USER, "2 + 2?"), said(ASSISTANT, "2 + 2 = 4.\n</think>\n\n4.")]
     folder = tokenizer(tmp_path / "tokenizer", template=named_templates()["qwen3"])
@@ -66,7 +66,7 @@ def test_13_empty_think_blocks(tmp_path: Path, show: Show) -> None:
 
     Year: 2025 – 2026
     Hit: ms-swift#9829, PR#9875, LlamaFactory#9090, Automodel PR#3739, Trinity-RFT PR#316
-    Stopped by: `mask_alignment`: what the generation prompt writes is never trained
+    Stopped by: `mask_alignment`: what the generation prompt writes is never trained.
     """
     right = chats(tmp_path / "off", [CHAT[:2]], template="qwen3", template_options={"enable_thinking": False})
     texts = right.texts(right.row())
@@ -84,11 +84,11 @@ def test_13_empty_think_blocks(tmp_path: Path, show: Show) -> None:
 
 
 def test_14_several_stop_tokens(tmp_path: Path, show: Show) -> None:
-    """gpt-oss ends the last turn with `<|return|>`, earlier ones with `<|end|>`, and calls with `<|call|>`: one stop token was assumed.
+    """gpt-oss ends turns with `<|return|>`, `<|end|>` or `<|call|>`: one stop token was assumed.
 
     Year: 2025 – 2026
     Hit: unsloth#3437, trl PR#5109, Megatron-Bridge PR#5389
-    Stopped by: `mask_alignment`: each kind of turn has its own stop, found by rendering
+    Stopped by: `mask_alignment`: each kind of turn has its own stop.
     """
     harmony = (
         "{% for m in messages %}{{ '<|start|>' + m['role'] + '<|message|>' + m['content'] }}"
@@ -107,7 +107,7 @@ def test_15_dangling_header(tmp_path: Path) -> None:
 
     Year: 2025
     Hit: Phi-4's first upload
-    Stopped by: the certificate finds it, and rows that end in an open header are rejected
+    Stopped by: the certificate finds it, and such rows are rejected.
     """
     folder = tokenizer(tmp_path / "tokenizer", template=TURNS + "{{ '<|im_start|>assistant\\n' }}")
     with pytest.raises(PrepAssetsError, match=r"header|generation prompt"):
@@ -115,11 +115,11 @@ def test_15_dangling_header(tmp_path: Path) -> None:
 
 
 def test_16_default_system_prompt(tmp_path: Path) -> None:
-    """Qwen2.5's template writes its default system prompt once per conversation: rendered message by message, once per message.
+    """Qwen2.5's default system prompt was written once per message instead of once per conversation.
 
     Year: 2024 – 2025
     Hit: verl, AstrAI
-    Stopped by: one render of the whole conversation; `tokenization_identity`
+    Stopped by: one render of the whole conversation; `tokenization_identity`.
     """
     default = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
     begun = "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\n" + default + "<|im_end|>\\n' }}{% endif %}"
@@ -137,7 +137,7 @@ def test_17_date_in_the_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
     Year: 2024 – 2026
     Hit: Llama 3.1, SmolLM3, gpt-oss (`strftime_now`)
-    Stopped by: templates have a frozen clock; two builds are equal byte for byte
+    Stopped by: templates have a frozen clock.
     """
 
     class Tomorrow(clock.datetime):
@@ -157,11 +157,11 @@ def test_17_date_in_the_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_18_dropped_content(tmp_path: Path) -> None:
-    """Templates drop what they do not know: lone system messages, tool calls in history, the system prompt.
+    """Templates drop what they do not know: lone system messages, tool calls in history.
 
     Year: 2024 – 2026
     Hit: chat_templates#15, SmolLM3's template, Gemma's template in unsloth#5087
-    Stopped by: the record is rejected: every region must be in the render
+    Stopped by: every region must be in the render, or the record is rejected.
     """
     forgetful = TURNS.replace("in messages", "in messages if m['role'] != 'system'") + ASKED
     folder = tokenizer(tmp_path / "tokenizer", template=forgetful)
@@ -179,7 +179,7 @@ def test_19_system_prompts_lost(tmp_path: Path) -> None:
 
     Year: 2025
     Hit: SmolLM3 (Smol Training Playbook)
-    Stopped by: every field of a row is read, or the build stops
+    Stopped by: every field of a row is read, or the build stops.
     """
     stand = chats(tmp_path / "read", [{"messages": list(CHAT), "system": PIRATE}])
     assert stand.text(stand.row().ids).count(PIRATE) == 1
@@ -206,7 +206,7 @@ def test_20_arrow_pads_tools(tmp_path: Path) -> None:
 
     Year: 2025 – 2026
     Hit: ms-swift#6467, PR#10110, PR#10125, axolotl PR#3136, prime-rl PR#2988
-    Stopped by: null members added by padding are removed; an ambiguous table is an error
+    Stopped by: null members added by padding are removed; an ambiguous table is an error.
     """
     table = pa.Table.from_pylist([called("add", a=1), called("twice", b=2)])
     padded = table.to_pylist()[0]["messages"][1]["tool_calls"][0]["function"]["arguments"]
@@ -234,11 +234,11 @@ def renders(name: str, source: str) -> list[str | None]:
 
 
 def test_21_templates_drift() -> None:
-    """Hand-written copies of chat templates differ from the models' own by a space, a line break, a prefix.
+    """Hand-written copies of chat templates differ from the models' own by a space or a line break.
 
     Year: 2025 – 2026
     Hit: LLaMA-Factory PR#10773, #10784, and 126 templates written by hand beside the models' own
-    Stopped by: shipped templates are compared with the models' own; `prep-assets certify --against` compares any two
+    Stopped by: shipped templates are compared with the models' own; `prep-assets certify --against` compares any two.
     """
     source = named_templates()["chatml"]
     drifted = source.replace("<|im_end|>", "<|im_end|> ")
@@ -252,11 +252,11 @@ def test_21_the_models_own(real_data: Path, name: str) -> None:
 
 
 def test_22_mismatch_ignored(tmp_path: Path) -> None:
-    """`WARNING: tokenization mismatch: 55 vs. 52 (ignored)`: whole conversations were set to -100, and only the log said so.
+    """Hand-written copies of chat templates differ from the models' own by a space or a line break.
 
     Year: 2024
     Hit: FastChat#2992, PR#2996
-    Stopped by: the record is rejected with a reason, and quarantined
+    Stopped by: shipped templates are compared with the models' own; `prep-assets certify --against` compares any two.
     """
     changing = TURNS.replace("m['content']", "(m['content'] | replace('\\t', '    '))") + ASKED
     indented = [said(USER, "Indent."), said(ASSISTANT, "\tif x:\n\t\tpass?")]
@@ -266,11 +266,11 @@ def test_22_mismatch_ignored(tmp_path: Path) -> None:
 
 
 def test_23_served_with_another_template(tmp_path: Path) -> None:
-    """The shipped Jinja template differed from the training format: two sections were swapped.
+    """The served Jinja template had two sections of the training format swapped.
 
     Year: 2026
     Hit: vllm-mlx#568
-    Stopped by: `prep-assets certify --against FILE` compares two templates on every kind of chat
+    Stopped by: `prep-assets certify --against FILE` compares two templates.
     """
     folder = tokenizer(tmp_path / "tokenizer")
     source = named_templates()["chatml"]

@@ -23,11 +23,11 @@ from prep_assets_tests.museum.gallery import ASSISTANT, CHAT, USER, Row, chats, 
 
 @pytest.mark.parametrize("name", ["LlamaTokenizerFast", "LlamaTokenizer"])
 def test_38_metaspace_over_bytes(tmp_path: Path, name: str) -> None:
-    """A new loader put SentencePiece's spaces over a byte-level tokenizer: `hello world` became `helloworld`.
+    """A new loader put SentencePiece's spaces over a byte-level tokenizer: `helloworld`.
 
     Year: 2026
     Hit: transformers#45488, #44779, #46489, #46710, PR#48219, TensorRT-LLM PR#13924, verl#6080
-    Stopped by: `tokenizer.json` is the reference, whatever class is named; `tokenization_identity`
+    Stopped by: `tokenizer.json` is the reference; `tokenization_identity`.
     """
     folder = tokenizer(tmp_path / "tokenizer", tokenizer_class=name)
     right = chats(tmp_path, [CHAT], tokenizer=folder, tokenizer_loader="file")
@@ -47,11 +47,11 @@ def test_38_metaspace_over_bytes(tmp_path: Path, name: str) -> None:
 
 
 def test_39_pre_tokenizer_replaced(tmp_path: Path) -> None:
-    """The class named in `tokenizer_config.json` replaced the pre-tokenizer of `tokenizer.json`, so numbers were split differently.
+    """The class named in `tokenizer_config.json` replaced the pre-tokenizer of `tokenizer.json`: numbers were split differently.
 
     Year: 2026
     Hit: transformers#45812, #45701, mellea#947 (all Granite models); 83 of 7,473 rows of GSM8K with SmolLM's tokenizer
-    Stopped by: `tokenizer.json` is the reference; if the class differs, the build stops and names both
+    Stopped by: the build stops and names both.
     """
 
     def by_digits(described: dict[str, Any]) -> None:
@@ -92,7 +92,7 @@ def test_40_tekken_with_the_wrong_pattern(tmp_path: Path) -> None:
 
     Year: 2025 – 2026
     Hit: the discussion of Mistral-Small-3.1 #84, transformers PR#42131, #42299, #42389, #45081, Tokenicer PR#61, llama.cpp#23252
-    Stopped by: files with that vocabulary and another pattern are errors
+    Stopped by: such files are errors.
     """
     gpt4 = "(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\\r\\n\\p{L}\\p{N}]?\\p{L}+|\\p{N}{1,3}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s+"
     tekken = "[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}]*[\\p{Ll}]+|[^\\r\\n\\p{L}\\p{N}]?[\\p{Lu}]+|\\p{N}| ?[^\\s\\p{L}\\p{N}]+[\\r\\n]*|\\s+"
@@ -102,11 +102,11 @@ def test_40_tekken_with_the_wrong_pattern(tmp_path: Path) -> None:
 
 
 def test_41_unicode_tables(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A fast tokenizer had newer Unicode tables than the reference, so combining marks and new emoji were cut differently.
+    """A fast tokenizer had newer Unicode tables than the reference, so new emoji were cut differently.
 
     Year: 2026
     Hit: gigatoken#35, #37
-    Stopped by: both engines encode every code point, and texts with one that differs go to the reference; `tokenization_identity`
+    Stopped by: texts with a code point that differs go to the reference; `tokenization_identity`.
     """
     emoji = "\U0001fae8"
     assert emoji in "".join(edge_set()) and "e\u0301\u0323" in "".join(edge_set())
@@ -138,7 +138,7 @@ def test_42_flag_that_eats_white_space(tmp_path: Path) -> None:
 
     Year: 2024
     Hit: transformers#32136, #30590, unsloth#1501 (Phi-3)
-    Stopped by: the build stops and names the token and its flag
+    Stopped by: the build stops and names the token and its flag.
     """
 
     def greedy(described: dict[str, Any]) -> None:
@@ -155,17 +155,17 @@ def test_43_library_changes_ids(tmp_path: Path) -> None:
 
     Year: 2023
     Hit: TransformerLens#404
-    Stopped by: the library's version is part of the build key
+    Stopped by: the library's version is part of the build key.
     """
     assert tokenizers.__version__ in json.dumps(chats(tmp_path, [CHAT]).published.manifest.recipe)
 
 
 def test_44_overflow_in_training(tmp_path: Path) -> None:
-    """Training a tokenizer on large corpora of code overflowed a 32-bit count, and two spaces were never merged.
+    """Training a tokenizer on large corpora of code overflowed a 32-bit count.
 
     Year: 2026
     Hit: tokenizers#2058
-    Stopped by: tokenizer training is out of scope; the file's content is part of the build key
+    Stopped by: out of scope; the file's content is part of the build key.
     """
 
     def without_last_merge(described: dict[str, Any]) -> None:
