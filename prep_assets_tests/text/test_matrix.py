@@ -17,7 +17,7 @@ from prep_assets_tests.docs.pages import DOCS, read
 from prep_assets_tests.text.matrix.cells import Cell, Entry, cell, published, shipped, small
 from prep_assets_tests.text.matrix.chats import KINDS
 from prep_assets_tests.text.matrix.models import MODELS
-from prep_assets_tests.text.matrix.page import with_table
+from prep_assets_tests.text.matrix.page import legend, with_table
 
 PAGE = DOCS / "templates" / "matrix.md"
 WRITE = "PREP_ASSETS_WRITE_DOCS"
@@ -109,6 +109,7 @@ def test_parts_out_of_order_are_refused_by_every_template() -> None:
 
 def test_the_page_of_shipped_templates() -> None:
     _compare("shipped", {name: cells(entry) for name, entry in shipped().items()})
+    assert legend() in read(PAGE)
 
 
 def test_the_page_of_published_templates(real_data: Path) -> None:

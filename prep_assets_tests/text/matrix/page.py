@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from string import ascii_lowercase
-from textwrap import wrap
 
 from prep_assets_tests.text.matrix.cells import Cell
 from prep_assets_tests.text.matrix.chats import KINDS
@@ -24,15 +23,25 @@ SIGNS = {
 
 
 def table(rows: Mapping[str, Mapping[str, Cell]]) -> str:
-    """A letter for each kind of chat, and a line of signs for each template; templates with the same cells share a line."""
+    """A line of signs for each template, one sign a kind of chat; templates with the same cells share a line."""
     letters = ascii_lowercase[: len(KINDS)]
-    legend = ", ".join(f"{letter} {kind.replace(',', ' –')}" for letter, kind in zip(letters, KINDS, strict=True))
     groups: dict[str, list[str]] = {}
     for name, cells in rows.items():
         groups.setdefault("".join(SIGNS[cells[kind].reason] for kind in KINDS), []).append(name)
-    return "\n".join(
-        ["```text", *wrap(legend, 110), "", letters, *(f"{signs}  {', '.join(names)}" for signs, names in groups.items()), "```"]
-    )
+    lines = [f"{signs}  {', '.join(_short(names))}" for signs, names in groups.items()]
+    return "\n".join(["```text", letters, *lines, "```"])
+
+
+def legend() -> str:
+    """What the letters mean."""
+    named = [f"{letter} {kind.replace(',', ' –')}" for letter, kind in zip(ascii_lowercase, KINDS, strict=False)]
+    return f"Kinds of chat: {', '.join(named)}."
+
+
+def _short(names: list[str]) -> list[str]:
+    """``gemma*`` for ``gemma`` and ``gemma_training``."""
+    variants = {f"{name}_training" for name in names}
+    return [f"{name}*" if f"{name}_training" in names else name for name in names if name not in variants]
 
 
 def with_table(page: str, mark: str, rows: Mapping[str, Mapping[str, Cell]]) -> str:
