@@ -54,9 +54,12 @@ def with_tables(page: str) -> str:
 
 
 def table(model: type[BaseModel]) -> str:
-    """The fields of one model as a Markdown list."""
-    own = [name for name in model.model_fields if name in model.__annotations__]
-    return "\n".join(_item(model.model_fields[name].alias or name, model.model_fields[name]) for name in own)
+    """The fields of one model as a Markdown list, sections on one line."""
+    own = {model.model_fields[name].alias or name: model.model_fields[name] for name in model.model_fields if name in model.__annotations__}
+    sections = {key: type(field.default).__name__.lower() for key, field in own.items() if isinstance(field.default, BaseModel)}
+    items = [_item(key, field) for key, field in own.items() if key not in sections]
+    linked = ", ".join(f"[`{key}`](#{section})" for key, section in sections.items())
+    return "\n".join([*items, *([f"- Sections: {linked}"] if linked else [])])
 
 
 def rules() -> str:
@@ -84,9 +87,6 @@ def _default(field: FieldInfo) -> str:
     if field.is_required():
         return "required"
     value = field.default
-    if isinstance(value, BaseModel):
-        changed = {name: getattr(value, name) for name, each in type(value).model_fields.items() if getattr(value, name) != each.default}
-        return ", ".join(f"`{name}: {_yaml(each)}`" for name, each in changed.items())
     return f"`{_yaml(value)}`"
 
 
