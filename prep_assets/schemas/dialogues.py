@@ -157,7 +157,7 @@ def hh(
     Options:
         chosen_key: the dialogue that ends with the better answer.
         rejected_key: the dialogue that ends with the worse answer.
-        prompt_check: `strict` rejects dialogues whose prompts differ; `chosen` takes the chosen one's.
+        prompt_check: `strict` rejects dialogues whose prompts differ; `chosen` takes the chosen one's, as train-llm-from-scratch does.
         split_turns: make the prompt a chat; otherwise it is one user turn with its marks.
     """
 

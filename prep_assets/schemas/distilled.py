@@ -62,18 +62,18 @@ def distilled(
     A row without ids has messages, and one list of entries for each trained token of their render.
 
     Options:
-        ids_key: array of the token ids of a whole example.
-        labels_key: array: the ids of trained tokens, -100 for others.
+        ids_key: token ids of a whole example.
+        labels_key: ids of trained tokens, -100 for others.
         mask_keys: arrays of weights; several are multiplied. Without labels and masks each token with entries is trained.
         shifted: labels and masks are one place before their token, as a model's outputs.
-        text_key: a text, control tokens written out: the ids must be the tokenizer's of it. Optional.
-        messages_key: a chat: the ids must be those of its render. Optional.
-        teacher_ids_key: array of arrays: the ids of a teacher's likeliest tokens; null if the entries under `logprobs_key` name them.
-        logprobs_key: array of arrays of their log-probabilities; or, with `teacher_ids_key` null, vLLM's, SGLang's or axolotl's entries.
-        log_sum_key: array: log-sum-exp at each place, if `logprobs_key` has logits.
-        entry_mask_key: optional array of arrays: 0 for entries to leave out.
+        text_key: a text, control tokens written out, whose ids these must be; optional.
+        messages_key: a chat whose render's ids these must be; optional.
+        teacher_ids_key: for each token the ids of the teacher's likeliest tokens; null if the entries under `logprobs_key` name them.
+        logprobs_key: their log-probabilities; with `teacher_ids_key` null, vLLM's, SGLang's or axolotl's entries.
+        log_sum_key: log-sum-exp at each place, if `logprobs_key` has logits.
+        entry_mask_key: 0 for entries to leave out, if any.
         teacher_shifted: entries are one place before their token, as a model's outputs.
-        top_k: keep so many of the likeliest entries of a token. null: all.
+        top_k: keep so many of the likeliest entries of a token; null: all.
     """
     if top_k is not None and top_k < 1:
         raise ConfigError(f"top_k is {top_k}: at least one entry of a token is kept. Set a larger one, or null for all")

@@ -388,15 +388,14 @@ def group(
 
     Options:
         prompt_key: the prompt, a string or an array of messages.
-        responses_key: array of responses, each a string or an array of messages.
-        rewards_key: array of rewards; a single number for a single response.
-        token_ids_key: array of arrays: the sampled token ids of each response.
-        logprobs_key: array of arrays: their log-probabilities.
-        prompt_ids_key: array: the prompt's token ids; default: rendered.
-        sampled_mask_key: array of arrays: 1 for sampled tokens, 0 for those that tools, users or the template wrote. Required for responses
-            of several turns.
-        turn_rewards_key: array of arrays: a reward for each answer of each response, beside that of the whole response. It goes with
-            `sampled_mask_key`.
+        responses_key: responses, each a string or an array of messages.
+        rewards_key: a reward for each; a single number for a single response.
+        token_ids_key: the sampled token ids of each response.
+        logprobs_key: their log-probabilities.
+        prompt_ids_key: the prompt's token ids; null: rendered.
+        sampled_mask_key: 1 for each sampled token, 0 for those that tools, users or the template wrote. Required for responses of several
+            turns.
+        turn_rewards_key: a reward for each answer of each response; needs `sampled_mask_key`.
     """
     if token_ids_key is None and (logprobs_key or prompt_ids_key or sampled_mask_key):
         raise ConfigError(
@@ -445,7 +444,7 @@ def group_pair(
 
     Options:
         prompt_key: the prompt, a string or an array of messages.
-        responses_key: array of responses, each a string or an array of messages.
+        responses_key: responses, each a string or an array of messages.
         rewards_key: array of rewards.
         min_margin: reject pairs whose rewards differ by less; null: only equal ones.
         margin: keep the difference as the pair's margin, for reward models.
@@ -475,7 +474,7 @@ def group_best(
 
     Options:
         prompt_key: the prompt, a string or an array of messages.
-        responses_key: array of responses, each a string or an array of messages.
+        responses_key: responses, each a string or an array of messages.
         rewards_key: array of rewards.
         at_least: reject rows whose largest reward is smaller; null: none.
     """

@@ -45,14 +45,14 @@ def tokenized(
     Ids are one array with labels or masks of its length, or a prompt and a completion that is trained.
 
     Options:
-        ids_key: array of the token ids of a whole example.
-        labels_key: array: the ids of trained tokens, -100 for others.
+        ids_key: token ids of a whole example.
+        labels_key: ids of trained tokens, -100 for others.
         mask_keys: arrays of weights; several are multiplied.
-        prompt_ids_key: array: the prompt's token ids, in rows without `ids_key`.
-        completion_ids_key: array: the completion's token ids, in rows without `ids_key`. Masks may have its length.
+        prompt_ids_key: the prompt's token ids, in rows without `ids_key`.
+        completion_ids_key: the completion's, likewise; masks may have their length.
         shifted: labels and masks are one place before their token, as a model's outputs.
-        text_key: a text, control tokens written out: the ids must be the tokenizer's of it. Optional.
-        messages_key: a chat: the ids must be those of its render. Optional.
+        text_key: a text, control tokens written out, whose ids these must be; optional.
+        messages_key: a chat whose render's ids these must be; optional.
     """
     columns = TokenColumns(ids_key, labels_key, tuple(mask_keys), prompt_ids_key, completion_ids_key, shifted, text_key, messages_key)
     return columns.sample

@@ -74,8 +74,10 @@ def options(name: str) -> str:
     found, base = schemas()[name], schemas().get(BASES.get(name, ""))
     shown = {option: f"`{option}` ({_default(parameter.default)})" for option, parameter in found.options.items()}
     shared = [each for each in shown if base and each in base.options and _same(found, base, each)]
-    fields = [each for each in shown if each not in shared and OBVIOUS.fullmatch(found.meanings[each])]
-    rows = [f"- As by [{base.name}]({base.name}.md#options): {', '.join(f'`{each}`' for each in shared)}"] if base and shared else []
+    fields = [
+        each for each in shown if each not in shared and OBVIOUS.fullmatch(found.meanings[each]) and re.search("_(key|tag|mark)$", each)
+    ]
+    rows = [f"- As in [{base.name}]({base.name}.md#options): {', '.join(f'`{each}`' for each in shared)}"] if base and shared else []
     rows += [f"- Fields: {', '.join(shown[each] for each in fields)}"] if fields else []
     rows += [f"- {text}: {found.meanings[each]}" for each, text in shown.items() if each not in (*shared, *fields)]
     return "## Options\n\n" + "\n".join(rows) + "\n"
