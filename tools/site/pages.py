@@ -179,7 +179,7 @@ def check_page(name: str, says: dict[str, str]) -> str:
     parts += ["## Stores that have it", f"| store | what holds when it passes |\n|---|---|\n{stores}"]
     first = next(iter(says))
     command = f"prep-assets verify {first}" if first in CHECKS else "prep-assets verify"
-    parts += ["## Run it", f"```console\n$ {command}\n```\n\nWhat a failure looks like, and what to do: [Checks](../checks.md)."]
+    parts += ["## Run it", f"```console\n$ {command}\n```\n\nWhat to do when it fails: [Checks](../checks.md#when-a-check-fails)."]
     return "\n\n".join(parts) + "\n"
 
 
