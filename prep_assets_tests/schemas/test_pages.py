@@ -45,7 +45,7 @@ def _lines(example: Any) -> Iterator[str]:
     parts: list[tuple[str, tuple[Turn, ...]]] = [("", example.turns)] if hasattr(example, "turns") else []
     parts += [(f"{part} | ", getattr(example, part)) for part in PARTS if hasattr(example, part)]
     if hasattr(example, "responses"):
-        parts += [(f"response of reward {reward:g} | ", turns) for turns, reward in zip(example.responses, example.rewards, strict=True)]
+        parts += [(f"response {reward:g} | ", turns) for turns, reward in zip(example.responses, example.rewards, strict=True)]
     for part, turns in parts:
         for turn in turns:
             for region in turn.regions:
