@@ -238,6 +238,7 @@ class Group(Struct, frozen=True, gc=False):
         sampled: the token ids of a rollout, stored unchanged; `None` if the texts are to be tokenized.
         steps: of each response, its steps with a reward each; their texts, end to end, are that of its one turn. With `sampled`, its answers in their place.
             Empty where responses are judged as a whole.
+        labels: of each response, desirable or not, `None` for one that is neither; empty where rewards say it. Such a group is as many labelled answers.
         tools, documents, template_options: as of a `Sample`.
     """
 
@@ -249,6 +250,7 @@ class Group(Struct, frozen=True, gc=False):
     template_options: Mapping[str, Any] = field(default_factory=dict)
     sampled: Sampled | None = None
     steps: tuple[tuple[tuple[str, float], ...], ...] = ()
+    labels: tuple[bool | None, ...] = ()
 
 
 class Contrast(Struct, frozen=True, gc=False):

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
-from itertools import islice, zip_longest
+from itertools import groupby, islice, zip_longest
+from operator import itemgetter
 from typing import Any
 
 import numpy as np
@@ -22,12 +23,12 @@ from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Check, FromParts, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.groups import splits
-from prep_assets.pipeline.lines import form_of, prompt_row
+from prep_assets.pipeline.lines import UNPAIRED, form_of, prompt_row
 from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.tokens import by_domain
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.merged import Asked, MergedRows, check_merged_lines, check_merged_records
-from prep_assets.proofs.plain_reading import Texts, pair_line, plain_texts
+from prep_assets.proofs.plain_reading import RANKINGS, Texts, pair_line, plain_texts, ranking_lines
 from prep_assets.proofs.rows import (
     CONVERTED,
     Compared,
@@ -77,11 +78,16 @@ class OfLines(Derivation):
 
     def readers(self) -> Sequence[Reader]:
         """One reader per file."""
-        return [partial(self.read, StoredLines(lines)) for lines in self.files]
+        return [partial(self.read, stored_lines(lines)) for lines in self.files]
 
     def read(self, lines: StoredLines, blocks: Iterator[Selected]) -> Any:
         """Return the result for a file."""
         raise NotImplementedError
+
+
+def stored_lines(lines: Lines) -> StoredLines:
+    """Return the lines of a file by source row; a row may give several labelled answers."""
+    return StoredLines(lines, several=lines.path.stem.startswith(UNPAIRED))
 
 
 class LinesMatch(OfLines):
@@ -91,8 +97,8 @@ class LinesMatch(OfLines):
         super().__init__(store)
         self._line, self._form = line_of(store), form_of(store.directory)
 
-    def whole(self, row: Row, texts: Texts) -> Row | None:
-        """Return the line of a row from its second reading; `None` where only the schema can convert it."""
+    def whole(self, row: Row, texts: Texts | None) -> Row | list[Row] | None:
+        """Return the line of a row from its second reading, or its lines; `None` where only the schema can convert it."""
         return None
 
     def read(self, lines: StoredLines, blocks: Iterator[Selected]) -> Compared:
@@ -109,26 +115,28 @@ class LinesMatch(OfLines):
         domain = self.source.domain
         for block in map(readable, blocks) if len(lines) else ():
             matches = lines.of(block)
-            for (_, index), stored in zip(matches, lines.objects([line for line, _ in matches]), strict=True):
+            objects = iter(lines.objects([line for line, _ in matches]))
+            for index, own in groupby(matches, key=itemgetter(1)):
                 row, payload = block.rows[index], block.payloads[index]
                 texts = plain_texts(payload, domain.schema_name, domain.options)
-                whole = self.whole(payload, texts) if texts is not None and row % ONE_IN else None
+                whole = self.whole(payload, texts) if row % ONE_IN else None
                 converted = self._convert_row(payload) if whole is None else whole
-                yield Line(
-                    f"{self.source.name}/{self.source.names[block.file]}:{row}", stored, converted, None if converted is None else texts
-                )
+                identity, texts = f"{self.source.name}/{self.source.names[block.file]}:{row}", {} if texts is None and whole else texts
+                stored = [next(objects) for _ in own]
+                for line, made in zip_longest(stored, converted if isinstance(converted, list) else [converted]):
+                    yield Line(identity, line or {}, made, None if made is None else texts)
 
-    def _convert_row(self, payload: Row) -> Row | None:
-        """Return the line that the schema makes of a row, after a JSON round trip; `None` for a rejected row."""
+    def _convert_row(self, payload: Row) -> Row | list[Row] | None:
+        """Return the line that the schema makes of a row, or its lines, after a JSON round trip; `None` for a rejected row."""
         try:
-            line: Row = json.loads(json.dumps(self._line(apply(self.convert, payload))[1](self._form)))
+            line: Row | list[Row] = json.loads(json.dumps(self._line(apply(self.convert, payload))[1](self._form)))
         except Refused:
             return None
         return line
 
     def first_lines(self, count: int) -> list[Line]:
         """Return the first lines of the store."""
-        return list(islice((line for lines in self.files for line in self.lines(StoredLines(lines), blocks_of(self.store))), count))
+        return list(islice((line for lines in self.files for line in self.lines(stored_lines(lines), blocks_of(self.store))), count))
 
 
 class PairsMatch(LinesMatch):
@@ -141,12 +149,15 @@ class PairsMatch(LinesMatch):
         fields = domain.weigh is None and domain.speaker_names == "keep" and not any("." in path for path in domain.ignore)
         self._by_texts = fields and self._ignored.isdisjoint(("prompt", "chosen", "rejected"))
 
-    def whole(self, row: Row, texts: Texts) -> Row | None:
-        """For schemas like `preference`."""
+    def whole(self, row: Row, texts: Texts | None) -> Row | list[Row] | None:
+        """For schemas like `preference`, and for rankings."""
+        domain, tags = self.source.domain, self._reasoning.strings
         if not self._by_texts:
             return None
         row = {key: row[key] for key in row if key not in self._ignored} if self._ignored else row
-        return pair_line(row, texts, self.source.domain.schema_name, self._form, self._reasoning.strings)
+        if domain.schema_name in RANKINGS:
+            return ranking_lines(row, domain.schema_name, domain.options, self._form, tags)
+        return None if texts is None else pair_line(row, texts, domain.schema_name, self._form, tags)
 
 
 Gold = tuple[str, str, object, Fraction | Converted | None]
@@ -339,6 +350,8 @@ def _lines(lines: Lines, of_messages: bool) -> Iterator[bytes]:
         row = json.loads(line) if of_messages else {}
         if isinstance(row.get("prompt"), str):
             row |= {key: [{"role": role, "content": row[key]}] for key, role in _ROLES.items() if key in row}
+            if "responses" in row:
+                row["responses"] = [[{"role": "assistant", "content": answer}] for answer in row["responses"]]
             yield json.dumps(row).encode() + b"\n"
         else:
             yield line

@@ -29,7 +29,7 @@ from prep_assets.pipeline.documents import MaskedDocuments, document_text
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
 from prep_assets.pipeline.groups import TEST, Tokenize, splits
 from prep_assets.pipeline.images import stored_image_id
-from prep_assets.pipeline.lines import LineOf, form_of
+from prep_assets.pipeline.lines import RANKED, TIED, UNPAIRED, LineOf, form_of, is_tied
 from prep_assets.pipeline.sources import domain_of, read_sources, strings_in
 from prep_assets.pipeline.teachers import encode_of
 from prep_assets.pipeline.tokens import LineEncoder
@@ -42,7 +42,7 @@ from prep_assets.proofs.verdict import Verdict, Worst, combined, merged
 from prep_assets.samples import Record
 from prep_assets.schemas.fields import NEUTRAL
 from prep_assets.schemas.reader import apply
-from prep_assets.stores.arrays import Spool, compress, concatenate, equals, fill_column, prefetch, take
+from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, equals, equals_previous, fill_column, prefetch, take
 from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import MANIFEST, build_key, described
@@ -103,7 +103,7 @@ def accounting(store: Store) -> Verdict:
         available=_available(store),
         neutral=NEUTRAL,
         ignored=ignored,
-        recounted=_tokens(store),
+        recounted=_recounted(store),
     )
     fault = _too_many_refused(store) if verdict.passed else ""
     if fault:
@@ -189,7 +189,7 @@ def _stored(store: Store) -> int:
     """Count the records in a store."""
     lines = sorted(store.directory.glob("*.jsonl"))
     if lines:
-        return sum(len(open_lines(store.directory, path.stem)) for path in lines)
+        return sum(_rows_of_lines(open_lines(store.directory, path.stem)) for path in lines)
     if store.holds(GroupStore):
         return sum(len(open_groups(folder)) for folder in splits(store.directory).values())
     streams = store.streams()
@@ -198,6 +198,21 @@ def _stored(store: Store) -> int:
     if store.recipe.get("expand") == "turns":
         return sum(int(stream.begins_row.sum()) for stream in streams.values())
     return sum(len(stream) for stream in streams.values())
+
+
+def _rows_of_lines(lines: Lines) -> int:
+    """Count the rows that lines come from: several labelled answers may be of one."""
+    if not lines.path.stem.startswith(UNPAIRED):
+        return len(lines)
+    places = (take(lines.places, lines.of(number)) for number in range(len(lines.sources)))
+    return sum(int(np.count_nonzero(~equals_previous(take(column, argsort(column))))) for column in places)
+
+
+def _recounted(store: Store) -> dict[str, int]:
+    """Count again what a manifest may count: tokens, and lists in which rewards are equal."""
+    ranked = [path.stem for path in sorted(store.directory.glob(f"{RANKED}*.jsonl"))]
+    tied = {TIED: sum(is_tied(line) for stem in ranked for line in open_lines(store.directory, stem))} if ranked else {}
+    return _tokens(store) | tied
 
 
 def _tokens(store: Store) -> dict[str, int]:
@@ -784,6 +799,8 @@ def _records(store: Store) -> Iterator[tuple[bool, Column, Column, Column | None
             indices, prompts = compress(equals(lines.index["source"], 0)), map(prompt_of_line, lines.written())
             belonging = (held_out(column, fraction, source.plain) for column in prompts) if fraction else (0 for _ in range(len(lines)))
             belongs = np.fromiter(belonging, np.int8)
+            if path.stem.startswith(UNPAIRED):  # the labelled answers of one row are neighbours
+                indices = compress(~equals_previous(take(lines.places, indices)), indices)
             yield path.stem.endswith("_test"), take(lines.index["file"], indices), take(lines.index["row"], indices), take(belongs, indices)
     else:
         several = store.recipe.get("expand") == "turns"

@@ -313,8 +313,9 @@ def _trials(lines: list[Line], other: str, mutations: Sequence[Mutation]) -> lis
     golds = [_gold(line) for line in lines]
 
     def pairs(corrupted: Sequence[Line]) -> Verdict:
-        labelled = [line.stored for line in corrupted if "label" in line.stored]
-        return check_pairs([line.stored for line in corrupted if "label" not in line.stored], [], labelled)
+        labelled, ranked = ([line.stored for line in corrupted if key in line.stored] for key in ("label", "responses"))
+        others = [line.stored for line in corrupted if not {"label", "responses"} & line.stored.keys()]
+        return check_pairs(others, [], labelled, (), ranked)
 
     def golds_agree(corrupted: Sequence[Line]) -> Verdict:
         numbered = [(line, gold) for line, gold in zip(corrupted, golds, strict=True) if "verifier" not in line.stored]

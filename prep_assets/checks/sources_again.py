@@ -25,6 +25,7 @@ from prep_assets.data.read import read_blocks
 from prep_assets.data.stream import seekable
 from prep_assets.data.tables import LINES, TABLES
 from prep_assets.errors import CheckFailed, Refused, StoreError
+from prep_assets.packing.strategies import within
 from prep_assets.pipeline.asset import FromLines, FromRows, Store
 from prep_assets.pipeline.examples import Stretch, converter, shards_of
 from prep_assets.pipeline.images import REMEMBERED, REMOTE
@@ -390,10 +391,11 @@ def _next_rows(
 
 
 class StoredLines:
-    """The lines of a JSONL file of one domain by source row; of two lines of one row, the first. Read lazily from disk."""
+    """The lines of a JSONL file of one domain by source row; of two lines of one row, the first, or all, where rows may give several. Read lazily from
+    disk."""
 
-    def __init__(self, lines: Lines) -> None:
-        numbers = lines.of(0)
+    def __init__(self, lines: Lines, *, several: bool = False) -> None:
+        numbers, self._several = lines.of(0), several
         place = take(lines.places, numbers)
         ordered = argsort(place)
         self._place, self._line = take(place, ordered), take(numbers, ordered)
@@ -412,7 +414,13 @@ class StoredLines:
 
     def of(self, rows: Rows) -> list[tuple[int, int]]:
         """Return (line number, index of the row) for each row that has a line, and mark these lines as seen."""
-        indices, is_stored = find_places(self._place, places(rows.file, rows.rows))
+        wanted = places(rows.file, rows.rows)
+        if self._several:
+            low, high = (np.searchsorted(self._place, wanted, side) for side in ("left", "right"))
+            own = np.repeat(low, high - low) + within(high - low)
+            self._missed[own] = False
+            return list(zip(self._line[own].tolist(), np.repeat(np.arange(len(wanted)), high - low).tolist(), strict=True))
+        indices, is_stored = find_places(self._place, wanted)
         self._missed[indices[is_stored]] = False
         return list(zip(self._line[indices[is_stored]].tolist(), np.flatnonzero(is_stored).tolist(), strict=True))
 

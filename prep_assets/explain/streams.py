@@ -8,7 +8,7 @@ from collections.abc import Callable, Collection, Generator, Iterator, Mapping, 
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import pairwise
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,7 @@ from prep_assets.graph.exports import Exporting, open_export_source
 from prep_assets.graph.graph import EVERY, asset_named, holds, lines_of, upstream_of
 from prep_assets.pipeline.asset import FromParts
 from prep_assets.pipeline.groups import splits
+from prep_assets.pipeline.lines import strings_as_messages
 from prep_assets.pipeline.sources import domain_of, pinned, read_sources, router_of
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.samples import Record
@@ -378,10 +379,17 @@ def _line_row(opened: Opened, place: Place, lines: Lines) -> Row:
     if part_asset:
         part = opened.stream(part_asset, origin.domain, place.stream)
         assert isinstance(part, Lines)
-        [line] = np.flatnonzero(part.places == lines.places[place.row])
-        path = (place, Place(part_asset, origin.domain, place.stream, int(line)))
+        line, *more = np.flatnonzero(part.places == lines.places[place.row]).tolist()
+        if more:  # labelled answers of one row, which only what they say tells apart
+            stored = _object(lines, place.row)
+            line = next(at for at in (line, *more) if stored in ((found := _object(part, at)), strings_as_messages(found)))
+        path = (place, Place(part_asset, origin.domain, place.stream, line))
     generated = place.asset == "arithmetic_prompts"
     return Row(place, len(lines), np.zeros(0, np.int64), None, (Piece(0, 0, 0, 0, path, None if generated else origin),))
+
+
+def _object(lines: Lines, number: int) -> dict[str, Any]:
+    return next(islice(lines, number, None))
 
 
 def line_of(opened: Opened, place: Place) -> Place:

@@ -37,20 +37,22 @@ from prep_assets.explain.streams import (
 )
 from prep_assets.explain.visible import token_texts
 from prep_assets.exports.readable import SIDES as SOURCE_SIDES
-from prep_assets.graph.graph import holds, one_partition
+from prep_assets.graph.graph import EVERY, holds, one_partition
 from prep_assets.graph.pretrain import fill_in_the_middle
+from prep_assets.pipeline.asset import FromRows
 from prep_assets.pipeline.conversations import conversations_of
 from prep_assets.pipeline.documents import POLICY, MaskedDocuments
 from prep_assets.pipeline.examples import Item, converter
 from prep_assets.pipeline.groups import Tokenize
-from prep_assets.pipeline.lines import contrast_row, form_of, preference_row, prompt_of, prompt_row
+from prep_assets.pipeline.lines import form_of
 from prep_assets.pipeline.pairs import SIDES, generation_prompt, pair_renderer, prompt_encoder, rendered_pair
-from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources, unrendered_reasoning
+from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources
 from prep_assets.pipeline.tokens import BY_DOMAIN
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.samples import ASSISTANT, DOCUMENT, IMAGE, TEXT, THINKING, TOOL_CALL, USER, Contrast, Group, Pair, Prompt, Record, Sample
+from prep_assets.samples import ASSISTANT, DOCUMENT, IMAGE, TEXT, THINKING, TOOL_CALL, USER, Group, Record, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.rewards import arithmetic_rows
+from prep_assets.stores.lines import Lines
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.documents import Cut, cut_of, sentences_of
 from prep_assets.text.encode import Encoder
@@ -360,20 +362,17 @@ def _in_parts(workspace: Workspace, family: Pretrain, text: str, parts: Iterable
     )
 
 
-def line_maker(workspace: Workspace, asset: str, name: str, store: Path) -> Callable[[Record], Mapping[str, Any]]:
-    """Return a function from a record to its JSONL line, in the form of the store."""
-    family, example = family_of(workspace, asset), _LINES[asset]
-    convert = converter(domain_of(family, name), example)
-    if example is Contrast:
-        return lambda record: _as_json(contrast_row(apply(convert, record.payload)))
-    assert isinstance(family, Preference | Rl)
-    reasoning, form = unrendered_reasoning(family), form_of(store)
+def line_maker(workspace: Workspace, asset: str, name: str, store: Path) -> Callable[[Record], Sequence[Mapping[str, Any]]]:
+    """Return a function from a record to its JSONL line, or its lines, in the form of the store."""
+    source, form = EVERY[asset].source, form_of(store)
+    assert isinstance(source, FromRows) and source.line is not None
+    convert, make = converter(domain_of(family_of(workspace, asset), name), source.gives), source.line(workspace)
 
-    def line(record: Record) -> Mapping[str, Any]:
-        parsed = reasoning.read(apply(convert, record.payload))
-        return _as_json(preference_row(parsed, form) if isinstance(parsed, Pair) else prompt_row(prompt_of(parsed), form))
+    def lines(record: Record) -> Sequence[Mapping[str, Any]]:
+        made = make(apply(convert, record.payload))[1](form)
+        return [*map(_as_json, made if isinstance(made, list) else [made])]
 
-    return line
+    return lines
 
 
 def pair_sequence(workspace: Workspace, line: Mapping[str, Any], side: str) -> TokenSequence:
@@ -606,7 +605,7 @@ class Tracer:
             assert file is not None
             return None, self._sequences(last.asset, domain)(file, record)[piece.part]
         generated = last.asset == "arithmetic_prompts"
-        line = _arithmetic(self.opened.made_with(last.asset), last.row) if generated else self._lines(last.asset, domain)(record)
+        line = _arithmetic(self.opened.made_with(last.asset), last.row) if generated else self._line(last, domain, record)
         # the store in which the line was tokenized: the last token store on the path
         tokens = next((place for place in reversed(piece.path) if holds(place.asset, TokenStore)), None)
         if len(piece.path) == 1 or tokens is None:
@@ -616,7 +615,16 @@ class Tracer:
             return line, pair_sequence(workspace, line, tokens.stream)
         return line, prompt_sequence(workspace, line)
 
-    def _line_maker(self, asset: str, domain: str) -> Callable[[Record], Mapping[str, Any]]:
+    def _line(self, place: Place, domain: str, record: Record) -> Mapping[str, Any]:
+        """The line that a record gives; of several, the one with the number of the stored one among those of its row."""
+        lines = self._lines(place.asset, domain)(record)
+        if len(lines) == 1:
+            return lines[0]
+        stored = self.opened.stream(place.asset, place.partition, place.stream)
+        assert isinstance(stored, Lines)
+        return lines[int(np.count_nonzero(stored.places[: place.row] == stored.places[place.row]))]
+
+    def _line_maker(self, asset: str, domain: str) -> Callable[[Record], Sequence[Mapping[str, Any]]]:
         return line_maker(self.opened.made_with(asset, domain), asset, domain, self.opened.published(asset, domain).directory)
 
 
@@ -631,7 +639,6 @@ _SEQUENCES: Mapping[str, Callable[[Workspace, str], Derive]] = {
     "pretrain_tokens": documents,
     "rl_groups_by_domain": groups,
 }
-_LINES: Mapping[str, type] = {"preferences_by_domain": Pair, "rl_prompts_by_domain": Prompt, "contrastive": Contrast}
 
 
 def _arithmetic(workspace: Workspace, number: int) -> Mapping[str, Any]:

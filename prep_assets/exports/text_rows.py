@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
-from itertools import accumulate
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -294,7 +294,16 @@ def sentence_transformers(
 
     The first `negatives` negatives of a row are written; needed where rows differ in how many they have. A row with fewer stops the
     export. `leave_out` lists fields that may be dropped: ``instruction``, ``positive_scores``, ``negative_scores``.
+
+    Lists of answers become ``query, docs, labels``, which losses of whole lists read: Plackett-Luce is ``PListMLELoss``.
     """
+    if any("responses" in row for row in islice(source, 1)):
+        if negatives is not None or leave_out:
+            raise ConfigError(
+                "export 'sentence_transformers': lists have no negatives and none of the fields of leave_out. Leave both options out"
+            )
+        save_parquet(out / f"{split}.parquet", lambda: map(_listed, source), source, progress)
+        return
     if unknown := sorted(set(leave_out) - set(_WITHOUT_COLUMN)):
         raise ConfigError(f"export 'sentence_transformers', option 'leave_out': {unknown[0]!r} is none of {', '.join(_WITHOUT_COLUMN)}")
     count = _negatives_per_row(source, negatives, leave_out)
@@ -306,6 +315,17 @@ def sentence_transformers(
                 yield {"anchor": row["query"], "positive": positive, **dict(zip(names, row["negatives"], strict=False))}
 
     save_parquet(out / f"{split}.parquet", rows, source, progress)
+
+
+def _listed(row: dict[str, Any]) -> dict[str, Any]:
+    """Raises:
+    ConfigError: a prompt of messages, which has no place in a query.
+    """
+    if not isinstance(row["prompt"], str):
+        raise ConfigError(
+            "sentence-transformers reads lists of strings, and these have messages. Set form: text of the family, or export to hf_arrow"
+        )
+    return {"query": row["prompt"], "docs": row["responses"], "labels": row["rewards"]}
 
 
 def _negatives_per_row(source: Lines, negatives: int | None, leave_out: list[str]) -> int:
@@ -341,6 +361,9 @@ def read_sentence_transformers(folder: Path, source: Source, options: Options) -
     """Open a `sentence_transformers` export with code independent of its writer; all rows of one query count as one."""
     table = parquet_table([folder / f"{options['split']}.parquet"])
     assert isinstance(source, Lines)
+    if table.column_names == ["query", "docs", "labels"]:
+        rows = table.to_pylist()
+        return Readable(len(rows), rows.__getitem__, expected=lambda line, _: dict(zip(table.column_names, line.values(), strict=True)))
     ends = list(accumulate(len(row["positives"]) for row in source))
     if table.column_names[:2] != ["anchor", "positive"] or not ends or len(table) != ends[-1]:
         raise StoreError(f"{len(table):,} rows of {table.column_names}, the store has {ends[-1] if ends else 0:,} positives")

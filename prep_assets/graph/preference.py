@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from prep_assets.checks import of_stores
@@ -27,7 +28,7 @@ from prep_assets.pipeline.asset import (
     Store,
     Stream,
 )
-from prep_assets.pipeline.lines import UNPAIRED, UNPAIRED_TEST, audit_lines, pair_line, prompt_digest, says_something, write_lines
+from prep_assets.pipeline.lines import FURTHER, audit_lines, pair_line, prompt_digest, says_something, write_lines
 from prep_assets.pipeline.merging import merge_parts
 from prep_assets.pipeline.pairs import SIDES, PairEncoder
 from prep_assets.pipeline.tokens import audit_tokens, tokenize_lines
@@ -45,14 +46,14 @@ PREFERENCE_LEAKS = leaks_asset(PREFERENCE_RAW, PREFERENCE_QUALITY)
 
 # Preference pairs: those of one domain, and those of all domains as ``preferences.jsonl``, shuffled, with a held-out test file.
 #
-# Answers with a label instead of a counterpart go to ``unpaired.jsonl``.
+# Answers with a label instead of a counterpart go to ``unpaired.jsonl``, lists of answers to ``ranked.jsonl``.
 
 TRAIN, TEST = "preferences", "preferences_test"
-FILES = {name: Stream(Lines, name) for name in (TRAIN, TEST, UNPAIRED, UNPAIRED_TEST)}
+FILES = {name: Stream(Lines, name) for name in (TRAIN, TEST, *chain.from_iterable(FURTHER.values()))}
 
 
 def pairs(store: Store) -> Verdict:
-    """Pairs, and labelled answers where there are any."""
+    """Pairs, and labelled answers and lists where there are any."""
     return check_pairs(*(open_lines(store.directory, name) if (store.directory / f"{name}.jsonl").is_file() else () for name in FILES))
 
 
@@ -63,6 +64,9 @@ def _fault(row: Mapping[str, Any]) -> str:
     if "label" in row or "completion" in row:
         sound = all(says_something(row[part]) for part in ("prompt", "completion")) and isinstance(row["label"], bool)
         return "" if sound else "an empty part, or no label"
+    if "responses" in row:
+        sound = all(map(says_something, (row["prompt"], *row["responses"]))) and len(row["responses"]) == len(row["rewards"]) > 1
+        return "" if sound else "an empty part, or other than one reward a response"
     sound = all(says_something(row[part]) for part in ("prompt", *SIDES)) and row["chosen"] != row["rejected"]
     return "" if sound else "an empty part, or chosen equals rejected"
 
@@ -72,7 +76,7 @@ PREFERENCES_BY_DOMAIN = Asset(
     family="preference",
     description="""Pairs of a domain as `preferences.jsonl`, and a held-out `preferences_test.jsonl` that shares no prompt with it.
 
-Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
+Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lists of answers to `ranked.jsonl` and `ranked_test.jsonl`.""",
     write=partial(
         write_lines,
         doing="pair",
@@ -104,7 +108,7 @@ PREFERENCES = Asset(
     family="preference",
     description="""Pairs of all domains as `preferences.jsonl`, and a held-out `preferences_test.jsonl` that shares no prompt with it.
 
-Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`.""",
+Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lists of answers to `ranked.jsonl` and `ranked_test.jsonl`.""",
     write=merge_parts,
     inputs=(("domains", PREFERENCES_BY_DOMAIN),),
     options=("seed", "shuffle"),

@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
+from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -77,6 +78,8 @@ def is_untemplated(example: Example | PlainChat | PlainPair) -> bool:
             turns = example.prompt
         case Sample():
             turns = example.turns
+        case Group():
+            turns = (*example.prompt, *chain.from_iterable(example.responses))
         case _:
             turns = ()
     return any(turn.role in (PROMPT, COMPLETION) for turn in turns)
@@ -85,10 +88,12 @@ def is_untemplated(example: Example | PlainChat | PlainPair) -> bool:
 def strings_as_messages(row: Mapping[str, Any]) -> Columns:
     """A row of strings as messages: the prompt of a user, answers of an assistant."""
     roles = {"prompt": USER, "chosen": ASSISTANT, "rejected": ASSISTANT, "completion": ASSISTANT}
-    return {key: [{"role": roles[key], "content": value}] if key in roles else value for key, value in row.items()}
+    changed_row = {key: [{"role": roles[key], "content": value}] if key in roles else value for key, value in row.items()}
+    answers = {"responses": [[{"role": ASSISTANT, "content": answer}] for answer in row["responses"]]} if "responses" in row else {}
+    return changed_row | answers
 
 
-def extra_columns(example: Sample | Pair | Prompt) -> Columns:
+def extra_columns(example: Sample | Pair | Prompt | Group) -> Columns:
     """The columns of a row apart from its turns, under TRL's names. Tools are JSON text: in a column of structs every tool would get the parameters of all
     others."""
     options = {**example.template_options, **({"documents": list(example.documents)} if example.documents else {})}
@@ -313,6 +318,9 @@ def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
 
 _MOST = float(np.finfo(np.float32).max)
 UNPAIRED, UNPAIRED_TEST = "unpaired", "unpaired_test"
+RANKED, RANKED_TEST = "ranked", "ranked_test"
+FURTHER = {"label": (UNPAIRED, UNPAIRED_TEST), "responses": (RANKED, RANKED_TEST)}
+"""Column by which lines other than pairs are told → the files that they go to, which exist only if a domain gives any."""
 
 
 def preference_row(example: object, form: RowForm) -> Columns:
@@ -326,6 +334,8 @@ def preference_row(example: object, form: RowForm) -> Columns:
     if isinstance(example, Sample) and example.label is not None:
         row = _row({"prompt": example.turns[:-1], "completion": example.turns[-1:]}, extra_columns(example), form)
         return {**row, "label": example.label, **extra_columns(example)}
+    if isinstance(example, Group):
+        return _ranked_row(example, form)
     if not isinstance(example, Pair):
         raise Refused("not_a_pair", f"the schema gives {type(example).__name__}, preferences need a Pair or a label", stage="pair")
     row = _row({"prompt": example.prompt, "chosen": example.chosen, "rejected": example.rejected}, extra_columns(example), form)
@@ -336,6 +346,33 @@ def preference_row(example: object, form: RowForm) -> Columns:
     if abs(example.margin) > _MOST:
         raise Refused("margin_out_of_range", f"a margin of {example.margin:g}, which no float32 holds", stage="pair")
     return row | extra_columns(example) | {"margin": example.margin}
+
+
+def _ranked_row(group: Group, form: RowForm) -> Columns:
+    """All responses, the best first, with their rewards, by which they are ordered."""
+    if len(group.responses) < 2 or len(set(group.rewards)) < 2:
+        raise Refused(
+            "equal_rewards",
+            f"{len(group.responses)} responses with the rewards {[*group.rewards]}, which no order tells apart",
+            stage="pair",
+        )
+    if max(map(abs, group.rewards)) > _MOST:
+        raise Refused("reward_out_of_range", f"rewards {[*group.rewards]}, one of which no float32 holds", stage="pair")
+    order = sorted(range(len(group.rewards)), key=lambda at: -group.rewards[at])
+    parts = {"prompt": group.prompt, **{f"responses[{at}]": group.responses[at] for at in order}}
+    row = _row(parts, extra_columns(group), form)
+    ranked = {"prompt": row.pop("prompt"), "responses": [*row.values()], "rewards": [group.rewards[at] for at in order]}
+    return ranked | extra_columns(group)
+
+
+def labelled_answers(example: Group) -> list[Sample]:
+    """A group of labelled responses as an answer each, without those that have no label."""
+    more: dict[str, Any] = {"tools": example.tools, "documents": example.documents, "template_options": example.template_options}
+    return [
+        Sample((*example.prompt, *response), label=label, **more)
+        for response, label in zip(example.responses, example.labels, strict=True)
+        if label is not None
+    ]
 
 
 def _plain_row(pair: PlainPair, form: RowForm) -> Columns | None:
@@ -355,7 +392,7 @@ def _row(parts: Mapping[str, Sequence[Turn]], columns: Columns, form: RowForm) -
     row = {part: written(turns, form, columns, "pair") if turns else "" for part, turns in parts.items()}
     for part, value in row.items():
         if not says_something(value):
-            raise Refused(f"empty_{part}", f"the {part} is empty", stage="pair")
+            raise Refused(f"empty_{part.partition('[')[0]}", f"the {part} is empty", stage="pair")
     return row
 
 
@@ -405,8 +442,8 @@ def weighted(turn: Turn, weight: float | None) -> Turn:
 
 BLOCK_BYTES, AUTO_BYTES = 4 << 20, 256 << 10
 """Bytes of source read at a time: fewer if a row may show that the file needs the other form."""
-Line = Callable[[RowForm], Mapping[str, Any]]
-"""Gives the line of an example in a form, or raises `Refused`."""
+Line = Callable[[RowForm], Mapping[str, Any] | list[Columns]]
+"""Gives the line of an example in a form, or several lines, or raises `Refused`."""
 LineOf = Callable[[AnyExample], tuple[AnyExample, Line]]
 """The content of an item → the example as it is written, with reasoning read, and its line; or raises `Refused`."""
 
@@ -424,8 +461,8 @@ def write_lines(
 ) -> Draft:
     """Write the rows of a domain as lines, in the order of the sources.
 
-    With form ``auto``, lines are strings until a row needs messages. Labelled answers go to `UNPAIRED` and `UNPAIRED_TEST`, which exist only if a domain
-    gives any.
+    With form ``auto``, lines are strings until a row needs messages. Lines other than pairs go to the files of `FURTHER`. A group of labelled responses gives
+    several lines, and counts as one record.
 
     Args:
         doing: label of the progress.
@@ -442,39 +479,55 @@ def write_lines(
     form: RowForm = "messages" if target.needed or configured == "messages" else "text"
     reading = Source.of(target.workspace, type(family), target.partition, gives=source.gives, limit=limit).reading()
     assert source.line is not None
-    line, untemplated, lists = source.line(target.workspace), 0, dict.fromkeys(counted, 0)
+    line, untemplated, lists, records = source.line(target.workspace), 0, dict.fromkeys(counted, 0), 0
+    ordered = dict.fromkeys((TIED, LEFT_OUT), 0)
     with ExitStack() as stack:
 
         def open_writers(names: tuple[str, str]) -> list[LinesWriter]:
             return [stack.enter_context(LinesWriter(target.payload, name, (target.partition,))) for name in names]
 
-        writers = {False: open_writers(files)}
+        writers = {"": open_writers(files)}
         plain = source.gives is Pair
         for items, in_test in reading.examples(doing, quarantine, block_bytes=AUTO_BYTES if auto else BLOCK_BYTES, plain=plain):
             for item in items:
                 try:
                     example, write = line(item.content)
-                    row = _row_in_form(write, form, auto)
+                    made = _row_in_form(write, form, auto)
                 except Refused as refusal:
                     item.reject(quarantine, refusal)
                     continue
                 to_test = in_test or (family.test_fraction > 0 and held_out(digest(example), family.test_fraction))
                 untemplated += is_untemplated(example)
-                if (labelled := "label" in row) not in writers:
-                    writers[labelled] = open_writers((UNPAIRED, UNPAIRED_TEST))
-                writers[labelled][to_test].append(row, source=0, file=item.record.file, at=item.record.row)
-                for column in lists:
-                    lists[column] += len(row.get(column, ()))
+                records += 1
+                for row in made if isinstance(made, list) else [made]:
+                    if (kind := next((key for key in FURTHER if key in row), "")) not in writers:
+                        writers[kind] = open_writers(FURTHER[kind])
+                    writers[kind][to_test].append(row, source=0, file=item.record.file, at=item.record.row)
+                    ordered[TIED] += is_tied(row)
+                    for column in lists:
+                        lists[column] += len(row.get(column, ()))
+                if isinstance(example, Group):
+                    ordered[LEFT_OUT] += example.labels.count(None)
         kept = {
-            f"{'unpaired_' if labelled else ''}{split}": len(writer)
-            for labelled, pair_of_writers in writers.items()
+            f"{FURTHER[kind][0] + '_' if kind else ''}{split}": len(writer)
+            for kind, pair_of_writers in writers.items()
             for split, writer in zip(("train", "test"), pair_of_writers, strict=True)
         }
-    counts = {"read": reading.read, "kept": sum(kept.values()), **kept, **lists, **({UNTEMPLATED: untemplated} if untemplated else {})}
+    extra = {key: count for key, count in {UNTEMPLATED: untemplated, **ordered}.items() if count}
+    counts = {"read": reading.read, "kept": records, **kept, **lists, **extra}
     return Draft({**counts, **passed_over(reading)}, {}, promises)
 
 
-def _row_in_form(write: Line, form: RowForm, auto: bool) -> Mapping[str, Any]:
+TIED, LEFT_OUT = "tied", "answers_left_out"
+"""Counts of ranked lines with two equal rewards, and of responses that are neither desirable nor undesirable."""
+
+
+def is_tied(row: Mapping[str, Any]) -> bool:
+    """Whether two responses of a ranked line have the same reward."""
+    return "rewards" in row and len(set(row["rewards"])) < len(row["rewards"])
+
+
+def _row_in_form(write: Line, form: RowForm, auto: bool) -> Mapping[str, Any] | list[Columns]:
     """A row in the form of its file.
 
     Raises:
@@ -518,6 +571,9 @@ def pair_line(workspace: Workspace) -> LineOf:
     def line(content: AnyExample) -> tuple[AnyExample, Line]:
         plain = isinstance(content, PlainPair) and reasoning.leaves((*content.prompt.texts, content.chosen, content.rejected))
         example = content if plain else reasoning.read(as_example(content))
+        if isinstance(example, Group) and example.labels:
+            answers = labelled_answers(example)
+            return example, lambda form: [preference_row(answer, form) for answer in answers]
         return example, partial(preference_row, example)
 
     return line

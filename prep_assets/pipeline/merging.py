@@ -14,7 +14,7 @@ from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.pipeline.asset import FromParts, Target
 from prep_assets.pipeline.groups import TEST, group_folders, group_writer, splits
-from prep_assets.pipeline.lines import UNPAIRED, UNTEMPLATED, form_of, strings_as_messages
+from prep_assets.pipeline.lines import FURTHER, LEFT_OUT, TIED, UNTEMPLATED, form_of, strings_as_messages
 from prep_assets.pipeline.tokens import add, by_domain, writers_of
 from prep_assets.stores.arrays import argsort, compress, fill_column, numbers, stretches, take, zeros
 from prep_assets.stores.groups import GroupStore, open_groups
@@ -72,8 +72,10 @@ def _merge_lines(target: Target, parts: Mapping[str, Published]) -> dict[str, in
             for number, part in with_file:
                 _append(writer, open_lines(part.directory, name), number, as_messages=mixed)
         split = "test" if held_out else "train"
-        counts[f"unpaired_{split}" if name.startswith(UNPAIRED) else split] = len(writer)
-        counts["kept"] += len(writer)
+        further = next((train for train, _ in FURTHER.values() if name.startswith(train)), "")
+        counts[f"{further}_{split}" if further else split] = len(writer)
+    for part in parts.values():
+        add(counts, {key: count for key, count in part.manifest.counts.items() if key in ("kept", TIED, LEFT_OUT)})
     return counts
 
 

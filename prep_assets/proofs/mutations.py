@@ -401,6 +401,13 @@ _row_lost = _mutate_one(lambda line: replace(line, made=None))
 """The row of a line no longer gives a line."""
 SANITY, GOLD, CONTRASTS = "pair_sanity", "gold_answers", "contrast_sanity"
 
+
+def _of_list(line: Line, part: slice) -> Line | None:
+    """A ranked line with these of its responses."""
+    kept = {key: line.stored[key][part] for key in ("responses", "rewards") if key in line.stored}
+    return _with_fields(line, **kept) if kept and len(kept["rewards"]) > 1 else None
+
+
 PAIR_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("one pair swapped", MATCH, _mutate_one(_swapped)),
     Mutation("all pairs swapped", MATCH, _all_swapped),
@@ -420,6 +427,11 @@ PAIR_MUTATIONS: tuple[Mutation, ...] = (
         _mutate_one(lambda line: _with_fields(line, chosen=line.stored["rejected"]) if "chosen" in line.stored else None),
     ),
     Mutation("a worse answer lost", SANITY, _without("rejected")),
+    Mutation("responses of a list exchanged", MATCH, _field("responses", lambda answers: [answers[-1], *answers[1:-1], answers[0]])),
+    Mutation("rewards of a list doubled", MATCH, _field("rewards", lambda rewards: [2 * reward for reward in rewards])),
+    Mutation("the best of a list lost", MATCH, _mutate_one(lambda line: _of_list(line, slice(1, None)))),
+    Mutation("a list from the worst on", SANITY, _mutate_one(lambda line: _of_list(line, slice(None, None, -1)))),
+    Mutation("a response of a list lost", SANITY, _field("responses", lambda answers: answers[:-1])),
 )
 """Corruptions of preference pairs and labelled answers."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import Any
 
@@ -98,6 +99,40 @@ def pair_line(row: Row, texts: Texts, schema: str, form: str, tags: Iterable[str
     if texts["chosen"] == texts["rejected"] or not all(map(str.strip, all_texts)) or any(tag in text for tag in tags for text in all_texts):
         return None
     return texts if form == "text" else {key: [{"role": _ROLES[key], "content": text}] for key, text in texts.items()}
+
+
+RANKINGS = ("group_list", "group_kto")
+
+
+def ranking_lines(row: Row, schema: str, options: Row, form: str, tags: Iterable[str]) -> Row | list[Row] | None:
+    """Return the line of a list, or the lines of labelled answers, of a row of strings alone; `None` for any other. Of a list it sorts pairs of reward and
+    place; of labels it compares each reward, as the decimal that the row writes, with the mean of all."""
+    answers, ranked = options.get("responses_key", "responses"), options.get("ranks_key")
+    scores, asked = ranked or options.get("rewards_key", "rewards"), options.get("prompt_key", "prompt")
+    if row.keys() != {asked, answers, scores} or options.get("marked_prompt") or not isinstance(row[asked], str):
+        return None
+    texts, numbers = row[answers], row[scores]
+    if not all(isinstance(text, str) and text.strip() for text in (row[asked], *texts)) or any(
+        tag in text for tag in tags for text in (row[asked], *texts)
+    ):
+        return None
+    rewards = [-float(number) if ranked else float(number) for number in numbers]
+
+    def said(text: str, role: str) -> Any:
+        return text if form == "text" else [{"role": role, "content": text}]
+
+    prompt = said(row[asked], "user")
+    if schema == "group_list":
+        order = sorted((-reward, place) for place, reward in enumerate(rewards))
+        return {
+            "prompt": prompt,
+            "responses": [said(texts[place], "assistant") for _, place in order],
+            "rewards": [-reward for reward, _ in order],
+        }
+    least, exact = options.get("desirable_from"), [Fraction(str(reward)) for reward in rewards]
+    border = sum(exact) / len(exact) if least is None else Fraction(str(least))
+    labelled = [(text, reward >= border) for text, reward in zip(texts, exact, strict=True) if least is not None or reward != border]
+    return [{"prompt": prompt, "completion": said(text, "assistant"), "label": label} for text, label in labelled]
 
 
 PLAIN_PAIR = {*_ROLES, "margin"}

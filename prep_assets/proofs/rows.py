@@ -10,6 +10,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -471,52 +472,93 @@ def _contrast_fault(row: Mapping[str, Any]) -> str | None:
 
 FIELDS = ["prompt", "chosen", "rejected"]
 UNPAIRED_FIELDS = ["prompt", "completion", "label"]
+RANKED_FIELDS = ["prompt", "responses", "rewards"]
 OPTIONAL_PAIR_FIELDS = ("tools", "chat_template_kwargs", "margin")
 """Optional fields of pairs and labelled answers."""
 
 
-def check_pairs(train: Rows, test: Rows, unpaired: Rows = (), unpaired_test: Rows = ()) -> Verdict:
-    """Check every pair and labelled answer, and that no prompt of the training files is held out."""
-    files = {"train": train, "unpaired": unpaired, "test": test, "unpaired_test": unpaired_test}
-    counted = ("pairs_checked", "pairs_failed", "longer_chosen", "prompts_in_both", "labelled_checked", "desirable")
+def check_pairs(
+    train: Rows, test: Rows, unpaired: Rows = (), unpaired_test: Rows = (), ranked: Rows = (), ranked_test: Rows = ()
+) -> Verdict:
+    """Check every pair, labelled answer and list, and that no prompt of the training files is held out."""
+    files = {
+        "train": train,
+        "unpaired": unpaired,
+        "ranked": ranked,
+        "test": test,
+        "unpaired_test": unpaired_test,
+        "ranked_test": ranked_test,
+    }
+    counted = (
+        "pairs_checked",
+        "pairs_failed",
+        "longer_chosen",
+        "prompts_in_both",
+        "labelled_checked",
+        "desirable",
+        "lists_checked",
+        "tied",
+    )
     numbers = dict.fromkeys(counted, 0)
     worst: Worst | None = None
     for name, where, row, fault in _judged(files, "prompt", _pair_fault):
-        labelled = name.startswith("unpaired")
-        numbers["labelled_checked" if labelled else "pairs_checked"] += 1
+        labelled, ordered = name.startswith("unpaired"), name.startswith("ranked")
+        numbers["lists_checked" if ordered else "labelled_checked" if labelled else "pairs_checked"] += 1
         if fault is not None:
             numbers["prompts_in_both"] += fault == _ON_BOTH_SIDES.format("prompt")
             numbers["pairs_failed"] += 1
             worst = worst or Worst(where, f"{fault}: {shown(row)}")
         elif labelled:
             numbers["desirable"] += row["label"]
+        elif ordered:
+            numbers["tied"] += len(set(row["rewards"])) < len(row["rewards"])
         else:
             numbers["longer_chosen"] += len(str(row["chosen"])) > len(str(row["rejected"]))
+    if not numbers["lists_checked"]:
+        del numbers["lists_checked"], numbers["tied"]
     if worst is not None:
-        count = numbers["pairs_checked"] + numbers["labelled_checked"]
+        count = numbers["pairs_checked"] + numbers["labelled_checked"] + numbers.get("lists_checked", 0)
         return some_fail(numbers["pairs_failed"], count, "pairs fail", worst, numbers)
     share = numbers["longer_chosen"] / max(1, numbers["pairs_checked"])
     summary = f"{numbers['pairs_checked']:,} pairs are sound; in {share:.0%} the chosen answer is the longer one"
     if numbers["labelled_checked"]:
         summary += f"; {numbers['labelled_checked']:,} labelled answers are sound, {numbers['desirable']:,} of them desirable"
+    if "lists_checked" in numbers:
+        summary += f"; {numbers['lists_checked']:,} lists are in the order of their rewards, {numbers['tied']:,} with equal ones"
     return Verdict(True, summary, numbers)
 
 
+def _list_fault(row: Mapping[str, Any]) -> str | None:
+    rewards, answers = row["rewards"], row["responses"]
+    if len(rewards) != len(answers) or len(answers) < 2:
+        return f"{len(rewards)} rewards of {len(answers)} responses"
+    if {*map(type, rewards)} != {float}:
+        return f"rewards {rewards}, which are no floats"
+    if any(first < second for first, second in pairwise(rewards)) or rewards[0] == rewards[-1]:
+        return f"rewards {rewards}, not from the best to a worse one"
+    if {*map(type, answers)} != {type(row["prompt"])}:
+        return "strings and lists of messages are mixed"
+    empty = [number for number, answer in enumerate(answers) if _is_empty(answer)]
+    return f"response {empty[0]} is empty" if empty else None
+
+
 def _pair_fault(file: str, row: Mapping[str, Any]) -> str | None:
-    labelled = file.startswith("unpaired")
-    needed = UNPAIRED_FIELDS if labelled else FIELDS
+    labelled, ordered = file.startswith("unpaired"), file.startswith("ranked")
+    needed = RANKED_FIELDS if ordered else UNPAIRED_FIELDS if labelled else FIELDS
     if list(row)[: len(needed)] != needed or not set(row) <= {*needed, *OPTIONAL_PAIR_FIELDS}:
         return f"fields {list(row)}, needs {needed} and may have {', '.join(OPTIONAL_PAIR_FIELDS)}"
     if isinstance(row["prompt"], str) and not {"tools", "chat_template_kwargs"}.isdisjoint(row):
         return "tools and variables of a chat template stand beside strings, which no template renders"
     if labelled and not isinstance(row["label"], bool):
         return f"label is {row['label']!r}, needs true or false"
-    texts = [field for field in needed if field != "label"]
+    texts = ["prompt"] if ordered else [field for field in needed if field != "label"]
     if len({type(row[field]) for field in texts}) != 1:
         return "strings and lists of messages are mixed"
     for field in texts:
         if _is_empty(row[field]):
             return f"{field} is empty"
+    if ordered:
+        return _list_fault(row)
     return "chosen equals rejected" if not labelled and row["chosen"] == row["rejected"] else None
 
 

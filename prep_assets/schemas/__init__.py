@@ -8,6 +8,7 @@ from prep_assets.schemas import (
     logs,
     messages,
     preference,
+    rankings,
     regions,
     rewards,
     runs,

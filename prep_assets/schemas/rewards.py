@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, Literal
 
 from msgspec import Struct
 
@@ -408,7 +408,7 @@ def group(
     def convert(row: Row) -> Group:
         prompt = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
         values = as_list(value_at(row, responses_key), responses_key)
-        responses = tuple(_response(value, f"{responses_key}[{i}]") for i, value in enumerate(values))
+        responses = tuple(response_turns(value, f"{responses_key}[{i}]") for i, value in enumerate(values))
         rewards = rewards_for(value_at(row, rewards_key), rewards_key, len(responses))
         sampled = _sampled(row, token_ids_key, logprobs_key, prompt_ids_key, len(responses)) if token_ids_key else None
         if sampled is not None and sampled_mask_key:
@@ -427,7 +427,7 @@ def _scored(
 ) -> tuple[tuple[Turn, ...], Sequence[tuple[Turn, ...]], Sequence[float]]:
     prompt = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
     values = as_list(value_at(row, responses_key), responses_key)
-    responses = [_response(value, f"{responses_key}[{i}]") for i, value in enumerate(values)]
+    responses = [response_turns(value, f"{responses_key}[{i}]") for i, value in enumerate(values)]
     return prompt, responses, rewards_for(value_at(row, rewards_key), rewards_key, len(responses))
 
 
@@ -439,6 +439,7 @@ def group_pair(
     rewards_key: str = "rewards",
     min_margin: float | None = None,
     margin: bool = False,
+    ties: Literal["first", "refuse"] = "first",
 ) -> Convert:
     """The response with the largest reward as the chosen answer, the one with the smallest as the rejected one; of equal ones the first.
 
@@ -448,6 +449,7 @@ def group_pair(
         rewards_key: array of rewards.
         min_margin: reject pairs whose rewards differ by less; null: only equal ones.
         margin: keep the difference as the pair's margin, for reward models.
+        ties: of responses that share the best or the worst reward, take the `first`, or `refuse` the row.
     """
 
     def convert(row: Row) -> Pair:
@@ -460,6 +462,8 @@ def group_pair(
             )
         if min_margin is not None and difference < min_margin:
             raise Refused("small_margin", f"the rewards are {rewards[best]:g} and {rewards[worst]:g}; min_margin is {min_margin:g}")
+        if ties == "refuse" and (shared := [rewards[at] for at in (best, worst) if rewards.count(rewards[at]) > 1]):
+            raise Refused("tied_rewards", f"{rewards.count(shared[0])} responses have the reward {shared[0]:g}, and ties is refuse")
         made = pair_of(row, prompt, responses[best], responses[worst])
         return changed(made, margin=difference) if margin else made
 
@@ -562,7 +566,8 @@ def _turn_rewards(row: Row, key: str, responses: Sequence[Sequence[Turn]]) -> tu
     return tuple(tuple(zip(*each, strict=True)) for each in zip(answers, rewards, strict=True))
 
 
-def _response(value: object, where: str) -> tuple[Turn, ...]:
+def response_turns(value: object, where: str) -> tuple[Turn, ...]:
+    """The turns of a response: a string, or messages that an assistant begins and ends."""
     if isinstance(value, str):
         return (turn(ASSISTANT, needed(value, "empty_answer", where)),)
     turns = ChatFormat().turns(value, where)

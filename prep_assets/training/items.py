@@ -357,7 +357,7 @@ def _find_lines(path: Path, name: str | None) -> Path:
         file.stem: file for folder in payload_folders(path) for file in sorted(folder.glob("*.jsonl")) if not file.name.startswith(".")
     }
     if name is None:
-        trained = [stem for stem in files if not stem.endswith("_test") and stem != "unpaired"]
+        trained = [stem for stem in files if not stem.endswith("_test") and stem not in ("unpaired", "ranked")]
         name = trained[0] if len(trained) == 1 else None
     if name not in files:
         message = f"no lines {name!r}{nearest(name, files)}; it has" if name else "several files of lines or none, so name one:"

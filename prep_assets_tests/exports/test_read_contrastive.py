@@ -90,6 +90,55 @@ def settings(st: Any, folder: Path) -> Any:
     return st.SentenceTransformerTrainingArguments(output_dir=str(folder / "run"), dataloader_pin_memory=False, **common)
 
 
+def test_a_loss_of_whole_lists_takes_ours(tmp_path: Path) -> None:
+    """From scores to a loss of Plackett and Luce: every list arrives in the order of its rewards, and the loss is that of the formula."""
+    import torch
+    import transformers
+
+    from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
+
+    sentences = reader("sentence_transformers")
+    rows = [{"prompt": f"What is {n}?", "responses": ["No.", f"It is {n}.", f"{n}!"], "rewards": [-1.0, 2.0 + n, 0.5]} for n in range(20)]
+    scored = domain(jsonl(tmp_path / "scored.jsonl", rows), "group_list")
+    built = build(workspace_in(tmp_path, minimal("preference", {"scored": scored}, test_fraction=0)), "preferences")
+    folder = export(built, "sentence_transformers", tmp_path / "out", stream="ranked")
+    data = reader("datasets").load_dataset(
+        "parquet", data_files=f"{folder}/train.parquet", split="train", cache_dir=str(tmp_path / "cache")
+    )
+    assert data.column_names == ["query", "docs", "labels"]
+    by_query = {row["query"]: row for row in data}
+    for n, row in enumerate(rows):
+        assert by_query[row["prompt"]]["docs"] == [f"It is {n}.", f"{n}!", "No."]
+        assert by_query[row["prompt"]]["labels"] == [2.0 + n, 0.5, -1.0]
+    torch.manual_seed(0)
+    sizes = {
+        "hidden_size": 16,
+        "intermediate_size": 32,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "vocab_size": 4096,
+        "num_labels": 1,
+    }
+    transformers.BertForSequenceClassification(transformers.BertConfig(**sizes)).save_pretrained(tmp_path / "model")
+    tokenizer().save_pretrained(tmp_path / "model")
+    model = sentences.CrossEncoder(str(tmp_path / "model"), device="cpu")
+    losses = reader("sentence_transformers.cross_encoder.losses")
+    loss = losses.PListMLELoss(model, lambda_weight=None)
+    model.eval()
+    row = data[0]
+    with torch.no_grad():
+        found = loss([[row["query"]], [row["docs"]]], [torch.tensor(row["labels"])])
+        scores = model.predict([(row["query"], text) for text in row["docs"]], convert_to_tensor=True, activation_fn=torch.nn.Identity())
+    expected = sum(torch.logsumexp(scores[at:], 0) - scores[at] for at in range(3))
+    assert float(found) in (pytest.approx(float(expected), rel=1e-3), pytest.approx(float(expected) / 3, rel=1e-3))
+    arguments = sentences.CrossEncoderTrainingArguments(
+        output_dir=str(tmp_path / "run"), max_steps=2, per_device_train_batch_size=2, use_cpu=True, report_to="none", save_strategy="no"
+    )
+    before = [each.detach().clone() for each in model.parameters()]
+    sentences.CrossEncoderTrainer(model=model, args=arguments, train_dataset=data, loss=loss).train()
+    assert any(not old.equal(new) for old, new in zip(before, model.parameters(), strict=True))
+
+
 # -- FlagEmbedding ------------------------------------------------------------------------------------------------------------------------
 
 

@@ -135,6 +135,36 @@ def test_reward_steps_ask_for_margins(tmp_path: Path) -> None:
     losses(trainer)
 
 
+def test_kto_steps_on_labelled_responses(tmp_path: Path) -> None:
+    """From scores to the trainer's own tokens: each response of a row with its label; the answers that it estimates KL with are to other prompts."""
+    from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
+
+    trl, words = reader("trl"), tokenizer()
+    rows = [{"prompt": f"What is {n}?", "responses": [f" {n}.", " No.", " Well."], "rewards": [1.0, -1.0, 0.0]} for n in range(60)]
+    scored = domain(jsonl(tmp_path / "scored.jsonl", rows), "group_kto")
+    built = build(workspace_in(tmp_path, minimal("preference", {"scored": scored}, test_fraction=0)), "preferences")
+    data = load(export(built, "hf_arrow", tmp_path / "out", stream="unpaired"))
+    expected = [(row["prompt"], answer, label) for row in rows for answer, label in ((row["responses"][0], True), (" No.", False))]
+    assert sorted((row["prompt"], row["completion"], row["label"]) for row in data) == sorted(expected)
+    config = settings(trl.KTOConfig, tmp_path / "run", max_length=None)
+    trainer = trl.KTOTrainer(model=tiny(), ref_model=tiny(), args=config, train_dataset=data, processing_class=words)
+    for row, found in zip(data, trainer.train_dataset, strict=True):
+        assert (
+            words.decode(found["prompt_ids"]) == row["prompt"]
+            and words.decode(found["completion_ids"]) == row["completion"] + words.eos_token
+        )
+        assert found["label"] == row["label"]
+    batch = 2
+    prompts, kl = (
+        data["prompt"],
+        [words.decode(found["KL_completion_ids"]).removesuffix(words.eos_token) for found in trainer.train_dataset],
+    )
+    at = [(first // batch * batch) + (first - 1) % batch for first in range(len(data))]
+    assert kl == [data["completion"][place] for place in at]
+    assert sum(prompts[place] == prompt for place, prompt in zip(at, prompts, strict=True)) < len(data) / 10
+    losses(trainer)
+
+
 def test_dpo_steps(tmp_path: Path) -> None:
     """Its own tokens are those of our text: the completion of a row is the answer and the end of text, the rest of it the prompt."""
     trl = reader("trl")

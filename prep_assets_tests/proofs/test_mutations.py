@@ -85,7 +85,7 @@ def test_which_check_catches_each(kit: Any) -> None:
         "DOCUMENT_MUTATIONS": {"tokenization_identity": 5, "row_integrity": 4},
         "MASK_MUTATIONS": {"mask_alignment": 5},
         "ATTENTION_MASK_MUTATIONS": {"mask_alignment": 3},
-        "PAIR_MUTATIONS": {"source_match": 10, "pair_sanity": 4},
+        "PAIR_MUTATIONS": {"source_match": 13, "pair_sanity": 6},
         "PROMPT_MUTATIONS": {"source_match": 9, "gold_answers": 5},
         "CONTRAST_MUTATIONS": {"source_match": 7, "contrast_sanity": 6},
         "SELECTION_MUTATIONS": {"selection": 14},

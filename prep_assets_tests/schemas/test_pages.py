@@ -28,6 +28,7 @@ BASES = {
     "gsm8k_prompt": "gsm8k",
     "kto": "messages",
     "sharegpt_pairwise": "sharegpt",
+    "group_kto": "group_list",
 }
 """The schema whose page has options of another schema too."""
 OBVIOUS = re.compile(r"(the|array of|tag of an?|tag of the|mark before an?|field of a message with its) (\w+ ){0,2}[\w']+\.")
@@ -61,6 +62,8 @@ def _lines(example: Any) -> Iterator[str]:
     for fact in ("gold", "verifier", "label"):
         if getattr(example, fact, None) is not None:
             yield f"{fact}: {json.dumps(getattr(example, fact)).strip(chr(34))}"
+    if labels := getattr(example, "labels", None):
+        yield f"labels: {' '.join(map(json.dumps, labels))}"
 
 
 def _text(text: str) -> str:
