@@ -315,7 +315,7 @@ class Refresh(Model):
         default=None,
         gt=0,
         le=24 * 366,
-        description="Hours after which the UI shows an asset that no run brought up to date as stale. null: never.",
+        description="Hours after which the UI shows an asset that no run updated as stale. null: never.",
     )
 
 

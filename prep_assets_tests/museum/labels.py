@@ -2,7 +2,6 @@
 
 '''One line that says what went wrong.
 
-Year: 2025
 Hit: project#number, …
 Stopped by: `check` or refusal, here.
 '''
@@ -19,7 +18,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 PAGE = ROOT / "docs" / "museum.md"
 PICTURES = ROOT / "docs" / "images" / "museum"
-FIELDS = ("Year", "Hit", "Stopped by")
+FIELDS = ("Hit", "Stopped by")
 
 ROOMS = {
     "Beginning, end and padding": "test_beginnings.py",
@@ -89,7 +88,7 @@ def page() -> str:
 
 
 def _entry(label: Label) -> list[str]:
-    year, hit, stopped = (label.fields[field] for field in FIELDS)
+    hit, stopped = (label.fields[field] for field in FIELDS)
     where = ", ".join(re.sub(r" \([^)]*\)", "", hit).split(", ")[:MOST])
-    told = f"- **{label.number}. {label.title}** {year.replace(' – ', '–')}: {where}. Here: {stopped.rstrip('.')}."
+    told = f"- **{label.number}. {label.title}** ({where}) Here: {stopped.rstrip('.')}."
     return [told, *([f"  ![Exhibit {label.number}](images/museum/{label.number:02}.svg)"] if label.picture.is_file() else [])]

@@ -74,9 +74,8 @@ def replaced(right: Stand, old: str, new: str) -> Stand:
 def test_58_results_in_turns_of_their_own(tmp_path: Path) -> None:
     """Messages were rendered one by one, so results of two parallel calls became two user turns.
 
-    Year: 2026
     Hit: slime#2263
-    Stopped by: one render of the whole conversation; `tokenization_identity`.
+    Stopped by: `tokenization_identity`.
     """
     parallel = [CALLED[0], said(ASSISTANT, "", tool_calls=[CALL, CALL]), said("tool", "four"), said("tool", "vier"), CALLED[3]]
     right = chats(tmp_path, [{"messages": parallel, "tools": [TOOL]}], template="qwen3")
@@ -89,9 +88,8 @@ def test_58_results_in_turns_of_their_own(tmp_path: Path) -> None:
 def test_59_answers_written_twice(tmp_path: Path) -> None:
     """Each turn was what its render adds; the template strips reasoning from history, so answers came twice.
 
-    Year: 2026
     Hit: NeMo-RL#2821, PR#2822
-    Stopped by: one render of the whole conversation; `tokenization_identity`.
+    Stopped by: `tokenization_identity`.
     """
     right = chats(tmp_path, [THOUGHT], template="qwen3")
     assert right.text(right.row().ids).count("It is 4.") == 1
@@ -107,7 +105,6 @@ def test_59_answers_written_twice(tmp_path: Path) -> None:
 def test_60_tools_never_shown(tmp_path: Path) -> None:
     """The chat template was called without `tools`: the prompt never names what is called.
 
-    Year: 2025
     Hit: slime#1008, PR#1011, PR#1159
     Stopped by: `tokenization_identity`.
     """
@@ -120,7 +117,6 @@ def test_60_tools_never_shown(tmp_path: Path) -> None:
 def test_61_arguments_encoded_twice(tmp_path: Path) -> None:
     """Arguments come as JSON text, and the template's `tojson` encoded them again.
 
-    Year: 2026
     Hit: oumi PR#2599, flama#258
     Stopped by: arguments are parsed before rendering; `tokenization_identity`.
     """
@@ -135,7 +131,6 @@ def test_61_arguments_encoded_twice(tmp_path: Path) -> None:
 def test_62_no_text_is_none(tmp_path: Path) -> None:
     """A message that only calls tools has `content: null`, which was rendered as `None`.
 
-    Year: 2026
     Hit: renderers PR#131 (GLM-4.5, GLM-5, MiniMax-M2)
     Stopped by: `tokenization_identity`.
     """
@@ -149,7 +144,6 @@ def test_62_no_text_is_none(tmp_path: Path) -> None:
 def test_63_reasoning_in_a_field_unread(tmp_path: Path) -> None:
     """Reasoning was in `reasoning_content`, and only `content` was tokenized.
 
-    Year: 2025
     Hit: slime PR#330 (Qwen3 Thinking)
     Stopped by: every field of a message is read; `tokenization_identity`.
     """
@@ -162,7 +156,6 @@ def test_63_reasoning_in_a_field_unread(tmp_path: Path) -> None:
 def test_64_pairs_without_their_calls(tmp_path: Path) -> None:
     """Only role and content of preference messages were copied: tool calls and tools got lost.
 
-    Year: 2026
     Hit: axolotl#3824, PR#3825
     Stopped by: `source_match`.
     """
@@ -191,7 +184,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Stand:
 def test_65_only_the_last_answer(plain: Stand, show: Show) -> None:
     """Of a conversation with several answers only the last was trained.
 
-    Year: 2026
     Hit: NeMo Speech PR#16284
     Stopped by: `mask_alignment`.
     """
@@ -206,7 +198,6 @@ def test_65_only_the_last_answer(plain: Stand, show: Show) -> None:
 def test_66_header_and_line_break_trained(plain: Stand, show: Show) -> None:
     """Assistant turns were trained with their header and the line break after the stop.
 
-    Year: 2025 – 2026
     Hit: SkyRL PR#710, mlx-lm PR#584, Automodel PR#3353
     Stopped by: `mask_alignment`.
     """
@@ -224,7 +215,6 @@ def test_66_header_and_line_break_trained(plain: Stand, show: Show) -> None:
 def test_67_the_turn_ends_with_another_token(tmp_path: Path, show: Show) -> None:
     """The mask looked for `eos_token` at the end of each answer; the template ends turns with another token.
 
-    Year: 2026
     Hit: axolotl#3754 (Gemma), Megatron-Bridge#4265 (Nemotron Omni)
     Stopped by: `mask_alignment`: stops are found by rendering.
     """
@@ -239,7 +229,6 @@ def test_67_the_turn_ends_with_another_token(tmp_path: Path, show: Show) -> None
 def test_68_cut_answers_never_stop(tmp_path: Path) -> None:
     """Overlong conversations were cut on the right, so their answers were trained without a stop.
 
-    Year: 2026
     Hit: open-instruct PR#1876 (2.02 % of the rows of a cache of 32,768 tokens)
     Stopped by: rejected as `too_long`, or cut with `truncation_keeps_stop`.
     """
@@ -255,7 +244,6 @@ def test_68_cut_answers_never_stop(tmp_path: Path) -> None:
 def test_69_what_packing_cuts_off(tmp_path: Path) -> None:
     """Best-fit packing dropped what exceeds the row length, or packed it as answers without questions.
 
-    Year: 2025 – 2026
     Hit: trl#4554, PR#4632, #5075, PR#5076
     Stopped by: the build stops and counts overlong documents; `overlong` decides.
     """
@@ -268,7 +256,6 @@ def test_69_what_packing_cuts_off(tmp_path: Path) -> None:
 def test_70_image_chats_trained_whole(tmp_path: Path, show: Show) -> None:
     """The collator of image chats ignored every mask option: the whole conversation was trained.
 
-    Year: 2026
     Hit: axolotl#3617, PR#3625
     Stopped by: `mask_alignment`.
     """
@@ -284,9 +271,8 @@ def test_70_image_chats_trained_whole(tmp_path: Path, show: Show) -> None:
 def test_71_separators_dropped_between_turns(tmp_path: Path) -> None:
     """A rollout was joined from sampled text and a tool turn rendered alone: the line break between them got lost.
 
-    Year: 2026
     Hit: verl PR#6921
-    Stopped by: one render of the whole conversation; `tokenization_identity`.
+    Stopped by: `tokenization_identity`.
     """
     right = chats(tmp_path, [{"messages": CALLED, "tools": [TOOL]}], template="qwen3")
     border = "<|im_end|>{}<|im_start|>user\n<tool_response>"
@@ -297,7 +283,6 @@ def test_71_separators_dropped_between_turns(tmp_path: Path) -> None:
 def test_72_the_last_result_dropped(tmp_path: Path) -> None:
     """Tool results were written when the next message came: a conversation that ends on one lost it.
 
-    Year: 2026
     Hit: LLaMA-Factory PR#10655
     Stopped by: `tokenization_identity`.
     """
@@ -310,7 +295,6 @@ def test_72_the_last_result_dropped(tmp_path: Path) -> None:
 def test_73_unknown_roles_skipped(tmp_path: Path) -> None:
     """The converter did not know the role `tool`, and skipped its messages.
 
-    Year: 2026
     Hit: speculators PR#561
     Stopped by: unknown roles reject the record.
     """
@@ -324,7 +308,6 @@ def test_73_unknown_roles_skipped(tmp_path: Path) -> None:
 def test_74_missing_logprobs_made_zero(tmp_path: Path) -> None:
     """If a server gave fewer log-probabilities than tokens, the rest became 0.0: a probability of 1.
 
-    Year: 2026
     Hit: vime PR#70, rllm#816
     Stopped by: a group is rejected if lengths differ.
     """
@@ -340,7 +323,6 @@ def test_74_missing_logprobs_made_zero(tmp_path: Path) -> None:
 def test_75_truncation_takes_the_answer(tmp_path: Path) -> None:
     """Overlong dialogues were cut on the right, where the only trained answer was.
 
-    Year: 2026
     Hit: Automodel PR#2366
     Stopped by: rejected as `too_long`; `truncation: turns` drops the oldest rounds instead.
     """
@@ -355,7 +337,6 @@ def test_75_truncation_takes_the_answer(tmp_path: Path) -> None:
 def test_76_answers_stored_with_their_stop(tmp_path: Path) -> None:
     """Servers returned the stop with the answer's text, and the template wrote another.
 
-    Year: 2025
     Hit: verifiers#56
     Stopped by: a stop in content is text and counted; `tokenization_identity`.
     """
@@ -377,7 +358,6 @@ def test_76_answers_stored_with_their_stop(tmp_path: Path) -> None:
 def test_77_special_tokens_decoded_away(tmp_path: Path) -> None:
     """A rollout was decoded without its special tokens and rendered again, so ids and masks were cut in the wrong place.
 
-    Year: 2026
     Hit: minimind#850
     Stopped by: ids whose text differs from the response are rejected.
     """
@@ -402,7 +382,6 @@ def test_77_special_tokens_decoded_away(tmp_path: Path) -> None:
 def test_78_results_paired_by_position(tmp_path: Path) -> None:
     """Results of parallel calls came back in another order, each below the other's call.
 
-    Year: 2026
     Hit: ms-swift PR#10174
     Stopped by: results are put in the order of their calls, by id; `tokenization_identity`.
     """

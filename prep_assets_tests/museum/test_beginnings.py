@@ -58,7 +58,6 @@ def without_first(rows: list[Row]) -> list[Row]:
 def test_01_double_bos(tmp_path: Path, show: Show) -> None:
     """Template and tokenizer both wrote the beginning-of-text token.
 
-    Year: 2024 – 2026
     Hit: vllm#27486, PR#27515, open-r1 PR#462, sglang PR#888, DeepSeek-R1#151, transformers#37686
     Stopped by: `tokenization_identity`.
     """
@@ -75,7 +74,6 @@ def test_01_double_bos(tmp_path: Path, show: Show) -> None:
 def test_02_bos_removed(tmp_path: Path, by_template: bool, by_tokenizer: bool) -> None:
     """A fix for the double beginning-of-text token removed the only one of some models.
 
-    Year: 2026
     Hit: unsloth PR#10312 (Gemma 4: of 30 models 11 were fixed, 2 went from one to none)
     Stopped by: `tokenization_identity`.
     """
@@ -90,7 +88,6 @@ def test_02_bos_removed(tmp_path: Path, by_template: bool, by_tokenizer: bool) -
 def test_03_bos_lost_with_an_engine(tmp_path: Path, engine: str) -> None:
     """A faster tokenizer was probed with its special tokens and used without: documents lost the beginning-of-text token.
 
-    Year: 2026
     Hit: marin#5034, #5149, PR#5040
     Stopped by: `row_integrity` looks for it at the start of each document.
     """
@@ -103,7 +100,6 @@ def test_03_bos_lost_with_an_engine(tmp_path: Path, engine: str) -> None:
 def test_04_bos_before_both_answers(tmp_path: Path) -> None:
     """Both answers of a pair were tokenized alone, each with a beginning-of-text token mid-conversation.
 
-    Year: 2024
     Hit: axolotl#1616, PR#1733, trl PR#1591
     Stopped by: `tokenization_identity`.
     """
@@ -122,7 +118,6 @@ def test_04_bos_before_both_answers(tmp_path: Path) -> None:
 def test_05_stop_twice_in_pairs(tmp_path: Path) -> None:
     """The trainer appended a stop token to answers whose template had written one.
 
-    Year: 2025
     Hit: trl#4481, unsloth#3228
     Stopped by: `source_match`: `preferences.jsonl` has no stop token.
     """
@@ -138,7 +133,6 @@ def test_05_stop_twice_in_pairs(tmp_path: Path) -> None:
 def test_06_pad_is_eos(tmp_path: Path, show: Show) -> None:
     """The padding token was the stop token, so a collator that masks padding masked every stop.
 
-    Year: 2023 – 2025
     Hit: transformers#23530, trl#976, #1623, PR#3091, open-r1 PR#494, Phi-4's first upload
     Stopped by: masks come from positions, never from ids.
     """
@@ -169,7 +163,6 @@ def findings(stand: Stand) -> list[str]:
 def test_07_stop_is_not_eos(tmp_path: Path) -> None:
     """The padding token was the stop token, so a collator that masks padding masked every stop.
 
-    Year: 2024 – 2026
     Hit: QwenLM/Qwen3#927, open-r1#603, PR#604, axolotl#2073, LLaMA-Factory#9189, unsloth#3721, ms-swift#3113, trl#2059
     Stopped by: masks come from positions, never from ids.
     """
@@ -185,7 +178,6 @@ def test_07_stop_is_not_eos(tmp_path: Path) -> None:
 def test_08_stop_of_the_next_message(tmp_path: Path, show: Show) -> None:
     """In GLM's format `<|observation|>` closes a tool call, and was masked with the tool's turn.
 
-    Year: 2026
     Hit: prime-rl PR#2644, slime#514 (GLM-4.5 and 5)
     Stopped by: `mask_alignment`: stops are found by rendering.
     """
@@ -202,7 +194,6 @@ def test_08_stop_of_the_next_message(tmp_path: Path, show: Show) -> None:
 def test_09_no_document_ends(tmp_path: Path) -> None:
     """Documents were concatenated without the end-of-text token, or counted before it was added.
 
-    Year: 2023 – 2025
     Hit: marin#577 (GPT-NeoX), Megatron-LM#431
     Stopped by: `row_integrity`.
     """
@@ -225,7 +216,6 @@ def test_09_no_document_ends(tmp_path: Path) -> None:
 def test_10_untrained_reserved_tokens(tmp_path: Path) -> None:
     """A base model was trained with its instruct model's template, whose tokens are untrained in the base.
 
-    Year: 2024
     Hit: unsloth#658, #915, #1056, torchtune#2429
     Stopped by: the certificate finds control tokens that the base's own template never writes.
     """

@@ -12,7 +12,6 @@ from prep_assets_tests.museum.gallery import ASSISTANT, USER, Row, chats, docume
 def test_24_placeholder_in_tool_output(tmp_path: Path) -> None:
     """An image placeholder's text in a tool's output became the image token.
 
-    Year: 2026
     Hit: renderers PR#116, prime-rl PR#3198
     Stopped by: content never becomes a control token; `special_in_content` decides.
     """
@@ -30,7 +29,6 @@ def test_24_placeholder_in_tool_output(tmp_path: Path) -> None:
 def test_25_typed_think_tags(tmp_path: Path) -> None:
     """`<think>` is not flagged special, so typing it gave the real id.
 
-    Year: 2026
     Hit: transformers PR#47386, #48052, PR#47853
     Stopped by: every added token that the template writes is a control token; typed in content it is text.
     """
@@ -47,7 +45,6 @@ def test_25_typed_think_tags(tmp_path: Path) -> None:
 def test_26_stop_in_web_text(tmp_path: Path) -> None:
     """`</s>` and `<|endoftext|>` in web text became the control tokens.
 
-    Year: 2023 – 2024
     Hit: Long-Context-Data-Engineering#14, dolma PR#176; 1,075 tokens of 53 million in a study of our own
     Stopped by: typed control tokens are encoded as text and counted.
     """

@@ -21,7 +21,6 @@ TEXTS = ["One document.", "Another one.", "And a third one."]
 def test_50_score_contradicts(tmp_path: Path) -> None:
     """An overall score of 1 was written as 10: about 2,000 of the worst answers became chosen ones.
 
-    Year: 2023
     Hit: UltraFeedback#8, and data sets made of it
     Stopped by: a pair whose scores contradict its ratings is rejected.
     """
@@ -46,7 +45,6 @@ def test_50_score_contradicts(tmp_path: Path) -> None:
 def test_51_unparsable_gold(tmp_path: Path) -> None:
     """A gold answer that nobody could parse was rewarded with 1.0.
 
-    Year: 2025
     Hit: open-r1#215, #503, PR#566, cookbook#335
     Stopped by: the record is rejected; `gold_answers`.
     """
@@ -61,7 +59,6 @@ def test_51_unparsable_gold(tmp_path: Path) -> None:
 def test_52_records_multiplied(tmp_path: Path) -> None:
     """A shard was listed twice, and records were trained up to 32 times; or a cache outlived its template.
 
-    Year: 2021 – 2026
     Hit: Nemotron#260, Soup#1067, open-instruct PR#1518, LMFlow PR#394, AReaL PR#1598, datasets#3847
     Stopped by: `accounting`; the build key hashes contents, not names and times.
     """
@@ -99,7 +96,6 @@ def test_52_a_template_edited_under_its_path(tmp_path: Path) -> None:
 def test_53_test_sets_in_training(tmp_path: Path) -> None:
     """A shard was listed twice, and records were trained up to 32 times; or a cache outlived its template.
 
-    Year: 2023 – 2026
     Hit: notus PR#10, MAmmoTH#11, UltraChat#18, marin#6742, #5519
     Stopped by: `accounting`; the build key hashes contents, not names and times.
     """
@@ -115,7 +111,6 @@ def test_53_test_sets_in_training(tmp_path: Path) -> None:
 def test_54_ids_wrap_in_uint16(tmp_path: Path) -> None:
     """Ids above 65,535 were stored in sixteen bits and wrapped around.
 
-    Year: 2020
     Hit: transformers#2825, knnlm#6
     Stopped by: an error before anything is written.
     """
@@ -136,7 +131,6 @@ def test_54_ids_wrap_in_uint16(tmp_path: Path) -> None:
 def test_55_fim_tokens_spelled(tmp_path: Path) -> None:
     """Fill-in-the-middle sentinels were tokenized as text, or suffix and prefix were swapped.
 
-    Year: 2023 – 2026
     Hit: Megatron-Bridge PR#5228, transformers#26575
     Stopped by: `tokenization_identity` reassembles each cut document.
     """
@@ -162,7 +156,6 @@ def test_55_fim_tokens_spelled(tmp_path: Path) -> None:
 def test_56_rollouts_tokenized_again(tmp_path: Path) -> None:
     """A rollout's text was tokenized again for training, with other ids than were sampled.
 
-    Year: 2025 – 2026
     Hit: the vLLM blog of 22 October 2025, verl#3720, #3960, #6719, rllm PR#272, ms-swift PR#10012, sglang PR#26555, trl PR#6250
     Stopped by: `rl_groups` stores sampled ids and log-probabilities.
     """
@@ -180,7 +173,6 @@ def test_56_rollouts_tokenized_again(tmp_path: Path) -> None:
 def test_57_mean_of_means(tmp_path: Path) -> None:
     """With gradient accumulation the loss was a mean of means, which overweights rows with few trained tokens.
 
-    Year: 2024 – 2025
     Hit: transformers#34191, #35438, #37197, #37766
     Stopped by: up to the trainer; stores and exports give trained tokens by row.
     """

@@ -36,7 +36,6 @@ def plain(tmp_path_factory: pytest.TempPathFactory) -> Stand:
 def test_27_mask_of_ones(tmp_path: Path, show: Show) -> None:
     """A template without generation tags gave a mask of all ones.
 
-    Year: 2026
     Hit: Megatron-Bridge#3359
     Stopped by: `mask_alignment`.
     """
@@ -47,7 +46,6 @@ def test_27_mask_of_ones(tmp_path: Path, show: Show) -> None:
 def test_28_mask_of_zeros(plain: Stand, show: Show) -> None:
     """A template without generation tags gave a mask of all zeros: the run trained on nothing.
 
-    Year: 2025 – 2026
     Hit: liquid-finetune PR#37, trl PR#4201, transformers' own warning
     Stopped by: `row_integrity`.
     """
@@ -57,7 +55,6 @@ def test_28_mask_of_zeros(plain: Stand, show: Show) -> None:
 def test_29_mask_runs_to_the_end(tmp_path: Path, show: Show) -> None:
     """An answer that begins at token 0, or ends in stripped white space, got a mask to the end of the sequence.
 
-    Year: 2026
     Hit: transformers#47325, PR#47326
     Stopped by: `mask_alignment`.
     """
@@ -79,7 +76,6 @@ def test_29_mask_runs_to_the_end(tmp_path: Path, show: Show) -> None:
 def test_30_cut_answer_masked(tmp_path: Path, show: Show) -> None:
     """An answer cut at the maximum length got a mask of zeros.
 
-    Year: 2024
     Hit: transformers#34494
     Stopped by: `mask_alignment` or `row_integrity`.
     """
@@ -98,7 +94,6 @@ def test_30_cut_answer_masked(tmp_path: Path, show: Show) -> None:
 def test_31_packing_drops_the_mask(plain: Stand, show: Show) -> None:
     """Packing lost the mask: every token of every row was trained.
 
-    Year: 2026
     Hit: nanochat#570, PR#582
     Stopped by: `mask_alignment`.
     """
@@ -108,7 +103,6 @@ def test_31_packing_drops_the_mask(plain: Stand, show: Show) -> None:
 def test_32_off_by_one(plain: Stand, show: Show) -> None:
     """A fix of an off-by-one made the opposite one: the prompt's last token was trained, the stop was not.
 
-    Year: 2025 – 2026
     Hit: verl PR#3287, #3562, PR#5362
     Stopped by: `mask_alignment`.
     """
@@ -119,7 +113,6 @@ def test_32_off_by_one(plain: Stand, show: Show) -> None:
 def test_33_first_token_untrained(plain: Stand, show: Show) -> None:
     """The first token of each answer had no loss: `loss_mask[:, :-1]` with labels already shifted.
 
-    Year: 2025
     Hit: OpenRLHF#973, minimind#395, PR#621
     Stopped by: `mask_alignment`.
     """
@@ -134,7 +127,6 @@ def test_33_first_token_untrained(plain: Stand, show: Show) -> None:
 def test_34_markers_in_content(tmp_path: Path, show: Show) -> None:
     """Answers were found by marker strings, which users type too, or which merge with their neighbours.
 
-    Year: 2024 – 2026
     Hit: unsloth#2900, #2117, #2095, #1128, #3198, #2364, #3041, #1501
     Stopped by: `mask_alignment`: spans come from one render.
     """
@@ -154,7 +146,6 @@ def test_34_markers_in_content(tmp_path: Path, show: Show) -> None:
 def test_35_observations_trained(tmp_path: Path, show: Show) -> None:
     """Tool results were trained as if the model had said them.
 
-    Year: 2025 – 2026
     Hit: post-training-experiments#19, prime-rl PR#978
     Stopped by: `mask_alignment`.
     """
@@ -177,7 +168,6 @@ def test_35_observations_trained(tmp_path: Path, show: Show) -> None:
 def test_36_undecidable_rows(tmp_path: Path) -> None:
     """Every mask was false, and a million warnings hid that nothing was left.
 
-    Year: 2025 – 2026
     Hit: open-instruct#1800, #1804, NeMo-Aligner#57
     Stopped by: the build stops, counts the reasons and shows an example.
     """
@@ -190,7 +180,6 @@ def test_36_undecidable_rows(tmp_path: Path) -> None:
 def test_37_gradients_of_zero(tmp_path: Path) -> None:
     """The loss's denominator, or a kernel, ignored the mask: rows with few labels gave zero gradients.
 
-    Year: 2026
     Hit: mlx-vlm PR#1392, unsloth#5230
     Stopped by: every packed row trains something (`row_integrity`).
     """

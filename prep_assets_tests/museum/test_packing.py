@@ -15,7 +15,6 @@ from prep_assets_tests.museum.gallery import ASSISTANT, CHAT, USER, first_run, p
 def test_45_documents_attend_each_other(tmp_path: Path) -> None:
     """A two-dimensional mask of ones disabled the detection of packed rows: documents attended to each other.
 
-    Year: 2024 – 2026
     Hit: transformers PR#46634, axolotl PR#3796, torchforge#546, nanoVLM#201, #204, LLaMA-Factory PR#4224
     Stopped by: `row_integrity` proves the borders; `make test-readers` tries trainers' own collators.
     """
@@ -43,7 +42,6 @@ def test_45_documents_attend_each_other(tmp_path: Path) -> None:
 def test_46_last_token_predicts_the_next_document(tmp_path: Path) -> None:
     """In packed rows a document's last token was trained to predict the next document's first.
 
-    Year: 2024 – 2026
     Hit: torchtitan PR#4075, torchtune#1177, profam PR#504
     Stopped by: a document's first token is never a label.
     """
@@ -66,7 +64,6 @@ def test_46_last_token_predicts_the_next_document(tmp_path: Path) -> None:
 def test_47_shuffle_of_one(tmp_path: Path) -> None:
     """`local_shuffle` shuffled one document at a time, which shuffles nothing.
 
-    Year: 2024
     Hit: dolma#139
     Stopped by: a packed table's order is that of the seed.
     """
@@ -84,7 +81,6 @@ def test_47_shuffle_of_one(tmp_path: Path) -> None:
 def test_48_pairs_equal_after_truncation(tmp_path: Path) -> None:
     """Pairs became equal when both answers were cut, or the answer's border was guessed from text.
 
-    Year: 2024 – 2026
     Hit: OpenRLHF#1311, trl PR#2209, PR#6960, trl#1858
     Stopped by: `pair_sanity`; a pair that is too long is rejected.
     """
@@ -102,7 +98,6 @@ def test_48_pairs_equal_after_truncation(tmp_path: Path) -> None:
 def test_49_resume_skips_samples() -> None:
     """After a restart the data was reshuffled: some samples came twice, others never.
 
-    Year: 2023 – 2026
     Hit: accelerate#2016, PR#4071, ms-swift PR#9658, datasets#7901, transgenic#59 (15 of 20 wrong)
     Stopped by: `ResumableDistributedSampler`: an epoch's order depends on seed and epoch alone.
     """

@@ -26,7 +26,6 @@ PIRATE = "Talk like a pirate."
 def test_11_qwen3_history(tmp_path: Path) -> None:
     """Messages were rendered one by one, so reasoning of earlier turns was trained, which the model never sees again.
 
-    Year: 2025 – 2026
     Hit: verl#7807, prime-rl#1334, ms-swift#4939, #4390, LLaMA-Factory#8634, #10336
     Stopped by: one render of the whole conversation.
     """
@@ -49,7 +48,6 @@ def test_11_qwen3_history(tmp_path: Path) -> None:
 def test_12_orphan_think_tag(tmp_path: Path, template: str) -> None:
     """Completions had only `</think>`: the template wrote an empty block, then reasoning as the answer.
 
-    Year: 2026
     Hit: trl#6361, PR#6363
     Stopped by: unbalanced reasoning tags reject the row.
     """
@@ -64,7 +62,6 @@ def test_12_orphan_think_tag(tmp_path: Path, template: str) -> None:
 def test_13_empty_think_blocks(tmp_path: Path, show: Show) -> None:
     """Empty reasoning blocks that the server writes were trained, or those that the model must write were not.
 
-    Year: 2025 – 2026
     Hit: ms-swift#9829, PR#9875, LlamaFactory#9090, Automodel PR#3739, Trinity-RFT PR#316
     Stopped by: `mask_alignment`: what the generation prompt writes is never trained.
     """
@@ -86,7 +83,6 @@ def test_13_empty_think_blocks(tmp_path: Path, show: Show) -> None:
 def test_14_several_stop_tokens(tmp_path: Path, show: Show) -> None:
     """gpt-oss ends turns with `<|return|>`, `<|end|>` or `<|call|>`: one stop token was assumed.
 
-    Year: 2025 – 2026
     Hit: unsloth#3437, trl PR#5109, Megatron-Bridge PR#5389
     Stopped by: `mask_alignment`: each kind of turn has its own stop.
     """
@@ -105,7 +101,6 @@ def test_14_several_stop_tokens(tmp_path: Path, show: Show) -> None:
 def test_15_dangling_header(tmp_path: Path) -> None:
     """The template always writes the assistant's header, so every chat ended in an open one.
 
-    Year: 2025
     Hit: Phi-4's first upload
     Stopped by: the certificate finds it, and such rows are rejected.
     """
@@ -117,9 +112,8 @@ def test_15_dangling_header(tmp_path: Path) -> None:
 def test_16_default_system_prompt(tmp_path: Path) -> None:
     """Qwen2.5's default system prompt was written once per message instead of once per conversation.
 
-    Year: 2024 – 2025
     Hit: verl, AstrAI
-    Stopped by: one render of the whole conversation; `tokenization_identity`.
+    Stopped by: `tokenization_identity`.
     """
     default = "You are Qwen, created by Alibaba Cloud. You are a helpful assistant."
     begun = "{% if messages[0]['role'] != 'system' %}{{ '<|im_start|>system\\n" + default + "<|im_end|>\\n' }}{% endif %}"
@@ -135,7 +129,6 @@ def test_16_default_system_prompt(tmp_path: Path) -> None:
 def test_17_date_in_the_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Templates print today's date, so a data set renders differently every day.
 
-    Year: 2024 – 2026
     Hit: Llama 3.1, SmolLM3, gpt-oss (`strftime_now`)
     Stopped by: templates have a frozen clock.
     """
@@ -159,7 +152,6 @@ def test_17_date_in_the_prompt(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 def test_18_dropped_content(tmp_path: Path) -> None:
     """Templates drop what they do not know: lone system messages, tool calls in history.
 
-    Year: 2024 – 2026
     Hit: chat_templates#15, SmolLM3's template, Gemma's template in unsloth#5087
     Stopped by: every region must be in the render, or the record is rejected.
     """
@@ -177,7 +169,6 @@ def test_18_dropped_content(tmp_path: Path) -> None:
 def test_19_system_prompts_lost(tmp_path: Path) -> None:
     """A null setting made the pipeline drop every custom system prompt.
 
-    Year: 2025
     Hit: SmolLM3 (Smol Training Playbook)
     Stopped by: every field of a row is read, or the build stops.
     """
@@ -204,7 +195,6 @@ def called(name: str, **arguments: int) -> dict[str, object]:
 def test_20_arrow_pads_tools(tmp_path: Path) -> None:
     """Struct columns were unified, so every tool showed the parameters of all others, as null.
 
-    Year: 2025 – 2026
     Hit: ms-swift#6467, PR#10110, PR#10125, axolotl PR#3136, prime-rl PR#2988
     Stopped by: null members added by padding are removed; an ambiguous table is an error.
     """
@@ -236,7 +226,6 @@ def renders(name: str, source: str) -> list[str | None]:
 def test_21_templates_drift() -> None:
     """Hand-written copies of chat templates differ from the models' own by a space or a line break.
 
-    Year: 2025 – 2026
     Hit: LLaMA-Factory PR#10773, #10784, and 126 templates written by hand beside the models' own
     Stopped by: shipped templates are compared with the models' own; `prep-assets certify --against` compares any two.
     """
@@ -254,7 +243,6 @@ def test_21_the_models_own(real_data: Path, name: str) -> None:
 def test_22_mismatch_ignored(tmp_path: Path) -> None:
     """Hand-written copies of chat templates differ from the models' own by a space or a line break.
 
-    Year: 2024
     Hit: FastChat#2992, PR#2996
     Stopped by: shipped templates are compared with the models' own; `prep-assets certify --against` compares any two.
     """
@@ -268,7 +256,6 @@ def test_22_mismatch_ignored(tmp_path: Path) -> None:
 def test_23_served_with_another_template(tmp_path: Path) -> None:
     """The served Jinja template had two sections of the training format swapped.
 
-    Year: 2026
     Hit: vllm-mlx#568
     Stopped by: `prep-assets certify --against FILE` compares two templates.
     """

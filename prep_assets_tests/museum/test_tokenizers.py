@@ -25,7 +25,6 @@ from prep_assets_tests.museum.gallery import ASSISTANT, CHAT, USER, Row, chats, 
 def test_38_metaspace_over_bytes(tmp_path: Path, name: str) -> None:
     """A new loader put SentencePiece's spaces over a byte-level tokenizer: `helloworld`.
 
-    Year: 2026
     Hit: transformers#45488, #44779, #46489, #46710, PR#48219, TensorRT-LLM PR#13924, verl#6080
     Stopped by: `tokenizer.json` is the reference; `tokenization_identity`.
     """
@@ -49,7 +48,6 @@ def test_38_metaspace_over_bytes(tmp_path: Path, name: str) -> None:
 def test_39_pre_tokenizer_replaced(tmp_path: Path) -> None:
     """The class named in `tokenizer_config.json` replaced the pre-tokenizer of `tokenizer.json`: numbers were split differently.
 
-    Year: 2026
     Hit: transformers#45812, #45701, mellea#947 (all Granite models); 83 of 7,473 rows of GSM8K with SmolLM's tokenizer
     Stopped by: the build stops and names both.
     """
@@ -90,7 +88,6 @@ def like_tekken(folder: Path, pattern: str) -> Path:
 def test_40_tekken_with_the_wrong_pattern(tmp_path: Path) -> None:
     """Mistral's Tekken vocabulary was converted with the default pattern, which splits `eBay`, `pH` and `NaOH`.
 
-    Year: 2025 – 2026
     Hit: the discussion of Mistral-Small-3.1 #84, transformers PR#42131, #42299, #42389, #45081, Tokenicer PR#61, llama.cpp#23252
     Stopped by: such files are errors.
     """
@@ -104,7 +101,6 @@ def test_40_tekken_with_the_wrong_pattern(tmp_path: Path) -> None:
 def test_41_unicode_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """A fast tokenizer had newer Unicode tables than the reference, so new emoji were cut differently.
 
-    Year: 2026
     Hit: gigatoken#35, #37
     Stopped by: texts with a code point that differs go to the reference; `tokenization_identity`.
     """
@@ -136,7 +132,6 @@ def test_41_unicode_tables(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_42_flag_that_eats_white_space(tmp_path: Path) -> None:
     """An added token with `rstrip` swallowed the template's following line break.
 
-    Year: 2024
     Hit: transformers#32136, #30590, unsloth#1501 (Phi-3)
     Stopped by: the build stops and names the token and its flag.
     """
@@ -153,7 +148,6 @@ def test_42_flag_that_eats_white_space(tmp_path: Path) -> None:
 def test_43_library_changes_ids(tmp_path: Path) -> None:
     """A new version of the tokenizer library gave other ids to added white space.
 
-    Year: 2023
     Hit: TransformerLens#404
     Stopped by: the library's version is part of the build key.
     """
@@ -163,7 +157,6 @@ def test_43_library_changes_ids(tmp_path: Path) -> None:
 def test_44_overflow_in_training(tmp_path: Path) -> None:
     """Training a tokenizer on large corpora of code overflowed a 32-bit count.
 
-    Year: 2026
     Hit: tokenizers#2058
     Stopped by: out of scope; the file's content is part of the build key.
     """
