@@ -103,15 +103,15 @@ def ratios_of(table: Table, runs: Mapping[str, Sequence[Run]]) -> Ratios:
 
 
 def rows_of(table: Table, runs: Mapping[str, Sequence[Run]]) -> list[str]:
-    """A Markdown table: how many times as long as the base each takes, median with minimum and maximum of the rounds; memory."""
-    lines = [f"| | time, as a multiple of {table.base} | processor time | peak memory of a process |", "|---|---|---|---|"]
+    """A Markdown table: how many times as long as the base each takes, median with minimum and maximum of the rounds; peak memory of a process."""
+    lines = [f"| | times {table.base} | memory |", "|---|---|---|"]
     for case in table.cases:
         each = runs[case.name]
         if not each or each[0].failed:
-            lines.append(f"| {case.name} | was not run: {each[0].failed if each else 'no round'} | | |")
+            lines.append(f"| {case.name} | was not run: {each[0].failed if each else 'no round'} | |")
             continue
-        spreads = (_spread(_ratios(table, runs, case, figure)) for figure in ("seconds", "processor"))
-        lines.append(f"| {case.name} | {' | '.join(spreads)} | {max(run.peak_mb for run in each):,.0f} MB |")
+        spread = _spread(_ratios(table, runs, case, "seconds"))
+        lines.append(f"| {case.name} | {spread} | {max(run.peak_mb for run in each):,.0f} MB |")
     return lines
 
 

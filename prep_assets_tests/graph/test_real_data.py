@@ -26,7 +26,7 @@ from prep_assets_tests.graph.workspaces import build, failing, minimal, refusals
 from prep_assets_tests.masks.trl import tokenizer_folder
 
 PAGE = Path(__file__).resolve().parents[2] / "docs" / "real-data.md"
-HEAD = "| file | schema | asset | read | kept | refused | tokens |\n|---|---|---|---|---|---|---|\n"
+HEAD = "| file | schema | read | kept | refused | tokens |\n|---|---|---|---|---|---|\n"
 Reasons = Callable[[list[Any]], Counter[str]]
 
 
@@ -228,7 +228,7 @@ def test_every_record_is_kept_or_refused_for_a_reason_that_is_counted_independen
             f"{published.manifest.counts['tokens']:,}" if "tokens" in published.manifest.counts else "",
         )
         assert kept == len(rows) - len(mine), name
-        lines.append(f"| `{case.file}` | `{case.schema}` | `{asset.name}` | {len(rows):,} | {kept:,} | {in_words(found)} | {tokens} |")
+        lines.append(f"| `{case.file}` | `{case.schema}` | {len(rows):,} | {kept:,} | {in_words(found)} | {tokens} |")
     print(f"{HEAD}" + "\n".join(lines))
     compare_with_page(key, lines)
 
@@ -278,7 +278,7 @@ def test_token_counts_by_the_tokenizers_library_alone(real_data: Path) -> None:
     page = PAGE.read_text("utf-8")
     c4 = rows_of(real_data / LF / "c4_demo.jsonl")
     count = total("gpt2", [row["text"] + "<|endoftext|>" for row in c4])
-    assert f"| `{LF}c4_demo.jsonl` | `text` | `pretrain_tokens` | 300 | 300 |  | {count:,} |" in page
+    assert f"| `{LF}c4_demo.jsonl` | `text` | 300 | 300 |  | {count:,} |" in page
     chats = []
     for row in distinct(rows_of(real_data / LF / "identity.json")):
         question = "\n\n".join(part for part in (row["instruction"].strip(), row["input"].strip()) if part)

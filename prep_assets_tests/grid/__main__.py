@@ -159,7 +159,9 @@ def tell(real_data: Path, done: Sequence[Found], folder: Path, seed: int) -> Non
     reasons = by_reason(done)
     (folder / "refusals.md").write_text("".join(pages(real_data, reasons, seed)), "utf-8")
     judged = [f"| `{reason}` | {len(refusals):,} | {JUDGED.get(reason, 'not read')} |\n" for reason, refusals in reasons.items()]
-    tables = {"grid": by_template(done), "refusals": "| reason | rows | judgement |\n|---|---|---|\n" + "".join(judged)}
+    said, _, table = by_template(done).partition("\n\n")
+    (folder / "templates.md").write_text(table, "utf-8")
+    tables = {"grid": f"{said}\n", "refusals": "| reason | rows | why |\n|---|---|---|\n" + "".join(judged)}
     page = PAGE.read_text("utf-8")
     for name, table in tables.items():
         page = re.sub(

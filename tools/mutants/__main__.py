@@ -1,7 +1,7 @@
 """``python -m mutants MODULE…``: change the proofs one place at a time, and see whether their direct tests fail.
 
 Modules are files of the room of proofs: all of them if none is named, and with the name ``changed`` those that differ from what the page measured.
-A survivor that `survivors.md` beside this file does not list makes the run fail. PREP_ASSETS_WRITE_DOCS=1 writes the figures to `docs/mutants.md`.
+A survivor that `survivors.md` beside this file does not list makes the run fail. PREP_ASSETS_WRITE_DOCS=1 writes the figures to `measured.md`.
 """
 
 from __future__ import annotations

@@ -7,9 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "mutants.md"
+PAGE = Path(__file__).with_name("measured.md")
 SURVIVORS = Path(__file__).with_name("survivors.md")
-_ROW = re.compile(r"^\| `(\w+)` \| ([\d,]+) \| ([\d,]+) \| [^|]+ \| `(\w+)` \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| `(\w+)` \| ([\d,]+) \| ([\d,]+) \| [^|]+ \| `?(\w+|–)`? \|$", re.MULTILINE)
 _TABLE = re.compile(r"Of [\d,]+ changes in .*(?=\n\Z)", re.DOTALL)
 
 
@@ -20,7 +20,7 @@ class Figure:
     Attributes:
         noticed: how many changes a test noticed.
         tried: how many there were.
-        state: digest of its code at that time.
+        state: digest of its code at that time; `–` where none was written.
     """
 
     noticed: int
@@ -46,7 +46,7 @@ def written(found: Mapping[str, Figure]) -> str:
         "| module | noticed | of | share | code |",
         "|---|---|---|---|---|",
         *(
-            f"| `{name}` | {each.noticed:,} | {each.tried:,} | {each.noticed / each.tried:.1%} | `{each.state}` |"
+            f"| `{name}` | {each.noticed:,} | {each.tried:,} | {each.noticed / each.tried:.1%} | {f'`{each.state}`' if each.state != '–' else each.state} |"
             for name, each in rows.items()
         ),
     ]
