@@ -144,6 +144,11 @@ _TRL_TRAINERS: Mapping[str, str] = {
     "arithmetic_prompts": "GRPOTrainer(model=model, reward_funcs=reward",
 }
 """Prefix of a JSONL file's name → TRL's trainer for it; `DPOTrainer` for other files."""
+_OF_LISTS: Mapping[str, str] = {
+    **dict.fromkeys(("hf_arrow", "hf_parquet"), 'dataset[0]["responses"]  # with prompt and rewards, the best first: for a loss of whole lists'),
+    "sentence_transformers": "CrossEncoderTrainer(model=model, train_dataset=dataset, loss=PListMLELoss(model))",
+}
+"""Format → its last line for lists of answers, which no trainer of TRL reads."""
 
 
 def opening(format: str, folder: Path, source: object, options: Mapping[str, Any]) -> tuple[str, str]:
@@ -168,6 +173,8 @@ def opening(format: str, folder: Path, source: object, options: Mapping[str, Any
         "file": options.get("name") or stem,
     }
     lines = next(target.opens[key] for key in keys if key in target.opens)
+    if stem.startswith("ranked") and format in _OF_LISTS:
+        lines = (*lines[:-1], _OF_LISTS[format])
     trainer = next((target.readers[key] for key in keys if key in target.readers), target.read_by)
     return trainer, "\n".join(lines).format(**{**options, **placeholders})
 

@@ -167,6 +167,12 @@ def test_the_trainer_that_is_named_reads_the_lines(tmp_path: Path, name: str, tr
     assert f"\n{trainer}Trainer(model=model" in lines and lines.count("Trainer") == 1
 
 
+def test_lists_are_no_pairs(tmp_path: Path) -> None:
+    for format, says in (("hf_arrow", 'dataset[0]["responses"]'), ("sentence_transformers", "PListMLELoss")):
+        _, lines = opening(format, tmp_path, Lines(tmp_path / "ranked_test.jsonl", (), {}), {"layout": "trl", "split": "train"})
+        assert says in lines and "DPO" not in lines and "MultipleNegatives" not in lines
+
+
 def test_configured_exports_are_assets_like_the_others(mine: Any, run: Any) -> None:
     path = mine.configs / "sft.yaml"
     config = yaml.safe_load(path.read_text("utf-8"))

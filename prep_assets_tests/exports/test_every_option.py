@@ -44,6 +44,7 @@ OTHER: dict[tuple[str, str], list[dict[str, Any]]] = {
     ("sentence_transformers", "leave_out"): [{"leave_out": ["instruction"]}],
     ("sentence_transformers", "split"): [{"split": "held", "leave_out": ["instruction"]}],
     ("packed_parquet", "rows_per_file"): [{"rows_per_file": 20}],
+    ("webdataset", "rows_per_file"): [{"rows_per_file": 20}],
 }
 """Other values of options than their defaults, where their types do not tell any, or they mean something beside other options only."""
 

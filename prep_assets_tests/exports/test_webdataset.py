@@ -1,0 +1,189 @@
+"""WebDataset shards: members and their bytes, images that are not what they were, and what WebDataset itself reads."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tarfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prep_assets.checks.of_exports import compare
+from prep_assets.errors import ConfigError
+from prep_assets.exports import export
+from prep_assets.exports.readable import open_source
+from prep_assets.stores.images import Image, ImageBlock
+from prep_assets.stores.tokens import record_writer
+from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.exports.test_images import DOCUMENTS, PATCHES, starts_of
+from prep_assets_tests.graph.pictures import TOKEN, png, tokenizer_in
+from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, workspace_in
+
+OPTIONS = {"image_dir": None, "split": "train", "rows_per_file": 10_000}
+
+
+def picture(path: str) -> bytes:
+    """A picture whose size follows from its path, so that no two are alike."""
+    return png(8 + len(path), 8 + sum(path.encode()) % 97) + path.encode()
+
+
+def written(folder: Path, change: Callable[[Image], Image] = lambda image: image) -> Path:
+    """A stream whose images are files of a folder beside it."""
+    with record_writer("bin", folder, "train", {"tokens": "int32", "loss_mask": "uint8"}) as writer:
+        for number, (ids, mask, paths) in enumerate(DOCUMENTS):
+            images = []
+            for path in paths:
+                place = folder.parent / "pictures" / path
+                place.parent.mkdir(parents=True, exist_ok=True)
+                place.write_bytes(picture(path))
+                images.append(change(Image(path, hashlib.sha256(picture(path)).hexdigest())))
+            starts = np.array(starts_of(ids), np.int64)
+            block = ImageBlock(np.zeros(len(paths), np.int64), starts, np.full(len(paths), PATCHES), images)
+            arrays = {"tokens": np.array(ids, "int32"), "loss_mask": np.array(mask, "uint8")}
+            writer.append(arrays, np.array([len(ids)]), [0], [number], block)
+    return folder
+
+
+@pytest.fixture
+def stream(tmp_path: Path) -> Path:
+    (tmp_path / "stream").mkdir()
+    return written(tmp_path / "stream")
+
+
+def samples(out: Path) -> list[dict[str, bytes]]:
+    """By the standard library: members in their order, gathered by what stands before the first dot."""
+    found: dict[str, dict[str, bytes]] = {}
+    for shard in json.loads((out / "shards.json").read_text())["shards"]:
+        path = out / shard["url"]
+        assert (path.stat().st_size, hashlib.sha256(path.read_bytes()).hexdigest()) == (shard["bytes"], shard["sha256"])
+        with tarfile.open(path) as tar:
+            for member in tar:
+                assert (member.mtime, member.uid, member.uname) == (0, 0, "")
+                file = tar.extractfile(member)
+                assert file is not None
+                key, _, name = member.name.partition(".")
+                found.setdefault(key, {})[name] = file.read()
+    return [found[key] for key in sorted(found)]
+
+
+def test_samples_hold_ids_labels_and_the_bytes_of_images(stream: Path, tmp_path: Path) -> None:
+    out = export(stream, "webdataset", tmp_path / "out", image_dir=str(tmp_path / "pictures"), rows_per_file=7)
+    assert sorted(path.name for path in out.iterdir()) == ["shards.json", *(f"train-{number:06d}.tar" for number in range(5))]
+    for (ids, mask, paths), sample in zip(DOCUMENTS, samples(out), strict=True):
+        row = json.loads(sample.pop("json"))
+        assert row["input_ids"] == ids
+        assert row["labels"] == [token if trained and at else -100 for at, (token, trained) in enumerate(zip(ids, mask, strict=True))]
+        assert sample == {f"{number}.png": picture(path) for number, path in enumerate(paths)}
+        listed = [(image["file"], image["path"], image["start"], image["length"]) for image in row.get("images", [])]
+        assert listed == [
+            (f"{number}.png", path, start, PATCHES) for number, (path, start) in enumerate(zip(paths, starts_of(ids), strict=True))
+        ]
+    options = {**OPTIONS, "image_dir": str(tmp_path / "pictures"), "rows_per_file": 7}
+    assert compare(out, open_source(stream), "webdataset", options).passed
+
+
+@pytest.mark.parametrize(
+    ("change", "options", "says"),
+    [
+        (None, {}, "needs image_dir"),
+        (None, {"image_dir": "nowhere"}, r"cannot be read \(No such file or directory\)"),
+        (lambda image: Image(image.path, "00" * 32), {"image_dir": "pictures"}, "the store was built with 0000"),
+        (lambda image: Image(f"https://a.b/{image.path}", None), {"image_dir": "pictures"}, "is an address, which is not fetched"),
+        (lambda image: Image(f"{image.path}.txt", image.sha256), {"image_dir": "pictures"}, "has none of the suffixes"),
+    ],
+)
+def test_a_file_that_is_not_what_it_was_stops_the_export(tmp_path: Path, change: Any, options: dict[str, Any], says: str) -> None:
+    (tmp_path / "stream").mkdir()
+    folder = written(tmp_path / "stream", change) if change else written(tmp_path / "stream")
+    options = {key: str(tmp_path / value) for key, value in options.items()}
+    with pytest.raises(ConfigError, match=says):
+        export(folder, "webdataset", tmp_path / "out", **options)
+    assert not (tmp_path / "out").exists()
+
+
+def test_image_dir_without_images_is_refused(tmp_path: Path) -> None:
+    with record_writer("bin", tmp_path, "train", {"tokens": "int32"}) as writer:
+        writer.append({"tokens": np.array([1, 2], "int32")}, np.array([2]), [0], [0])
+    with pytest.raises(ConfigError, match="means nothing: the source has no images"):
+        export(tmp_path, "webdataset", tmp_path / "out", image_dir="there")
+
+
+def rebuilt(path: Path, change: Callable[[str, bytes], tuple[str, bytes] | None]) -> None:
+    """A shard with members changed, and an index that fits it."""
+    import io
+
+    with tarfile.open(path) as tar:
+        members = [(member.name, tar.extractfile(member).read()) for member in tar]  # type: ignore[union-attr]
+    with tarfile.open(path, "w", format=tarfile.USTAR_FORMAT) as tar:
+        for name, data in members:
+            if (changed := change(name, data)) is not None:
+                info = tarfile.TarInfo(changed[0])
+                info.size = len(changed[1])
+                tar.addfile(info, io.BytesIO(changed[1]))
+    index = path.parent / "shards.json"
+    shards = json.loads(index.read_text())
+    shards["shards"][0] |= {"bytes": path.stat().st_size, "sha256": hashlib.sha256(path.read_bytes()).hexdigest()}
+    index.write_text(json.dumps(shards))
+
+
+FIRST = next(number for number, (_, _, paths) in enumerate(DOCUMENTS) if len(paths) > 1)
+SPOILS: dict[str, Callable[[str, bytes], tuple[str, bytes] | None]] = {
+    "another picture": lambda name, data: (name, data + b"!" if name == f"{FIRST:08d}.1.png" else data),
+    "a picture lost": lambda name, data: None if name == f"{FIRST:08d}.0.png" else (name, data),
+    "pictures exchanged": lambda name, data: (name.replace("0.png", "x").replace("1.png", "0.png").replace("x", "1.png"), data),
+    "a place moved": lambda name, data: (name, data.replace(b'"start": ', b'"start": 1')),
+    "a label shifted": lambda name, data: (
+        name,
+        data.replace(b'"labels": [-100, ', b'"labels": [').replace(b'], "images"', b', -100], "images"'),
+    ),
+    "a sample lost": lambda name, data: None if name.startswith(f"{FIRST:08d}") else (name, data),
+}
+
+
+@pytest.mark.parametrize("what", SPOILS)
+def test_a_spoiled_export_is_seen(stream: Path, tmp_path: Path, what: str) -> None:
+    options = {**OPTIONS, "image_dir": str(tmp_path / "pictures")}
+    out, source = export(stream, "webdataset", tmp_path / "out", **options), open_source(stream)
+    assert compare(out, source, "webdataset", options).passed
+    rebuilt(out / "train-000000.tar", SPOILS[what])
+    try:
+        passed = compare(out, source, "webdataset", options).passed
+    except Exception:  # what no reader of its format can read
+        passed = False
+    assert not passed
+
+
+@pytest.mark.readers
+def test_webdataset_reads_rows_from_raw_chats_on(tmp_path: Path) -> None:
+    """From raw rows to decoded pictures: WebDataset gives each sample its ids, and its images in the order in which they stand."""
+    web = reader("webdataset")
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    image = reader("PIL.Image")
+    rows = []
+    for number in range(24):
+        names = [f"{number}-{at}.png" for at in range(number % 3)]
+        for at, name in enumerate(names):
+            image.new("RGB", (4 + number, 5 + at), (number, at, 0)).save(folder / name)
+        content = [{"type": "image", "image": name} for name in names] + [{"type": "text", "text": f"What is {number}?"}]
+        rows.append({"messages": [{"role": "user", "content": content}, {"role": "assistant", "content": f"It is {number}."}]})
+    chats = domain(jsonl(tmp_path / "chats.jsonl", rows), "messages", image_dir=str(folder))
+    options = {"tokenizer": tokenizer_in(tmp_path), "template": "tokenizer", "image_token": TOKEN, "image_patches": 3, "test_fraction": 0}
+    workspace = workspace_in(tmp_path, minimal("sft", {"chats": chats}, **options))
+    tokens = build(workspace, "sft_tokens", "chats")
+    assert failing(workspace, tokens) == []
+    out = export(tokens, "webdataset", tmp_path / "out", stream="train", image_dir=str(folder), rows_per_file=10)
+    shards = [str(out / shard["url"]) for shard in json.loads((out / "shards.json").read_text())["shards"]]
+    found = list(web.WebDataset(shards, shardshuffle=False).decode("pil"))
+    assert len(found) == len(rows)
+    source = open_source(tokens, "train")
+    for number, sample in enumerate(found):
+        assert sample["json"]["input_ids"] == source.record(number, "tokens").tolist()  # type: ignore[union-attr]
+        listed = sample["json"].get("images", [])
+        assert [each["path"] for each in listed] == [f"{number}-{at}.png" for at in range(number % 3)]
+        assert [sample[each["file"]].size for each in listed] == [(4 + number, 5 + at) for at in range(number % 3)]
+        assert [sample[each["file"]].getpixel((0, 0)) for each in listed] == [(number, at, 0) for at in range(number % 3)]
