@@ -145,7 +145,9 @@ _TRL_TRAINERS: Mapping[str, str] = {
 }
 """Prefix of a JSONL file's name → TRL's trainer for it; `DPOTrainer` for other files."""
 _OF_LISTS: Mapping[str, str] = {
-    **dict.fromkeys(("hf_arrow", "hf_parquet"), 'dataset[0]["responses"]  # with prompt and rewards, the best first: for a loss of whole lists'),
+    **dict.fromkeys(
+        ("hf_arrow", "hf_parquet"), 'dataset[0]["responses"]  # with prompt and rewards, the best first: for a loss of whole lists'
+    ),
     "sentence_transformers": "CrossEncoderTrainer(model=model, train_dataset=dataset, loss=PListMLELoss(model))",
 }
 """Format → its last line for lists of answers, which no trainer of TRL reads."""
