@@ -65,8 +65,7 @@ def webdataset(
 
     `image_dir` is the folder that paths of images are relative to. A file that is not there, or whose sha256 is not that of the store, stops the export.
     """
-    if image_dir is not None and not len(source.images):
-        raise ConfigError(f"export 'webdataset', option 'image_dir' = {image_dir!r} means nothing: the source has no images. Leave it out")
+    require_images(source, image_dir, "webdataset")
     shards: list[dict[str, Any]] = []
     for number, rows in groupby(enumerate(_rows(source, progress)), key=lambda row: row[0] // rows_per_file):
         path, samples = out / f"{split}-{number:06d}.tar", 0
@@ -82,7 +81,7 @@ def _rows(source: TokenStore | PackedStore, progress: Progress) -> Iterator[tupl
     """Ids and labels of each record, and its images."""
     for block in row_blocks(source, progress):
         first, cuts = block.done - len(block.row_lengths), np.cumsum(block.row_lengths)[:-1]
-        images = _placed(source.images, first, block.done)
+        images = placed_images(source.images, first, block.done)
         columns = {"input_ids": block.tokens, **({"labels": block.labels} if has_mask(source) else {})}
         columns |= {"position_ids": block.position_ids} if isinstance(source, PackedStore) else {}
         parts = {name: np.split(column, cuts) for name, column in columns.items()}
@@ -90,7 +89,7 @@ def _rows(source: TokenStore | PackedStore, progress: Progress) -> Iterator[tupl
             yield {name: part[at].tolist() for name, part in parts.items()}, images.get(first + at, [])
 
 
-def _placed(images: Images, first: int, stop: int) -> dict[int, list[Placed]]:
+def placed_images(images: Images, first: int, stop: int) -> dict[int, list[Placed]]:
     """The images of consecutive records, by record."""
     span, placed = images.of(first, stop), dict[int, list[Placed]]()
     places = (np.asarray(column[span]).tolist() for column in (images.record, images.start, images.length))
@@ -102,7 +101,7 @@ def _placed(images: Images, first: int, stop: int) -> dict[int, list[Placed]]:
 def _add_sample(tar: tarfile.TarFile, key: str, fields: dict[str, Any], images: list[Placed], folder: str | None) -> None:
     listed, members = [], []
     for number, (image, start, length) in enumerate(images):
-        data = _bytes_of(image, folder)
+        data = file_of(image, folder, "webdataset")
         name = f"{number}{PurePosixPath(image.path).suffix.lower()}"
         members.append((f"{key}.{name}", data))
         listed.append({"file": name, "start": start, "length": length, **json.loads(image.line())})
@@ -113,30 +112,40 @@ def _add_sample(tar: tarfile.TarFile, key: str, fields: dict[str, Any], images: 
         tar.addfile(member, io.BytesIO(data))
 
 
-def _bytes_of(image: Image, folder: str | None) -> bytes:
+def require_images(source: TokenStore | PackedStore, folder: str | None, format: str) -> None:
     """Raises:
-    ConfigError: an image of an address, one without a known suffix, or one whose file is missing, or another than when the store was built.
+    ConfigError: a folder of images is given, and the source has none.
+    """
+    if folder is not None and not len(source.images):
+        raise ConfigError(f"export {format!r}, option 'image_dir' = {folder!r} means nothing: the source has no images. Leave it out")
+
+
+def file_of(image: Image, folder: str | None, format: str) -> bytes:
+    """The bytes of an image, which are those that the store was built with.
+
+    Raises:
+        ConfigError: an image of an address, one without a known suffix, or one whose file is missing, or another than when the store was built.
     """
     if image.sha256 is None:
         raise ConfigError(
-            f"export 'webdataset': {image.path!r} is an address, which is not fetched. Store the file below image_dir and build again"
+            f"export {format!r}: {image.path!r} is an address, which is not fetched. Store the file below image_dir and build again"
         )
     if folder is None:
-        raise ConfigError(f"export 'webdataset' needs image_dir, the folder that {image.path!r} is relative to")
+        raise ConfigError(f"export {format!r} needs image_dir, the folder that {image.path!r} is relative to")
     if PurePosixPath(image.path).suffix.lower() not in SUFFIXES:
         raise ConfigError(
-            f"export 'webdataset': {image.path!r} has none of the suffixes {', '.join(SUFFIXES)}, by which its readers decode files"
+            f"export {format!r}: {image.path!r} has none of the suffixes {', '.join(SUFFIXES)}, by which its readers decode files"
         )
     path = Path(folder) / image.path
     try:
         data = path.read_bytes()
     except OSError as error:
         raise ConfigError(
-            f"export 'webdataset': {path} cannot be read ({error.strerror}). Set image_dir to the folder of the domain's images"
+            f"export {format!r}: {path} cannot be read ({error.strerror}). Set image_dir to the folder of the domain's images"
         ) from error
     if (found := hashlib.sha256(data).hexdigest()) != image.sha256:
         raise ConfigError(
-            f"export 'webdataset': {path} has the sha256 {found}, the store was built with {image.sha256}. Build the store again"
+            f"export {format!r}: {path} has the sha256 {found}, the store was built with {image.sha256}. Build the store again"
         )
     return data
 

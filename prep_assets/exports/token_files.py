@@ -6,9 +6,11 @@ All but MDS are unshifted streams; the trainer cuts them into windows and shifts
 from __future__ import annotations
 
 import gzip
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Block, document_blocks, has_mask, require_memory_for_file, row_blocks
+from prep_assets.exports.media import Placed, file_of, placed_images, require_images
 from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row, row_slicer
 from prep_assets.exports.registry import Count, FileName, Progress, Size, exporter, reads
 from prep_assets.stores.packed import PackedStore
@@ -283,15 +286,23 @@ _SHAPE_TYPES = ("<u1", "<u2", "<u4")
             "dataset[0]  # NumPy arrays; labels are unshifted",
         )
     },
+    images=True,
 )
-def mds(source: TokenStore | PackedStore, out: Path, progress: Progress, *, size_limit: Size = 1 << 26) -> None:
+def mds(
+    source: TokenStore | PackedStore, out: Path, progress: Progress, *, size_limit: Size = 1 << 26, image_dir: str | None = None
+) -> None:
     """Samples of one row each: ``tokens`` of a stream without a mask; otherwise ``input_ids, labels, position_ids``.
 
     `position_ids` restart in each document of a packed row. All are ``ndarray:int32``. A shard has at most `size_limit` bytes of samples.
+
+    With images, ``images`` (``json``) lists path, sha256, size in bytes and place of each, and ``image_bytes`` (``bytes``) has their files, below `image_dir`,
+    end to end.
     """
+    require_images(source, image_dir, "mds")
     names = ["input_ids", "labels", "position_ids"] if has_mask(source) else ["tokens"]
     require_memory_for_file(source, size_limit, "size_limit", len(names))
-    meta = {"column_encodings": ["ndarray:int32"] * len(names), "column_names": names, "column_sizes": [None] * len(names)}
+    encodings = {**dict.fromkeys(names, "ndarray:int32"), **(_IMAGE_COLUMNS if len(source.images) else {})}
+    meta = {"column_encodings": [*encodings.values()], "column_names": [*encodings], "column_sizes": [None] * len(encodings)}
     meta |= {"compression": None, "format": "mds", "hashes": [], "size_limit": size_limit, "version": 2}
     shards: list[dict[str, Any]] = []
     pending: list[bytes] = []
@@ -299,8 +310,12 @@ def mds(source: TokenStore | PackedStore, out: Path, progress: Progress, *, size
     for block in row_blocks(source, progress):
         columns = [block.tokens, block.labels, block.position_ids] if has_mask(source) else [block.tokens]
         cuts = np.cumsum(block.row_lengths)[:-1]
-        for parts in zip(*(np.split(column.astype("<i4"), cuts) for column in columns), strict=True):
+        first = block.done - len(block.row_lengths)
+        images = placed_images(source.images, first, block.done)
+        for row, parts in enumerate(zip(*(np.split(column.astype("<i4"), cuts) for column in columns), strict=True), first):
             encoded = [_encode_array(part) for part in parts]
+            if len(source.images):
+                encoded += _encode_images(images.get(row, []), image_dir)
             sample = np.array([len(column) for column in encoded], "<u4").tobytes() + b"".join(encoded)
             if pending and size + len(sample) > size_limit:
                 shards.append(_write_shard(out, len(shards), pending, meta))
@@ -309,6 +324,18 @@ def mds(source: TokenStore | PackedStore, out: Path, progress: Progress, *, size
             size += len(sample)
     shards.append(_write_shard(out, len(shards), pending, meta))
     write_text(out / "index.json", json.dumps({"shards": shards, "version": 2}, sort_keys=True))
+
+
+_IMAGE_COLUMNS = {"images": "json", "image_bytes": "bytes"}
+
+
+def _encode_images(images: Sequence[Placed], folder: str | None) -> list[bytes]:
+    files = [file_of(image, folder, "mds") for image, _, _ in images]
+    listed = [
+        {"start": start, "length": length, "bytes": len(file), **json.loads(image.line())}
+        for (image, start, length), file in zip(images, files, strict=True)
+    ]
+    return [json.dumps(listed).encode(), b"".join(files)]
 
 
 def _encode_array(values: npt.NDArray[Any]) -> bytes:
@@ -325,6 +352,22 @@ def _write_shard(out: Path, number: int, samples: list[bytes], meta: dict[str, A
     return {**meta, "raw_data": {"basename": path.name, "bytes": len(data), "hashes": {}}, "samples": len(samples), "zip_data": None}
 
 
+def _read_images(columns: Mapping[str, bytes], source: Source, row: int) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
+    """Path and places of the images of a row.
+
+    Raises:
+        StoreError: a file has another sha256 than the store says.
+    """
+    assert isinstance(source, TokenStore | PackedStore)
+    stored = source.images.references(np.flatnonzero(np.asarray(source.images.record) == row))
+    listed, at = json.loads(columns["images"]), 0
+    for image, expected in zip(listed, stored, strict=True):
+        file, at = columns["image_bytes"][at : at + image["bytes"]], at + image["bytes"]
+        if hashlib.sha256(file).hexdigest() != expected.sha256:
+            raise StoreError(f"row {row}: its file {expected.path!r} is another one than that of the store")
+    return tuple((image["path"], tuple(range(image["start"], image["start"] + image["length"]))) for image in listed)
+
+
 @reads("mds")
 def read_mds(folder: Path, source: Source, options: Options) -> Readable:
     """Open an `mds` export with code independent of its writer."""
@@ -338,14 +381,20 @@ def read_mds(folder: Path, source: Source, options: Options) -> Readable:
         offset = int(data[4 * (1 + index) :][:4].view("<u4")[0])
         names = shard["column_names"]
         sizes = data[offset : offset + 4 * len(names)].view("<u4").tolist()
-        columns, offset = {}, offset + 4 * len(names)
+        columns, raw, offset = {}, dict[str, bytes](), offset + 4 * len(names)
         for name, size in zip(names, sizes, strict=True):
+            if name in ("images", "image_bytes"):
+                raw[name] = data[offset : offset + size].tobytes()
+                offset += size
+                continue
             # a byte with the number of axes and the type of the shape, then the shape of one axis, then the values
             header = 1 + (1, 2, 4)[int(data[offset]) & 3]
             columns[name] = np.frombuffer(data[offset + header : offset + size].tobytes(), "<i4").astype(np.int64)
             offset += size
+        images = _read_images(raw, source, number) if raw else None
         if "tokens" in columns:
-            return (Tokens(columns["tokens"]),)
-        return (labelled(columns["input_ids"], columns["labels"], np.flatnonzero(columns["position_ids"] == 0)),)
+            return (Tokens(columns["tokens"], images=images),)
+        read = labelled(columns["input_ids"], columns["labels"], np.flatnonzero(columns["position_ids"] == 0))
+        return (replace(read, images=images),)
 
     return Readable(int(ends[-1]), row)

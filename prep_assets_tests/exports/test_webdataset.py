@@ -1,4 +1,4 @@
-"""WebDataset shards: members and their bytes, images that are not what they were, and what WebDataset itself reads."""
+"""Shards with the files of images: members and their bytes, images that are not what they were, and what WebDataset and MosaicML streaming read."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from prep_assets.checks.of_exports import compare
-from prep_assets.errors import ConfigError
+from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
 from prep_assets.exports.readable import open_source
 from prep_assets.stores.images import Image, ImageBlock
 from prep_assets.stores.tokens import record_writer
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.exports.readers import reader, streaming
 from prep_assets_tests.exports.test_images import DOCUMENTS, PATCHES, starts_of
 from prep_assets_tests.graph.pictures import TOKEN, png, tokenizer_in
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, workspace_in
@@ -155,6 +155,36 @@ def test_a_spoiled_export_is_seen(stream: Path, tmp_path: Path, what: str) -> No
     except Exception:  # what no reader of its format can read
         passed = False
     assert not passed
+
+
+@pytest.mark.readers
+def test_streaming_reads_ids_and_the_bytes_of_images(stream: Path, tmp_path: Path) -> None:
+    options = {"size_limit": 4000, "image_dir": str(tmp_path / "pictures")}
+    out = export(stream, "mds", tmp_path / "out", **options)
+    assert len(list(out.glob("*.mds"))) > 2
+    found = streaming().StreamingDataset(local=str(out), batch_size=1)
+    assert len(found) == len(DOCUMENTS)
+    for (ids, _, paths), sample in zip(DOCUMENTS, (found[number] for number in range(len(found))), strict=True):
+        assert sample["input_ids"].tolist() == ids
+        places = [(image["path"], image["start"], image["length"]) for image in sample["images"]]
+        assert places == [(path, start, PATCHES) for path, start in zip(paths, starts_of(ids), strict=True)]
+        assert sample["image_bytes"] == b"".join(map(picture, paths))
+        assert [image["bytes"] for image in sample["images"]] == [len(picture(path)) for path in paths]
+
+
+def test_mds_is_compared_with_the_store(stream: Path, tmp_path: Path) -> None:
+    options = {"size_limit": 1 << 20, "image_dir": str(tmp_path / "pictures")}
+    out, source = export(stream, "mds", tmp_path / "out", **options), open_source(stream)
+    assert compare(out, source, "mds", options).passed
+    [shard] = out.glob("*.mds")
+    data, path = shard.read_bytes(), DOCUMENTS[FIRST][2][0]
+    content = picture(path)
+    assert data.count(content) == 1
+    shard.write_bytes(data.replace(content, content[:-1] + b"?"))
+    with pytest.raises(StoreError, match="is another one than that of the store"):
+        compare(out, source, "mds", options)
+    with pytest.raises(ConfigError, match="export 'mds' needs image_dir"):
+        export(stream, "mds", tmp_path / "none")
 
 
 @pytest.mark.readers
