@@ -1,4 +1,4 @@
-"""``make bench``: our builds and those of others on the same text, in turns, and the tables of ``docs/performance.md``.
+"""``make bench``: our builds and those of others on the same text, in turns, and the tables of ``results.md``.
 
     python benchmarks/run.py [--only documents] [--sizes 1 4] [--tokenizers DIR…] [--text FILE.jsonl] [--chats FILE.jsonl] [--peers PYTHON]
         [--megatron CHECKOUT] [--write]
@@ -27,7 +27,7 @@ from frame import BASE, Case, Ratios, Table, measure, ratios_of, rows_of
 
 HERE = Path(__file__).resolve().parent
 ROOT = HERE.parent
-PAGE, HISTORY = ROOT / "docs" / "performance.md", HERE / "history.jsonl"
+PAGE, HISTORY = HERE / "results.md", HERE / "history.jsonl"
 OURS, PEERS = str(HERE / "ours.py"), str(HERE / "peers.py")
 SHIPPED = ROOT / "configs" / "tokenizer"
 

@@ -1,6 +1,6 @@
 """Every real file through the graph: what is read, kept and refused, counted here in the plain way.
 
-What was measured stands in docs/real-data.md, and a run that finds other numbers fails. After a change write them again:
+What was measured stands in graph/real_data.md, and a run that finds other numbers fails. After a change write them again:
 ``PREP_ASSETS_WRITE_DOCS=1 python -m pytest prep_assets_tests/graph/test_real_data.py``.
 """
 
@@ -25,7 +25,7 @@ from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import build, failing, minimal, refusals, workspace_in
 from prep_assets_tests.masks.trl import tokenizer_folder
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "real-data.md"
+PAGE = Path(__file__).with_name("real_data.md")
 HEAD = "| file | schema | read | kept | refused | tokens |\n|---|---|---|---|---|---|\n"
 Reasons = Callable[[list[Any]], Counter[str]]
 
@@ -288,7 +288,7 @@ def test_token_counts_by_the_tokenizers_library_alone(real_data: Path) -> None:
 
 # Real reasoning through the graph with the templates of reasoning models, and every check of the stores.
 #
-# What was measured stands in docs/real-data.md. After a change write it again:
+# What was measured stands in graph/real_data.md. After a change write it again:
 # ``PREP_ASSETS_WRITE_DOCS=1 python -m pytest prep_assets_tests/graph/test_real_data.py``.
 
 

@@ -1,7 +1,7 @@
 """``python -m prep_assets_tests.grid``: every chat data set × every tokenizer × every template, through the build's own code, and proven.
 
 A unit is one template on one tokenizer. Finished units are kept in the output folder, in a file that is named by the code and the numbers of rows, so
-that a run that was ended goes on where it stopped. After the last unit the tables of docs/real-data.md are written, and ``refusals.md`` in the output
+that a run that was ended goes on where it stopped. After the last unit the tables of graph/real_data.md are written, and ``refusals.md`` in the output
 folder: of each reason twenty whole rows, to be read. Needs PREP_ASSETS_TEST_DATA.
 """
 
@@ -29,7 +29,7 @@ from prep_assets_tests.grid.judged import JUDGED
 from prep_assets_tests.masks.bound import CONTROL
 
 ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "real-data.md"
+PAGE = ROOT / "prep_assets_tests" / "graph" / "real_data.md"
 SHOWN = 20
 LONGEST = 6_000
 

@@ -1,4 +1,4 @@
-"""Our labels beside TRL's on the same rows, for each model family that TRL has a training template for: docs/masks.md says how they differ.
+"""Our labels beside TRL's on the same rows, for each model family that TRL has a training template for: beside_trl.md says how they differ.
 
 After a change write the table again: ``PREP_ASSETS_WRITE_DOCS=1 python -m pytest prep_assets_tests/masks/test_beside_trl.py``.
 """
@@ -24,7 +24,7 @@ from prep_assets.text.template import bind
 from prep_assets.text.vocabulary import load_vocabulary
 from prep_assets_tests.masks.trl import as_read, names, rows, runs, tokenizer_folder, trl_labels
 
-PAGE = Path(__file__).resolve().parents[2] / "docs" / "masks.md"
+PAGE = Path(__file__).with_name("beside_trl.md")
 HEAD = "| families | rows compared | labels equal | TRL also trains | we also train |\n|---|---|---|---|---|\n"
 SECTION = re.compile(r"(<!-- measured: beside trl -->\n).*?(<!-- end of measured -->)", re.DOTALL)
 
