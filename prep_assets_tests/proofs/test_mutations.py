@@ -349,6 +349,31 @@ def test_what_is_lost_of_pairs_and_what_all_of_them_have(kit: Any) -> None:
     assert changes(kit.PAIR_MUTATIONS, "prompts of the next pair", PAIRS[2:], 1) == [None], "they are the same"
 
 
+LIST_OF_3 = line(prompt="p", responses=["a", "b", "c"], rewards=[3.0, 1.5, -1.0])
+LIST_OF_2 = line(prompt="q", responses=["a", "b"], rewards=[3.0, 1.5])
+
+
+@pytest.mark.parametrize(
+    ("name", "results"),
+    [
+        ("responses of a list exchanged", [{"responses": ["c", "b", "a"]}, {"responses": ["b", "a"]}]),
+        ("rewards of a list doubled", [{"rewards": [6.0, 3.0, -2.0]}, {"rewards": [6.0, 3.0]}]),
+        ("the best of a list lost", [{"responses": ["b", "c"], "rewards": [1.5, -1.0]}, None]),
+        (
+            "a list from the worst on",
+            [{"responses": ["c", "b", "a"], "rewards": [-1.0, 1.5, 3.0]}, {"responses": ["b", "a"], "rewards": [1.5, 3.0]}],
+        ),
+        ("a response of a list lost", [{"responses": ["a", "b"]}, {"responses": ["a"]}]),
+    ],
+)
+def test_lists(kit: Any, name: str, results: list[dict[str, Any] | None]) -> None:
+    lists = [LIST_OF_3, LIST_OF_2, PAIRS[0]]
+    wanted = [
+        None if new is None else replace(each, stored={**each.stored, **new}) for each, new in zip(lists, [*results, None], strict=True)
+    ]
+    assert each_alone(kit.PAIR_MUTATIONS, name, lists) == wanted
+
+
 GOLDS = [line(prompt="What is 2?", gold=2.0), line(prompt="x", gold=2.5), line(prompt="y", gold="Lima")]
 
 
