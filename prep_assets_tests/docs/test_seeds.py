@@ -1,4 +1,4 @@
-"""The page of the four projects: every name in its tables exists."""
+"""The page of the four projects: every name in its lists exists."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ FORMS = {
 
 
 def names() -> list[str]:
-    second = [row.split("|")[2] for row in HERE.splitlines() if row.startswith("|") and not row.startswith(("|---", "| they"))]
+    second = [row.partition(" → ")[2] for row in HERE.splitlines() if row.startswith("- ")]
     return [name for cell in second for name in re.findall(r"`([^`]+)`", cell)]
 
 
