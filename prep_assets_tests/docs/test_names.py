@@ -85,9 +85,7 @@ def test_configuration_keys_exist(page: Path) -> None:
 
 def test_reasons_of_refusal_exist() -> None:
     table = read(DOCS / "add-a-data-set.md").partition("## Refused records")[2]
-    named = {
-        reason for row in re.findall(r"^- (`[^:]*):", table, re.MULTILINE) for reason in re.findall(r"`(?:[a-z]+/)?([a-z_]+)`", row)
-    }
+    named = {reason for row in re.findall(r"^- (`[^:]*):", table, re.MULTILINE) for reason in re.findall(r"`(?:[a-z]+/)?([a-z_]+)`", row)}
     source = "".join(path.read_text("utf-8") for path in (ROOT / "prep_assets").rglob("*.py"))
     assert len(named) > 8
     assert sorted(reason for reason in named if f'"{reason}"' not in source) == []
