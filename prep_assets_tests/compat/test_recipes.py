@@ -85,6 +85,7 @@ def ids(text: str) -> list[int]:
 
 ASKED = [ids(f"<|im_start|>user\nWhat is {n}?<|im_end|>\n<|im_start|>assistant\n") for n in range(6)]
 SAID = [ids(f"It is {n}.<|im_end|>") for n in range(6)]
+RANKED = [{"prompt": f"R{n}?", "responses": [f"{n}", "No.", "Well."], "rewards": [1, 0, 0.25]} for n in range(6)]
 PAIRS, PROBLEMS = ("helpful", "harmless", "code"), ("sums", "words")
 LOCAL: dict[str, list[dict[str, Any]]] = {
     "pile": [{"text": f"Page {n} of a document."} for n in range(6)],
@@ -129,6 +130,15 @@ LOCAL: dict[str, list[dict[str, Any]]] = {
     },
     **{kind: [{"prompt": f"Q{n} of {kind}?", "gold": f"{n}", "source": kind} for n in range(6)] for kind in PROBLEMS},
     "scored": [{"prompt": f"Q{n}?", "responses": [f"{n}", "No."], "rewards": [1, 0]} for n in range(6)],
+    **dict.fromkeys(("ordered", "labelled"), RANKED),
+    "nectar": [
+        {"prompt": f"\n\nHuman: Q{n}? \n\nAssistant: ", "answers": [{"answer": f"{n} {rank}", "rank": rank} for rank in (2, 1)]}
+        for n in range(6)
+    ],
+    "helpsteer": [
+        {"context": [{"role": "user", "content": f"H{n}?"}], "response1": f"{n}", "response2": "No.", "overall_preference": n - 7}
+        for n in range(6)
+    ],
     "math": [{"problem": f"What is {n} times 2?", "solution": f"It is ${2 * n}$.", "answer": f"{2 * n}", "level": 1} for n in range(6)],
     "mmlu": [{"question": f"Which is {n}?", "choices": ["A", "B"], "answer": 1} for n in range(6)],
     "humaneval": [{"task_id": f"HumanEval/{n}", "prompt": f"def f{n}():\n", "canonical_solution": "    return 1\n"} for n in range(6)],
@@ -262,7 +272,7 @@ def test_a_recipe_runs_on_local_files(name: str, local: Any, tmp_path: Path) -> 
     (workspace.configs / "images").mkdir(exist_ok=True)
     for row in LLAVA:
         (workspace.configs / "images" / str(row["image"])).write_bytes(png(640, 480))
-    groups = any(domain.schema_name == "group" for domain in workspace.family(FAMILIES[family]).domains.values())
+    groups = family == "rl" and any(domain.schema_name == "group" for domain in workspace.family(FAMILIES[family]).domains.values())
     exported = [asset for key, asset in assets_of(workspace).items() if key.startswith(f"{family}_export_")]
     for last in (ASSETS[LAST[family]], *([EVERY["rl_groups"]] if groups else []), *exported):
         for partition in last.partitions(workspace):

@@ -642,6 +642,8 @@ def test_margins(kit: Any, name: str, found: list[list[Margin] | None]) -> None:
     assert [mutation.change([HALF, NONE], at) for at in (0, 1)] == found
     assert not any(check_margins(each).passed for each in found if each is not None)
     whole, zero = Margin("a", 2.0, 2.0), Margin("a", 0.0, 0.0)
+    if name == "the margin of another pair":
+        assert mutation.change([HALF, whole, zero], 0) == [Margin("a", 2.0, 1.5)] and mutation.change([HALF, HALF], 0) is None
     assert name != "a margin as a whole number" or mutation.change([whole], 0) is None
     assert name != "a margin turned round" or mutation.change([zero], 0) is None
 
