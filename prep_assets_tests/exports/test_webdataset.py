@@ -16,10 +16,10 @@ from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
 from prep_assets.exports.readable import open_source
-from prep_assets.stores.images import Image, ImageBlock
+from prep_assets.stores.images import Image, ImageBlock, ImageWriter
 from prep_assets.stores.tokens import record_writer
 from prep_assets_tests.exports.readers import reader, streaming
-from prep_assets_tests.exports.test_images import DOCUMENTS, PATCHES, starts_of
+from prep_assets_tests.exports.test_images import DOCUMENTS, PAD, PATCHES, starts_of, write_packed
 from prep_assets_tests.graph.pictures import TOKEN, png, tokenizer_in
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, workspace_in
 
@@ -84,6 +84,32 @@ def test_samples_hold_ids_labels_and_the_bytes_of_images(stream: Path, tmp_path:
         ]
     options = {**OPTIONS, "image_dir": str(tmp_path / "pictures"), "rows_per_file": 7}
     assert compare(out, open_source(stream), "webdataset", options).passed
+
+
+@pytest.mark.parametrize("format", ["webdataset", "mds"])
+def test_rows_of_a_packed_table(tmp_path: Path, format: str) -> None:
+    """Two documents a row: positions begin again, images stand where the row has them."""
+    pairs = [DOCUMENTS[at : at + 2] for at in range(0, len(DOCUMENTS), 2)]
+    (tmp_path / "stream").mkdir()
+    written(tmp_path / "stream")
+    folder = tmp_path / "table"
+    write_packed(folder, "h5", [[document[:2] for document in row] for row in pairs], 64, PAD)
+    writer = ImageWriter(folder, "sft_packed")
+    for number, row in enumerate(pairs):
+        ids, paths = ([each for document in row for each in document[part]] for part in (0, 2))
+        images = [Image(path, hashlib.sha256(picture(path)).hexdigest()) for path in paths]
+        starts = np.array(starts_of(ids), np.int64)
+        writer.append(ImageBlock(np.full(len(paths), number), starts, np.full(len(paths), PATCHES), images), 0)
+    writer.close()
+    options: dict[str, Any] = {"image_dir": str(tmp_path / "pictures")}
+    out = export(folder, format, tmp_path / "out", **options)
+    filled = {"split": "train", "rows_per_file": 10_000, "size_limit": 1 << 26, **options}
+    assert compare(out, open_source(folder), format, filled).passed
+    if format == "webdataset":
+        for row, sample in zip(pairs, samples(out), strict=True):
+            found = json.loads(sample["json"])
+            assert found["position_ids"] == [place for ids, _, _ in row for place in range(len(ids))]
+            assert [sample[image["file"]] for image in found.get("images", [])] == [picture(path) for _, _, paths in row for path in paths]
 
 
 @pytest.mark.parametrize(
