@@ -282,3 +282,25 @@ def test_lines_are_traced_to_their_rows(made: Workspace) -> None:
         for number in range(0, len(rows), 9):
             [found] = trace(made, asset, number, partition=partition or None, stream=stem).pieces
             assert found.line == rows[number] and not found.differs
+
+
+def test_strings_become_messages_beside_messages(tmp_path: Path) -> None:
+    """In lists and labelled answers as in pairs; traced and proven all the same."""
+    plain = SCORED[:20]
+    rich = [
+        {**row, "prompt": [{"role": "system", "content": "Short."}, {"role": "user", "content": row["prompt"]}]} for row in SCORED[20:40]
+    ]
+    files = {"plain": jsonl(tmp_path / "plain.jsonl", plain), "rich": jsonl(tmp_path / "rich.jsonl", rich)}
+    domains = {f"{name}_{schema}": domain(file, schema) for name, file in files.items() for schema in ("group_list", "group_kto")}
+    workspace = workspace_in(tmp_path, minimal("preference", domains, test_fraction=0.2))
+    built = build(workspace, "preferences")
+    assert failing(workspace, built) == []
+    ranked, labelled = (list(open_lines(built.directory, name)) for name in ("ranked", "unpaired"))
+    answers = [answer for row in ranked for answer in row["responses"]] + [row["completion"] for row in labelled]
+    assert {(len(each), each[0]["role"]) for each in answers} == {(1, "assistant")}
+    assert {len(row["prompt"]) for row in (*ranked, *labelled)} == {1, 2}
+    for name in domains:
+        assert failing(workspace, workspace.built(BY_DOMAIN, name)) == []
+    for stem, rows in (("ranked", ranked), ("unpaired", labelled)):
+        for number in range(0, len(rows), 5):
+            assert trace(workspace, "preferences", number, stream=stem).pieces[0].line is not None
