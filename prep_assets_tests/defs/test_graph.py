@@ -1,4 +1,4 @@
-"""The graph as Dagster shows it, against the tables of docs/graph.md and docs/checks.md, which are written by hand."""
+"""The graph as Dagster shows it, against the lists of docs/graph.md and docs/checks.md, which are written by hand."""
 
 from __future__ import annotations
 
@@ -43,9 +43,15 @@ def listed(page: str) -> dict[str, list[list[str]]]:
     return {name: [re.findall(r"`?(\w+)`?", cell) for cell in cells.split("|")] for name, cells in named}
 
 
-FED_BY, CHECKED = listed("graph.md"), listed("checks.md")
+FED_BY = {
+    name: (re.findall(r"\w+", feeds), bool(partitioned))
+    for name, partitioned, feeds in re.findall(
+        r"^- `(\w+)`( per domain)?((?: ← [^:]+)?): ", (ROOT / "docs" / "graph.md").read_text("utf-8"), re.MULTILINE
+    )
+}
+CHECKED = listed("checks.md")
 GRAPH = {
-    name: (asset.family, set(FED_BY[name][0]), FED_BY[name][1] == ["domain"], set(CHECKED[name][0]))
+    name: (asset.family, set(FED_BY[name][0]), FED_BY[name][1], set(CHECKED[name][0]))
     for name, asset in ASSETS.items()
     if asset.family in DOMAINS and name in FED_BY and name in CHECKED
 }
