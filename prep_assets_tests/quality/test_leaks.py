@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +22,7 @@ from prep_assets.pipeline.leaks import PASSAGES, TEXTS
 from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
+from prep_assets.workers.pool import Pool
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, out_of_date, refusals, tree, workspace_in
 
 WORDS = ["counts", "the", "red", "and", "blue", "stones", "in", "boxes", "from", "north", "to", "south", "then", "sums", "up"]
@@ -140,14 +142,15 @@ def test_what_other_domains_hold_out_is_held_out_here(tmp_path: Path) -> None:
         assert build(alone, asset, partition).manifest.counts[key] == expected
 
 
-@pytest.mark.parametrize("workers", [2, 7])
+@pytest.mark.parametrize("workers", [2, pytest.param(7, marks=pytest.mark.soak)])
 def test_any_number_of_workers_refuses_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     monkeypatch.setattr(cuts, "SHARD_BYTES", 400)
     monkeypatch.setattr(tokens, "FEWEST", 2)
     stores = []
-    for count in (1, workers):
-        workspace = of(tmp_path / str(count), PLANTED, policy="drop")
-        stores.append(build(Workspace(workspace.configs, workspace.stores, workers=count), "sft_tokens", "rows"))
+    with Pool() as pool:
+        for count in (1, workers):
+            workspace = replace(of(tmp_path / str(count), PLANTED, policy="drop"), workers=count, pool=pool)
+            stores.append(build(workspace, "sft_tokens", "rows"))
     assert len(refusals(stores[0])) == 3
     assert tree(stores[0].directory) == tree(stores[1].directory)
 
