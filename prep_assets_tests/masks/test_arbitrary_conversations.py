@@ -45,7 +45,7 @@ def twice_reasoned() -> Sample:
 def test_proven_or_refused(name: str) -> None:
     bound = bind(SHIPPED, name)
 
-    @settings(max_examples=examples(800) if SOAK else 20, deadline=None, suppress_health_check=list(HealthCheck))
+    @settings(max_examples=examples(800) if SOAK else 12, deadline=None, suppress_health_check=list(HealthCheck))
     @given(samples(CONTROL[name]), st.sampled_from(sorted(POLICIES)), st.sampled_from(["text", "text", "strip", "refuse", "allow"]))
     @example(twice_reasoned(), "default", "text")
     @example(trained_result("\x1b"), "default", "text")  # some templates write it as an escape

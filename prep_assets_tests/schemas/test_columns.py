@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from itertools import product
 from typing import Any
 
 import pytest
@@ -87,9 +88,15 @@ def rows_of(schema: str) -> st.SearchStrategy[dict[str, Any]]:
     return st.fixed_dictionaries({column: plain | plain | plain | odd | st.sampled_from([None, "text", {}])}, optional=beside)
 
 
-@pytest.mark.parametrize("speakers", ["keep", "leave_out"])
-@pytest.mark.parametrize("ignore", [(), ("id",), ("tools", "messages.tool_calls"), ("messages.name", "conversations.name")])
-@pytest.mark.parametrize("schema", KEYS)
+IGNORED = [(), ("id",), ("tools", "messages.tool_calls"), ("messages.name", "conversations.name")]
+CELLS = list(product(enumerate(KEYS), enumerate(IGNORED), enumerate(["keep", "leave_out"])))
+"""`make test` tries every other cell, in which each two values still meet."""
+
+
+@pytest.mark.parametrize(
+    ("schema", "ignore", "speakers"),
+    [pytest.param(*(value for _, value in cell), marks=[pytest.mark.soak] if sum(at for at, _ in cell) % 2 else []) for cell in CELLS],
+)
 def test_many_at_a_time(schema: str, ignore: tuple[str, ...], speakers: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_FEW", 2)
     convert = convert_with(schema, {}, gives=Sample)

@@ -535,7 +535,9 @@ print(chat_template_utils() is sys.modules["transformers.utils.chat_template_uti
 
 def imported(path: Path) -> set[tuple[str, str]]:
     """What a module takes from transformers, beside its public classes."""
-    found = (node for node in ast.walk(ast.parse(path.read_text("utf-8"))) if isinstance(node, ast.ImportFrom))
+    source = path.read_text("utf-8")
+    tree = ast.parse(source if "transformers." in source else "")  # to parse every file takes seconds
+    found = (node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
     named = {(node.module or "", each.name) for node in found for each in node.names}
     return {(module, name) for module, name in named if module.startswith("transformers.")}
 
