@@ -96,8 +96,9 @@ def source_files(module: str) -> list[tuple[str, Path]]:
     depth = len(module.split(".")) - (origin.name != "__init__.py")
     home = origin.resolve().parents[depth]
     files: dict[str, Path] = {}
+    top_level, folders = module.partition(".")[0], _own_folders(home)
     # importing a module runs the packages above it as well
-    pending = [(module, origin.resolve()), *_files_run_by_import(module, module.partition(".")[0], home)]
+    pending = [(module, origin.resolve()), *_files_run_by_import(module, top_level, folders)]
     while pending:
         name, path = pending.pop()
         if name in files or path.suffix != ".py":
@@ -105,7 +106,7 @@ def source_files(module: str) -> list[tuple[str, Path]]:
         files[name] = path
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
         for imported in _imported_names(path, package):
-            pending += _files_run_by_import(imported, module.partition(".")[0], home)
+            pending += _files_run_by_import(imported, top_level, folders)
     files.setdefault(module, origin)
     return [(module, files.pop(module)), *sorted(files.items())]
 
@@ -126,18 +127,20 @@ def _imported_names(path: Path, package: str) -> Iterator[str]:
             yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
 
 
-def _files_run_by_import(name: str, top_level: str, home: Path) -> Iterator[tuple[str, Path]]:
-    """The files that ``import name`` runs, its parent packages' first; none where the name is not the project's.
+def _own_folders(home: Path) -> list[Path]:
+    """The folders of project files: `home`, the schema's, then those of the import path with neither the standard library nor installed packages."""
+    import_path = [Path(entry or ".").resolve() for entry in sys.path]
+    return [home, *(entry for entry in import_path if entry.is_dir() and not _is_installed(entry))]
 
-    Project files are in `home`, the schema's folder, or in folders of the import path with neither the standard library nor installed packages.
-    """
+
+def _files_run_by_import(name: str, top_level: str, folders: Sequence[Path]) -> Iterator[tuple[str, Path]]:
+    """The files that ``import name`` runs, its parent packages' first; none where no folder of the project has the name. The first is the schema's."""
     parts = name.split(".")
     if parts[0] in NOT_OWN or not parts[0]:
         return
-    if parts[0] != top_level and _is_installed(home):
+    if parts[0] != top_level and _is_installed(folders[0]):
         return
-    import_path = [Path(entry or ".").resolve() for entry in sys.path]
-    for folder in (home, *(entry for entry in import_path if entry.is_dir() and not _is_installed(entry))):
+    for folder in folders:
         if not ((folder / parts[0]).is_dir() or (folder / f"{parts[0]}.py").is_file()):
             continue
         for depth in range(1, len(parts) + 1):
