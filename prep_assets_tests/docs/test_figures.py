@@ -1,4 +1,4 @@
-"""The pages on speed and on real data say what was measured: figures of `benchmarks/results.md` and of `graph/real_data.md`."""
+"""Pages say what was measured: figures of `benchmarks/results.md` and `graph/real_data.md`."""
 
 from __future__ import annotations
 
