@@ -8,6 +8,7 @@ import os
 import pickle
 import struct
 import tempfile
+from bisect import bisect_left
 from itertools import accumulate
 from pathlib import Path
 from typing import Any
@@ -23,7 +24,7 @@ from hypothesis import strategies as st
 from prep_assets.caches import CACHES
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.open import Store, detect_format, open_store
-from prep_assets_tests.effort import examples
+from prep_assets_tests.effort import SOAK, examples
 
 
 def bin_shard(folder: Path, arrays: dict[str, np.ndarray], offsets: dict[str, list[int]] | None = None) -> Path:
@@ -100,6 +101,13 @@ def as_megatron(folder: Path, name: str, records: Records, layout: Any) -> Recor
     return records
 
 
+def ends_of(begin: int, length: int, borders: list[int]) -> set[int]:
+    """Ends of the ranges that begin here: in a soak run every fourth token, else around the next two ends of records and half way; always both extremes."""
+    near = (border + by for border in borders[bisect_left(borders, begin) :][:2] for by in (-1, 0, 1))
+    ends = range(begin, length + 1, 4) if SOAK else (*near, (begin + length) // 2)
+    return {begin, length, *(end for end in ends if begin <= end <= length)}
+
+
 TOKENS = st.lists(st.integers(0, 60_000), max_size=5)
 
 
@@ -117,13 +125,13 @@ def test_shards_of_records_are_read_as_one_store(writer: Any, shards: list[Recor
         folder = Path(name)
         records = [record for number, each in enumerate(shards) for record in writer(folder, f"part_{number}", each, layout)]
         tokens = [token for record in records for token in record]
-        store = open_store(folder)
+        store, borders = open_store(folder), sorted(set(accumulate(map(len, records))))
         sent = pickle.dumps(store)
         assert len(sent) < 500
         for opened in (store, pickle.loads(sent)):
             assert (len(opened), opened.num_records) == (len(tokens), len(records))
             for begin in range(len(tokens) + 1):
-                for end in {begin, *range(begin, len(tokens) + 1, 4), len(tokens)}:
+                for end in ends_of(begin, len(tokens), borders):
                     found = opened.fetch(begin, end, ["tokens", "loss_mask"])
                     assert found["tokens"].tolist() == tokens[begin:end]
                     assert found["loss_mask"].tolist() == [token % 2 for token in tokens[begin:end]]
