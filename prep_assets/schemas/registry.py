@@ -105,26 +105,28 @@ def source_files(module: str) -> list[tuple[str, Path]]:
             continue
         files[name] = path
         package = name if path.name == "__init__.py" else name.rpartition(".")[0]
-        for imported in _imported_names(path, package):
+        for imported in _imported_names(path.read_bytes(), package):
             pending += _files_run_by_import(imported, top_level, folders)
     files.setdefault(module, origin)
     return [(module, files.pop(module)), *sorted(files.items())]
 
 
-def _imported_names(path: Path, package: str) -> Iterator[str]:
+@bounded_cache("imports of own code", 512, key=lambda source, package: (hashlib.sha256(source).digest(), package))
+def _imported_names(source: bytes, package: str) -> tuple[str, ...]:
     """The full names that a file imports; for ``from a import b`` also ``a.b``, which may be a module."""
     try:
-        tree = ast.parse(path.read_bytes())
+        tree = ast.parse(source)
     except (SyntaxError, ValueError):
-        return
+        return ()
+    names: list[str] = []
     for node in ast.walk(tree):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
             parents = package.split(".")[: len(package.split(".")) - node.level + 1] if node.level else []
             base = ".".join([*parents, *([node.module] if node.module else [])])
-            yield base
-            yield from (f"{base}.{alias.name}" for alias in node.names if alias.name != "*")
+            names += [base, *(f"{base}.{alias.name}" for alias in node.names if alias.name != "*")]
+    return tuple(names)
 
 
 def _own_folders(home: Path) -> list[Path]:
@@ -153,7 +155,7 @@ def _files_run_by_import(name: str, top_level: str, folders: Sequence[Path]) -> 
 
 
 def _is_installed(folder: Path) -> bool:
-    return any(installed == folder or installed in folder.parents for installed in _installed_folders())
+    return not _installed_folders().isdisjoint((folder, *folder.parents))
 
 
 @cache
