@@ -206,7 +206,7 @@ def test_truncation_cuts_both_masks_alike(make: Make, tmp_path: Path, mode: str)
     rows = [LONG, CHAT, THOUGHT, PLAIN, row(turn("prompt", ("q", "Hi", None, False)), turn("completion", ("a", " you", None, True)))]
     more = {"truncation_keeps_stop": True} if mode == "end" else {}
     whole, _ = made(make, tmp_path, rows, truncation=mode, preprocessing={"max_seq_len": 48}, **more)
-    for limit in range(17, 48, 1 if SOAK else 2):
+    for limit in range(17, 48, 1 if SOAK else 5):
         workspace = whole.overriding("sft", {"preprocessing": {"max_seq_len": limit}})
         published = build(workspace, "sft_tokens", "d")
         store = open_tokens(published.directory, "train")
