@@ -6,6 +6,7 @@ import json
 import shutil
 import struct
 from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -60,18 +61,24 @@ def call(llama: Path) -> Call:
     return run
 
 
+@cache
+def opened(tokenizer: Path) -> Tokenizer:
+    """The tokenizer of a folder, whose files no test changes."""
+    return Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
+
+
 def plain(tokenizer: Path, text: str) -> list[int]:
     """Ids of a text alone."""
-    return list(Tokenizer.from_file(str(tokenizer / "tokenizer.json")).encode(text, add_special_tokens=False).ids)
+    return list(opened(tokenizer).encode(text, add_special_tokens=False).ids)
 
 
 def whole(tokenizer: Path, text: str) -> list[int]:
     """Ids of a text as ``_tokenize`` of ModelLink asks for them: with what the tokenizer itself adds."""
-    return list(Tokenizer.from_file(str(tokenizer / "tokenizer.json")).encode(text).ids)
+    return list(opened(tokenizer).encode(text).ids)
 
 
 def token(tokenizer: Path, text: str) -> int:
-    found = Tokenizer.from_file(str(tokenizer / "tokenizer.json")).token_to_id(text)
+    found = opened(tokenizer).token_to_id(text)
     assert isinstance(found, int)
     return found
 
