@@ -194,7 +194,7 @@ def test_selftest_puts_values_back(tmp_path: Path) -> None:
     assert all(trial.caught == trial.tried for trial in trials)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
+@pytest.mark.parametrize("workers", [1, 3] if SOAK else [1, 2])
 def test_whoever_reads_a_row_reads_the_same_redacted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     """Tables and lines that cannot be read, shards, the quarantine, quality steps, rows as `trace` and `inspect` show them, and tools."""
     monkeypatch.setattr(cuts, "SHARD_BYTES", 400)
