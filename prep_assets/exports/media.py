@@ -16,6 +16,7 @@ import json
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import lru_cache
 from itertools import groupby
 from pathlib import Path, PurePosixPath
 from typing import Any
@@ -160,15 +161,21 @@ def read_webdataset(folder: Path, source: Source, options: Options) -> Readable:
     assert isinstance(source, TokenStore | PackedStore)
     shards = json.loads((folder / "shards.json").read_text("utf-8"))["shards"]
     ends = np.cumsum([shard["samples"] for shard in shards])
-    tars = [tarfile.open(folder / shard["url"]) for shard in shards]  # noqa: SIM115  (they stay open as long as rows are read)
-    for shard, tar in zip(shards, tars, strict=True):
-        if hashlib.sha256((folder / shard["url"]).read_bytes()).hexdigest() != shard["sha256"]:
-            raise StoreError(f"{shard['url']} has another sha256 than shards.json says")
-        if sum(name.endswith(".json") for name in tar.getnames()) != shard["samples"]:
-            raise StoreError(f"{shard['url']} has another number of samples than shards.json says")
+    for shard in shards:
+        with (folder / shard["url"]).open("rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != shard["sha256"]:
+                raise StoreError(f"{shard['url']} has another sha256 than shards.json says")
+            file.seek(0)
+            with tarfile.open(fileobj=file) as tar:
+                if sum(name.endswith(".json") for name in tar.getnames()) != shard["samples"]:
+                    raise StoreError(f"{shard['url']} has another number of samples than shards.json says")
+
+    @lru_cache(1)  # rows are read in order, and a process may have few files open
+    def opened(shard: int) -> tarfile.TarFile:
+        return tarfile.open(folder / shards[shard]["url"])
 
     def row(number: int) -> tuple[Tokens]:
-        tar = tars[locate_row(ends, number)[0]]
+        tar = opened(locate_row(ends, number)[0])
 
         def member(name: str) -> bytes:
             file = tar.extractfile(f"{number:08d}.{name}")

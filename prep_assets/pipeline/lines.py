@@ -316,7 +316,7 @@ def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
 
 # Rows of preferences in TRL's forms: ``{prompt, chosen, rejected}`` for a pair, ``{prompt, completion, label}`` for a labelled answer.
 
-_MOST = float(np.finfo(np.float32).max)
+_LARGEST_FLOAT32 = float(np.finfo(np.float32).max)
 UNPAIRED, UNPAIRED_TEST = "unpaired", "unpaired_test"
 RANKED, RANKED_TEST = "ranked", "ranked_test"
 FURTHER = {"label": (UNPAIRED, UNPAIRED_TEST), "responses": (RANKED, RANKED_TEST)}
@@ -343,7 +343,7 @@ def preference_row(example: object, form: RowForm) -> Columns:
         raise Refused("equal_answers", "chosen and rejected are the same", stage="pair")
     if example.margin is None:
         return row | extra_columns(example)
-    if abs(example.margin) > _MOST:
+    if abs(example.margin) > _LARGEST_FLOAT32:
         raise Refused("margin_out_of_range", f"a margin of {example.margin:g}, which no float32 holds", stage="pair")
     return row | extra_columns(example) | {"margin": example.margin}
 
@@ -356,7 +356,7 @@ def _ranked_row(group: Group, form: RowForm) -> Columns:
             f"{len(group.responses)} responses with the rewards {[*group.rewards]}, which no order tells apart",
             stage="pair",
         )
-    if max(map(abs, group.rewards)) > _MOST:
+    if max(map(abs, group.rewards)) > _LARGEST_FLOAT32:
         raise Refused("reward_out_of_range", f"rewards {[*group.rewards]}, one of which no float32 holds", stage="pair")
     order = sorted(range(len(group.rewards)), key=lambda at: -group.rewards[at])
     parts = {"prompt": group.prompt, **{f"responses[{at}]": group.responses[at] for at in order}}

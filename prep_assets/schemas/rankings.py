@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from fractions import Fraction
 from typing import Any, Literal
 
@@ -89,8 +89,10 @@ def group_kto(
     return convert
 
 
-def _reader(prompt_key: str, responses_key: str, rewards_key: str, ranks_key: str | None, marked: bool, fewest: int = _FEWEST) -> Any:
-    """Reads a row into a group of at least `fewest` responses; of several, not all have the same reward unless one alone would do."""
+def _reader(
+    prompt_key: str, responses_key: str, rewards_key: str, ranks_key: str | None, marked: bool, fewest: int = _FEWEST
+) -> Callable[[Row], Group]:
+    """Return a function from a row to its group. A row with fewer responses is rejected; where an order is needed, also one with equal rewards alone."""
     if ranks_key is not None and rewards_key != "rewards":
         raise ConfigError(
             f"rewards_key is {rewards_key!r} and ranks_key {ranks_key!r}: responses have rewards or ranks. Leave one of the two out"
