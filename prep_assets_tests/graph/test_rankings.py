@@ -16,6 +16,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.explain.trace import trace
 from prep_assets.exports.readable import open_source
 from prep_assets.graph.selftest import selftest
+from prep_assets.pipeline.lines import strings_as_messages
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import open_lines
@@ -303,4 +304,5 @@ def test_strings_become_messages_beside_messages(tmp_path: Path) -> None:
         assert failing(workspace, workspace.built(BY_DOMAIN, name)) == []
     for stem, rows in (("ranked", ranked), ("unpaired", labelled)):
         for number in range(0, len(rows), 5):
-            assert trace(workspace, "preferences", number, stream=stem).pieces[0].line is not None
+            line = trace(workspace, "preferences", number, stream=stem).pieces[0].line
+            assert line is not None and rows[number] in (line, strings_as_messages(line))
