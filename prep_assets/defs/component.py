@@ -18,6 +18,7 @@ from prep_assets.defs.definitions import definitions
 from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.errors import ConfigError
+from prep_assets.exports import exports
 from prep_assets.stores.bucket import local_root
 from prep_assets.stores.manifest import digest
 
@@ -117,10 +118,12 @@ class TrainingData(dg.Component, dg.Model, dg.Resolvable):
 
 def _written(values: Mapping[str, Any], base: Path, family: str, stores: Path) -> Path:
     """Write inline keys to a file in the folder of stores, with absolute paths; return its folder."""
-    domains, benchmarks = values.get("domains"), values.get("decontaminate")
+    domains, benchmarks, exported = (values.get(key) for key in ("domains", "decontaminate", "exports"))
     absolute = _absolute(values, base, "tokenizer", "template", "training_template")
     if isinstance(domains, Mapping):
         absolute["domains"] = {name: _absolute(domain, base, "tokenized_by") for name, domain in domains.items()}
+    if isinstance(exported, Mapping):
+        absolute["exports"] = {name: _export(entry, base) for name, entry in exported.items()}
     if isinstance(benchmarks, Mapping):
         absolute["decontaminate"] = _absolute(benchmarks, base)
     folder = stores / ".configs" / digest(json.loads(json.dumps(absolute, default=str)))[:10]
@@ -143,6 +146,13 @@ def _absolute(values: Any, base: Path, *keys: str) -> Any:
     lists = {key: values[key] for key in ("files", "test_files") if isinstance(values.get(key), list | tuple)}
     files = {key: [file if "://" in str(file) else str(base / str(file)) for file in listed] for key, listed in lists.items()}
     return {**values, **resolved, **files}
+
+
+def _export(entry: Any, base: Path) -> Any:
+    options = entry.get("options") if isinstance(entry, Mapping) else None
+    if not isinstance(options, Mapping) or entry.get("to") not in exports():
+        return entry
+    return {**entry, "options": exports()[entry["to"]].below(base, options)}
 
 
 def _shipped() -> Path:

@@ -26,7 +26,7 @@ import numpy as np
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import has_mask, row_blocks
 from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row
-from prep_assets.exports.registry import Count, Progress, Split, exporter, reads
+from prep_assets.exports.registry import Count, Folder, Progress, Split, exporter, reads
 from prep_assets.stores.images import Image, Images
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.packed import PackedStore
@@ -58,7 +58,7 @@ def webdataset(
     out: Path,
     progress: Progress,
     *,
-    image_dir: str | None = None,
+    image_dir: Folder | None = None,
     split: Split = "train",
     rows_per_file: Count = 10_000,
 ) -> None:

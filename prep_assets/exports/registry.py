@@ -9,7 +9,7 @@ import re
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_type_hints
+from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 from msgspec import Struct, field
 from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
@@ -82,6 +82,11 @@ class Export(Struct, frozen=True):
     def types(self) -> dict[str, Any]:
         """The type of each option, with bounds."""
         return get_type_hints(self.write, include_extras=True)
+
+    def below(self, base: Path, options: Mapping[str, Any]) -> dict[str, Any]:
+        """The options, with relative folders of files that it reads made absolute below `base`."""
+        read = [name for name, hint in self.types.items() if Folder in get_args(hint) and isinstance(options.get(name), str)]
+        return {**options, **{name: str((base / options[name]).absolute()) for name in read}}
 
     @property
     def summary(self) -> str:
@@ -359,3 +364,5 @@ FileName = Annotated[str, AfterValidator(_check_file_name)]
 """A name that stays in the folder of the export."""
 Split = Annotated[str, AfterValidator(_check_split_name)]
 """A split's name, as Hugging Face `datasets` accepts it."""
+Folder = Annotated[str, "read"]
+"""A folder of files that are read; in a configuration it is relative to the configuration's folder."""

@@ -21,7 +21,7 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Block, document_blocks, has_mask, require_memory_for_file, row_blocks
 from prep_assets.exports.media import Placed, file_of, placed_images, require_images
 from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row, row_slicer
-from prep_assets.exports.registry import Count, FileName, Progress, Size, exporter, reads
+from prep_assets.exports.registry import Count, FileName, Folder, Progress, Size, exporter, reads
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.segments import Segmented
 from prep_assets.stores.tokens import TokenStore
@@ -289,7 +289,7 @@ _SHAPE_TYPES = ("<u1", "<u2", "<u4")
     images=True,
 )
 def mds(
-    source: TokenStore | PackedStore, out: Path, progress: Progress, *, size_limit: Size = 1 << 26, image_dir: str | None = None
+    source: TokenStore | PackedStore, out: Path, progress: Progress, *, size_limit: Size = 1 << 26, image_dir: Folder | None = None
 ) -> None:
     """Samples of one row each: ``tokens`` of a stream without a mask; otherwise ``input_ids, labels, position_ids``.
 

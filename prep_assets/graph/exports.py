@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from prep_assets.checks.of_exports import compare
 from prep_assets.checks.of_stores import INTEGRITY
@@ -178,7 +179,10 @@ def _write(target: Target, quarantine: Quarantine, *, declared: Exporting) -> Dr
     workspace, partition = target.workspace, target.partition
     what = f"export {workspace.place(asset_name(declared), partition).label}"
     progress = partial(workspace.progress, what) if workspace.progress else None
-    source = export_store(declared, workspace, workspace.built(declared.source.name, partition), target.payload, progress)
+    read = export_named(declared.format).below(workspace.configs, declared.options)  # the recipe has folders as they are written
+    source = export_store(
+        replace(declared, options=read), workspace, workspace.built(declared.source.name, partition), target.payload, progress
+    )
     return Draft(_counts(source), {}, ("a sample of rows, read back, equals the source",))
 
 

@@ -93,6 +93,11 @@ def test_paths_of_keys_that_stand_in_the_component_are_those_beside_it(tmp_path:
         "training_template": "training.jinja",
         "decontaminate": {"files": ["bench.jsonl", "https://host/b.jsonl"]},
         "domains": {"a": {"files": ["a.jsonl"], "image_dir": "images", "tokenized_by": "tokenizer"}, "b": 5},
+        "exports": {
+            "tars": {"to": "webdataset", "options": {"image_dir": "images"}},
+            "lf": {"to": "hf_arrow", "options": {"image_dir": "images"}},
+            "c": 5,
+        },
     }
     written = yaml.safe_load((_written(values, tmp_path, "sft", tmp_path / "stores") / "sft.yaml").read_text("utf-8"))
     assert written == {
@@ -103,6 +108,11 @@ def test_paths_of_keys_that_stand_in_the_component_are_those_beside_it(tmp_path:
         "domains": {
             "a": {"files": [str(tmp_path / "a.jsonl")], "image_dir": str(tmp_path / "images"), "tokenized_by": str(tmp_path / "tokenizer")},
             "b": 5,
+        },
+        "exports": {  # hf_arrow writes the folder into its files, and reads none
+            "tars": {"to": "webdataset", "options": {"image_dir": str(tmp_path / "images")}},
+            "lf": {"to": "hf_arrow", "options": {"image_dir": "images"}},
+            "c": 5,
         },
     }
 

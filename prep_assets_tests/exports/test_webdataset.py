@@ -16,12 +16,13 @@ from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
 from prep_assets.exports.readable import open_source
+from prep_assets.graph.graph import assets_of
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
 from prep_assets.stores.tokens import record_writer
 from prep_assets_tests.exports.readers import reader, streaming
 from prep_assets_tests.exports.test_images import DOCUMENTS, PAD, PATCHES, starts_of, write_packed
-from prep_assets_tests.graph.pictures import TOKEN, png, tokenizer_in
-from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, workspace_in
+from prep_assets_tests.graph.pictures import TOKEN, chat, png, tokenizer_in
+from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, make, minimal, workspace_in
 
 OPTIONS = {"image_dir": None, "split": "train", "rows_per_file": 10_000}
 
@@ -181,6 +182,21 @@ def test_a_spoiled_export_is_seen(stream: Path, tmp_path: Path, what: str) -> No
     except Exception:  # what no reader of its format can read
         passed = False
     assert not passed
+
+
+@pytest.mark.parametrize("format", ["webdataset", "mds"])
+def test_image_dir_is_relative_to_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
+    (tmp_path / "configs" / "pictures").mkdir(parents=True)
+    (tmp_path / "configs" / "pictures" / "a.png").write_bytes(picture("a.png"))
+    chats = domain(jsonl(tmp_path / "chats.jsonl", [chat("<image>?", "a.png"), chat("None?")]), "messages", image_dir="pictures")
+    options = {"tokenizer": tokenizer_in(tmp_path), "image_token": TOKEN, "test_fraction": 0}
+    exports = {"files": {"from": "sft_tokens", "to": format, "options": {"image_dir": "pictures"}}}
+    workspace = workspace_in(tmp_path, minimal("sft", {"chats": chats}, **options, exports=exports))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    build(workspace, "sft_tokens", "chats")
+    published = make(workspace, assets_of(workspace)["sft_export_files"], "chats")  # with its checks
+    assert published.manifest.recipe["options"]["image_dir"] == "pictures"
 
 
 @pytest.mark.readers
