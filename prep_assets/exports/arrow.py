@@ -55,35 +55,35 @@ def save_parquet(path: Path, rows: Rows, source: Lines, progress: Progress) -> N
             progress(min(done, len(source)), len(source))
 
 
-def write_parquet_files(tables: Iterable[Any], rows_per_file: int, name: Callable[[int], Path]) -> list[Path]:
-    """Write tables of one schema as files of `rows_per_file` rows, the last one shorter. Memory holds one row group and one table."""
+def write_parquet_files(tables: Iterable[Any], rows_per_file: int, name: Callable[[int], Path], row_group: int = ROW_GROUP) -> list[Path]:
+    """Write tables of one schema as files of `rows_per_file` rows, the last one shorter. Memory holds one group of `row_group` rows and one table."""
     import pyarrow.parquet as pq
 
     paths: list[Path] = []
     done = 0
     with ExitStack() as stack:
-        for group in _row_groups(tables, rows_per_file):
+        for group in _row_groups(tables, rows_per_file, row_group):
             if done % rows_per_file == 0:
                 stack.close()
                 paths.append(name(len(paths)))
                 file = stack.enter_context(WrittenFile(paths[-1]))
                 writer = stack.enter_context(pq.ParquetWriter(file, require_storable(group.schema), compression="zstd"))
-            writer.write_table(group, row_group_size=ROW_GROUP)
+            writer.write_table(group, row_group_size=row_group)
             done += len(group)
     return paths
 
 
-def _row_groups(tables: Iterable[Any], rows_per_file: int) -> Iterator[Any]:
-    """Yield the rows of all tables in groups of at most `ROW_GROUP`, none of which spans two files."""
+def _row_groups(tables: Iterable[Any], rows_per_file: int, row_group: int) -> Iterator[Any]:
+    """Yield the rows of all tables in groups of at most `row_group`, none of which spans two files."""
     import pyarrow as pa
 
     pending, done = None, 0
     for table in tables:
         pending = table if pending is None else pa.concat_tables([pending, table])
-        group_rows = min(ROW_GROUP, rows_per_file)
+        group_rows = min(row_group, rows_per_file)
         needed = 3 * group_rows * pending.nbytes // max(1, len(pending))
         require_memory(needed, f"a row group of {group_rows:,} rows of Parquet", "Lower rows_per_file, or pack to shorter rows")
-        while len(pending) >= (limit := min(ROW_GROUP, rows_per_file - done % rows_per_file)):
+        while len(pending) >= (limit := min(row_group, rows_per_file - done % rows_per_file)):
             yield pending.slice(0, limit)
             pending, done = pending.slice(limit), done + limit
     if pending is not None and len(pending):

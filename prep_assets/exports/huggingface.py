@@ -9,20 +9,23 @@ Labels are unshifted in all of them: ``labels[i]`` belongs to ``input_ids[i]``, 
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import lru_cache
 from itertools import chain
 from pathlib import Path
 from typing import Any, Literal, get_args
 
 import numpy as np
 
-from prep_assets.errors import ConfigError
-from prep_assets.exports.arrow import add_shard_counts, ragged, save_splits, save_to_disk, schema_of, tables, write_parquet_files
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.exports.arrow import ROW_GROUP, add_shard_counts, ragged, save_splits, save_to_disk, schema_of, tables, write_parquet_files
 from prep_assets.exports.blocks import IGNORE, Block, Ints, document_blocks, group_blocks, pair_blocks, row_blocks
-from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, labelled, parquet_table, without_nulls
-from prep_assets.exports.registry import Count, FileName, Progress, Split, TokenId, exporter, reads
+from prep_assets.exports.media import file_of, placed_images, require_images
+from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, labelled, locate_row, without_nulls
+from prep_assets.exports.registry import Count, FileName, Folder, Progress, Split, TokenId, exporter, reads
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.groups import FURTHER, GroupStore
 from prep_assets.stores.images import Images
@@ -32,6 +35,8 @@ from prep_assets.stores.teachers import TeacherBlock
 from prep_assets.stores.tokens import TokenStore
 
 Layout = Literal["trl", "axolotl", "llama_factory", "open_instruct"]
+FILE_ROWS = 100
+"""Rows of a row group with the files of images, as `datasets` writes them."""
 _NO_MEDIA = 1 << 32
 """LLaMA-Factory's filler of an empty list of media positions."""
 _LOAD = ("from datasets import load_from_disk", 'dataset = load_from_disk("{folder}")')
@@ -104,15 +109,50 @@ def hf_arrow(
     *get_args(Source),
     read_by="datasets, TRL",
     opens={kind: (*_LOAD_PARQUET, line) for kind, line in _TRL.items()},
+    images=True,
     attention=True,
     margins=True,
     kind="parquet",
+    only={"image_dir": lambda kind, options: kind in (TokenStore, PackedStore)},
 )
-def hf_parquet(source: Source, out: Path, progress: Progress, *, split: Split = "train", rows_per_file: Count = 100_000) -> None:
-    """Parquet files for ``datasets.load_dataset``, with the columns that TRL reads; zstd, row groups of 1000 rows."""
+def hf_parquet(
+    source: Source,
+    out: Path,
+    progress: Progress,
+    *,
+    split: Split = "train",
+    rows_per_file: Count = 100_000,
+    image_dir: Folder | None = None,
+) -> None:
+    """Parquet files for ``datasets.load_dataset``, with the columns that TRL reads; zstd, row groups of 1000 rows.
+
+    With images, ``images`` has path and bytes of the files below `image_dir`, which `datasets` decodes, in row groups of 100 rows.
+    """
     folder = out / "data"
     folder.mkdir(parents=True)
-    add_shard_counts(write_parquet_files(_tables(source, progress), rows_per_file, lambda number: folder / f"{split}-{number:05d}.parquet"))
+    rows, row_group = _tables(source, progress), ROW_GROUP
+    if isinstance(source, TokenStore | PackedStore):
+        require_images(source, image_dir, "hf_parquet")
+        if len(source.images):
+            rows, row_group = _with_files(rows, source.images, image_dir), FILE_ROWS
+    add_shard_counts(write_parquet_files(rows, rows_per_file, lambda number: folder / f"{split}-{number:05d}.parquet", row_group))
+
+
+def _with_files(tables: Iterable[Any], images: Images, image_dir: str | None) -> Iterator[Any]:
+    """The rows with the files of their images, `FILE_ROWS` at a time."""
+    import pyarrow as pa
+
+    kind, row = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()})), 0
+    features = {"images": {"feature": {"_type": "Image"}, "_type": "List"}}
+    for part in (table.slice(first, FILE_ROWS) for table in tables for first in range(0, len(table), FILE_ROWS)):
+        placed = placed_images(images, row, row + len(part))
+        files = [
+            [{"bytes": file_of(image, image_dir, "hf_parquet"), "path": image.path} for image, _, _ in placed.get(number, [])]
+            for number in range(row, row + len(part))
+        ]
+        with_files = part.append_column("images", pa.array(files, kind))
+        yield with_files.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        row += len(part)
 
 
 def _tables(source: Source, progress: Progress, layout: Layout = "trl", pad_id: int = 0, image_dir: str | None = None) -> Iterator[Any]:
@@ -305,16 +345,33 @@ def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
 @reads("hf_parquet")
 def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
     """Open an `hf_parquet` export with code independent of its writer."""
-    table = parquet_table(sorted((folder / "data").glob(f"{options['split']}-*-of-*.parquet")))
+    import pyarrow.parquet as pq
+
+    paths = sorted((folder / "data").glob(f"{options['split']}-*-of-*.parquet"))
+    counted = [(path, pq.read_metadata(path)) for path in paths]
+    groups = [(path, at, about.row_group(at).num_rows) for path, about in counted for at in range(about.num_row_groups)]
+    ends = np.cumsum([count for _, _, count in groups])
+
+    @lru_cache(1)  # files of images may be larger than the memory
+    def group(number: int) -> Any:
+        path, at, _ = groups[number]
+        return pq.ParquetFile(path).read_row_group(at)
 
     def row(number: int) -> Any:
-        values = table.slice(number, 1).to_pylist()[0]
+        at, inside = locate_row(ends, number)
+        values = group(at).slice(inside, 1).to_pylist()[0]
+        files = values.pop("images", [])
         sequences = _read_row(values)
         if "labels" not in values:
             return sequences
-        return (replace(sequences[0], attended=np.array(values.get("attention_mask", np.ones(len(values["labels"]))))),)
+        stored = source.images.references(np.flatnonzero(np.asarray(source.images.record) == number))  # type: ignore[union-attr]
+        for file, image in zip(files, stored, strict=True):
+            if hashlib.sha256(file["bytes"]).hexdigest() != image.sha256:
+                raise StoreError(f"row {number}: {file['path']!r} is another file than {image.path!r} of the store")
+        attended = np.array(values.get("attention_mask", np.ones(len(values["labels"]))))
+        return (replace(sequences[0], attended=attended, images=tuple((file["path"], None) for file in files)),)
 
-    return Readable(len(table), row, expected=lambda line, _: without_nulls(line))
+    return Readable(int(ends[-1]), row, expected=lambda line, _: without_nulls(line))
 
 
 def _read_row(row: dict[str, Any], image_dir: str | None = None) -> Any:

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from prep_assets.checks.of_exports import compare
@@ -87,7 +89,7 @@ def test_samples_hold_ids_labels_and_the_bytes_of_images(stream: Path, tmp_path:
     assert compare(out, open_source(stream), "webdataset", options).passed
 
 
-@pytest.mark.parametrize("format", ["webdataset", "mds"])
+@pytest.mark.parametrize("format", ["webdataset", "mds", "hf_parquet"])
 def test_rows_of_a_packed_table(tmp_path: Path, format: str) -> None:
     """Two documents a row: positions begin again, images stand where the row has them."""
     pairs = [DOCUMENTS[at : at + 2] for at in range(0, len(DOCUMENTS), 2)]
@@ -184,7 +186,7 @@ def test_a_spoiled_export_is_seen(stream: Path, tmp_path: Path, what: str) -> No
     assert not passed
 
 
-@pytest.mark.parametrize("format", ["webdataset", "mds"])
+@pytest.mark.parametrize("format", ["webdataset", "mds", "hf_parquet"])
 def test_image_dir_is_relative_to_the_configuration(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, format: str) -> None:
     (tmp_path / "configs" / "pictures").mkdir(parents=True)
     (tmp_path / "configs" / "pictures" / "a.png").write_bytes(picture("a.png"))
@@ -212,6 +214,46 @@ def test_streaming_reads_ids_and_the_bytes_of_images(stream: Path, tmp_path: Pat
         assert places == [(path, start, PATCHES) for path, start in zip(paths, starts_of(ids), strict=True)]
         assert sample["image_bytes"] == b"".join(map(picture, paths))
         assert [image["bytes"] for image in sample["images"]] == [len(picture(path)) for path in paths]
+
+
+def test_parquet_has_the_files_and_is_compared_with_the_store(stream: Path, tmp_path: Path) -> None:
+    options = {"image_dir": str(tmp_path / "pictures"), "rows_per_file": 11}
+    out, source = export(stream, "hf_parquet", tmp_path / "out", **options), open_source(stream)
+    paths = sorted((out / "data").iterdir())
+    assert [pq.read_metadata(path).num_rows for path in paths] == [11, 11, 8]
+    found = [row for path in paths for row in pq.read_table(path).to_pylist()]
+    assert [row["input_ids"] for row in found] == [ids for ids, _, _ in DOCUMENTS]
+    assert [row["images"] for row in found] == [[{"bytes": picture(path), "path": path} for path in paths] for _, _, paths in DOCUMENTS]
+    filled = {"split": "train", **options}
+    assert compare(out, source, "hf_parquet", filled).passed
+    table = pq.read_table(paths[0])
+    for spoil in (lambda rows: rows[FIRST]["images"].reverse(), lambda rows: rows[FIRST]["images"][0].update(bytes=b"another")):
+        rows = table.to_pylist()
+        spoil(rows)
+        pq.write_table(pa.Table.from_pylist(rows, table.schema), paths[0])
+        with pytest.raises(StoreError, match=f"row {FIRST}: .* is another file than"):
+            compare(out, source, "hf_parquet", filled)
+
+
+@pytest.mark.readers
+def test_datasets_decodes_the_images_of_parquet(tmp_path: Path) -> None:
+    """`datasets` knows the column as a list of images."""
+    image, folder = reader("PIL.Image"), tmp_path / "pictures"
+    folder.mkdir()
+    names = [f"{number}.png" for number in range(5)]
+    for number, name in enumerate(names):
+        image.new("RGB", (4 + number, 5), (number, 0, 0)).save(folder / name)
+    with record_writer("bin", tmp_path, "train", {"tokens": "int32", "loss_mask": "uint8"}) as writer:
+        images = [Image(name, hashlib.sha256((folder / name).read_bytes()).hexdigest()) for name in names]
+        block = ImageBlock(np.array([0, 0, 0, 0, 2]), np.array([1, 2, 3, 4, 0]), np.ones(5, np.int64), images)
+        writer.append({"tokens": np.arange(10), "loss_mask": np.ones(10)}, np.array([6, 2, 2]), [0, 0, 0], [0, 1, 2], block)
+    out = export(tmp_path, "hf_parquet", tmp_path / "out", image_dir=str(folder))
+    found = reader("datasets").load_dataset(
+        "parquet", data_files=str(out / "data" / "train-*"), split="train", cache_dir=str(tmp_path / "cache")
+    )
+    assert [[(each.size, each.getpixel((0, 0))) for each in row["images"]] for row in found] == [
+        [((4 + number, 5), (number, 0, 0)) for number in numbers] for numbers in (range(4), (), (4,))
+    ]
 
 
 def test_mds_is_compared_with_the_store(stream: Path, tmp_path: Path) -> None:
