@@ -14,7 +14,7 @@ import json
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -113,7 +113,10 @@ def hf_arrow(
     attention=True,
     margins=True,
     kind="parquet",
-    only={"image_dir": lambda kind, options: kind in (TokenStore, PackedStore)},
+    only={
+        "image_dir": lambda kind, options: kind in (TokenStore, PackedStore),
+        "messages": lambda kind, options: kind is TokenStore and options["image_dir"] is not None,
+    },
 )
 def hf_parquet(
     source: Source,
@@ -123,10 +126,12 @@ def hf_parquet(
     split: Split = "train",
     rows_per_file: Count = 100_000,
     image_dir: Folder | None = None,
+    messages: bool = False,
 ) -> None:
     """Parquet files for ``datasets.load_dataset``, with the columns that TRL reads; zstd, row groups of 1000 rows.
 
-    With images, ``images`` has path and bytes of the files below `image_dir`, which `datasets` decodes, in row groups of 100 rows.
+    With images, ``images`` has path and bytes of the files below `image_dir`, which `datasets` decodes, in row groups of 100 rows. With
+    `messages`, ``messages`` has each chat too, with a part for each image, for trainers that tokenize by themselves.
     """
     folder = out / "data"
     folder.mkdir(parents=True)
@@ -135,6 +140,7 @@ def hf_parquet(
         require_images(source, image_dir, "hf_parquet")
         if len(source.images):
             rows, row_group = _with_files(rows, source.images, image_dir), FILE_ROWS
+        rows = _with_messages(rows, source) if messages else rows
     add_shard_counts(write_parquet_files(rows, rows_per_file, lambda number: folder / f"{split}-{number:05d}.parquet", row_group))
 
 
@@ -153,6 +159,19 @@ def _with_files(tables: Iterable[Any], images: Images, image_dir: str | None) ->
         with_files = part.append_column("images", pa.array(files, kind))
         yield with_files.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
         row += len(part)
+
+
+def _with_messages(tables: Iterable[Any], source: PackedStore | TokenStore) -> Iterator[Any]:
+    import pyarrow as pa
+
+    if not isinstance(source, TokenStore) or source.chats is None:
+        raise ConfigError(
+            "export 'hf_parquet', option 'messages': chats are read from the sources again. Use prep-assets export, or exports of sft.yaml"
+        )
+    part, chats = pa.struct({"type": pa.string(), "text": pa.string()}), source.chats()
+    kind = pa.list_(pa.struct({"role": pa.string(), "content": pa.list_(part)}))
+    for table in tables:
+        yield table.append_column("messages", pa.array(islice(chats, len(table)), kind))
 
 
 def _tables(source: Source, progress: Progress, layout: Layout = "trl", pad_id: int = 0, image_dir: str | None = None) -> Iterator[Any]:
@@ -357,10 +376,14 @@ def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
         path, at, _ = groups[number]
         return pq.ParquetFile(path).read_row_group(at)
 
+    chats = enumerate(source.chats()) if isinstance(source, TokenStore) and source.chats is not None else None
+
     def row(number: int) -> Any:
         at, inside = locate_row(ends, number)
         values = group(at).slice(inside, 1).to_pylist()[0]
-        files = values.pop("images", [])
+        files, messages = values.pop("images", []), values.pop("messages", None)
+        if chats is not None and without_nulls(messages) != next((chat for at, chat in chats if at == number), None):  # rows ascend
+            raise StoreError(f"row {number}: its messages are others than those of its source")
         sequences = _read_row(values)
         if "labels" not in values:
             return sequences

@@ -8,10 +8,12 @@ A family's configuration names them; each is an asset ``<family>_export_<name>``
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
+from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from msgspec.structs import replace
 
 from prep_assets.checks.of_exports import compare
 from prep_assets.checks.of_stores import INTEGRITY
+from prep_assets.checks.sources_again import domain_source, example_of, images_again, source_records
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine
@@ -27,14 +30,20 @@ from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
 from prep_assets.exports.readable import Pairs, Source, lost_mask_error, open_source
 from prep_assets.exports.registry import Progress, check_borders, check_options, check_options_apply, export, export_named
 from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_size
+from prep_assets.pipeline.examples import converter
+from prep_assets.pipeline.images import shown_images
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.verdict import Verdict
+from prep_assets.samples import Sample
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Draft
+from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.verification import write_json
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.conversation import messages, pieces
+from prep_assets.text.environment import MessageForm
 
 GENERATION_CONFIG = "generation_config.json"
 """Every token at which the trained model is to stop, beside data sets for Hugging Face trainers.
@@ -46,6 +55,8 @@ _WITH_CONFIG = ("hf_arrow", "hf_parquet")
 _CHAT_TOKENS = ("sft_tokens", "sft_packed", "preference_tokens", "preference_tokens_by_domain")
 """Assets whose tokens a chat template wrote, with answers and their stop tokens in them."""
 STAGE = "export"
+PARTS = MessageForm(content="parts", image_parts=True)
+"""Messages as trainers of vision models take them, whatever a template takes."""
 
 
 def stop_ids(workspace: Workspace, source: Asset, format: str) -> list[int]:
@@ -153,7 +164,7 @@ def export_store(declared: Exporting, workspace: Workspace, published: Published
         command = build_command(published.manifest.asset, published.manifest.partition)
         raise StoreError(f"{error}\nBuild it again:\n  {command}") from error
     check_borders(export_named(declared.format), published.manifest.recipe)
-    source = open_export_source(declared, published)
+    source = _source(declared, workspace, published)
     export(source, declared.format, out, progress=progress, **declared.all_options(workspace))
     write_generation_config(out, stop_ids(workspace, declared.source, declared.format))
     return source
@@ -161,6 +172,38 @@ def export_store(declared: Exporting, workspace: Workspace, published: Published
 
 def open_export_source(declared: Exporting, published: Published) -> Source:
     return open_source(published, declared.stem(published.manifest.partition))
+
+
+def _source(declared: Exporting, workspace: Workspace, published: Published) -> Source:
+    """What an export reads, with the messages of its records if it asks for them."""
+    source = open_export_source(declared, published)
+    if not declared.options.get("messages") or not isinstance(source, TokenStore):
+        return source
+    return dataclasses.replace(source, chats=lambda: _chats(Store(workspace, declared.source, published), source))
+
+
+def _chats(store: Store, stream: TokenStore) -> Iterator[list[dict[str, Any]]]:
+    """The messages of each record, in parts, whose render, with the placeholders of the images, has the ids of the record.
+
+    Raises:
+        ConfigError: it has others.
+    """
+    assert isinstance(store.family, Chat)
+    template, backend = store.workspace.template(store.family), store.vocabulary.backend
+    convert, ready = converter(domain_source(store).domain, Sample), images_again(store)
+    for number, identity, payload in source_records(store, stream, several=True):
+        sample = ready(example_of(convert, payload, identity, Sample))
+        shown = messages(sample, pieces(sample, image=template.image_token, form=PARTS), form=PARTS)
+        chat = [{"role": message["role"], "content": message.get("content") or []} for message in shown]
+        written = template.render(chat).split(template.image_token)
+        placeholders = [region.placeholder or template.image for region in shown_images(sample.turns)]
+        text = "".join(chain.from_iterable(zip_longest(written, placeholders, fillvalue="")))
+        if backend.encode(text, add_special_tokens=False).ids != stream.record(number, "tokens").tolist():
+            raise ConfigError(
+                f"option 'messages': {identity} as messages, {str(chat)[:200]}, is tokenized to other ids than those of the store: it was cut, or has "
+                "tools, reasoning or typed control tokens, which trainers read otherwise. Leave it out of the domain, or messages out of the export"
+            )
+        yield chat
 
 
 def _depends(declared: Exporting, workspace: Workspace, partition: str) -> dict[str, Any]:
@@ -187,7 +230,7 @@ def _write(target: Target, quarantine: Quarantine, *, declared: Exporting) -> Dr
 
 
 def _audit(target: Target, *, declared: Exporting) -> None:
-    source = open_export_source(declared, target.workspace.built(declared.source.name, target.partition))
+    source = _source(declared, target.workspace, target.workspace.built(declared.source.name, target.partition))
     verdict = compare(target.payload, source, declared.format, declared.all_options(target.workspace))
     if not verdict.passed:
         raise CheckFailed(verdict.summary)
@@ -215,7 +258,7 @@ def _readable(declared: Exporting, store: Store) -> Verdict:
     if source.manifest.content_hash != recipe["source"]:
         label = workspace.place(declared.source.name, partition).label
         raise StoreError(f"{label} was built again since. Export it again: {build_command(store.asset.name, partition)}")
-    return compare(store.directory, open_export_source(declared, source), declared.format, recipe["options"])
+    return compare(store.directory, _source(declared, workspace, source), declared.format, recipe["options"])
 
 
 def asset_name(declared: Exporting) -> str:
