@@ -21,21 +21,19 @@ from urllib.parse import SplitResult, parse_qs, quote, unquote, urlencode, urlsp
 import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup, escape
-from msgspec import Struct
+from msgspec import Struct, ValidationError, convert
 
 from prep_assets import __version__
+from prep_assets.caches import bounded_cache
 from prep_assets.checks.bounds import metrics_of
 from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.explain.rows import (
-    ROWS_READ_AT_ONCE,
-    Filter,
     Origin,
     Proof,
     Row,
     Stream,
     index,
-    matching,
     packed,
     proofs,
     record_names,
@@ -44,6 +42,7 @@ from prep_assets.explain.rows import (
     streams,
     vocabulary_of,
 )
+from prep_assets.explain.search import Filter, matching
 from prep_assets.explain.streams import family_of, source_files
 from prep_assets.explain.visible import CANDIDATES, HOST, STORES, TRACES, arguments, one_line, visible
 from prep_assets.graph.graph import asset_named, upstream_of
@@ -366,6 +365,8 @@ TOKENS = 4_000_000
 """Most tokens of a page; it holds fewer rows where they are long."""
 REFUSED = 1000
 """Most rejected records of a page."""
+PROVEN_AT_ONCE = 100_000
+"""Most rows of stores whose served pages show both derivations of masks: for these, sources are read up to the last row shown."""
 
 
 class _Shown(NamedTuple):
@@ -391,21 +392,30 @@ def report(
         StoreError: a payload cannot be read.
     """
     asset, partition = stores[0].manifest.asset, stores[0].manifest.partition if len(stores) == 1 else ""
-    entries = [_Shown(store, stream, name) for store in stores for name in (record_names(workspace, store),) for stream in streams(store)]
+    measured, wanted = _measured(stores), served or Filter()
+    names = [record_names(workspace, store) for store in stores]
+    entries = [_Shown(stores[at], stream, names[at]) for at, stream in measured.streams]
     notes: list[str] = []
     vocabulary = _vocabulary(workspace, asset, entries, notes)
-    shown = list(islice(matching(_fitting_rows(entries, served), served, vocabulary), rows) if served else _sample(entries, rows))
-    chunks = list(row_chunks(shown, _proofs(workspace, stores, entries, shown, vocabulary, notes)))
+    shown = list(islice(_matching(entries, wanted, vocabulary), rows) if wanted.of_rows else _sample(entries, rows))
+    total = sum(entry.stream.count for entry in entries)
+    if served is None or total <= PROVEN_AT_ONCE:
+        derived = _proofs(workspace, stores, entries, shown, vocabulary, notes)
+    else:
+        derived = {}
+        notes.append(f"The second derivation of a row is in its trace, as there are more than {PROVEN_AT_ONCE:,} rows")
+    chunks = list(row_chunks(shown, derived))
     columns = {**index(shown, [entry.stream for entry in entries]), "chunks": np.cumsum([0, *map(len, chunks[:-1])]).tolist()}
     chain = made_from(workspace, stores)
-    steps, refused = accounting(chain), list(refusals(chain))
+    steps, refused_total = accounting(chain), sum(sum(refused_counts(versions).values()) for _, versions in chain)
+    refused = list(islice((each for each in refusals(chain) if wanted.reason in f"{each[1].stage}/{each[1].reason}"), REFUSED))
     page = {
         "title": f"{asset}[{partition}]" if partition else asset,
         "summary": _summary(stores),
         "figures": _figures(stores),
         "checks": [(store.manifest.label, name, *result) for store in stores for name, result in (store.results or {}).items()],
-        "measured": measure([entry.stream for entry in entries]),
-        "histograms": list(_histograms([entry.stream for entry in entries])),
+        "measured": measured.figures,
+        "histograms": measured.histograms,
         "mixture": mixture(*shares(stores[0])),
         "quality": list(_quality(workspace, chain)),
         "steps": steps,
@@ -420,9 +430,9 @@ def report(
         ],
         "commands": _commands(asset, partition),
         "shown": len(shown),
-        "total": sum(entry.stream.count for entry in entries),
-        "refused": min(REFUSED, len(refused)),
-        "refused_total": len(refused),
+        "total": total,
+        "refused": len(refused),
+        "refused_total": refused_total,
         "notes": notes,
     }
     data = {
@@ -438,7 +448,7 @@ def report(
         "vocabulary": vocabulary_of(shown, vocabulary),
         "refused": [
             [label, *map(one_line, (row.id, f"{row.stage}/{row.reason}", row.detail)), visible(row.payload), row.payload_length]
-            for label, row in refused[:REFUSED]
+            for label, row in refused
         ],
     }
     return render(page, data, chunks, served)
@@ -463,11 +473,15 @@ def _sample(entries: Sequence[_Shown], rows: int) -> Iterator[Row]:
         yield from _name_records(entries, number, numbers)
 
 
-def _fitting_rows(entries: Sequence[_Shown], wanted: Filter) -> Iterator[Row]:
-    for number, entry in enumerate(entries):
-        fit = wanted.rows(entry.stream)
-        for low in range(0, len(fit), ROWS_READ_AT_ONCE):
-            yield from _name_records(entries, number, fit[low : low + ROWS_READ_AT_ONCE].tolist())
+def _matching(entries: Sequence[_Shown], wanted: Filter, vocabulary: Vocabulary | None) -> Iterator[Row]:
+    """The rows of a served page that match, in the order of the stores."""
+    for number, (_, stream, name) in enumerate(entries):
+
+        def names(row: Row, name: Callable[[Origin], str] = name) -> list[str]:
+            return [name(piece.origin) for piece in row.pieces]
+
+        for row in matching(stream, wanted, vocabulary, names):
+            yield from _name_records(entries, number, [row])
 
 
 def _name_records(entries: Sequence[_Shown], stream: int, numbers: Sequence[int]) -> Iterator[Row]:
@@ -515,6 +529,22 @@ def _summary(stores: Sequence[Published]) -> str:
     manifest = stores[0].manifest
     what = f"{len(stores)} stores, one for each domain" if len(stores) > 1 else f"One store, content {manifest.content_hash[:16]}"
     return f"{what}. Made by prep-assets {__version__}; this page holds its data and needs no network."
+
+
+class _Measured(NamedTuple):
+    """The streams of stores, each with the index of its store, and what the whole of them is like."""
+
+    streams: list[tuple[int, Stream]]
+    figures: list[Measured]
+    histograms: list[tuple[str, Histogram]]
+
+
+@bounded_cache("measured stores", 4, key=lambda stores: tuple((store.directory, store.manifest.content_hash) for store in stores))
+def _measured(stores: Sequence[Published]) -> _Measured:
+    """Open and measure stores: a server does it once for all searches."""
+    opened = [(at, stream) for at, store in enumerate(stores) for stream in streams(store)]
+    every = [stream for _, stream in opened]
+    return _Measured(opened, measure(every), list(_histograms(every)))
 
 
 def _figures(stores: Sequence[Published]) -> list[tuple[str, str]]:
@@ -621,8 +651,20 @@ def _answer(
     if any(value and not value.isdecimal() for value in numbers.values()):
         raise ConfigError(f"a length and a percentage are whole numbers: {numbers}")
     shortest, longest, *shares = (int(value) if value else None for value in numbers.values())
-    where = "id" if query.get("in") == "id" else "text"
-    wanted = Filter(query.get("find", ""), where, query.get("domain", ""), (shortest, longest), (shares[0], shares[1]))
+    try:
+        wanted = convert(
+            {
+                "find": query.get("find", ""),
+                "where": query.get("in", "text"),
+                "domain": query.get("domain", ""),
+                "reason": query.get("reason", ""),
+                "length": (shortest, longest),
+                "trained": tuple(shares),
+            },
+            Filter,
+        )
+    except ValidationError as error:
+        raise ConfigError(str(error)) from error
     return HTTPStatus.OK, report(workspace, chosen, rows=rows, served=wanted, candidate=prefix == CANDIDATES)
 
 

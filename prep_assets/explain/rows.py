@@ -8,10 +8,10 @@ import json
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import groupby, pairwise, zip_longest
 from operator import attrgetter
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -113,6 +113,10 @@ def parts_by_domain(domains: Sequence[str], domain: npt.NDArray[Any], lengths: I
     ]
 
 
+def _of_source(sources: Sequence[str], source: npt.NDArray[Any], domain: str) -> npt.NDArray[np.bool_]:
+    return np.isin(source, [number for number, name in enumerate(sources) if name == domain])
+
+
 class Rows(ABC):
     """Rows of one kind, which can be shown.
 
@@ -136,8 +140,18 @@ class Rows(ABC):
         """What a row is, and where."""
 
 
+class TokenBlock(NamedTuple):
+    """Consecutive rows: the number of the first, their ids, where each row begins and ends among them, and the weights of a stretch of them."""
+
+    first: int
+    ids: npt.NDArray[Any]
+    starts: Int64s
+    ends: Int64s
+    weights: Callable[[slice], npt.NDArray[Any]]
+
+
 class Stream(Rows):
-    """Rows of a store, which can be measured."""
+    """Rows of a store, which can be measured and searched."""
 
     unit = "tokens"
 
@@ -155,6 +169,14 @@ class Stream(Rows):
     def parts(self) -> list[Part]:
         """The stream by domain."""
 
+    @abstractmethod
+    def of_domain(self, domain: str) -> npt.NDArray[np.bool_]:
+        """bool[n]: which rows have a document of a domain."""
+
+    def blocks(self) -> Iterator[TokenBlock] | None:
+        """All tokens in blocks; `None` where a row is not a stretch of one array."""
+        return None
+
     def title(self, asset: str, row: Row) -> str:
         return f"{asset} {self.name} record {row.number:,} of {self.count:,}: {self.lengths[row.number]:,} tokens"
 
@@ -166,7 +188,7 @@ class TokenRows(Stream):
         self.domain, self.store = domain, store
         super().__init__(name, len(store))
 
-    @property
+    @cached_property
     def lengths(self) -> Int64s:
         return self.store.lengths
 
@@ -182,6 +204,20 @@ class TokenRows(Stream):
 
     def parts(self) -> list[Part]:
         return [Part(self.domain or self.name, self.lengths, self.trained)]
+
+    def of_domain(self, domain: str) -> npt.NDArray[np.bool_]:
+        return np.full(self.count, domain == self.domain)
+
+    def blocks(self) -> Iterator[TokenBlock]:
+        for records, tokens in self.store.blocks(BLOCK):
+            ends, ids = self.store.ends[records] - tokens.start, np.asarray(self.store.arrays["tokens"][tokens])
+            starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
+            yield TokenBlock(records.start, ids, starts, ends, partial(self._weights, tokens.start))
+
+    def _weights(self, before: int, span: slice) -> npt.NDArray[Any]:
+        if "loss_mask" not in self.store.arrays:
+            return np.ones(span.stop - span.start)
+        return self.store.weights(slice(before + span.start, before + span.stop))
 
 
 class PackedRows(Stream):
@@ -228,6 +264,17 @@ class PackedRows(Stream):
             trained[low:high] = cumulative[start + lengths[low:high]] - cumulative[start]
         return parts_by_domain(self.store.sources, self.documents["source"], lengths, trained)
 
+    def of_domain(self, domain: str) -> npt.NDArray[np.bool_]:
+        chosen = np.array([domain == source for source in self.store.sources], bool)[self.documents["source"]]
+        return np.bincount(self.documents["row"], chosen, self.count) > 0
+
+    def blocks(self) -> Iterator[TokenBlock]:
+        for first, tokens, mask in self.store.blocks(BLOCK):
+            starts = np.arange(len(tokens)) * self.store.row_len
+            yield TokenBlock(
+                first, tokens.reshape(-1), starts, starts + self.lengths[first : first + len(tokens)], mask.reshape(-1).__getitem__
+            )
+
 
 class GroupRows(Stream):
     """Scored groups: a row is a prompt followed by its responses."""
@@ -267,6 +314,9 @@ class GroupRows(Stream):
     def parts(self) -> list[Part]:
         return parts_by_domain(self.store.sources, self.store.source, self.lengths, self.trained)
 
+    def of_domain(self, domain: str) -> npt.NDArray[np.bool_]:
+        return _of_source(self.store.sources, self.store.source, domain)
+
 
 class LineRows(Stream):
     """A JSONL file."""
@@ -291,6 +341,9 @@ class LineRows(Stream):
 
     def parts(self) -> list[Part]:
         return parts_by_domain(self.lines.sources, self.lines.index["source"], self.lengths, None)
+
+    def of_domain(self, domain: str) -> npt.NDArray[np.bool_]:
+        return _of_source(self.lines.sources, self.lines.index["source"], domain)
 
 
 class BlendRows(Rows):
@@ -517,7 +570,6 @@ def prove(row: MaskRow, vocabulary: Vocabulary) -> Proof:
 
 ROWS_A_CHUNK = 500
 TOKENS_A_CHUNK = 200_000
-ROWS_READ_AT_ONCE = 512
 
 
 def packed(value: Any) -> str:
@@ -576,53 +628,3 @@ def vocabulary_of(rows: Iterable[Row], vocabulary: Vocabulary | None) -> dict[st
     if vocabulary is None:
         return {str(token): f"⟨{token}⟩" for token in used}
     return {str(token): visible(text) for token, text in zip(used, token_texts(vocabulary, used), strict=True)}
-
-
-class Filter(Struct, frozen=True):
-    """Rows with a document of `domain` whose text or record ids contain `find`, ignoring case; empty fields match everything.
-
-    Attributes:
-        length: least and most tokens of a row, or what the stream counts.
-        trained: least and most percent of its tokens that are trained.
-    """
-
-    find: str = ""
-    where: str = "text"
-    domain: str = ""
-    length: tuple[int | None, int | None] = (None, None)
-    trained: tuple[int | None, int | None] = (None, None)
-
-    def __bool__(self) -> bool:
-        return self != Filter(where=self.where)
-
-    def rows(self, stream: Stream) -> Int64s:
-        """int64[m]: the numbers of the rows that fit by length and trained share, by columns alone."""
-        fit = _between(stream.lengths, *self.length)
-        if self.trained != (None, None):
-            counts = stream.trained
-            fit &= False if counts is None else _between(100 * counts / np.maximum(stream.lengths, 1), *self.trained)
-        return np.flatnonzero(fit)
-
-
-def _between(values: npt.NDArray[Any], least: int | None, most: int | None) -> npt.NDArray[np.bool_]:
-    fit = np.ones(len(values), bool)
-    if least is not None:
-        fit &= values >= least
-    if most is not None:
-        fit &= values <= most
-    return fit
-
-
-def matching(rows: Iterable[Row], wanted: Filter, vocabulary: Vocabulary | None) -> Iterator[Row]:
-    """The rows that match a filter."""
-    needle = wanted.find.casefold()
-    for row in rows:
-        if wanted.domain and all(piece.origin.domain != wanted.domain for piece in row.pieces):
-            continue
-        if needle and wanted.where == "id":
-            haystack = "\n".join(piece.name for piece in row.pieces)
-        elif needle:
-            known = [token for token in row.ids if vocabulary is not None and 0 <= token < vocabulary.size]
-            haystack = row.text or ("" if vocabulary is None else vocabulary.decode(known))
-        if not needle or needle in haystack.casefold():
-            yield row

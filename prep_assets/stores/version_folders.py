@@ -13,7 +13,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from weakref import WeakValueDictionary
+from weakref import WeakValueDictionary, finalize
 
 from msgspec import Struct
 
@@ -40,13 +40,10 @@ class Lease:
     """A lease, held for the life of this object. All readers of a version in one process share it."""
 
     def __init__(self, version: Path) -> None:
-        self._handle = os.open(version, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        handle = os.open(version, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with suppress(OSError):  # being pruned, which the reader finds out; or a file system without locks
-            fcntl.flock(self._handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-
-    def __del__(self) -> None:
-        with suppress(AttributeError, OSError):
-            os.close(self._handle)
+            fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        finalize(self, os.close, handle).atexit = False
 
 
 def lease(version: Path) -> Lease | None:

@@ -62,6 +62,22 @@ def test_search_covers_the_whole_store(port: int) -> None:
     assert len(Read(_get(port, "/stores/sft_tokens?domain=evil")[1]).rows()) == 5
 
 
+def test_text_is_found_where_it_is_trained_and_where_it_is_masked(port: int) -> None:
+    for text, trained in {"q6": False, "a6": True}.items():
+        for where, found in {"text": True, "trained": trained, "masked": not trained}.items():
+            assert Read(_get(port, f"/stores/sft_tokens?find={text}&in={where}")[1]).held("index")["number"] == [6] * found, (text, where)
+    status, said = _get(port, "/stores/sft_tokens?find=q6&in=title")
+    assert (status, "title" in said) == (500, True)
+
+
+def test_refused_records_are_found_by_reason(port: int) -> None:
+    every = Read(_get(port, "/stores/sft_tokens")[1]).held("refused")
+    chosen = Read(_get(port, "/stores/sft_tokens?reason=no_assistant")[1]).held("refused")
+    assert (len(every), len(chosen), {row[2] for row in chosen}) == (4, 4, {"schema/no_assistant_turn"})
+    page = _get(port, "/stores/sft_tokens?reason=duplicate")[1]
+    assert (Read(page).held("refused"), "4 records were refused; 0 of that reason are here" in page) == ([], True)
+
+
 def test_rows_are_found_by_length_and_trained_share(port: int, hostile: Hostile) -> None:
     store = open_tokens(hostile[1]["sft_tokens"].directory, "train")
     rows = [(len(store.record(number, "tokens")), int(np.count_nonzero(store.record(number, "loss_mask")))) for number in range(len(store))]
