@@ -324,22 +324,29 @@ def trained_in_words(family: Family) -> list[str]:
 # The public summary of training content, in the sections of the Commission's template of 24 July 2025 (AI Act, Article 53(1)(d)).
 
 _EU_TEMPLATE: Mapping[str, tuple[str, ...]] = {
-    "1.1 Provider": ("Name and contact details", "Authorised representative"),
-    "1.2 Model": ("Versioned model names", "Models it depends on", "Date of placement on the Union market"),
-    "1.3 Modalities, overall size and other characteristics": (
-        *("Modalities", "Size of text", "Size of images", "Types of content"),
-        *("Latest date of acquisition", "Languages", "Other characteristics"),
+    "1.1. Provider identification": ("Provider name and contact details", "Authorised representative name and contact details"),
+    "1.2. Model identification": ("Versioned model name(s)", "Model dependencies", "Date of placement of the model on the Union market"),
+    "1.3. Modalities, overall training data size and other characteristics": (
+        *("Modality", "Training data size: text", "Training data size: images", "Types of content"),
+        *("Latest date of data acquisition/collection for model training", "Linguistic characteristics of the overall training data"),
+        "Other relevant characteristics of the overall training data",
     ),
-    "2 List of data sources": ("Data sets", "Which sections of these they belong to"),
-    "2.1 Publicly available datasets": ("Description",),
-    "2.2 Private datasets of third parties: licensed commercially, or obtained otherwise": ("Description",),
-    "2.3 Data crawled and scraped from online sources": ("Crawlers, period and domain names",),
-    "2.4 User data": ("Services and products",),
-    "2.5 Synthetic data": ("Sums that prep-assets makes, by no model", "Models that made data"),
-    "2.6 Other sources": ("Description",),
-    "3.1 Respect of reservations of rights from text and data mining": ("Records forgotten", "Measures and protocols"),
-    "3.2 Removal of illegal content": ("Examples that quality steps dropped, for whatever reason", "Measures"),
-    "3.3 Other information": ("Further processing",),
+    "2. List of data sources": ("Data sets", "Which sections of these they belong to"),
+    "2.1. Publicly available datasets": ("Large datasets", "Other datasets"),
+    "2.2.1. Datasets commercially licensed by rightsholders or their representatives": ("Licences and modalities",),
+    "2.2.2. Private datasets obtained from other third parties": ("Datasets and modalities",),
+    "2.3. Data crawled and scraped from online sources": (
+        *("Crawlers, their purposes and behaviour", "Period of data collection", "Content, sources and modalities"),
+        "Most relevant domain names crawled",
+    ),
+    "2.4. User data": ("Interactions with the model", "Interactions with other services or products"),
+    "2.5. Synthetic data": ("Sums that prep-assets makes, by no model", "Models that generated data"),
+    "2.6. Other sources of data": ("Description",),
+    "3.1. Respect of reservation of rights from text and data mining exception or limitation": (
+        *("Signatory to the Code of Practice", "Measures, opt-out protocols and solutions honoured", "Records forgotten"),
+    ),
+    "3.2. Removal of illegal content": ("Measures taken", "Examples that quality steps dropped, for whatever reason"),
+    "3.3. Other information (optional)": ("Other relevant information about data processing",),
 }
 _SIZES = {10**9: "less than 1 billion tokens", 10**13 + 1: "1 billion to 10 trillion tokens"}
 
@@ -351,9 +358,9 @@ def _eu_summary(content: Mapping[str, Any], family: Family) -> list[dict[str, An
     data_sets = {each["domain"]: f"licence {each['licence']}; {', '.join(each['addresses'])}" for each in content["sources"]}
     dropped = quality if isinstance(quality, str) else f"{sum(each['dropped'] for each in quality):,}"
     stated = {
-        "Modalities": "text and images" if images else "text",
-        "Size of text": f"{size}: {tokens:,} in this store" if size else TO_STATE,
-        "Size of images": TO_STATE if images else "none",
+        "Modality": "text and images" if images else "text",
+        "Training data size: text": f"{size}: {tokens:,} in this store" if size else TO_STATE,
+        "Training data size: images": TO_STATE if images else "none",
         "Data sets": data_sets or "none",
         "Sums that prep-assets makes, by no model": f"{family.arithmetic.n:,}" if isinstance(family, Rl) and sums else "none",
         "Records forgotten": opt_outs if isinstance(opt_outs, str) else f"{len(opt_outs['forgotten']):,}; none of them is in the store",

@@ -172,12 +172,12 @@ def test_what_was_not_looked_for_and_what_nobody_said(built: Workspace) -> None:
     assert [source["licence"] for source in said["sources"]] == [NOT_SAID, NOT_SAID]
     assert said["store"]["licence"] == "cc-by-4.0"
     summary = {each["section"]: each["fields"] for each in said["eu_summary"]}
-    assert summary["1.1 Provider"] == {"Name and contact details": TO_STATE, "Authorised representative": TO_STATE}
-    assert summary["2.1 Publicly available datasets"] == {"Description": TO_STATE}
-    assert summary["3.2 Removal of illegal content"]["Examples that quality steps dropped, for whatever reason"] == NOT_LOOKED_FOR
+    assert set(summary["1.1. Provider identification"].values()) == {TO_STATE}
+    assert summary["2.1. Publicly available datasets"] == {"Large datasets": TO_STATE, "Other datasets": TO_STATE}
+    assert summary["3.2. Removal of illegal content"]["Examples that quality steps dropped, for whatever reason"] == NOT_LOOKED_FOR
     tokens = manifest_of(built, "sft_packed")["counts"]["tokens"]
-    modalities = "1.3 Modalities, overall size and other characteristics"
-    assert summary[modalities]["Size of text"] == f"less than 1 billion tokens: {tokens:,} in this store"
+    modalities = "1.3. Modalities, overall training data size and other characteristics"
+    assert summary[modalities]["Training data size: text"] == f"less than 1 billion tokens: {tokens:,} in this store"
     assert attest(built, "preferences")["attestation"]["store"]["licence"] == "apache-2.0"
     assert attest(built, "sft_export_hub")["attestation"]["sources"] == said["sources"]
 
