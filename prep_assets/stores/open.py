@@ -254,6 +254,9 @@ def _read_pairs(folder: Path, guards: Guards) -> Shard:
         shard = _read_stream(folder, side, guards)
         for key, name in (("sequence", side), ("loss_mask", f"{side}_mask")):
             arrays[name], ends[name] = shard.arrays[key], shard.ends[key]
+    if (path := folder / "chosen.index" / "margin.npy").is_file():
+        arrays["margin"] = load_array(path, guards)
+        ends["margin"] = np.arange(1, len(arrays["margin"]) + 1)
     return Shard(str(folder), arrays, ends)
 
 

@@ -229,7 +229,7 @@ def _check_shard(shard: Shard, first: Shard) -> None:
     if keys != first_keys:
         raise StoreError(
             f"{shard.label} has the keys {sorted(keys)}, {first.label} has {sorted(first_keys)}: what follows would be shifted. "
-            "Write every key in every shard, or open one of the shards alone"
+            "Write every key in every shard, or open one of the shards alone, or keys that all have, with keys=[…]"
         )
     if set(shard.elements) != set(first.elements):
         raise StoreError(

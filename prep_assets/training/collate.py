@@ -159,7 +159,10 @@ class PadPairs(Struct, frozen=True):
     """Right-pads both sides of preference pairs to one length.
 
     Batch: ``chosen, rejected`` int64[B, L]; ``chosen_mask, rejected_mask`` bool[B, L], true on the answer (unshifted);
-    ``chosen_attention_mask, rejected_attention_mask`` bool[B, L], true on tokens.
+    ``chosen_attention_mask, rejected_attention_mask`` bool[B, L], true on tokens; ``margin`` float32[B], if items have one.
+
+    Raises:
+        ConfigError: only some items have a margin.
     """
 
     pad_id: int = 0
@@ -172,7 +175,10 @@ class PadPairs(Struct, frozen=True):
             batch[side] = padded(rows, self.pad_id, width=width)
             batch[f"{side}_mask"] = padded([item[f"{side}_mask"] for item in items], 0, width=width)
             batch[f"{side}_attention_mask"] = padded(_ones(rows), 0, width=width)
-        return batch
+        margins = [item["margin"] for item in items if "margin" in item]
+        if len(margins) not in (0, len(items)):
+            raise ConfigError(f"{len(margins)} of {len(items)} items of a batch have a `margin`; all have one or none has")
+        return {**batch, "margin": torch.stack(margins)} if margins else batch
 
 
 class PadGroups(Struct, frozen=True):

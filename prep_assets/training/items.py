@@ -484,17 +484,34 @@ class _Records(Dataset[dict[str, Any]]):
 class PairDataset(_Records):
     """Preference pairs of any length.
 
-    Item: ``chosen, rejected`` int64[C], int64[R]; ``chosen_mask, rejected_mask`` bool, unshifted, true on the answer.
+    Item: ``chosen, rejected`` int64[C], int64[R]; ``chosen_mask, rejected_mask`` bool, unshifted, true on the answer; ``margin`` float32[], if the store has
+    margins.
+
+    Raises:
+        ConfigError: only some pairs have a margin.
     """
 
     required: ClassVar[tuple[str, ...]] = ("chosen", "rejected", "chosen_mask", "rejected_mask")
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        self._margins: npt.NDArray[np.float32] | None = None
+        if "margin" in store.keys:
+            values = store.array("margin") if "margin" in store.data.arrays else [store.fetch_record(i, "margin") for i in range(len(self))]
+            self._margins = np.array(values[:], np.float32)
+        if self._margins is not None and (lacking := int(np.isnan(self._margins).sum())):
+            raise ConfigError(
+                f"{store.path}: {lacking:,} of {len(self):,} pairs have no margin, and a reward model's loss takes one of every pair or of none. Give all "
+                f"domains margins, or leave them out: PairDataset(open_store(path, keys={list(self.required)}))"
+            )
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
         record = self.store.fetch_record(i, self.required)
         for side in ("chosen", "rejected"):
             if len(record[side]) != len(record[f"{side}_mask"]):
                 raise StoreError(f"{self._label(i)}: {side} has {len(record[side])} tokens, its mask {len(record[f'{side}_mask'])}")
-        return {key: (loss_weights if key.endswith("_mask") else long)(np.asarray(value)) for key, value in record.items()}
+        item = {key: (loss_weights if key.endswith("_mask") else long)(np.asarray(value)) for key, value in record.items()}
+        return item if self._margins is None else {**item, "margin": torch.tensor(self._margins[i])}
 
 
 class GroupDataset(_Records):

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
@@ -16,7 +17,9 @@ from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mutations import MARGIN_MUTATIONS
 from prep_assets.stores.lines import open_lines
+from prep_assets.stores.open import open_store
 from prep_assets.stores.version_folders import Published
+from prep_assets.training import DatasetFactory, PadPairs, PairDataset
 from prep_assets_tests.graph.workspaces import (
     build_all,
     copy_of,
@@ -152,3 +155,29 @@ def test_exports(made: Workspace, tmp_path: Path) -> None:
             export(source, format, tmp_path / format, **options)
     with pytest.raises(ConfigError, match="pairs have no margin, and TRL reads one of every pair or of none"):
         export(made.built("preference_tokens"), "hf_parquet", tmp_path / "some")
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_batch_has_the_margins_of_its_pairs(made: Workspace, shared: bool) -> None:
+    path = made.built(BY_DOMAIN, "scores").directory
+    items = list(DatasetFactory.load("dpo", path, share_memory=shared))
+    said = np.array(expected(made, "preferences_by_domain", "scores"), np.float32).tolist()
+    assert PadPairs()(items)["margin"].tolist() == said
+    assert items[0]["margin"].dtype == PadPairs()(items)["margin"].dtype == torch.float32
+    without = PairDataset(open_store(made.built(BY_DOMAIN, "plain").directory))[-1]
+    assert "margin" not in without
+    with pytest.raises(ConfigError, match="1 of 2 items of a batch have a `margin`"):
+        PadPairs()([items[0], without])
+
+
+def test_margins_of_some_pairs_stop_a_data_set(made: Workspace, tmp_path: Path) -> None:
+    path, keys = made.built("preference_tokens").directory, ["chosen", "rejected", "chosen_mask", "rejected_mask"]
+    lacking = expected(made, "preferences", "").count(None)
+    with pytest.raises(ConfigError, match=rf"{lacking} of \d+ pairs have no margin, and a reward model's loss takes one of every pair"):
+        PairDataset(open_store(path))
+    assert "margin" not in PairDataset(open_store(path, keys=keys))[0]
+    row = {key: [1, 1] for key in keys}
+    lines = jsonl(tmp_path / "pairs.jsonl", [{**row, "margin": 0.5}, {**row, "margin": 2}])
+    assert [item["margin"].item() for item in PairDataset(open_store(lines))] == [0.5, 2.0]
+    with pytest.raises(ConfigError, match="1 of 2 pairs"):
+        PairDataset(open_store(jsonl(tmp_path / "some.jsonl", [{**row, "margin": 0.5}, row])))
