@@ -11,8 +11,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.quality.compiled import compiled
+
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
+Hashes = npt.NDArray[np.uint64]
 WORD, SPACE, LETTER, MARK, BREAK, STOP, _KNOWN = 1, 2, 4, 8, 16, 32, 128
 r"""Bits of the kind of a character: `\w` and `\s` of regular expressions, a letter, punctuation, what ends a line, what ends a sentence."""
 _KINDS = np.zeros(0x110000, np.uint8)
@@ -101,29 +104,23 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
         return kinds
 
     @cached_property
-    def words(self) -> Parts:
-        r"""Words, with apostrophes inside, and runs of punctuation: `\w+(?:['’]\w+)*|[^\w\s]+`."""
-        shapes = self.kinds & (WORD | SPACE)
-        apostrophes = np.flatnonzero((self.codes == ord("'")) | (self.codes == ord("’")))
-        inside = shapes[apostrophes - 1] & shapes[apostrophes + 1] & WORD > 0
-        shapes[apostrophes[inside]] = WORD
-        return self._runs(shapes, SPACE)
-
-    @cached_property
-    def alphanumeric(self) -> Parts:
-        r"""Runs of letters, digits and underscores: `\w+`."""
-        return self._runs(self.kinds & WORD, 0)
-
-    @cached_property
     def unspaced(self) -> Parts:
         """What stands between white space, as `str.split` cuts it."""
-        return self._runs(self.kinds & SPACE, SPACE)
+        return self.cut(SPACE, SPACE)[0]
 
-    def _runs(self, shapes: npt.NDArray[Any], apart: int) -> Parts:
-        """The runs of characters of one shape, but for those that stand apart."""
-        inside, edges = shapes != apart, shapes[1:] != shapes[:-1]
-        begins = np.flatnonzero(inside & np.append(True, edges))
-        return Parts(begins, np.flatnonzero(inside & np.append(edges, True)) + 1, np.searchsorted(begins, self.ends))
+    def cut(self, shapes: int, apart: int, joined: bool = False) -> tuple[Parts, Hashes, Hashes]:
+        """Runs of characters of the same shape, but for those that stand apart.
+
+        Args:
+            shapes: the bits of kinds that are a shape.
+            apart: the shape between runs.
+            joined: whether an apostrophe between two characters of words is one of them.
+
+        Returns:
+            The runs; the hash of each, a polynomial of its characters modulo 2**64; and the base to the power of its length: uint64[N].
+        """
+        begins, ends, until, hashes, powers = _cut(self.codes, self.kinds, self.ends, shapes, apart, joined)
+        return Parts(begins, ends, until), hashes, powers
 
     @cached_property
     def lines(self) -> Parts:
@@ -148,3 +145,35 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
         for before, character in enumerate(reversed(ending), 1):
             found &= self.codes[np.maximum(parts.ends - before, 0)] == ord(character)
         return found
+
+
+BASE = np.uint64(0xF1DE83E19937733D)
+"""Of polynomials that are hashes of characters, and of words."""
+
+
+@compiled
+def _cut(
+    codes: npt.NDArray[np.uint32], kinds: npt.NDArray[np.uint8], text_ends: Ints, shapes: int, apart: int, joined: bool
+) -> tuple[Ints, Ints, Ints, Hashes, Hashes]:
+    """See `Characters.cut`: begins, ends, until, hashes, powers."""
+    begins, ends, until = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64), np.empty(len(text_ends), np.int64)
+    hashes, powers = np.empty(len(codes), np.uint64), np.empty(len(codes), np.uint64)
+    at, count = 0, 0
+    for text in range(len(text_ends)):
+        end = text_ends[text]
+        while at < end:
+            shape = kinds[at] & shapes
+            begin, value, power = at, np.uint64(0), np.uint64(1)
+            while at < end:
+                inside = joined and shape == WORD and (codes[at] == 0x27 or codes[at] == 0x2019) and kinds[at + 1] & WORD
+                if kinds[at] & shapes != shape and not inside:
+                    break
+                value = (value + np.uint64(codes[at]) + np.uint64(1)) * BASE
+                power *= BASE
+                at += 1
+            if shape != apart:
+                begins[count], ends[count], hashes[count], powers[count] = begin, at, value, power
+                count += 1
+        until[text] = count
+        at = end + 1
+    return begins[:count].copy(), ends[:count].copy(), until, hashes[:count].copy(), powers[:count].copy()

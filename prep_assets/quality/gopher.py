@@ -126,9 +126,8 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
         return None
 
     def columns(examples: Examples) -> Iterable[npt.NDArray[Any]]:
-        sizes, words = np.maximum(examples.characters.lengths, 1), examples.words
-        said = (*words.most_frequent([size for size, _ in TOP_N_GRAMS]), *words.repeated(sizes, DUPLICATE_N_GRAMS))
-        return [np.stack(said, axis=1) / sizes[:, None]]
+        said = examples.words.repetitions(TOP_N_GRAMS[-1][0], DUPLICATE_N_GRAMS[-1][0])
+        return [said / np.maximum(examples.characters.lengths, 1)[:, None]]
 
     return by_text(rule, columns)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Annotated, Any
 
 import numpy as np
@@ -13,6 +14,7 @@ from pydantic import Field
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError
+from prep_assets.quality.compiled import compiled
 from prep_assets.quality.steps import Examples, Judged, Step, by_block, quality_step
 from prep_assets.samples import document
 
@@ -20,8 +22,8 @@ LONGEST = 2000
 """Characters of an example that are looked at, from its start."""
 _BETWEEN = b"\xff"
 """No byte of UTF-8, after which the automaton is in its first state."""
-_LANE, _MOST = 256, 1 << 12
-"""Bytes that one lane reads after another, and texts at a time."""
+_LANES, _MOST = 16, 1 << 12
+"""Texts that are read side by side, as each step waits for memory; and texts at a time."""
 
 
 class Identifier(Struct, frozen=True, eq=False):
@@ -52,19 +54,11 @@ class Identifier(Struct, frozen=True, eq=False):
             unicodedata.normalize("NFC", text.lower() if text.isupper() else text).encode("utf-8", "surrogatepass") for text in texts
         ]
         lengths = np.array([*map(len, encoded)], np.int64)
-        found = self.features[self._states(_BETWEEN.join([*encoded, b""]))]
-        at = np.flatnonzero(found >= 0)
-        text, feature = np.repeat(np.arange(len(texts)), lengths + 1)[at], found[at].astype(np.int64)
-        bits = len(at).bit_length()
-        keys = np.sort((text * len(self.weights) + feature) << bits | np.arange(len(at)))
-        begins = np.flatnonzero(np.diff(keys >> bits, prepend=-1))
-        counts = np.zeros(len(at), np.int64)  # of each feature of a text, where it is found for the first time
-        counts[keys[begins] & ((1 << bits) - 1)] = np.diff(begins, append=len(at))
-        first = np.flatnonzero(counts)
-        feature, counted = feature[first], np.log1p(counts[first].astype(np.float32))
-        until = np.searchsorted(text[first], np.arange(len(texts)), "right").tolist()
+        stream = np.frombuffer(_BETWEEN.join([*encoded, b""]), np.uint8)
+        feature, counts, until = _features(stream, np.cumsum(lengths + 1), self.moves, self.rows, self.features, len(self.weights))
+        counted = np.log1p(counts)
         scores = np.zeros((len(texts), len(self.labels)), np.float32)
-        for number, (begin, end) in enumerate(zip([0, *until], until, strict=False)):
+        for number, (begin, end) in enumerate(pairwise([0, *until.tolist()])):
             if begin < end:  # one by one and in this order, as floating-point sums depend on it
                 scores[number] = counted[begin:end] @ self.weights.take(feature[begin:end], axis=0) + self.priors
         scores *= (1.0 / np.sqrt(np.maximum(lengths, 1))).astype(np.float32)[:, None]
@@ -77,20 +71,54 @@ class Identifier(Struct, frozen=True, eq=False):
         best = scores.argmax(axis=1)
         return [(self.labels[label], score) for label, score in zip(best.tolist(), scores.max(axis=1).tolist(), strict=True)]
 
-    def _states(self, stream: bytes) -> npt.NDArray[np.uint32]:
-        """The state after each byte. The stream is cut into lanes that are read side by side, each from the state that the one before it seems to end in."""
-        lanes = np.frombuffer(stream + _BETWEEN * (-len(stream) % _LANE), np.uint8).reshape(-1, _LANE).T.copy()
-        states, state = np.zeros(lanes.shape, np.uint32), np.zeros(lanes.shape[1], np.uint32)
-        for column in lanes[-8:]:
-            state = self.moves[self.rows[state] + column]
-        begins = np.append(np.zeros(1, np.uint32), state)[:-1]
-        while True:
-            state = begins
-            for at, column in enumerate(lanes):
-                states[at] = state = self.moves[self.rows[state] + column]
-            if np.array_equal(begins[1:], state[:-1]):
-                return states.T.reshape(-1)[: len(stream)]
-            begins[1:] = state[:-1]
+
+@compiled
+def _features(
+    stream: npt.NDArray[np.uint8],
+    ends: npt.NDArray[np.int64],
+    moves: npt.NDArray[np.uint32],
+    rows: npt.NDArray[np.int64],
+    features: npt.NDArray[np.int32],
+    classes: int,
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
+    """The features of texts in the order in which each is found there first: which, int64[k]; how often, float32[k]; and how many the texts up to each one
+    have, int64[n].
+
+    Args:
+        stream: the bytes of texts, each with a byte after it at which the automaton begins anew.
+        ends: where each text ends, with that byte.
+        classes: number of features.
+    """
+    begins, lengths = np.zeros(_LANES, np.int64), np.zeros(_LANES, np.int64)  # of lanes, which are whole texts and read side by side
+    lane, longest = 0, 0
+    for end in ends:
+        lengths[lane] = end - begins[lane]
+        longest = max(longest, lengths[lane])
+        if lengths[lane] >= len(stream) // _LANES and lane < _LANES - 1:
+            lane += 1
+            begins[lane] = end
+    states, state = np.zeros(len(stream), np.uint32), np.zeros(_LANES, np.uint32)
+    for at in range(longest):
+        for lane in range(_LANES):
+            if at < lengths[lane]:
+                place = begins[lane] + at
+                state[lane] = states[place] = moves[rows[state[lane]] + stream[place]]
+    seen, until = np.zeros(classes, np.float32), np.zeros(len(ends), np.int64)
+    found, counts = np.empty(len(stream), np.int64), np.empty(len(stream), np.float32)
+    begin, count = 0, 0
+    for text in range(len(ends)):
+        first = count
+        for at in range(begin, ends[text]):
+            feature = features[states[at]]
+            if feature >= 0:
+                if seen[feature] == 0:
+                    found[count] = feature
+                    count += 1
+                seen[feature] += np.float32(1)
+        for number in range(first, count):
+            counts[number], seen[found[number]] = seen[found[number]], 0
+        begin, until[text] = ends[text], count
+    return found[:count].copy(), counts[:count].copy(), until
 
 
 @bounded_cache("identifiers of languages", 4)

@@ -80,17 +80,13 @@ def band_digests(words: Words, size: int, buckets: int, hashes: int) -> npt.NDAr
     words get 0, which equals nothing."""
     from rensa import RMinHash
 
-    parts, places = words.parts, np.arange(len(words.parts.ends))
-    first = parts.until - parts.counts
-    begins = np.flatnonzero((places + size <= parts.until[parts.texts]) | (places == first[parts.texts]))
-    n_grams = words.runs(begins, np.minimum(begins + size, parts.until[parts.texts[begins]]))
-    until = np.searchsorted(begins, parts.until)
+    n_grams, until = words.n_grams(size, short=True)
     matrix = RMinHash.digest_matrix_from_flat_token_hashes(n_grams, np.append(0, until).astype(np.uint64), buckets * hashes, 1)
     signatures = np.fromiter(chain.from_iterable(matrix.to_rows()), np.uint64, len(until) * buckets * hashes).reshape(-1, buckets, hashes)
     digests = np.zeros((len(until), buckets), np.uint64)
     for at in range(hashes):
         digests = mixed(digests ^ signatures[:, :, at])
-    return np.where(parts.counts[:, None] > 0, digests | np.uint64(1), np.uint64(0))
+    return np.where(words.parts.counts[:, None] > 0, digests | np.uint64(1), np.uint64(0))
 
 
 def clusters(bands: npt.NDArray[np.uint64], kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:

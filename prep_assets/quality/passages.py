@@ -28,8 +28,7 @@ class RepeatedPassages(Step):
 
     def judge(self, examples: Examples) -> Judged:
         """Note the examples."""
-        begins = examples.words.n_grams(self._words)
-        self._passages.append(examples.words.runs(begins, begins + self._words))
+        self._passages.append(examples.words.n_grams(self._words)[0])
         self._counts.append(examples.words.parts.counts)
         return Judged()
 

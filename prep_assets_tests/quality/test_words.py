@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+import importlib
 import re
+import sys
 from collections import Counter
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets.errors import ConfigError
 from prep_assets.quality import passages, web_pages
-from prep_assets.quality.characters import Characters, Parts
+from prep_assets.quality.characters import SPACE, WORD, Characters, Parts, _cut
+from prep_assets.quality.compiled import compiled
+from prep_assets.quality.language import _features
 from prep_assets.quality.passages import repeated_passages
 from prep_assets.quality.steps import Examples
-from prep_assets.quality.words import Words
+from prep_assets.quality.words import Words, _n_grams, _repetitions
 from prep_assets.samples import document
 
-TOP, REPEATED = ((2, 0.2), (3, 0.18), (4, 0.16)), ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10, 0.10))
 PIECES = st.sampled_from(["a", "b c", "bc", "d", "the end", "…", "#", "naïve", "日本", "a b", "x1", "one two three four five six"])
 TEXTS = st.lists(st.tuples(PIECES, st.sampled_from([" ", "\n", ", ", ""]), st.integers(1, 6)), max_size=40).map(
     lambda parts: "".join((piece + end) * times for piece, end, times in parts)
@@ -40,8 +46,8 @@ def cut(characters: Characters, parts: Parts) -> list[list[str]]:
 @given(st.lists(ODD | TEXTS, min_size=1, max_size=6))
 def test_characters_are_cut_as_python_cuts_them(texts: list[str]) -> None:
     characters = Characters.of(texts)
-    assert cut(characters, characters.words) == [words_of(text) for text in texts]
-    assert cut(characters, characters.alphanumeric) == [re.findall(r"\w+", text) for text in texts]
+    assert cut(characters, Words.of(characters).parts) == [words_of(text) for text in texts]
+    assert cut(characters, Words.alphanumeric(characters).parts) == [re.findall(r"\w+", text) for text in texts]
     assert cut(characters, characters.unspaced) == [text.split() for text in texts]
     lines = [text.splitlines() for text in texts]
     assert cut(characters, characters.lines) == lines
@@ -89,19 +95,16 @@ def test_pages_are_judged_in_columns_as_line_by_line(texts: list[str]) -> None:
 
 
 @settings(deadline=None)
-@given(st.lists(TEXTS, max_size=8))
+@given(st.lists(TEXTS, min_size=1, max_size=8))
 def test_n_grams_are_counted_as_by_plain_strings(texts: list[str]) -> None:
-    words, sizes = Words.of(Characters.of(texts)), np.array([*map(len, texts)], np.int64)
-    for (n, _), found in zip(TOP, words.most_frequent([n for n, _ in TOP]), strict=True):
-        for text, characters in zip(texts, found.tolist(), strict=True):
-            split = words_of(text)
+    said = Words.of(Characters.of(texts)).repetitions(4, 10)
+    for text, found in zip(texts, said, strict=True):
+        split, expected = words_of(text), []
+        for n in range(2, 5):
             grams = Counter(" ".join(split[at : at + n]) for at in range(len(split) - n + 1))
             gram, count = grams.most_common(1)[0] if grams else ("", 0)
-            assert characters == len(gram) * count
-    for (n, most), found in zip(REPEATED, words.repeated(sizes, REPEATED), strict=True):
-        for text, characters in zip(texts, found.tolist(), strict=True):
-            expected = repeated_characters(words_of(text), n)
-            assert characters == expected or expected <= characters <= most * len(text)
+            expected.append(len(gram) * count)
+        assert found.tolist() == expected + [repeated_characters(split, n) for n in range(5, 11)]
 
 
 def repeated_characters(words: list[str], n: int) -> int:
@@ -125,29 +128,57 @@ def test_words_have_the_same_hash_where_they_are_the_same(texts: list[str]) -> N
 
 
 @settings(deadline=None)
-@given(st.lists(TEXTS, max_size=6), st.integers(1, 12))
-def test_passages_are_equal_where_their_words_are(texts: list[str], size: int) -> None:
+@given(st.lists(TEXTS, min_size=1, max_size=6), st.integers(1, 12), st.booleans())
+def test_passages_are_equal_where_their_words_are(texts: list[str], size: int, short: bool) -> None:
     words = Words.of(Characters.of(texts))
-    begins = words.n_grams(size)
-    hashes = words.runs(begins, begins + size)
-    expected, at = list[tuple[int, tuple[str, ...]]](), 0
+    hashes, until = words.n_grams(size, short)
+    expected, ends = list[tuple[str, ...]](), []
     for text in texts:
         split = words_of(text)
-        expected += [(at + first, tuple(split[first : first + size])) for first in range(len(split) - size + 1)]
-        at += len(split)
-    assert begins.tolist() == [begin for begin, _ in expected]
+        expected += [tuple(split[first : first + size]) for first in range(len(split) - size + 1)]
+        expected += [tuple(split)] if short and 0 < len(split) < size else []
+        ends.append(len(expected))
+    assert until.tolist() == ends
     numbers: dict[int, tuple[str, ...]] = {}
-    for number, (_, passage) in zip(hashes.tolist(), expected, strict=True):
+    for number, passage in zip(hashes.tolist(), expected, strict=True):
         assert numbers.setdefault(number, passage) == passage
-    assert len(numbers) == len({passage for _, passage in expected})
+    assert len(numbers) == len({*expected})
 
 
-def test_a_sequence_of_many_stretches_has_the_hashes_of_its_parts() -> None:
-    """Words far apart in a long block, and their runs, are the same as beside each other."""
-    words = Words.of(Characters.of([f"{'to be or not ' * 20_000}and to be or not"]))
-    begins = np.array([0, 4, 40_000, 79_996, 80_001])
-    assert len({*words.runs(begins, begins + 4).tolist()}) == 1
-    assert len({*words.hashes.tolist()}) == 5
+@settings(deadline=None)
+@given(st.lists(ODD | TEXTS, min_size=1, max_size=4))
+def test_compiled_loops_do_what_they_do_as_python(texts: list[str]) -> None:
+    """Which, unlike machine code, notices a place outside of an array."""
+    characters, words = Characters.of(texts), Words.of(Characters.of(texts))
+    stream = "".join(f"{text}\xff" for text in texts).encode("latin-1", "replace")
+    ends = np.flatnonzero(np.frombuffer(stream, np.uint8) == 255) + 1
+    automaton = (np.arange(3 * 256, dtype=np.uint32) % 5, np.array([0, 256, 512, 0, 256]), np.array([-1, 0, 1, -1, 2], np.int32), 3)
+    loops: list[tuple[Any, tuple[Any, ...]]] = [
+        (_cut, (characters.codes, characters.kinds, characters.ends, WORD | SPACE, SPACE, True)),
+        (_n_grams, (words.hashes, words.parts.until, 3, True)),
+        (_repetitions, (words.hashes, words.letters, words.powers, words.parts.lengths, words.parts.until, 4, 10)),
+        (_features, (np.frombuffer(stream, np.uint8), ends, *automaton)),
+    ]
+    for loop, arguments in loops:
+        with np.errstate(over="ignore"):
+            expected = loop.__wrapped__(*arguments)
+        for left, right in zip(*((said if isinstance(said, tuple) else (said,)) for said in (expected, loop(*arguments))), strict=True):
+            assert left.dtype == right.dtype and left.tolist() == right.tolist()
+
+
+def test_a_loop_is_compiled_without_the_cache_where_that_is_torn(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "of_a_user.py").write_text("def twice(number):\n    return 2 * number\n", "utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    twice = importlib.import_module("of_a_user").twice
+    assert compiled(twice)(2) == 4
+    kept = [*tmp_path.rglob("*.nbi"), *tmp_path.rglob("*.nbc")]
+    assert len(kept) == 2
+    for file in kept:
+        file.write_bytes(file.read_bytes()[:-9])
+    assert compiled(twice)(3) == 6
+    monkeypatch.setitem(sys.modules, "numba", None)
+    with pytest.raises(ConfigError, match=r"pip install 'prep-assets\[quality\]'"):
+        compiled(twice)(2)
 
 
 @settings(deadline=None)
