@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -24,8 +24,9 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.arrow import ROW_GROUP, add_shard_counts, ragged, save_splits, save_to_disk, schema_of, tables, write_parquet_files
 from prep_assets.exports.blocks import IGNORE, Block, Ints, document_blocks, group_blocks, pair_blocks, row_blocks
 from prep_assets.exports.media import file_of, placed_images, require_images
-from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, labelled, locate_row, without_nulls
+from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, gold_again, labelled, locate_row, without_nulls
 from prep_assets.exports.registry import Count, FileName, Folder, Progress, Split, TokenId, exporter, reads
+from prep_assets.exports.text_rows import gold_text
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.groups import FURTHER, GroupStore
 from prep_assets.stores.images import Images
@@ -184,11 +185,25 @@ def _tables(source: Source, progress: Progress, layout: Layout = "trl", pad_id: 
         return
     if layout != "trl":
         raise ConfigError(f"layout {layout!r} has no text data set; use layout 'trl', or give the JSONL file to the trainer")
-    done = 0
-    for table in tables(lambda: source, schema_of(lambda: source, source.path)):
+    texts, done = _mixed_golds(source), 0
+
+    def rows() -> Iterable[dict[str, Any]]:
+        return (_with_gold_text(row, source.path) for row in source) if texts else source
+
+    for table in tables(rows, schema_of(rows, source.path)):
         yield table
         done += len(table)
         progress(done, len(source))
+
+
+def _mixed_golds(source: Lines) -> bool:
+    """Whether the golds of some lines are numbers, and those of others texts."""
+    prompts = "gold" in next(iter(source), ())
+    return prompts and len({isinstance(gold, str) for row in source if (gold := row.get("gold")) is not None}) > 1
+
+
+def _with_gold_text(row: dict[str, Any], path: Path) -> dict[str, Any]:
+    return row if row.get("gold") is None else {**row, "gold": gold_text(row, str(path))}
 
 
 def _columns(
@@ -357,8 +372,14 @@ def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
         len(table),
         lambda number: _read_row(table.slice(number, 1).to_pylist()[0], options.get("image_dir")),
         layout in ("axolotl", "open_instruct"),
-        lambda line, _: without_nulls(line),
+        _expected_line(source),
     )
+
+
+def _expected_line(source: Source) -> Callable[[dict[str, Any], int], Any]:
+    """A function from a line to its row: if a gold of the file is text, all are."""
+    texts = isinstance(source, Lines) and any(isinstance(line.get("gold"), str) for line in source)
+    return lambda line, _: without_nulls({**line, "gold": gold_again(line.get("gold"))} if texts else line)
 
 
 @reads("hf_parquet")
@@ -394,7 +415,7 @@ def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
         attended = np.array(values.get("attention_mask", np.ones(len(values["labels"]))))
         return (replace(sequences[0], attended=attended, images=tuple((file["path"], None) for file in files)),)
 
-    return Readable(int(ends[-1]), row, expected=lambda line, _: without_nulls(line))
+    return Readable(int(ends[-1]), row, expected=_expected_line(source))
 
 
 def _read_row(row: dict[str, Any], image_dir: str | None = None) -> Any:

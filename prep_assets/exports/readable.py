@@ -149,6 +149,11 @@ def without_nulls(value: Any) -> Any:
     return [without_nulls(inner) for inner in value] if isinstance(value, list) else value
 
 
+def gold_again(gold: Any) -> Any:
+    """The text of a gold as trainers compare it: whole numbers without a fraction; null stays null."""
+    return f"{gold:.0f}" if isinstance(gold, int | float) and gold == round(gold) else None if gold is None else str(gold)
+
+
 def _unchanged(line: dict[str, Any], number: int) -> Any:
     return line
 

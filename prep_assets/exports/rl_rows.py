@@ -12,7 +12,7 @@ from typing import Any
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports.arrow import save_parquet
-from prep_assets.exports.readable import Options, Readable, Source, parquet_table, without_nulls
+from prep_assets.exports.readable import Options, Readable, Source, gold_again, parquet_table, without_nulls
 from prep_assets.exports.registry import FileName, Progress, exporter, reads
 from prep_assets.exports.text_rows import gold_text, require_no_tools
 from prep_assets.schemas.verifiers import CODE, IFEVAL, RUBRIC, code_tests, constraints, criteria
@@ -78,9 +78,8 @@ def _messages(row: Mapping[str, Any], location: str) -> list[dict[str, str]]:
 
 def _shown(line: Mapping[str, Any]) -> tuple[Any, str]:
     """The messages of a line, and its gold as text."""
-    prompt, gold = line["prompt"], line["gold"]
-    text = f"{gold:.0f}" if isinstance(gold, int | float) and gold == round(gold) else str(gold)
-    return ([{"content": prompt, "role": "user"}] if isinstance(prompt, str) else without_nulls(prompt)), text
+    prompt = line["prompt"]
+    return ([{"content": prompt, "role": "user"}] if isinstance(prompt, str) else without_nulls(prompt)), gold_again(line["gold"])
 
 
 @reads("open_instruct")

@@ -19,7 +19,7 @@ from pydantic import Field
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.arrow import save_parquet
-from prep_assets.exports.readable import Options, Readable, Source, parquet_table, without_nulls
+from prep_assets.exports.readable import Options, Readable, Source, gold_again, parquet_table, without_nulls
 from prep_assets.exports.registry import FileName, Progress, exporter, reads
 from prep_assets.schemas.verifiers import CODE, FORMS, code_tests
 from prep_assets.stores.lines import Lines
@@ -161,7 +161,7 @@ def read_verl(folder: Path, source: Source, options: Options) -> Readable:
             data_source = data_source[verifier or "number"]
         elif verifier not in (None, "number"):
             data_source = verifier
-        ground_truth = f"{gold:.0f}" if isinstance(gold, int | float) and gold == round(gold) else str(gold)
+        ground_truth = gold_again(gold)
         told, beside = line.get("arguments"), {}
         if told and (verifier in ("code", "ifeval", "rubric") or gold == ""):
             beside = {"answer": ground_truth} if ground_truth else {}

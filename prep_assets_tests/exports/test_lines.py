@@ -84,7 +84,8 @@ def test_keys_of_later_lines_are_kept_for_verl(tmp_path: Path) -> None:
     ("rows", "complaint"),
     [
         ([{"prompt": "a"}, {"prompt": "b"}, {"prompt": [{"role": "user"}]}], "'prompt' is text in line 1 and a list in line 3"),
-        ([{"gold": None}, {"gold": 1.0}, {"gold": "x"}], "'gold' is a number in line 2 and text in line 3"),
+        ([{"said": None}, {"said": 1.0}, {"said": "x"}], "'said' is a number in line 2 and text in line 3"),
+        ([{"gold": "x"}, {"gold": [1]}], "the gold is .*, trainers compare text or numbers"),
         ([{"score": 1.5}, {"score": True}], "'score' is a number in line 1 and true or false in line 2"),
         ([{"m": [{"content": "a"}]}, {"m": [{}, {"content": [1]}]}], r"'m\[\]\.content' is text in line 1 and a list in line 2"),
         ([{"n": 1}, {"n": 1 << 70}], "a value that no column can hold"),

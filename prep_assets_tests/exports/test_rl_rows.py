@@ -7,6 +7,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -143,3 +144,31 @@ def test_columns_of_trl(tmp_path: Path) -> None:
     out = export(write_lines(tmp_path / "l", "rl_prompts_train", ROWS[2:]), "hf_parquet", tmp_path / "out")
     loaded = reader("datasets").load_dataset("parquet", data_files=str(out / "data/*.parquet"), split="train", cache_dir=str(tmp_path))
     assert [row["arguments"] for row in loaded] == [row["arguments"] for row in ROWS[2:]]
+
+
+GOLDS: list[Any] = [2.0, -0.5, 1e22, 0.1, None]
+
+
+@pytest.mark.parametrize("format", ["hf_parquet", "hf_arrow"])
+@pytest.mark.parametrize(("texts", "said"), [([], GOLDS), (["2*x", ""], ["2", "-0.5", "10000000000000000000000", "0.1", None, "2*x", ""])])
+def test_golds_of_one_column_are_of_one_kind(texts: list[str], said: list[Any], format: str, tmp_path: Path) -> None:
+    """Numbers stay numbers; beside a gold that is text they are the texts that verl and open-instruct get as well."""
+    rows = [{"prompt": "p", "gold": gold} for gold in (*GOLDS, *texts)]
+    lines = open_source(write_lines(tmp_path / "l", "rl_prompts_train", rows))
+    out = export(lines, format, tmp_path / "out")
+    files = [*out.rglob("*.parquet")]
+    read = pq.read_table(files[0]) if files else pa.ipc.open_stream(next(out.glob("*.arrow")).read_bytes()).read_all()
+    assert read["gold"].to_pylist() == said
+    options = {"layout": "trl", "split": "train", "image_dir": None}
+    assert compare(out, lines, format, options).passed
+    others = [{"prompt": "p", "gold": gold} for gold in (3.0, *GOLDS[1:], *texts)]
+    assert not compare(out, open_source(write_lines(tmp_path / "m", "rl_prompts_train", others)), format, options).passed
+
+
+@pytest.mark.readers
+def test_a_reward_function_of_trl_compares_golds_of_all_kinds(tmp_path: Path) -> None:
+    rows = [{"prompt": "p", "gold": gold} for gold in (2.0, "$2x$", 0.5)]
+    out = export(write_lines(tmp_path / "l", "rl_prompts_train", rows), "hf_parquet", tmp_path / "out")
+    loaded = reader("datasets").load_dataset("parquet", data_files=str(out / "data/*.parquet"), split="train", cache_dir=str(tmp_path))
+    answers = [[{"role": "assistant", "content": f"\\boxed{{{answer}}}"}] for answer in ("2", "2x", "0.6")]
+    assert reader("trl.rewards").accuracy_reward(answers, solution=loaded["gold"][:]) == [1.0, 1.0, 0.0]
