@@ -1,6 +1,7 @@
 """Prompts with their verifier and what it is told, in the rows of RL trainers. verl's are in `text_rows`.
 
-open_instruct   Parquet ``messages``, ``ground_truth`` (the gold; tests as JSON; constraints in Python's notation; a rubric as JSON), ``dataset``: the verifier
+open_instruct   Parquet ``messages``, ``ground_truth`` (the gold; tests as JSON; constraints in Python's notation; a rubric as JSON), ``dataset``: the verifier;
+                of pairs ``chosen, rejected``, whole chats
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from typing import Any
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports.arrow import save_parquet
-from prep_assets.exports.readable import Options, Readable, Source, gold_again, parquet_table, without_nulls
+from prep_assets.exports.readable import SIDES, Options, Readable, Source, gold_again, parquet_table, without_nulls
 from prep_assets.exports.registry import FileName, Progress, exporter, reads
 from prep_assets.exports.text_rows import gold_text, require_no_tools
 from prep_assets.schemas.verifiers import CODE, IFEVAL, RUBRIC, code_tests, constraints, criteria
@@ -33,16 +34,34 @@ _STDIO = "code_stdio"
 def open_instruct(
     source: Lines, out: Path, progress: Progress, *, dataset: dict[str, str] | None = None, split: FileName = "train"
 ) -> None:
-    """``<split>.parquet`` of RL prompts. `dataset` maps verifiers to open-instruct's names for them, where they differ."""
+    """``<split>.parquet`` of RL prompts, or of pairs. `dataset` maps verifiers to open-instruct's names for them, where they differ."""
+    pairs = "chosen" in next(iter(source))
+    if pairs and dataset is not None:
+        raise ConfigError(f"export 'open_instruct', option 'dataset' means nothing for pairs, which {source.path} holds. Leave it out")
 
     def rows() -> Iterator[dict[str, Any]]:
         for number, row in enumerate(source, 1):
             location = f"{source.path} line {number:,}"
+            if pairs:
+                yield _chats(row, location)
+                continue
             messages, verifier = _messages(row, location), str(row.get("verifier", "number"))
             truth, name = _ground_truth(row, messages, verifier, location)
             yield {"messages": messages, "ground_truth": truth, "dataset": (dataset or {}).get(verifier, name)}
 
     save_parquet(out / f"{split}.parquet", rows, source, progress)
+
+
+def _chats(row: Mapping[str, Any], location: str) -> dict[str, Any]:
+    """Both sides of a pair with the prompt, which open-instruct reads from the chosen one: ``chosen[:-1]``."""
+    require_no_tools(row, location, "open-instruct renders both sides without")
+    if "margin" in row:
+        raise ConfigError(
+            f"{location} has a margin, which open-instruct's losses do not read. Leave it out (ignore: [margin]), or export to hf_arrow"
+        )
+    if not isinstance(row["prompt"], list):
+        raise ConfigError(f"{location} is text, and open-instruct reads messages. Build with form: messages")
+    return {side: [*row["prompt"], *row[side]] for side in SIDES}
 
 
 def _ground_truth(row: Mapping[str, Any], messages: list[dict[str, str]], verifier: str, location: str) -> tuple[str, str]:
@@ -71,7 +90,9 @@ def _ground_truth(row: Mapping[str, Any], messages: list[dict[str, str]], verifi
 
 def _messages(row: Mapping[str, Any], location: str) -> list[dict[str, str]]:
     if not {"prompt", "gold"} <= set(row):
-        raise ConfigError(f"{location} has the fields {sorted(row)}; RL prompts have prompt and gold")
+        raise ConfigError(
+            f"{location} has the fields {sorted(row)}; open-instruct reads RL prompts (prompt, gold) or pairs (chosen, rejected)"
+        )
     require_no_tools(row, location, "the trainer takes both from its own configuration or environment")
     return [{"role": "user", "content": row["prompt"]}] if isinstance(row["prompt"], str) else row["prompt"]
 
@@ -92,6 +113,8 @@ def read_open_instruct(folder: Path, source: Source, options: Options) -> Readab
         return without_nulls(table.slice(number, 1).to_pylist()[0])
 
     def expected(line: dict[str, Any], number: int) -> Any:
+        if "chosen" in line:
+            return {name: without_nulls(line["prompt"] + line[name]) for name in ("chosen", "rejected")}
         (messages, truth), verifier = _shown(line), line.get("verifier", "number")
         stdio = False
         if "arguments" in line:

@@ -102,3 +102,18 @@ def test_sft_messages(tmp_path: Path) -> None:
         assert words.decode(item["input_ids"]) == words.apply_chat_template(messages, tokenize=False)
         answers = [message["content"] for message in messages if message["role"] == "assistant"]
         assert words.decode(item["input_ids"][item["loss_mask"].bool()]) == "".join(f"{answer}<|im_end|>\n" for answer in answers)
+
+
+def test_pairs_of_text(tmp_path: Path) -> None:
+    """Its data set of pairs joins prompt and answer and ends both; it has no place for margins, labels or lists."""
+    rows = [{"prompt": f"What is {n} + é?", "chosen": f" It is {n}.", "rejected": f" No idea, {n}."} for n in range(130)]
+    out = export(write_lines(tmp_path / "l", "preferences", rows), "hf_parquet", tmp_path / "out")
+    words = tokenizer()
+    dataset = verl("rm_dataset").RMDataset(
+        [str(path) for path in out.glob("data/*.parquet")], words, max_length=64, cache_dir=str(tmp_path / "cache")
+    )
+    assert len(dataset) == len(rows)
+    for place in some(len(rows)):
+        item, row = dataset[place], rows[place]
+        said = [words.decode(ids[mask.bool()]) for ids, mask in zip(item["input_ids"], item["attention_mask"], strict=True)]
+        assert said == [row["prompt"] + row[side] + words.eos_token for side in ("chosen", "rejected")]

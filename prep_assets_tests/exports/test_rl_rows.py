@@ -98,12 +98,37 @@ def test_names_of_ones_own(tmp_path: Path) -> None:
         ({"prompt": "p", "gold": "", "verifier": "code", "arguments": '{"fn_name":"f","inputs":[[1]],"outputs":[1]}'}, "tests that call f"),
         ({"prompt": "p", "gold": "", "verifier": "mine", "arguments": "[1]"}, "tells the verifier 'mine' something"),
         ({"prompt": "p", "gold": 1.0, "tools": "[]"}, "has tools or variables"),
-        ({"prompt": "p", "chosen": "a", "rejected": "b"}, "RL prompts have prompt and gold"),
+        ({"prompt": "p", "completion": "a", "label": True}, r"reads RL prompts \(prompt, gold\) or pairs"),
+        ({"prompt": "p", "responses": ["a", "b"], "rewards": [1, 0]}, r"reads RL prompts \(prompt, gold\) or pairs"),
+        ({"prompt": "p", "chosen": "a", "rejected": "b"}, "is text, and open-instruct reads messages"),
+        ({"prompt": [], "chosen": [], "rejected": [], "margin": 1.0}, "has a margin"),
+        ({"prompt": [], "chosen": [], "rejected": [], "tools": "[]"}, "has tools or variables"),
     ],
 )
 def test_what_open_instruct_has_no_place_for(row: dict[str, Any], said: str, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=f"line 1 .*{said}|{said}"):
         export(write_lines(tmp_path / "l", "rl_prompts_train", [row]), "open_instruct", tmp_path / "out")
+
+
+def pair_rows(count: int) -> list[dict[str, Any]]:
+    said = [("system", "s"), ("user", "What is {} + é?"), ("assistant", "It is {}."), ("assistant", "No idea, {}.")]
+    messages = [[{"role": role, "content": text.format(n)} for role, text in said] for n in range(count)]
+    return [{"prompt": each[: 2 if n else 1], "chosen": [each[2]], "rejected": [each[3]]} for n, each in enumerate(messages)]
+
+
+def test_pairs_of_open_instruct_are_whole_chats(tmp_path: Path) -> None:
+    rows = pair_rows(3)
+    lines = open_source(write_lines(tmp_path / "l", "preferences", rows))
+    out = export(lines, "open_instruct", tmp_path / "out")
+    assert pq.read_table(out / "train.parquet").to_pylist() == [
+        {side: row["prompt"] + row[side] for side in ("chosen", "rejected")} for row in rows
+    ]
+    assert compare(out, lines, "open_instruct", OPEN).passed
+    turned = [{**row, "chosen": row["rejected"], "rejected": row["chosen"]} for row in rows]
+    for name, others in (("turned", turned), ("no prompt", [{**row, "prompt": []} for row in rows])):
+        assert not compare(out, open_source(write_lines(tmp_path / name, "preferences", others)), "open_instruct", OPEN).passed
+    with pytest.raises(ConfigError, match="'dataset' means nothing for pairs"):
+        export(lines, "open_instruct", tmp_path / "named", dataset={"number": "mine"})
 
 
 def test_verl_is_told_what_its_reward_functions_parse(tmp_path: Path) -> None:
