@@ -16,13 +16,16 @@ from prep_assets.quality.compiled import compiled
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 Hashes = npt.NDArray[np.uint64]
-WORD, SPACE, LETTER, MARK, BREAK, STOP, _KNOWN = 1, 2, 4, 8, 16, 32, 128
-r"""Bits of the kind of a character: `\w` and `\s` of regular expressions, a letter, punctuation, what ends a line, what ends a sentence."""
+WORD, SPACE, LETTER, MARK, BREAK, STOP, TERMINAL, _KNOWN = 1, 2, 4, 8, 16, 32, 64, 128
+r"""Bits of the kind of a character: `\w` and `\s` of regular expressions, a letter, punctuation, what ends a line, what ends a sentence, and what does so
+in any script (Sentence_Terminal of Unicode)."""
 _KINDS = np.zeros(0x110000, np.uint8)
 """Code point → its kind; 0 for those that no text had so far."""
 
 
 def _kind(character: str) -> int:
+    import regex
+
     return (
         _KNOWN
         | WORD * (character.isalnum() or character == "_")
@@ -31,6 +34,7 @@ def _kind(character: str) -> int:
         | MARK * (unicodedata.category(character)[0] == "P")
         | BREAK * (len(f"{character}.".splitlines()) > 1)
         | STOP * (character in ".?!…。？！")
+        | TERMINAL * (regex.match(r"\p{STerm}", character) is not None)
     )
 
 
@@ -108,7 +112,7 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
         """What stands between white space, as `str.split` cuts it."""
         return self.cut(SPACE, SPACE)[0]
 
-    def cut(self, shapes: int, apart: int, joined: bool = False) -> tuple[Parts, Hashes, Hashes]:
+    def cut(self, shapes: int, apart: int, joined: bool = False) -> tuple[Parts, Hashes, Hashes, npt.NDArray[np.uint8]]:
         """Runs of characters of the same shape, but for those that stand apart.
 
         Args:
@@ -117,10 +121,11 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
             joined: whether an apostrophe between two characters of words is one of them.
 
         Returns:
-            The runs; the hash of each, a polynomial of its characters modulo 2**64; and the base to the power of its length: uint64[N].
+            The runs; the hash of each, a polynomial of its characters modulo 2**64, and the base to the power of its length: uint64[N]; and all bits of
+            the kinds of its characters: uint8[N].
         """
-        begins, ends, until, hashes, powers = _cut(self.codes, self.kinds, self.ends, shapes, apart, joined)
-        return Parts(begins, ends, until), hashes, powers
+        begins, ends, until, hashes, powers, bits = _cut(self.codes, self.kinds, self.ends, shapes, apart, joined)
+        return Parts(begins, ends, until), hashes, powers, bits
 
     @cached_property
     def lines(self) -> Parts:
@@ -132,6 +137,18 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
         none[last[begins[last] == ends[last]]] = True
         ends = ends[~none]
         return Parts(begins[~none], ends, np.searchsorted(ends, self.ends, "right"))
+
+    @cached_property
+    def fed(self) -> tuple[Parts, Bools]:
+        """Lines, cut at line feeds alone, with a character that is no white space; and in which texts two lines, or what stands before the first and after
+        the last one, may be the same without white space at both ends: bool[n]."""
+        begins, ends, until, twice = _fed(self.codes, self.kinds, self.ends)
+        return Parts(begins, ends, until), twice
+
+    @cached_property
+    def stripped_lines(self) -> tuple[Parts, Ints]:
+        """The `lines`, see `stripped`."""
+        return self.stripped(self.lines)
 
     def stripped(self, parts: Parts) -> tuple[Parts, Ints]:
         """Parts without the white space at both ends, and how often `str.split` cuts each of them: int64[N]."""
@@ -147,33 +164,73 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
         return found
 
 
-BASE = np.uint64(0xF1DE83E19937733D)
-"""Of polynomials that are hashes of characters, and of words."""
+BASE, SPREAD = np.uint64(0xF1DE83E19937733D), np.uint64(0xD6E8FEB86659FD93)
+"""Of polynomials that are hashes of characters, and of words; and what makes the high bits of a product depend on all bits of a hash."""
 
 
 @compiled
 def _cut(
     codes: npt.NDArray[np.uint32], kinds: npt.NDArray[np.uint8], text_ends: Ints, shapes: int, apart: int, joined: bool
-) -> tuple[Ints, Ints, Ints, Hashes, Hashes]:
-    """See `Characters.cut`: begins, ends, until, hashes, powers."""
+) -> tuple[Ints, Ints, Ints, Hashes, Hashes, npt.NDArray[np.uint8]]:
+    """See `Characters.cut`: begins, ends, until, hashes, powers, bits."""
     begins, ends, until = np.empty(len(codes), np.int64), np.empty(len(codes), np.int64), np.empty(len(text_ends), np.int64)
-    hashes, powers = np.empty(len(codes), np.uint64), np.empty(len(codes), np.uint64)
+    hashes, powers, bits = np.empty(len(codes), np.uint64), np.empty(len(codes), np.uint64), np.empty(len(codes), np.uint8)
     at, count = 0, 0
     for text in range(len(text_ends)):
         end = text_ends[text]
         while at < end:
             shape = kinds[at] & shapes
-            begin, value, power = at, np.uint64(0), np.uint64(1)
+            begin, value, power, kind = at, np.uint64(0), np.uint64(1), np.uint8(0)
             while at < end:
                 inside = joined and shape == WORD and (codes[at] == 0x27 or codes[at] == 0x2019) and kinds[at + 1] & WORD
                 if kinds[at] & shapes != shape and not inside:
                     break
                 value = (value + np.uint64(codes[at]) + np.uint64(1)) * BASE
                 power *= BASE
+                kind |= kinds[at]
                 at += 1
             if shape != apart:
-                begins[count], ends[count], hashes[count], powers[count] = begin, at, value, power
+                begins[count], ends[count], hashes[count], powers[count], bits[count] = begin, at, value, power, kind
                 count += 1
         until[text] = count
         at = end + 1
-    return begins[:count].copy(), ends[:count].copy(), until, hashes[:count].copy(), powers[:count].copy()
+    return begins[:count].copy(), ends[:count].copy(), until, hashes[:count].copy(), powers[:count].copy(), bits[:count].copy()
+
+
+@compiled
+def _fed(codes: npt.NDArray[np.uint32], kinds: npt.NDArray[np.uint8], text_ends: Ints) -> tuple[Ints, Ints, Ints, Bools]:
+    """See `Characters.fed`: begins, ends, until, twice. A table with open addressing has the numbers of lines + 1; those of texts before count as none."""
+    feeds, bits = 0, 1
+    for code in codes:
+        feeds += code == 0x0A
+    while 1 << bits < 2 * feeds:
+        bits += 1
+    slots, keys = np.zeros(1 << bits, np.int64), np.empty(feeds, np.uint64)
+    begins, ends, until = np.empty(feeds, np.int64), np.empty(feeds, np.int64), np.empty(len(text_ends), np.int64)
+    twice = np.zeros(len(text_ends), np.bool_)
+    begin, count, known = 0, 0, 0
+    for text in range(len(text_ends)):
+        end, first = text_ends[text], known
+        twice[text] = begin < end and codes[begin] == codes[end - 1] == 0x0A
+        value, key = np.uint64(0), np.uint64(0)  # of the characters from the first that is no white space, and up to the last
+        for at in range(begin, end + 1):
+            if codes[at] != 0x0A:
+                space = kinds[at] & SPACE > 0
+                value = value if space and key == 0 else (value + np.uint64(codes[at]) + np.uint64(1)) * BASE
+                key = key if space else value
+            elif at > begin:
+                if key != 0:
+                    begins[count], ends[count] = begin, at
+                    count += 1
+                slot = np.int64((key * SPREAD) >> np.uint64(64 - bits))
+                while slots[slot] > first and keys[slots[slot] - 1] != key:
+                    slot = (slot + 1) & ((1 << bits) - 1)
+                if slots[slot] > first:
+                    twice[text] = True
+                else:
+                    slots[slot], keys[known] = known + 1, key
+                    known += 1
+            if codes[at] == 0x0A:
+                begin, value, key = at + 1, np.uint64(0), np.uint64(0)
+        until[text] = count
+    return begins[:count].copy(), ends[:count].copy(), until, twice

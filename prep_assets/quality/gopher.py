@@ -72,9 +72,8 @@ def gopher_quality(
 
     def columns(examples: Examples) -> Iterable[npt.NDArray[Any]]:
         characters, words = examples.characters, examples.words.parts
-        lines, _ = characters.stripped(characters.lines)
-        is_word = characters.kinds[words.begins] & WORD > 0
-        with_letters = np.bitwise_or.reduceat(characters.kinds, words.begins) & LETTER > 0  # no letter stands between words
+        lines, _ = characters.stripped_lines
+        is_word, with_letters = examples.words.kinds & WORD > 0, examples.words.kinds & LETTER > 0
         bullets = (lines.lengths > 0) & np.isin(characters.codes[lines.begins], [ord("•"), ord("-")])
         ellipses = characters.end_with(lines, "...") | characters.end_with(lines, "…")
         count, most_words, most_lines = words.total(is_word), np.maximum(words.counts, 1), np.maximum(lines.counts, 1)
@@ -104,11 +103,13 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
         max_characters: share of characters in them. The shares for n-grams are those of the table.
     """
 
-    def rule(text: str, shares: Sequence[float]) -> Finding | None:
+    n_grams = (*TOP_N_GRAMS, *DUPLICATE_N_GRAMS)
+
+    def rule(text: str, twice: bool, too_many: int, share: float) -> Finding | None:
         if not text:
             return "gopher_empty", "0 characters"
         split = (("paragraphs", r"\n{2,}", text.strip(), max_paragraphs), ("lines", r"\n+", text, max_lines))
-        for what, between, whole, most in split if _may_repeat_lines(text) else ():
+        for what, between, whole, most in split if twice else ():
             parts = re.split(between, whole)
             again = repeated(parts)
             if len(again) > most * len(parts):
@@ -118,24 +119,20 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
                     f"gopher_{what}",
                     f"{what} that stood before have {characters:.0%} of the characters, at most {max_characters:.0%} may",
                 )
-        for (size, most), share in zip((*TOP_N_GRAMS, *DUPLICATE_N_GRAMS), shares, strict=True):
-            if share > most and size <= TOP_N_GRAMS[-1][0]:
-                return "gopher_top_n_gram", f"one {size}-gram has {share:.0%} of the characters, at most {most:.0%} may"
-            if share > most:
-                return "gopher_n_grams", f"{size}-grams that stood before have {share:.0%} of the characters, at most {most:.0%} may"
+        size, most = n_grams[too_many]
+        if share > most and size <= TOP_N_GRAMS[-1][0]:
+            return "gopher_top_n_gram", f"one {size}-gram has {share:.0%} of the characters, at most {most:.0%} may"
+        if share > most:
+            return "gopher_n_grams", f"{size}-grams that stood before have {share:.0%} of the characters, at most {most:.0%} may"
         return None
 
     def columns(examples: Examples) -> Iterable[npt.NDArray[Any]]:
         said = examples.words.repetitions(TOP_N_GRAMS[-1][0], DUPLICATE_N_GRAMS[-1][0])
-        return [said / np.maximum(examples.characters.lengths, 1)[:, None]]
+        shares = said / np.maximum(examples.characters.lengths, 1)[:, None]
+        too_many = np.argmax(shares > [most for _, most in n_grams], axis=1)  # the first
+        return [examples.characters.fed[1], too_many, shares[np.arange(len(shares)), too_many]]
 
     return by_text(rule, columns)
-
-
-def _may_repeat_lines(text: str) -> bool:
-    """Whether a line, a paragraph, or the nothing before the first and after the last one may stand there twice: a quick answer, never wrongly no."""
-    lines = [line.strip() for line in text.split("\n") if line]
-    return len({*lines}) < len(lines) or text[0] == text[-1] == "\n"
 
 
 def repeated(parts: Sequence[str]) -> list[str]:

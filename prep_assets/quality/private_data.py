@@ -96,20 +96,21 @@ FORMS: Mapping[Kind, tuple[re.Pattern[str], Callable[[str], bool]]] = {
 
 @lru_cache(64)
 def _hint(kinds: tuple[Kind, ...]) -> str:
-    """A pattern of RE2 for texts that may hold a value: the forms, less what is around a value and with the fewest digits that it can have."""
+    """A pattern of RE2 for texts that may hold a value: the forms, less what is around a value and with the fewest digits that it can have, or any digit
+    that is not ASCII."""
     every = np.arange(sys.maxunicode + 1, dtype=np.uint32).tobytes().decode("utf-32-le", "surrogatepass")
-    digit = "[" + "".join(re.findall(r"\d", every)) + "]"  # as Python knows them; RE2 may be of another version of Unicode
-    grouped = rf"[ .\-/]?\(?{digit}\)?"
+    others = "".join(re.findall(r"[^\W0-9\D]", every))  # digits as Python knows them; RE2 may be of another version of Unicode
+    grouped = r"[ .\-/]?\(?[0-9]\)?"
     hints: Mapping[Kind, str] = {
         "email": r"@[A-Za-z0-9][A-Za-z0-9-]*\.",
         "phone": rf"(?:^|[^A-Za-z0-9_+])(?:\+[1-9](?:{grouped}){{7}}|00[1-9](?:{grouped}){{5}})",
-        "ip": rf"{digit}(?:\.{digit}{{1,3}}){{3}}|[23][0-9A-Fa-f]{{3}}:[0-9A-Fa-f]{{0,4}}:",
-        "card": rf"[3-6]{digit}{{3}}(?:[ -]?{digit}){{9}}",
-        "iban": rf"[A-Z]{{2}}{digit}{{2}}(?: ?[A-Z0-9]){{8}}",
+        "ip": r"[0-9](?:\.[0-9]{1,3}){3}|[23][0-9A-Fa-f]{3}:[0-9A-Fa-f]{0,4}:",
+        "card": r"[3-6][0-9]{3}(?:[ -]?[0-9]){9}",
+        "iban": r"[A-Z]{2}[0-9]{2}(?: ?[A-Z0-9]){8}",
         "secret": r"(?:^|[^A-Za-z0-9])(?:A[KS]IA[A-Z2-7]{16}|gh[pousr]_|github_pat_|glpat-|sk-[A-Za-z0-9_-]{32}|hf_|xox[abeprs]-|AIza|[sr]k_live_"
         r"|npm_|pypi-|eyJ)|-----BEGIN ",
     }
-    return "|".join(hints[kind] for kind in kinds)
+    return "|".join([f"[{others}]", *(hints[kind] for kind in kinds)])  # quicker than with all digits in each form
 
 
 def private_values(text: str, kinds: tuple[Kind, ...] = tuple(FORMS)) -> Iterator[tuple[Kind, int, int]]:

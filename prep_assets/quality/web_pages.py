@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from functools import cache
-from typing import Annotated
+from collections.abc import Iterable
+from typing import Annotated, Any
 
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
-from prep_assets.quality.characters import LETTER, MARK, STOP, WORD, Characters, Ints, Parts
+from prep_assets.quality.characters import LETTER, MARK, STOP, TERMINAL, WORD, Characters, Ints, Parts
 from prep_assets.quality.gopher import Share, repeated
 from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, by_text, quality_step
 from prep_assets.samples import document
@@ -18,7 +19,7 @@ from prep_assets.samples import document
 _ENDS = (".", "?", "!", '"', "'")
 _CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
 _POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
-_SPECIAL = rf"(?i)[\[{{]|lorem ipsum|javascript|{'|'.join(_POLICIES)}"
+_SPECIAL = rf"(?i){{|\[([^\x00-/:-\x7f]*|edit|citation needed)\]|lorem ipsum|javascript|{'|'.join(_POLICIES)}"
 """A pattern of RE2 for texts of which a line must be looked at for itself."""
 _SENTENCE_ENDS = frozenset(".?!…。？！")
 _ABBREVIATION = re.compile(
@@ -124,7 +125,7 @@ def c4_quality(
 
     def judge(examples: Examples) -> Judged:
         characters = examples.characters
-        lines, words = characters.stripped(characters.lines)
+        lines, words = characters.stripped_lines
         counted = np.isin(characters.codes[lines.ends - 1], [*map(ord, _ENDS)]) & (words >= max(1, min_words))
         counted &= ~characters.end_with(lines, "...")
         sentences, left_out = lines.total(sentences_of(characters, lines) * counted), lines.total(~counted)
@@ -165,21 +166,15 @@ def fineweb_quality(
         max_repeated: share of characters in lines that stood before.
         max_lines_per_word: line breaks per word.
     """
-    import regex
 
-    ends = cache(regex.compile(r"\p{STerm}").match)
-
-    def rule(text: str, words: int) -> Finding | None:
-        lines = [line for line in text.split("\n") if line.strip()]
+    def rule(text: str, words: int, lines: int, ended: float, short: float, twice: bool) -> Finding | None:
         if not lines:
             return "fineweb_empty", "0 lines with a character"
-        ended = sum(ends(line[-1]) is not None for line in lines) / len(lines)
         if ended < min_ended_lines:
             return "fineweb_line_punctuation", f"{ended:.0%} of the lines end as sentences do, min_ended_lines is {min_ended_lines:.0%}"
-        short = sum(len(line) <= short_line for line in lines) / len(lines)
         if short > max_short_lines:
             return "fineweb_short_lines", f"{short:.0%} of the lines are short, max_short_lines is {max_short_lines:.0%}"
-        again = sum(map(len, repeated(lines))) / len(text.replace("\n", "")) if len({*lines}) < len(lines) else 0
+        again = twice and sum(map(len, repeated([*filter(str.strip, text.split("\n"))]))) / len(text.replace("\n", ""))
         if again > max_repeated:
             return "fineweb_repeated", f"lines that stood before have {again:.1%} of the characters, max_repeated is {max_repeated:.1%}"
         breaks = text.count("\n") / max(1, words)
@@ -187,4 +182,10 @@ def fineweb_quality(
             return "fineweb_list", f"{breaks:.2f} line breaks per word, max_lines_per_word is {max_lines_per_word}"
         return None
 
-    return by_text(rule, lambda examples: [examples.words.parts.counts])
+    def columns(examples: Examples) -> Iterable[npt.NDArray[Any]]:
+        lines, twice = examples.characters.fed
+        ended = lines.total(examples.characters.kinds[lines.ends - 1] & TERMINAL > 0)
+        short, most = lines.total(lines.lengths <= short_line), np.maximum(lines.counts, 1)
+        return [examples.words.parts.counts, lines.counts, ended / most, short / most, twice]
+
+    return by_text(rule, columns)

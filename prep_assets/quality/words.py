@@ -6,19 +6,20 @@ from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.quality.characters import BASE, SPACE, WORD, Characters, Hashes, Ints, Parts
+from prep_assets.quality.characters import BASE, SPACE, SPREAD, WORD, Characters, Hashes, Ints, Parts
 from prep_assets.quality.compiled import compiled
 
-_MIX, _SPREAD = np.uint64(0x9E3779B97F4A7C15), np.uint64(0xD6E8FEB86659FD93)
+_MIX = np.uint64(0x9E3779B97F4A7C15)
 
 
 def mixed(values: Hashes) -> Hashes:
     """Values whose high bits depend on all bits of the given ones; different values stay different."""
     values = values * _MIX
     values ^= values >> np.uint64(32)
-    values *= _SPREAD
+    values *= SPREAD
     return values
 
 
@@ -28,11 +29,13 @@ class Words(Struct, frozen=True, eq=False, dict=True):
     Attributes:
         parts: where they stand.
         letters, powers: the hash of the characters of each, and what that of the characters before is multiplied by to have them in front: uint64[N].
+        kinds: all bits of the kinds of the characters of each: uint8[N].
     """
 
     parts: Parts
     letters: Hashes
     powers: Hashes
+    kinds: npt.NDArray[np.uint8]
 
     @classmethod
     def of(cls, characters: Characters) -> Words:
@@ -107,13 +110,13 @@ def _repetitions(words: Hashes, letters: Hashes, powers: Hashes, lengths: Ints, 
     longest, begin = 1, 0
     for end in until:
         longest, begin = max(longest, end - begin), end
-    slots, characters = np.zeros(4 * longest + 2, np.int64), np.zeros((len(until), repeated - 1), np.int64)
+    slots, characters = np.zeros(8 * longest + 2, np.int64), np.zeros((len(until), repeated - 1), np.int64)
     in_words, in_letters, keys = np.empty(longest, np.uint64), np.empty(longest, np.uint64), np.empty(longest, np.uint64)
     sizes, counts, firsts = np.empty(longest, np.int64), np.empty(longest, np.int64), np.empty(longest, np.int64)
     begin, before = 0, 1
     for text in range(len(until)):
         count, bits = until[text] - begin, 1
-        while 1 << bits < 2 * count:
+        while 1 << bits < 4 * count:
             bits += 1
         for at in range(count):
             in_words[at], in_letters[at], sizes[at] = (words[begin + at] + np.uint64(1)) * BASE, letters[begin + at], lengths[begin + at]
@@ -121,13 +124,14 @@ def _repetitions(words: Hashes, letters: Hashes, powers: Hashes, lengths: Ints, 
             counted, found = n <= most_frequent, 0
             for at in range(count - n + 1):
                 last = begin + at + n - 1
-                in_words[at] = (in_words[at] + words[last] + np.uint64(1)) * BASE
+                if counted:
+                    in_words[at] = (in_words[at] + words[last] + np.uint64(1)) * BASE
                 in_letters[at] = in_letters[at] * powers[last] + letters[last]
                 sizes[at] += lengths[last]
             at = 0
             while at <= count - n:
                 key = in_words[at] if counted else in_letters[at]
-                slot = np.int64((key * _SPREAD) >> np.uint64(64 - bits))
+                slot = np.int64((key * SPREAD) >> np.uint64(64 - bits))
                 while slots[slot] >= before and keys[slots[slot] - before] != key:
                     slot = (slot + 1) & ((1 << bits) - 1)
                 number = slots[slot] - before
