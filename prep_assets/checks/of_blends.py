@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from prep_assets.checks.bounds import with_bounds
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.blends import TOKENS, item_lengths, training_streams
@@ -20,7 +19,7 @@ def blend_verdict(store: Store, blend: BlendStore) -> Verdict:
             raise StoreError(f"{asset}[{domain}] was built again since. Make the blend again: {build_command(store.asset.name)}")
     lengths = item_lengths(training_streams(store.workspace, store.asset.family), blend.window)
     claimed = {"tokens": store.manifest.counts["tokens"], **store.manifest.metrics}
-    return with_bounds(store, check_blend(blend, lengths, store.recipe["blend"], claimed))
+    return check_blend(blend, lengths, store.recipe["blend"], claimed)
 
 
 MIXTURE = Check(

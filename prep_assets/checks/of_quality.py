@@ -6,7 +6,6 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.checks.bounds import with_bounds
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.leaks import leaks_of, passages_of
 from prep_assets.pipeline.quality import judged_domain, source_to_judge
@@ -25,7 +24,7 @@ def _not_blocked(store: Store) -> Verdict:
             False, f"{detail}. Mend the source, or set the step's action to drop", numbers, Worst(first.partition(": ")[0], reason)
         )
     held = f"{counts['examples']:,} examples, {counts['dropped']:,} of them dropped, none that blocks"
-    return with_bounds(store, Verdict(True, held, numbers))
+    return Verdict(True, held, numbers)
 
 
 def _judged_again(store: Store) -> Verdict:
@@ -66,7 +65,7 @@ def _no_leaks(store: Store) -> Verdict:
     counts, policy = store.manifest.counts, store.recipe["policy"]
     numbers = {"examples": counts["examples"], "leaks": counts["leaks"], **counts["by_set"]}
     if not counts["leaks"]:
-        return with_bounds(store, Verdict(True, f"{counts['examples']:,} examples, none of which holds a held-out text", numbers))
+        return Verdict(True, f"{counts['examples']:,} examples, none of which holds a held-out text", numbers)
     held = ", ".join(f"{name} ({count:,})" for name, count in counts["by_set"].items())
     fault = f"{counts['leaks']:,} of {counts['examples']:,} examples hold texts of {held}; first {counts['first']}"
     if policy == "block":
@@ -75,7 +74,7 @@ def _no_leaks(store: Store) -> Verdict:
         )
         return Verdict(False, f"{fault}. {remedy}", numbers, Worst(counts["first"].partition(" ")[0], fault))
     kept = "refused" if policy == "drop" else "kept: policy is report"
-    return with_bounds(store, Verdict(True, f"{fault}. They are {kept}", numbers))
+    return Verdict(True, f"{fault}. They are {kept}", numbers)
 
 
 def _leaks_again(store: Store) -> Verdict:

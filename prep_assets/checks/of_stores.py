@@ -16,7 +16,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.checks.bounds import with_bounds
 from prep_assets.checks.sources_again import Unsound, by_fields, domain_source, held_out, prompt_of_line, source_of
 from prep_assets.config.family import PrivateKind
 from prep_assets.config.models import Pretrain
@@ -111,7 +110,7 @@ def accounting(store: Store) -> Verdict:
     kinds = domain_of(store.family, store.partition).redact if store.partition else ()
     if kinds and verdict.passed:
         verdict = combined([verdict, redaction_holds(stored_texts(store), kinds)])
-    return with_bounds(store, verdict)
+    return verdict
 
 
 def _too_many_refused(store: Store) -> str:
@@ -178,7 +177,7 @@ def raw_accounting(store: Store) -> Verdict:
     sources = read_sources(store.published)
     rows = sum(entry["rows"] for kind in ("files", "test_files") for entry in sources[kind])
     refused = sum(1 for _ in _refusals(store))
-    return with_bounds(store, account(store.manifest.counts, _refusals(store), stored=rows - refused, available=rows))
+    return account(store.manifest.counts, _refusals(store), stored=rows - refused, available=rows)
 
 
 def _refusals(store: Store) -> Iterable[Refusal]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from tokenize import TokenError
 
+from prep_assets.checks.bounds import with_bounds
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
 from prep_assets.graph.exports import Exporting, about, export_asset, exporting
@@ -25,7 +26,7 @@ CHECKS: Mapping[str, tuple[Check, ...]] = {name: asset.checks for name, asset in
 
 
 BOUNDED = ("accounting", "not_blocked", "no_leaks", "mixture")
-"""Checks that hold metrics to `quality.bounds`."""
+"""Checks of which the first of an asset holds its metrics to `quality.bounds`."""
 
 
 def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
@@ -178,7 +179,10 @@ def run_check(check: Check, workspace: Workspace, published: Published) -> Verdi
     """Run a check; a store that cannot even be read is a failure of the check, with the reason as its summary."""
     try:
         with rare_collections():
-            return check.run(store_of(workspace, published))
+            store = store_of(workspace, published)
+            verdict = check.run(store)
+            bounded = store.family.quality.bounds and check is next((each for each in store.asset.checks if each.name in BOUNDED), None)
+            return with_bounds(store, verdict) if bounded else verdict
     except PrepAssetsError as error:
         return Verdict(False, str(error), {}, Worst(published.where, str(error)))
     except (OSError, ValueError, KeyError, IndexError, EOFError, ArithmeticError, SyntaxError, TokenError) as error:  # numpy parses headers

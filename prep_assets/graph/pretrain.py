@@ -224,7 +224,7 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
         SELECTION,
     ),
     in_parts=True,
-    streams={split: Stream(TokenStore, f"{{partition}}_{split}") for split in ("train", "dev")},
+    streams={"train": Stream(TokenStore, "{partition}_train"), "dev": Stream(TokenStore, "{partition}_dev")},
     source=FromRows(Sample, of_stores.documents, by_text),
     columns=TOKEN_COLUMNS,
 )

@@ -60,7 +60,7 @@ RL_LEAKS = leaks_asset(RL_RAW, RL_QUALITY)
 # RL prompts, of one domain and of all as one: questions with a verifiable answer → ``rl_prompts_train.jsonl`` and ``rl_prompts_test.jsonl``.
 
 TRAIN, TEST = "rl_prompts_train", "rl_prompts_test"
-FILES = {name: Stream(Lines, name) for name in (TRAIN, TEST)}
+FILES = {TRAIN: Stream(Lines, TRAIN), TEST: Stream(Lines, TEST)}
 
 
 def _fault(row: Mapping[str, Any]) -> str:
@@ -214,7 +214,7 @@ RL_TOKENS = Asset(
     ),
     options=("output",),
     checks=(INTEGRITY, ACCOUNTING, PLAIN_ROWS, MERGED_RECORDS),
-    streams={name: Stream(TokenStore, name) for name in (STREAM, ARITHMETIC_STREAM)},
+    streams={STREAM: Stream(TokenStore, STREAM), ARITHMETIC_STREAM: Stream(TokenStore, ARITHMETIC_STREAM)},
     source=FromParts((RL_TOKENS_BY_DOMAIN.name, ARITHMETIC_TOKENS.name), {STREAM: (RL_PROMPTS.name, TRAIN)}),
     domains=prompt_domains,
     columns=TOKEN_COLUMNS,

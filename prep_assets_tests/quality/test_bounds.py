@@ -15,12 +15,12 @@ from prep_assets.defs.metadata import evaluations
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.engine.plan import Step
 from prep_assets.errors import CheckFailed, ConfigError
-from prep_assets.graph.graph import EVERY, assets_of
+from prep_assets.graph.graph import BOUNDED, EVERY, assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, verdicts, workspace_in
+from prep_assets_tests.graph.workspaces import build, build_all, domain, jsonl, minimal, verdicts, workspace_in
 
 TOKENS = "sft_tokens.tokens"
 
@@ -110,6 +110,16 @@ def test_bounds_of_every_kind_of_metric(tmp_path: Path) -> None:
         CheckFailed, match=r"sft_tokens has no metric 'tokns'; it has bytes, bytes_per_token, control_tokens_in_content, kept"
     ):
         build(of(tmp_path / "none", 24, {"sft_tokens.tokns": {"warn": {"min": 1}}}), "sft_tokens", "rows")
+
+
+def test_every_asset_that_takes_bounds_is_held_to_them_by_one_check(tmp_path: Path) -> None:
+    steps = {"language": {"keep": ["en"], "action": "note"}}
+    names = [asset.name for asset in assets_of(of(tmp_path, 24, {}, steps=steps)).values() if any(c.name in BOUNDED for c in asset.checks)]
+    assert {"sft_raw", "sft_quality", "sft_tokens", "sft_packed"} <= {*names}
+    workspace = of(tmp_path, 24, {f"{name}.bytes": {"warn": {"max": 1}} for name in names}, steps=steps)
+    for (name, _), published in build_all(workspace, ["sft"]).items():
+        warning = [check for check, verdict in verdicts(workspace, published).items() if verdict.warns]
+        assert len(warning) == (name in names), name
 
 
 @pytest.mark.parametrize(
