@@ -99,15 +99,12 @@ class Teachers:
         return TeacherBlock(*map(np.asarray, (part.counts, np.diff(part.ends, prepend=0), part.ids, part.logprobs)))
 
 
-def open_teachers(directory: Path, name: str, tokens: int, records: int, guards: Guards) -> Teachers | None:
-    """Open the entries of the stream `name` of a store; `None` if it has none.
+def open_teachers(folder: Path, tokens: int, records: int, guards: Guards) -> Teachers:
+    """Open the entries of a stream of so many tokens and records.
 
     Raises:
         StoreError: the files are inconsistent.
     """
-    folder = directory / f"{name}.teacher"
-    if not folder.is_dir():
-        return None
     arrays = {column: load_array(folder / f"{column}.npy", guards) for columns in COLUMNS for column in columns}
     count, end, ids, logprob = (arrays[column] for column in ("count", "end", "id", "logprob"))
     entries = int(end[-1]) if len(end) else 0

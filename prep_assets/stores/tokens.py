@@ -108,15 +108,17 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
     def __init__(self, writer: BinWriter | GrowingH5, index: Path) -> None:
         self._writer, self._index = writer, index
         self._images, self._records, self._tokens = ImageWriter(index.parent, index.name.removesuffix(".index")), 0, 0
-        self._columns, self._teachers = Columns(index, INDEX_FIELDS), TeacherWriter(index.parent, index.name.removesuffix(".index"))
+        self._columns = Columns(index, INDEX_FIELDS)
         self._margins: Columns | None = None
+        self._teachers: TeacherWriter | None = None
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         sound = False
         try:
             self._writer.close()
             self._images.close()
-            self._teachers.close()
+            if self._teachers is not None:
+                self._teachers.close()
             sound = kind is None
         finally:
             for columns in (self._margins, self._columns):
@@ -141,6 +143,7 @@ class RecordWriter(AbstractContextManager["RecordWriter"]):
         if images is not None:
             self._images.append(images, self._records)
         if teacher is not None:
+            self._teachers = self._teachers or TeacherWriter(self._index.parent, self._index.name.removesuffix(".index"))
             self._teachers.append(teacher)
         self._writer.append(block, lengths)
         self._append_margins(len(lengths), margins)
@@ -277,8 +280,8 @@ def open_tokens(directory: Path, name: str, guards: Guards | None = None) -> Tok
     arrays = read_ours(directory, name, guards).arrays
     ends = columns["ends"]
     store = TokenStore(arrays, ends, columns["file"], columns["row"], open_images(directory, name, guards))
-    if teachers := open_teachers(directory, name, store.tokens, len(ends), guards):
-        store = replace(store, teachers=teachers)
+    if (folder := directory / f"{name}.teacher").is_dir():
+        store = replace(store, teachers=open_teachers(folder, store.tokens, len(ends), guards))
     if (path := index / "margin.npy").is_file():
         margins = load_array(path, guards)
         if len(margins) != len(ends):
