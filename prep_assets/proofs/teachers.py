@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from math import exp
+from itertools import accumulate, chain
+from math import exp, log, sqrt
+from struct import unpack
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ DEFAULTS: Mapping[str, Any] = {
     "entry_mask_key": "target_mask",
     "teacher_shifted": False,
     "top_k": None,
+    "compression": None,
 }
 LEAST = -10_000.0
-MOST = 1.01
+MOST, MOST_FITTED = 1.01, 1.25
 ROUNDED, SMALLEST = 2.0**-11, 2.0**-25
 """A number that is stored as float16 is off by half of its last bit at most, and by half of the smallest step near 0."""
 Entries = Sequence[tuple[int, float]]
@@ -37,7 +39,10 @@ def entries_again(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[En
     sums = row[settings["log_sum_key"]] if settings["log_sum_key"] else None
     again: list[Entries] = []
     for at, place in enumerate(row[settings["logprobs_key"]]):
-        if settings["teacher_ids_key"] is not None:
+        if settings["compression"] is not None:
+            assert ids is not None
+            pairs = _decompressed(bytes(ids[at]), bytes(place), settings["compression"])
+        elif settings["teacher_ids_key"] is not None:
             assert ids is not None
             pairs = list(zip(ids[at] or (), place or (), strict=True))
         elif isinstance(place, Mapping):
@@ -51,6 +56,48 @@ def entries_again(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[En
         kept = [pair for number, pair in enumerate(pairs) if pair[1] > LEAST and (mask is None or mask[at][number])]
         again.append(sorted(kept, key=lambda pair: -pair[1])[: settings["top_k"]])
     return again
+
+
+_FLOATS = {"float16": ("<e", 2, b""), "bfloat16": ("<f", 2, b"\0\0"), "float32": ("<f", 4, b""), "float64": ("<d", 8, b"")}
+
+
+def _decompressed(ids: bytes, numbers: bytes, said: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """The entries of one place of DistillKit's compressed rows, number by number."""
+    rest = numbers
+
+    def taken(size: int) -> bytes:
+        nonlocal rest
+        first, rest = rest[:size], rest[size:]
+        return first
+
+    def floats(count: int, dtype: str) -> list[float]:
+        code, width, before = _FLOATS[dtype]
+        return [unpack(code, before + taken(width))[0] for _ in range(count)]
+
+    exact, terms = floats(said["exact_k"], said.get("exact_dtype", "float32")), said.get("polynomial_terms") or []
+    factors = floats(len(terms), said.get("term_dtype", "float32"))
+    residuals: list[float] = []
+    for each in said["residual_bins"]:
+        [scale], bits, count = floats(1, each["scale_dtype"]), each["element_bits"], each["num_elements"]
+        steps = _whole_numbers(taken((bits * count + 7) // 8), bits, count)
+        residuals += [scale * (2 * step - 1 if bits == 1 else step - 2 ** (bits - 1)) for step in steps]
+    count = said["k"] - said["exact_k"]
+    values = list(exact)
+    for rank in range(count):
+        t = rank / max(count - 1, 1) if said.get("normalize_t") else float(rank)
+        functions = [t**term if isinstance(term, int) else {"sqrt": sqrt, "exp": exp}[term](t) for term in terms]
+        fitted = sum(factor * value for factor, value in zip(factors, functions, strict=True))
+        values.append(fitted + (residuals[rank] if rank < len(residuals) else 0.0))
+    if said.get("delta_encoding", True):
+        values = list(accumulate(values))
+    mass = sum(map(exp, values))
+    scaled = [value - log(mass) if 1 < mass <= MOST_FITTED else value for value in values]
+    return list(zip(_whole_numbers(ids, (said["d"] - 1).bit_length(), said["k"]), scaled, strict=True))
+
+
+def _whole_numbers(packed: bytes, bits: int, count: int) -> list[int]:
+    number = int.from_bytes(packed, "big") >> 8 * len(packed) - bits * count
+    return [number >> bits * place & (1 << bits) - 1 for place in reversed(range(count))]
 
 
 def entries_of_tokens(row: Mapping[str, Any], options: Mapping[str, Any], weights: Sequence[float]) -> list[Entries]:

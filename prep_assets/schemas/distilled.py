@@ -56,6 +56,7 @@ def distilled(
     entry_mask_key: str = "target_mask",
     teacher_shifted: bool = False,
     top_k: int | None = None,
+    compression: dict[str, Any] | None = None,
 ) -> Convert:
     """Token ids, or a chat, with a teacher's log-probabilities of the likeliest tokens at each place.
 
@@ -74,14 +75,28 @@ def distilled(
         entry_mask_key: 0 for entries to leave out, if any.
         teacher_shifted: entries are one place before their token, as a model's outputs.
         top_k: keep so many of the likeliest entries of a token; null: all.
+        compression: what DistillKit's ``compression_config.yaml`` says of rows whose entries are bytes.
     """
     if top_k is not None and top_k < 1:
         raise ConfigError(f"top_k is {top_k}: at least one entry of a token is kept. Set a larger one, or null for all")
+    if compression is None:
+        decoder = None
+    else:
+        from prep_assets.schemas.distillkit import Compression
+
+        decoder = Compression.of(compression)
+        if teacher_ids_key is None or log_sum_key is not None:
+            raise ConfigError(
+                "compression goes with teacher_ids_key, the bytes of token ids, and without log_sum_key: its values are log-probabilities"
+            )
     columns = TokenColumns(ids_key, labels_key, tuple(mask_keys), "", "", shifted, text_key, messages_key)
 
     def entries(row: Row) -> Entries:
         lists = as_list(value_at(row, logprobs_key), logprobs_key)
-        if teacher_ids_key is None:
+        if decoder is not None:
+            ids, values = decoder.decoded(value_at(row, str(teacher_ids_key)), lists, str(teacher_ids_key), logprobs_key)
+            read = Entries(np.full(len(ids), decoder.k), ids.reshape(-1), values.reshape(-1))
+        elif teacher_ids_key is None:
             read = Entries.named(lists, logprobs_key)
         else:
             read = Entries.of(as_list(value_at(row, teacher_ids_key), teacher_ids_key), lists, teacher_ids_key, logprobs_key)
@@ -89,7 +104,7 @@ def distilled(
             sums = _numbers(as_list(value_at(row, log_sum_key), log_sum_key), log_sum_key)
             _require(len(sums) == len(read.counts), f"{log_sum_key!r} has {len(sums)} values for {len(read.counts)} lists of entries")
             read = Entries(read.counts, read.ids, read.logprobs - np.repeat(sums, read.counts))
-        kept = read.logprobs > FILLER
+        kept = ~(read.logprobs <= FILLER)  # what is no number is refused
         if row.get(entry_mask_key) is not None:
             mask = _flat(as_list(row[entry_mask_key], entry_mask_key), entry_mask_key)
             _require(len(mask) == len(kept), f"{entry_mask_key!r} has {len(mask)} values for {len(kept)} entries")

@@ -172,6 +172,8 @@ def _unpadded(row: Row, weights: Floats) -> slice:
     if row.get(ATTENTION) is None:
         return slice(None)
     mask = integers(row[ATTENTION], ATTENTION, len(weights))
+    if mask.min() >= 0 and mask.max() > 1:
+        raise Refused("packed_row", f"{ATTENTION!r} numbers {mask.max()} examples; bring each as a row of its own")
     if not np.isin(mask, (0, 1)).all():
         raise Refused("wrong_type", f"{ATTENTION!r} holds another number than 0 and 1")
     seen = np.flatnonzero(mask)

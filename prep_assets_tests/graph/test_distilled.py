@@ -21,6 +21,7 @@ from prep_assets.graph.graph import assets_of
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mutations import TEACHER_MUTATIONS
+from prep_assets.schemas.distillkit import Compression
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, failing, jsonl, make, refusals, resealed, verdicts, workspace_in
@@ -109,7 +110,70 @@ def legacy(number: int) -> dict[str, Any]:
     }
 
 
+def packed(numbers: Sequence[int], bits: int) -> list[int]:
+    """Whole numbers as the bytes of one string of bits."""
+    written = "".join(format(number, f"0{bits}b") for number in numbers)
+    return [int(written[at : at + 8].ljust(8, "0"), 2) for at in range(0, len(written), 8)]
+
+
+def floats(values: Sequence[float], dtype: str) -> tuple[list[int], list[float]]:
+    """Bytes, and what they say."""
+    import torch
+
+    tensor = torch.tensor(list(values), dtype=torch.float64).to(getattr(torch, dtype))
+    return tensor.view(torch.uint8).tolist() if len(values) else [], tensor.double().tolist()
+
+
+def compressed_place(place: list[tuple[int, float]], said: Mapping[str, Any]) -> tuple[list[int], list[int], list[tuple[int, float]]]:
+    """DistillKit's bytes of one place, written from the description of its format, and what they say."""
+    values = np.array([value for _, value in place])
+    if said["delta_encoding"]:
+        values = np.diff(values, prepend=0)
+    numbers, exact = floats(values[: said["exact_k"]], said["exact_dtype"])
+    left, terms = values[said["exact_k"] :], said.get("polynomial_terms") or []
+    t = np.linspace(0, 1, len(left)) if said["normalize_t"] else np.arange(float(len(left)))
+    functions = np.array([t**term if isinstance(term, int) else {"sqrt": np.sqrt, "exp": np.exp}[term](t) for term in terms])
+    if terms:
+        raw, factors = floats(np.linalg.lstsq(functions.T, left)[0], said["term_dtype"])
+        numbers, fitted = numbers + raw, np.array(factors) @ functions
+    else:
+        fitted = np.zeros(len(left))
+    first = 0
+    for each in said["residual_bins"]:
+        bits, part = each["element_bits"], slice(first, first + each["num_elements"])
+        raw, [scale] = floats([max(abs(left - fitted)[part]) / 2 ** (bits - 1)], each["scale_dtype"])
+        low = -(2 ** (bits - 1))
+        whole = np.clip(np.round((left - fitted)[part] / scale), low, -low - 1).astype(int) if bits > 1 else ((left - fitted)[part] > 0) * 1
+        numbers += raw + packed((whole - (low if bits > 1 else 0)).tolist(), bits)
+        fitted[part] += scale * (whole if bits > 1 else 2 * whole - 1)
+        first = part.stop
+    decoded = np.array([*exact, *fitted])
+    decoded = np.cumsum(decoded) if said["delta_encoding"] else decoded
+    decoded -= np.log(max(1, np.exp(decoded).sum()))
+    ids = [token for token, _ in place]
+    return packed(ids, 12), numbers, sorted(zip(ids, decoded.tolist(), strict=True), key=lambda pair: -pair[1])
+
+
+def compressed(number: int, compression: Mapping[str, Any], said: Said | None = None) -> tuple[dict[str, Any], Said]:
+    places = [compressed_place(place, compression) for place in (said or SAID[number])[1:]]
+    row = {"bytepacked_indices": [ids for ids, _, _ in places], "compressed_logprobs": [numbers for _, numbers, _ in places]}
+    return {"input_ids": IDS[number], **row}, [[], *(place for _, _, place in places)]
+
+
+PLAIN = {
+    "d": 4096,
+    "residual_bins": [],
+    "exact_dtype": "float64",
+    "term_dtype": "float32",
+    "delta_encoding": False,
+    "error_diffusion": False,
+    "normalize_t": False,
+}
+"""Fields of ``compression_config.yaml``."""
+ALL_EXACT = {**PLAIN, "k": 4, "exact_k": 4}
+COMPRESSED = {"teacher_ids_key": "bytepacked_indices", "logprobs_key": "compressed_logprobs"}
 FORMS: Mapping[str, tuple[Any, dict[str, Any]]] = {
+    "compressed": (lambda number: compressed(number, ALL_EXACT)[0], {**COMPRESSED, "compression": ALL_EXACT}),
     "axolotl": (axolotl, {}),
     "distillkit": (distillkit, {"teacher_ids_key": "token_ids", "logprobs_key": "top_values"}),
     "nemo": (
@@ -185,6 +249,63 @@ def test_each_published_form_becomes_the_same_entries(tmp_path: Path, form: str)
     assert published.manifest.counts["teacher_entries"] == 4 * sum(len(ids) - 1 for ids in IDS)
     assert failing(workspace, published) == []
     assert verdicts(workspace, published)["teacher"].numbers["own"] == sum(len(ids) - 1 for ids in IDS)
+
+
+BINS = [{"scale_dtype": "float16", "element_bits": 5, "num_elements": 3}, {"scale_dtype": "bfloat16", "element_bits": 1, "num_elements": 2}]
+COMPRESSIONS: Mapping[str, dict[str, Any]] = {
+    "as its authors capture": {"k": 16, "exact_k": 4, "exact_dtype": "bfloat16", "polynomial_terms": [0, 1, 2, "sqrt"]},
+    "their small one": {"k": 16, "exact_k": 1, "exact_dtype": "bfloat16", "polynomial_terms": [0]},
+    "differences": {"k": 16, "exact_k": 2, "exact_dtype": "float32", "polynomial_terms": [0, 1, 2], "delta_encoding": True},
+    "residuals": {
+        "k": 12,
+        "exact_k": 4,
+        "exact_dtype": "float16",
+        "polynomial_terms": [0, "exp"],
+        "residual_bins": BINS,
+        "normalize_t": True,
+    },
+    "residuals alone": {
+        "k": 5,
+        "exact_k": 0,
+        "polynomial_terms": None,
+        "residual_bins": BINS,
+        "delta_encoding": True,
+        "term_dtype": "float64",
+    },
+}
+
+
+@pytest.mark.parametrize("name", COMPRESSIONS)
+def test_compressed_rows_are_decoded(tmp_path: Path, name: str) -> None:
+    """Against bytes written bit by bit, and by the proof, which reads them number by number."""
+    compression = {**PLAIN, **COMPRESSIONS[name]}
+    made = [compressed(number, compression, taught(ids, entries=compression["k"], seed=number)) for number, ids in enumerate(IDS)]
+    workspace, published = built(tmp_path, [row for row, _ in made], {**COMPRESSED, "compression": compression})
+    for found, (_, said) in zip(stored(published), made, strict=True):
+        for place, wanted in zip(found, said, strict=True):
+            assert [token for token, _ in place] == [token for token, _ in wanted]
+            assert np.allclose([value for _, value in place], [value for _, value in wanted], rtol=2**-11 + 1e-9, atol=2**-25)
+    assert failing(workspace, published) == []
+
+
+@pytest.mark.parametrize(
+    ("field", "value", "reason"),
+    [
+        ("compressed_logprobs", [[0] * 9] * (len(IDS[0]) - 1), "other_compression"),
+        ("compressed_logprobs", [[256] * 32] * (len(IDS[0]) - 1), "other_compression"),
+        ("compressed_logprobs", [[0.5] * 32] * (len(IDS[0]) - 1), "other_compression"),
+        ("compressed_logprobs", [[1], [2, 3]], "other_compression"),
+        ("compressed_logprobs", [[0] * 6 + [248, 127] + [0] * 24] * (len(IDS[0]) - 1), "positive_logprob"),  # no number
+        ("bytepacked_indices", [[0] * 6] * (len(IDS[0]) - 1), "teacher_names_token_twice"),
+        ("bytepacked_indices", [[0] * 5] * (len(IDS[0]) - 1), "other_compression"),
+        ("bytepacked_indices", [[0] * 6] * 2, "length_mismatch"),
+        ("attention_mask", [1, *[2] * (len(IDS[0]) - 1)], "packed_row"),
+    ],
+)
+def test_bytes_of_another_compression_are_refused(tmp_path: Path, field: str, value: Any, reason: str) -> None:
+    make_row, options = FORMS["compressed"]
+    _, published = built(tmp_path, [make_row(0) | {field: value}, make_row(1)], options)
+    assert [each.reason for each in refusals(published)] == [reason]
 
 
 def test_a_chat_with_one_list_for_each_trained_token(tmp_path: Path) -> None:
@@ -334,6 +455,22 @@ def test_held_out_rows_have_their_own(tmp_path: Path) -> None:
 def test_configurations_that_mean_nothing(tmp_path: Path, family: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         built(tmp_path, [distillkit(0)], FORMS["distillkit"][1], **family)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"compression": {**ALL_EXACT, "k": 3}}, "exact_k 4 and 0 residuals are more than k, which is 3"),
+        ({"compression": {**ALL_EXACT, "polynomial_degree": 8}}, "unknown field `polynomial_degree`.*compression_config.yaml"),
+        ({"compression": {**ALL_EXACT, "term_dtype": "bfloat16"}}, "term_dtype"),
+        ({"compression": {"k": 3}}, "missing required field `d`"),
+        ({"compression": ALL_EXACT, "teacher_ids_key": None}, "compression goes with teacher_ids_key"),
+        ({"compression": ALL_EXACT, "log_sum_key": "sums"}, "without log_sum_key"),
+    ],
+)
+def test_compressions_that_mean_nothing(tmp_path: Path, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        built(tmp_path, [FORMS["compressed"][0](0)], {**COMPRESSED, **options})
 
 
 @pytest.mark.parametrize("name", ["count", "end", "id", "logprob"])
@@ -503,3 +640,50 @@ def test_distillkits_signal_and_loss_read_what_it_was_made_of(monkeypatch: pytes
     hidden = torch.full((1, ids.shape[1], 4096), -40.0).scatter_(2, ids, values)
     own, moved = (losses.sparse_kl_div(student, ids, values).item() for student in (hidden, hidden.roll(1, 1)))
     assert abs(own) < 0.05 < moved
+
+
+DISTILLKITS: Mapping[str, dict[str, Any]] = {
+    "new captures": {"k": 128, "exact_k": 16, "exact_dtype": "bfloat16", "polynomial_terms": [0, 1, 2, 3, 4, "sqrt"]},
+    "small": {"k": 50, "exact_k": 1, "exact_dtype": "bfloat16", "polynomial_terms": [0, 1, "sqrt"]},
+    "Qwen3-235B": {"k": 128, "exact_k": 32, "exact_dtype": "float32", "polynomial_terms": [0, 1, 2], "delta_encoding": True},
+    "bins": {
+        "k": 64,
+        "exact_k": 8,
+        "exact_dtype": "float16",
+        "polynomial_terms": [0, 1, 2, "sqrt"],
+        "residual_bins": BINS,
+        "normalize_t": True,
+    },
+    "differences in bins": {
+        "k": 20,
+        "exact_k": 4,
+        "exact_dtype": "float32",
+        "polynomial_terms": None,
+        "residual_bins": BINS,
+        "delta_encoding": True,
+    },
+}
+
+
+@pytest.mark.parametrize("name", DISTILLKITS)
+def test_what_distillkit_compresses_and_decompresses(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Its decoder rounds to ``exact_dtype``; ours does not, and differs by that."""
+    import torch
+
+    checkout(monkeypatch, "PREP_ASSETS_DISTILLKIT")
+    theirs = pytest.importorskip("distillkit.compression")
+    said = {**PLAIN, **DISTILLKITS[name], "d": 151936}
+    draw = torch.Generator().manual_seed(0)
+    logits = torch.randn(200, said["d"], generator=draw) * 2
+    logits[range(200), torch.randint(said["d"], (200,), generator=draw)] += 14 * torch.rand(200, generator=draw)
+    compressor = theirs.LogprobCompressor(theirs.DistributionQuantizationConfig(**said))
+    row = compressor.compress(torch.log_softmax(logits.double(), -1).float()[None])
+    wanted_ids, wanted = (each[0].double().numpy() for each in compressor.decompress_to_sparse(row))
+    ids, values = Compression.of(said).decoded(
+        row["bytepacked_indices"][0].tolist(), row["compressed_logprobs"][0].tolist(), "ids", "logprobs"
+    )
+    assert (ids == wanted_ids).all()
+    wanted -= np.log(np.maximum(1, np.exp(wanted).sum(1, keepdims=True)))
+    rounding = {"bfloat16": 2**-8, "float16": 2**-10, "float32": 0}[said["exact_dtype"]]
+    assert (abs(values - wanted) <= 1e-4 + rounding * abs(wanted)).all()
+    assert np.median(abs(np.exp(values) - np.exp(wanted))) < 1e-6
