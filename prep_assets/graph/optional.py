@@ -1,18 +1,22 @@
-"""Assets that a family has where its configuration asks for them: verdicts on the examples of a domain, by quality steps (`*_quality`) and by what `eval.yaml`
-holds out (`*_leaks`), and the order in which a trainer sees the items of all domains (`*_blend`)."""
+"""Assets that several families have: verdicts on the examples of a domain, by quality steps (`*_quality`) and by what `eval.yaml` holds out (`*_leaks`); the
+stores of all domains as one; and the order in which a trainer sees the items of all domains (`*_blend`)."""
 
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
+
+from msgspec.structs import replace
 
 from prep_assets.checks.of_blends import MIXTURE
 from prep_assets.checks.of_quality import LEAKS_AGAIN, NO_LEAKS, NOT_BLOCKED, VERDICTS_AGAIN
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.config.models import FAMILIES
 from prep_assets.graph.eval import EVAL_PASSAGES
-from prep_assets.pipeline.asset import BLEND_COLUMNS, LEAK_COLUMNS, VERDICT_COLUMNS, Asset
+from prep_assets.pipeline.asset import BLEND_COLUMNS, LEAK_COLUMNS, VERDICT_COLUMNS, Asset, FromParts
 from prep_assets.pipeline.blends import BLEND, write_blend_of
 from prep_assets.pipeline.leaks import leaks_recipe, write_leaks
+from prep_assets.pipeline.merging import merge_parts
 from prep_assets.pipeline.quality import domains_before, domains_with_golds, quality_recipe, write_verdicts
 from prep_assets.pipeline.verdicts import drops_leaks
 from prep_assets.pipeline.workspace import Workspace
@@ -77,6 +81,25 @@ What is made of the domain waits until none is left, or refuses them, or does no
 
 
 # Blends: which item of which domain comes next, by weights, passes, budgets and a schedule. An index, which copies no token.
+
+
+def merged_asset(part: Asset, description: str, *, promises: tuple[str, ...] = (), **attributes: Any) -> Asset:
+    """The asset that merges the stores of all domains of ``<name>_by_domain`` into one store of the same streams and columns.
+
+    Args:
+        promises: what `merge_parts` says of what it writes.
+        attributes: what else is not as in `part`.
+    """
+    merged = {
+        "name": part.name.removesuffix("_by_domain"),
+        "description": description,
+        "write": partial(merge_parts, promises=promises),
+        "audit": lambda target: None,
+        "inputs": (("domains", part),),
+        "partitioned": False,
+        "source": FromParts((part.name,)),
+    }
+    return replace(part, **{**merged, **attributes})
 
 
 def _no_blend(family: str, workspace: Workspace) -> str:

@@ -13,7 +13,7 @@ from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, PairsMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, SELECTION, derived, token_rows
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.exports.readable import Pairs
-from prep_assets.graph.optional import leaks_asset, quality_asset
+from prep_assets.graph.optional import leaks_asset, merged_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
     MASKED_TOKEN_COLUMNS,
@@ -29,7 +29,6 @@ from prep_assets.pipeline.asset import (
     Stream,
 )
 from prep_assets.pipeline.lines import FURTHER, audit_lines, pair_line, prompt_digest, says_something, write_lines
-from prep_assets.pipeline.merging import merge_parts
 from prep_assets.pipeline.pairs import SIDES, PairEncoder
 from prep_assets.pipeline.tokens import audit_tokens, tokenize_lines
 from prep_assets.pipeline.workspace import Workspace
@@ -103,20 +102,13 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lis
 )
 
 
-PREFERENCES = Asset(
-    name="preferences",
-    family="preference",
-    description="""Pairs of all domains as `preferences.jsonl`, and a held-out `preferences_test.jsonl` that shares no prompt with it.
+PREFERENCES = merged_asset(
+    PREFERENCES_BY_DOMAIN,
+    """Pairs of all domains as `preferences.jsonl`, and a held-out `preferences_test.jsonl` that shares no prompt with it.
 
 Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lists of answers to `ranked.jsonl` and `ranked_test.jsonl`.""",
-    write=merge_parts,
-    inputs=(("domains", PREFERENCES_BY_DOMAIN),),
     options=("seed", "shuffle"),
     checks=(INTEGRITY, ACCOUNTING, SANITY, MERGED_LINES),
-    streams=FILES,
-    source=FromParts((PREFERENCES_BY_DOMAIN.name,)),
-    kind="json",
-    columns=PAIR_COLUMNS,
 )
 
 
@@ -171,21 +163,17 @@ Pairs that are held out are in the folder `test`.""",
 )
 
 
-PREFERENCE_TOKENS = Asset(
-    name="preference_tokens",
-    family="preference",
-    description="""Both sides of every pair of all domains as token ids, loss on the answer and its stop token only.
+PREFERENCE_TOKENS = merged_asset(
+    PREFERENCE_TOKENS_BY_DOMAIN,
+    """Both sides of every pair of all domains as token ids, loss on the answer and its stop token only.
 
 Pairs that are held out are in the folder `test`.""",
-    write=partial(merge_parts, promises=PROMISES),
+    promises=PROMISES,
     audit=audit_tokens,
     inputs=(("domains", PREFERENCE_TOKENS_BY_DOMAIN), ("", PREFERENCES_BY_DOMAIN), ("pairs", PREFERENCES)),
     options=("output",),
     checks=(INTEGRITY, ACCOUNTING, ROWS, MERGED_RECORDS),
-    streams=STREAMS,
     source=FromParts((PREFERENCE_TOKENS_BY_DOMAIN.name,), LINES),
-    may_be_empty=_only_unpaired,
-    columns=MASKED_TOKEN_COLUMNS,
 )
 
 

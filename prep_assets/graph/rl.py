@@ -23,7 +23,7 @@ from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, 
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
-from prep_assets.graph.optional import leaks_asset, quality_asset
+from prep_assets.graph.optional import leaks_asset, merged_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
     GROUP_COLUMNS,
@@ -42,7 +42,6 @@ from prep_assets.pipeline.asset import (
 from prep_assets.pipeline.groups import TEST as HELD_OUT
 from prep_assets.pipeline.groups import audit_groups, write_groups
 from prep_assets.pipeline.lines import audit_lines, prompt_digest, prompt_line, says_something, write_lines
-from prep_assets.pipeline.merging import merge_parts
 from prep_assets.pipeline.pairs import PromptEncoder
 from prep_assets.pipeline.tokens import audit_tokens, tokenize_lines
 from prep_assets.pipeline.workspace import Workspace, group_domains, prompt_domains
@@ -97,19 +96,12 @@ RL_PROMPTS_BY_DOMAIN = Asset(
 )
 
 
-RL_PROMPTS = Asset(
-    name="rl_prompts",
-    family="rl",
-    description="Prompts with their gold answers: `rl_prompts_train.jsonl` and `rl_prompts_test.jsonl`.",
-    write=merge_parts,
-    inputs=(("domains", RL_PROMPTS_BY_DOMAIN),),
+RL_PROMPTS = merged_asset(
+    RL_PROMPTS_BY_DOMAIN,
+    "Prompts with their gold answers: `rl_prompts_train.jsonl` and `rl_prompts_test.jsonl`.",
+    options=(),
     checks=(INTEGRITY, ACCOUNTING, MERGED_LINES),
-    streams=FILES,
-    source=FromParts((RL_PROMPTS_BY_DOMAIN.name,)),
-    domains=prompt_domains,
     may_be_empty=lambda workspace, _: not prompt_domains(workspace.family(Rl)),
-    kind="json",
-    columns=PROMPT_COLUMNS,
 )
 
 
@@ -199,11 +191,10 @@ RL_TOKENS_BY_DOMAIN = Asset(
 )
 
 
-RL_TOKENS = Asset(
-    name="rl_tokens",
-    family="rl",
-    description="Training prompts as token ids, ended by the template's generation prompt: what a rollout starts from.",
-    write=partial(merge_parts, promises=PROMISES),
+RL_TOKENS = merged_asset(
+    RL_TOKENS_BY_DOMAIN,
+    "Training prompts as token ids, ended by the template's generation prompt: what a rollout starts from.",
+    promises=PROMISES,
     audit=audit_tokens,
     inputs=(
         ("domains", RL_TOKENS_BY_DOMAIN),
@@ -216,8 +207,7 @@ RL_TOKENS = Asset(
     checks=(INTEGRITY, ACCOUNTING, PLAIN_ROWS, MERGED_RECORDS),
     streams={STREAM: Stream(TokenStore, STREAM), ARITHMETIC_STREAM: Stream(TokenStore, ARITHMETIC_STREAM)},
     source=FromParts((RL_TOKENS_BY_DOMAIN.name, ARITHMETIC_TOKENS.name), {STREAM: (RL_PROMPTS.name, TRAIN)}),
-    domains=prompt_domains,
-    columns=TOKEN_COLUMNS,
+    may_be_empty=lambda workspace, _: False,
 )
 
 
@@ -284,19 +274,11 @@ RL_GROUPS_BY_DOMAIN = Asset(
 )
 
 
-RL_GROUPS = Asset(
-    name="rl_groups",
-    family="rl",
-    description="Prompts with several responses and a reward for each, as token ids, masks and rewards: offline GRPO.",
-    write=merge_parts,
-    inputs=(("domains", RL_GROUPS_BY_DOMAIN),),
+RL_GROUPS = merged_asset(
+    RL_GROUPS_BY_DOMAIN,
+    "Prompts with several responses and a reward for each, as token ids, masks and rewards: offline GRPO.",
     options=("output",),
     checks=(INTEGRITY, ACCOUNTING, GROUP_ROWS, MERGED_RECORDS),
-    streams=GROUPS,
-    source=FromParts((RL_GROUPS_BY_DOMAIN.name,)),
-    domains=group_domains,
-    absent=absent,
-    columns=GROUP_COLUMNS,
 )
 
 
