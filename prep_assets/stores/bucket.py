@@ -326,13 +326,12 @@ def _client(bucket: str, process: int) -> Any:
 #     <cache>/stores/<end of the address>-<hash of it>/
 #         bucket.json                          the address
 #         <asset>[/<partition>]/versions/…     versions that were built here or fetched
-#     <cache>/blobs/<sha256>                   their files, as hard links
 
 BUCKET = "bucket.json"
 
 
 def cache_folder() -> Path:
-    """Return the folder of mirrors and blobs."""
+    """Return the folder of mirrors."""
     folder = files.cache_folder()
     if folder is None:
         raise ConfigError(f"stores in a bucket need a folder on this machine, and {FOLDER} is empty. Name one, or leave the variable out")

@@ -1,4 +1,4 @@
-"""A store in a bucket: its catalog, its versions, the cache of files, finished shards."""
+"""A store in a bucket: its catalog, its versions, what is fetched of them, finished shards."""
 
 from __future__ import annotations
 
@@ -22,9 +22,8 @@ from msgspec import Struct
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.bucket import Bucket, Unanswered, cache_folder
-from prep_assets.stores.files import loads, locked, os_errors_in_words, remove_tree, sync_folders
+from prep_assets.stores.files import folder_size, loads, locked, os_errors_in_words, remove_tree, removed_on_failure, sync_folders
 from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, parse_results, results_text
-from prep_assets.stores.verification import sums_of
 from prep_assets.stores.version_folders import (
     PAYLOAD,
     QUARANTINE,
@@ -342,58 +341,22 @@ def _server_time(objects: Bucket) -> float:
     return stored.modified
 
 
-# The blob cache: files by sha256, fetched once per machine, verified on arrival, bounded in bytes.
+# Versions that are fetched: verified on arrival, bounded in bytes.
 
 LIMIT = "PREP_ASSETS_CACHE_BYTES"
 """Environment variable: most bytes of fetched and built versions of buckets on this machine; unbounded if it is not set."""
 
 
-def blob(sha256: str) -> Path:
-    """Return the path of a cached file."""
-    return cache_folder() / "blobs" / sha256
-
-
 def fetch_file(objects: Bucket, key: str, sha256: str, size: int, target: Path, lease: BucketLease) -> None:
-    """Link `target` to the cached file of this sha256, which is downloaded from `key` of a bucket if it is missing.
+    """Download an object to `target`.
 
     Raises:
-        StoreError: the object is missing, or has other content.
+        StoreError: it is missing, or has other content.
     """
-    path = blob(sha256)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with os_errors_in_words(path.parent), locked(path.with_name(f".{sha256}.lock")):
-        with suppress(FileNotFoundError):
-            target.hardlink_to(path)
-            if sums_of(target).sha256 == sha256:
-                return
-            target.unlink()
-            path.unlink()  # it was altered on this machine
-        temporary = path.with_name(f".{sha256}.part")
-        try:
-            sha256_read, length = _download(objects, key, temporary, lease)
-            if (sha256_read, length) != (sha256, size):
-                raise StoreError(
-                    f"{objects.url}/{key}: {length:,} bytes with sha256 {sha256_read[:16]}…, the manifest says {size:,} with {sha256[:16]}…: "
-                    "the bucket altered it, or somebody did. Build the store again"
-                )
-            target.hardlink_to(temporary)
-            temporary.replace(path)
-        finally:
-            temporary.unlink(missing_ok=True)
-
-
-def keep(sha256: str, path: Path) -> None:
-    """Add a file that was built on this machine to the cache."""
-    cached = blob(sha256)
-    with os_errors_in_words(cached.parent), locked(cached.with_name(f".{sha256}.lock")):
-        if not cached.exists():
-            cached.hardlink_to(path)
-
-
-def _download(objects: Bucket, key: str, path: Path, lease: BucketLease) -> tuple[str, int]:
     digest, length = hashlib.sha256(), 0
+    target.parent.mkdir(parents=True, exist_ok=True)
     try:
-        with path.open("wb") as file:
+        with target.open("wb") as file:
             for block in objects.read(key):
                 digest.update(block)
                 file.write(block)
@@ -405,7 +368,11 @@ def _download(objects: Bucket, key: str, path: Path, lease: BucketLease) -> tupl
         raise StoreError(
             f"{error} is gone: its version was pruned, or somebody deleted it. Open the store again, or build it again"
         ) from error
-    return digest.hexdigest(), length
+    if (digest.hexdigest(), length) != (sha256, size):
+        raise StoreError(
+            f"{objects.url}/{key}: {length:,} bytes with sha256 {digest.hexdigest()[:16]}…, the manifest says {size:,} with {sha256[:16]}…: "
+            "the bucket altered it, or somebody did. Build the store again"
+        )
 
 
 def make_room(size: int) -> None:
@@ -416,17 +383,16 @@ def make_room(size: int) -> None:
     """
     if (limit := _limit()) is None:
         return
-    blobs = cache_folder() / "blobs"
-    folders = [folder for pattern in ("*/*/versions", "*/*/*/versions") for folder in (cache_folder() / "stores").glob(pattern)]
-    with locked(blobs / ".room.lock"):
+    stores = cache_folder() / "stores"
+    folders = [folder for pattern in ("*/*/versions", "*/*/*/versions") for folder in stores.glob(pattern)]
+    with locked(stores / ".room.lock"):
         versions = sorted(
             (version for folder in folders for version in versions_in(folder)), key=lambda version: version.stat().st_mtime_ns
         )
-        while (used := sum(path.stat().st_size for path in blobs.iterdir() if path.is_file())) + size > limit and versions:
-            remove_version(versions.pop(0))
-            for path in blobs.iterdir():
-                if not path.name.startswith(".") and path.stat().st_nlink == 1:  # no version has it
-                    path.unlink(missing_ok=True)
+        used = sum(map(folder_size, folders))
+        while used + size > limit and versions:
+            freed = folder_size(oldest := versions.pop(0))
+            used -= freed if remove_version(oldest) else 0
     if used + size > limit:
         raise StoreError(
             f"{cache_folder()}: the cache of stores in buckets holds {used:,} bytes that are in use, {size:,} more are needed, and "
@@ -497,8 +463,6 @@ class BucketBackend:
         return Published(self.versions / version, manifest, keeper=BucketBackend(self.objects, self.mirror))
 
     def add(self, work: Path, manifest: Manifest) -> str:
-        for name, entry in manifest.files.items():
-            keep(str(entry["sha256"]), work / PAYLOAD / name)
         version = send(
             self.objects,
             (name_of(manifest.build_key, manifest.content_hash, number) for number in range(1, 1000)),
@@ -556,7 +520,7 @@ class BucketBackend:
         work = folder.with_name(f".fetching-{version}")
         remove_tree(work)
         make_room(sum(int(entry["bytes"]) for entry in manifest.files.values()))
-        with leased(self.objects, version) as bucket_lease:
+        with removed_on_failure(work, folder), leased(self.objects, version) as bucket_lease:
             work.mkdir(parents=True)
 
             def fetch_one(name: str) -> None:
