@@ -153,10 +153,17 @@ def check_made_by(opened: Opened, made_by: str, configs: Path) -> None:
         return
     if not (configs / made_by).exists():
         raise ConfigError(f"{name}: there is neither a folder nor a file {configs / made_by}")
-    ours, theirs = opened.vocabulary.spec, from_file(made_by, configs / made_by).spec
-    differing = [part for part in ("model", "added_tokens", "normalizer", "pre_tokenizer") if ours.get(part) != theirs.get(part)]
+    ours, theirs = opened.vocabulary, from_file(made_by, configs / made_by)
+    differing = [part for part in ("model", "normalizer", "pre_tokenizer") if ours.spec.get(part) != theirs.spec.get(part)]
+    here, there = (each.backend.get_vocab(with_added_tokens=True) for each in (ours, theirs))
+    # one that is not added here has an id that no token has, and rows with it are refused
+    added = ((token["content"], token["id"]) for token in theirs.spec["added_tokens"])
+    differing += [f"its added token {text!r}" for text, number in added if here.get(text, max(number, ours.size)) != number]
     if differing:
-        raise ConfigError(f"{name} differs from {opened.vocabulary.name} in {', '.join(differing)}: its ids mean something else here")
+        raise ConfigError(
+            f"{name} differs from {ours.name} in {', '.join(differing)}: {len(here.items() & there.items()):,} of its {len(there):,} tokens have the same "
+            "id here, and the others mean something else. Tokenize the texts again; entries of a teacher take a teacher with these tokens (docs/decisions.md)"
+        )
 
 
 @bounded_cache("engines", 2, key=lambda opened, vocabulary, engine: (vocabulary.hash, engine, opened.otherwise), large=True)

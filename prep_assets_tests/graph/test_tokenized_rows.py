@@ -154,7 +154,9 @@ def test_ids_of_another_tokenizer_stop_the_build(tmp_path: Path) -> None:
     spec = json.loads((other / "tokenizer.json").read_text("utf-8"))
     spec["model"]["merges"] = spec["model"]["merges"][:-1]
     (other / "tokenizer.json").write_text(json.dumps(spec), "utf-8")
-    with pytest.raises(PrepAssetsError, match=r"tokenized_by: .*other differs from .* in model"):
+    with pytest.raises(
+        PrepAssetsError, match=r"tokenized_by: .*other differs from .* in model: 4,096 of its 4,096 tokens have the same id here"
+    ):
         built(tmp_path / "a", [row(1)], more={"tokenized_by": str(other)})
     with pytest.raises(PrepAssetsError, match="there is neither a folder nor a file"):
         built(tmp_path / "b", [row(1)], more={"tokenized_by": "nowhere"})
@@ -162,6 +164,38 @@ def test_ids_of_another_tokenizer_stop_the_build(tmp_path: Path) -> None:
         built(tmp_path / "c", [row(1)], more={"tokenized_by": "sha256:" + "0" * 64})
     own = hashlib.sha256(Path(TOKENIZER, "tokenizer.json").read_bytes()).hexdigest()
     assert built(tmp_path / "d", [row(1)], more={"tokenized_by": f"sha256:{own}"})[1].manifest.counts["kept"] == 1
+
+
+def with_added(folder: Path, names: str) -> str:
+    """Our tokenizer with further tokens, from id 4,096 on."""
+    shutil.copytree(TOKENIZER, folder)
+    spec = json.loads((folder / "tokenizer.json").read_text("utf-8"))
+    spec["added_tokens"] += [{**spec["added_tokens"][0], "id": 4096 + number, "content": f"<{name}>"} for number, name in enumerate(names)]
+    (folder / "tokenizer.json").write_text(json.dumps(spec), "utf-8")
+    return str(folder)
+
+
+@pytest.mark.parametrize(
+    ("ours", "theirs", "outcome"),
+    [
+        ("ab", "a", ""),
+        ("", "a", "id_outside_vocabulary"),
+        ("a", "ab", "id_outside_vocabulary"),
+        ("a", "b", "in its added token '<b>': 4,096 of its 4,097 tokens have the same id here"),
+        ("ab", "ba", "in its added token '<b>', its added token '<a>'"),
+    ],
+)
+def test_tokenizers_that_differ_in_added_tokens(tmp_path: Path, ours: str, theirs: str, outcome: str) -> None:
+    """An id of both means the same in both, or the build stops; a row with an id that only the other one has is refused."""
+    last = {"input_ids": [4095 + len(theirs)] * 2, "labels": [4095 + len(theirs)] * 2}
+    family = {"tokenizer": with_added(tmp_path / "ours", ours)}
+    more = {"tokenized_by": with_added(tmp_path / "theirs", theirs)}
+    if " " not in outcome:
+        _, published = built(tmp_path / "a", [row(1), last], more=more, **family)
+        assert [each.reason for each in refusals(published)] == [outcome] * bool(outcome)
+    else:
+        with pytest.raises(PrepAssetsError, match=outcome):
+            built(tmp_path / "a", [row(1), last], more=more, **family)
 
 
 # -- functions of one's own ---------------------------------------------------------------------------------------------------------------
