@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import numpy as np
@@ -29,7 +31,9 @@ def _not_blocked(store: Store) -> Verdict:
 
 def _judged_again(store: Store) -> Verdict:
     """Judge the domain once more, and compare row by row."""
-    again = judged_domain(source_to_judge(store.workspace, store.asset.family, store.partition))
+    source = source_to_judge(store.workspace, store.asset.family, store.partition)
+    with TemporaryDirectory() as folder:
+        again = judged_domain(source, Path(folder) / "again" / "payload")
     for name, values in again.left().items():
         if not np.array_equal(load_array(store.directory / name, Guards()), values):
             detail = f"{name} is not what the steps leave for later domains when they judge again"

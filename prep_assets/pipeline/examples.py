@@ -522,9 +522,13 @@ class Source:
         """Some stretches, for their rows only."""
         return replace(self._reading(None, None, stretches), benchmarks=None, dropped=None)
 
-    def travelling(self, runner: Runner) -> Source:
-        """A copy to send to another process."""
-        return replace(self, workspace=self.workspace.travelling(self.kind))
+    def travelling(self, runner: Runner, *, tokenized: bool = True) -> Source:
+        """A copy to send to another process.
+
+        Args:
+            tokenized: whether the tokenizer is needed.
+        """
+        return replace(self, workspace=self.workspace.travelling(self.kind, tokenized=tokenized))
 
     def _reading(self, duplicates: Duplicates | None, limit: int | None, stretches: Sequence[Stretch] | None) -> Reading:
         return Reading(

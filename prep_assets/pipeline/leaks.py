@@ -120,7 +120,7 @@ class Texts:
         self.sets.append(held)
         for texts in self._texts.values():
             texts.append([])
-        for examples, items, in_test in examples_of(source, "read held-out"):
+        for examples, items, in_test in examples_of(source.reading(), "read held-out"):
             for item, parts in zip(items, examples.parts, strict=True):
                 held_back = is_held_out(source.family, item, in_test)
                 self.unsure += held_back is None
@@ -242,7 +242,7 @@ def leaks_of(workspace: Workspace, family: str, name: str) -> tuple[Any, int]:
     own, reason = HeldOut(family, name), REASON if drops_leaks(workspace) else None
     foreign = np.array([one != own for one in held.sets], bool)
     source = source_to_judge(workspace, family, name)
-    for examples, items, _ in examples_of(replace(source, refuses=_before(workspace, family)), "search"):
+    for examples, items, _ in examples_of(replace(source, refuses=_before(workspace, family)).reading(), "search"):
         examples_read += len(examples)
         leaks = {rule: passages.leaks(examples, foreign) for rule, passages in held.passages.items()}
         for number in sorted(set().union(*leaks.values())):

@@ -5,27 +5,30 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
-from msgspec import structs
+from msgspec import Struct, msgpack, structs
 
 from prep_assets.config.family import Chat, Family
 from prep_assets.config.models import FAMILIES, Eval, Pretrain, Rl, Sft, family_name
+from prep_assets.data import tables
 from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine, Refusal
 from prep_assets.errors import ConfigError, Refused
+from prep_assets.pipeline import tokens
 from prep_assets.pipeline.asset import REASONING, Target, holds_out
 from prep_assets.pipeline.documents import document_text
-from prep_assets.pipeline.examples import Item, Source, content_digest, held_out, reading_recipe
+from prep_assets.pipeline.examples import Item, Reading, Source, content_digest, held_out, reading_recipe
 from prep_assets.pipeline.lines import contrast_digest, prompt_digest
 from prep_assets.pipeline.sources import domain_of, unrendered_reasoning
 from prep_assets.pipeline.verdicts import VERDICTS
 from prep_assets.pipeline.workspace import Workspace, group_domains
-from prep_assets.quality.steps import CLUSTER, AcrossDomains, Configured, Examples, Judged, KnowsGolds, configured_steps
+from prep_assets.quality.steps import CLUSTER, AcrossDomains, Configured, Examples, Judged, KnowsGolds, Step, configured_steps
 from prep_assets.samples import Contrast, Example, Group, Prompt, Sample
 from prep_assets.stores.arrays import save_array
 from prep_assets.stores.guards import Guards, load_array
@@ -37,6 +40,8 @@ LIMIT = "max_per_source"
 """An option of families that limits the records of a domain."""
 BLOCK_BYTES = 1 << 18
 """Of a file, for one block of examples, whose columns of characters and words then fit into a processor's cache."""
+_SHARD = "verdicts.msgpack"
+"""Of the file in the folder of a shard."""
 LEFT = ".left.npy"
 """End of the names of files with what later domains are compared with."""
 MOST_SHARES = 100
@@ -169,6 +174,18 @@ class _Unwritten(Quarantine):
         """Leave a rejection out."""
 
 
+class _OfShard(Struct, frozen=True):
+    """The attributes of `Verdicts`, and what each step notes: dtype and bytes."""
+
+    places: list[tuple[int, int]]
+    held_out: list[bool]
+    notes: dict[str, list[Any]]
+    dropped: dict[int, tuple[str, str]]
+    found: list[tuple[tuple[str, str, str], int]]
+    first: list[tuple[tuple[str, str, str], tuple[int, str]]]
+    spools: list[list[tuple[str, bytes]]]
+
+
 class Verdicts:
     """What the steps say of the examples of a domain, gathered block by block.
 
@@ -207,6 +224,37 @@ class Verdicts:
         for step, at_work in self._steps:
             self._take(step, at_work.judge(examples), self.count)
         self.count += len(examples)
+
+    @property
+    def in_shards(self) -> bool:
+        """Whether a domain can be judged in shards: no step knows golds, or keeps what it does not note."""
+        at_work = [each for _, each in self._steps]
+        return all(not isinstance(each, KnowsGolds) and (each.noted or type(each).finish is Step.finish) for each in at_work)
+
+    def of_shard(self) -> bytes:
+        """What the next shard of a domain adds to the verdicts on those before, see `take_shard`."""
+        spools = [[(spool.dtype.str, spool.array().tobytes()) for spool in at_work.noted] for _, at_work in self._steps]
+        places = self.places.T.tolist()
+        return msgpack.encode(
+            _OfShard(places, self._held_out, self._notes, self.dropped, [*self.found.items()], [*self.first.items()], spools)
+        )
+
+    def take_shard(self, written: bytes) -> None:
+        """Add the verdicts on the next shard."""
+        shard = msgpack.decode(written, type=_OfShard)
+        self._places.append(np.array(shard.places, np.int64).reshape(-1, 2).T)
+        self._held_out += shard.held_out
+        for name, values in shard.notes.items():
+            self._notes.setdefault(name, []).extend(values)
+        self.dropped |= {self.count + number: why for number, why in shard.dropped.items()}
+        for kind, count in shard.found:
+            self.found[kind] += count
+        for kind, (number, detail) in shard.first:
+            self.first.setdefault(kind, (self.count + number, detail))
+        for (_, at_work), spools in zip(self._steps, shard.spools, strict=True):
+            for spool, (dtype, noted) in zip(at_work.noted, spools, strict=True):
+                spool.append(np.frombuffer(noted, dtype))
+        self.count += len(shard.places)
 
     def finish(self) -> None:
         """Let the steps judge the domain as a whole."""
@@ -292,25 +340,54 @@ def source_to_judge(workspace: Workspace, family: str, name: str) -> Source:
     return replace(Source.of(workspace, kind, name, gives=form_of_domain(options, name), limit=limit), refuses=())
 
 
-def examples_of(source: Source, doing: str) -> Iterator[tuple[Examples, Sequence[Item], bool]]:
+def examples_of(reading: Reading, doing: str) -> Iterator[tuple[Examples, Sequence[Item], bool]]:
     """Yield the examples of a domain in blocks, in columns and with their records, and whether their file is held out."""
-    for items, in_test in source.reading().examples(doing, _Unwritten(), block_bytes=BLOCK_BYTES):
+    for items, in_test in reading.examples(doing, _Unwritten(), block_bytes=BLOCK_BYTES):
         yield Examples([item.id for item in items], [item.example for item in items]), items, in_test
 
 
-def judged_domain(source: Source) -> Verdicts:
-    """Read a domain, and let its steps judge its examples."""
+def judged_domain(source: Source, payload: Path) -> Verdicts:
+    """Read a domain, and let its steps judge its examples, in shards if there are workers.
+
+    Args:
+        payload: of the store that is written.
+    """
     family, verdicts = family_name(source.kind), Verdicts(steps_of(source.family, source.name))
     for domain in domains_before(family, source.workspace, source.name):
         verdicts.look_back(domain, source.workspace.built(f"{family}_quality", domain))
     for domain in domains_with_golds(source.workspace, source.family, source.name):
-        for examples, _, _ in examples_of(source_to_judge(source.workspace, "rl", domain), "read golds of"):
+        for examples, _, _ in examples_of(source_to_judge(source.workspace, "rl", domain).reading(), "read golds of"):
             verdicts.learn([example for example in examples.examples if isinstance(example, Prompt)])
-    compares_sides = _compares_sides(source.family, source.name)
-    for examples, items, in_test in examples_of(source, "judge"):
-        verdicts.add(examples, items, [bool(is_held_out(source.family, item, in_test)) for item in items] if compares_sides else ())
+    runner = source.workspace.runner(source.family) if verdicts.in_shards else None
+    if runner and runner.elsewhere and not payload.is_relative_to(source.workspace.stores):
+        runner = None  # other machines do not see the folder of a check
+    shards = source.shards(source.family.cluster.shards) if runner else []
+    if runner is None or len(shards) < 2 or sum(shard.size for shard in shards) < tokens.FEWEST * tables.SHARD_BYTES:
+        _judge(verdicts, source, source.reading())
+    else:
+        shards = tokens.shards_without_duplicates(source, runner, shards, payload, again=True)
+        work = partial(_judged_shard, source=source.travelling(runner, tokenized=False))
+        for result in tokens.shard_results(source.workspace, f"judge {source.name}", runner, shards, work, payload):
+            with Guards.of_work(result.folder, result.files).open(result.folder / _SHARD) as file:
+                verdicts.take_shard(file.read())
+        runner.effort.shards += len(shards)
     verdicts.finish()
     return verdicts
+
+
+def _judge(verdicts: Verdicts, source: Source, reading: Reading) -> None:
+    compares_sides = _compares_sides(source.family, source.name)
+    for examples, items, in_test in examples_of(reading, "judge"):
+        verdicts.add(examples, items, [bool(is_held_out(source.family, item, in_test)) for item in items] if compares_sides else ())
+
+
+def _judged_shard(task: Any, folder: Path, *, source: Source) -> dict[str, int]:
+    """The work of one shard."""
+    verdicts = Verdicts(steps_of(source.family, source.name))
+    _judge(verdicts, source, source.part(task))
+    with WrittenFile(folder / _SHARD) as file:
+        file.write(verdicts.of_shard())
+    return {"examples": verdicts.count}
 
 
 def write_verdicts(target: Target, quarantine: Quarantine) -> Draft:
@@ -319,7 +396,7 @@ def write_verdicts(target: Target, quarantine: Quarantine) -> Draft:
 
     kind, name = target.asset.family, target.partition
     source = source_to_judge(target.workspace, kind, name)
-    verdicts = judged_domain(source)
+    verdicts = judged_domain(source, target.payload)
     table = verdicts.table()
     with WrittenFile(target.payload / VERDICTS) as file:
         pq.write_table(table, file, compression="zstd")

@@ -199,7 +199,7 @@ def encode_in_shards(
         workspace.engines(family).pause()
         return counts
     if isinstance(source, Source):
-        shards = _without_duplicates(source, runner, shards, payload)
+        shards = shards_without_duplicates(source, runner, shards, payload)
     part = partial(_encode_part, source=source.travelling(runner), encode=encode)
     work = partial(_encode_shard, encode=part, dtypes={name: dict(dtypes) for name, (dtypes, _) in writers.items()})
     ready = partial(opened, workspace.travelling(type(family)), type(family))
@@ -302,16 +302,22 @@ def tokenize_rows(
         return encode_in_shards(source, encode, writers, quarantine, target.payload, busy=busy)
 
 
-def _without_duplicates(source: Source, runner: Runner, shards: Sequence[Shard], payload: Path) -> list[Shard]:
-    """The shards with their duplicates and limits. A first pass finds these if the family deduplicates or limits records."""
+def shards_without_duplicates(
+    source: Source, runner: Runner, shards: Sequence[Shard], payload: Path, *, again: bool = False
+) -> list[Shard]:
+    """The shards with their duplicates and limits. A first pass finds these if the family deduplicates or limits records.
+
+    Args:
+        again: whether this build asks once more.
+    """
     if not source.family.preprocessing.deduplicate and source.max_items is None:
         return [replace(shard, task=(shard.task, FirstPass())) for shard in shards]
     pool = source.workspace.pool
-    pinned: PinnedDuplicates | None = pool.noted.pop((source.kind, source.name), None) if pool else None
+    pinned: PinnedDuplicates | None = (pool.noted.get if again else pool.noted.pop)((source.kind, source.name), None) if pool else None
     if pinned and (ready := pinned.of(source, shards)):
         return ready
     noted: list[ShardResult] = []
-    work = partial(note_records, source=source.travelling(runner))
+    work = partial(note_records, source=source.travelling(runner, tokenized=False))
     for batch in _batches_to_limit(source, runner, shards, noted):
         noted += shard_results(source.workspace, f"compare records of {source.name}", runner, batch, work, payload)
     return list(without_duplicates(source, noted))

@@ -26,7 +26,7 @@ class NearDuplicates(AcrossDomains):
 
     def __init__(self, words: int, buckets: int, hashes: int, keep: Literal["first", "longest"]) -> None:
         self._words, self._buckets, self._hashes, self._keep = words, buckets, hashes, keep
-        self._bands, self._sizes = Spool(np.uint64), Spool(np.int64)
+        self.noted = self._bands, self._sizes = Spool(np.uint64), Spool(np.int64)
         self._earlier: dict[str, npt.NDArray[np.uint64]] = {}
 
     def after(self, domain: str, left: npt.NDArray[np.uint64]) -> None:

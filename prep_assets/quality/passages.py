@@ -24,7 +24,7 @@ class RepeatedPassages(Step):
 
     def __init__(self, words: int, max_share: float) -> None:
         self._words, self._max_share = words, max_share
-        self._passages, self._counts = Spool(np.uint64), Spool(np.int64)
+        self.noted = self._passages, self._counts = Spool(np.uint64), Spool(np.int64)
 
     def judge(self, examples: Examples) -> Judged:
         """Note the examples."""

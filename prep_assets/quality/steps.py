@@ -30,6 +30,7 @@ from prep_assets.quality.characters import Characters
 from prep_assets.quality.words import Words
 from prep_assets.samples import IMAGE, Contrast, Example, Group, Pair, Prompt, Sample, Turn
 from prep_assets.schemas.registry import check_options, own_code_hash, own_function
+from prep_assets.stores.arrays import Spool
 
 PROMPT, ANSWER, CHOSEN, REJECTED = "prompt", "answer", "chosen", "rejected"
 CLUSTER = "cluster"
@@ -131,7 +132,13 @@ class Judged(Struct, frozen=True):
 
 
 class Step:
-    """A step at work on one domain."""
+    """A step at work on one domain.
+
+    Attributes:
+        noted: what `judge` notes for `finish`, in the order of the examples. A step that keeps anything else judges a domain in one process.
+    """
+
+    noted: tuple[Spool, ...] = ()
 
     def judge(self, examples: Examples) -> Judged:
         """Judge the next examples of the domain, numbered from 0 in this block."""

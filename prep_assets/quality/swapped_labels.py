@@ -31,7 +31,7 @@ class Differences:
     """What the chosen answer of each pair has more of than the rejected one, as rows of a sparse matrix of unit length."""
 
     def __init__(self) -> None:
-        self._columns, self._values, self._sizes = Spool(np.int32), Spool(np.float32), Spool(np.int64)
+        self.noted = self._columns, self._values, self._sizes = Spool(np.int32), Spool(np.float32), Spool(np.int64)
 
     def add(self, chosen: str, rejected: str) -> None:
         """Append a pair."""
@@ -102,19 +102,19 @@ class SwappedLabels(Step):
     """Notes in what the answers of each pair differ; scores all pairs at the end."""
 
     def __init__(self, at_least: float) -> None:
-        self._at_least, self._differences, self._count = at_least, Differences(), 0
+        self._at_least, self._differences = at_least, Differences()
+        self.noted = self._differences.noted
 
     def judge(self, examples: Examples) -> Judged:
         """Note the pairs."""
         for parts in examples.parts:
             chosen, rejected = ("".join(text for role, text in parts if role == side) for side in (CHOSEN, REJECTED))
             self._differences.add(chosen, rejected)
-        self._count += len(examples)
         return Judged()
 
     def finish(self, kept: npt.NDArray[np.bool_]) -> Judged:
         """Find the kept pairs whose labels are probably swapped."""
-        probability = np.zeros(self._count)
+        probability = np.zeros(len(kept))
         if kept.sum() >= FEWEST:
             probability[kept] = swapped_probability(self._differences.scores(kept)[kept])
         found = {

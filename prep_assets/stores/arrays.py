@@ -93,16 +93,16 @@ class Spool:
     """
 
     def __init__(self, dtype: npt.DTypeLike, folder: Path | None = None) -> None:
-        self._dtype, self._folder = np.dtype(dtype), folder
+        self.dtype, self._folder = np.dtype(dtype), folder
         self._file: Any = None
         self._recent, self._written, self._hash = bytearray(), 0, xxhash.xxh3_64()
 
     def __len__(self) -> int:
-        return (self._written + len(self._recent)) // self._dtype.itemsize
+        return (self._written + len(self._recent)) // self.dtype.itemsize
 
     def append(self, values: npt.ArrayLike) -> None:
         """Append elements."""
-        self._recent += np.ascontiguousarray(values, self._dtype).reshape(-1).view(np.uint8).data
+        self._recent += np.ascontiguousarray(values, self.dtype).reshape(-1).view(np.uint8).data
         if len(self._recent) >= RECENT:
             self._write()
 
@@ -126,7 +126,7 @@ class Spool:
             StoreError: the disk does not return what was written.
         """
         if self._file is None:
-            return np.frombuffer(self._recent, self._dtype)
+            return np.frombuffer(self._recent, self.dtype)
         if self._recent:
             self._write()
         stored = mapped(np.memmap(self._file, np.uint8, "r+", shape=(self._written,)))
@@ -138,7 +138,7 @@ class Spool:
             raise StoreError(
                 "a temporary file does not hold what was written to it. Look for faults of the disk or the memory, then build again"
             )
-        return stored.view(self._dtype)
+        return stored.view(self.dtype)
 
 
 def numbers(column: npt.NDArray[Any], size: int = 1 << 14) -> Iterator[int]:

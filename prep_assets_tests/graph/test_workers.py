@@ -95,6 +95,37 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
         assert all(refused[reason] > 3 for reason in ("deduplicate/duplicate", "records/invalid_json", "tokenize/too_long"))
 
 
+@pytest.mark.parametrize("most", [2, pytest.param(7, marks=pytest.mark.soak)])
+@pytest.mark.parametrize(
+    ("make", "asset", "more"),
+    [
+        (chats, "sft_quality", {}),
+        (documents, "pretrain_quality", {}),
+        (pairs, "preference_quality", {"swapped_labels": {"action": "note"}}),
+    ],
+)
+def test_verdicts_do_not_depend_on_the_number_of_workers(
+    tmp_path: Path,
+    pool: Pool,
+    small_shards: None,
+    make: Callable[[Path], Mapping[str, Any]],
+    asset: str,
+    more: Mapping[str, Any],
+    most: int,
+) -> None:
+    """Of steps that look at each example, and of those that compare all; with held-out files, duplicates and limits. Checks judge in shards, too."""
+    said = make(tmp_path / "data")
+    steps = {"near_duplicates": {"words": 2, "action": "note"}, "repeated_passages": {"words": 5, "max_share": 0.8}, **more}
+    family = asset.partition("_")[0]
+    steps |= {"language": {"keep": ["en"], "action": "note"}, "gopher_repetition": {"action": "note"}}
+    workspace = workspace_in(tmp_path, {**said, family: {**said[family], "quality": {"steps": steps}}})
+    found = {count: built_by(count, workspace, asset, pool) for count in (1, most)}
+    assert found[1][0] == found[most][0]
+    assert [any("judge" in what and " shards" in what for what in found[count][1]) for count in found] == [False, True]
+    counts = found[1][0][1]["found"]
+    assert all(any(kind.startswith(step) for kind in counts) for step in ("near_duplicates", "repeated_passages")), counts
+
+
 def test_what_a_teacher_says_does_not_depend_on_the_number_of_workers(tmp_path: Path, pool: Pool, small_shards: None) -> None:
     """Each shard has entries of its own, joined in the order of the records; checks look at them in parts."""
     workspace = workspace_in(tmp_path, distilled(tmp_path / "data"))

@@ -88,7 +88,14 @@ def test_any_number_of_workers_refuses_the_same(tmp_path: Path, monkeypatch: pyt
     one, many = (of(tmp_path / str(count), {f"{OWN}:short": {}}, rows, workers=count) for count in (1, workers))
     stores = [build(workspace, "sft_tokens", "rows") for workspace in (one, many)]
     assert len(refusals(stores[0])) == 40
-    assert carried_out == ["compare records of rows", "tokenize rows"]
+    assert carried_out == [
+        "compare records of rows",
+        "judge rows",
+        "compare records of rows",
+        "judge rows",
+        "compare records of rows",
+        "tokenize rows",
+    ]
     assert tree(stores[0].directory) == tree(stores[1].directory)
     assert failing(many, stores[1]) == []
 
