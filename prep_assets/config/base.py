@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import ast
+import inspect
 from collections.abc import Mapping
+from functools import cache
+from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
@@ -15,7 +19,7 @@ MOST_WORKERS, MOST_EPOCHS, MOST_PATCHES, MOST_DOMAINS, MOST_SEED = 4096, 10_000,
 
 
 class Model(BaseModel):
-    """Frozen, and strict about keys and numbers."""
+    """Frozen, and strict about keys and numbers. The docstring below a field says what the option means."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
 
@@ -26,6 +30,26 @@ class Model(BaseModel):
         if any(isinstance(element, bool) for element in values) and _is_numeric(cls.model_fields[str(info.field_name)].annotation):
             raise ValueError("needs a number, not true or false")
         return value
+
+    @classmethod
+    def __get_pydantic_json_schema__(cls, core_schema: Any, handler: Any) -> dict[str, Any]:
+        schema: dict[str, Any] = handler(core_schema)
+        properties = handler.resolve_ref_schema(schema)["properties"]
+        for name, description in descriptions(cls).items():
+            properties[cls.model_fields[name].alias or name]["description"] = description
+        return schema
+
+
+@cache
+def descriptions(model: type[Model]) -> dict[str, str]:
+    """What each field of a model means, on one line. It is read from the source, which takes some milliseconds, so only when somebody wants to know."""
+    described: dict[str, str] = {}
+    for ancestor in reversed(model.__mro__[: model.__mro__.index(Model)]):
+        [definition] = ast.parse(inspect.getsource(ancestor)).body
+        for field, below in pairwise(getattr(definition, "body", ())):
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
+                described[ast.unparse(field.target)] = " ".join(str(below.value.value).split())
+    return described
 
 
 def _is_numeric(hint: Any) -> bool:
@@ -43,27 +67,38 @@ Pixels = Annotated[int, Field(ge=1, le=MOST)]
 class FromProcessor(Model):
     """The rule that the processor's files beside the tokenizer say."""
 
-    rule: Literal["processor"] = Field(description="As processor_config.json and preprocessor_config.json in the tokenizer's folder say.")
+    rule: Literal["processor"]
+    """As processor_config.json and preprocessor_config.json in the tokenizer's folder say."""
 
 
 class Fixed(Model):
     """Every image has the same tokens: LLaVA 1.5, Gemma 3, Llama 3.2."""
 
-    rule: Literal["fixed"] = Field(description="Every image has the same tokens.")
-    tokens: Count = Field(description="How many image tokens.")
-    begin: str = Field(default="", description='Text before them, e.g. "\\n\\n<start_of_image>".')
-    end: str = Field(default="", description='Text after them, e.g. "<end_of_image>\\n\\n".')
-    mark: str | None = Field(default=None, description="The token that the template writes for an image; null: the image token.")
+    rule: Literal["fixed"]
+    """Every image has the same tokens."""
+    tokens: Count
+    """How many image tokens."""
+    begin: str = ""
+    """Text before them, e.g. "\\n\\n<start_of_image>"."""
+    end: str = ""
+    """Text after them, e.g. "<end_of_image>\\n\\n"."""
+    mark: str | None = None
+    """The token that the template writes for an image; null: the image token."""
 
 
 class Qwen2VL(Model):
     """Qwen2-VL, 2.5-VL and 3-VL: sides in whole patches, the image between two numbers of pixels."""
 
-    rule: Literal["qwen2_vl"] = Field(description="Patches of the resized image; merge_size squared of them are one token.")
-    patch_size: Side = Field(description="Side of a patch in pixels.")
-    merge_size: Side = Field(description="Patches merged along each side.")
-    min_pixels: Pixels = Field(description="Fewest pixels of the resized image.")
-    max_pixels: Pixels = Field(description="Most pixels of the resized image.")
+    rule: Literal["qwen2_vl"]
+    """Patches of the resized image; merge_size squared of them are one token."""
+    patch_size: Side
+    """Side of a patch in pixels."""
+    merge_size: Side
+    """Patches merged along each side."""
+    min_pixels: Pixels
+    """Fewest pixels of the resized image."""
+    max_pixels: Pixels
+    """Most pixels of the resized image."""
 
     @model_validator(mode="after")
     def _in_order(self) -> Qwen2VL:
@@ -75,29 +110,39 @@ class Qwen2VL(Model):
 class LlavaNext(Model):
     """LLaVA-NeXT (anyres): the whole image once, and again in tiles, with the padding left out and a token at the end of each line."""
 
-    rule: Literal["llava_next"] = Field(description="The image as one tile, and in the grid of tiles that fits it best.")
-    image_size: Side = Field(description="Side of a tile in pixels.")
-    patch_size: Side = Field(description="Side of a patch in pixels.")
-    image_grid_pinpoints: tuple[tuple[Side, Side], ...] = Field(
-        min_length=1, max_length=1024, description="Height and width of each grid of tiles."
-    )
-    num_additional_image_tokens: Annotated[int, Field(ge=0, le=MOST_PATCHES)] = Field(
-        description="Further tokens of the encoder: 1, its CLS."
-    )
-    vision_feature_select_strategy: Literal["default", "full"] = Field(description="default drops the first token; full keeps it.")
+    rule: Literal["llava_next"]
+    """The image as one tile, and in the grid of tiles that fits it best."""
+    image_size: Side
+    """Side of a tile in pixels."""
+    patch_size: Side
+    """Side of a patch in pixels."""
+    image_grid_pinpoints: tuple[tuple[Side, Side], ...] = Field(min_length=1, max_length=1024)
+    """Height and width of each grid of tiles."""
+    num_additional_image_tokens: Annotated[int, Field(ge=0, le=MOST_PATCHES)]
+    """Further tokens of the encoder: 1, its CLS."""
+    vision_feature_select_strategy: Literal["default", "full"]
+    """default drops the first token; full keeps it."""
 
 
 class InternVL(Model):
     """InternVL: tiles in the grid whose shape is nearest, and the whole image once more."""
 
-    rule: Literal["internvl"] = Field(description="Tiles in the grid whose shape is nearest to the image's.")
-    image_seq_length: Count = Field(description="Image tokens of a tile.")
-    tile_height: Side = Field(description="Height of a tile in pixels.")
-    tile_width: Side = Field(description="Width of a tile in pixels.")
-    min_patches: Count = Field(description="Fewest tiles.")
-    max_patches: Annotated[int, Field(ge=1, le=256)] = Field(description="Most tiles; 1: images are not cut.")
-    begin: str = Field(default="<img>", description="Token before the tiles.")
-    end: str = Field(default="</img>", description="Token after them.")
+    rule: Literal["internvl"]
+    """Tiles in the grid whose shape is nearest to the image's."""
+    image_seq_length: Count
+    """Image tokens of a tile."""
+    tile_height: Side
+    """Height of a tile in pixels."""
+    tile_width: Side
+    """Width of a tile in pixels."""
+    min_patches: Count
+    """Fewest tiles."""
+    max_patches: Annotated[int, Field(ge=1, le=256)]
+    """Most tiles; 1: images are not cut."""
+    begin: str = "<img>"
+    """Token before the tiles."""
+    end: str = "</img>"
+    """Token after them."""
 
     @model_validator(mode="after")
     def _in_order(self) -> InternVL:
@@ -109,13 +154,20 @@ class InternVL(Model):
 class Idefics3(Model):
     """Idefics 3 and SmolVLM: rows of tiles, each with a token that says where it stands, then the whole image."""
 
-    rule: Literal["idefics3"] = Field(description="Rows of tiles, then the whole image.")
-    image_seq_len: Count = Field(description="Image tokens of a tile.")
-    longest_edge: Annotated[int, Field(ge=1, le=MOST_PATCHES)] = Field(description="Longest side of the resized image in pixels.")
-    tile: Side = Field(description="Side of a tile in pixels: max_image_size of the processor.")
-    do_image_splitting: bool = Field(default=True, description="false: every image is one tile.")
-    fake_image_token: str = Field(default="<fake_token_around_image>", description="Token before each tile and after the last.")
-    global_image_token: str = Field(default="<global-img>", description="Token before the whole image.")
+    rule: Literal["idefics3"]
+    """Rows of tiles, then the whole image."""
+    image_seq_len: Count
+    """Image tokens of a tile."""
+    longest_edge: Annotated[int, Field(ge=1, le=MOST_PATCHES)]
+    """Longest side of the resized image in pixels."""
+    tile: Side
+    """Side of a tile in pixels: max_image_size of the processor."""
+    do_image_splitting: bool = True
+    """false: every image is one tile."""
+    fake_image_token: str = "<fake_token_around_image>"
+    """Token before each tile and after the last."""
+    global_image_token: str = "<global-img>"
+    """Token before the whole image."""
 
 
 LARGEST_SIDE = 4096

@@ -45,47 +45,45 @@ PrivateKind = Literal["email", "phone", "ip", "card", "iban", "secret"]
 class Domain(Model):
     """One data set."""
 
-    files: tuple[str, ...] = Field(description="Files, folders, globs or URLs, relative to this file.", min_length=1)
-    schema_name: str = Field(alias="schema", description="A schema's name, or 'package.module:function'.")
-    options: dict[str, Any] = Field(default={}, description="Options of the schema.")
-    test_files: tuple[str, ...] = Field(default=(), description="Held-out files.")
-    format: str | None = Field(default=None, description="File format, if not that of the suffix.")
-    txt: Literal["line", "file"] = Field(default="line", description="What one document of a .txt file is.")
-    domain_key: str | None = Field(default=None, description="Field with the domain of a row.")
-    domain_value: str | None = Field(default=None, description="Value of `domain_key` in this domain's rows. null: its name.")
-    domains: Literal["auto"] | None = Field(default=None, description="auto: a domain for each value of `domain_key`, instead of this one.")
-    max_domains: int = Field(default=100, ge=1, le=MOST_DOMAINS, description="Most domains of `domains: auto`; more stop the build.")
-    image_dir: str | None = Field(
-        default=None,
-        description="Folder of the images, relative to this file. null: only URLs are accepted.",
-    )
-    where: dict[str, Any] = Field(default={}, description="Only rows that match, e.g. {language: en}; others count as rejected.")
-    max_items: int | None = Field(default=None, ge=1, le=MOST, description="Use only so many records, the first that pass `where`.")
-    ignore: tuple[str, ...] = Field(
-        default=(),
-        description="Fields to leave out, with dots for nested ones, e.g. [category, messages.score]; counted.",
-    )
-    speaker_names: Literal["keep", "leave_out", "write"] = Field(
-        default="keep",
-        description="The `name` of a message, unless a tool's: keep passes it to the template, which must show it; leave_out drops "
-        "and counts it; write puts it before the text, `ann: …`.",
-    )
-    redact: tuple[PrivateKind, ...] = Field(
-        default=(),
-        description="Private data to replace by placeholders such as <EMAIL_ADDRESS>, in every text of a row.",
-    )
-    weigh: str | None = Field(
-        default=None,
-        description="Your function 'package.module:function', from a Sample to the loss weights of its turns or regions.",
-    )
-    tokenized_by: str | None = Field(
-        default=None,
-        description="The tokenizer of token ids in rows, compared with the family's: its folder, relative to this file, or "
-        "sha256:HEX of its tokenizer.json.",
-    )
-    licence: Licence | None = Field(
-        default=None, description="Licence in the Hugging Face Hub's terms: mit, cc-by-4.0, other. null: unknown. Changes no byte."
-    )
+    files: tuple[str, ...] = Field(min_length=1)
+    """Files, folders, globs or URLs, relative to this file."""
+    schema_name: str = Field(alias="schema")
+    """A schema's name, or 'package.module:function'."""
+    options: dict[str, Any] = Field(default={})
+    """Options of the schema."""
+    test_files: tuple[str, ...] = ()
+    """Held-out files."""
+    format: str | None = None
+    """File format, if not that of the suffix."""
+    txt: Literal["line", "file"] = "line"
+    """What one document of a .txt file is."""
+    domain_key: str | None = None
+    """Field with the domain of a row."""
+    domain_value: str | None = None
+    """Value of `domain_key` in this domain's rows. null: its name."""
+    domains: Literal["auto"] | None = None
+    """auto: a domain for each value of `domain_key`, instead of this one."""
+    max_domains: int = Field(default=100, ge=1, le=MOST_DOMAINS)
+    """Most domains of `domains: auto`; more stop the build."""
+    image_dir: str | None = None
+    """Folder of the images, relative to this file. null: only URLs are accepted."""
+    where: dict[str, Any] = Field(default={})
+    """Only rows that match, e.g. {language: en}; others count as rejected."""
+    max_items: int | None = Field(default=None, ge=1, le=MOST)
+    """Use only so many records, the first that pass `where`."""
+    ignore: tuple[str, ...] = ()
+    """Fields to leave out, with dots for nested ones, e.g. [category, messages.score]; counted."""
+    speaker_names: Literal["keep", "leave_out", "write"] = "keep"
+    """The `name` of a message, unless a tool's: keep passes it to the template, which must show it; leave_out drops and counts it; write puts it before
+    the text, `ann: …`."""
+    redact: tuple[PrivateKind, ...] = ()
+    """Private data to replace by placeholders such as <EMAIL_ADDRESS>, in every text of a row."""
+    weigh: str | None = None
+    """Your function 'package.module:function', from a Sample to the loss weights of its turns or regions."""
+    tokenized_by: str | None = None
+    """The tokenizer of token ids in rows, compared with the family's: its folder, relative to this file, or sha256:HEX of its tokenizer.json."""
+    licence: Licence | None = None
+    """Licence in the Hugging Face Hub's terms: mit, cc-by-4.0, other. null: unknown. Changes no byte."""
 
     @property
     def reading(self) -> list[Any]:
@@ -138,49 +136,59 @@ ExportName = Annotated[str, AfterValidator(_export_name)]
 class Preprocessing(Model):
     """What happens to records on their way to tokens."""
 
-    max_seq_len: int | None = Field(
-        default=2048, ge=1, le=LONGEST, description="Longest example in tokens; longer ones are rejected. null: no limit."
-    )
-    deduplicate: bool = Field(default=True, description="Reject a record that equals an earlier one of its domain.")
+    max_seq_len: int | None = Field(default=2048, ge=1, le=LONGEST)
+    """Longest example in tokens; longer ones are rejected. null: no limit."""
+    deduplicate: bool = True
+    """Reject a record that equals an earlier one of its domain."""
 
 
 class Fim(Model):
     """Fill-in-the-middle: a share of the documents is cut in three and written with the middle at the end."""
 
-    rate: float = Field(default=0.0, ge=0, le=1, description="Share of documents that are cut.")
-    spm_rate: float = Field(default=0.5, ge=0, le=1, description="Share of these in SPM order (end first); the others are PSM.")
-    prefix_token: str = Field(default="<|fim_prefix|>", description="The tokenizer's token before the beginning of the document.")
-    suffix_token: str = Field(default="<|fim_suffix|>", description="The one before its end.")
-    middle_token: str = Field(default="<|fim_middle|>", description="The one before its middle.")
-    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0, description="Decides, with the record's id, whether and where to cut.")
+    rate: float = Field(default=0.0, ge=0, le=1)
+    """Share of documents that are cut."""
+    spm_rate: float = Field(default=0.5, ge=0, le=1)
+    """Share of these in SPM order (end first); the others are PSM."""
+    prefix_token: str = "<|fim_prefix|>"
+    """The tokenizer's token before the beginning of the document."""
+    suffix_token: str = "<|fim_suffix|>"
+    """The one before its end."""
+    middle_token: str = "<|fim_middle|>"
+    """The one before its middle."""
+    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0)
+    """Decides, with the record's id, whether and where to cut."""
 
 
 class Documents(Preprocessing):
     """What happens to documents on their way to tokens: `preprocessing` of the pretrain family."""
 
-    max_seq_len: int | None = Field(
-        default=None, ge=1, le=LONGEST, description="Longest document in tokens; longer ones are rejected. null: no limit."
-    )
-    min_chars: int = Field(default=1, ge=0, le=MOST, description="Shortest document in characters.")
-    max_chars: int | None = Field(default=None, ge=1, le=MOST, description="Longest document in characters.")
+    max_seq_len: int | None = Field(default=None, ge=1, le=LONGEST)
+    """Longest document in tokens; longer ones are rejected. null: no limit."""
+    min_chars: int = Field(default=1, ge=0, le=MOST)
+    """Shortest document in characters."""
+    max_chars: int | None = Field(default=None, ge=1, le=MOST)
+    """Longest document in characters."""
     fim: Fim = Fim()
 
 
 class Decontaminate(Model):
     """Benchmarks that no record may hold a passage of."""
 
-    files: tuple[str, ...] = Field(
-        default=(), description="Files, folders, globs or URLs of benchmarks, relative to this file; every string in them counts."
-    )
-    words: int = Field(default=13, ge=8, le=1000, description="Words of a passage; shorter texts, of 8 words or more, count whole.")
+    files: tuple[str, ...] = ()
+    """Files, folders, globs or URLs of benchmarks, relative to this file; every string in them counts."""
+    words: int = Field(default=13, ge=8, le=1000)
+    """Words of a passage; shorter texts, of 8 words or more, count whole."""
 
 
 class Limits(Model):
     """What a metric may be."""
 
-    min: float | None = Field(default=None, ge=-MOST, le=MOST, description="Smallest value.")
-    max: float | None = Field(default=None, ge=-MOST, le=MOST, description="Largest value.")
-    change: float | None = Field(default=None, ge=0, le=MOST, description="Largest change against the last good build, as a share.")
+    min: float | None = Field(default=None, ge=-MOST, le=MOST)
+    """Smallest value."""
+    max: float | None = Field(default=None, ge=-MOST, le=MOST)
+    """Largest value."""
+    change: float | None = Field(default=None, ge=0, le=MOST)
+    """Largest change against the last good build, as a share."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -192,8 +200,10 @@ class Limits(Model):
 class Bound(Model):
     """The bounds of one metric."""
 
-    warn: Limits | None = Field(default=None, description="Limits outside of which the check warns.")
-    block: Limits | None = Field(default=None, description="Limits outside of which it fails, and nothing is published.")
+    warn: Limits | None = None
+    """Limits outside of which the check warns."""
+    block: Limits | None = None
+    """Limits outside of which it fails, and nothing is published."""
 
     @model_validator(mode="after")
     def _says_something(self) -> Self:
@@ -205,55 +215,50 @@ class Bound(Model):
 class Quality(Model):
     """What is looked for in the texts of examples, see `prep_assets.quality`."""
 
-    steps: dict[str, dict[str, Any]] = Field(
-        default={},
-        description="Quality steps in order: a name or 'package.module:function', and options, among them action: drop (reject "
-        "what it finds, the default), note (count it) or block (publish nothing).",
-    )
-    max_refused: dict[Annotated[str, Field(pattern=r"^(\*|[^/\s]+/[^/\s]+)$")], Annotated[float, Field(ge=0, le=1)]] = Field(
-        default={},
-        description="Largest share of rejected records, by stage/reason, or * for all, e.g. {'*': 0.1, tokenize/too_long: 0.02}; "
-        "beyond it nothing is published. Changes no byte.",
-    )
-    bounds: dict[Annotated[str, Field(pattern=r"^\w+\.\S+$")], Bound] = Field(
-        default={},
-        description="Bounds by asset.metric, e.g. {sft_tokens.tokens: {warn: {change: 0.1}, block: {min: 1000}}}. They change no byte.",
-    )
+    steps: dict[str, dict[str, Any]] = Field(default={})
+    """Quality steps in order: a name or 'package.module:function', and options, among them action: drop (reject what it finds, the default), note (count
+    it) or block (publish nothing)."""
+    max_refused: dict[Annotated[str, Field(pattern=r"^(\*|[^/\s]+/[^/\s]+)$")], Annotated[float, Field(ge=0, le=1)]] = Field(default={})
+    """Largest share of rejected records, by stage/reason, or * for all, e.g. {'*': 0.1, tokenize/too_long: 0.02}; beyond it nothing is published. Changes
+    no byte."""
+    bounds: dict[Annotated[str, Field(pattern=r"^\w+\.\S+$")], Bound] = Field(default={})
+    """Bounds by asset.metric, e.g. {sft_tokens.tokens: {warn: {change: 0.1}, block: {min: 1000}}}. They change no byte."""
 
 
 class Output(Model):
     """How token stores are written."""
 
-    storage_format: StorageFormat = Field(default="h5", description="h5 (HDF5) or bin (memory-mapped files with a meta.json).")
-    dtype: Literal["auto", "uint16", "uint32", "int32", "int64"] = Field(
-        default="int32", description="Integer type of token ids. auto: the smallest that fits the vocabulary."
-    )
-    max_tokens_per_shard: int = Field(default=100_000_000, ge=1, le=MOST, description="Most tokens in a shard of a bin store.")
+    storage_format: StorageFormat = "h5"
+    """h5 (HDF5) or bin (memory-mapped files with a meta.json)."""
+    dtype: Literal["auto", "uint16", "uint32", "int32", "int64"] = "int32"
+    """Integer type of token ids. auto: the smallest that fits the vocabulary."""
+    max_tokens_per_shard: int = Field(default=100_000_000, ge=1, le=MOST)
+    """Most tokens in a shard of a bin store."""
 
 
 class Packing(Model):
     """How documents become rows of fixed length."""
 
-    strategy: Literal["concat", "simple", "ffd", "bfd", "bfd_split"] = Field(
-        default="concat", description="How documents are placed in rows."
-    )
-    row_len: int = Field(default=1024, ge=2, le=LONGEST, description="Tokens in a row.")
-    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=42, description="Seed of the shuffle over all domains.")
-    shuffle: bool = Field(default=True, description="Shuffle documents before packing. false: the order of domains and files.")
-    tail: Literal["pad", "drop"] = Field(default="pad", description="concat: pad the short last row, or drop it (counted).")
-    overlong: Literal["raise", "truncate", "drop", "split"] = Field(
-        default="raise", description="A document longer than a row, of simple, ffd and bfd."
-    )
-    weights: dict[str, Annotated[float, Field(ge=0, le=MOST)]] | None = Field(
-        default=None, description="Share of tokens by domain. null: everything once."
-    )
-    epochs: dict[str, Annotated[float, Field(ge=0, le=MOST_EPOCHS)]] | None = Field(
-        default=None, description="Passes over each domain; fractions take a part."
-    )
-    max_items: dict[str, Annotated[int, Field(ge=1, le=MOST)]] | None = Field(default=None, description="Most records by domain.")
-    buckets: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = Field(
-        default=None, description="Ascending lengths: documents up to the first, up to the second … never share a row."
-    )
+    strategy: Literal["concat", "simple", "ffd", "bfd", "bfd_split"] = "concat"
+    """How documents are placed in rows."""
+    row_len: int = Field(default=1024, ge=2, le=LONGEST)
+    """Tokens in a row."""
+    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=42)
+    """Seed of the shuffle over all domains."""
+    shuffle: bool = True
+    """Shuffle documents before packing. false: the order of domains and files."""
+    tail: Literal["pad", "drop"] = "pad"
+    """concat: pad the short last row, or drop it (counted)."""
+    overlong: Literal["raise", "truncate", "drop", "split"] = "raise"
+    """A document longer than a row, of simple, ffd and bfd."""
+    weights: dict[str, Annotated[float, Field(ge=0, le=MOST)]] | None = None
+    """Share of tokens by domain. null: everything once."""
+    epochs: dict[str, Annotated[float, Field(ge=0, le=MOST_EPOCHS)]] | None = None
+    """Passes over each domain; fractions take a part."""
+    max_items: dict[str, Annotated[int, Field(ge=1, le=MOST)]] | None = None
+    """Most records by domain."""
+    buckets: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = None
+    """Ascending lengths: documents up to the first, up to the second … never share a row."""
 
 
 Weights = dict[str, Annotated[float, Field(ge=0, le=MOST)]]
@@ -264,25 +269,27 @@ MOST_TOKENS = 10**15
 class Phase(Model):
     """A part of training."""
 
-    tokens: int = Field(ge=1, le=MOST_TOKENS, description="Its tokens.")
-    weights: Weights = Field(description="Share of tokens by domain.")
+    tokens: int = Field(ge=1, le=MOST_TOKENS)
+    """Its tokens."""
+    weights: Weights
+    """Share of tokens by domain."""
 
 
 class Blend(Model):
     """In which order, and how often, a trainer sees the items of all domains."""
 
-    weights: Weights | None = Field(default=None, description="Share of tokens by domain. null: all of each.")
-    tokens: int | None = Field(
-        default=None, ge=1, le=MOST_TOKENS, description="Total tokens. null: until a domain has no item left for its share."
-    )
-    schedule: tuple[Phase, ...] | None = Field(
-        default=None, min_length=1, max_length=1000, description="Consecutive parts of training, instead of weights and tokens."
-    )
-    epochs: dict[str, Annotated[float, Field(ge=0, le=MOST_EPOCHS)]] | None = Field(
-        default=None, description="Most passes over each domain, by default 1; fractions take a part."
-    )
-    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=42, description="Seed of the order.")
-    shuffle: bool = Field(default=True, description="Shuffle the items of a domain, anew for each pass.")
+    weights: Weights | None = None
+    """Share of tokens by domain. null: all of each."""
+    tokens: int | None = Field(default=None, ge=1, le=MOST_TOKENS)
+    """Total tokens. null: until a domain has no item left for its share."""
+    schedule: tuple[Phase, ...] | None = Field(default=None, min_length=1, max_length=1000)
+    """Consecutive parts of training, instead of weights and tokens."""
+    epochs: dict[str, Annotated[float, Field(ge=0, le=MOST_EPOCHS)]] | None = None
+    """Most passes over each domain, by default 1; fractions take a part."""
+    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=42)
+    """Seed of the order."""
+    shuffle: bool = True
+    """Shuffle the items of a domain, anew for each pass."""
 
     @model_validator(mode="after")
     def _one_or_the_other(self) -> Self:
@@ -294,46 +301,43 @@ class Blend(Model):
 class WindowBlend(Blend):
     """A blend of windows of documents."""
 
-    window: int = Field(ge=1, le=LONGEST, description="Predicted tokens of an item: the trainer's sequence length.")
+    window: int = Field(ge=1, le=LONGEST)
+    """Predicted tokens of an item: the trainer's sequence length."""
 
 
 class Export(Model):
     """Files for a trainer, kept as an asset of their own. What the names mean is checked in `prep_assets.graph.exports`."""
 
-    source: str = Field(alias="from", description="Asset of this family to export.")
-    to: str = Field(description="The format, e.g. hf_arrow; `prep-assets export --list` shows all.")
-    stream: str | None = Field(default=None, description="One of several streams of the asset. null: the training one.")
-    options: dict[str, Any] = Field(default={}, description="Options of the format.")
+    source: str = Field(alias="from")
+    """Asset of this family to export."""
+    to: str
+    """The format, e.g. hf_arrow; `prep-assets export --list` shows all."""
+    stream: str | None = None
+    """One of several streams of the asset. null: the training one."""
+    options: dict[str, Any] = Field(default={})
+    """Options of the format."""
 
 
 class Refresh(Model):
     """When the family is rebuilt without anybody asking."""
 
-    every: str = Field(default="0 3 * * *", description="Cron expression of the schedule.")
-    timezone: str = Field(default="UTC", description="Time zone of the schedule.")
-    fresh_for: float | None = Field(
-        default=None,
-        gt=0,
-        le=24 * 366,
-        description="Hours after which the UI shows an asset that no run updated as stale. null: never.",
-    )
+    every: str = "0 3 * * *"
+    """Cron expression of the schedule."""
+    timezone: str = "UTC"
+    """Time zone of the schedule."""
+    fresh_for: float | None = Field(default=None, gt=0, le=24 * 366)
+    """Hours after which the UI shows an asset that no run updated as stale. null: never."""
 
 
 class Cluster(Model):
     """Where the workers of a family are, and how work is cut for them. It changes no byte."""
 
-    kind: Literal["local", "ray"] = Field(
-        default="local",
-        description="local: processes on this machine; ray: a Ray cluster whose nodes share configuration, sources and stores.",
-    )
-    address: str = Field(
-        default="auto",
-        description="Ray cluster: host:6379, ray://host:10001, or auto: RAY_ADDRESS, or this machine's.",
-    )
-    shards: Annotated[int, Field(ge=1, le=MOST)] | Literal["auto"] = Field(
-        default="auto",
-        description="About how many shards to cut a domain into, each of 4 MB of text or more. auto: at most 4,096.",
-    )
+    kind: Literal["local", "ray"] = "local"
+    """local: processes on this machine; ray: a Ray cluster whose nodes share configuration, sources and stores."""
+    address: str = "auto"
+    """Ray cluster: host:6379, ray://host:10001, or auto: RAY_ADDRESS, or this machine's."""
+    shards: Annotated[int, Field(ge=1, le=MOST)] | Literal["auto"] = "auto"
+    """About how many shards to cut a domain into, each of 4 MB of text or more. auto: at most 4,096."""
 
 
 # Options that have no effect with the others: loading raises for them, because an ignored option is a broken promise.
@@ -613,42 +617,34 @@ class Family(Model):
 
     form_of_rows: ClassVar[type] = Sample
 
-    tokenizer: str = Field(description="A directory relative to this file, or a hub id.")
-    tokenizer_revision: str | None = Field(default=None, description="Commit of the hub repository; needed for a hub id.")
-    tokenizer_loader: Literal["auto", "file", "transformers", "code"] = Field(
-        default="auto",
-        description="auto: the published tokenizer.json, or stop if AutoTokenizer gives other ids; file, transformers: one of the "
-        "two; code: run tokenizer_class.",
-    )
-    tokenizer_class: str | None = Field(
-        default=None,
-        pattern=r"^[\w.]+:\w+$",
-        description="Your class 'package.module:Class', given the folder `tokenizer`; needs tokenizer_loader: code.",
-    )
-    pad_vocab_to: int | None = Field(
-        default=None,
-        ge=1,
-        le=LONGEST,
-        description="Padded vocabulary size of the model, e.g. 50304 for GPT-2's 50,257 tokens, for the type of ids and exports. "
-        "null: the tokenizer's.",
-    )
-    domains: dict[DomainName, Domain] = Field(description="Data sets by name; each is a partition.", min_length=1)
+    tokenizer: str
+    """A directory relative to this file, or a hub id."""
+    tokenizer_revision: str | None = None
+    """Commit of the hub repository; needed for a hub id."""
+    tokenizer_loader: Literal["auto", "file", "transformers", "code"] = "auto"
+    """auto: the published tokenizer.json, or stop if AutoTokenizer gives other ids; file, transformers: one of the two; code: run tokenizer_class."""
+    tokenizer_class: str | None = Field(default=None, pattern=r"^[\w.]+:\w+$")
+    """Your class 'package.module:Class', given the folder `tokenizer`; needs tokenizer_loader: code."""
+    pad_vocab_to: int | None = Field(default=None, ge=1, le=LONGEST)
+    """Padded vocabulary size of the model, e.g. 50304 for GPT-2's 50,257 tokens, for the type of ids and exports. null: the tokenizer's."""
+    domains: dict[DomainName, Domain] = Field(min_length=1)
+    """Data sets by name; each is a partition."""
     preprocessing: Preprocessing = Preprocessing()
     decontaminate: Decontaminate = Decontaminate()
     quality: Quality = Quality()
     output: Output = Output()
     refresh: Refresh = Refresh()
-    exports: dict[ExportName, Export] = Field(default={}, description="Files for trainers, by name: assets <family>_export_<name>.")
-    on_missing: Literal["build", "fail"] = Field(
-        default="build", description="When something upstream is missing or stale: build it first, or stop and say how."
-    )
-    engine: Literal["auto", "reference"] = Field(default="auto", description="auto: the fastest exact engine; reference: tokenizers.")
-    workers: Workers = Field(
-        default="auto",
-        description="Processes, on parts of a large store or each on a small domain. auto: as many as fit. Changes no byte.",
-    )
+    exports: dict[ExportName, Export] = Field(default={})
+    """Files for trainers, by name: assets <family>_export_<name>."""
+    on_missing: Literal["build", "fail"] = "build"
+    """When something upstream is missing or stale: build it first, or stop and say how."""
+    engine: Literal["auto", "reference"] = "auto"
+    """auto: the fastest exact engine; reference: tokenizers."""
+    workers: Workers = "auto"
+    """Processes, on parts of a large store or each on a small domain. auto: as many as fit. Changes no byte."""
     cluster: Cluster = Cluster()
-    licence: Licence | None = Field(default=None, description="Licence of what is published. null: those of the domains. Changes no byte.")
+    licence: Licence | None = None
+    """Licence of what is published. null: those of the domains. Changes no byte."""
 
     @property
     def finds_domains(self) -> bool:
@@ -666,36 +662,29 @@ class Family(Model):
 class Images(Model):
     """What families have whose records may hold images."""
 
-    image_token: str | None = Field(
-        default=None, description="Control token that stands for an image. null: records with images are rejected."
-    )
-    image_patches: int = Field(default=1, ge=1, le=MOST_PATCHES, description="Number of these tokens per image.")
-    image_tokens: ImageTokens | None = Field(
-        default=None,
-        description="The processor's rule for the number of tokens, e.g. {rule: processor}, from preprocessor_config.json. null: "
-        "image_patches.",
-    )
+    image_token: str | None = None
+    """Control token that stands for an image. null: records with images are rejected."""
+    image_patches: int = Field(default=1, ge=1, le=MOST_PATCHES)
+    """Number of these tokens per image."""
+    image_tokens: ImageTokens | None = None
+    """The processor's rule for the number of tokens, e.g. {rule: processor}, from preprocessor_config.json. null: image_patches."""
 
 
 class Chat(Family):
     """What families that render conversations have."""
 
-    template: str = Field(
-        default="tokenizer",
-        description="tokenizer (its own; tokenizer:NAME of several), a shipped one, prompt_type:NAME, or a .jinja file.",
-    )
-    template_options: dict[str, Any] = Field(default={}, description="Variables for the template, e.g. {enable_thinking: false}.")
-    training_template: str | None = Field(
-        default=None,
-        description="A .jinja file with {% generation %} tags, such as TRL's: a third derivation of masks where it renders the "
-        "same. null: the template's own tags, if any.",
-    )
-    reasoning: Literal["auto", "inline", "field"] = Field(
-        default="auto",
-        description="A block such as <think>…</think> at the beginning of an answer: auto takes it for reasoning if the template "
-        "writes reasoning; inline leaves it as text; field rejects it.",
-    )
-    reasoning_tags: tuple[tuple[str, str], ...] = Field(default=REASONING_TAGS, description="Opening and closing tags of such blocks.")
+    template: str = "tokenizer"
+    """tokenizer (its own; tokenizer:NAME of several), a shipped one, prompt_type:NAME, or a .jinja file."""
+    template_options: dict[str, Any] = Field(default={})
+    """Variables for the template, e.g. {enable_thinking: false}."""
+    training_template: str | None = None
+    """A .jinja file with {% generation %} tags, such as TRL's: a third derivation of masks where it renders the same. null: the template's own tags, if
+    any."""
+    reasoning: Literal["auto", "inline", "field"] = "auto"
+    """A block such as <think>…</think> at the beginning of an answer: auto takes it for reasoning if the template writes reasoning; inline leaves it as
+    text; field rejects it."""
+    reasoning_tags: tuple[tuple[str, str], ...] = REASONING_TAGS
+    """Opening and closing tags of such blocks."""
 
     @field_validator("reasoning_tags")
     @classmethod

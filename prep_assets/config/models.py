@@ -28,72 +28,63 @@ Bos = Annotated[
 class Pretrain(Images, Family):
     """`configs/pretrain.yaml`: documents → flat token streams."""
 
-    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of documents held out for the dev stream, by hash.")
+    test_fraction: float = Field(default=0.0, ge=0, lt=1)
+    """Share of documents held out for the dev stream, by hash."""
     preprocessing: Documents = Documents()
-    blend: WindowBlend | None = Field(default=None, description="Order of the windows of all domains: pretrain_blend.")
-    append_eod: bool = Field(
-        default=True,
-        description="End documents with the end-of-text token. false: windows run into the next document, and exports without "
-        "borders are errors.",
-    )
-    split_sentences: str | None = Field(
-        default=None,
-        description="Language of nltk's Punkt, e.g. english: tokenize sentences one by one, and keep their borders. null: whole documents.",
-    )
-    bos: Bos = Field(default="auto", description="Begin documents with the begin-of-text token. auto: if the tokenizer writes it.")
+    blend: WindowBlend | None = None
+    """Order of the windows of all domains: pretrain_blend."""
+    append_eod: bool = True
+    """End documents with the end-of-text token. false: windows run into the next document, and exports without borders are errors."""
+    split_sentences: str | None = None
+    """Language of nltk's Punkt, e.g. english: tokenize sentences one by one, and keep their borders. null: whole documents."""
+    bos: Bos = "auto"
+    """Begin documents with the begin-of-text token. auto: if the tokenizer writes it."""
 
 
 Form = Literal["auto", "text", "messages"]
-FORM: Form = Field(
-    default="auto",
-    description="text: strings, rejecting other rows; messages: {role, content} with reasoning, tool calls and tools; auto: "
-    "strings if all rows fit, else messages.",
-)
 
 
 class Keep(Model):
     """What `truncation: prompt` leaves of each untrained text of a role."""
 
-    part: Literal["start", "end"] = Field(default="start", description="Which part of the text stays.")
-    least: int = Field(
-        default=1,
-        ge=1,
-        le=LONGEST,
-        description="Fewest tokens that stay (Cerebras' max_turn_length); shorter texts stay whole.",
-    )
+    part: Literal["start", "end"] = "start"
+    """Which part of the text stays."""
+    least: int = Field(default=1, ge=1, le=LONGEST)
+    """Fewest tokens that stay (Cerebras' max_turn_length); shorter texts stay whole."""
 
 
 class Sft(Images, Chat):
     """`configs/sft.yaml`: instructions and chats → tokens with a loss mask → packed rows."""
 
-    mask: dict[str, Action] = Field(default={"assistant": "train", "completion": "train"}, description="What is trained, by role.")
-    mask_default: Action = Field(default="mask", description="The same for roles that `mask` does not list.")
-    train_on_eos: Literal["turn", "last", "all", "none"] = Field(
-        default="turn", description="Which stop tokens are trained: after trained turns, the last of them, every turn, or none."
-    )
-    train_turns: Literal["all", "last"] = Field(default="all", description="Train all turns of `mask`, or only the last.")
-    expand: Literal["none", "turns"] = Field(
-        default="none",
-        description="turns: one example for each answer, if the template leaves reasoning out of history.",
-    )
-    train_thinking: bool = Field(default=True, description="Train reasoning inside a trained turn.")
-    train_tool_calls: bool = Field(default=True, description="Train tool calls inside a trained turn.")
-    train_headers: bool = Field(default=False, description="Train what the template writes before a trained turn, e.g. the role header.")
-    special_in_content: Literal["text", "strip", "refuse", "allow"] = Field(
-        default="text",
-        description="A control token typed in content: encode it as text, remove it, reject the record, or let it be the token.",
-    )
-    truncation: Literal["drop", "start", "end", "turns", "prompt"] = Field(
-        default="drop",
-        description="An example longer than max_seq_len: reject it, cut its start or end, drop its oldest rounds, or shorten its prompts.",
-    )
-    truncation_keeps_stop: bool = Field(default=False, description="End an answer that `end` cuts with the stop token.")
-    truncation_keeps: dict[str, Keep] = Field(
-        default={}, description="What `prompt` leaves of untrained texts, by role. Default: their start, one token at least."
-    )
+    mask: dict[str, Action] = Field(default={"assistant": "train", "completion": "train"})
+    """What is trained, by role."""
+    mask_default: Action = "mask"
+    """The same for roles that `mask` does not list."""
+    train_on_eos: Literal["turn", "last", "all", "none"] = "turn"
+    """Which stop tokens are trained: after trained turns, the last of them, every turn, or none."""
+    train_turns: Literal["all", "last"] = "all"
+    """Train all turns of `mask`, or only the last."""
+    expand: Literal["none", "turns"] = "none"
+    """turns: one example for each answer, if the template leaves reasoning out of history."""
+    train_thinking: bool = True
+    """Train reasoning inside a trained turn."""
+    train_tool_calls: bool = True
+    """Train tool calls inside a trained turn."""
+    train_headers: bool = False
+    """Train what the template writes before a trained turn, e.g. the role header."""
+    special_in_content: Literal["text", "strip", "refuse", "allow"] = "text"
+    """A control token typed in content: encode it as text, remove it, reject the record, or let it be the token."""
+    truncation: Literal["drop", "start", "end", "turns", "prompt"] = "drop"
+    """An example longer than max_seq_len: reject it, cut its start or end, drop its oldest rounds, or shorten its prompts."""
+    truncation_keeps_stop: bool = False
+    """End an answer that `end` cuts with the stop token."""
+    truncation_keeps: dict[str, Keep] = Field(default={})
+    """What `prompt` leaves of untrained texts, by role. Default: their start, one token at least."""
     packing: Packing = Packing()
-    blend: Blend | None = Field(default=None, description="Order of the conversations of all domains: sft_blend.")
-    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of records held out in sft_dev_packed, by hash.")
+    blend: Blend | None = None
+    """Order of the conversations of all domains: sft_blend."""
+    test_fraction: float = Field(default=0.0, ge=0, lt=1)
+    """Share of records held out in sft_dev_packed, by hash."""
 
 
 class Preference(Chat):
@@ -101,26 +92,33 @@ class Preference(Chat):
 
     form_of_rows: ClassVar[type] = Pair
 
-    max_per_source: int | None = Field(default=None, ge=1, le=MOST, description="Use only so many records of each domain, the first.")
-    test_fraction: float = Field(default=0.05, ge=0, lt=1, description="Share of prompts held out, by hash.")
-    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0, description="Seed of the shuffle.")
-    shuffle: bool = Field(default=True, description="Shuffle the training file.")
-    truncation: Literal["drop", "end"] = Field(
-        default="drop",
-        description="A side longer than max_seq_len: reject the pair, or cut the side's end, unless no answer is left or both "
-        "become equal.",
-    )
-    form: Form = FORM
+    max_per_source: int | None = Field(default=None, ge=1, le=MOST)
+    """Use only so many records of each domain, the first."""
+    test_fraction: float = Field(default=0.05, ge=0, lt=1)
+    """Share of prompts held out, by hash."""
+    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0)
+    """Seed of the shuffle."""
+    shuffle: bool = True
+    """Shuffle the training file."""
+    truncation: Literal["drop", "end"] = "drop"
+    """A side longer than max_seq_len: reject the pair, or cut the side's end, unless no answer is left or both become equal."""
+    form: Form = "auto"
+    """text: strings, rejecting other rows; messages: {role, content} with reasoning, tool calls and tools; auto: strings if all rows fit, else messages."""
 
 
 class Arithmetic(Model):
     """The arithmetic curriculum."""
 
-    n: int = Field(default=5000, ge=1, le=100_000_000, description="Number of questions.")
-    largest: int = Field(default=20, ge=1, le=MOST, description="Largest operand.")
-    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0, description="Seed of the generator.")
-    levels: tuple[str, ...] | None = Field(default=None, description="Named levels in order. null: train-llm-from-scratch's one level.")
-    unique: bool = Field(default=False, description="Never ask the same question twice.")
+    n: int = Field(default=5000, ge=1, le=100_000_000)
+    """Number of questions."""
+    largest: int = Field(default=20, ge=1, le=MOST)
+    """Largest operand."""
+    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0)
+    """Seed of the generator."""
+    levels: tuple[str, ...] | None = None
+    """Named levels in order. null: train-llm-from-scratch's one level."""
+    unique: bool = False
+    """Never ask the same question twice."""
 
 
 class Rl(Chat):
@@ -128,21 +126,19 @@ class Rl(Chat):
 
     form_of_rows: ClassVar[type] = Prompt
 
-    form: Form = FORM
+    form: Form = "auto"
+    """text: strings, rejecting other rows; messages: {role, content} with reasoning, tool calls and tools; auto: strings if all rows fit, else messages."""
 
-    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of prompts held out, by hash.")
+    test_fraction: float = Field(default=0.0, ge=0, lt=1)
+    """Share of prompts held out, by hash."""
     arithmetic: Arithmetic = Arithmetic()
 
 
 class Contrasts(Preprocessing):
     """What happens to contrastive rows: `preprocessing` of the contrastive family."""
 
-    max_seq_len: int | None = Field(
-        default=None,
-        ge=1,
-        le=LONGEST,
-        description="Longest text in tokens, special tokens included; longer ones reject the row. null: no limit.",
-    )
+    max_seq_len: int | None = Field(default=None, ge=1, le=LONGEST)
+    """Longest text in tokens, special tokens included; longer ones reject the row. null: no limit."""
 
 
 class Contrastive(Family):
@@ -151,24 +147,21 @@ class Contrastive(Family):
     form_of_rows: ClassVar[type] = Contrast
 
     preprocessing: Contrasts = Contrasts()
-    test_fraction: float = Field(default=0.0, ge=0, lt=1, description="Share of queries held out, by hash.")
+    test_fraction: float = Field(default=0.0, ge=0, lt=1)
+    """Share of queries held out, by hash."""
 
 
 class Eval(Family):
     """`configs/eval.yaml`: held-out data sets, such as benchmarks, that no other family may train on."""
 
-    tokenizer: str = Field(default="", description="Leave it out: nothing is tokenized.")
-    rules: tuple[Literal["gpt3", "open_r1", "open_instruct", "dolma", "answers"], ...] = Field(
-        default=("gpt3",), min_length=1, description="Rules by which an example contains a held-out text; one is enough."
-    )
-    policy: Literal["block", "drop", "report"] = Field(
-        default="block",
-        description="An example with a held-out text: publish nothing made of its domain, reject it, or count and keep it.",
-    )
-    splits: bool = Field(
-        default=True,
-        description="Also search for what other domains hold out, by test_files or test_fraction.",
-    )
+    tokenizer: str = ""
+    """Leave it out: nothing is tokenized."""
+    rules: tuple[Literal["gpt3", "open_r1", "open_instruct", "dolma", "answers"], ...] = Field(default=("gpt3",), min_length=1)
+    """Rules by which an example contains a held-out text; one is enough."""
+    policy: Literal["block", "drop", "report"] = "block"
+    """An example with a held-out text: publish nothing made of its domain, reject it, or count and keep it."""
+    splits: bool = True
+    """Also search for what other domains hold out, by test_files or test_fraction."""
 
 
 FAMILIES: Mapping[str, type[Family]] = {

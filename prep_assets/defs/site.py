@@ -15,6 +15,7 @@ from msgspec import Struct, field
 from pydantic import BaseModel, Field, create_model
 
 from prep_assets.caches import bounded_cache
+from prep_assets.config.base import Model, descriptions
 from prep_assets.config.loading import config_dir
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.io_manager import IO_MANAGER_KEY, StoreIOManager
@@ -179,12 +180,13 @@ def publishes(config: dg.Config) -> bool:
     return bool(getattr(config, PUBLISH, False))
 
 
-def _optional(model: type[BaseModel], name: str) -> type[dg.Config]:
+def _optional(model: type[Model], name: str) -> type[dg.Config]:
     fields: dict[str, Any] = {}
+    described = descriptions(model)
     for key, field in model.model_fields.items():
         if key in NOT_FOR_ONE_RUN:
             continue
-        annotation, description = field.annotation, field.description or ""
+        annotation, description = field.annotation, described.get(key, "")
         if _is_model(annotation):
             nested = _optional(annotation, f"{name}{annotation.__name__}")
             fields[key] = (nested, Field(default_factory=nested, description=(annotation.__doc__ or "").split("\n")[0]))
@@ -213,8 +215,8 @@ def _dagster_type(annotation: Any) -> Any:
     return dict[str, Any] if _is_model(annotation) else annotation
 
 
-def _is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
-    return isinstance(annotation, type) and issubclass(annotation, BaseModel)
+def _is_model(annotation: Any) -> TypeGuard[type[Model]]:
+    return isinstance(annotation, type) and issubclass(annotation, Model)
 
 
 def _set_values(config: BaseModel) -> dict[str, Any]:

@@ -10,6 +10,7 @@ import pydantic
 import pytest
 import yaml
 
+from prep_assets.config.base import Model, descriptions
 from prep_assets.config.family import Family
 from prep_assets.config.loading import checkout, config_dir, load_family, store_dir
 from prep_assets.config.models import FAMILIES, Preference, Pretrain, Rl, Sft
@@ -128,11 +129,11 @@ def test_models_are_frozen(load: Load) -> None:
 def test_every_field_of_every_model_has_a_description() -> None:
     """The launchpad and the reference page show them. A field that is a model is described by its own fields."""
 
-    def fields(model: type[pydantic.BaseModel]) -> list[str]:
+    def fields(model: type[Model]) -> list[str]:
         return [
             name
             for name, field in model.model_fields.items()
-            if not field.description and not isinstance(field.default, pydantic.BaseModel)
+            if not descriptions(model).get(name) and not isinstance(field.default, pydantic.BaseModel)
         ]
 
     for family in FAMILIES.values():

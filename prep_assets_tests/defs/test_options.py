@@ -11,8 +11,8 @@ import h5py
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from pydantic import BaseModel
 
+from prep_assets.config.base import Model, descriptions
 from prep_assets.config.models import FAMILIES
 from prep_assets.definitions import defs
 from prep_assets.defs.site import AS_CONFIGURED, chosen, options
@@ -25,16 +25,16 @@ from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS
 JOB = defs.resolve_implicit_global_asset_job_def()
 
 
-def described(model: type[BaseModel], prefix: str = "") -> dict[str, str]:
+def described(model: type[Model], prefix: str = "") -> dict[str, str]:
     """Path and description of every option of a configuration model, but for what is fixed when the definitions load."""
     found = {}
     for name, field in model.model_fields.items():
         if prefix + name in ("domains", "refresh", "exports", "image_tokens"):
             continue
-        if isinstance(field.annotation, type) and issubclass(field.annotation, BaseModel):
+        if isinstance(field.annotation, type) and issubclass(field.annotation, Model):
             found |= described(field.annotation, f"{prefix}{name}.")
         else:
-            found[prefix + name] = field.description or ""
+            found[prefix + name] = descriptions(model)[name]
     return found
 
 

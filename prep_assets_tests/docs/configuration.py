@@ -11,9 +11,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from prep_assets.config import family, models
-from prep_assets.config.base import RULES
+from prep_assets.config.base import RULES, Model, descriptions
 
-SECTIONS: dict[str, type[BaseModel]] = {
+SECTIONS: dict[str, type[Model]] = {
     "family": family.Family,
     "domain": family.Domain,
     "preprocessing": family.Preprocessing,
@@ -53,11 +53,12 @@ def with_tables(page: str) -> str:
     return MARKED.sub(lambda found: f"{found[1]}\n{rules() if found[2] == 'rules' else table(SECTIONS[found[2]])}\n\n{found[3]}", page)
 
 
-def table(model: type[BaseModel]) -> str:
+def table(model: type[Model]) -> str:
     """The fields of one model as a Markdown list, sections on one line."""
-    own = {model.model_fields[name].alias or name: model.model_fields[name] for name in model.model_fields if name in model.__annotations__}
+    names = {model.model_fields[name].alias or name: name for name in model.model_fields if name in model.__annotations__}
+    own = {key: model.model_fields[name] for key, name in names.items()}
     sections = {key: type(field.default).__name__.lower() for key, field in own.items() if isinstance(field.default, BaseModel)}
-    items = [_item(key, field) for key, field in own.items() if key not in sections]
+    items = [_item(key, field, descriptions(model).get(names[key], "")) for key, field in own.items() if key not in sections]
     linked = ", ".join(f"[`{key}`](#{section})" for key, section in sections.items())
     return "\n".join([*items, *([f"- Sections: {linked}"] if linked else [])])
 
@@ -68,12 +69,12 @@ def rules() -> str:
     for name, rule in RULES.items():
         fields = {key: field for key, field in rule.model_fields.items() if key != "rule"}
         keys = [f"`{key}`" + ("" if field.is_required() else f" ({_default(field)})") for key, field in fields.items()]
-        rows.append(_cells(f"`{name}`", ", ".join(keys) or "–", rule.model_fields["rule"].description or _first_line(rule)))
+        rows.append(_cells(f"`{name}`", ", ".join(keys) or "–", descriptions(rule).get("rule") or _first_line(rule)))
     return "\n".join(["| `rule` | keys (default; all others are required) | meaning |", "|---|---|---|", *rows])
 
 
-def _item(key: str, field: FieldInfo) -> str:
-    meaning = field.description or _first_line(field.annotation)
+def _item(key: str, field: FieldInfo, description: str) -> str:
+    meaning = description or _first_line(field.annotation)
     default, kind = _default(field), _kind(field.annotation, meaning, field.default)
     told = ", ".join(filter(None, (default, kind)))
     return f"- `{key}` ({told}): {meaning}".replace("<", "\\<")
