@@ -17,7 +17,9 @@ from msgspec import Struct, field, structs
 TEXT = "text"
 THINKING = "thinking"
 TOOL_CALL = "tool_call"
-IMAGE = "image"
+IMAGE, AUDIO = "image", "audio"
+MEDIA = (IMAGE, AUDIO)
+"""Kinds of regions whose text is the path of a file, for which a processor writes placeholders."""
 
 SYSTEM = "system"
 USER = "user"
@@ -50,14 +52,15 @@ class Region(Struct, frozen=True, gc=False):
     """A part of a turn whose text is treated uniformly.
 
     Attributes:
-        kind: `TEXT`, `THINKING` (reasoning before an answer), `TOOL_CALL` (text is the JSON ``{"name", "arguments"}``), `IMAGE`
-            (text is a path), or a name that the data set chooses, which is treated as text. The JSON of a call may have an ``"id"`` too.
+        kind: `TEXT`, `THINKING` (reasoning before an answer), `TOOL_CALL` (text is the JSON ``{"name", "arguments"}``), one of
+            `MEDIA` (text is a path), or a name that the data set chooses, which is treated as text. The JSON of a call may have an ``"id"`` too.
         text: the content, exactly as in the source.
         loss_weight: weight of its tokens in the loss; `None` leaves it to the mask policy of the turn's role.
         attend: whether its tokens are attended to. Tokens that are not are never trained.
         drop: whether it is left out before rendering (LLaVA's first phase drops the prompt's text).
-        size: width and height of an image in pixels, from its row or its file; `None` if unknown.
-        placeholder: the text in place of an image in the render, if it depends on the image's size; ``""`` if all images have the same.
+        size: width and height of an image in pixels, from its row or its file; samples of audio and their rate, from its file, or its seconds, from
+            its row; `None` if unknown.
+        placeholder: the text in place of a file in the render, if it depends on the file's size; ``""`` if all images have the same.
     """
 
     kind: str
@@ -65,7 +68,7 @@ class Region(Struct, frozen=True, gc=False):
     loss_weight: float | None = None
     attend: bool = True
     drop: bool = False
-    size: tuple[int, int] | None = None
+    size: tuple[float, ...] | None = None
     placeholder: str = ""
 
 
@@ -97,7 +100,7 @@ class Turn(Struct, frozen=True, gc=False):
 
     @property
     def text(self) -> str:
-        """The joined text of all regions that are not dropped. For an image it is the path, which is not text to train on."""
+        """The joined text of all regions that are not dropped. For a file it is the path, which is not text to train on."""
         return "".join(region.text for region in self.regions if not region.drop)
 
 

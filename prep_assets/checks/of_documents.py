@@ -19,7 +19,7 @@ from prep_assets.config.models import Pretrain
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.examples import converter
-from prep_assets.pipeline.images import stored_image_id
+from prep_assets.pipeline.images import media_ids
 from prep_assets.proofs.documents import (
     CutDocument,
     MaskedDocument,
@@ -86,10 +86,9 @@ def masked_documents(store: Store, stream: TokenStore, blocks: Iterator[Selected
 
 def prove_document_masks(store: Store, documents: Iterable[MaskedDocument]) -> Verdict:
     """Check masks with the family's vocabulary and image tokens."""
-    image_id, rule = stored_image_id(store.workspace, store.family), store.workspace.image_rule(store.family)
-    around = tokens_around(rule) if rule is not None else ()
-    images = [] if image_id is None else [image_id, *(store.vocabulary.control[token] for token in around)]
-    return check_document_masks(documents, store.vocabulary, images)
+    around = chain.from_iterable(map(tokens_around, store.workspace.media_rules(store.family).values()))
+    files = [*media_ids(store.workspace, store.family).values(), *(store.vocabulary.control[token] for token in around)]
+    return check_document_masks(documents, store.vocabulary, files)
 
 
 class Masks(Derivation):
@@ -161,8 +160,8 @@ def document_conversations(store: Store, stream: TokenStore, blocks: Iterator[Se
     token, which `row_integrity` checks, is left out."""
     family, vocabulary, begin = store.workspace.family(Pretrain), store.vocabulary, _begin(store)
     special = {"eos_token": vocabulary.special["eos_token"]} if family.append_eod else {}
-    again, image = images_again(store), store.workspace.image_placeholder(family)
-    template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), image=image)
+    again, marks = images_again(store), store.workspace.media_marks(family)
+    template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), **marks)
     for number, identity, sample in _samples(store, stream, blocks):
         document = Sample((Turn(DOCUMENT, tuple(region for turn in again(sample).turns for region in turn.regions)),))
         yield fresh_render(identity, stream.record(number, "tokens")[begin:], document, template)

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.checks.sources_again import Unsound, by_fields, domain_source, held_out, prompt_of_line, source_of
+from prep_assets.checks.sources_again import Unsound, by_fields, domain_source, held_out, prompt_of_line, references, source_of
 from prep_assets.config.family import PrivateKind
-from prep_assets.config.models import Pretrain
+from prep_assets.config.models import Pretrain, media_tokens
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.errors import Refused, StoreError
 from prep_assets.exports.readable import SIDES, Pairs
@@ -27,14 +27,14 @@ from prep_assets.pipeline.conversations import conversations_of
 from prep_assets.pipeline.documents import MaskedDocuments, document_text
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
 from prep_assets.pipeline.groups import TEST, Tokenize, splits
-from prep_assets.pipeline.images import stored_image_id
+from prep_assets.pipeline.images import media_ids
 from prep_assets.pipeline.lines import RANKED, TIED, UNPAIRED, LineOf, form_of, is_tied
 from prep_assets.pipeline.sources import domain_of, read_sources, strings_in
 from prep_assets.pipeline.teachers import encode_of
 from prep_assets.pipeline.tokens import LineEncoder
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, places
-from prep_assets.proofs.image_tokens import check_images
+from prep_assets.proofs.image_tokens import check_images, check_references
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.selection import GOOD, Again, Believed, Rules, Selected, beliefs_hold, select
 from prep_assets.proofs.verdict import Verdict, Worst, combined, merged
@@ -355,7 +355,7 @@ def refused_lines(encoder: LineEncoder) -> Again:
 def documents(store: Store) -> Reasons:
     """Return a function that judges rejected documents again."""
     workspace, family = store.workspace, store.workspace.family(Pretrain)
-    if family.image_token is not None or "trained_tokens" in store.manifest.counts:
+    if media_tokens(family) or "trained_tokens" in store.manifest.counts:
         masked = MaskedDocuments(workspace, family, domain_of(family, store.partition))
         return _as_built(lambda quarantine: partial(masked.encode, quarantine=quarantine))
     options, vocabulary, engine = family.preprocessing, workspace.vocabulary(family), workspace.engines(family).reference
@@ -420,10 +420,12 @@ PLAIN_ROWS = Check("row_integrity", "Ids are inside the vocabulary.", token_rows
 
 
 def image_verdicts(store: Store, streams: Iterable[TokenStore | PackedStore]) -> Iterator[Verdict]:
-    """Yield verdicts on whether images stand where the image token does; none for a family without images."""
-    token = stored_image_id(store.workspace, store.family)
-    rule = store.workspace.image_rule(store.family)
-    yield from () if token is None else (check_images(stream, token, rule) for stream in streams)
+    """Yield verdicts on whether images and audio stand where their tokens do, and are their files; none for a family without them."""
+    ids, rules = media_ids(store.workspace, store.family), store.workspace.media_rules(store.family)
+    for stream in streams if ids else ():
+        yield check_images(stream, ids, rules)
+        if isinstance(stream, TokenStore) and len(stream.images):
+            yield check_references(references(store, stream))
 
 
 # Checks that derive a store a second time from its source. One reading, whole or in parts, serves all of them.

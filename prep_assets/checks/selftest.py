@@ -29,7 +29,7 @@ from prep_assets.checks.of_conversations import (
 from prep_assets.checks.of_documents import document_texts, masked_documents, prove_document_masks
 from prep_assets.checks.of_lines import LinesMatch, MergedStream, matched_questions, merged_files, merged_streams
 from prep_assets.checks.of_packed import mixture_of
-from prep_assets.checks.sources_again import token_streams_of
+from prep_assets.checks.sources_again import references, token_streams_of
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.errors import CheckFailed
 from prep_assets.pipeline.asset import Store
@@ -38,6 +38,7 @@ from prep_assets.proofs import mutations
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.documents import Text, documents_begin_with, prove_texts
 from prep_assets.proofs.groups import check_margins, check_rewards, check_sampled, check_steps
+from prep_assets.proofs.image_tokens import check_references
 from prep_assets.proofs.mask import Conversation, Row, prove_identity, prove_masks
 from prep_assets.proofs.merged import MergedRows, check_merged_lines
 from prep_assets.proofs.mutations import IDENTITY, MASK, MATCH, NAME, Mutation, Records
@@ -181,6 +182,7 @@ def sft_trials(store: Store) -> list[Trial]:
     for name, stream in store.streams().items():
         records = first(taught(store, name, stream), TRIES)
         trials += trials_of(records, len(records), mutations.TEACHER_MUTATIONS, {"teacher": check_teacher}, what="teacher")
+        trials += _file_trials(store, stream)
     if not marks_generated(marked):
         return trials
     options = MaskOptions.of(store.recipe)
@@ -192,6 +194,12 @@ def sft_trials(store: Store) -> list[Trial]:
         verdicts = [_by_tags(sample, options, spoiled) for sample in tagged]
         trials.append(tried("tags of the template mark the question as well", MASK, verdicts))
     return trials
+
+
+def _file_trials(store: Store, stream: TokenStore) -> list[Trial]:
+    """Corrupt what a stream says of the files of images and audio."""
+    files = first(references(store, stream), TRIES)
+    return trials_of(files, len(files), mutations.FILE_MUTATIONS, {INTEGRITY: check_references}, what="files")
 
 
 def _by_tags(sample: Sample, options: MaskOptions, template: ChatTemplate) -> Verdict:
@@ -264,6 +272,7 @@ def document_trials(store: Store) -> list[Trial]:
             unattended = mutations.ATTENTION_MASK_MUTATIONS if any((document.mask < 0).any() for document in documents) else ()
             checks: dict[str, Check] = {MASK: partial(prove_document_masks, store)}
             trials += trials_of(documents, len(documents), (*mutations.MASK_MUTATIONS, *unattended), checks, what=MASK)
+        trials += _file_trials(store, stream)
         texts = [] if len(stream.images) else first(document_texts(store, stream))
         whole = {number: text for number, text in enumerate(texts) if not text.parts or STARTS in stream.arrays}
         rows = [stream.record(number, "tokens") for number in whole]

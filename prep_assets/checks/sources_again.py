@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,8 +19,8 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.config.family import Domain
-from prep_assets.config.models import image_token
-from prep_assets.data.blocks import Unreadable, resolution_of
+from prep_assets.config.models import media_tokens
+from prep_assets.data.blocks import Unreadable, size_of
 from prep_assets.data.files import SourceFile, open_stored
 from prep_assets.data.read import read_blocks
 from prep_assets.data.stream import seekable
@@ -45,9 +46,10 @@ from prep_assets.proofs.second_reading import (
 )
 from prep_assets.proofs.second_reading import Rows as SourceRows
 from prep_assets.proofs.selection import Passages, Rules, Selected, select
-from prep_assets.samples import IMAGE, Group, Pair, Prompt, Record, Sample, Turn
+from prep_assets.samples import IMAGE, MEDIA, Group, Pair, Prompt, Record, Sample, Turn
 from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import Spool, argsort, prefetch, stretches, take
+from prep_assets.stores.images import Image
 from prep_assets.stores.lines import Lines, row_of
 from prep_assets.stores.segments import Window
 from prep_assets.stores.tokens import TokenStore
@@ -474,25 +476,42 @@ def as_example(example: object, identity: str, kind: type[T]) -> T:
 
 
 def images_again(store: Store) -> Callable[[Sample], Sample]:
-    """Return what gives the images in a sample their placeholders, counted a second time."""
+    """Return what gives the images and audio in a sample their placeholders, counted a second time."""
     folder = store.workspace.image_folder(domain_of(store.family, store.partition))
-    rule, token = store.workspace.image_rule(store.family), image_token(store.family) or ""
+    rules, tokens = store.workspace.media_rules(store.family), media_tokens(store.family)
 
     @lru_cache(REMEMBERED)
-    def size_of(path: str) -> Size | None:
+    def size_again(kind: str, path: str) -> Size | None:
         if folder is None or REMOTE.match(path):
             return None
         try:
-            return resolution_of(folder / path)
+            return size_of(kind, folder / path)
         except Refused as refusal:
             raise CheckFailed(str(refusal)) from refusal
 
-    return lambda sample: counted_again(sample, rule, token, size_of)
+    return lambda sample: counted_again(sample, rules, tokens, size_again)
+
+
+def references(store: Store, stream: TokenStore) -> Iterator[tuple[Image, Image]]:
+    """Yield each reference of a stream to a file, and the same read again from the file; without a hash where the file is not there."""
+    folder, images = store.workspace.image_folder(domain_of(store.family, store.partition)), stream.images
+
+    @lru_cache(REMEMBERED)
+    def again(image: Image) -> Image:
+        if folder is None or REMOTE.match(image.path):
+            return image
+        with suppress(OSError, Refused), (folder / image.path).open("rb") as file:
+            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+            return Image(image.path, sha256, image.size and size_of(image.kind, folder / image.path), image.kind)
+        return Image(image.path, None, None, image.kind)
+
+    for part in stretches(len(images), REMEMBERED):
+        yield from ((image, again(image)) for image in images.references(np.arange(part.start, part.stop)))
 
 
 def shown_text(turn: Turn, image: str) -> str:
     """Return the text of a turn as trained, with `image` for each image without a placeholder."""
-    return "".join(region.placeholder or image if region.kind == IMAGE else region.text for region in turn.regions if not region.drop)
+    return "".join(region.placeholder or image if region.kind in MEDIA else region.text for region in turn.regions if not region.drop)
 
 
 # What decides the side of the split of a row, computed a second time.
@@ -562,7 +581,7 @@ def by_prompt(store: Store) -> Content:
 
 def by_text(store: Store) -> Content:
     """Split by the text of a document."""
-    convert, image = converter(domain_source(store).domain, Sample), store.workspace.image_placeholder(store.family)
+    convert, image = converter(domain_source(store).domain, Sample), store.workspace.media_marks(store.family).get(IMAGE, "")
     with_placeholders = images_again(store)
 
     def text(payload: Mapping[str, Any]) -> bytes:

@@ -170,6 +170,19 @@ class Idefics3(Model):
     """Token before the whole image."""
 
 
+class MelFrames(Model):
+    """Qwen2-Audio and Qwen2.5-Omni: frames of Whisper's feature extractor, halved twice by convolutions."""
+
+    rule: Literal["mel_frames"]
+    """Frames of the mel spectrogram, halved twice; for audio."""
+    sampling_rate: Pixels
+    """Samples per second that the processor takes; files are resampled to them."""
+    hop_length: Count
+    """Samples between two frames."""
+    chunk_length: Count
+    """Seconds that the processor hears; a record with longer audio is rejected."""
+
+
 LARGEST_SIDE = 4096
 """The longest side to which Idefics 3 resizes an image."""
 
@@ -185,7 +198,7 @@ def tokens_around(rule: ImageRule) -> tuple[str, ...]:
     return tuple(dict.fromkeys(text.strip() for text in (*texts, mark or "") if text.strip()))
 
 
-ImageRule = Fixed | Qwen2VL | LlavaNext | InternVL | Idefics3
+ImageRule = Fixed | Qwen2VL | LlavaNext | InternVL | Idefics3 | MelFrames
 RULES = {get_args(model.model_fields["rule"].annotation)[0]: model for model in (FromProcessor, *get_args(ImageRule))}
 
 
@@ -200,5 +213,13 @@ ImageTokens = Annotated[
     | Annotated[LlavaNext, Tag("llava_next")]
     | Annotated[InternVL, Tag("internvl")]
     | Annotated[Idefics3, Tag("idefics3")],
-    Discriminator(_rule_name, custom_error_type="rule", custom_error_message=f"needs a rule, one of {', '.join(RULES)}"),
+    Discriminator(
+        _rule_name,
+        custom_error_type="rule",
+        custom_error_message=f"needs a rule, one of {', '.join(name for name in RULES if name != 'mel_frames')}",
+    ),
+]
+AudioTokens = Annotated[
+    Annotated[FromProcessor, Tag("processor")] | Annotated[Fixed, Tag("fixed")] | Annotated[MelFrames, Tag("mel_frames")],
+    Discriminator(_rule_name, custom_error_type="rule", custom_error_message="needs a rule, one of processor, fixed, mel_frames"),
 ]

@@ -66,7 +66,7 @@ class Domain(Model):
     max_domains: int = Field(default=100, ge=1, le=MOST_DOMAINS)
     """Most domains of `domains: auto`; more stop the build."""
     image_dir: str | None = None
-    """Folder of the images, relative to this file. null: only URLs are accepted."""
+    """Folder of images and audio, relative to this file. null: only URLs of images are accepted."""
     where: dict[str, Any] = Field(default={})
     """Only rows that match, e.g. {language: en}; others count as rejected."""
     max_items: int | None = Field(default=None, ge=1, le=MOST)
@@ -470,6 +470,7 @@ RULES = (
         Rule(name, lambda family: not _takes_images(family), "records with images are refused. Set image_token")
         for name in ("image_patches", "image_tokens")
     ),
+    Rule("audio_tokens", lambda family: family.audio_token is None, "records with audio are refused. Set audio_token"),
     Rule(
         "image_patches",
         lambda family: getattr(family, "image_tokens", None) is not None,
@@ -512,10 +513,12 @@ def faults(family: Any) -> Iterator[str]:
     for name, domain in family.domains.items():
         for rule in DOMAIN_RULES:
             yield from _apply_rule(domain, rule, domain, f"domains.{name}.")
-        if domain.image_dir is not None and not _takes_images(family):
+        if domain.image_dir is not None and not _takes_images(family) and getattr(family, "audio_token", None) is None:
             remedy = "Set image_token" if hasattr(family, "image_token") else "Leave it out"
             yield f"domains.{name}.image_dir: means nothing here: records with images are refused. {remedy}"
         yield from (f"domains.{name}.{fault}" for fault in _faults_of_domain(family, domain))
+    if getattr(family, "audio_token", None) is not None and family.audio_tokens is None:
+        yield "audio_token: needs audio_tokens, the rule for their number, e.g. audio_tokens: {rule: processor}"
     if hasattr(family, "mask"):
         yield from _unknown_roles(family)
     if hasattr(family, "packing"):

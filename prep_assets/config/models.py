@@ -11,10 +11,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from prep_assets.config.base import LONGEST, MOST, MOST_SEED, Fixed, ImageRule, Model
+from prep_assets.config.base import LONGEST, MOST, MOST_SEED, AudioTokens, Fixed, ImageRule, Model
 from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Preprocessing, WindowBlend
 from prep_assets.errors import ConfigError
-from prep_assets.samples import Contrast, Pair, Prompt
+from prep_assets.samples import AUDIO, IMAGE, Contrast, Pair, Prompt
 
 Action = Literal["train", "mask"]
 Bos = Annotated[
@@ -80,6 +80,10 @@ class Sft(Images, Chat):
     """End an answer that `end` cuts with the stop token."""
     truncation_keeps: dict[str, Keep] = Field(default={})
     """What `prompt` leaves of untrained texts, by role. Default: their start, one token at least."""
+    audio_token: str | None = None
+    """Control token that stands for audio. null: records with audio are rejected."""
+    audio_tokens: AudioTokens | None = None
+    """The processor's rule for the number of its tokens, e.g. {rule: processor}; needed with audio_token."""
     packing: Packing = Packing()
     blend: Blend | None = None
     """Order of the conversations of all domains: sft_blend."""
@@ -195,10 +199,16 @@ def image_token(family: Family) -> str | None:
     return family.image_token or legacy
 
 
-def image_placeholder(family: Family, rule: ImageRule | None) -> str:
-    """The text in place of an image: its token, once for each patch, or with a `rule`, which counts the tokens, the single token that the template
-    writes. ``""`` if the family rejects images."""
-    token = image_token(family) or ""
+def media_tokens(family: Family) -> dict[str, str]:
+    """Kind → the control token that stands for files of that kind, of those that the family takes."""
+    audio = family.audio_token if isinstance(family, Sft) else None
+    return {kind: token for kind, token in ((IMAGE, image_token(family)), (AUDIO, audio)) if token}
+
+
+def media_mark(family: Family, kind: str, rule: ImageRule | None) -> str:
+    """The text in place of a file: of an image its token, once for each patch, or with a `rule`, which counts the tokens, the single token that the
+    template writes. ``""`` if the family rejects the kind."""
+    token = media_tokens(family).get(kind, "")
     if rule is not None:
         return rule.mark or token if isinstance(rule, Fixed) else token
     return token * (family.image_patches if isinstance(family, Pretrain | Sft) else 1)

@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import Record
+from prep_assets.samples import AUDIO, Record
 
 # Blocks: the records that a reader gives, and the rows that it rejects.
 
@@ -241,6 +241,30 @@ def resolution_of(path: Path) -> tuple[int, int]:
     except (*FAULTS, Image.DecompressionBombError) as error:
         detail = f"{str(path)[:400]}: its header gives no resolution ({str(error)[:100]}); needs one of {', '.join(FORMATS)}"
         raise Refused("unreadable_image", detail, stage="render") from error
+
+
+def size_of(kind: str, path: Path) -> tuple[int, int]:
+    """`resolution_of` an image, or `length_of` audio."""
+    return length_of(path) if kind == AUDIO else resolution_of(path)
+
+
+def length_of(path: Path) -> tuple[int, int]:
+    """Samples of an audio file, of one channel, and their rate, from its header.
+
+    Raises:
+        Refused: ``unreadable_audio``.
+        ConfigError: soundfile is missing.
+    """
+    try:
+        import soundfile
+    except (ImportError, OSError) as error:  # OSError: without its library
+        raise ConfigError("audio_tokens reads the length of audio with soundfile: pip install 'prep-assets[audio]'") from error
+    try:
+        about = soundfile.info(str(path))
+    except (RuntimeError, OSError, ValueError, TypeError) as error:
+        detail = f"{str(path)[:400]}: its header gives no length ({str(error)[:100]}); needs WAV, FLAC, OGG or MP3"
+        raise Refused("unreadable_audio", detail, stage="render") from error
+    return int(about.frames), int(about.samplerate)
 
 
 def _orientation(image: Any) -> int:

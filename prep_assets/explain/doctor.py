@@ -242,7 +242,7 @@ class Ours(Struct, frozen=True):
     def messages(self, sample: Sample) -> list[Mapping[str, Any]]:
         """The chat as messages, with reasoning as in the source."""
         form = self.template.form
-        return [*messages(sample, pieces(sample, image=self.template.image_token, form=form), form=form)]
+        return [*messages(sample, pieces(sample, marks=self.template.marks, form=form), form=form)]
 
 
 # Differences between two labellings of one chat, with reasons.

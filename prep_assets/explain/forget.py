@@ -24,7 +24,7 @@ from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.sources import strings_in
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.samples import IMAGE, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Sample, Turn
+from prep_assets.samples import MEDIA, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Sample, Turn
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.published import Place, versions
 from prep_assets.stores.version_folders import Published
@@ -249,7 +249,7 @@ def _conversations(example: Example) -> list[tuple[Turn, ...]]:
 
 def _words(turns: Sequence[Turn]) -> Iterator[str]:
     """The texts that a template writes verbatim."""
-    return (region.text for turn in turns for region in turn.regions if region.kind not in (IMAGE, TOOL_CALL) and not region.drop)
+    return (region.text for turn in turns for region in turn.regions if region.kind not in (*MEDIA, TOOL_CALL) and not region.drop)
 
 
 def _searchable(texts: Iterable[str]) -> tuple[str, ...]:

@@ -49,7 +49,7 @@ from prep_assets.pipeline.pairs import SIDES, generation_prompt, pair_renderer, 
 from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources
 from prep_assets.pipeline.tokens import BY_DOMAIN
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.samples import ASSISTANT, DOCUMENT, IMAGE, TEXT, THINKING, TOOL_CALL, USER, Group, Record, Sample
+from prep_assets.samples import ASSISTANT, DOCUMENT, MEDIA, TEXT, THINKING, TOOL_CALL, USER, Group, Record, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.rewards import arithmetic_rows
 from prep_assets.stores.lines import Lines
@@ -141,8 +141,8 @@ def _why_content(span: Span, weight: float, policy: MaskPolicy) -> Why:
         "region": (span.start, span.end),
         "content": region.text,
     }
-    if region.kind == IMAGE:
-        return Why(False, "image", "it stands for an image; placeholders are never trained", **location)
+    if region.kind in MEDIA:
+        return Why(False, "image", "it stands for a file; placeholders are never trained", **location)
     kind, named = region.kind, role in policy.mask
     # the first that applies decides
     reasons = (

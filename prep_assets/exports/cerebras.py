@@ -30,6 +30,7 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Block, pair_blocks, row_blocks
 from prep_assets.exports.readable import SIDES, Ints, Options, Pairs, Readable, Source, Tokens, has_unattended, locate_row
 from prep_assets.exports.registry import Count, Progress, TokenId, exporter, reads
+from prep_assets.samples import IMAGE
 from prep_assets.stores.h5 import new_h5
 from prep_assets.stores.images import Images
 from prep_assets.stores.packed import PackedStore
@@ -55,7 +56,7 @@ _GPT = ("train_input:", "  data_processor: GptHDF5MapDataProcessor", '  data_dir
         "TokenStore": _GPT,
         "Pairs": ("train_input:", "  data_processor: DpoHDF5DataProcessor", '  data_dir: "{folder}"'),
     },
-    images=True,
+    images=(IMAGE,),
     attention=True,
     kind="hdf5",
     only={"max_seq_length": lambda kind, _: kind is not PackedStore, "max_num_img": lambda kind, _: kind is not Pairs},

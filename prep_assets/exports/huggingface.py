@@ -27,6 +27,7 @@ from prep_assets.exports.media import file_of, placed_images, require_images
 from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, gold_again, labelled, locate_row, without_nulls
 from prep_assets.exports.registry import Count, FileName, Folder, Progress, Split, TokenId, exporter, reads
 from prep_assets.exports.text_rows import gold_text
+from prep_assets.samples import IMAGE, MEDIA
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.groups import FURTHER, GroupStore
 from prep_assets.stores.images import Images
@@ -67,7 +68,7 @@ _TRL = {
         "llama_factory": ('tokenized_path: "{folder}"', "cutoff_len: 2048  # the longest example, or more", "neat_packing: false"),
         "open_instruct": (*_LOAD, 'dataset.set_format("torch")'),
     },
-    images=True,
+    images=(IMAGE,),
     teacher=True,
     margins=True,
     kind="huggingface",
@@ -110,7 +111,7 @@ def hf_arrow(
     *get_args(Source),
     read_by="datasets, TRL",
     opens={kind: (*_LOAD_PARQUET, line) for kind, line in _TRL.items()},
-    images=True,
+    images=MEDIA,
     attention=True,
     margins=True,
     kind="parquet",
@@ -131,8 +132,8 @@ def hf_parquet(
 ) -> None:
     """Parquet files for ``datasets.load_dataset``, with the columns that TRL reads; zstd, row groups of 1000 rows.
 
-    With images, ``images`` has path and bytes of the files below `image_dir`, which `datasets` decodes, in row groups of 100 rows. With
-    `messages`, ``messages`` has each chat too, with a part for each image, for trainers that tokenize by themselves.
+    With images or audio, ``images`` and ``audios`` have path and bytes of the files below `image_dir`, which `datasets` decodes, in row groups of 100
+    rows. With `messages`, ``messages`` has each chat too, with a part for each file, for trainers that tokenize by themselves.
     """
     folder = out / "data"
     folder.mkdir(parents=True)
@@ -146,19 +147,25 @@ def hf_parquet(
 
 
 def _with_files(tables: Iterable[Any], images: Images, image_dir: str | None) -> Iterator[Any]:
-    """The rows with the files of their images, `FILE_ROWS` at a time."""
+    """The rows with the files of their images and audio, `FILE_ROWS` at a time."""
     import pyarrow as pa
 
-    kind, row = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()})), 0
-    features = {"images": {"feature": {"_type": "Image"}, "_type": "List"}}
+    column, row = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()})), 0
+    features = {f"{kind}s": {"feature": {"_type": kind.capitalize()}, "_type": "List"} for kind in sorted(images.kinds)}
+    about = {"huggingface": json.dumps({"info": {"features": features}})}
     for part in (table.slice(first, FILE_ROWS) for table in tables for first in range(0, len(table), FILE_ROWS)):
         placed = placed_images(images, row, row + len(part))
-        files = [
-            [{"bytes": file_of(image, image_dir, "hf_parquet"), "path": image.path} for image, _, _ in placed.get(number, [])]
-            for number in range(row, row + len(part))
-        ]
-        with_files = part.append_column("images", pa.array(files, kind))
-        yield with_files.replace_schema_metadata({"huggingface": json.dumps({"info": {"features": features}})})
+        for kind in sorted(images.kinds):
+            files = [
+                [
+                    {"bytes": file_of(image, image_dir, "hf_parquet"), "path": image.path}
+                    for image, *_ in placed.get(number, [])
+                    if image.kind == kind
+                ]
+                for number in range(row, row + len(part))
+            ]
+            part = part.append_column(f"{kind}s", pa.array(files, column))
+        yield part.replace_schema_metadata(about)
         row += len(part)
 
 
@@ -402,18 +409,23 @@ def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
     def row(number: int) -> Any:
         at, inside = locate_row(ends, number)
         values = group(at).slice(inside, 1).to_pylist()[0]
-        files, messages = values.pop("images", []), values.pop("messages", None)
+        messages = values.pop("messages", None)
+        files: dict[str, list[Any]] = {kind: values.pop(f"{kind}s", []) for kind in MEDIA}
         if chats is not None and without_nulls(messages) != next((chat for at, chat in chats if at == number), None):  # rows ascend
             raise StoreError(f"row {number}: its messages are others than those of its source")
         sequences = _read_row(values)
         if "labels" not in values:
             return sequences
-        stored = source.images.references(np.flatnonzero(np.asarray(source.images.record) == number))  # type: ignore[union-attr]
-        for file, image in zip(files, stored, strict=True):
+        shown = []
+        for image in source.images.references(np.flatnonzero(np.asarray(source.images.record) == number)):  # type: ignore[union-attr]
+            file: Any = files[image.kind].pop(0) if files[image.kind] else {"bytes": b"", "path": ""}
             if hashlib.sha256(file["bytes"]).hexdigest() != image.sha256:
                 raise StoreError(f"row {number}: {file['path']!r} is another file than {image.path!r} of the store")
+            shown.append((file["path"], None))
+        if any(files.values()):
+            raise StoreError(f"row {number}: it has more files than the store")
         attended = np.array(values.get("attention_mask", np.ones(len(values["labels"]))))
-        return (replace(sequences[0], attended=attended, images=tuple((file["path"], None) for file in files)),)
+        return (replace(sequences[0], attended=attended, images=tuple(shown)),)
 
     return Readable(int(ends[-1]), row, expected=_expected_line(source))
 

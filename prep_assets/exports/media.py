@@ -1,4 +1,4 @@
-"""Token streams and packed tables with the files that their images are, in tar shards of WebDataset.
+"""Token streams and packed tables with the files of their images and audio, in tar shards of WebDataset.
 
     <split>-000000.tar    00000000.json, 00000000.0.jpg, 00000000.1.png, 00000001.json …
     shards.json           {"shards": [{"url", "samples", "bytes", "sha256"}]}
@@ -27,13 +27,14 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import has_mask, row_blocks
 from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row
 from prep_assets.exports.registry import Count, Folder, Progress, Split, exporter, reads
+from prep_assets.samples import AUDIO, IMAGE, MEDIA
 from prep_assets.stores.images import Image, Images
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.verification import WrittenFile, write_json
 
-SUFFIXES = (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp")
+SUFFIXES = {IMAGE: (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp"), AUDIO: (".wav", ".flac", ".mp3", ".ogg", ".opus")}
 Placed = tuple[Image, int, int]
 """An image with the place of its first token in its record, and the number of its tokens."""
 
@@ -50,7 +51,7 @@ Placed = tuple[Image, int, int]
             'next(iter(dataset))["json"]["input_ids"]  # labels are unshifted; images are "0.jpg", "1.jpg" …',
         )
     },
-    images=True,
+    images=MEDIA,
     kind="tar",
 )
 def webdataset(
@@ -133,9 +134,9 @@ def file_of(image: Image, folder: str | None, format: str) -> bytes:
         )
     if folder is None:
         raise ConfigError(f"export {format!r} needs image_dir, the folder that {image.path!r} is relative to")
-    if PurePosixPath(image.path).suffix.lower() not in SUFFIXES:
+    if PurePosixPath(image.path).suffix.lower() not in SUFFIXES[image.kind]:
         raise ConfigError(
-            f"export {format!r}: {image.path!r} has none of the suffixes {', '.join(SUFFIXES)}, by which its readers decode files"
+            f"export {format!r}: {image.path!r} has none of the suffixes {', '.join(SUFFIXES[image.kind])}, by which its readers decode files"
         )
     path = Path(folder) / image.path
     try:

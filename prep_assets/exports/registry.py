@@ -47,7 +47,7 @@ class Export(Struct, frozen=True):
             the options and those that `opening` adds.
         options: names and defaults of its options.
         readers: trainers of one layout or kind of source, keyed as `opens`, if not all of `read_by`.
-        images: whether it stores the paths and positions of images.
+        images: kinds of files whose paths it stores, with their positions or in their order.
         attention: whether it stores which tokens are attended.
         teacher: whether it stores what a teacher says of tokens.
         margins: whether it stores the margins of pairs.
@@ -64,7 +64,7 @@ class Export(Struct, frozen=True):
     opens: Mapping[str, tuple[str, ...]]
     options: Mapping[str, inspect.Parameter] = field(default_factory=dict)
     readers: Mapping[str, str] = field(default_factory=dict)
-    images: bool = False
+    images: tuple[str, ...] = ()
     attention: bool = False
     teacher: bool = False
     margins: bool = False
@@ -255,11 +255,11 @@ def _check_places(target: Export, source: Source) -> None:
     """Raises:
     ConfigError: the format cannot store the images, the attention mask, the teacher or the margins of the source.
     """
-    count = len(source.images) if isinstance(source, TokenStore | PackedStore) else 0
-    if count and not target.images:
+    count, kinds = (len(source.images), source.images.kinds) if isinstance(source, TokenStore | PackedStore) else (0, frozenset())
+    if not kinds <= {*target.images}:
         raise ConfigError(
-            f"export {target.name!r} would lose {count:,} images: it has no place for their paths, and their tokens would be left without meaning. "
-            f"Formats with images: {_formats_that(lambda candidate: candidate.images)}"
+            f"export {target.name!r} would lose {count:,} {' and '.join(f'{kind}s' for kind in sorted(kinds))}: it has no place for their paths, and their "
+            f"tokens would be left without meaning. Formats with them: {_formats_that(lambda candidate: kinds <= {*candidate.images})}"
         )
     if has_unattended(source) and not target.attention:
         raise ConfigError(

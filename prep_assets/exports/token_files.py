@@ -22,6 +22,7 @@ from prep_assets.exports.blocks import Block, document_blocks, has_mask, require
 from prep_assets.exports.media import Placed, file_of, placed_images, require_images
 from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row, row_slicer
 from prep_assets.exports.registry import Count, FileName, Folder, Progress, Size, exporter, reads
+from prep_assets.samples import MEDIA
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.segments import Segmented
 from prep_assets.stores.tokens import TokenStore
@@ -286,7 +287,7 @@ _SHAPE_TYPES = ("<u1", "<u2", "<u4")
             "dataset[0]  # NumPy arrays; labels are unshifted",
         )
     },
-    images=True,
+    images=MEDIA,
 )
 def mds(
     source: TokenStore | PackedStore, out: Path, progress: Progress, *, size_limit: Size = 1 << 26, image_dir: Folder | None = None

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
@@ -193,9 +194,9 @@ def _chats(store: Store, stream: TokenStore) -> Iterator[list[dict[str, Any]]]:
     convert, ready = converter(domain_source(store).domain, Sample), images_again(store)
     for number, identity, payload in source_records(store, stream, several=True):
         sample = ready(example_of(convert, payload, identity, Sample))
-        shown = messages(sample, pieces(sample, image=template.image_token, form=PARTS), form=PARTS)
+        shown = messages(sample, pieces(sample, marks=template.marks, form=PARTS), form=PARTS)
         chat = [{"role": message["role"], "content": message.get("content") or []} for message in shown]
-        written = template.render(chat).split(template.image_token)
+        written = re.split("|".join(map(re.escape, template.marks.values())), template.render(chat))
         placeholders = [region.placeholder or template.image for region in shown_images(sample.turns)]
         text = "".join(chain.from_iterable(zip_longest(written, placeholders, fillvalue="")))
         if backend.encode(text, add_special_tokens=False).ids != stream.record(number, "tokens").tolist():

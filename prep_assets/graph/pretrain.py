@@ -15,7 +15,7 @@ from prep_assets.checks import of_stores
 from prep_assets.checks.of_documents import TEXTS, Masks, pretrain_rows
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
 from prep_assets.checks.sources_again import by_text
-from prep_assets.config.models import Pretrain
+from prep_assets.config.models import Pretrain, media_tokens
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.graph.optional import blend_asset, leaks_asset, quality_asset
@@ -63,7 +63,7 @@ def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
         "bos": ends_of(workspace.vocabulary(family), family.bos).bos is not None,
         **({} if family.append_eod else {"append_eod": False}),
         **({"split_sentences": cutter.identity} if (cutter := sentences_of(family.split_sentences)) else {}),
-        **({"image": workspace.image_placeholder(family)} if family.image_token else {}),
+        **workspace.media_marks(family),
     }
 
 
@@ -112,8 +112,10 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
         if fim is not None:
             fim.check(text)
 
+    takes_files = bool(media_tokens(family))
+
     def text_of(example: Example) -> str:
-        stop_at_masks(example, images=family.image_token is not None)
+        stop_at_masks(example, images=takes_files)
         return document_text(example)
 
     sentences = sentences_of(family.split_sentences)

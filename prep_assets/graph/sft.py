@@ -22,6 +22,7 @@ from prep_assets.graph.raw import raw_asset
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.packing.plan import PerToken
 from prep_assets.pipeline.asset import (
+    AUDIO,
     IMAGES,
     MASKED_TOKEN_COLUMNS,
     PACKED_COLUMNS,
@@ -39,7 +40,7 @@ from prep_assets.pipeline.asset import (
 )
 from prep_assets.pipeline.conversations import conversations_of, firsts, write_records
 from prep_assets.pipeline.examples import Reading, content_digest, held_out, passed_over
-from prep_assets.pipeline.images import stored_image_id, write_images
+from prep_assets.pipeline.images import media_ids, write_images
 from prep_assets.pipeline.teachers import encode_of
 from prep_assets.pipeline.tokens import audit_tokens, mask_columns, tokenize_rows
 from prep_assets.pipeline.workspace import Workspace
@@ -97,7 +98,7 @@ SFT_TEMPLATE = Asset(
     description="Certificate of the chat template: what it makes of system prompts, reasoning and tools, and how masks are proven.",
     write=_write_template,
     depends=lambda workspace, _: option_recipe(workspace, workspace.family(Sft), TEMPLATE),
-    options=(*TEMPLATE, *IMAGES),
+    options=(*TEMPLATE, *IMAGES, *AUDIO),
     checks=(INTEGRITY, Check("policy_supported", "The chat template supports the mask policy that the configuration asks for.", _policy)),
     kind="json",
 )
@@ -118,7 +119,7 @@ MASK = (
 def _write_tokens(target: Target, quarantine: Quarantine) -> Draft:
     """Render, tokenize and mask one domain."""
     check_policy(target.workspace)
-    stored_image_id(target.workspace, target.family)  # an invalid image token raises before a record is read
+    media_ids(target.workspace, target.family)  # an invalid token of images or audio raises before a record is read
     masks = {"loss_mask": "uint8", **target.needed}
     counts = tokenize_rows(target, quarantine, partial(encode_chats, masks=masks), masks)
     metrics = {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}
@@ -195,6 +196,7 @@ Each conversation is rendered once by the chat template and tokenized once; the 
         *REASONING,
         "expand",
         *IMAGES,
+        *AUDIO,
         *MASK,
         "preprocessing",
         "test_fraction",
@@ -261,12 +263,12 @@ def _write_packed(target: Target, quarantine: Quarantine) -> Draft:
 
 
 def _audit_packed(target: Target) -> None:
-    image, rule = stored_image_id(target.workspace, target.family), target.workspace.image_rule(target.family)
+    ids, rules = media_ids(target.workspace, target.family), target.workspace.media_rules(target.family)
     for table in _tables(target.family):
         for start, _rows, mask in open_packed(target.payload, table).blocks():
             if not (mask != 0).any(axis=1).all():
                 raise StoreError(f"{table}: row {start + int((mask == 0).all(axis=1).argmax()):,} has no trained token")
-        if image is not None and not (verdict := check_images(open_packed(target.payload, table), image, rule)).passed:
+        if ids and not (verdict := check_images(open_packed(target.payload, table), ids, rules)).passed:
             raise StoreError(f"{table}: {verdict.summary}")
 
 

@@ -74,8 +74,13 @@ def _dataset_info(description: Description, splits: Sequence[Table]) -> dict[str
 
 
 def features(columns: Iterable[Column]) -> list[dict[str, Any]]:
-    """Columns in the YAML form of ``datasets.Features``."""
-    return [{"name": column.name, **_feature(column.kind)} for column in columns]
+    """Columns in the YAML form of ``datasets.Features``, which decodes those of `hf_parquet` with files."""
+    files = {"images": ["image"], "audios": ["audio"]}
+    kinds = (
+        (column.name, column.kind if column.kind != [{"bytes": "binary", "path": "string"}] else files.get(column.name, column.kind))
+        for column in columns
+    )
+    return [{"name": name, **_feature(kind)} for name, kind in kinds]
 
 
 def _feature(kind: Kind) -> dict[str, Any]:

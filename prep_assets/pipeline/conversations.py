@@ -21,12 +21,12 @@ from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, Refused, TemplateError
 from prep_assets.pipeline.documents import TokenizedRows
 from prep_assets.pipeline.examples import AnyExample, Item
-from prep_assets.pipeline.images import ImageFiles, ImageParts, shown_images, stored_image_id
+from prep_assets.pipeline.images import ImageFiles, ImageParts, media_ids, shown_images
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, derived_forms
 from prep_assets.proofs.derive import Derived, MaskOptions, derive, disagreement
-from prep_assets.samples import IMAGE, TOOL_CALL, PlainChat, Region, Sample, Spelled, changed
+from prep_assets.samples import MEDIA, TOOL_CALL, PlainChat, Region, Sample, Spelled, changed
 from prep_assets.stores.teachers import TeacherBlock
 from prep_assets.stores.tokens import RecordWriter
 from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Kind, Outline, OutlinedSample, as_json, outline_of, outlined, plain_chat
@@ -338,7 +338,7 @@ class PlainChats:
     def _learn(self, kind: Kind, spaced: bool) -> Located[Marked] | None:
         outline = outline_of(kind)
         if (
-            self._template.image
+            self._template.marks
             or not self._keeps_control_tokens_apart(outline, spaced)
             or (kind is outline and {turn[0] for turn in outline.turns} & _BARE)
         ):
@@ -485,7 +485,7 @@ class Conversations(Struct, dict=True):
         images: the images of records.
         quarantine: where rejected records go.
         made_by: the tokenizer that made the ids that rows bring, from the domain's configuration; `None` if it names none.
-        image: the id that stands for an image; `None` if the family has none.
+        media: the ids that stand for images and audio.
         expand: whether a record becomes one example per answer if the template would drop reasoning from history.
         reasoning_left_out: turns of kept records that lost their reasoning so far.
         control_tokens: control tokens found in contents so far.
@@ -499,7 +499,7 @@ class Conversations(Struct, dict=True):
     images: ImageParts
     quarantine: Quarantine
     made_by: str | None = None
-    image: int | None = None
+    media: tuple[int, ...] = ()
     expand: bool = False
     control_tokens: int = 0
     reasoning_left_out: int = 0
@@ -508,7 +508,7 @@ class Conversations(Struct, dict=True):
     @cached_property
     def tokenized(self) -> TokenizedRows:
         """The proof of rows that bring their ids."""
-        return TokenizedRows(self.encoder, self._render_messages, self._sample, self.quarantine, self.made_by, self.image)
+        return TokenizedRows(self.encoder, self._render_messages, self._sample, self.quarantine, self.made_by, self.media)
 
     def encode(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
         """The kept items of a block and their tokens; rejected ones are in quarantine."""
@@ -561,7 +561,7 @@ class Conversations(Struct, dict=True):
         rejected = self._quarantine_rejected(examples.at, encoded)
         if self.expand and rejected:
             encoded = in_order([(np.arange(len(examples.at)), encoded)], np.array(rejected))
-        if self.template.image:
+        if self.template.marks:
             shown = sum(len(shown_images(item.example.turns)) for item in examples.kept(encoded) if isinstance(item.example, Sample))
             self.images_cut_away += shown - len(encoded.images)
         if not self.expand:
@@ -620,8 +620,8 @@ class Conversations(Struct, dict=True):
         if example.label is False:
             why = "its label says that the answer is a bad one; SFT would teach it. Read such rows as preferences, or leave them out"
             raise Refused("undesirable", why, stage="render")
-        # without an image token, rendering rejects the record, whatever its images are
-        return self.reasoning.read(self.images.ready(example) if self.template.image else example)
+        # without their tokens, rendering rejects the record, whatever its files are
+        return self.reasoning.read(self.images.ready(example) if self.template.marks else example)
 
     def _marked(self, sample: Sample) -> Rendered:
         return render(sample, self.template) if self.special_in_content == "allow" else self._plain_chats.render(sample)
@@ -637,8 +637,8 @@ class Conversations(Struct, dict=True):
 
     def _reject_typed_images(self, sample: Sample) -> None:
         """Reject typed image tokens. With control tokens allowed, they would count as images that do not exist."""
-        tokens = {self.template.image_token, self.images.token} - {""}
-        for region in (region for turn in sample.turns for region in turn.regions if region.kind != IMAGE):
+        tokens = {*self.template.marks.values(), *self.images.tokens.values()}
+        for region in (region for turn in sample.turns for region in turn.regions if region.kind not in MEDIA):
             if typed := sorted(token for token in tokens if token in region.text):
                 raise Refused("image_token_in_content", f"{typed[0]!r} stands for images, and is typed in a text", stage="render")
 
@@ -679,7 +679,7 @@ def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantin
         ImageParts.of_domain(workspace, family, domain),
         quarantine,
         domain.tokenized_by,
-        stored_image_id(workspace, family),
+        tuple(media_ids(workspace, family).values()),
         family.expand == "turns",
     )
 

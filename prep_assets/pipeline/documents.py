@@ -23,7 +23,7 @@ from prep_assets.pipeline.examples import Item, Reading, held_out, passed_over
 from prep_assets.pipeline.images import ImageParts, shown_images
 from prep_assets.pipeline.tokens import mask_columns
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.samples import ASSISTANT, IMAGE, USER, Example, Record, Region, Sample, changed, turn
+from prep_assets.samples import ASSISTANT, MEDIA, USER, Example, Record, Region, Sample, changed, turn
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.text import TextField
 from prep_assets.stores.arrays import stretches
@@ -238,7 +238,7 @@ def stop_at_masks(example: Example, *, images: bool) -> None:
 
 def _shown_regions(sample: Sample) -> list[Region]:
     """The regions that are shown and are no images."""
-    return [region for turn in sample.turns for region in turn.regions if region.kind != IMAGE and not region.drop and region.text]
+    return [region for turn in sample.turns for region in turn.regions if region.kind not in MEDIA and not region.drop and region.text]
 
 
 def _weights(sample: Sample) -> list[float]:
@@ -249,7 +249,7 @@ def _weights(sample: Sample) -> list[float]:
 def untemplated(workspace: Workspace, family: Pretrain) -> ChatTemplate:
     """The renderer of documents: no template, only the placeholder of images."""
     control = tuple(sorted(workspace.vocabulary(family).control))
-    return ChatTemplate("none", "", {}, control=control, image=workspace.image_placeholder(family))
+    return ChatTemplate("none", "", {}, control=control, **workspace.media_marks(family))
 
 
 def write_masked_documents(
@@ -335,7 +335,7 @@ class MaskedDocuments:
         rendered = render(example, self._template)
         POLICY.check_attention(rendered)
         regions = (region for turn in example.turns for region in turn.regions)
-        self._sizes.check("".join(region.text for region in regions if region.kind != IMAGE and not region.drop))
+        self._sizes.check("".join(region.text for region in regions if region.kind not in MEDIA and not region.drop))
         return rendered
 
     @staticmethod
@@ -371,7 +371,7 @@ class TokenizedRows(Struct, dict=True):
         sample: gives the sample of an item, or raises `Refused`.
         quarantine: where rejected rows go.
         made_by: the tokenizer that made the ids, from the domain's configuration; `None` if it names none.
-        image: the id that stands for an image, which no row may bring; `None` if the family has none.
+        media: the ids that stand for images and audio, which no row may bring.
         rows, retokenized, own_masks: number of kept rows, of those whose decoded text tokenizes to other ids, and of those with messages whose mask differs
             from the policy's.
     """
@@ -381,7 +381,7 @@ class TokenizedRows(Struct, dict=True):
     sample: Callable[[Item], Sample]
     quarantine: Quarantine
     made_by: str | None = None
-    image: int | None = None
+    media: tuple[int, ...] = ()
     rows: int = 0
     retokenized: int = 0
     own_masks: int = 0
@@ -453,8 +453,8 @@ class TokenizedRows(Struct, dict=True):
             raise _rejected("nothing_to_train", "no token of this example carries loss")
         if "bos_token" in vocabulary.special and (ids[:2] == vocabulary.bos_id).all() and len(ids) > 1:
             raise _rejected("doubled_bos", f"it begins with {vocabulary.special['bos_token']!r} twice")
-        if self.image is not None and (ids == self.image).any():
-            raise _rejected("image_token_in_content", "it holds the token that stands for images, and brings no image")
+        if np.isin(ids, self.media).any():
+            raise _rejected("image_token_in_content", "it holds a token that stands for images or audio, and brings none")
 
     def _check_texts(self, samples: Sequence[Sample], rows: Sequence[Row]) -> list[bool | Refused]:
         """For every row, whether its decoded text tokenizes to other ids, or its rejection."""

@@ -1,11 +1,11 @@
-"""Images in records: their files, their placeholders, and their places in packed rows."""
+"""Images and audio in records: their files, their placeholders, and their places in packed rows."""
 
 from __future__ import annotations
 
 import os
 import re
 import stat
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from pathlib import Path
@@ -15,14 +15,14 @@ from msgspec import Struct
 
 from prep_assets.config.base import Fixed, ImageRule, tokens_around
 from prep_assets.config.family import Chat, Domain, Family
-from prep_assets.config.models import Pretrain, image_token
-from prep_assets.data.blocks import resolution_of
+from prep_assets.config.models import Pretrain, media_tokens
+from prep_assets.data.blocks import size_of
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
 from prep_assets.packing import Mixture, PackPlan
 from prep_assets.packing.plan import Ints, place_runs
 from prep_assets.packing.strategies import within
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.samples import IMAGE, Region, Sample, Turn, changed
+from prep_assets.samples import AUDIO, IMAGE, MEDIA, Region, Sample, Turn, changed
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.tokens import TokenStore
@@ -31,7 +31,7 @@ from prep_assets.text.spans import Placed
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary
 
-# Images in records: the id that stands for them among the tokens, and the content of their files, which are hashed and never decoded.
+# Images and audio in records: the ids that stand for them among the tokens, and the content of their files, which are hashed and never decoded.
 
 REMOTE = re.compile("(https?|s3|gs|gcs|hf|az|abfss?|oss)://", re.IGNORECASE)
 """What an image's address begins with that is not a file of this machine."""
@@ -39,55 +39,58 @@ REMOTE = re.compile("(https?|s3|gs|gcs|hf|az|abfss?|oss)://", re.IGNORECASE)
 REMEMBERED = 1 << 16
 """Images whose digests are kept, so that one that many records share is hashed once."""
 
+DURATION = 0.05
+"""Seconds by which what a row says of the duration of audio may differ from the file: rows have rounded numbers."""
 
-def image_id(family: Family, vocabulary: Vocabulary, stop: str = "", written: str = "", rule: ImageRule | None = None) -> int | None:
-    """The id of the image token; `None` if the family rejects images.
 
-    Only a control token will do: whoever types its text in a record does not get its id, so each one in a store stands for an image.
+def media_id(kind: str, token: str, vocabulary: Vocabulary, stop: str = "", written: str = "", rule: ImageRule | None = None) -> int:
+    """The id of the token of a kind of files.
+
+    Only a control token will do: whoever types its text in a record does not get its id, so each one in a store stands for a file.
 
     Args:
         stop: the token that ends turns.
         written: what the build itself writes around the words of records.
-        rule: how many tokens an image has.
+        rule: how many tokens a file has.
 
     Raises:
         ConfigError: the token is none of the tokenizer's control tokens, one that ends texts or turns, or one in `written`. The padding is
             fine.
     """
-    token = image_token(family)
-    if token is None:
-        return None
     if token not in vocabulary.control:
         raise ConfigError(
-            f"image_token {token!r} is no control token of tokenizer {vocabulary.name}, which has {', '.join(sorted(vocabulary.control))}. "
+            f"{kind}_token {token!r} is no control token of tokenizer {vocabulary.name}, which has {', '.join(sorted(vocabulary.control))}. "
             "Name one of these, or add it to the tokenizer as a special token"
         )
     if token in (vocabulary.special.get("eos_token"), stop):
-        raise ConfigError(f"image_token {token!r} is the token that ends texts or turns; an image needs another one")
+        raise ConfigError(f"{kind}_token {token!r} is the token that ends texts or turns; {kind} needs another one")
     if token in written:
         raise ConfigError(
-            f"image_token {token!r} is written by the chat template or as a sentinel of fim, so it could not tell where images stand. "
+            f"{kind}_token {token!r} is written by the chat template or as a sentinel of fim, so it could not tell where files stand. "
             "Name another control token, or add one to the tokenizer"
         )
     if missing := [marker for marker in (tokens_around(rule) if rule else ()) if marker not in vocabulary.control]:
         raise ConfigError(
-            f"image_tokens: {rule.rule if rule else ''} writes {', '.join(map(repr, missing[:5]))}, no control token of tokenizer {vocabulary.name}. "
+            f"{kind}_tokens: {rule.rule if rule else ''} writes {', '.join(map(repr, missing[:5]))}, no control token of tokenizer {vocabulary.name}. "
             "Take the model's own tokenizer, or name the tokens that it has"
         )
     return vocabulary.control[token]
 
 
-def stored_image_id(workspace: Workspace, family: Family) -> int | None:
-    """`image_id` with what the family's tokenizer and template say."""
-    if image_token(family) is None:
-        return None
+def media_ids(workspace: Workspace, family: Family) -> dict[str, int]:
+    """Kind of files → the id of its token, with what the family's tokenizer and template say; see `media_id`."""
+    if not (tokens := media_tokens(family)):
+        return {}
+    if len({*tokens.values()}) < len(tokens):
+        raise ConfigError(f"image_token and audio_token are both {tokens[IMAGE]!r}, which could not tell which stands where. Name two")
     stop = written = ""
     if isinstance(family, Chat):
         template = workspace.template(family)
         stop, written = template.stop_token, _text_around(template)
     elif isinstance(family, Pretrain) and (fim := family.preprocessing.fim).rate:
         written = "\n".join((fim.prefix_token, fim.suffix_token, fim.middle_token))
-    return image_id(family, workspace.vocabulary(family), stop, written, workspace.image_rule(family))
+    rules, vocabulary = workspace.media_rules(family), workspace.vocabulary(family)
+    return {kind: media_id(kind, token, vocabulary, stop, written, rules.get(kind)) for kind, token in tokens.items()}
 
 
 def _text_around(template: ChatTemplate) -> str:
@@ -101,8 +104,8 @@ def _text_around(template: ChatTemplate) -> str:
 
 
 def shown_images(turns: Iterable[Turn]) -> list[Region]:
-    """The images of a record that are not dropped before rendering."""
-    return [region for turn in turns for region in turn.regions if region.kind == IMAGE and not region.drop]
+    """The images and audio of a record that are not dropped before rendering."""
+    return [region for turn in turns for region in turn.regions if region.kind in MEDIA and not region.drop]
 
 
 def reject_images(turns: Iterable[Turn], stage: str) -> None:
@@ -110,7 +113,9 @@ def reject_images(turns: Iterable[Turn], stage: str) -> None:
     images = shown_images(turns)
     if images:
         raise Refused(
-            "unsupported_media", f"image {images[0].text[:200]!r}: this family has text only; images need pretrain or sft", stage=stage
+            "unsupported_media",
+            f"{images[0].kind} {images[0].text[:200]!r}: this family has text only; images and audio need pretrain or sft",
+            stage=stage,
         )
 
 
@@ -150,17 +155,20 @@ class ImageFiles(Struct, frozen=True, dict=True):
         except (OSError, ValueError) as error:
             raise Refused("unreadable_image", f"{str(file)[:400]}: {str(error)[:100]}", stage="render") from error
 
-    def resolution(self, path: str) -> tuple[int, int] | None:
-        """Width and height of an image, from the header of its file; `None` for a URL.
+    def size(self, region: Region) -> tuple[int, int] | None:
+        """Width and height of an image, or samples and rate of audio, from the header of its file; `None` for a URL.
 
         Raises:
-            Refused: ``unreadable_image``; else as `digest`.
+            Refused: ``unreadable_image``, ``unreadable_audio``; else as `digest`.
         """
-        return None if REMOTE.match(path) else self._resolution(self._place(path))
+        return None if REMOTE.match(region.text) else self._size(region.kind, self._place(region.text))
 
     def block(self, placed: Placed) -> ImageBlock:
-        """What is stored of images: where they stand, their paths and digests."""
-        images = [Image(region.text, self.digest(region.text), region.size if region.placeholder else None) for region in placed.regions]
+        """What is stored of images and audio: where they stand, their paths and digests."""
+        images = [
+            Image(region.text, self.digest(region.text), region.size if region.placeholder else None, region.kind)
+            for region in placed.regions
+        ]
         return ImageBlock(placed.record, placed.start, placed.length, images)
 
     def _place(self, path: str) -> Path:
@@ -187,68 +195,83 @@ class ImageFiles(Struct, frozen=True, dict=True):
         return lru_cache(REMEMBERED)(file_hash)
 
     @cached_property
-    def _resolution(self) -> Callable[[Path], tuple[int, int]]:
-        return lru_cache(REMEMBERED)(resolution_of)
+    def _size(self) -> Callable[[str, Path], tuple[int, int]]:
+        return lru_cache(REMEMBERED)(size_of)
 
 
 # The images of a record, ready to be rendered: each is there, and has the placeholder that its processor writes for its resolution.
 
 
 class ImageParts(Struct, frozen=True):
-    """The images of a domain.
+    """The images and audio of a domain.
 
     Attributes:
-        files: the images themselves.
-        rule: how many tokens stand for one; `None`: equally many for each.
-        token: the image token; ``""`` where the family refuses images.
+        files: the files themselves.
+        rules: kind → how many tokens stand for one; none: equally many for each.
+        tokens: kind → the token that stands for one, of the kinds that the family takes.
     """
 
     files: ImageFiles
-    rule: ImageRule | None = None
-    token: str = ""
+    rules: Mapping[str, ImageRule] = {}
+    tokens: Mapping[str, str] = {}
 
     @classmethod
     def of_domain(cls, workspace: Workspace, family: Family, domain: Domain) -> ImageParts:
         """The images of a domain, as the configuration reads them."""
-        return cls(ImageFiles(workspace.image_folder(domain)), workspace.image_rule(family), image_token(family) or "")
+        return cls(ImageFiles(workspace.image_folder(domain)), workspace.media_rules(family), media_tokens(family))
 
     def ready(self, sample: Sample) -> Sample:
-        """The sample with a placeholder for each image that is shown. Pictures are never decoded.
+        """The sample with a placeholder for each image and audio that is shown. Files are never decoded.
 
         Raises:
             Refused: an image that is not there (see `ImageFiles.digest`), or whose resolution is not known, contradicted, or refused by the rule.
         """
-        if not any(region.kind == IMAGE and not region.drop for turn in sample.turns for region in turn.regions):
+        if not shown_images(sample.turns):
             return sample
         turns = [changed(turn, regions=self._regions(turn)) for turn in sample.turns]
         return changed(sample, turns=tuple(turns))
 
     def _regions(self, turn: Turn) -> tuple[Region, ...]:
-        return tuple(self._ready(region) if region.kind == IMAGE and not region.drop else region for region in turn.regions)
+        return tuple(self._ready(region) if region.kind in MEDIA and not region.drop else region for region in turn.regions)
 
     def _ready(self, region: Region) -> Region:
         self.files.digest(region.text)  # one that is not there would be trained on as if it were
-        if self.rule is None:
+        rule, token = self.rules.get(region.kind), self.tokens.get(region.kind, "")
+        if rule is None:
             return region
-        if isinstance(self.rule, Fixed):
-            return changed(region, size=None, placeholder=placeholder_of(self.rule, self.token, 1, 1))
+        if isinstance(rule, Fixed) and region.kind == IMAGE:
+            return changed(region, size=None, placeholder=placeholder_of(rule, token, 1, 1))
         size = self._size(region)
         try:
-            return changed(region, size=size, placeholder=placeholder_of(self.rule, self.token, *size))
+            return changed(region, size=size, placeholder=placeholder_of(rule, token, *size))
         except Refused as refusal:
             raise Refused(refusal.reason, f"{region.text[:200]!r}: {refusal.detail}", stage="render") from refusal
 
     def _size(self, region: Region) -> tuple[int, int]:
-        resolution = self.files.resolution(region.text)
+        resolution = self.files.size(region)
+        if region.kind == AUDIO:
+            return self._length(region, resolution)
         if resolution is None and region.size is None:
             detail = f"{region.text[:200]!r} is a URL, which is not opened; state its width and height in the row, or store the file below image_dir"
             raise Refused("no_resolution", detail, stage="render")
         if resolution is not None and region.size is not None and resolution != region.size:
             stated, read = (" x ".join(map(str, size)) for size in (region.size, resolution))
             raise Refused("resolution_differs", f"{region.text[:200]!r} has {read} pixels, its row says {stated}", stage="render")
-        size = resolution or region.size
-        assert size is not None
-        return size
+        width, height = resolution or region.size or ()
+        return int(width), int(height)
+
+    def _length(self, region: Region, length: tuple[int, int] | None) -> tuple[int, int]:
+        if length is None:
+            raise Refused(
+                "no_length", f"{region.text[:200]!r} is a URL, which is not opened; store the file below image_dir", stage="render"
+            )
+        seconds = length[0] / length[1]
+        if region.size is not None and abs(region.size[0] - seconds) > DURATION:
+            detail = (
+                f"{region.text[:200]!r} has {length[0]:,} samples at {length[1]:,} Hz, {seconds:.3f} s; its row says {region.size[0]:g} s"
+            )
+            raise Refused("duration_differs", detail, stage="render")
+        return length
 
 
 # The images of a packed table: those of its records, at their places in the rows.

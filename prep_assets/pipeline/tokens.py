@@ -22,7 +22,7 @@ from prep_assets.data.tables import LineCuts, parts, shard_size
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import FromLines, FromRows, NeedsMore, Target, ids_dtype
 from prep_assets.pipeline.examples import FirstPass, Pace, PinnedDuplicates, Reading, Source, is_held_out, note_records, without_duplicates
-from prep_assets.pipeline.images import stored_image_id
+from prep_assets.pipeline.images import media_ids
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.bucket import bucket_of
@@ -60,7 +60,9 @@ def mask_columns(weights: npt.NDArray[np.float32], dtypes: Mapping[str, str]) ->
     return {name: columns[name].astype(dtype) for name, dtype in dtypes.items()}
 
 
-def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int | None = None, rule: ImageRule | None = None) -> TokenStore:
+def audit_stream(
+    payload: Path, stream: str, vocabulary: Vocabulary, media: Mapping[str, int] = {}, rules: Mapping[str, ImageRule] = {}
+) -> TokenStore:
     """Structural checks on a token stream: files fit each other, records are not empty, ids are inside the vocabulary, images match the image tokens.
 
     Args:
@@ -79,8 +81,8 @@ def audit_stream(payload: Path, stream: str, vocabulary: Vocabulary, image: int 
         block = np.asarray(tokens[part])
         if not 0 <= int(block.min()) <= int(block.max()) < vocabulary.size:
             raise StoreError(f"{stream}: token ids from {block.min()} to {block.max()}, the vocabulary has {vocabulary.size:,}")
-    mixed = rule is not None and bool(tokens_around(rule))
-    fault = None if image is None else image_fault(store.images, store.arrays, store.starts, lengths, image, mixed=mixed)
+    mixed = any(map(tokens_around, rules.values()))
+    fault = image_fault(store.images, store.arrays, store.starts, lengths, *media.values(), mixed=mixed) if media else None
     if fault is not None:
         raise StoreError(
             f"{stream}: {fault}. Where the chat template writes the image token by itself, name another control token as image_token"
@@ -97,12 +99,12 @@ def audit_tokens(target: Target, *, audit_more: Callable[[Target, str, TokenStor
     Raises:
         StoreError: one of these does not hold.
     """
-    image, rule = stored_image_id(target.workspace, target.family), target.workspace.image_rule(target.family)
+    media, rules = media_ids(target.workspace, target.family), target.workspace.media_rules(target.family)
     rows: dict[str, npt.NDArray[np.int64]] = {}
     for stem in target.stems:
         if not (target.payload / f"{stem}.index").is_dir() and "/" in stem:
             continue  # nothing is held out in this folder
-        store = audit_stream(target.payload, stem, target.vocabulary, image, rule)
+        store = audit_stream(target.payload, stem, target.vocabulary, media, rules)
         if audit_more is not None:
             audit_more(target, stem, store)
         folder, _, side = stem.rpartition("/")

@@ -20,7 +20,7 @@ from prep_assets.caches import bounded_cache
 from prep_assets.config.base import FromProcessor, ImageRule
 from prep_assets.config.family import Chat, Domain, Family
 from prep_assets.config.loading import config_dir, load_family, store_dir, with_tombstones
-from prep_assets.config.models import FAMILIES, Contrastive, Preference, Rl, family_name, image_placeholder
+from prep_assets.config.models import FAMILIES, Contrastive, Preference, Rl, family_name, media_mark, media_tokens
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
 from prep_assets.schemas.registry import convert_with, own_code_hash
@@ -431,23 +431,24 @@ class Workspace:
     def _tokenizer(self, family: Family) -> Opened:
         return self.once(("tokenizer", family_name(type(family))), lambda: open_tokenizer(family, self.configs, self.stores / ".hashes"))
 
-    def image_rule(self, family: Family) -> ImageRule | None:
-        """The rule for the number of tokens of an image; `None` if `image_patches` sets it.
+    def media_rules(self, family: Family) -> dict[str, ImageRule]:
+        """Kind of files → the rule for the number of their tokens; without images if `image_patches` sets it.
 
         Raises:
             ConfigError: the named processor's files do not tell the rule.
         """
-        rule = getattr(family, "image_tokens", None)
-        if not isinstance(rule, FromProcessor):
-            return rule
-        from prep_assets.text.images import rule_beside
-        from prep_assets.text.vocabulary import folder_of
+        rules = {kind: rule for kind in media_tokens(family) if (rule := getattr(family, f"{kind}_tokens", None)) is not None}
+        for kind in [kind for kind, rule in rules.items() if isinstance(rule, FromProcessor)]:
+            from prep_assets.text.images import rule_beside
+            from prep_assets.text.vocabulary import folder_of
 
-        return rule_beside(folder_of(family.tokenizer, base=self.configs, revision=family.tokenizer_revision))
+            rules[kind] = rule_beside(folder_of(family.tokenizer, base=self.configs, revision=family.tokenizer_revision), kind)
+        return rules
 
-    def image_placeholder(self, family: Family) -> str:
-        """The placeholder of an image in a text; ``""`` if the family rejects images."""
-        return image_placeholder(family, self.image_rule(family))
+    def media_marks(self, family: Family) -> dict[str, Any]:
+        """Kind of files → the placeholder of one in a text, before its rule counts."""
+        rules = self.media_rules(family)
+        return {kind: media_mark(family, kind, rules.get(kind)) for kind in media_tokens(family)}
 
     def template(self, family: Chat) -> ChatTemplate:
         """The family's chat template."""
@@ -459,7 +460,7 @@ class Workspace:
                 self._tokenizer(family).vocabulary,
                 base=self.configs,
                 options=family.template_options,
-                image=self.image_placeholder(family),
+                **self.media_marks(family),
                 training=family.training_template,
             )
 

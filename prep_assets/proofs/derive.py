@@ -18,7 +18,7 @@ from prep_assets.samples import (
     ASSISTANT,
     COMPLETION,
     DOCUMENT,
-    IMAGE,
+    MEDIA,
     PROMPT,
     SYSTEM,
     TEXT,
@@ -102,7 +102,7 @@ class Derived:
 
 
 class Part(Struct):
-    """A stretch of one turn. `kind` is `TEXT`, `THINKING`, `TOOL_CALL` or `IMAGE`; `region` is the number of its region in the turn."""
+    """A stretch of one turn. `kind` is `TEXT`, `THINKING`, `TOOL_CALL` or one of `MEDIA`; `region` is the number of its region in the turn."""
 
     start: int
     end: int
@@ -120,7 +120,7 @@ def weight_of(region: Region, role: str, options: MaskOptions) -> float:
     """Return the weight of a region; placeholders of images and unattended regions are never trained."""
     if not region.attend:
         return UNATTENDED
-    if region.kind == IMAGE or (region.kind == THINKING and not options.train_thinking):
+    if region.kind in MEDIA or (region.kind == THINKING and not options.train_thinking):
         return 0.0
     if region.kind == TOOL_CALL and not options.train_tool_calls:
         return 0.0
@@ -138,7 +138,7 @@ def only_last(turns: Sequence[Sequence[Part]]) -> None:
 
 def stop_weights(turns: Sequence[Sequence[Part]], train_on_eos: str) -> list[float]:
     """Return the loss weight of the stop of each turn, from that of its last text; stops are always attended."""
-    weights = [max(0.0, next((part.weight for part in reversed(parts) if part.kind != IMAGE), 0.0)) for parts in turns]
+    weights = [max(0.0, next((part.weight for part in reversed(parts) if part.kind not in MEDIA), 0.0)) for parts in turns]
     if train_on_eos == "all":
         return [weight or 1.0 for weight in weights]
     if train_on_eos == "turn":
@@ -187,7 +187,7 @@ def examples_again(sample: Sample, options: Mapping[str, Any], render: Render) -
 
 
 def _trained(region: Region, role: str, options: Mapping[str, Any]) -> bool:
-    if region.drop or region.kind == IMAGE:
+    if region.drop or region.kind in MEDIA:
         return False
     off = {THINKING: not options["train_thinking"], TOOL_CALL: not options["train_tool_calls"]}
     if off.get(region.kind):
@@ -228,8 +228,8 @@ def untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) ->
         parts: list[Part] = []
         for number, region in enumerate(turn.regions):
             if not region.drop:
-                text_of_region = template.image_token if region.kind == IMAGE else region.text
-                kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
+                text_of_region = template.marks.get(region.kind, "") if region.kind in MEDIA else region.text
+                kind = region.kind if region.kind in (THINKING, TOOL_CALL, *MEDIA) else TEXT
                 parts.append(Part(len(text), len(text) + len(text_of_region), kind, number, weight_of(region, turn.role, options)))
                 text += text_of_region
         turns.append(parts)
@@ -241,7 +241,7 @@ def untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) ->
     for parts, end, weight in zip(turns, ends, stop_weights(turns, options.train_on_eos), strict=True):
         steps += [*((part.start, part.end, part.weight) for part in parts), (*end, weight if parts else 0.0)]
     wrote = [end for end in ends if control.fullmatch(text, *end)]
-    images = [(part.start, part.end) for parts in turns for part in parts if part.kind == IMAGE]
+    images = [(part.start, part.end) for parts in turns for part in parts if part.kind in MEDIA]
     for image in images:
         wrote += [match.span() for match in control.finditer(text, *image)]
     total = sum(1 for _ in control.finditer(text))
@@ -264,15 +264,15 @@ def joined(ranges: Iterable[Range], role: str) -> list[Prompt]:
 
 
 def with_placeholders(derived: Derived, images: Sequence[Region], template: ChatTemplate) -> Derived:
-    """Return `derived` with the placeholder of each image, in order.
+    """Return `derived` with the placeholder of each image or audio, in order.
 
     Raises:
-        CheckFailed: the template does not write the image token once per image.
+        CheckFailed: the template does not write its token once for each.
     """
-    mark, control = template.image_token, pattern(template)
-    marks = [span for span in derived.controls if derived.text[slice(*span)] == mark]
-    if len(marks) != len(images):
-        raise CheckFailed(f"template {template.name} writes {mark!r} {len(marks)} times for {len(images)} images, so nothing is proven")
+    control, wanted = pattern(template), [template.marks[region.kind] for region in images]
+    marks = [span for span in derived.controls if derived.text[slice(*span)] in template.marks.values()]
+    if [derived.text[slice(*span)] for span in marks] != wanted:
+        raise CheckFailed(f"template {template.name} writes {len(marks)} marks for {wanted}, or in another order, so nothing is proven")
     text, last = "", 0
     steps: list[tuple[int, int]] = []
     inside: dict[Range, list[Range]] = {}
@@ -337,7 +337,7 @@ def derive(
     Raises:
         CheckFailed: the template's render cannot be taken apart, so that nothing is proven.
     """
-    images = [region for turn in sample.turns for region in turn.regions if region.kind == IMAGE and not region.drop]
+    images = [region for turn in sample.turns for region in turn.regions if region.kind in MEDIA and not region.drop]
     if all(turn.role in (DOCUMENT, PROMPT, COMPLETION) for turn in sample.turns):
         derived = untemplated(sample, options, template)
     else:
@@ -432,7 +432,7 @@ class _Derivation(Struct, frozen=True):
         parts: list[Part] = []
         for at, start, end in slot.parts:
             region = turn.regions[at]
-            kind = region.kind if region.kind in (THINKING, TOOL_CALL, IMAGE) else TEXT
+            kind = region.kind if region.kind in (THINKING, TOOL_CALL, *MEDIA) else TEXT
             low, high = (min(max(place.start + edge - lead, place.start), place.end) for edge in (start, end))
             if high > low:
                 parts.append(Part(low, high, kind, at, weight_of(region, turn.role, self.options)))
@@ -494,7 +494,7 @@ class _Derivation(Struct, frozen=True):
             lead = len(slot.text) - len(slot.text.lstrip())
             controls += self.borders.controls(text, last, place.start)
             for at, start, end in slot.parts:
-                if regions[at].kind == IMAGE:
+                if regions[at].kind in MEDIA:
                     controls += self.borders.controls(text, place.start + start - lead, place.start + end - lead)
             last = place.end
         controls += self.borders.controls(text, last, len(text))

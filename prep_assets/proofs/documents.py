@@ -16,7 +16,7 @@ from msgspec import Struct
 from prep_assets.proofs.reference_ids import IdsAgain
 from prep_assets.proofs.verdict import Numbers, Verdict, fails, holds
 from prep_assets.proofs.words import ByteTable
-from prep_assets.samples import IMAGE, UNATTENDED, Region, Sample
+from prep_assets.samples import MEDIA, UNATTENDED, Region, Sample
 from prep_assets.stores.arrays import prefetch
 from prep_assets.text.engines import Engines
 from prep_assets.text.ids import Flat
@@ -325,7 +325,7 @@ def check_document_masks(documents: Iterable[MaskedDocument], vocabulary: Vocabu
     for document in documents:
         shown = [region for turn in document.sample.turns for region in turn.regions if not region.drop and region.text]
         expected, runs_found = _expected_runs(shown, vocabulary), _decoded_runs(document, vocabulary, images)
-        ending = max(0.0, next((_weight(region) for region in reversed(shown) if region.kind != IMAGE), 1.0))
+        ending = max(0.0, next((_weight(region) for region in reversed(shown) if region.kind not in MEDIA), 1.0))
         problem = ""
         if expected != runs_found:
             at = next(
@@ -354,13 +354,13 @@ def _masked(numbers: Numbers) -> str:
 def _weight(region: Region) -> float:
     if not region.attend:
         return UNATTENDED
-    if region.kind == IMAGE:
+    if region.kind in MEDIA:
         return 0.0
     return 1.0 if region.loss_weight is None else float(np.float32(region.loss_weight))
 
 
 def _expected_runs(shown: Sequence[Region], vocabulary: Vocabulary) -> list[Run]:
-    whole = _joined([(_weight(region), PICTURE if region.kind == IMAGE else region.text) for region in shown])
+    whole = _joined([(_weight(region), PICTURE if region.kind in MEDIA else region.text) for region in shown])
     return [(weight, text if text == PICTURE else _solid(vocabulary.normalized(text))) for weight, text in whole]
 
 

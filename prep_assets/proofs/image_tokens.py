@@ -1,8 +1,8 @@
-"""Image tokens derived a second time: how many each image has, and where they are."""
+"""Tokens of images and audio derived a second time: how many each file has, and where they are."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from fractions import Fraction
 from math import ceil, floor, sqrt
 from typing import Any
@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, Qwen2VL, tokens_around
+from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, MelFrames, Qwen2VL, tokens_around
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.samples import IMAGE, Region, Sample, changed
+from prep_assets.samples import AUDIO, IMAGE, Region, Sample, changed
 from prep_assets.stores.images import Image, Images, image_fault
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -21,7 +21,7 @@ from prep_assets.stores.tokens import TokenStore
 # Number of tokens of an image, derived a second time: follows in pixels how each processor resizes, cuts and pads the picture.
 
 Size = tuple[int, int]
-"""Width and height in pixels."""
+"""Width and height in pixels; samples of audio and their rate."""
 ANY_SIZE: Size = (1, 1)
 """Size for rules that need none."""
 LARGEST = 4096
@@ -30,33 +30,52 @@ ONE_TILE = (0, 0)
 _DIGITS = 7
 
 
-def counted_again(sample: Sample, rule: ImageRule | None, token: str, size_of: Callable[[str], Size | None]) -> Sample:
-    """Return the sample with the placeholder of each shown image.
+def counted_again(
+    sample: Sample, rules: Mapping[str, ImageRule], tokens: Mapping[str, str], size_of: Callable[[str, str], Size | None]
+) -> Sample:
+    """Return the sample with the placeholder of each shown image and audio.
 
     Args:
-        size_of: path → resolution of the image; `None` where only the row has it.
+        rules, tokens: by kind.
+        size_of: kind and path → size of the file; `None` where only the row has it.
 
     Raises:
-        CheckFailed: the resolution is unknown, or the processor rejects it.
+        CheckFailed: the size is unknown, or the processor rejects it.
     """
-    if rule is None:
+    if not rules:
         return sample
 
     def with_placeholder(region: Region) -> Region:
-        if region.kind != IMAGE or region.drop:
+        if region.kind not in rules or region.drop:
             return region
-        size = None if isinstance(rule, Fixed) else size_of(region.text) or region.size
-        if size is None and not isinstance(rule, Fixed):
-            raise CheckFailed(f"nothing says the resolution of {region.text[:200]!r}")
-        if size is not None and region.size not in (None, size):
+        rule = rules[region.kind]
+        of_any_size = isinstance(rule, Fixed) and region.kind == IMAGE
+        size = None if of_any_size else size_of(region.kind, region.text) or _stated(region)
+        if size is None and not of_any_size:
+            raise CheckFailed(f"nothing says the size of {region.text[:200]!r}")
+        if size is not None and region.kind == IMAGE and region.size not in (None, size):
             raise CheckFailed(f"{region.text[:200]!r} has {size} pixels, its row says {region.size}")
-        return changed(region, size=size, placeholder=expected_text(rule, token, size or ANY_SIZE))
+        if (
+            size is not None
+            and region.kind == AUDIO
+            and region.size is not None
+            and abs(size[0] - region.size[0] * size[1]) > size[1] / 20 + 1
+        ):
+            raise CheckFailed(f"{region.text[:200]!r} has {size[0]:,} samples at {size[1]:,} Hz, its row says {region.size[0]:g} seconds")
+        return changed(region, size=size, placeholder=expected_text(rule, tokens[region.kind], size or ANY_SIZE))
 
     return changed(sample, turns=tuple(changed(turn, regions=tuple(map(with_placeholder, turn.regions))) for turn in sample.turns))
 
 
+def _stated(region: Region) -> Size | None:
+    """The resolution of an image that its row has."""
+    if region.kind != IMAGE or region.size is None:
+        return None
+    return int(region.size[0]), int(region.size[1])
+
+
 def expected_text(rule: ImageRule, token: str, size: Size) -> str:
-    """Return the placeholder of an image of this size."""
+    """Return the placeholder of an image or audio of this size."""
     width, height = size
     match rule:
         case Fixed():
@@ -69,6 +88,22 @@ def expected_text(rule: ImageRule, token: str, size: Size) -> str:
             return "".join((rule.begin, *[token] * rule.image_seq_length * _pictures(rule, width, height), rule.end))
         case Idefics3():
             return _listed(rule, token, *_cut(rule, width, height))
+        case MelFrames():
+            return token * _heard(rule, *size)
+
+
+def _heard(rule: MelFrames, samples: int, rate: int) -> int:
+    """Count frames that begin before the end of the audio, then two convolutions of stride 2: the first padded, of width 3, the second a pooling."""
+    seconds = Fraction(samples, rate)
+    resampled = ceil(seconds * rule.sampling_rate)
+    if resampled > rule.chunk_length * rule.sampling_rate:
+        raise CheckFailed(f"{float(seconds):g} seconds are more than the {rule.chunk_length} that the processor hears")
+    frames = len(range(0, resampled, rule.hop_length))
+    convolved = len(range(0, frames, 2))
+    pooled = convolved // 2
+    if not pooled:
+        raise CheckFailed(f"{float(seconds):g} seconds are too short to be heard")
+    return pooled
 
 
 def _grid(rule: Qwen2VL, width: int, height: int) -> int:
@@ -159,51 +194,73 @@ Place = tuple[int, int, int]
 """Row, index of the first token in it, number of tokens."""
 
 
-def check_images(store: TokenStore | PackedStore, token: int, rule: ImageRule | None = None) -> Verdict:
-    """Check the images of a token stream or of a packed table against all of its tokens.
+def check_images(store: TokenStore | PackedStore, ids: Mapping[str, int], rules: Mapping[str, ImageRule] = {}) -> Verdict:
+    """Check the images and audio of a token stream or of a packed table against all of its tokens.
 
     Args:
-        token: id of the image token.
-        rule: how many tokens an image has; `None`: trust the store.
+        ids: kind → id of its token.
+        rules: kind → how many tokens a file has; without one: trust the store.
     """
-    mixed = rule is not None and bool(tokens_around(rule))
+    token, mixed = tuple(ids.values()), any(map(tokens_around, rules.values()))
     if isinstance(store, TokenStore):
         arrays, starts = store.arrays, store.starts
-        fault = image_fault(store.images, arrays, starts, np.diff(store.ends, prepend=0), token, mixed=mixed)
+        fault = image_fault(store.images, arrays, starts, np.diff(store.ends, prepend=0), *token, mixed=mixed)
     else:
         starts = np.arange(len(store)) * store.row_len
         used = np.zeros_like(starts)
         np.maximum.at(used, store.documents["row"], np.asarray(store.documents["row_offset"]) + np.asarray(store.documents["length"]))
         arrays = {"tokens": _EndToEnd(store.tokens, used), "loss_mask": _EndToEnd(store.loss_mask, used)}
-        fault = image_fault(store.images, arrays, starts, used, token, mixed=mixed)
-    if fault is None and rule is not None and len(store.images):
-        fault = _miscounted(store.images, arrays["tokens"], starts, token, rule)
+        fault = image_fault(store.images, arrays, starts, used, *token, mixed=mixed)
+    if fault is None and (rules or len(ids) > 1) and len(store.images):
+        fault = _miscounted(store.images, arrays["tokens"], starts, ids, rules)
     numbers = {"images": len(store.images)}
     if fault is not None:
         return Verdict(False, fault, numbers, Worst("images", fault))
     return Verdict(True, f"{len(store.images):,} images stand where the image token does, untrained", numbers)
 
 
-def _miscounted(images: Images, tokens: Any, starts: Any, token: int, rule: ImageRule, block: int = 1 << 12) -> str | None:
-    """Return the fault of the first image whose number of tokens does not fit its resolution."""
+def _miscounted(
+    images: Images, tokens: Any, starts: Any, ids: Mapping[str, int], rules: Mapping[str, ImageRule], block: int = 1 << 12
+) -> str | None:
+    """Return the fault of the first file whose number of tokens of its kind does not fit its size, or is 0."""
     known: dict[Any, int] = {}
     begins = starts[np.asarray(images.record)] + np.asarray(images.start)
     ends = begins + np.asarray(images.length)
     for first in range(0, len(images), block):
         numbers = np.arange(first, min(first + block, len(images)))
         low = int(begins[first])
-        before = np.concatenate([[0], np.cumsum(np.asarray(tokens[low : int(ends[numbers[-1]])]) == token)])
-        counts = before[ends[numbers] - low] - before[begins[numbers] - low]
-        for number, image, count in zip(numbers.tolist(), images.references(numbers), counts.tolist(), strict=True):
+        part = np.asarray(tokens[low : int(ends[numbers[-1]])])
+        counts = {}
+        for kind, token in ids.items():
+            before = np.concatenate([[0], np.cumsum(part == token)])
+            counts[kind] = before[ends[numbers] - low] - before[begins[numbers] - low]
+        for at, image in enumerate(images.references(numbers)):
+            if image.kind not in ids or not (count := int(counts[image.kind][at])):
+                return f"image {first + at:,}, {image.path[:100]!r}, is {image.kind}, and has no token of that kind"
+            if (rule := rules.get(image.kind)) is None:
+                continue
             if image.size is None and not isinstance(rule, Fixed):
-                return f"image {number:,}, {image.path[:100]!r}, has no resolution"
-            if image.size not in known:
-                known[image.size] = expected_text(rule, ONE, image.size or ANY_SIZE).count(ONE)
-            if count != known[image.size]:
-                return (
-                    f"image {number:,}, {image.path[:100]!r}, has {count:,} tokens; its resolution {image.size} gives {known[image.size]:,}"
-                )
+                return f"image {first + at:,}, {image.path[:100]!r}, has no {'resolution' if image.kind == IMAGE else 'length'}"
+            key = image.kind, image.size
+            if key not in known:
+                size = (int(image.size[0]), int(image.size[1])) if image.size else ANY_SIZE
+                known[key] = expected_text(rule, ONE, size).count(ONE)
+            if count != known[key]:
+                named = "resolution" if image.kind == IMAGE else "length"
+                return f"image {first + at:,}, {image.path[:100]!r}, has {count:,} tokens; its {named} {image.size} gives {known[key]:,}"
     return None
+
+
+def check_references(references: Iterable[tuple[Image, Image]]) -> Verdict:
+    """Compare stored references with the same, read again from their files: hash, and resolution or length where tokens are counted by it."""
+    count = 0
+    for count, (stored, found) in enumerate(references, 1):
+        if stored != found:
+            problem = (
+                f"{stored.kind} {count - 1:,} is stored as {stored.line().decode().strip()}, its file is {found.line().decode().strip()}"
+            )
+            return Verdict(False, problem, {"files": count}, Worst(stored.path, problem))
+    return Verdict(True, f"{count:,} references are those of their files", {"files": count})
 
 
 class _EndToEnd:

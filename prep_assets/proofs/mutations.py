@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from prep_assets.proofs.documents import MaskedDocument
 from prep_assets.proofs.groups import Margin, Rollout, Scores, Stepwise
@@ -19,6 +19,7 @@ from prep_assets.proofs.merged import MergedRows
 from prep_assets.proofs.rows import Line
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
 from prep_assets.proofs.teachers import Taught
+from prep_assets.stores.images import Image
 from prep_assets.stores.tokens import signed, unsigned
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -209,6 +210,24 @@ IMAGE_MUTATIONS = (
     Mutation("an image has a token too few", IDENTITY, _placeholder(-1)),
 )
 """Mutations of rows with images."""
+File = tuple[Image, Image]
+"""A stored reference, and the same read again from its file."""
+
+
+def _replaced_file(file: File) -> File:
+    return file[0], structs.replace(file[1], sha256="0" * 64)
+
+
+def _resized_file(file: File) -> File | None:
+    stored, found = file
+    return None if stored.size is None else (structs.replace(stored, size=(stored.size[0] + 1, *stored.size[1:])), found)
+
+
+FILE_MUTATIONS = (
+    Mutation("another file under the same name", ROWS, _mutate_one(_replaced_file)),
+    Mutation("a file of another resolution or duration", ROWS, _mutate_one(_resized_file)),
+)
+"""Mutations of references to images and audio."""
 MUTATIONS: tuple[Mutation, ...] = (
     Mutation("mask shifted by +1", MASK, _mask(lambda mask, start, end: np.append(0, mask[:-1]))),
     Mutation("mask shifted by -1", MASK, _mask(lambda mask, start, end: np.append(mask[1:], 0))),

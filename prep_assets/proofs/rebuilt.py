@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from prep_assets.errors import CheckFailed
-from prep_assets.samples import ASSISTANT, IMAGE, TEXT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, MEDIA, TEXT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.stores.files import dumps
 from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, chat_template_utils
 
@@ -46,27 +46,28 @@ class Slotted(Struct, frozen=True):
     Attributes:
         sample: the sample.
         form: the form of the messages.
-        image: the text of each image.
+        marks: kind → the text of each image or audio.
         slots: the texts in the messages.
         messages: the messages.
     """
 
     sample: Sample
     form: MessageForm
-    image: str
+    marks: Mapping[str, str]
     slots: tuple[Slot, ...]
     messages: list[dict[str, Any]]
 
     def filled(self, texts: Sequence[str]) -> list[dict[str, Any]]:
         """Return the messages with another text in each slot."""
-        return slotted(self.sample, self.form, self.image, texts).messages
+        return slotted(self.sample, self.form, self.marks, texts).messages
 
 
-def slotted(sample: Sample, form: MessageForm, image: str, texts: Sequence[str] | None = None) -> Slotted:
-    """Return the messages of a sample in the form that a template reads; `texts` replace the sample's own, `image` is the text of an image."""
-    builder = _MessageBuilder(form, image, texts, [])
+def slotted(sample: Sample, form: MessageForm, marks: Mapping[str, str], texts: Sequence[str] | None = None) -> Slotted:
+    """Return the messages of a sample in the form that a template reads; `texts` replace the sample's own, `marks` are the texts of
+    images and audio."""
+    builder = _MessageBuilder(form, marks, texts, [])
     messages = [builder.message(number, turn) for number, turn in enumerate(sample.turns)]
-    return Slotted(sample, form, image, tuple(builder.slots), messages)
+    return Slotted(sample, form, marks, tuple(builder.slots), messages)
 
 
 Numbered = Sequence[tuple[int, Region]]
@@ -74,7 +75,7 @@ Numbered = Sequence[tuple[int, Region]]
 
 class _MessageBuilder(Struct, frozen=True):
     form: MessageForm
-    image: str
+    marks: Mapping[str, str]
     texts: Sequence[str] | None
     slots: list[Slot]
 
@@ -100,7 +101,7 @@ class _MessageBuilder(Struct, frozen=True):
         return message
 
     def _content(self, number: int, content: Numbered) -> Any:
-        has_images = any(region.kind == IMAGE for _, region in content)
+        has_images = any(region.kind in MEDIA for _, region in content)
         if self.form.content != "parts" and not (self.form.image_parts and has_images):
             return self._slot(number, TEXT, content)
         return list(self._parts(number, content)) or [{"type": "text", "text": ""}]
@@ -108,10 +109,10 @@ class _MessageBuilder(Struct, frozen=True):
     def _parts(self, number: int, content: Numbered) -> Iterator[dict[str, Any]]:
         run: list[tuple[int, Region]] = []
         for at, region in content:
-            if region.kind == IMAGE and self.form.image_parts:
+            if region.kind in MEDIA and self.form.image_parts:
                 if run:
                     yield {"type": "text", "text": self._slot(number, TEXT, run)}
-                yield {"type": "image"}
+                yield {"type": region.kind}
                 run = []
             else:
                 run.append((at, region))
@@ -122,7 +123,7 @@ class _MessageBuilder(Struct, frozen=True):
         parts: list[tuple[int, int, int]] = []
         text = ""
         for at, region in regions:
-            region_text = self.image if region.kind == IMAGE else region.text
+            region_text = self.marks[region.kind] if region.kind in MEDIA else region.text
             parts.append((at, len(text), len(text) + len(region_text)))
             text += region_text
         return self._add_slot(Slot(number, kind, text, tuple(parts)))
@@ -309,7 +310,7 @@ class Rebuilder(Struct):
         Raises:
             CheckFailed: the template raises, or treats a text differently from an invented word.
         """
-        messages = slotted(sample, self.template.form, self.template.image_token)
+        messages = slotted(sample, self.template.form, self.template.marks)
         chat = _Chat(sample, self.template, messages)
         if rendered is None or _TAGS.search(self.template.source):
             text, tagged = chat.render(messages.messages, prompted)

@@ -24,7 +24,7 @@ import orjson
 from msgspec import Struct
 
 from prep_assets.errors import CheckFailed
-from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Group, Sample, Turn, changed
+from prep_assets.samples import ASSISTANT, MEDIA, THINKING, TOOL_CALL, Group, Sample, Turn, changed
 
 # Digests of rows, computed a second time: whether rows are equal, and on which side of a split they belong.
 
@@ -473,7 +473,7 @@ def _reread_turn(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn
     if turn.role != ASSISTANT:
         return turn
     for position, region in enumerate(turn.regions):
-        if region.drop or region.kind in (THINKING, TOOL_CALL, IMAGE):
+        if region.drop or region.kind in (THINKING, TOOL_CALL, *MEDIA):
             continue
         text = region.text.lstrip()
         for opening, closing in tags:

@@ -28,7 +28,7 @@ from msgspec import Struct, field
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
 from prep_assets.quality.characters import Characters
 from prep_assets.quality.words import Words
-from prep_assets.samples import IMAGE, Contrast, Example, Group, Pair, Prompt, Sample, Turn
+from prep_assets.samples import MEDIA, Contrast, Example, Group, Pair, Prompt, Sample, Turn
 from prep_assets.schemas.registry import check_options, own_code_hash, own_function
 from prep_assets.stores.arrays import Spool
 
@@ -116,7 +116,7 @@ def _of_turns(turns: Sequence[Turn]) -> list[tuple[str, str]]:
 
 
 def _text(turn: Turn) -> str:
-    return "".join(region.text for region in turn.regions if not region.drop and region.kind != IMAGE)
+    return "".join(region.text for region in turn.regions if not region.drop and region.kind not in MEDIA)
 
 
 class Judged(Struct, frozen=True):

@@ -13,6 +13,7 @@ from prep_assets.caches import bounded_cache
 from prep_assets.errors import Refused, nearest
 from prep_assets.samples import (
     ASSISTANT,
+    AUDIO,
     COMPLETION,
     IMAGE,
     SYSTEM,
@@ -211,63 +212,71 @@ def _parse_json(text: str, reason: str, where: str) -> Any:
         raise Refused(reason, f"{where!r} is not JSON: {error}; it begins {text[:60]!r}") from error
 
 
-# The ``images`` column of a row, and the marks in its text where the images stand. Only paths: no image is opened.
+# The columns ``images`` and ``audios`` of a row, and the marks in its text where the files stand. Only paths: no file is opened.
 
 
 class Images:
-    """The images of one row, taken in the order of their marks.
+    """The images and audio of one row, taken in the order of their marks.
 
-    In a row without the column, the image token is plain text (a page about HTML may well contain ``<image>``). Where `key` is ``images`` and the row
-    has only ``image``, as many data sets with one image a row do, that column is read.
+    In a row without the column, its token is plain text (a page about HTML may well contain ``<image>``). Where `key` is ``images`` and the row
+    has only ``image``, as many data sets with one image a row do, that column is read; so it is with ``audios``, whose token is ``<audio>``.
     """
 
-    __slots__ = ("_images", "_key", "_taken", "_token")
+    __slots__ = ("_columns", "_key", "_taken")
 
     def __init__(self, row: Row, key: str, token: str) -> None:
-        column = row.get(key)
-        if key == "images" and column is None and row.get("image") is not None:
-            key, column = "image", row["image"] if has_content(row["image"]) else []
-        self._key, self._token, self._taken = key, token, 0
-        self._images = None if column is None else images_of(column, key)
+        self._columns: dict[str, tuple[str, str, list[Region]]] = {}  # kind → column, token, files
+        self._key, self._taken = key, {IMAGE: 0, AUDIO: 0}
+        for kind, name, mark in ((IMAGE, key, token), (AUDIO, "audios", "<audio>")):
+            column = row.get(name)
+            if name in ("images", "audios") and column is None and row.get(kind) is not None:
+                name, column = kind, row[kind] if has_content(row[kind]) else []
+            if column is not None:
+                self._columns[kind] = name, mark, files_of(column, name, kind)
 
     def __bool__(self) -> bool:
-        """Whether the row has the column."""
-        return self._images is not None
+        """Whether the row has one of the columns."""
+        return bool(self._columns)
 
     def split(self, text: str, weight: float | None) -> list[Region]:
-        """`text` as text and image regions. Each mark takes the next image of the row."""
-        if self._images is None or self._token not in text:
-            return [Region(TEXT, text, weight)] if text else []
-        regions: list[Region] = []
-        for number, piece in enumerate(text.split(self._token)):
-            if number:
-                regions.append(changed(self.take(), loss_weight=weight))
-            if piece:
-                regions.append(Region(TEXT, piece, weight))
+        """`text` as regions of text, images and audio. Each mark takes the next file of its kind."""
+        regions = [Region(TEXT, text, weight)] if text else []
+        for kind, (_, mark, _) in self._columns.items():
+            if mark in text:
+                regions = [part for region in regions for part in (self._placed(region, kind, mark) if region.kind == TEXT else [region])]
         return regions
 
-    def take(self) -> Region:
-        """The next image."""
-        images = self._images or []
-        if self._taken >= len(images):
-            raise Refused("image_count", f"more images are placed in the text than the {len(images)} of {self._key!r}")
-        self._taken += 1
-        return images[self._taken - 1]
+    def _placed(self, region: Region, kind: str, mark: str) -> list[Region]:
+        placed: list[Region] = []
+        for number, piece in enumerate(region.text.split(mark)):
+            if number:
+                placed.append(changed(self.take(kind), loss_weight=region.loss_weight))
+            if piece:
+                placed.append(changed(region, text=piece))
+        return placed
+
+    def take(self, kind: str = IMAGE) -> Region:
+        """The next file of a kind."""
+        name, _, files = self._columns.get(kind, (self._key if kind == IMAGE else "audios", "", []))
+        if self._taken[kind] >= len(files):
+            raise Refused(f"{kind}_count", f"more {kind}s are placed in the text than the {len(files)} of {name!r}")
+        self._taken[kind] += 1
+        return files[self._taken[kind] - 1]
 
     def require_all_taken(self) -> None:
-        """Reject (``image_count``) a row with more images than marks."""
-        if self._images is not None and self._taken < len(self._images):
-            raise Refused(
-                "image_count", f"{self._key!r} has {len(self._images)} images, the text places {self._taken} with {self._token!r}"
-            )
+        """Reject (``image_count``, ``audio_count``) a row with more files than marks."""
+        for kind, (name, mark, files) in self._columns.items():
+            if self._taken[kind] < len(files):
+                detail = f"{name!r} has {len(files)} {kind}s, the text places {self._taken[kind]} with {mark!r}"
+                raise Refused(f"{kind}_count", detail)
 
 
-def image_of(value: object, where: str, part: Mapping[str, Any] | None = None) -> Region:
-    """The region of one image: its path or URL, from a string or an object with ``path`` or ``url`` (Hugging Face, OpenAI), and its ``width`` and
-    ``height`` in pixels, where the object or, for a string, its content `part` has them.
+def image_of(value: object, where: str, part: Mapping[str, Any] | None = None, kind: str = IMAGE) -> Region:
+    """The region of one image or audio: its path or URL, from a string or an object with ``path`` or ``url`` (Hugging Face, OpenAI), and its ``width`` and
+    ``height`` in pixels, or its ``duration`` in seconds, where the object or, for a string, its content `part` has them.
 
     Raises:
-        Refused: ``missing_image``; ``image_resized``, where the row asks for another resolution than that of the picture.
+        Refused: ``missing_image``, ``missing_audio``; ``image_resized``, where the row asks for another resolution than that of the picture.
     """
     attributes = value if isinstance(value, Mapping) else part or {}
     if isinstance(value, Mapping):
@@ -275,7 +284,10 @@ def image_of(value: object, where: str, part: Mapping[str, Any] | None = None) -
         value = value_at(value, key, where)
     path = as_text(value, where)
     if not path:
-        raise Refused("missing_image", f"{where!r} is an empty path")
+        raise Refused(f"missing_{kind}", f"{where!r} is an empty path")
+    if kind == AUDIO:
+        seconds = attributes.get("duration")
+        return Region(AUDIO, path, size=None if seconds is None else (as_number(seconds, f"{where}.duration"),))
     if resized := [key for key in RESIZING if attributes.get(key) is not None]:
         detail = (
             f"{where!r} asks for {resized[0]} {attributes[resized[0]]!r}; one rule counts the tokens of all images of a store. Leave it out"
@@ -298,12 +310,12 @@ def _size(attributes: Mapping[str, Any], where: str) -> tuple[int, int] | None:
     return width, height
 
 
-def images_of(column: object, key: str) -> list[Region]:
-    """The images of a column: one, or an array of them."""
+def files_of(column: object, key: str, kind: str) -> list[Region]:
+    """The images or audio of a column: one, or an array of them."""
     if isinstance(column, str | Mapping):
-        return [image_of(column, key)]
+        return [image_of(column, key, kind=kind)]
     if isinstance(column, list | tuple):
-        return [image_of(value, f"{key}[{i}]") for i, value in enumerate(column)]
+        return [image_of(value, f"{key}[{i}]", kind=kind) for i, value in enumerate(column)]
     return wrong_type(column, key, "an array of paths")
 
 
@@ -312,15 +324,15 @@ def images_of(column: object, key: str) -> list[Region]:
 TEXT_PARTS = ("text", "input_text", "output_text")
 THINKING_PARTS = ("reasoning", "thinking")
 CALL_PARTS = ("tool_call", "tool_use")
-IMAGE_PARTS = ("image", "image_url")
-PARTS = (*TEXT_PARTS, *THINKING_PARTS, *CALL_PARTS, *IMAGE_PARTS)
+FILE_PARTS = {"image": IMAGE, "image_url": IMAGE, "audio": AUDIO, "audio_url": AUDIO}
+PARTS = (*TEXT_PARTS, *THINKING_PARTS, *CALL_PARTS, *FILE_PARTS)
 
 
 def content_regions(content: object, where: str, weight: float | None, images: Images) -> list[Region]:
     """The regions of a message's content.
 
-    A part holds its text under the name of its type, ``text`` (OpenAI) or ``value`` (LLaMA-Factory v1). An image part without a path takes
-    the next image of the row's column (Hugging Face). The loss weight of a part overrides that of the message.
+    A part holds its text under the name of its type, ``text`` (OpenAI) or ``value`` (LLaMA-Factory v1). A part of an image or audio without a path
+    takes the next one of the row's column (Hugging Face). The loss weight of a part overrides that of the message.
     """
     if content is None:
         return []
@@ -342,11 +354,11 @@ def _part_regions(part: Row, where: str, weight: float | None, images: Images) -
         is_call = all(part.get(key) is None for key in holders)
         texts = [call_text(part, where)] if is_call else call_texts(_agreeing_value(part, holders, where), f"{where}.value")
         return [Region(TOOL_CALL, text, weight) for text in texts]
-    if kind in IMAGE_PARTS:
-        keys = ("image_url", "image", "path", "url", "value")
-        has_image = any(part.get(key) is not None for key in keys)
-        image = image_of(_agreeing_value(part, keys, where), where, part) if has_image else images.take()
-        return [changed(image, loss_weight=weight)]
+    if (of := FILE_PARTS.get(kind)) is not None:
+        keys = (f"{of}_url", of, "path", "url", "value")
+        has_path = any(part.get(key) is not None for key in keys)
+        file = image_of(_agreeing_value(part, keys, where), where, part, of) if has_path else images.take(of)
+        return [changed(file, loss_weight=weight)]
     raise Refused("unknown_part", f"{where} has type {kind!r}{nearest(kind, PARTS)}; known: {', '.join(PARTS)}")
 
 

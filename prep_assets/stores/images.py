@@ -1,13 +1,13 @@
-"""Images of token stores: which image each run of placeholder tokens stands for.
+"""Images and audio of token stores: which file each run of placeholder tokens stands for.
 
-A stream or a packed table with images has a folder ``<name>.images/``, with one entry per image, ascending by record and start:
+A stream or a packed table with images or audio has a folder ``<name>.images/``, with one entry per file, ascending by record and start:
 
     record.npy int64      its record; in a packed table its row
     start.npy int64       offset of its first token in that record or row
     length.npy int64      number of its placeholder tokens
     end.npy int64         byte at which its line in images.jsonl ends
     images.jsonl          {"path": as the source has it, "sha256": of the file, null for a URL}; with "width" and "height" where the number of
-                          its tokens follows from them
+                          its tokens follows from them; of audio with "kind": "audio", and "samples" and "sampling_rate" of the file
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ import json
 import mmap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -24,33 +25,44 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.errors import StoreError
+from prep_assets.samples import AUDIO, IMAGE
 from prep_assets.stores.arrays import Columns
 from prep_assets.stores.guards import Guards, load_columns
 from prep_assets.stores.verification import WrittenFile
 
 FIELDS = ("record", "start", "length", "end")
 LINES = "images.jsonl"
+BLOCK = 1 << 14
+"""References read at a time."""
 Ints = npt.NDArray[np.int64]
 
 
+MEASURES = {IMAGE: ("width", "height"), AUDIO: ("samples", "sampling_rate")}
+"""Kind of a file → what the number of its tokens depends on."""
+
+
 class Image(Struct, frozen=True):
-    """A reference to an image: its path or URL, the sha256 of the file, `None` for a URL, and width and height in pixels if the number of its tokens
-    depends on them."""
+    """A reference to an image or audio: its path or URL, the sha256 of the file, `None` for a URL, its `MEASURES` if the number of its tokens depends on
+    them, and its kind."""
 
     path: str
     sha256: str | None
-    size: tuple[int, int] | None = None
+    size: tuple[float, ...] | None = None
+    kind: str = IMAGE
 
     def line(self) -> bytes:
         """Return its line in ``images.jsonl``."""
-        size = {} if self.size is None else {"width": self.size[0], "height": self.size[1]}
-        return json.dumps({"path": self.path, "sha256": self.sha256, **size}).encode() + b"\n"
+        kind = {} if self.kind == IMAGE else {"kind": self.kind}
+        size = {} if self.size is None else dict(zip(MEASURES[self.kind], self.size, strict=True))
+        return json.dumps({"path": self.path, "sha256": self.sha256, **kind, **size}).encode() + b"\n"
 
     @classmethod
     def read(cls, line: bytes) -> Image:
         """Parse a line of ``images.jsonl``."""
         fields = json.loads(line)
-        return cls(fields["path"], fields["sha256"], (fields["width"], fields["height"]) if "width" in fields else None)
+        kind = fields.get("kind", IMAGE)
+        size = tuple(fields[name] for name in MEASURES[kind] if name in fields)
+        return cls(fields["path"], fields["sha256"], size or None, kind)
 
 
 class ImageBlock(Struct, frozen=True):
@@ -108,6 +120,12 @@ class Images:
     def __len__(self) -> int:
         return len(self.record)
 
+    @cached_property
+    def kinds(self) -> frozenset[str]:
+        """The kinds of files that occur."""
+        parts = (np.arange(first, min(first + BLOCK, len(self))) for first in range(0, len(self), BLOCK))
+        return frozenset(image.kind for numbers in parts for image in self.references(numbers))
+
     def of(self, first: int, stop: int) -> slice:
         """Return the images of records ``first … stop - 1``, as a slice of the arrays."""
         low, high = np.searchsorted(self.record, [first, stop])
@@ -142,14 +160,14 @@ def open_images(directory: Path, name: str, guards: Guards | None = None) -> Ima
     return Images(columns["record"], columns["start"], columns["length"], columns["end"], lines)
 
 
-def image_fault(images: Images, arrays: Any, starts: Ints, lengths: Ints, token: int, *, mixed: bool = False) -> str | None:
+def image_fault(images: Images, arrays: Any, starts: Ints, lengths: Ints, *token: int, mixed: bool = False) -> str | None:
     """Return what is wrong with the images of a stream, or `None`. Each must be inside its record, cover image tokens only and be masked, and there must be
     no other image tokens.
 
     Args:
         arrays: ``tokens`` and optionally ``loss_mask`` of the whole stream.
         starts, lengths: int64[n], of its records.
-        token: id of the image token.
+        token: ids of the tokens of images and audio.
         mixed: allow other tokens between those of one image.
     """
     record, start, length = (np.asarray(values) for values in (images.record, images.start, images.length))
@@ -166,7 +184,9 @@ def image_fault(images: Images, arrays: Any, starts: Ints, lengths: Ints, token:
     return _token_fault(arrays, begin, length, total, token, mixed)
 
 
-def _token_fault(arrays: Any, begin: Ints, length: Ints, total: int, token: int, mixed: bool, block: int = 1 << 22) -> str | None:
+def _token_fault(
+    arrays: Any, begin: Ints, length: Ints, total: int, token: tuple[int, ...], mixed: bool, block: int = 1 << 22
+) -> str | None:
     for first in range(0, total, block):
         stop = min(first + block, total)
         expected = np.zeros(stop - first + 1, np.int64)
@@ -174,7 +194,7 @@ def _token_fault(arrays: Any, begin: Ints, length: Ints, total: int, token: int,
         np.add.at(expected, np.maximum(begin[low:high], first) - first, 1)
         np.add.at(expected, np.minimum(begin[low:high] + length[low:high], stop) - first, -1)
         covered = np.cumsum(expected[:-1]) > 0
-        is_image = np.asarray(arrays["tokens"][first:stop]) == token
+        is_image = np.isin(np.asarray(arrays["tokens"][first:stop]), token)
         if (wrong := np.flatnonzero(is_image & ~covered if mixed else is_image != covered)).size:
             at = int(wrong[0])
             return f"token {first + at:,} " + (

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from prep_assets.errors import Refused
-from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, PlainChat, Region, Sample, Turn, changed
+from prep_assets.samples import MEDIA, TEXT, THINKING, TOOL, TOOL_CALL, PlainChat, Region, Sample, Turn, changed
 from prep_assets.stores.files import TOO_DEEP, decode_once, is_too_deep, may_be_too_deep
 from prep_assets.text.environment import MessageForm
 from prep_assets.text.spans import control_pattern
@@ -117,7 +117,7 @@ def map_strings(value: Any, write: Callable[[str], str], write_key: Callable[[st
 # Every text that a template can show is a *leaf* with a number: the text of a region, each string of a tool call, the name of a speaker, the name and the
 # description of a tool. Outer white space of a field stays outside the marks, where a template can trim it.
 
-__all__ = ["NONCHARACTER", "Marking", "Piece", "control_pattern", "messages", "pieces", "placeholder", "tool_call"]
+__all__ = ["NONCHARACTER", "Marking", "Piece", "control_pattern", "mark_of", "messages", "pieces", "tool_call"]
 
 NAMES, TOOLS = 1 << 20, 1 << 21
 """First leaf numbers of the names of speakers (by turn) and of the texts of tools (in order)."""
@@ -134,10 +134,10 @@ class Piece(Struct, frozen=True):
     Attributes:
         turn, role: the turn it belongs to.
         region: the region.
-        text: its text in the message: that of the region, or the placeholder of an image.
+        text: its text in the message: that of the region, or the mark of an image or audio.
         order: its index among the regions of its turn.
         leaf: the number of its first leaf.
-        leaves: its number of leaves: one per string of a tool call, none for an image part, else one.
+        leaves: its number of leaves: one per string of a tool call, none for a part of an image or audio, else one.
         lead, trail: lengths of the white space at the outer ends of its field, which a template may trim.
     """
 
@@ -158,8 +158,8 @@ class Piece(Struct, frozen=True):
 
     @property
     def is_part(self) -> bool:
-        """Whether it is an image part, for which the template writes the token."""
-        return self.region.kind == IMAGE and not self.text
+        """Whether it is a part of an image or audio, for which the template writes the token."""
+        return self.region.kind in MEDIA and not self.text
 
     @property
     def every_leaf(self) -> range:
@@ -167,14 +167,14 @@ class Piece(Struct, frozen=True):
         return range(self.leaf, self.leaf + self.leaves)
 
 
-def pieces(sample: Sample, *, image: str = "", form: MessageForm = _COMMON) -> list[Piece]:
+def pieces(sample: Sample, *, marks: Mapping[str, str] = {}, form: MessageForm = _COMMON) -> list[Piece]:
     """The regions of a sample that are shown, by turn: reasoning, content, tool calls.
 
     Args:
-        image: the placeholder of an image (see `placeholder`).
+        marks: kind of files → the token of one (see `mark_of`).
 
     Raises:
-        Refused: an invalid tool call, or an image without a placeholder.
+        Refused: an invalid tool call, or a file without a token.
     """
     shown_pieces: list[Piece] = []
     for number, turn in enumerate(sample.turns):
@@ -184,8 +184,8 @@ def pieces(sample: Sample, *, image: str = "", form: MessageForm = _COMMON) -> l
                 text, lead, trail, leaves = region.text, 0, 0, 1
                 if region.kind == TOOL_CALL:
                     leaves += len(list(strings(tool_call(region)["arguments"])))
-                elif region.kind == IMAGE:
-                    text = placeholder(region, image)
+                elif region.kind in MEDIA:
+                    text = mark_of(region, marks)
                     if in_parts and form.image_parts:
                         text, leaves = "", 0
                 else:
@@ -199,7 +199,7 @@ def pieces(sample: Sample, *, image: str = "", form: MessageForm = _COMMON) -> l
 
 def as_parts(turn: Turn, form: MessageForm) -> bool:
     """Whether the content of a turn is a list of parts."""
-    return form.content == "parts" or (form.image_parts and any(region.kind == IMAGE and not region.drop for region in turn.regions))
+    return form.content == "parts" or (form.image_parts and any(region.kind in MEDIA and not region.drop for region in turn.regions))
 
 
 def _fields(turn: Turn, in_parts: bool) -> Iterator[list[tuple[int, Region]]]:
@@ -207,20 +207,20 @@ def _fields(turn: Turn, in_parts: bool) -> Iterator[list[tuple[int, Region]]]:
     shown = [(order, region) for order, region in enumerate(turn.regions) if not region.drop]
     yield [numbered for numbered in shown if numbered[1].kind == THINKING]
     content = [numbered for numbered in shown if numbered[1].kind not in (THINKING, TOOL_CALL)]
-    yield from (list(run) for _, run in groupby(content, lambda numbered: in_parts and numbered[1].kind == IMAGE))
+    yield from (list(run) for _, run in groupby(content, lambda numbered: in_parts and numbered[1].kind in MEDIA))
     yield from ([numbered] for numbered in shown if numbered[1].kind == TOOL_CALL)
 
 
-def placeholder(region: Region, image: str) -> str:
-    """The text of an image region in a message: `image`, the token that the template would write.
+def mark_of(region: Region, marks: Mapping[str, str]) -> str:
+    """The text of an image or audio in a message: the token that the template would write.
 
     Raises:
-        Refused: ``no_image_token``, if `image` is empty.
+        Refused: ``no_image_token``, ``no_audio_token``, if there is none.
     """
-    if not image:
-        detail = f"{region.text[:200]!r} needs a token to stand for it; set image_token to a control token of the tokenizer"
-        raise Refused("no_image_token", detail, stage="render")
-    return image
+    if region.kind not in marks:
+        detail = f"{region.text[:200]!r} needs a token to stand for it; set {region.kind}_token to a control token of the tokenizer"
+        raise Refused(f"no_{region.kind}_token", detail, stage="render")
+    return marks[region.kind]
 
 
 def messages(sample: Sample, shown_pieces: Sequence[Piece], marking: Marking = "none", form: MessageForm = _COMMON) -> list[dict[str, Any]]:
@@ -259,7 +259,7 @@ def shown_messages(turns: Sequence[Turn], calls: Iterable[Mapping[str, Any]], fo
 
 
 def _message(turn: Turn, contents: Iterable[tuple[str, Any]], name: str | None, form: MessageForm) -> dict[str, Any]:
-    """The message of a turn. `contents`: kind and content of its regions; a text, a call, or `None` for an image part."""
+    """The message of a turn. `contents`: kind and content of its regions; a text, a call, or `None` for a part of an image or audio."""
     parts: list[dict[str, str]] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []
@@ -269,7 +269,7 @@ def _message(turn: Turn, contents: Iterable[tuple[str, Any]], name: str | None, 
         elif kind == THINKING:
             thoughts.append(content)
         elif content is None:
-            parts.append({"type": IMAGE})
+            parts.append({"type": kind})
         elif parts and parts[-1]["type"] == TEXT:
             parts[-1]["text"] += content
         else:
@@ -369,15 +369,15 @@ def treat(sample: Sample, pattern: re.Pattern[str] | None, mode: SpecialInConten
 
 
 def _region_texts(region: Region) -> list[str]:
-    """The texts of a region; of a tool call its strings, because JSON may escape a control token. An image has none: its path is not rendered."""
-    if region.kind == IMAGE:
+    """The texts of a region; of a tool call its strings, because JSON may escape a control token. A file has none: its path is not rendered."""
+    if region.kind in MEDIA:
         return []
     call = _parse_call(region)
     return [region.text] if call is None else [text for _, text in walk(call)]
 
 
 def _strip_region(region: Region, pattern: re.Pattern[str]) -> Region:
-    if region.kind == IMAGE:
+    if region.kind in MEDIA:
         return region
     strip, call = partial(without, pattern=pattern), _parse_call(region)
     if call is None:

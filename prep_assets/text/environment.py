@@ -21,7 +21,7 @@ from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import Refused
-from prep_assets.samples import Spelled
+from prep_assets.samples import IMAGE, Spelled
 
 if TYPE_CHECKING:
     from prep_assets.text.template import ChatTemplate
@@ -75,7 +75,9 @@ REASONING_KEYS = ("reasoning_content", "thinking", "reasoning", "thought")
 """Keys of reasoning in published templates, the most common first."""
 
 _PROBE_WORDS = {name: f"zq{name}" for name in ("question", "answer", "thought", "tool", "about", "value", "result", "speaker", "document")}
-_WRITTEN_LIST = re.compile(r"""["']type["']: ["'](text|image)""", re.IGNORECASE)  # a list of parts written as JSON or by Python's repr
+_WRITTEN_LIST = re.compile(
+    r"""["']type["']: ["'](text|image|audio)""", re.IGNORECASE
+)  # a list of parts written as JSON or by Python's repr
 _CALL_ID = "zqcall123"  # nine letters and digits, as Mistral's templates demand
 
 
@@ -87,7 +89,7 @@ class MessageForm:
         reasoning: the key of an assistant's reasoning; ``reasoning_content`` if the template shows none.
         shows_reasoning: whether reasoning appears in the last answer.
         content: ``text``, or ``parts``: a list of ``{"type": "text", "text": …}``.
-        image_parts: whether it renders a part ``{"type": "image"}``, so that images need no placeholder in the text.
+        image_parts: whether it renders a part ``{"type": "image"}``, or of audio, so that files need no placeholder in the text.
         arguments: ``mapping``, or ``text``: JSON that the template inserts verbatim.
         shows_calls: whether tool calls appear.
         no_content: ``content`` of a message with tool calls and no text: empty text, null, or absent.
@@ -125,12 +127,12 @@ _ARGUMENTS: tuple[Literal["mapping", "text"], ...] = ("mapping", "text")
 _NO_CONTENT: tuple[Empty, ...] = ("text", "null", "absent")
 
 
-def find_form(render: Render, image_token: str = "") -> MessageForm:
+def find_form(render: Render, marks: Mapping[str, str] = {}) -> MessageForm:
     """Find the message form of a template by probing.
 
     Args:
         render: takes messages, `tools`, `documents` and `generation_prompt`, and raises `Refused`, like `ChatTemplate.render`.
-        image_token: the text that a template must write for an image; ``""`` for any text.
+        marks: kind of files → the text that a template must write for one; without any, any text for an image.
     """
     parts = False
 
@@ -168,7 +170,7 @@ def find_form(render: Render, image_token: str = "") -> MessageForm:
         reasoning=reasoning or REASONING_KEYS[0],
         shows_reasoning=reasoning is not None,
         content="parts" if parts else "text",
-        image_parts=_writes_images(try_render, image_token),
+        image_parts=any(_writes_files(try_render, *mark) for mark in (marks or {IMAGE: ""}).items()),
         shows_tools=all(shows(word, chat(), tools=[_TOOL]) for word in ("tool", "about")),
         shows_documents=shows("document", chat(), documents=[_DOCUMENT]),
     )
@@ -213,13 +215,13 @@ def find_form(render: Render, image_token: str = "") -> MessageForm:
     )
 
 
-def _writes_images(try_render: Callable[..., str | None], image_token: str) -> bool:
-    """Whether an image part changes the render, other than by the list being written as JSON or by repr."""
+def _writes_files(try_render: Callable[..., str | None], kind: str, token: str) -> bool:
+    """Whether a part of an image or audio changes the render, other than by the list being written as JSON or by repr."""
     question = {"type": "text", "text": _PROBE_WORDS["question"]}
-    without_image, with_image = (try_render([{"role": "user", "content": parts}]) for parts in ([question], [{"type": "image"}, question]))
+    without_image, with_image = (try_render([{"role": "user", "content": parts}]) for parts in ([question], [{"type": kind}, question]))
     if without_image is None or with_image is None or _PROBE_WORDS["question"] not in with_image:
         return False
-    return len(with_image) > len(without_image) and image_token in with_image and not _WRITTEN_LIST.search(with_image)
+    return len(with_image) > len(without_image) and token in with_image and not _WRITTEN_LIST.search(with_image)
 
 
 # Blocks of conversations rendered at once by MiniJinja, which is written in Rust and takes a fraction of Jinja's time.

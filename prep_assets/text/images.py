@@ -1,4 +1,4 @@
-"""Rules of image processors: the placeholder that a processor writes for an image, and its number of tokens."""
+"""Rules of processors: the placeholder that a processor writes for an image or audio, and its number of tokens."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from typing import Any
 
 from pydantic import ValidationError
 
-from prep_assets.config.base import LARGEST_SIDE, Fixed, Idefics3, ImageRule, InternVL, LlavaNext, Qwen2VL
+from prep_assets.config.base import LARGEST_SIDE, Fixed, Idefics3, ImageRule, InternVL, LlavaNext, MelFrames, Qwen2VL
 from prep_assets.errors import ConfigError, Refused
+from prep_assets.samples import IMAGE
 from prep_assets.text.spans import Rendered
 from prep_assets.text.tokenizer_files import read_object
 
@@ -25,37 +26,38 @@ from prep_assets.text.tokenizer_files import read_object
 Values = Mapping[str, Any]
 
 
-def rule_beside(location: Path) -> ImageRule:
-    """The rule of the processor in the folder of a tokenizer.
+def rule_beside(location: Path, kind: str = IMAGE) -> ImageRule:
+    """The rule for a kind of files of the processor in the folder of a tokenizer.
 
     Raises:
         ConfigError: no files of a processor, or the rule of the processor is not known.
     """
     folder = location if location.is_dir() else location.parent
     processor, images = read_object(folder / "processor_config.json"), read_object(folder / "preprocessor_config.json")
-    nested = processor.get("image_processor")
+    option, part, known = (
+        ("image_tokens", "image_processor", RULES) if kind == IMAGE else ("audio_tokens", "feature_extractor", AUDIO_RULES)
+    )
+    nested = processor.get(part)
     images = nested if isinstance(nested, Mapping) else images
     name = processor.get("processor_class") or images.get("processor_class")
     if not name:
         raise ConfigError(
-            f"image_tokens: no processor_config.json or preprocessor_config.json in {folder} names a processor_class. Put the files of the model's "
-            "processor there, or write its rule into image_tokens"
+            f"{option}: no processor_config.json or preprocessor_config.json in {folder} names a processor_class. Put the files of the model's "
+            f"processor there, or write its rule into {option}"
         )
-    if name not in RULES:
-        raise ConfigError(f"image_tokens: how many tokens {name} writes for an image is not known here. Known: {', '.join(RULES)}")
+    if name not in known:
+        raise ConfigError(f"{option}: how many tokens {name} writes is not known here. Known: {', '.join(known)}")
     if not images:
-        raise ConfigError(f"image_tokens: {folder} has no preprocessor_config.json, which has the sizes of {name}")
+        raise ConfigError(f"{option}: {folder} has no preprocessor_config.json, which has the sizes of {name}")
     if images.get("do_resize") is False:
         raise ConfigError(
             f"image_tokens: do_resize is false in {folder}, so {name} counts otherwise than its rule. Set it to true, or write a rule"
         )
     try:
-        return RULES[str(name)](images, processor)
+        return known[str(name)](images, processor)
     except (LookupError, TypeError, ValidationError) as error:
         problem = error.args[0] if isinstance(error, KeyError) else f"{error}"[:200]
-        raise ConfigError(
-            f"image_tokens: the files of {name} in {folder} lack {problem}, or have another value than expected there"
-        ) from error
+        raise ConfigError(f"{option}: the files of {name} in {folder} lack {problem}, or have another value than expected there") from error
 
 
 def _qwen2_vl(images: Values, processor: Values) -> ImageRule:
@@ -121,6 +123,12 @@ def _idefics3(images: Values, processor: Values) -> ImageRule:
     )
 
 
+def _mel_frames(audio: Values, processor: Values) -> ImageRule:
+    names = ("sampling_rate", "hop_length", "chunk_length")
+    return MelFrames(rule="mel_frames", **{name: audio[name] for name in names})
+
+
+AUDIO_RULES = dict.fromkeys(("Qwen2AudioProcessor", "Qwen2_5OmniProcessor"), _mel_frames)
 RULES: dict[str, Callable[[Values, Values], ImageRule]] = {
     **dict.fromkeys(("Qwen2VLProcessor", "Qwen2_5_VLProcessor", "Qwen3VLProcessor"), _qwen2_vl),
     "LlavaProcessor": _llava,
@@ -131,17 +139,19 @@ RULES: dict[str, Callable[[Values, Values], ImageRule]] = {
 }
 
 
-# The placeholder of an image by its resolution: image tokens, and the tokens around them.
+# The placeholder of an image by its resolution, or of audio by its length: its tokens, and the tokens around them.
 #
 # Each rule computes as its processor does, in the same order of operations, since another rounding could give another grid.
 
 
 def placeholder_of(rule: ImageRule, token: str, width: int, height: int) -> str:
-    """The placeholder of an image of this resolution; `token` is the image token.
+    """The placeholder of an image of this resolution, or of audio of so many samples at a rate; `token` is that of the kind.
 
     Raises:
-        Refused: ``image_resolution``, if the processor rejects it.
+        Refused: ``image_resolution``, if the processor rejects it; ``audio_length``, if it hears a part only, or nothing.
     """
+    if isinstance(rule, MelFrames):
+        return token * _halved_frames(rule, width, height)
     if isinstance(rule, Fixed):
         return rule.begin + token * rule.tokens + rule.end
     if isinstance(rule, Qwen2VL):
@@ -166,6 +176,15 @@ def _merged_patches(rule: Qwen2VL, width: int, height: int) -> int:
         beta = math.sqrt(rule.min_pixels / (height * width))
         rows, columns = (math.ceil(side * beta / factor) for side in (height, width))
     return rows * columns
+
+
+def _halved_frames(rule: MelFrames, samples: int, rate: int) -> int:
+    heard = -(-samples * rule.sampling_rate // rate)  # resampling rounds up
+    frames = -(-heard // rule.hop_length)
+    if not 3 <= frames <= rule.chunk_length * rule.sampling_rate // rule.hop_length:
+        detail = f"{samples / rate:g} seconds are {frames:,} frames; the processor hears from 3 frames to {rule.chunk_length} seconds"
+        raise Refused("audio_length", detail, stage="render")
+    return ((frames - 1) // 2 - 1) // 2 + 1
 
 
 def _anyres_features(rule: LlavaNext, width: int, height: int) -> int:
@@ -242,24 +261,26 @@ def _rows_of_tiles(rule: Idefics3, token: str, rows: int, columns: int) -> str:
 # The single image token of a template's render → the placeholder of the processor.
 
 
-def expanded(rendered: Rendered, mark: str, image: str) -> Rendered:
-    """`rendered` with the placeholder of each image instead of its mark. White space at the ends of a placeholder is not part of the image.
+def expanded(rendered: Rendered, marks: Mapping[str, str], image: str) -> Rendered:
+    """`rendered` with the placeholder of each image or audio instead of its mark. White space at the ends of a placeholder is not part of the file.
 
     Args:
-        mark: the text of each image in the render.
+        marks: the text of each kind in the render.
         image: the placeholder of images whose region has none.
     """
     texts = [region.placeholder or image for _, _, region in rendered.images]
-    if all(text == mark for text in texts):
+    written = [marks[region.kind] for _, _, region in rendered.images]
+    if texts == written:
         return rendered
     ends = [end for _, end, _ in rendered.images]
-    growth = [0, *accumulate(len(text) - len(mark) for text in texts)]
+    growth = [0, *accumulate(len(text) - len(mark) for text, mark in zip(texts, written, strict=True))]
 
     def move(at: int) -> int:
         """The new position of a border; the end of an image moves behind its placeholder."""
         return at + growth[bisect_right(ends, at)]
 
-    parts = [rendered.text[low : end - len(mark)] + text for low, end, text in zip([0, *ends], ends, texts, strict=False)]
+    marked = zip([0, *ends], ends, written, texts, strict=False)
+    parts = [rendered.text[low : end - len(mark)] + text for low, end, mark, text in marked]
     images = []
     for (_, end, region), text in zip(rendered.images, texts, strict=True):
         lead = len(text) - len(text.lstrip())

@@ -18,7 +18,7 @@ from prep_assets.samples import (
     ASSISTANT,
     COMPLETION,
     DOCUMENT,
-    IMAGE,
+    MEDIA,
     PROMPT,
     THINKING,
     TOOL,
@@ -33,7 +33,7 @@ from prep_assets.samples import (
     changed,
     over_turns,
 )
-from prep_assets.text.conversation import NAMES, NONCHARACTER, Piece, Places, marked_tools, pieces, placeholder, unmark, unmarked_strings
+from prep_assets.text.conversation import NAMES, NONCHARACTER, Piece, Places, mark_of, marked_tools, pieces, unmark, unmarked_strings
 from prep_assets.text.images import expanded
 from prep_assets.text.spans import Rendered, Span, Stop, control_pattern
 from prep_assets.text.template import Block, Chat, ChatTemplate, common_length
@@ -75,14 +75,16 @@ def place_pieces(chat: Chat, places: Places) -> list[PlacedPiece]:
             )
             raise Refused("template_drops_content", detail, stage="render")
         placed.append((min(start for start, _ in intervals), max(end for _, end in intervals), piece))
-    if images := [piece for piece in chat.pieces if piece.is_part]:  # image tokens outside content are the images, in order
+    if files := [piece for piece in chat.pieces if piece.is_part]:  # marks outside content are the files, in order
         content = sorted(interval for marks in places.values() for interval in marks)
-        image_tokens = [match.span() for match in re.finditer(re.escape(template.image_token), chat.text)]
-        image_tokens = [interval for interval in image_tokens if not _is_inside(interval[0], content)]
-        if len(image_tokens) != len(images):
-            detail = f"template {template.name} writes {template.image_token!r} {len(image_tokens)} times for {len(images)} images"
+        found = list(re.finditer("|".join(map(re.escape, template.marks.values())), chat.text))
+        found = [match for match in found if not _is_inside(match.start(), content)]
+        wanted = [template.marks[piece.region.kind] for piece in files]
+        if (written := [match[0] for match in found]) != wanted:
+            numbers = [f"{mark!r} {written.count(mark)} times for {wanted.count(mark)} {kind}s" for kind, mark in template.marks.items()]
+            detail = f"template {template.name} writes {', '.join(numbers)}, or in another order"
             raise Refused("template_drops_content", detail, stage="render")
-        placed += [(*interval, piece) for interval, piece in zip(image_tokens, images, strict=True)]
+        placed += [(*match.span(), piece) for match, piece in zip(found, files, strict=True)]
     return placed
 
 
@@ -221,7 +223,7 @@ def _generated_spans(
 ) -> list[Span]:
     """The spans of an assistant's turn, widened by what the model generates around them."""
     spans, text, template = list(bare_spans), chat.text, chat.template
-    if spans[0].region.kind != IMAGE:
+    if spans[0].region.kind not in MEDIA:
         start = min(template.borders.start(chat, before, block), spans[0].end)
         # the white space may belong to a blank region, which has no span
         has_blanks = any(piece.turn == block.turn and piece.text and not piece.leaves for piece in chat.pieces)
@@ -323,28 +325,28 @@ def _check_text(text: str) -> None:
 
 def _without_template(sample: Sample, eos: str = "", template: ChatTemplate | None = None) -> Rendered:
     """Concatenate turns without a template; `eos` ends each completion and document."""
-    mark = template.image_token if template else ""
+    marks = template.marks if template else {}
     spans, parts, stops, at = [], [], [], 0
     for number, turn in enumerate(sample.turns):
         for region in turn.regions:
             if not region.drop:
-                parts.append(placeholder(region, mark) if region.kind == IMAGE else region.text)
+                parts.append(mark_of(region, marks) if region.kind in MEDIA else region.text)
                 spans.append(Span(at, at + len(parts[-1]), number, turn.role, region))
                 at += len(parts[-1])
         if eos and turn.role in (COMPLETION, DOCUMENT):
             parts.append(eos)
             stops.append(Stop(number, at, at + len(eos)))
             at += len(eos)
-    content = tuple((span.start, span.end) for span in spans if span.region.kind != IMAGE)
-    images = tuple((span.start, span.end, span.region) for span in spans if span.region.kind == IMAGE)
-    return expanded(Rendered("".join(parts), tuple(spans), content, tuple(stops), images), mark, template.image if template else "")
+    content = tuple((span.start, span.end) for span in spans if span.region.kind not in MEDIA)
+    images = tuple((span.start, span.end, span.region) for span in spans if span.region.kind in MEDIA)
+    return expanded(Rendered("".join(parts), tuple(spans), content, tuple(stops), images), marks, template.image if template else "")
 
 
 def _with_template(sample: Sample, template: ChatTemplate, prompted: bool) -> Rendered:
     if unread := template.unread(sample.template_options):
         raise Refused("unknown_template_option", f"chat_template_kwargs: {unread}", stage="render")
     template = template.with_options(sample.template_options)
-    chat = Chat(sample, pieces(sample, image=template.image_token, form=template.form), template, prompted)
+    chat = Chat(sample, pieces(sample, marks=template.marks, form=template.form), template, prompted)
     for text in unmarked_strings(sample):  # carries no marks, so a control token in it would pass for one of the template
         _check_text(text)
         control = next((token for token in template.control if token in text), None)
@@ -362,11 +364,11 @@ def _with_template(sample: Sample, template: ChatTemplate, prompted: bool) -> Re
     check_shown(sample, texts, places, template)
     check_order(placed, template)
     placed = with_margins(chat, placed)
-    leaves = {leaf for piece in chat.pieces for leaf in piece.every_leaf if piece.region.kind != IMAGE}
+    leaves = {leaf for piece in chat.pieces for leaf in piece.every_leaf if piece.region.kind not in MEDIA}
     content = sorted(interval for leaf in leaves for interval in places.get(leaf, []))
-    images = sorted(((start, end, piece.region) for start, end, piece in placed if piece.region.kind == IMAGE), key=lambda image: image[0])
+    images = sorted(((start, end, piece.region) for start, end, piece in placed if piece.region.kind in MEDIA), key=lambda image: image[0])
     spans, stops = spans_and_stops(chat, placed, places)
-    return expanded(Rendered(chat.text, tuple(spans), tuple(content), tuple(stops), tuple(images)), template.image_token, template.image)
+    return expanded(Rendered(chat.text, tuple(spans), tuple(content), tuple(stops), tuple(images)), template.marks, template.image)
 
 
 # Reasoning inline in the text of an answer, such as ``<think>…</think>``.
@@ -460,7 +462,7 @@ class InlineReasoning(Struct, frozen=True, dict=True):
 
 
 def _is_text(region: Region) -> bool:
-    return region.kind not in (THINKING, TOOL_CALL, IMAGE) and not region.drop
+    return region.kind not in (THINKING, TOOL_CALL, *MEDIA) and not region.drop
 
 
 # A conversation as one example per answer.

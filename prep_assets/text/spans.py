@@ -20,7 +20,7 @@ from prep_assets.samples import (
     ASSISTANT,
     COMPLETION,
     DOCUMENT,
-    IMAGE,
+    MEDIA,
     SYSTEM,
     TEXT,
     THINKING,
@@ -136,7 +136,7 @@ class MaskPolicy:
 
     def weight(self, role: str, region: Region) -> float:
         """Loss weight of a region in a turn of `role`, regardless of `train_turns` and of attention."""
-        if region.kind == IMAGE:  # placeholders are not predicted
+        if region.kind in MEDIA:  # placeholders are not predicted
             return 0.0
         if (region.kind == THINKING and not self.train_thinking) or (region.kind == TOOL_CALL and not self.train_tool_calls):
             return 0.0
@@ -161,7 +161,7 @@ class MaskPolicy:
         The template writes the stop, so it is attended even if that region is not."""
         ends: dict[int, float] = {}
         for span, weight in zip(spans, weights, strict=True):
-            if span.region.kind != IMAGE or span.turn not in ends:
+            if span.region.kind not in MEDIA or span.turn not in ends:
                 ends[span.turn] = max(weight, 0.0)
         trained = [turn for turn, weight in ends.items() if weight]
         if self.train_on_eos == "all":

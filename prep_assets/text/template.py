@@ -19,7 +19,7 @@ from msgspec import Struct
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import Refused, TemplateError, nearest
 from prep_assets.limits import limited
-from prep_assets.samples import ASSISTANT, IMAGE, THINKING, TOOL_CALL, Sample
+from prep_assets.samples import ASSISTANT, AUDIO, IMAGE, MEDIA, THINKING, TOOL_CALL, Sample
 from prep_assets.stores.files import Kept, key_of
 from prep_assets.text.conversation import Marking, Piece, Places, messages, unmark
 from prep_assets.text.engines import check_flags
@@ -441,7 +441,7 @@ class Borders:
         return (block.end + interval[0], block.end + interval[1]) if interval else None
 
     def _stop_of_answer(self, chat: Chat, block: Block, after: Block | None, gap: str) -> tuple[int, int] | None:
-        is_text = block.kinds[-1] not in (THINKING, TOOL_CALL, IMAGE)
+        is_text = block.kinds[-1] not in (THINKING, TOOL_CALL, *MEDIA)
         following = len(chat.sample.turns) - block.turn if after is None else (after.role, after.kinds[0], after.turn - block.turn)
         known = self._ends.setdefault((block.kinds[-1], following, chat.prompted), {})
         for ending, length in known.items():
@@ -485,6 +485,7 @@ class ChatTemplate:
         options: further variables that the template reads, e.g. ``enable_thinking``.
         control: special tokens and the added tokens that the template writes; they tell where a turn stops.
         image: the placeholder of an image: the image token, once per patch; ``""`` where images are rejected.
+        audio: the token of audio; ``""`` where audio is rejected.
         training: source of a variant that marks generated text (`marks_generated`), a second derivation of masks wherever it renders the same; ``""``
             if there is none.
     """
@@ -495,12 +496,14 @@ class ChatTemplate:
     options: Mapping[str, Any] = field(default_factory=dict)
     control: tuple[str, ...] = ()
     image: str = ""
+    audio: str = ""
     training: str = ""
 
     @cached_property
     def hash(self) -> str:
         """sha256 of everything that decides the render, and of the variant that proves its masks."""
         parts = [self.source, dict(self.special), dict(self.options), FROZEN_CLOCK.isoformat(), *([self.image] if self.image else [])]
+        parts += [{"audio": self.audio}] if self.audio else []
         parts += [{"training": self.training}] if self.training else []
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -511,13 +514,18 @@ class ChatTemplate:
     @cached_property
     def form(self) -> MessageForm:
         """The message form that it reads, found by probing."""
-        return find_form(self.render, self.image_token)
+        return find_form(self.render, self.marks)
 
     @cached_property
     def image_token(self) -> str:
         """The token of an image, written once per patch."""
         tokens = (token for token in self.control if self.image and token * (len(self.image) // len(token)) == self.image)
         return next(tokens, self.image)
+
+    @cached_property
+    def marks(self) -> Mapping[str, str]:
+        """Kind of files → the token that it writes for one, of the kinds that are not rejected."""
+        return {kind: token for kind, token in ((IMAGE, self.image_token), (AUDIO, self.audio)) if token}
 
     @cached_property
     def ends(self) -> Ends:

@@ -22,7 +22,7 @@ from prep_assets.explain.trace import Tracer, token_of
 from prep_assets.exports import export
 from prep_assets.exports.registry import exports
 from prep_assets.graph.selftest import selftest
-from prep_assets.pipeline.images import stored_image_id
+from prep_assets.pipeline.images import media_ids
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mutations import ATTENTION_MASK_MUTATIONS, ATTENTION_MUTATIONS
 from prep_assets.stores.packed import PackedStore, open_packed
@@ -553,7 +553,7 @@ def test_images_are_hidden_whole(tmp_path: Path) -> None:
     workspace = with_pictures(tmp_path, "sft", PICTURED, packing={"row_len": 64, "strategy": "bfd"})
     built = build_all(workspace, ["sft"])
     store = open_tokens(built["sft_tokens", "d"].directory, "train")
-    token = stored_image_id(workspace, workspace.family(Sft))
+    token = media_ids(workspace, workspace.family(Sft)).get("image")
     for number in range(3):
         pictured = store.record(number, "tokens") == token
         assert pictured.sum() == 3

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import wave
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -147,6 +148,7 @@ def write_inputs(folder: Path) -> None:
     jsonl(folder / "second_thoughts.jsonl", [{"messages": THOUGHT["messages"] * 2}])
     jsonl(folder / "calls.jsonl", [CALLS])
     jsonl(folder / "pictures.jsonl", PICTURES)
+    jsonl(folder / "recordings.jsonl", [{**messages("<audio> Who?", "A cat."), "audios": ["1.wav"]}])
     jsonl(folder / "documents.jsonl", [{"images": ["1.png", None], "texts": [None, f"Picture {n} of a cat."]} for n in range(2)])
     jsonl(folder / "benchmark.jsonl", [{"question": LONG}])
     jsonl(folder / "ten_words.jsonl", [{"question": " ".join(LONG.split()[:10])}])
@@ -164,4 +166,7 @@ def write_inputs(folder: Path) -> None:
     for name in ("here", "there"):
         (folder / name).mkdir()
         (folder / name / "1.png").write_bytes(name.encode())
+        with wave.open(str(folder / name / "1.wav"), "wb") as audio:
+            audio.setparams((1, 2, 8000, 0, "NONE", ""))
+            audio.writeframes(bytes(8000))
     (folder / "walk_schemas.py").write_text(OWN, "utf-8")

@@ -240,6 +240,11 @@ def of_images(family: str) -> dict[str, By | Doing | Elsewhere]:
     }
 
 
+HEARD = {
+    "audio_token": "<image>",
+    "audio_tokens": {"rule": "fixed", "tokens": 2},
+    "domains.p": {"files": ["@recordings.jsonl"], "schema": "messages", "image_dir": "@here"},
+}
 LONG_QUESTION = {"domains.*.files": ["@long_question.jsonl"]}
 CUT = {"preprocessing.fim.rate": 1.0}
 MIXED = {"domains.b": {"files": ["@sft_more.jsonl"], "schema": "messages"}}
@@ -264,6 +269,8 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
         **of_all("sft"),
         **CHAT,
         **of_images("sft"),
+        "audio_token": By("<picture>", HEARD),
+        "audio_tokens": By({"rule": "fixed", "tokens": 3}, HEARD),
         "mask": By({"user": "train"}),
         "mask_default": By("train", {"mask": {"user": "mask"}}, stops="nothing_to_train"),
         "train_on_eos": By("none"),

@@ -106,6 +106,7 @@ def test_an_even_side_makes_a_square_no_square() -> None:
 
 PICTURE = Region(IMAGE, "a.png")
 QWEN = RULES[1]
+TOKENS = {"image": "<i>"}
 
 
 def chat(*regions: Region) -> Sample:
@@ -115,29 +116,29 @@ def chat(*regions: Region) -> Sample:
 def test_each_image_that_is_shown_is_counted() -> None:
     text, dropped, other = Region(TEXT, "a.png"), changed(PICTURE, drop=True), Region(IMAGE, "b.png", size=(28, 56))
     sizes = {"a.png": (280, 280), "b.png": None}
-    found = counted_again(chat(text, PICTURE, dropped, other), QWEN, "<i>", sizes.get)  # type: ignore[arg-type]
+    found = counted_again(chat(text, PICTURE, dropped, other), {"image": QWEN}, TOKENS, lambda _, path: sizes[path])
     first = changed(PICTURE, size=(280, 280), placeholder="<i>" * 100)
     second = changed(other, placeholder="<i>" * 6)
     assert found == chat(text, first, dropped, second)
     sample = chat(PICTURE)
-    assert counted_again(sample, None, "<i>", sizes.get) is sample  # type: ignore[arg-type]
+    assert counted_again(sample, {}, TOKENS, lambda _, path: sizes[path]) is sample
 
 
 def test_a_fixed_number_asks_for_no_resolution() -> None:
-    def never(path: str) -> None:
+    def never(kind: str, path: str) -> None:
         raise AssertionError(path)
 
     placed = changed(PICTURE, placeholder="<b><i><i><i><e>")
-    assert counted_again(chat(PICTURE), RULES[0], "<i>", never) == chat(placed)
+    assert counted_again(chat(PICTURE), {"image": RULES[0]}, TOKENS, never) == chat(placed)
     sized = changed(PICTURE, size=(3, 4))
-    assert counted_again(chat(sized), RULES[0], "<i>", never) == chat(changed(placed, size=None))
+    assert counted_again(chat(sized), {"image": RULES[0]}, TOKENS, never) == chat(changed(placed, size=None))
 
 
 def test_resolutions_that_are_unknown_or_differ() -> None:
     path = "long/" * 60
     with pytest.raises(CheckFailed) as raised:
-        counted_again(chat(changed(PICTURE, text=path)), QWEN, "<i>", lambda _: None)
-    assert str(raised.value) == f"nothing says the resolution of {path[:200]!r}"
+        counted_again(chat(changed(PICTURE, text=path)), {"image": QWEN}, TOKENS, lambda *_: None)
+    assert str(raised.value) == f"nothing says the size of {path[:200]!r}"
     with pytest.raises(CheckFailed) as raised:
-        counted_again(chat(changed(PICTURE, text=path, size=(28, 28))), QWEN, "<i>", lambda _: (28, 56))
+        counted_again(chat(changed(PICTURE, text=path, size=(28, 28))), {"image": QWEN}, TOKENS, lambda *_: (28, 56))
     assert str(raised.value) == f"{path[:200]!r} has (28, 56) pixels, its row says (28, 28)"

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from msgspec import structs
 
-from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL
+from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, MelFrames
 from prep_assets.proofs import image_tokens as module
-from prep_assets.proofs.image_tokens import check_images, check_packed_images
+from prep_assets.proofs.image_tokens import check_images, check_packed_images, check_references
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.images import Image, ImageBlock, Images, ImageWriter, open_images
 from prep_assets.stores.packed import PackedStore
@@ -46,6 +47,10 @@ def chats(tmp_path: Path) -> TokenStore:
     return stream(images, [1, 9, 9, 2], [3, 4], [9, 9, 9, 9, 9, 9, 5, 9, 9, 6])
 
 
+def check(store: Any, token: int, rule: ImageRule | None = None) -> Verdict:
+    return check_images(store, {"image": token}, {} if rule is None else {"image": rule})
+
+
 def fails(verdict: Verdict, fault: str, images: int = 3) -> None:
     assert verdict == Verdict(False, fault, {"images": images}, Worst("images", fault))
 
@@ -54,51 +59,53 @@ SOUND = Verdict(True, "3 images stand where the image token does, untrained", {"
 
 
 def test_a_stream(chats: TokenStore) -> None:
-    assert check_images(chats, 9) == SOUND
-    assert check_images(chats, 9, TILES) == SOUND
-    fails(check_images(chats, 8), "token 1 of an image is another token")
-    fails(check_images(chats, 9, TWO), "image 1, 'b.png', has 6 tokens; its resolution (20, 10) gives 2")
+    assert check(chats, 9) == SOUND
+    assert check(chats, 9, TILES) == SOUND
+    fails(check(chats, 8), "token 1 of an image is another token")
+    fails(check(chats, 9, TWO), "image 1, 'b.png', has 6 tokens; its resolution (20, 10) gives 2")
     nothing = stream(open_images(Path(), "train"), [1, 2], [3])
-    assert check_images(nothing, 9, TILES) == Verdict(True, "0 images stand where the image token does, untrained", {"images": 0})
+    assert check(nothing, 9, TILES) == Verdict(True, "0 images stand where the image token does, untrained", {"images": 0})
     many = stream(replace(chats.images, record=np.arange(1000), start=np.zeros(1000, int), length=np.ones(1000, int)), *[[9]] * 1000)
-    assert check_images(many, 9).summary.startswith("1,000 images")
+    assert check(many, 9).summary.startswith("1,000 images")
 
 
 def test_what_is_wrong_with_a_stream(chats: TokenStore) -> None:
     trained = dict(chats.arrays)
     trained["loss_mask"] = np.eye(16)[2]
-    fails(check_images(replace(chats, arrays=trained), 9), "a token of an image is trained")
+    fails(check(replace(chats, arrays=trained), 9), "a token of an image is trained")
     without = replace(chats.images, record=np.array([0, 2]), start=np.array([1, 0]), length=np.array([2, 6]))
-    fails(check_images(replace(chats, images=without), 9), "token 13 is the image token, and no image stands there", 2)
+    fails(check(replace(chats, images=without), 9), "token 13 is the image token, and no image stands there", 2)
     beyond = replace(chats.images, start=np.array([1, 0, 9]))
-    fails(check_images(replace(chats, images=beyond), 9), "an image does not stand inside its record")
+    fails(check(replace(chats, images=beyond), 9), "an image does not stand inside its record")
 
 
 @pytest.mark.parametrize("block", [1, 2, 3])
 def test_counts_in_blocks(chats: TokenStore, block: int) -> None:
     starts, tokens = chats.starts, chats.arrays["tokens"]
-    assert module._miscounted(chats.images, tokens, starts, 9, TILES, block) is None
+    assert module._miscounted(chats.images, tokens, starts, {"image": 9}, {"image": TILES}, block) is None
     wrong = tokens.copy()
     wrong[13] = 7
     assert (
-        module._miscounted(chats.images, wrong, starts, 9, TILES, block)
+        module._miscounted(chats.images, wrong, starts, {"image": 9}, {"image": TILES}, block)
         == "image 2, 'c.png', has 1 tokens; its resolution (10, 10) gives 2"
     )
     wrong[1] = 7
-    assert str(module._miscounted(chats.images, wrong, starts, 9, TILES, block)).startswith("image 0, 'a.png', has 1 ")
+    assert str(module._miscounted(chats.images, wrong, starts, {"image": 9}, {"image": TILES}, block)).startswith(
+        "image 0, 'a.png', has 1 "
+    )
 
 
 def test_an_image_must_have_a_resolution_where_the_rule_asks_for_one(tmp_path: Path) -> None:
     path = "long/" * 50
     store = stream(images_in(tmp_path / "chats", (0, 0, 2, Image(path, None))), [9, 9])
-    fails(check_images(store, 9, TILES), f"image 0, {path[:100]!r}, has no resolution", 1)
-    assert check_images(store, 9, TWO).passed
+    fails(check(store, 9, TILES), f"image 0, {path[:100]!r}, has no resolution", 1)
+    assert check(store, 9, TWO).passed
     three = Fixed(rule="fixed", tokens=3)
-    fails(check_images(store, 9, three), f"image 0, {path[:100]!r}, has 2 tokens; its resolution None gives 3", 1)
+    fails(check(store, 9, three), f"image 0, {path[:100]!r}, has 2 tokens; its resolution None gives 3", 1)
     thousands = replace(store.images, record=np.zeros(1, int))
     many = Fixed(rule="fixed", tokens=1234)
     fails(
-        check_images(replace(store, images=thousands), 9, many),
+        check(replace(store, images=thousands), 9, many),
         f"image 0, {path[:100]!r}, has 2 tokens; its resolution None gives 1,234",
         1,
     )
@@ -108,9 +115,9 @@ def test_other_tokens_may_stand_in_an_image_only_where_the_rule_writes_some(tmp_
     around: ImageRule = Fixed(rule="fixed", tokens=2, begin="<b>")
     tiles = Idefics3(rule="idefics3", image_seq_len=2, longest_edge=10, tile=10)
     store = stream(images_in(tmp_path / "chats", (0, 0, 4, A)), [8, 9, 9, 8])
-    assert check_images(store, 9, around).passed and check_images(store, 9, tiles).passed
+    assert check(store, 9, around).passed and check(store, 9, tiles).passed
     for rule in (None, TWO):
-        fails(check_images(store, 9, rule), "token 0 of an image is another token", 1)
+        fails(check(store, 9, rule), "token 0 of an image is another token", 1)
 
 
 def packed(images: Images, tokens: Any, mask: Any, **documents: list[int]) -> PackedStore:
@@ -143,20 +150,20 @@ def records(tmp_path: Path, chats: TokenStore) -> dict[str, TokenStore]:
 
 
 def test_a_packed_table(table: PackedStore) -> None:
-    assert check_images(table, 9) == SOUND
-    assert check_images(table, 9, TWO) == SOUND
-    fails(check_images(table, 9, TILES), "image 1, 'b.png', has 2 tokens; its resolution (20, 10) gives 6")
+    assert check(table, 9) == SOUND
+    assert check(table, 9, TWO) == SOUND
+    fails(check(table, 9, TILES), "image 1, 'b.png', has 2 tokens; its resolution (20, 10) gives 6")
     wrong = np.array(ROWS)
     wrong[1, 3] = 9
-    fails(check_images(replace(table, tokens=wrong), 9), "token 9 is the image token, and no image stands there")
+    fails(check(replace(table, tokens=wrong), 9), "token 9 is the image token, and no image stands there")
     wrong[0, 1], wrong[1, 3] = 8, 6
-    fails(check_images(replace(table, tokens=wrong), 9), "token 1 of an image is another token")
-    fails(check_images(replace(table, loss_mask=np.eye(2, 6, 1)), 9), "a token of an image is trained")
+    fails(check(replace(table, tokens=wrong), 9), "token 1 of an image is another token")
+    fails(check(replace(table, loss_mask=np.eye(2, 6, 1)), 9), "a token of an image is trained")
     mixed = replace(table, tokens=np.array([[9, 8, 2, 4, 9, 8], [5, 8, 9, 6, 9, 9]]))
-    assert check_images(mixed, 9, Fixed(rule="fixed", tokens=1, end="<e>")).passed
-    fails(check_images(mixed, 9, Fixed(rule="fixed", tokens=1)), "token 1 of an image is another token")
+    assert check(mixed, 9, Fixed(rule="fixed", tokens=1, end="<e>")).passed
+    fails(check(mixed, 9, Fixed(rule="fixed", tokens=1)), "token 1 of an image is another token")
     outside = replace(table.images, start=np.array([0, 4, 3]))
-    fails(check_images(replace(table, images=outside), 9), "an image does not stand inside its record")
+    fails(check(replace(table, images=outside), 9), "an image does not stand inside its record")
 
 
 def test_rows_are_read_in_slices() -> None:
@@ -198,3 +205,34 @@ def test_another_image_than_that_of_the_record(
     verdict = check_packed_images(replace(table, images=images_in(tmp_path / "wrong", *images)), records)
     problem = f"an image at {(found[:3], found[3])}, the records have {(expected[:3], expected[3])}"
     assert verdict == Verdict(False, problem, {"packed_images": 3}, Worst(f"row {found[0]}", problem))
+
+
+def test_references_are_compared_with_those_read_again() -> None:
+    sound = Image("b.wav", "34", (16, 8), "audio")
+    assert check_references([]) == Verdict(True, "0 references are those of their files", {"files": 0})
+    assert check_references([(A, A), (sound, sound)]) == Verdict(True, "2 references are those of their files", {"files": 2})
+    for found in (
+        structs.replace(sound, sha256="35"),
+        structs.replace(sound, size=(16, 9)),
+        structs.replace(sound, kind="image", size=None),
+    ):
+        verdict = check_references([(A, A), (sound, found), (B, A)])
+        problem = f"audio 1 is stored as {sound.line().decode().strip()}, its file is {found.line().decode().strip()}"
+        assert verdict == Verdict(False, problem, {"files": 2}, Worst("b.wav", problem))
+
+
+def test_audio_and_images_have_tokens_of_their_own_kind(tmp_path: Path) -> None:
+    sound, rule = Image("b.wav", None, (32, 16), "audio"), MelFrames(rule="mel_frames", sampling_rate=16, hop_length=1, chunk_length=4)
+    store = stream(images_in(tmp_path / "mixed", (0, 0, 2, A), (0, 3, 8, sound)), [9, 9, 2, *[8] * 8])
+    ids, rules = {"image": 9, "audio": 8}, {"image": TILES, "audio": rule}
+    assert check_images(store, ids, rules) == Verdict(True, "2 images stand where the image token does, untrained", {"images": 2})
+    fails(
+        check_images(store, ids, {**rules, "audio": rule.model_copy(update={"hop_length": 2})}),
+        "image 1, 'b.wav', has 8 tokens; its length (32, 16) gives 4",
+        2,
+    )
+    swapped = stream(store.images, [8, 8, 2, *[9] * 8])
+    fails(check_images(swapped, ids), f"image 0, {A.path!r}, is image, and has no token of that kind", 2)
+    fails(check_images(store, {"image": 9}), "token 3 of an image is another token", 2)
+    unknown = images_in(tmp_path / "unknown", (0, 0, 2, A), (0, 3, 8, structs.replace(sound, size=None)))
+    fails(check_images(replace(store, images=unknown), ids, rules), "image 1, 'b.wav', has no length", 2)

@@ -19,6 +19,7 @@ from prep_assets.proofs.rows import Line
 from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.teachers import Taught, check_teacher
 from prep_assets.samples import Sample, Sampled
+from prep_assets.stores.images import Image
 from prep_assets_tests.proofs.words import vocabulary
 
 
@@ -79,6 +80,7 @@ def test_which_check_catches_each(kit: Any) -> None:
     assert tables == {
         "ATTENTION_MUTATIONS": {"mask_alignment": 5, "row_integrity": 1},
         "IMAGE_MUTATIONS": {"tokenization_identity": 2},
+        "FILE_MUTATIONS": {"row_integrity": 2},
         "MUTATIONS": {"mask_alignment": 10, "row_integrity": 1, "tokenization_identity": 4},
         "PROMPT_TOKEN_MUTATIONS": {"tokenization_identity": 5, "row_integrity": 2},
         "UNENDED_MUTATIONS": {"tokenization_identity": 5, "row_integrity": 3},
@@ -220,6 +222,17 @@ def test_attention(kit: Any, name: str, result: list[float]) -> None:
         if mutation.name == name:
             [found] = mutation.change([MaskedDocument("a", Sample(()), hidden.ids, hidden.mask)], 0)
             assert found.mask.tolist() == result
+
+
+def test_files(kit: Any) -> None:
+    picture, sound = Image("a.png", "12"), Image("b.wav", "34", (16, 8), "audio")
+    files = [(picture, picture), (sound, sound)]
+    assert each_alone(kit.FILE_MUTATIONS, "another file under the same name", files) == [
+        (picture, Image("a.png", "0" * 64)),
+        (sound, Image("b.wav", "0" * 64, (16, 8), "audio")),
+    ]
+    longer = (Image("b.wav", "34", (17, 8), "audio"), sound)
+    assert each_alone(kit.FILE_MUTATIONS, "a file of another resolution or duration", files) == [None, longer]
 
 
 # -- documents and prompts --------------------------------------------------------------------------------------------------------------

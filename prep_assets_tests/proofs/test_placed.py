@@ -41,4 +41,4 @@ def test_one_token_for_each_changes_nothing() -> None:
 def test_a_template_that_writes_another_number_of_images(images: list[Region]) -> None:
     with pytest.raises(CheckFailed) as raised:
         with_placeholders(DERIVED, images, template(image="<img>"))
-    assert str(raised.value) == f"template own writes '<img>' 3 times for {len(images)} images, so nothing is proven"
+    assert str(raised.value) == f"template own writes 3 marks for {['<img>'] * len(images)}, or in another order, so nothing is proven"

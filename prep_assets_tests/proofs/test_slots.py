@@ -20,12 +20,12 @@ IMAGES = replace(FORM, image_parts=True)
 
 def filled(sample: Sample, form: MessageForm = FORM, image: str = "<i>") -> list[dict[str, Any]]:
     """Each slot filled with its number."""
-    made = slotted(sample, form, image)
+    made = slotted(sample, form, {"image": image})
     return made.filled([f"#{number}" for number in range(len(made.slots))])
 
 
 def slots(sample: Sample, form: MessageForm = FORM) -> tuple[Slot, ...]:
-    return slotted(sample, form, "<i>").slots
+    return slotted(sample, form, {"image": "<i>"}).slots
 
 
 def function(name: str, arguments: Any, **more: Any) -> dict[str, Any]:

@@ -139,7 +139,10 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             (chat(USER, USER, ANSWER), "role_order", {"order": "alternate"}),
             (chat(USER, ANSWER, USER), "role_order", {"order": "alternate"}),
             (chat(USER, {**ANSWER, "reasoning": "oh", "reasoning_content": "hm"}), "conflicting_reasoning"),
-            (chat(said("user", [{"type": "audio", "value": "x.wav"}]), ANSWER), "unknown_part"),
+            (chat(said("user", [{"type": "video", "value": "x.mp4"}]), ANSWER), "unknown_part"),
+            *((chat(said("user", text), ANSWER, audios=["1.wav"]), "audio_count") for text in ("q", "<audio><audio>")),
+            (chat(said("user", [{"type": "audio", "audio": ""}]), ANSWER), "missing_audio"),
+            (chat(said("user", [{"type": "audio", "audio": "1.wav", "duration": "3"}]), ANSWER), "wrong_type"),
             (chat(said("user", "<image><image>"), ANSWER, images=["1.jpg"]), "image_count"),
             (chat(said("user", "<image>"), ANSWER, images=["1.jpg", "2.jpg"]), "image_count"),
             (chat(said("user", "<image>"), ANSWER, images=[]), "image_count"),
@@ -159,7 +162,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
                     ("f()", "wrong_type"),
                 )
             ),
-            *((chat(USER, ANSWER, **media), "unsupported_media") for media in ({"videos": ["1.mp4"]}, {"video": "1"}, {"audio": {"x": 1}})),
+            *((chat(USER, ANSWER, **media), "unsupported_media") for media in ({"videos": ["1.mp4"]}, {"video": "1"})),
             *(
                 (chat(USER, {**ANSWER, **fields}), reason)
                 for fields, reason in (
@@ -619,8 +622,9 @@ def test_rows_are_refused_for_this_reason(refusal, name: str, row: Mapping[str, 
         ),
         (
             "messages",
-            chat(said("user", [{"type": "audio", "value": "x.wav"}]), ANSWER),
-            "messages[0].content[0] has type 'audio'; known: text, input_text, output_text, reasoning, thinking, tool_call, tool_use, image, image_url",
+            chat(said("user", [{"type": "video", "value": "x.mp4"}]), ANSWER),
+            "messages[0].content[0] has type 'video'; known: text, input_text, output_text, reasoning, thinking, tool_call, tool_use, image, image_url, audio, "
+            "audio_url",
         ),
         (
             "GeneralInstructionHandler",

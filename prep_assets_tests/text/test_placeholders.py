@@ -16,11 +16,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, Qwen2VL, tokens_around
-from prep_assets.config.models import Sft, image_placeholder
+from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, MelFrames, Qwen2VL, tokens_around
+from prep_assets.config.models import Sft, media_mark
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError, Refused
 from prep_assets.proofs.image_tokens import expected_text
-from prep_assets.text.images import RULES, placeholder_of, rule_beside
+from prep_assets.text.images import AUDIO_RULES, RULES, placeholder_of, rule_beside
 from prep_assets_tests.effort import examples
 
 pytest.importorskip("PIL")
@@ -172,6 +172,62 @@ def test_gemma3() -> None:
     assert tokens_around(rule) == ("<start_of_image>", "<end_of_image>")
 
 
+HEARD = {"sampling_rate": 16_000, "hop_length": 160, "chunk_length": 2}
+MEL = MelFrames(rule="mel_frames", **HEARD)
+
+
+@cache
+def listener(kind: str) -> Any:
+    """A processor of audio that hears two seconds."""
+    import transformers
+
+    extractor = transformers.WhisperFeatureExtractor(feature_size=4, **HEARD)
+    return bare_processor(kind, None, stub(audio_token=TOKEN), feature_extractor=extractor, audio_token=TOKEN)
+
+
+@pytest.mark.parametrize("kind", AUDIO_RULES)
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    st.one_of(st.integers(1, 34_000), st.integers(0, 210).map(lambda frames: frames * 160 + 1), st.sampled_from([320, 321, 32_000, 32_001]))
+)
+def test_mel_frames(kind: str, samples: int) -> None:
+    """The processor drops what it does not hear; here such audio is refused."""
+    _, [written] = listener(kind)._process_audio([np.zeros(samples, np.float32)], sampling_rate=16_000, return_attention_mask=True)
+    if samples > 32_000 or not written:
+        with pytest.raises(Refused, match="audio_length"):
+            placeholder_of(MEL, TOKEN, samples, 16_000)
+        with pytest.raises(CheckFailed, match="hear"):
+            expected_text(MEL, TOKEN, (samples, 16_000))
+    else:
+        assert placeholder_of(MEL, TOKEN, samples, 16_000) == written == expected_text(MEL, TOKEN, (samples, 16_000))
+
+
+@settings(max_examples=examples(200), deadline=None)
+@given(st.integers(1, 100_000), st.sampled_from([8000, 11_025, 16_000, 22_050, 44_100, 48_000]))
+def test_audio_of_another_rate_has_the_tokens_of_what_it_becomes(samples: int, rate: int) -> None:
+    """As librosa and torchaudio say: ceil(samples * new / old)."""
+    resampled = -(-samples * 16_000 // rate)
+    for derived in (lambda *size: placeholder_of(MEL, TOKEN, *size), lambda *size: expected_text(MEL, TOKEN, size)):
+        outcomes = []
+        for size in ((samples, rate), (resampled, 16_000)):
+            try:
+                outcomes.append(derived(*size))
+            except (Refused, CheckFailed):
+                outcomes.append("")
+        assert outcomes[0] == outcomes[1]
+
+
+@pytest.mark.parametrize("nested", [True, False])
+@pytest.mark.parametrize("kind", AUDIO_RULES)
+def test_a_rule_of_audio_is_what_the_files_say(kind: str, nested: bool, tmp_path: Path) -> None:
+    features = json.loads(listener(kind).feature_extractor.to_json_string())
+    name = "processor_config.json" if nested else "preprocessor_config.json"
+    (tmp_path / name).write_text(json.dumps({"processor_class": kind, **({"feature_extractor": features} if nested else features)}))
+    assert rule_beside(tmp_path, "audio") == MEL
+    with pytest.raises(ConfigError, match=f"image_tokens: how many tokens {kind} writes is not known here"):
+        rule_beside(tmp_path)
+
+
 def rules() -> list[ImageRule]:
     """One of each rule that asks for a resolution."""
     return [
@@ -282,7 +338,7 @@ def test_every_processor_is_tried() -> None:
 def test_a_processor_writes_what_its_files_say(kind: str, nested: bool, tmp_path: Path) -> None:
     theirs, rule = processor(kind), rule_beside(files_of(kind, tmp_path, nested=nested))
     family = Sft.model_construct(image_token=TOKEN, template_options={}, image_patches=1)
-    mark = image_placeholder(family, rule)
+    mark = media_mark(family, "image", rule)
     for size in ((60, 200), (300, 30), (28, 28), (113, 112)):
         ids = theirs(images=[[Image.new("RGB", size)]], text=[f"Hi {mark} Hi"])["input_ids"][0]
         written = placeholder_of(rule, TOKEN, *size)

@@ -1,0 +1,235 @@
+"""Audio in chats, alone and beside images: from raw rows to exports."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from itertools import chain
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prep_assets.checks.of_exports import compare
+from prep_assets.config.models import Sft
+from prep_assets.errors import ConfigError
+from prep_assets.exports import export
+from prep_assets.exports.readable import open_source
+from prep_assets.graph.selftest import selftest
+from prep_assets.neighbours.description import tables_of
+from prep_assets.neighbours.hub import features
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.packed import open_packed
+from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.graph.pictures import TOKEN, png, tokenizer_in
+from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, refusals, resealed, tree, workspace_in
+
+soundfile = pytest.importorskip("soundfile")
+AUDIO = "<|AUDIO|>"
+RULE = {"rule": "mel_frames", "sampling_rate": 16_000, "hop_length": 160, "chunk_length": 2}
+IMAGES = {"rule": "qwen2_vl", "patch_size": 14, "merge_size": 2, "min_pixels": 3136, "max_pixels": 30_000}
+TEMPLATE = (
+    "{% for message in messages %}<|im_start|>{{ message.role }}\n{% for part in message.content %}{% if part.type == 'audio' %}"
+    "Audio: <|audio_bos|><|AUDIO|><|audio_eos|>\n{% elif part.type == 'image' %}<|vision_bos|><image><|vision_eos|>{% else %}{{ part.text }}"
+    "{% endif %}{% endfor %}<|im_end|>\n{% endfor %}"
+)
+AROUND = ("<|audio_bos|>", "<|audio_eos|>", "<|vision_bos|>", "<|vision_eos|>")
+FILES = {
+    "a.wav": (16_000, 16_000),
+    "b.flac": (4_410, 44_100),
+    "c.ogg": (24_000, 48_000),
+    "long.wav": (32_001, 16_000),
+    "short.wav": (320, 16_000),
+}
+COUNTS = {"a.wav": 25, "b.flac": 2, "c.ogg": 12}
+"""As Qwen2-Audio counts: 100, 10 and 50 frames, halved by a convolution and a pooling."""
+
+
+def asks(*parts: Any, **more: Any) -> dict[str, Any]:
+    """A row: paths of audio and images, and texts, in a question."""
+
+    def part(value: Any) -> Any:
+        if isinstance(value, dict) or "." not in value:
+            return value if isinstance(value, dict) else {"type": "text", "text": value}
+        kind = "image" if value.endswith("png") else "audio"
+        return {"type": kind, kind: value}
+
+    return said([part(value) for value in parts], **more)
+
+
+def said(content: Any, **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": content}, {"role": "assistant", "content": "Heard!"}], **more}
+
+
+ROWS = [
+    asks("a.wav", "What is said"),
+    asks("Compare ", "b.flac", " with ", "1.png", " and ", "a.wav"),
+    {
+        "messages": [{"role": "user", "content": "<audio>Who <audio>?"}, {"role": "assistant", "content": "They"}],
+        "audios": ["c.ogg", {"path": "a.wav", "duration": 1}],
+    },
+    {
+        "messages": [
+            {"role": "user", "content": [{"type": "audio"}, {"type": "text", "text": "?"}]},
+            {"role": "assistant", "content": "It"},
+        ],
+        "audio": "b.flac",
+    },
+    asks("Nothing to hear"),
+]
+PATHS = [["a.wav"], ["b.flac", "1.png", "a.wav"], ["c.ogg", "a.wav"], ["b.flac"], []]
+Make = Callable[..., Workspace]
+
+
+@pytest.fixture
+def make(tmp_path: Path) -> Make:
+    def inside(rows: list[Any] = ROWS, **options: Any) -> Workspace:
+        folder = tmp_path / "files"
+        folder.mkdir(exist_ok=True)
+        for name, (samples, rate) in FILES.items():
+            soundfile.write(folder / name, np.sin(np.arange(samples) / 9), rate)
+        (folder / "1.png").write_bytes(png(100, 60))
+        (folder / "no.wav").write_bytes(b"no sound")
+        (tmp_path / "chat.jinja").write_text(TEMPLATE)
+        own = {"c": domain(jsonl(tmp_path / "chats.jsonl", rows), "messages", image_dir=str(folder))}
+        mine = {"tokenizer": tokenizer_in(tmp_path, AUDIO, *AROUND), "template": str(tmp_path / "chat.jinja"), "test_fraction": 0}
+        mine |= {"image_token": TOKEN, "image_tokens": IMAGES, "audio_token": AUDIO, "audio_tokens": RULE}
+        mine |= {"packing": {"strategy": "ffd", "row_len": 128}}
+        return workspace_in(tmp_path, minimal("sft", own, **{**mine, **options}))
+
+    return inside
+
+
+def placed(store: TokenStore, record: int) -> list[tuple[str, tuple[Any, ...] | None, int, int]]:
+    """Path, size and number of tokens of each file of a record, and the id that stands for it."""
+    part, ids = store.images.of(record, record + 1), store.record(record, "tokens")
+    images = store.images.references(np.arange(part.start, part.stop))
+    places = zip(store.images.start[part].tolist(), store.images.length[part].tolist(), strict=True)
+    found = [
+        (image.path, image.size, {*ids[start : start + length].tolist()}, length)
+        for image, (start, length) in zip(images, places, strict=True)
+    ]
+    assert all(len(kinds) == 1 for _, _, kinds, _ in found)
+    return [(path, size, length, kinds.pop()) for path, size, kinds, length in found]
+
+
+def test_chats_with_audio_and_images(make: Make) -> None:
+    workspace = make()
+    published = build(workspace, "sft_tokens", "c")
+    assert failing(workspace, published) == []
+    store = open_tokens(published.directory, "train")
+    control = workspace.vocabulary(workspace.family(Sft)).control
+    for record, paths in enumerate(PATHS):
+        found = placed(store, record)
+        assert [path for path, *_ in found] == paths
+        for path, size, count, token in found:
+            assert token == control[TOKEN if path == "1.png" else AUDIO]
+            assert (size, count) == ((100, 60), 8) if path == "1.png" else (size, count) == (FILES[path], COUNTS[path])
+    lines = [json.loads(line) for line in (published.directory / "train.images" / "images.jsonl").read_text().splitlines()]
+    assert [line.get("kind", "image") for line in lines] == ["audio", "audio", "image", "audio", "audio", "audio", "audio"]
+    assert {(line["samples"], line["sampling_rate"]) for line in lines if line["path"] == "a.wav"} == {(16_000, 16_000)}
+    packed = build(workspace, "sft_packed")
+    assert failing(workspace, packed) == []
+    assert open_packed(packed.directory, "sft_packed").images.kinds == {"audio", "image"}
+    trials = {trial.mutation: trial for trial in selftest(workspace, published) if trial.mutation}
+    wanted = ["an image has a token too many", "another file under the same name", "a file of another resolution or duration"]
+    assert all(trials[name].tried and trials[name].passed for name in wanted)
+    assert all(trial.passed for trial in trials.values())
+
+
+@pytest.mark.parametrize(
+    ("row", "reason"),
+    [
+        (asks("long.wav", "q"), "audio_length"),
+        (asks("short.wav", "q"), "audio_length"),
+        (asks("gone.wav", "q"), "missing_image"),
+        (asks("no.wav", "q"), "unreadable_audio"),
+        (asks("https://example.org/a.wav", "q"), "no_length"),
+        (asks({"type": "audio", "audio": "a.wav", "duration": 1.2}, "q"), "duration_differs"),
+        (asks({"type": "audio", "audio": "a.wav", "duration": 0.97}, "q"), None),
+        (asks(f"typed {AUDIO}", "a.wav"), None),
+    ],
+)
+def test_audio_that_is_not_as_it_should_be_is_refused(make: Make, row: dict[str, Any], reason: str | None) -> None:
+    workspace = make([ROWS[0], row])
+    published = build(workspace, "sft_tokens", "c")
+    assert [refusal.reason for refusal in refusals(published)] == ([reason] if reason else [])
+    assert failing(workspace, published) == []
+
+
+def test_without_a_token_audio_is_refused_and_without_a_rule_nothing_is_built(make: Make) -> None:
+    published = build(make(audio_token=None, audio_tokens=None), "sft_tokens", "c")
+    assert [refusal.reason for refusal in refusals(published)] == ["no_audio_token"] * 4
+    for options, says in (
+        ({"audio_tokens": None}, "audio_token: needs audio_tokens"),
+        ({"audio_token": None}, "audio_tokens: .* means nothing here: records with audio are refused"),
+        ({"audio_tokens": IMAGES}, "needs a rule, one of processor, fixed, mel_frames"),
+        ({"image_tokens": RULE}, "needs a rule, one of processor, fixed, qwen2_vl"),
+        ({"audio_token": TOKEN}, "image_token and audio_token are both '<image>'"),
+        ({"audio_token": "Hi"}, "audio_token 'Hi' is no control token"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            build(make(**options), "sft_tokens", "c")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [('"samples": 16000', '"samples": 16001'), ('"kind": "audio", "samples": 16000, "sampling_rate"', '"width": 16000, "height"')],
+)
+def test_a_reference_that_is_not_the_files_is_caught(make: Make, before: str, after: str) -> None:
+    """A duration that is not the file's, though it gives as many tokens; audio as an image."""
+    workspace = make()
+    published = build(workspace, "sft_tokens", "c")
+    lines = published.directory / "train.images" / "images.jsonl"
+    text = lines.read_text()
+    ends = np.load(lines.parent / "end.npy")
+    lines.write_text(text.replace(before, after))
+    np.save(lines.parent / "end.npy", np.cumsum([len(line) + 1 for line in lines.read_text().splitlines()]).astype(ends.dtype))
+    assert "row_integrity" in failing(workspace, resealed(published))
+
+
+def test_another_file_under_the_same_name_is_caught(make: Make) -> None:
+    workspace = make()
+    published = build(workspace, "sft_tokens", "c")
+    lines = published.directory / "train.images" / "images.jsonl"
+    first = json.loads(lines.read_text().splitlines()[0])["sha256"]
+    lines.write_text(lines.read_text().replace(first, first[::-1]))
+    assert failing(workspace, resealed(published)) == ["row_integrity"]
+
+
+@pytest.mark.parametrize("format", ["webdataset", "mds", "hf_parquet"])
+def test_exports_have_the_files(make: Make, tmp_path: Path, format: str) -> None:
+    published = build(make(), "sft_tokens", "c")
+    options: dict[str, Any] = {"image_dir": str(tmp_path / "files")}
+    out = export(published, format, tmp_path / "out", stream="train", **options)
+    filled = {"split": "train", "rows_per_file": 10_000, "size_limit": 1 << 26, **options}
+    assert compare(out, open_source(published, "train"), format, filled).passed
+    content = b"".join(tree(out).values())
+    assert format == "hf_parquet" or all(
+        content.count((tmp_path / "files" / name).read_bytes()) == [*chain(*PATHS)].count(name) for name in COUNTS
+    )
+    for other in ("cerebras", "nanotron", "hf_arrow"):
+        with pytest.raises(ConfigError, match="would lose 7 audios and images"):
+            export(published, other, tmp_path / other, stream="train")
+
+
+@pytest.mark.readers
+def test_datasets_and_webdataset_read_the_audio(make: Make, tmp_path: Path) -> None:
+    published = build(make(), "sft_tokens", "c")
+    folder = tmp_path / "files"
+    out = export(published, "hf_parquet", tmp_path / "parquet", stream="train", image_dir=str(folder))
+    datasets = reader("datasets")
+    found = datasets.load_dataset("parquet", data_dir=str(out / "data"), split="train", cache_dir=str(tmp_path / "cache"))
+    assert found.features["audios"] == datasets.List(datasets.Audio()) and found.features["images"] == datasets.List(datasets.Image())
+    [table] = tables_of(out, [path.relative_to(out).as_posix() for path in (out / "data").iterdir()])
+    assert features(table.columns) == found.features._to_yaml_list()
+    undecoded = found.cast_column("audios", datasets.List(datasets.Audio(decode=False))).remove_columns("images")
+    for row, paths in zip(undecoded, PATHS, strict=True):
+        assert [audio["bytes"] for audio in row["audios"]] == [(folder / path).read_bytes() for path in paths if path != "1.png"]
+    out = export(published, "webdataset", tmp_path / "tars", stream="train", image_dir=str(folder))
+    for sample, paths in zip(reader("webdataset").WebDataset(str(out / "train-000000.tar"), shardshuffle=False), PATHS, strict=True):
+        listed = json.loads(sample["json"]).get("images", [])
+        assert [file["path"] for file in listed] == paths
+        assert [sample[file["file"]] for file in listed] == [(folder / path).read_bytes() for path in paths]
