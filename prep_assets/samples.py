@@ -283,6 +283,20 @@ changed = structs.replace
 _Example = TypeVar("_Example", Sample, Pair, Prompt, Group, Example)
 
 
+def parts_of(example: object) -> tuple[tuple[Turn, ...], ...]:
+    """All turns of an example: its prompt and each of its answers, or its one conversation; empty where it has none."""
+    match example:
+        case Sample():
+            return (example.turns,)
+        case Prompt():
+            return (example.prompt,)
+        case Pair():
+            return example.prompt, example.chosen, example.rejected
+        case Group():
+            return example.prompt, *example.responses
+    return ()
+
+
 def over_turns(example: _Example, change: Callable[[Sequence[Turn]], tuple[Turn, ...]]) -> _Example:
     """`example` with `change` applied to each of its conversations; unchanged if it has none."""
     if isinstance(example, Sample):

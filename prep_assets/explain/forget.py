@@ -24,7 +24,7 @@ from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.sources import strings_in
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.samples import MEDIA, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Sample, Turn
+from prep_assets.samples import MEDIA, TOOL_CALL, Group, Pair, Prompt, Sample, Turn, parts_of
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.published import Place, versions
 from prep_assets.stores.version_folders import Published
@@ -228,23 +228,10 @@ def needles_of(workspace: Workspace, location: Whereabouts) -> list[tuple[str, .
     for form in (Sample, Pair, Prompt, Group):
         with suppress(Refused, ConfigError):
             example = apply(converter(domain, form), location.payload)  # type: ignore[arg-type]
-            sets += [_searchable(_words(turns)) for turns in _conversations(example)]
+            prompt, *answers = parts_of(example) or ((),)
+            sets += [_searchable(_words((*prompt, *answer))) for answer in answers or [()]]
             break
     return list(dict.fromkeys(texts for texts in sets if texts))
-
-
-def _conversations(example: Example) -> list[tuple[Turn, ...]]:
-    match example:
-        case Sample():
-            return [example.turns]
-        case Pair():
-            return [(*example.prompt, *example.chosen), (*example.prompt, *example.rejected)]
-        case Contrast():
-            return []
-        case Prompt():
-            return [example.prompt]
-        case Group():
-            return [(*example.prompt, *response) for response in example.responses]
 
 
 def _words(turns: Sequence[Turn]) -> Iterator[str]:

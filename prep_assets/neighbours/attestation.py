@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from prep_assets.graph.graph import asset_named
 from prep_assets.neighbours.description import Chain, Description, describe, own_stores
 from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.files import loads
+from prep_assets.stores.files import installed_version, loads
 from prep_assets.stores.manifest import Manifest, Result, described, digest, fault, signature_of
 from prep_assets.stores.version_folders import Published
 
@@ -270,14 +269,10 @@ def _versions(description: Description, chain: Chain) -> dict[str, str]:
     """Versions of what made the store; transformers is that of the machine that attests."""
     recipes = [store.manifest.recipe for _, stores in chain for store in stores]
     tokenizers = {recipe["tokenizer"]["tokenizers"] for recipe in recipes if isinstance(recipe.get("tokenizer"), Mapping)}
-    try:
-        transformers = version("transformers")
-    except PackageNotFoundError:
-        transformers = "not installed"
     return {
         "prep-assets": __version__,
         "tokenizers": " ".join(sorted(tokenizers)) or "no token is made",
-        "transformers, where this was written": transformers,
+        "transformers, where this was written": installed_version("transformers"),
         "tokenizer": description.hashes.get("tokenizer", "none"),
         "chat template": description.hashes.get("template", "none"),
     }

@@ -6,7 +6,6 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from typing import Any, Literal
 
@@ -41,6 +40,7 @@ from prep_assets.samples import (
     Sample,
     Turn,
     changed,
+    parts_of,
 )
 from prep_assets.schemas.rewards import gold_as_json_number
 from prep_assets.stores.lines import LinesWriter, open_lines
@@ -71,18 +71,7 @@ UNTEMPLATED = "untemplated"
 
 def is_untemplated(example: Example | PlainChat | PlainPair) -> bool:
     """Whether an example has turns outside any chat template, which messages cannot hold."""
-    match example:
-        case Pair():
-            turns = (*example.prompt, *example.chosen, *example.rejected)
-        case Prompt():
-            turns = example.prompt
-        case Sample():
-            turns = example.turns
-        case Group():
-            turns = (*example.prompt, *chain.from_iterable(example.responses))
-        case _:
-            turns = ()
-    return any(turn.role in (PROMPT, COMPLETION) for turn in turns)
+    return any(turn.role in (PROMPT, COMPLETION) for turns in parts_of(example) for turn in turns)
 
 
 def strings_as_messages(row: Mapping[str, Any]) -> Columns:

@@ -3,36 +3,23 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from prep_assets.caches import bounded_cache
 from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
-from prep_assets.samples import ASSISTANT, TEXT, TOOL_CALL, Example, Group, Pair, Prompt, Region, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, TEXT, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn, parts_of, turn
 
 UNKNOWN, WRONG = "unknown_tool", "wrong_arguments"
 
 
-def _turns(example: Example) -> tuple[Iterable[Turn], tuple[Mapping[str, Any], ...]]:
-    """All turns of an example, and its tools."""
-    match example:
-        case Sample():
-            return example.turns, example.tools
-        case Pair():
-            return (*example.prompt, *example.chosen, *example.rejected), example.tools
-        case Prompt():
-            return example.prompt, example.tools
-        case Group():
-            return (*example.prompt, *(turn for response in example.responses for turn in response)), example.tools
-    return (), ()
-
-
 def finding_of(example: Example) -> Finding | None:
     """The first call of an example that its tools do not allow. Examples without tools are passed over: they say nothing about what may be called."""
-    turns, tools = _turns(example)
-    if not tools:
+    if isinstance(example, Contrast) or not (tools := example.tools):
         return None
     parameters = dict(filter(None, map(_named, tools)))
+    turns = chain.from_iterable(parts_of(example))
     calls = (json.loads(region.text) for turn in turns if turn.role == ASSISTANT for region in turn.regions if region.kind == TOOL_CALL)
     for number, call in enumerate(calls, 1):
         if call["name"] not in parameters:

@@ -1,4 +1,5 @@
-"""Several answers in an order: ``group_list`` and ``group_kto`` of scored or ranked responses, and ``compared`` of two answers with a verdict."""
+"""Several answers in an order: ``group_list``, ``group_kto``, ``group_pair`` and ``group_best`` of scored or ranked responses; ``compared`` of two with a
+verdict."""
 
 from __future__ import annotations
 
@@ -8,15 +9,16 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.samples import ASSISTANT, Group, Pair, Turn, changed
+from prep_assets.samples import ASSISTANT, Group, Pair, Sample, Turn, changed
 from prep_assets.schemas.dialogues import MARKS, split_marked
 from prep_assets.schemas.fields import Row, as_list, as_number, as_text, objects, text_of, value_at
 from prep_assets.schemas.preference import preference
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.rewards import prompt_turns, response_turns, rewards_for
-from prep_assets.schemas.turns import content_of, offered, turns_of, with_system_of
+from prep_assets.schemas.turns import chat_sample, content_of, offered, pair_of, turns_of, with_system_of
 
 SCORED = {"prompt": "What is 2 + 2?", "responses": ["5?", "It is 4.", "It is 3."], "rewards": [-0.25, 1.0, 0.5]}
+BEST_FIRST = {"prompt": "What is 2 + 2?", "responses": ["It is 4.", "5?", "It is 3."], "rewards": [1.0, -0.25, 0.5]}
 _FEWEST = 2
 
 
@@ -85,6 +87,84 @@ def group_kto(
             total = sum(rewards, Fraction())
             labels = [None if reward * len(rewards) == total else reward * len(rewards) > total for reward in rewards]
         return _without_contradictions(changed(group, labels=tuple(labels)))
+
+    return convert
+
+
+@schema("group_pair", gives=Pair, example=BEST_FIRST, variant_of="group")
+def group_pair(
+    *,
+    prompt_key: str = "prompt",
+    responses_key: str = "responses",
+    rewards_key: str = "rewards",
+    ranks_key: str | None = None,
+    marked_prompt: bool = False,
+    min_margin: float | None = None,
+    margin: bool = False,
+    ties: Literal["first", "refuse"] = "first",
+) -> Convert:
+    """The response with the largest reward as the chosen answer, the one with the smallest as the rejected one; of equal ones the first.
+
+    Options:
+        prompt_key: the prompt, a string or an array of messages.
+        responses_key: responses, each a string or an array of messages; `answers.answer`: that field of each object of ``answers``.
+        rewards_key: a reward for each, or a field of objects as well.
+        ranks_key: ranks instead, 1 for the best; a reward is a rank, negated.
+        marked_prompt: the prompt is text with `Human:` and `Assistant:` before its turns.
+        min_margin: reject pairs whose rewards differ by less; null: only equal ones.
+        margin: keep the difference as the pair's margin, for reward models.
+        ties: of responses that share the best or the worst reward, take the `first`, or `refuse` the row.
+    """
+    read = _reader(prompt_key, responses_key, rewards_key, ranks_key, marked_prompt, fewest=1)
+
+    def convert(row: Row) -> Pair:
+        group = read(row)
+        rewards = group.rewards
+        best, worst = rewards.index(max(rewards)), rewards.index(min(rewards))
+        difference = rewards[best] - rewards[worst]
+        if not difference:
+            raise Refused(
+                "equal_rewards", f"all {len(rewards)} responses have the reward {rewards[best]:g}, so that none is the better one"
+            )
+        if min_margin is not None and difference < min_margin:
+            raise Refused("small_margin", f"the rewards are {rewards[best]:g} and {rewards[worst]:g}; min_margin is {min_margin:g}")
+        if ties == "refuse" and (shared := [rewards[at] for at in (best, worst) if rewards.count(rewards[at]) > 1]):
+            raise Refused("tied_rewards", f"{rewards.count(shared[0])} responses have the reward {shared[0]:g}, and ties is refuse")
+        made = pair_of(row, group.prompt, group.responses[best], group.responses[worst])
+        return changed(made, margin=difference) if margin else made
+
+    return convert
+
+
+@schema("group_best", gives=Sample, example=BEST_FIRST, variant_of="group")
+def group_best(
+    *,
+    prompt_key: str = "prompt",
+    responses_key: str = "responses",
+    rewards_key: str = "rewards",
+    ranks_key: str | None = None,
+    marked_prompt: bool = False,
+    at_least: float | None = None,
+) -> Convert:
+    """The prompt with the response that has the largest reward, as a chat: rejection sampling. Of equal ones the first.
+
+    Options:
+        prompt_key: the prompt, a string or an array of messages.
+        responses_key: responses, each a string or an array of messages; `answers.answer`: that field of each object of ``answers``.
+        rewards_key: a reward for each, or a field of objects as well.
+        ranks_key: ranks instead, 1 for the best; a reward is a rank, negated.
+        marked_prompt: the prompt is text with `Human:` and `Assistant:` before its turns.
+        at_least: reject rows whose largest reward is smaller; null: none.
+    """
+    read = _reader(prompt_key, responses_key, rewards_key, ranks_key, marked_prompt, fewest=1)
+
+    def convert(row: Row) -> Sample:
+        group = read(row)
+        rewards = group.rewards
+        best = rewards.index(max(rewards))
+        if at_least is not None and rewards[best] < at_least:
+            raise Refused("low_reward", f"the largest of {len(rewards)} rewards is {rewards[best]:g}; at_least is {at_least:g}")
+        return chat_sample(row, (*group.prompt, *group.responses[best]))
 
     return convert
 

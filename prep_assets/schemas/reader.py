@@ -21,10 +21,7 @@ from prep_assets.samples import (
     TOOL,
     TOOL_CALL,
     USER,
-    Contrast,
     Example,
-    Group,
-    Pair,
     PlainChat,
     PlainPair,
     Region,
@@ -32,6 +29,7 @@ from prep_assets.samples import (
     Turn,
     changed,
     over_turns,
+    parts_of,
     turn,
 )
 from prep_assets.schemas.fields import DECISIVE, MEDIA, NEUTRAL, Row, View, as_weight, has_content, join, unread, view_of, whole
@@ -500,15 +498,8 @@ def apply(convert: Convert, payload: Row) -> Example:
 def _reject_unstorable(example: Example) -> None:
     """Reject what stores cannot hold: white space with its own weight next to reasoning or a call (``weighted_space``), and outside of documents and
     chats, whose stores alone have an attention mask, a region that is rendered and not attended to (``not_attended``)."""
-    if isinstance(example, Contrast):
-        return
     has_mask = isinstance(example, Sample) and example.label is None
-    turns = [*example.turns] if isinstance(example, Sample) else [*example.prompt]
-    if isinstance(example, Pair):
-        turns += [*example.chosen, *example.rejected]
-    elif isinstance(example, Group):
-        turns += chain.from_iterable(example.responses)
-    for turn in turns:
+    for turn in chain.from_iterable(parts_of(example)):
         if len(turn.regions) > 1:
             _reject_weighted_space(turn)
         for region in () if has_mask else turn.regions:

@@ -7,19 +7,17 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any, Literal
+from typing import Any
 
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, Group, Pair, Prompt, Region, Sample, Sampled, Turn, changed, turn
+from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, Group, Prompt, Region, Sample, Sampled, Turn, changed, turn
 from prep_assets.schemas.fields import Row, as_integer, as_list, as_number, as_text, needed, text_of, texts_of, value_at, whole, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import (
     ChatFormat,
-    chat_sample,
     offered,
-    pair_of,
     require_answer,
     require_json,
     require_open_end,
@@ -415,80 +413,6 @@ def group(
             sampled = changed(sampled, masks=_masks(row, sampled_mask_key, sampled.responses))
         steps = _turn_rewards(row, turn_rewards_key, responses) if turn_rewards_key else ()
         return Group(prompt, responses, rewards, sampled=sampled, steps=steps, **offered(row))
-
-    return convert
-
-
-_SCORED = {"prompt": "What is 2 + 2?", "responses": ["It is 4.", "5?", "It is 3."], "rewards": [1.0, -0.25, 0.5]}
-
-
-def _scored(
-    row: Row, prompt_key: str, responses_key: str, rewards_key: str
-) -> tuple[tuple[Turn, ...], Sequence[tuple[Turn, ...]], Sequence[float]]:
-    prompt = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
-    values = as_list(value_at(row, responses_key), responses_key)
-    responses = [response_turns(value, f"{responses_key}[{i}]") for i, value in enumerate(values)]
-    return prompt, responses, rewards_for(value_at(row, rewards_key), rewards_key, len(responses))
-
-
-@schema("group_pair", gives=Pair, example=_SCORED, variant_of="group")
-def group_pair(
-    *,
-    prompt_key: str = "prompt",
-    responses_key: str = "responses",
-    rewards_key: str = "rewards",
-    min_margin: float | None = None,
-    margin: bool = False,
-    ties: Literal["first", "refuse"] = "first",
-) -> Convert:
-    """The response with the largest reward as the chosen answer, the one with the smallest as the rejected one; of equal ones the first.
-
-    Options:
-        prompt_key: the prompt, a string or an array of messages.
-        responses_key: responses, each a string or an array of messages.
-        rewards_key: array of rewards.
-        min_margin: reject pairs whose rewards differ by less; null: only equal ones.
-        margin: keep the difference as the pair's margin, for reward models.
-        ties: of responses that share the best or the worst reward, take the `first`, or `refuse` the row.
-    """
-
-    def convert(row: Row) -> Pair:
-        prompt, responses, rewards = _scored(row, prompt_key, responses_key, rewards_key)
-        best, worst = rewards.index(max(rewards)), rewards.index(min(rewards))
-        difference = rewards[best] - rewards[worst]
-        if not difference:
-            raise Refused(
-                "equal_rewards", f"all {len(rewards)} responses have the reward {rewards[best]:g}, so that none is the better one"
-            )
-        if min_margin is not None and difference < min_margin:
-            raise Refused("small_margin", f"the rewards are {rewards[best]:g} and {rewards[worst]:g}; min_margin is {min_margin:g}")
-        if ties == "refuse" and (shared := [rewards[at] for at in (best, worst) if rewards.count(rewards[at]) > 1]):
-            raise Refused("tied_rewards", f"{rewards.count(shared[0])} responses have the reward {shared[0]:g}, and ties is refuse")
-        made = pair_of(row, prompt, responses[best], responses[worst])
-        return changed(made, margin=difference) if margin else made
-
-    return convert
-
-
-@schema("group_best", gives=Sample, example=_SCORED, variant_of="group")
-def group_best(
-    *, prompt_key: str = "prompt", responses_key: str = "responses", rewards_key: str = "rewards", at_least: float | None = None
-) -> Convert:
-    """The prompt with the response that has the largest reward, as a chat: rejection sampling. Of equal ones the first.
-
-    Options:
-        prompt_key: the prompt, a string or an array of messages.
-        responses_key: responses, each a string or an array of messages.
-        rewards_key: array of rewards.
-        at_least: reject rows whose largest reward is smaller; null: none.
-    """
-
-    def convert(row: Row) -> Sample:
-        prompt, responses, rewards = _scored(row, prompt_key, responses_key, rewards_key)
-        best = rewards.index(max(rewards))
-        if at_least is not None and rewards[best] < at_least:
-            raise Refused("low_reward", f"the largest of {len(rewards)} rewards is {rewards[best]:g}; at_least is {at_least:g}")
-        return chat_sample(row, (*prompt, *responses[best]))
 
     return convert
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,7 @@ import msgspec
 import numpy as np
 
 from prep_assets.errors import ConfigError
-from prep_assets.stores.files import Kept, key_of
+from prep_assets.stores.files import Kept, installed_version, key_of
 from prep_assets.text.code_tokenizer import in_a_new_process
 from prep_assets.text.engines import Engines, choose_engine
 from prep_assets.text.ids import DECIDES, Engine, Flat, remembered
@@ -178,14 +178,7 @@ def _key(path: Path) -> str:
     packages = ["transformers", *([] if is_tokenizer_json(path) else [library_of(path)[0]])]
     files = sorted(file for file in path.parent.rglob("*") if file.is_file() and file.suffix in _SUFFIXES)
     hashes = [(file.relative_to(path.parent).as_posix(), hashlib.sha256(file.read_bytes()).hexdigest()) for file in files]
-    return key_of(_RULES, path.name, [*map(_version, packages)], hashes)
-
-
-def _version(package: str) -> str:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return ""
+    return key_of(_RULES, path.name, [*map(installed_version, packages)], hashes)
 
 
 SAMPLE, LONGEST = 8, 20_000

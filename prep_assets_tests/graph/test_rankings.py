@@ -18,6 +18,8 @@ from prep_assets.exports.readable import open_source
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.lines import strings_as_messages
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.samples import Pair, Sample
+from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import open_lines
 from prep_assets_tests.graph.workspaces import (
@@ -306,3 +308,12 @@ def test_strings_become_messages_beside_messages(tmp_path: Path) -> None:
         for number in range(0, len(rows), 5):
             line = trace(workspace, "preferences", number, stream=stem).pieces[0].line
             assert line is not None and rows[number] in (line, strings_as_messages(line))
+
+
+def test_ranked_rows_give_pairs_and_best_answers_too() -> None:
+    """One source, by configuration: the options of lists."""
+    pair = convert_with("group_pair", {**NECTAR, "margin": True})(RANKED[3])
+    best = convert_with("group_best", NECTAR)(RANKED[3])
+    assert isinstance(pair, Pair) and isinstance(best, Sample)
+    assert [turns[0].text for turns in (pair.prompt, pair.chosen, pair.rejected)] == ["Say 3", "3 as 1", "3 as 3"] and pair.margin == 2
+    assert [turn.text for turn in best.turns] == ["Say 3", "3 as 1"]

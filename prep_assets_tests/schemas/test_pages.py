@@ -23,8 +23,8 @@ PARTS = ("prompt", "chosen", "rejected")
 BASES = {
     "alpaca_pairwise": "alpaca",
     "distilled": "tokenized",
-    "group_best": "group",
-    "group_pair": "group",
+    "group_best": "group_list",
+    "group_pair": "group_list",
     "gsm8k_prompt": "gsm8k",
     "kto": "messages",
     "sharegpt_pairwise": "sharegpt",
