@@ -162,7 +162,7 @@ def check_made_by(opened: Opened, made_by: str, configs: Path) -> None:
     if differing:
         raise ConfigError(
             f"{name} differs from {ours.name} in {', '.join(differing)}: {len(here.items() & there.items()):,} of its {len(there):,} tokens have the same "
-            "id here, and the others mean something else. Tokenize the texts again; entries of a teacher take a teacher with these tokens (docs/schemas/distilled.md)"
+            "id here, and the others mean something else. Tokenize the texts again; for entries of a teacher see docs/schemas/distilled.md"
         )
 
 
