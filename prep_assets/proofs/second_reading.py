@@ -16,10 +16,9 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from importlib import import_module
-from itertools import accumulate, chain
+from itertools import accumulate
 from typing import IO, Any, NoReturn
 
-import numpy as np
 import orjson
 from msgspec import Struct
 
@@ -80,48 +79,15 @@ def is_held_out(content: bytes, fraction: float) -> bool:
     return (xxhash.xxh3_128_intdigest(content) >> 64) * denominator < numerator << 64
 
 
-# Rows of JSON text, read a second time: by orjson where it loses nothing of the text, else by the standard library.
+# Rows of JSON text, read a second time by the standard library.
 
 DEPTH = 100
 """Deepest nesting of a row."""
+_SURROGATE = re.compile(rb"\\u[dD]")
 
 
-def objects_of(lines: Sequence[bytes | None]) -> list[dict[str, Any] | None]:
-    """Return the object on each line; `None` for a line that is too long or holds none. Lines are parsed in bulk where orjson loses nothing."""
-    whole = [line for line in lines if line is not None]
-    if len(whole) == len(lines) and (values := _lossless_values(whole)) is not None:
-        return values
-    return [None if line is None else _object(line) for line in lines]
-
-
-def _lossless_values(lines: Sequence[bytes]) -> list[dict[str, Any] | None] | None:
-    """Return the objects on lines, by orjson; `None` where it loses something of a line."""
-    try:
-        values = list(map(orjson.loads, lines))
-    except ValueError:
-        return None
-    return values if _lossless(values, b"\n".join(lines)) else None
-
-
-def _lossless(values: Sequence[Any], data: bytes) -> bool:
-    """Whether values are objects that are not nested too deep, without duplicate keys or integers that became floats; `data`: their text."""
-    keys, waiting = 0, values
-    for _ in range(DEPTH):
-        kinds = {*map(type, waiting)}
-        if float in kinds and any(type(value) is float and abs(value) >= _LONG for value in waiting):
-            return False  # an integer of more than 64 bits is a fraction to orjson
-        if not kinds & _NESTED:
-            # no more key ends than keys: no key is duplicated
-            return {*map(type, values)} == {dict} and keys == _key_ends(data)
-        objects = [value for value in waiting if type(value) is dict]
-        keys += sum(map(len, objects))
-        waiting = [*chain.from_iterable(map(dict.values, objects)), *chain.from_iterable(value for value in waiting if type(value) is list)]
-    return False
-
-
-def _object(line: bytes) -> dict[str, Any] | None:
-    if (values := _lossless_values([line])) is not None:
-        return values[0]
+def object_of(line: bytes) -> dict[str, Any] | None:
+    """Return the object on a line; `None` where there is none that can be a row."""
     try:
         return _row(_strict(line))
     except (ValueError, RecursionError):
@@ -133,38 +99,14 @@ def _row(value: Any) -> dict[str, Any] | None:
     return value if isinstance(value, dict) and depth_of(value) <= DEPTH else None
 
 
-def _key_ends(data: bytes) -> int:
-    """Return an upper bound of the number of keys in JSON text: a colon after a quote ends a key, unless the quote is escaped in a string."""
-    codes = np.frombuffer(data, np.uint8)
-    before = np.flatnonzero(codes == _COLON) - 1
-    for _ in range(3):  # few keys have more space after them
-        before -= codes[before] <= _SPACE
-    if (codes[before] <= _SPACE).any():
-        return sum(not _is_escaped(data, match.start()) for match in _KEY_END.finditer(data))
-    quotes = before[codes[before] == _QUOTE]
-    doubtful = quotes[codes[quotes - 1] == _BACKSLASH]
-    twice = doubtful[codes[doubtful - 2] == _BACKSLASH].tolist()
-    return len(quotes) - len(doubtful) + sum(not _is_escaped(data, quote) for quote in twice)
-
-
-def _is_escaped(data: bytes, quote: int) -> bool:
-    """Whether the backslashes before a quote are odd in number."""
-    first = quote
-    while first and data[first - 1] == _BACKSLASH:
-        first -= 1
-    return (quote - first) % 2 == 1
-
-
-_KEY_END = re.compile(rb'"[ \t\r\n]*:')
-_COLON, _SPACE, _QUOTE, _BACKSLASH = b':\x20"\\'
-_LONG = float(1 << 63)
-_NESTED = {dict, list}
-
-
 def _strict(data: bytes) -> Any:
-    """Parse with the standard library; an object with a duplicate key becomes `_Ambiguous`."""
+    """Parse JSON; an object with a duplicate key becomes `_Ambiguous`.
+
+    Raises:
+        ValueError, RecursionError: it is no JSON, holds a number that is no finite float, or half a surrogate pair.
+    """
     value = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_pairs)
-    if b"\\u" in data:
+    if _SURROGATE.search(data):
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
     return value
 
@@ -180,15 +122,13 @@ def _pairs(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 def depth_of(value: Any) -> int:
     """Return the depth of nested lists and objects; `sys.maxsize` with a duplicate key, so that the value is never a row."""
-    deepest, stack = 0, [(value, 1)]
-    while stack:
-        node, depth = stack.pop()
-        if type(node) is _Ambiguous:
+    depth, level = 0, [value]
+    while nested := [node for node in level if isinstance(node, (list, dict))]:
+        if _Ambiguous in map(type, nested):
             return sys.maxsize
-        if isinstance(node, list | dict):
-            deepest = max(deepest, depth)
-            stack += [(inner, depth + 1) for inner in (node if isinstance(node, list) else node.values())]
-    return deepest
+        depth += 1
+        level = [inner for node in nested for inner in (node if isinstance(node, list) else node.values())]
+    return depth
 
 
 def _no_number(name: str) -> NoReturn:
@@ -202,7 +142,7 @@ def _finite(text: str) -> float:
     return value
 
 
-# Second reading of source files: by orjson, the standard library and pyarrow, with none of the code in `data`.
+# Second reading of source files: by the standard library and pyarrow, with none of the code in `data`.
 #
 # Row numbers are those of record ids: lines of JSONL and text files (blank ones counted, though they are no rows), elements of a JSON list, rows after the
 # header of a CSV file, rows of a table.
@@ -213,8 +153,6 @@ Rows = Iterator[Row]
 
 LINE_BYTES = 32 << 20
 """Longest line that is a row."""
-LINES, BYTES = 64, 1 << 18
-"""Lines of JSON that are parsed at once, and about how many bytes of them."""
 ROWS = 1024
 """Rows of a table that are held at a time."""
 _PARQUET: dict[str, Any] = {"buffer_size": 1 << 20, "pre_buffer": False}
@@ -310,28 +248,14 @@ def _lines(stream: IO[bytes], between: Between) -> Iterator[tuple[int, bytes | N
 
 
 def _json_lines(stream: IO[bytes], between: Between) -> Rows:
-    lines = _lines(stream, between)
-    numbers, batch, size = list[int](), list[bytes | None](), 0
-    for number, line in lines:
-        numbers.append(number)
-        batch.append(line)
-        size += len(line or b"")
-        if len(batch) == LINES or size >= BYTES:
-            yield from zip(numbers, objects_of(batch), strict=True)
-            numbers, batch, size = [], [], 0
-    yield from zip(numbers, objects_of(batch), strict=True)
+    for number, line in _lines(stream, between):
+        yield number, None if line is None else object_of(line)
 
 
 def _json_list(stream: IO[bytes]) -> Rows:
     """Parse the whole list before anything is yielded."""
-    data = stream.read().removeprefix(b"\xef\xbb\xbf")
-    with suppress(ValueError):
-        value = orjson.loads(data)
-        elements = value if isinstance(value, list) else [value]
-        if _lossless(elements, data):
-            return enumerate(elements)
     try:
-        value = _strict(data)
+        value = _strict(stream.read().removeprefix(b"\xef\xbb\xbf"))
     except (ValueError, RecursionError) as error:
         raise Unsupported(f"the list as a whole is no JSON: {error}") from error
     return enumerate(map(_row, value if isinstance(value, list) else [value]))

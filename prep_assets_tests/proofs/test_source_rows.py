@@ -17,7 +17,7 @@ import pytest
 from prep_assets.data.files import SourceFile
 from prep_assets.data.read import read_blocks
 from prep_assets.proofs import second_reading as source_rows
-from prep_assets.proofs.second_reading import DEPTH, Unsupported, objects_of, read_rows
+from prep_assets.proofs.second_reading import DEPTH, Unsupported, read_rows
 from prep_assets_tests.conftest import zstd
 
 
@@ -263,21 +263,3 @@ def test_a_value_that_python_does_not_have() -> None:
         writer.write_table(pa.table({"t": far}))
     found = read(sink.getvalue(), "arrow")
     assert [number for number, _ in found] == [0, 1, 2] and [row is None for _, row in found] == [False, True, False]
-
-
-@pytest.mark.parametrize(
-    ("lines", "size", "blocks"), [(64, 1 << 18, [7]), (3, 1 << 18, [3, 3, 1]), (64, 16, [2, 2, 2, 1]), (64, 17, [3, 3, 1])]
-)
-def test_lines_of_json_are_parsed_in_blocks(monkeypatch: pytest.MonkeyPatch, lines: int, size: int, blocks: list[int]) -> None:
-    asked: list[int] = []
-
-    def noted(some: list[bytes | None]) -> Any:
-        asked.append(len(some))
-        return objects_of(some)
-
-    monkeypatch.setattr(source_rows, "LINES", lines)
-    monkeypatch.setattr(source_rows, "BYTES", size)
-    monkeypatch.setattr(source_rows, "objects_of", noted)
-    data = b"".join(b'{"n": %d}\n' % number for number in range(7))
-    assert list(source_rows.read_rows(io.BytesIO(data), "jsonl", None)) == [(number, {"n": number}) for number in range(7)]
-    assert asked == blocks
