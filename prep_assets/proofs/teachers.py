@@ -77,7 +77,7 @@ def _decompressed(ids: bytes, numbers: bytes, said: Mapping[str, Any]) -> list[t
     exact, terms = floats(said["exact_k"], said.get("exact_dtype", "float32")), said.get("polynomial_terms") or []
     factors = floats(len(terms), said.get("term_dtype", "float32"))
     residuals: list[float] = []
-    for each in said["residual_bins"]:
+    for each in said.get("residual_bins", ()):
         [scale], bits, count = floats(1, each["scale_dtype"]), each["element_bits"], each["num_elements"]
         steps = _whole_numbers(taken((bits * count + 7) // 8), bits, count)
         residuals += [scale * (2 * step - 1 if bits == 1 else step - 2 ** (bits - 1)) for step in steps]

@@ -41,7 +41,7 @@ class Compression(Struct, frozen=True, forbid_unknown_fields=True):
     d: Annotated[int, Meta(ge=2)]
     k: Count
     exact_k: Annotated[int, Meta(ge=0)]
-    residual_bins: tuple[Bin, ...]
+    residual_bins: tuple[Bin, ...] = ()
     exact_dtype: Dtype = "float32"
     polynomial_terms: tuple[int | Literal["sqrt", "exp"], ...] | None = None
     # of 16 bits, the function would be rounded at each step, and says something else in full precision

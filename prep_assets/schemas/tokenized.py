@@ -96,7 +96,7 @@ class TokenColumns(Struct, frozen=True):
         if labels is not None:
             _check_labels(labels, ids, weights, self.shifted, self.labels_key)
         _reject_packed_row(row)
-        text = None if row.get(self.text_key) is None else as_text(row[self.text_key], self.text_key)
+        text = None if row.get(self.text_key) in (None, "") else as_text(row[self.text_key], self.text_key)
         return changed(chat_of(row, self.messages_key), tokenized=Tokenized(tuple(ids.tolist()), tuple(weights.tolist()), text))
 
     def shown(self, row: Row, weights: Floats) -> slice:

@@ -155,7 +155,7 @@ def compressed_place(place: list[tuple[int, float]], said: Mapping[str, Any]) ->
 
 
 def compressed(number: int, compression: Mapping[str, Any], said: Said | None = None) -> tuple[dict[str, Any], Said]:
-    places = [compressed_place(place, compression) for place in (said or SAID[number])[1:]]
+    places = [compressed_place(place, {**PLAIN, **compression}) for place in (said or SAID[number])[1:]]
     row = {"bytepacked_indices": [ids for ids, _, _ in places], "compressed_logprobs": [numbers for _, numbers, _ in places]}
     return {"input_ids": IDS[number], **row}, [[], *(place for _, _, place in places)]
 
@@ -170,7 +170,7 @@ PLAIN = {
     "normalize_t": False,
 }
 """Fields of ``compression_config.yaml``."""
-ALL_EXACT = {**PLAIN, "k": 4, "exact_k": 4}
+ALL_EXACT = {"d": 4096, "k": 4, "exact_k": 4, "exact_dtype": "float64", "delta_encoding": False}
 COMPRESSED = {"teacher_ids_key": "bytepacked_indices", "logprobs_key": "compressed_logprobs"}
 FORMS: Mapping[str, tuple[Any, dict[str, Any]]] = {
     "compressed": (lambda number: compressed(number, ALL_EXACT)[0], {**COMPRESSED, "compression": ALL_EXACT}),
@@ -286,6 +286,15 @@ def test_compressed_rows_are_decoded(tmp_path: Path, name: str) -> None:
             assert [token for token, _ in place] == [token for token, _ in wanted]
             assert np.allclose([value for _, value in place], [value for _, value in wanted], rtol=2**-11 + 1e-9, atol=2**-25)
     assert failing(workspace, published) == []
+
+
+def test_rows_of_open_instruct_have_empty_texts(tmp_path: Path) -> None:
+    rows = [FORMS["compressed"][0](number) | {"messages": "[]", "text": text} for number, text in enumerate(("", TEXTS[1]))]
+    source = domain(rows_file(tmp_path, rows), "distilled", tokenized_by=TOKENIZER, options=FORMS["compressed"][1], ignore=["messages"])
+    family = {"tokenizer": TOKENIZER, "template": "chatml", "domains": {"taught": source}, "output": {"storage_format": "bin"}}
+    workspace = workspace_in(tmp_path, {"sft": family})
+    published = build(workspace, "sft_tokens", "taught")
+    assert (published.manifest.counts["kept"], failing(workspace, published)) == (2, [])
 
 
 @pytest.mark.parametrize(
@@ -666,18 +675,24 @@ DISTILLKITS: Mapping[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("name", DISTILLKITS)
-def test_what_distillkit_compresses_and_decompresses(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Its decoder rounds to ``exact_dtype``; ours does not, and differs by that."""
+@pytest.mark.parametrize(
+    ("variable", "module"),
+    [("PREP_ASSETS_DISTILLKIT", "distillkit.compression"), ("PREP_ASSETS_OPEN_INSTRUCT", "open_instruct.distillkit.compression")],
+)
+def test_what_they_compress_and_decompress(monkeypatch: pytest.MonkeyPatch, variable: str, module: str, name: str) -> None:
+    """Their decoders round to ``exact_dtype``; ours does not, and differs by that."""
     import torch
 
-    checkout(monkeypatch, "PREP_ASSETS_DISTILLKIT")
-    theirs = pytest.importorskip("distillkit.compression")
+    checkout(monkeypatch, variable)
+    theirs = pytest.importorskip(module)
     said = {**PLAIN, **DISTILLKITS[name], "d": 151936}
     draw = torch.Generator().manual_seed(0)
     logits = torch.randn(200, said["d"], generator=draw) * 2
     logits[range(200), torch.randint(said["d"], (200,), generator=draw)] += 14 * torch.rand(200, generator=draw)
-    compressor = theirs.LogprobCompressor(theirs.DistributionQuantizationConfig(**said))
-    row = compressor.compress(torch.log_softmax(logits.double(), -1).float()[None])
+    config = theirs.DistributionQuantizationConfig
+    compressor = theirs.LogprobCompressor(config.from_dict(said) if hasattr(config, "from_dict") else config(**said))
+    top = torch.log_softmax(logits.double(), -1).float()[None].topk(said["k"])
+    row = compressor.compress_from_sparse(top.indices, top.values)
     wanted_ids, wanted = (each[0].double().numpy() for each in compressor.decompress_to_sparse(row))
     ids, values = Compression.of(said).decoded(
         row["bytepacked_indices"][0].tolist(), row["compressed_logprobs"][0].tolist(), "ids", "logprobs"
