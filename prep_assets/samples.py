@@ -226,12 +226,14 @@ class Sampled(Struct, frozen=True, gc=False):
         prompt: ids of the prompt; `None` if they come from the template.
         logprobs: the log-probability of each token of each response; `None` if the source has none.
         masks: 1 for each token that the model sampled, 0 for one that its environment wrote; `None` if all were sampled.
+        runs: of each response, the number of its run, and of its first call in it; empty if each response is a run.
     """
 
     responses: tuple[tuple[int, ...], ...]
     prompt: tuple[int, ...] | None = None
     logprobs: tuple[tuple[float, ...], ...] | None = None
     masks: tuple[tuple[int, ...], ...] | None = None
+    runs: tuple[tuple[int, int], ...] = ()
 
 
 class Group(Struct, frozen=True, gc=False):

@@ -35,7 +35,21 @@ from prep_assets.pipeline.groups import conversation_of, conversations, splits
 from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of, weighted
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, answers_derivation
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
-from prep_assets.proofs.groups import Margin, Rollout, Scores, Stepwise, check_margins, check_rewards, check_sampled, check_steps
+from prep_assets.proofs.groups import (
+    Margin,
+    Rollout,
+    RunRow,
+    Runs,
+    Scores,
+    Stepwise,
+    calls_of_steps,
+    calls_of_trace,
+    check_margins,
+    check_rewards,
+    check_runs,
+    check_sampled,
+    check_steps,
+)
 from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, Row, Truncation, left_of, prove_identity, prove_masks
 from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns, turns_of_rows
 from prep_assets.proofs.rows import check_records
@@ -46,8 +60,9 @@ from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.samples import ASSISTANT, USER, Group, PlainChat, Sample, changed
 from prep_assets.schemas.reader import PlainMessages, rows_by_columns
+from prep_assets.schemas.runs import TRACE
 from prep_assets.stores.arrays import compress, equals, take
-from prep_assets.stores.groups import STEP_ENDS, STEP_REWARDS, GroupStore, open_groups
+from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, GroupStore, open_groups
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.chats import Chat, ChatColumns, outlined, plain_chat
 from prep_assets.text.conversation import control_pattern, treat
@@ -435,6 +450,7 @@ class StoredGroup(Struct, frozen=True):
         number: its number in the store.
         id: its record id.
         source: the group that its row gives.
+        payload: the row.
     """
 
     store: Store
@@ -442,6 +458,7 @@ class StoredGroup(Struct, frozen=True):
     number: int
     id: str
     source: Group
+    payload: Mapping[str, Any]
 
     @property
     def records(self) -> Sequence[int]:
@@ -491,6 +508,21 @@ class StoredGroup(Struct, frozen=True):
             rollout = [{key: responses.record(record, key).tolist() for key in responses.arrays} for record in self.records]
             yield Rollout(self.id, self.stored.prompts.record(self.number, "tokens").tolist(), rollout, self.source.sampled)
 
+    def runs(self) -> Iterator[Runs]:
+        """Yield its rows where they are of runs of agents, with the calls of its row."""
+        of_runs = self.stored.rewards.arrays.keys() & {*OF_RUNS}
+        if not of_runs:
+            return
+        domain, rows = domain_source(self.store).domain, list[RunRow]()
+        calls_of = calls_of_trace if domain.schema_name == TRACE else calls_of_steps
+        numbers = (self.stored.rewards.record(self.number, name).tolist() for name in OF_RUNS)
+        for record, run, turn in zip(self.records, *numbers, strict=True):
+            ids, mask = self.stored.conversation(self.number, record)
+            has_logprobs = LOGPROBS in self.stored.responses.arrays
+            logprobs = self.stored.responses.record(record, LOGPROBS).tolist() if has_logprobs else []
+            rows.append(RunRow(run, turn, ids.tolist(), mask.tolist(), [0.0] * (len(ids) - len(logprobs)) + logprobs if logprobs else []))
+        yield Runs(self.id, rows, calls_of(self.payload, domain.options))
+
     def stepwise(self) -> Iterator[Stepwise]:
         """Yield each response that is judged step by step, with what stands at the ends of its steps."""
         for number, (record, steps) in enumerate(zip(self.records, self.source.steps, strict=False)):
@@ -518,7 +550,8 @@ def stored_groups(store: Store, folder: Path, blocks: Iterator[Selected] | None 
     stream = TokenStore({}, numbers, take(stored.prompts.file, numbers), take(stored.prompts.row, numbers))
     for place, identity, payload in source_records(store, stream, blocks=blocks):
         group = example_of(convert, payload, f"{name}/{identity}", Group)
-        yield StoredGroup(store, stored, int(numbers[place]), f"{name}/{identity}", group_again(group, family.model_dump(), shown=shown))
+        again = group_again(group, family.model_dump(), shown=shown)
+        yield StoredGroup(store, stored, int(numbers[place]), f"{name}/{identity}", again, payload)
 
 
 def _template(store: Store) -> ChatTemplate:
@@ -567,6 +600,7 @@ GROUP_IDENTITY = _of_groups("tokenization_identity", (StoredGroup.renders, _iden
 GROUP_REWARDS = _of_groups("rewards", (StoredGroup.scores, lambda store, scores: check_rewards(scores)))
 GROUP_STEPS = _of_groups("step_rewards", (StoredGroup.stepwise, lambda store, responses: check_steps(responses)))
 GROUP_SAMPLED = _of_groups("sampled_ids", (StoredGroup.rollouts, lambda store, rollouts: check_sampled(rollouts)))
+GROUP_RUNS = _of_groups("runs", (StoredGroup.runs, lambda store, groups: check_runs(groups)))
 
 
 # RL prompts.

@@ -17,7 +17,7 @@ from prep_assets.errors import StoreError
 from prep_assets.exports.readable import Pairs, Readable, Source, Tokens
 from prep_assets.exports.registry import reader
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.groups import FURTHER, GroupStore
+from prep_assets.stores.groups import FURTHER, OF_RUNS, GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
@@ -89,6 +89,7 @@ def _row(source: PackedStore | TokenStore | Pairs | GroupStore, row: int) -> tup
         further = [
             Tokens(source.responses.record(number, name)) for name in FURTHER if name in source.responses.arrays for number in numbers
         ]
+        further += [Tokens(source.rewards.record(row, name)) for name in OF_RUNS if name in source.rewards.arrays]
         return (Tokens(source.prompts.record(row, "tokens").astype(np.int64)), *responses, rewards, *further)
     if isinstance(source, Pairs):
         margin = [] if source.margins is None else [Tokens(np.array([source.margins[row]]))]

@@ -42,7 +42,7 @@ from prep_assets.samples import Record
 from prep_assets.schemas.fields import NEUTRAL
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, equals, equals_previous, fill_column, prefetch, take
-from prep_assets.stores.groups import GroupStore, open_groups
+from prep_assets.stores.groups import RUNS, GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import MANIFEST, build_key, described
 from prep_assets.stores.packed import PackedStore
@@ -211,7 +211,18 @@ def _recounted(store: Store) -> dict[str, int]:
     """Count again what a manifest may count: tokens, and lists in which rewards are equal."""
     ranked = [path.stem for path in sorted(store.directory.glob(f"{RANKED}*.jsonl"))]
     tied = {TIED: sum(is_tied(line) for stem in ranked for line in open_lines(store.directory, stem))} if ranked else {}
-    return _tokens(store) | tied
+    return _tokens(store) | tied | (_runs(store) if store.holds(GroupStore) else {})
+
+
+def _runs(store: Store) -> dict[str, int]:
+    """Count the runs of agents in a store of groups, and those that are several rows; empty where it has none."""
+    rows = list[int]()
+    for groups in map(open_groups, splits(store.directory).values()):
+        if RUNS in groups.rewards.arrays:
+            of_group = np.repeat(np.arange(len(groups)), groups.rewards.lengths)
+            pairs = np.stack([of_group, np.asarray(groups.rewards.arrays[RUNS])])
+            rows += np.unique(pairs, axis=1, return_counts=True)[1].tolist()
+    return {"runs": len(rows), "runs_split": sum(number > 1 for number in rows)} if rows else {}
 
 
 def _tokens(store: Store) -> dict[str, int]:

@@ -37,7 +37,7 @@ from prep_assets.pipeline.groups import splits
 from prep_assets.proofs import mutations
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.documents import Text, documents_begin_with, prove_texts
-from prep_assets.proofs.groups import check_margins, check_rewards, check_sampled, check_steps
+from prep_assets.proofs.groups import check_margins, check_rewards, check_runs, check_sampled, check_steps
 from prep_assets.proofs.image_tokens import check_references
 from prep_assets.proofs.mask import Conversation, Row, prove_identity, prove_masks
 from prep_assets.proofs.merged import MergedRows, check_merged_lines
@@ -235,6 +235,8 @@ def group_trials(store: Store) -> list[Trial]:
         stepwise, rollouts = compared(StoredGroup.stepwise, TRIES), compared(StoredGroup.rollouts, TRIES)
         trials += trials_of(stepwise, len(stepwise), mutations.STEP_MUTATIONS, {"step_rewards": check_steps}, what="step_rewards")
         trials += trials_of(rollouts, len(rollouts), mutations.ROLLOUT_MUTATIONS, {"sampled_ids": check_sampled}, what="sampled_ids")
+        runs = compared(StoredGroup.runs, TRIES)
+        trials += trials_of(runs, len(runs), mutations.RUN_MUTATIONS, {"runs": check_runs}, what="runs")
     return trials
 
 

@@ -20,7 +20,7 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Ints, group_blocks, has_mask, pair_blocks, row_blocks
 from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, ends_of, row_slicer
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
-from prep_assets.stores.groups import FURTHER, GroupStore
+from prep_assets.stores.groups import FURTHER, OF_RUNS, GroupStore
 from prep_assets.stores.h5 import FixedH5
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.open import open_store
@@ -101,7 +101,8 @@ def astrai(
 
 def _write_records(source: Pairs | GroupStore, folder: Path, progress: Progress) -> None:
     """Write pairs or groups as one shard, with the ends of records and of responses."""
-    if isinstance(source, GroupStore) and (lost := [name for name in FURTHER if name in source.responses.arrays]):
+    stored = {*source.responses.arrays, *source.rewards.arrays} if isinstance(source, GroupStore) else set()
+    if lost := [name for name in (*FURTHER, *OF_RUNS) if name in stored]:
         raise ConfigError(f"AstrAI's files have no place for {', '.join(lost)}. Export these groups as hf_arrow")
     blocks = _pair_sequences(source, progress) if isinstance(source, Pairs) else _group_sequences(source, progress)
     pair_keys = [key for side in SIDES for key in (side, f"{side}_mask")]

@@ -29,7 +29,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.exports.readable import SIDES, Pairs, has_unattended
 from prep_assets.exports.registry import Progress
 from prep_assets.packing.strategies import within
-from prep_assets.stores.groups import FURTHER, GroupStore
+from prep_assets.stores.groups import FURTHER, OF_RUNS, GroupStore
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.teachers import TeacherBlock
 from prep_assets.stores.tokens import TokenStore, unsigned
@@ -179,8 +179,8 @@ def pair_blocks(source: Pairs, progress: Progress) -> Iterator[dict[str, Block]]
 def group_blocks(source: GroupStore, progress: Progress) -> Iterator[dict[str, tuple[npt.NDArray[Any], Ints]]]:
     """Yield blocks of scored groups: name → (values end to end, length of each).
 
-    ``prompts`` per group; ``responses``, ``masks`` (bool) and, if stored, the columns of `FURTHER` per response; ``rewards`` per group, one for each
-    response. A response continues its prompt, so its first token keeps its mask, unlike that of a document.
+    ``prompts`` per group; ``responses``, ``masks`` (bool) and, if stored, the columns of `FURTHER` per response; ``rewards``, and the columns of
+    `OF_RUNS` if stored, per group, one for each response. A response continues its prompt, so its first token keeps its mask, unlike that of a document.
     """
     for start in range(0, len(source), RECORDS):
         stop = min(start + RECORDS, len(source))
@@ -191,7 +191,7 @@ def group_blocks(source: GroupStore, progress: Progress) -> Iterator[dict[str, t
             "responses": _read_values(source.responses, *responses, "tokens"),
             "masks": (masks != 0, lengths),
             **{name: _read_values(source.responses, *responses, name) for name in FURTHER if name in source.responses.arrays},
-            "rewards": _read_values(source.rewards, start, stop, "rewards"),
+            **{name: _read_values(source.rewards, start, stop, name) for name in ("rewards", *OF_RUNS) if name in source.rewards.arrays},
         }
         progress(stop, len(source))
 

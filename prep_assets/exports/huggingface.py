@@ -29,7 +29,7 @@ from prep_assets.exports.registry import Count, FileName, Folder, Progress, Spli
 from prep_assets.exports.text_rows import gold_text
 from prep_assets.samples import IMAGE, MEDIA
 from prep_assets.stores.arrays import stretches
-from prep_assets.stores.groups import FURTHER, GroupStore
+from prep_assets.stores.groups import FURTHER, OF_RUNS, GroupStore
 from prep_assets.stores.images import Images
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
@@ -354,7 +354,8 @@ def _neat_packed_columns(block: Block, width: int, pad_id: int) -> dict[str, Any
 
 
 def _group_columns(block: dict[str, tuple[Any, Ints]]) -> dict[str, Any]:
-    """Scored groups: ``prompt_ids``, lists of lists ``responses, masks`` (and those of `FURTHER` if stored), and ``rewards`` as float32."""
+    """Scored groups: ``prompt_ids``, lists of lists ``responses, masks`` (and those of `FURTHER` if stored), ``rewards`` as float32, and the
+    columns of `OF_RUNS`."""
     import pyarrow as pa
 
     borders = np.concatenate([[0], np.cumsum(block["rewards"][1])]).astype(np.int32)
@@ -363,6 +364,7 @@ def _group_columns(block: dict[str, tuple[Any, Ints]]) -> dict[str, Any]:
         "prompt_ids": ragged(*block["prompts"], "int32"),
         **{key: pa.ListArray.from_arrays(borders, ragged(*block[key], dtype)) for key, dtype in dtypes.items() if key in block},
         "rewards": ragged(*block["rewards"], "float32"),
+        **{name: ragged(*block[name], "int32") for name in OF_RUNS if name in block},
     }
 
 
@@ -438,6 +440,7 @@ def _read_row(row: dict[str, Any], image_dir: str | None = None) -> Any:
     if "prompt_ids" in row:
         responses = [Tokens(np.array(ids), np.array(mask) != 0) for ids, mask in zip(row["responses"], row["masks"], strict=True)]
         further = [Tokens(np.array(values, dtype)) for name, dtype in FURTHER.items() for values in row.get(name) or ()]
+        further += [Tokens(np.array(row[name], np.int32)) for name in OF_RUNS if name in row]
         return (Tokens(np.array(row["prompt_ids"])), *responses, Tokens(np.array(row["rewards"], np.float32)), *further)
     if "chosen_input_ids" in row:
         return tuple(labelled(row[f"{side}_input_ids"], row[f"{side}_labels"]) for side in SIDES)

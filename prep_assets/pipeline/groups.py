@@ -26,10 +26,10 @@ from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.tokens import add, audit_stream
 from prep_assets.pipeline.workspace import Workspace, group_domains
 from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, Group, Region, Sample, Turn, changed
-from prep_assets.schemas.runs import TRACE
+from prep_assets.schemas.runs import RUNS
 from prep_assets.schemas.steps import STEPWISE
 from prep_assets.stores.arrays import stretches
-from prep_assets.stores.groups import LOGPROBS, PROMPTS, RESPONSES, STEP_ENDS, STEP_REWARDS, GroupWriter, Scored, open_groups
+from prep_assets.stores.groups import LOGPROBS, OF_RUNS, PROMPTS, RESPONSES, STEP_ENDS, STEP_REWARDS, GroupWriter, Scored, open_groups
 from prep_assets.stores.published import Draft
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.render import render
@@ -52,19 +52,27 @@ from prep_assets.text.vocabulary import Vocabulary
 
 def further_columns(family: Rl) -> tuple[str, ...]:
     """Which columns of `FURTHER` responses are stored with: log-probabilities where the schema has them, or its option ``logprobs_key`` asks for them;
-    rewards of steps where the schema judges steps, or its option ``turn_rewards_key`` asks for those of answers.
+    rewards of steps where the schema judges steps, or its option ``turn_rewards_key`` asks for those of answers; of which
+    run a response is, where it reads runs.
 
     Raises:
         ConfigError: some domains have them and others do not.
     """
     domains = {name: family.domains[name] for name in group_domains(family)}
-    logprobs = {name: domain.schema_name == TRACE or bool(domain.options.get("logprobs_key")) for name, domain in domains.items()}
+    runs = {name: domain.schema_name in RUNS for name, domain in domains.items()}
+    logprobs = {name: bool(domain.options.get("logprobs_key", runs[name])) for name, domain in domains.items()}
     steps = {name: domain.schema_name in STEPWISE or bool(domain.options.get("turn_rewards_key")) for name, domain in domains.items()}
-    for having, said, what in ((logprobs, "no logprobs_key", "log-probabilities"), (steps, "no steps", "rewards of steps")):
+    kinds = (
+        (logprobs, "no logprobs_key", "log-probabilities"),
+        (steps, "no steps", "rewards of steps"),
+        (runs, "no runs", "runs of agents"),
+    )
+    for having, said, what in kinds:
         if len(set(having.values())) > 1:
             lacking = ", ".join(sorted(name for name, has in having.items() if not has))
             raise ConfigError(f"domains {lacking} have {said}, others have: a store of groups has {what} or has none")
-    return (*([LOGPROBS] if any(logprobs.values()) else []), *([STEP_ENDS, STEP_REWARDS] if any(steps.values()) else []))
+    wanted = ((logprobs, (LOGPROBS,)), (steps, (STEP_ENDS, STEP_REWARDS)), (runs, OF_RUNS))
+    return tuple(column for having, columns in wanted if any(having.values()) for column in columns)
 
 
 def scored_as_sampled(
@@ -94,7 +102,8 @@ def scored_as_sampled(
             _check_turns(ids, np.array(sampled.masks[number], np.uint8), turns, vocabulary, number)
     masks = tuple(np.array(mask, np.uint8) for mask in sampled.masks or ((1,) * len(ids) for ids in responses))
     logprobs = None if sampled.logprobs is None else tuple(np.array(values, np.float64).astype(np.float32) for values in sampled.logprobs)
-    return Scored(prompt_ids, responses, masks, rewards, 0, 0, row, logprobs, _retokenized(responses, vocabulary))
+    runs = np.array(sampled.runs, np.int32) if sampled.runs else None
+    return Scored(prompt_ids, responses, masks, rewards, 0, 0, row, logprobs, _retokenized(responses, vocabulary), runs=runs)
 
 
 def _ids(ids: Sequence[int], vocabulary: Vocabulary, where: str) -> npt.NDArray[np.uint32]:
@@ -116,12 +125,18 @@ def _check_text(decoded: str, turns: Sequence[Turn], number: int) -> None:
         at = start + len(words)
 
 
+def _is_answer(turn: Turn) -> bool:
+    return turn.role == ASSISTANT and any(region.loss_weight != 0 for region in turn.regions)
+
+
 def _check_turns(ids: npt.NDArray[Any], mask: npt.NDArray[np.uint8], turns: Sequence[Turn], vocabulary: Vocabulary, number: int) -> None:
     """Each stretch of sampled ids must hold the words of one assistant turn, and each stretch between two of them the words of the turns between.
 
     A mask that is shifted, or of another response, cuts words of the one into the other, or the stop token off an answer.
     """
-    said = [(role == ASSISTANT, list(run)) for role, run in groupby(turns, lambda turn: ASSISTANT if turn.role == ASSISTANT else "")]
+    said = [(answers, list(run)) for answers, run in groupby(turns, _is_answer)]
+    if not said[0][0]:
+        said = said[1:]  # what the source gives to a model before its first answer is not compared, as a prompt is not
     borders = np.concatenate([[0], np.flatnonzero(mask[1:] != mask[:-1]) + 1, [len(mask)]]).tolist()
     controls = {*vocabulary.control.values()}
     for start in borders[1:-1]:
@@ -444,7 +459,8 @@ def _counts(group: Scored) -> dict[str, int]:
     tokens, trained = len(group.prompt) + sum(map(len, group.responses)), sum(int(mask.sum()) for mask in group.masks)
     counts = {"kept": 1, "responses": len(group.responses), "tokens": tokens, "trained_tokens": trained}
     sampled = {} if group.retokenized is None else {"sampled": len(group.responses), "retokenized_otherwise": group.retokenized}
-    return counts | sampled
+    rows = [] if group.runs is None else np.unique(group.runs[:, 0], return_counts=True)[1].tolist()
+    return counts | sampled | ({"runs": len(rows), "runs_split": sum(number > 1 for number in rows)} if rows else {})
 
 
 def audit_groups(target: Target) -> None:

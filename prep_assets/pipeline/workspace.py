@@ -485,7 +485,7 @@ def configuration_hash(family: Family) -> str:
 
 # Checks of an opened configuration beyond the file itself: the schemas of all domains, their options and forms.
 
-GROUP_SCHEMAS = frozenset({"group", "group_list", "math_shepherd", "prm800k", "sections", "stepwise", "verifiers_trace"})
+GROUP_SCHEMAS = frozenset({"agent_steps", "group", "group_list", "math_shepherd", "prm800k", "sections", "stepwise", "verifiers_trace"})
 """Schemas that give a `Group` and no `Prompt`."""
 
 

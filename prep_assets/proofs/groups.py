@@ -1,7 +1,8 @@
-"""Proofs of scored groups: their rewards, and ids that a model sampled; and of the margins of pairs."""
+"""Proofs of scored groups: their rewards, ids that a model sampled, and rows of agents' runs; and of the margins of pairs."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -205,4 +206,150 @@ def _sampled_fault(group: Rollout) -> str | None:
             return f"response {number}: log-probabilities are {'stored and not in' if 'logprobs' in stored else 'in and not stored of'} the source"
         if source.logprobs is not None and not np.allclose(stored["logprobs"], source.logprobs[number], **AS_FLOAT32):
             return f"response {number}: log-probabilities differ from those of the source"
+    return None
+
+
+# Rows of agents' runs, derived again from the calls of the source: a call goes on with the last call before it, of its run and agent, whose tokens its prompt
+# begins with, if no other call went on with that one; otherwise it begins a row.
+
+
+@dataclass(frozen=True, slots=True)
+class Spoken:
+    """A call of a model in the source: its run, whose it is, the ids that it was given, those that it wrote, which of these are trained, and their
+    log-probabilities, empty where it has none."""
+
+    run: int
+    agent: str
+    given: Sequence[int]
+    wrote: Sequence[int]
+    trained: Sequence[int]
+    logprobs: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class RunRow:
+    """A row of a run: the numbers of the run and of its first call in it; ids, which of them are trained, and their log-probabilities."""
+
+    run: int
+    turn: int
+    ids: Sequence[int]
+    mask: Sequence[int]
+    logprobs: Sequence[float]
+
+
+@dataclass(frozen=True, slots=True)
+class Runs:
+    """A group: its rows as stored, prompt and response end to end, and the calls of its source."""
+
+    id: str
+    rows: Sequence[RunRow]
+    calls: Sequence[Spoken]
+
+
+CALL_KEYS: Mapping[str, Any] = {
+    "runs_key": None,
+    "steps_key": "trajectory",
+    "prompt_ids_key": "tokens.prompt_ids",
+    "token_ids_key": "tokens.completion_ids",
+    "logprobs_key": "tokens.completion_logprobs",
+    "sampled_mask_key": "tokens.completion_mask",
+    "agent_key": None,
+    "agents": None,
+}
+"""Where ``agent_steps`` finds calls, unless its options say otherwise."""
+
+
+def calls_of_steps(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[Spoken]:
+    """The calls of a row of ``agent_steps``."""
+    keys, calls = {**CALL_KEYS, **options}, list[Spoken]()
+    for run, steps in enumerate(each[keys["steps_key"]] for each in (row[keys["runs_key"]] if keys["runs_key"] else [row])):
+        for step in steps:
+            named = _within(step, keys["agent_key"]) if keys["agent_key"] else None
+            agent = named if isinstance(named, str) else "" if named is None else json.dumps(named)
+            places = (keys[f"{name}_key"] for name in ("prompt_ids", "token_ids", "sampled_mask", "logprobs"))
+            given, wrote, trained, logprobs = (_within(step, place) if place else [] for place in places)
+            if keys["agents"] is None or agent in keys["agents"]:
+                calls.append(Spoken(run, agent, given, wrote, trained or [1] * len(wrote), logprobs))
+    return calls
+
+
+def _within(value: Any, path: str) -> Any:
+    for key in (path,) if path in value else path.split("."):
+        value = None if value is None else value.get(key)
+    return value
+
+
+def calls_of_trace(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[Spoken]:
+    """The calls of a row of ``verifiers_trace``: each node with a sampled token."""
+    calls, run = list[Spoken](), -1
+    for trace in [row] if row.get("nodes") is not None else row["traces"]:
+        agent = trace.get("agent") or {}
+        if agent.get("trainable") is False or trace.get("errors") or options.get("agent") not in (None, agent.get("name") or "agent"):
+            continue
+        run, nodes, before = run + 1, trace["nodes"], dict[int | None, list[int]]({None: []})
+        read, at = {*range(len(nodes))}, len(nodes) - 1
+        if options.get("branches") == "last":
+            read = {at}
+            while (at := nodes[at]["parent"]) is not None:
+                read.add(at)
+        for number, node in enumerate(nodes):
+            given, mask, scores = before[node["parent"]], [*map(bool, node["mask"])], iter(node["logprobs"])
+            before[number] = given + node["token_ids"]
+            if True in mask and number in read:
+                head, logprobs = mask.index(True), [next(scores) if sampled else 0.0 for sampled in mask]
+                calls.append(Spoken(run, "", given + node["token_ids"][:head], node["token_ids"][head:], mask[head:], logprobs[head:]))
+    return calls
+
+
+def rows_of_calls(calls: Sequence[Spoken]) -> list[RunRow]:
+    """The rows that calls must be, apart from those of which nothing is trained."""
+    whole, after = [[*call.given, *call.wrote] for call in calls], dict[int, int]()
+    for at, call in enumerate(calls):
+        kin = (one for one in range(at) if one not in after and (calls[one].run, calls[one].agent) == (call.run, call.agent))
+        if fitting := [one for one in kin if whole[one] == call.given[: len(whole[one])]]:
+            after[max(fitting, key=lambda one: (len(whole[one]), one))] = at
+    rows = list[RunRow]()
+    for at in sorted({*range(len(calls))} - {*after.values()}):
+        chain, turn = [at], sum(call.run == calls[at].run for call in calls[:at])
+        while chain[-1] in after:
+            chain.append(after[chain[-1]])
+        mask, logprobs = [0] * len(whole[chain[-1]]), [0.0] * len(whole[chain[-1]])
+        for call in (calls[number] for number in chain):
+            span = slice(len(call.given), len(call.given) + len(call.wrote))
+            mask[span], logprobs[span] = map(int, call.trained), call.logprobs or [0.0] * len(call.wrote)
+        if any(mask):
+            rows.append(RunRow(calls[at].run, turn, whole[chain[-1]], mask, logprobs))
+    return rows
+
+
+def check_runs(groups: Iterable[Runs]) -> Verdict:
+    """Check every group; the verdict shows the first that fails."""
+    numbers = dict.fromkeys(("groups_checked", "calls_checked", "rows_checked", "runs_checked", "runs_split"), 0)
+    for group in groups:
+        rows = rows_of_calls(group.calls)
+        of_run = [row.run for row in rows]
+        counted = (1, len(group.calls), len(rows), len({*of_run}), sum(of_run.count(run) > 1 for run in {*of_run}))
+        numbers = {name: numbers[name] + more for name, more in zip(numbers, counted, strict=True)}
+        if fault := _runs_fault(group.rows, rows):
+            return fails(group.id, fault, numbers)
+    if not numbers["groups_checked"]:
+        return Verdict(True, "no group is of runs of agents", numbers)
+    said = "{calls_checked:,} calls of {runs_checked:,} runs are {rows_checked:,} rows, {runs_split:,} runs are split".format_map(numbers)
+    return Verdict(True, said, numbers)
+
+
+def _runs_fault(stored: Sequence[RunRow], rows: Sequence[RunRow]) -> str | None:
+    if len(stored) != len(rows):
+        return f"{len(stored)} rows are stored, its calls are {len(rows)}"
+    for number, (found, row) in enumerate(zip(stored, rows, strict=True)):
+        what = f"row {number}"
+        if (found.run, found.turn) != (row.run, row.turn):
+            return f"{what} is of run {found.run} from call {found.turn} on, by its calls of run {row.run} from call {row.turn} on"
+        if [*found.ids] != [*row.ids]:
+            return f"{what}: {len(found.ids)} ids differ from the {len(row.ids)} that its calls were given and wrote"
+        if [*found.mask] != [*row.mask]:
+            where = next(at for at, pair in enumerate(zip(found.mask, row.mask, strict=True)) if pair[0] != pair[1])
+            return f"{what}: token {where} is {'' if found.mask[where] else 'not '}trained, by its calls it is {'' if row.mask[where] else 'not '}to be"
+        if found.logprobs and not np.allclose(found.logprobs, row.logprobs, **AS_FLOAT32):
+            return f"{what}: log-probabilities differ from those of its calls"
     return None

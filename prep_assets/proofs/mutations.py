@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby
+from itertools import groupby, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,7 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct, structs
 
 from prep_assets.proofs.documents import MaskedDocument
-from prep_assets.proofs.groups import Margin, Rollout, Scores, Stepwise
+from prep_assets.proofs.groups import Margin, Rollout, RunRow, Runs, Scores, Stepwise
 from prep_assets.proofs.mask import Row
 from prep_assets.proofs.merged import MergedRows
 from prep_assets.proofs.rows import Line
@@ -752,6 +752,50 @@ def _other_prompt(group: Rollout) -> Rollout | None:
     return None if group.source.prompt is None else replace(group, prompt=[*group.prompt, 0])
 
 
+def _mutate_row(change: Callable[[RunRow, Runs], Sequence[RunRow] | None]) -> Change:
+    """Mutate the first row of runs that it changes; `change`: a row and its group → the rows in its place."""
+
+    def changed(group: Runs) -> Runs | None:
+        for at, row in enumerate(group.rows):
+            if (rows := change(row, group)) is not None and [*rows] != [row]:
+                return replace(group, rows=[*group.rows[:at], *rows, *group.rows[at + 1 :]])
+        return None
+
+    return _mutate_alone(changed)
+
+
+def _joined_rows(group: Runs) -> Runs | None:
+    for at, (first, second) in enumerate(pairwise(group.rows)):
+        if first.run == second.run:
+            begin = second.mask.index(1)
+            ends = (getattr(first, name) + getattr(second, name)[begin:] for name in ("ids", "mask", "logprobs"))
+            return replace(group, rows=[*group.rows[:at], RunRow(first.run, first.turn, *ends), *group.rows[at + 2 :]])
+    return None
+
+
+def _split_row(row: RunRow, _: Runs) -> Sequence[RunRow] | None:
+    ends = [at + 1 for at, pair in enumerate(pairwise(row.mask)) if pair == (1, 0)]
+    if not ends or not any(row.mask[(cut := ends[0]) :]):
+        return None
+    first = RunRow(row.run, row.turn, row.ids[:cut], row.mask[:cut], row.logprobs[:cut])
+    return [first, replace(row, turn=row.turn + 1, mask=[0] * cut + [*row.mask[cut:]])]
+
+
+def _later_prompt_trained(row: RunRow, _: Runs) -> Sequence[RunRow]:
+    first = row.mask.index(1)
+    return [replace(row, mask=[*row.mask[:first], *[1] * (len(row.mask) - first)])]
+
+
+def _trained_again(row: RunRow, group: Runs) -> Sequence[RunRow] | None:
+    """Train what a row shares with an earlier one of its run, which trains it."""
+    for other in group.rows[: group.rows.index(row)]:
+        apart = (at for at, pair in enumerate(zip(other.ids, row.ids, strict=False)) if pair[0] != pair[1])
+        shared = other.mask[: next(apart, min(len(other.ids), len(row.ids)))]
+        if other.run == row.run and any(shared):
+            return [replace(row, mask=[*shared, *row.mask[len(shared) :]])]
+    return None
+
+
 def _one_token_early(response: Stepwise) -> Stepwise | None:
     places = None if response.places is None else ([place - 1 for place in response.places[0]], response.places[1])
     return replace(response, texts=[text[:-1] for text in response.texts], places=places)
@@ -869,3 +913,12 @@ ROLLOUT_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("another prompt than was sampled from", "sampled_ids", _mutate_alone(_other_prompt)),
 )
 """Corruptions of sampled ids; the check `sampled_ids` must catch each."""
+
+RUN_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("rows joined although the prompt differs", "runs", _mutate_alone(_joined_rows)),
+    Mutation("a row split although the prompt goes on with it", "runs", _mutate_row(_split_row)),
+    Mutation("the prompt of a later call trained", "runs", _mutate_row(_later_prompt_trained)),
+    Mutation("what rows share trained in both", "runs", _mutate_row(_trained_again)),
+    Mutation("a row of another run", "runs", _mutate_row(lambda row, _: [replace(row, run=row.run + 1)])),
+)
+"""Corruptions of rows of runs; the check `runs` must catch each."""

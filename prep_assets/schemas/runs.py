@@ -1,26 +1,149 @@
-"""Runs of agents as a graph of messages: ``verifiers_trace``, the rows that verifiers and prime-rl write.
+"""Runs of agents: ``verifiers_trace``, graphs of messages that verifiers and prime-rl write, and ``agent_steps``, lists of calls of a model.
 
-Each node holds a message with the tokens that it adds to those before it. Where the prompt of a turn begins with all tokens of the turn before it, the turn
-goes on with the same path; where it does not, as after retries, or where a template writes an answer otherwise when it reads it, the graph branches. So a
-path from the root to a leaf is what a model saw and wrote, token by token, and no other is.
+Each call has the ids that the model was given and those that it sampled. Where it was given all tokens of a row and more, it goes on with that row; where it
+was not, as after retries, compaction, rewritten history or in a sub-agent, it begins another. So a row is what a model saw and wrote, token by token, and
+what it sampled is trained in one row only: that with which its call went on, or which it began.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Literal
 
-from msgspec import Struct
+from msgspec import Struct, field
 
-from prep_assets.errors import Refused
-from prep_assets.samples import Group, Sampled
-from prep_assets.schemas.fields import Row, as_integer, as_list, as_mapping, as_number, objects, value_at, whole
+from prep_assets.errors import ConfigError, Refused
+from prep_assets.samples import ASSISTANT, Group, Sampled, Turn
+from prep_assets.schemas.fields import Row, as_integer, as_list, as_mapping, as_number, objects, value_at, weighted, whole
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.rewards import checked_logprobs, prompt_turns
-from prep_assets.schemas.turns import ChatFormat, tools_at
+from prep_assets.schemas.rewards import checked_logprobs, nested, prompt_turns
+from prep_assets.schemas.turns import ChatFormat, offered
 
-TRACE = "verifiers_trace"
+TRACE, STEPS = RUNS = ("verifiers_trace", "agent_steps")
+"""The schemas of runs. Their stores say of which run each row is."""
+
+
+class Call(Struct, frozen=True):
+    """One call of a model.
+
+    Attributes:
+        run, agent: the number of its run in the row, and whose call it is.
+        prompt, ids: the ids that it was given, and those that it wrote.
+        mask, logprobs: of each that it wrote, 1 if it is trained, and its log-probability or 0; no log-probabilities if the source has none.
+        asked, said: the messages of both.
+        reward: its own, beside that of the run.
+    """
+
+    run: int
+    agent: str
+    prompt: list[int]
+    ids: list[int]
+    mask: list[int]
+    logprobs: list[float] | None
+    asked: Sequence[Row]
+    said: Sequence[Row]
+    reward: float = 0.0
+
+
+class _Joined(Struct):
+    """Calls that went on with each other: `turn` is the number of the first one in its run, `last` that of the last one in the group."""
+
+    run: int
+    agent: str
+    turn: int
+    last: int = 0
+    ids: list[int] = field(default_factory=list)
+    mask: list[int] = field(default_factory=list)
+    logprobs: list[float] = field(default_factory=list)
+    messages: list[Row] = field(default_factory=list)
+    trained: list[bool] = field(default_factory=list)
+    rewards: list[float] = field(default_factory=list)
+
+    def is_before(self, call: Call) -> bool:
+        """Whether the prompt of a call begins with all of these tokens."""
+        size = len(self.ids)
+        same = (self.run, self.agent) == (call.run, call.agent) and size <= len(call.prompt)
+        return same and self.ids[-1] == call.prompt[size - 1] and self.ids == call.prompt[:size]
+
+    def add(self, call: Call, number: int) -> None:
+        """Add what a call was given beyond these tokens, untrained, and what it wrote."""
+        given, known = call.prompt[len(self.ids) :], len(self.messages)
+        if len(call.asked) < known:
+            detail = f"call {number} was given the tokens of {known} messages, and names {len(call.asked)}"
+            raise Refused("messages_differ", detail)
+        whole([*call.asked[:known]])
+        self.ids += given + call.ids
+        self.mask += [0] * len(given) + call.mask
+        self.logprobs += [0.0] * len(given) + (call.logprobs or [])
+        self.messages += [*call.asked[known:], *call.said]
+        self.trained += [False] * (len(call.asked) - known) + [any(call.mask)] * len(call.said)
+        self.rewards += [call.reward] if any(call.mask) else []
+        self.last = number
+
+    def turns(self, asked: Sequence[Row]) -> tuple[Turn, ...]:
+        """The turns behind those that are in `asked` too, the prompt of the group. Answers that are trained elsewhere, or not at all, weigh 0."""
+        turns = ChatFormat().turns(self.messages, "messages")
+        marked = list(zip(turns, self.trained, strict=True))[_shared(self.messages, asked) :]
+        return tuple(turn if trained or turn.role != ASSISTANT else weighted(turn, 0.0) for turn, trained in marked)
+
+
+def group_of(calls: Iterable[Call], rewards: Sequence[float], row: Row, *, judged: bool = False) -> Group:
+    """Runs as a group: a response for each row of calls, with the reward of its run. The ids with which all rows begin, up to the first trained one, are the
+    prompt; what else a row was given stands in its response, untrained.
+
+    Args:
+        rewards: of each run.
+        row: where the tools stand.
+        judged: the calls have rewards of their own.
+    """
+    joined, made, has_logprobs = list[_Joined](), dict[int, int](), False
+    for number, call in enumerate(calls):
+        fitting = [each for each in joined if each.is_before(call)]
+        # the longest; of equal ones that which was written last
+        chosen = max(fitting, key=lambda each: (len(each.ids), each.last), default=None)
+        if chosen is None:
+            chosen = _Joined(call.run, call.agent, made.get(call.run, 0))
+            joined.append(chosen)
+        chosen.add(call, number)
+        made[call.run] = made.get(call.run, 0) + 1
+        has_logprobs = call.logprobs is not None
+    whole([message for each in joined if not any(each.mask) for message in each.messages])
+    rows = [each for each in joined if any(each.mask)]
+    if not rows:
+        raise Refused("no_assistant_turn", "no token was sampled, or none is trained")
+    most = min(each.mask.index(1) for each in rows)
+    cut = min(_shared(each.ids[:most], rows[0].ids[:most]) for each in rows)
+    if not cut:
+        raise Refused("several_prompts", f"its {len(rows)} rows begin with different tokens, so the group has no prompt")
+    asked = rows[0].messages[: rows[0].trained.index(True)]
+    responses = tuple(each.turns(asked) for each in rows)
+    logprobs = checked_logprobs(tuple(tuple(each.logprobs[cut:]) for each in rows), "logprobs") if has_logprobs else None
+    ids, masks = (tuple(tuple(getattr(each, name)[cut:]) for each in rows) for name in ("ids", "mask"))
+    sampled = Sampled(ids, tuple(rows[0].ids[:cut]), logprobs, masks, tuple((each.run, each.turn) for each in rows))
+    steps = tuple(_judged(each, turns) for each, turns in zip(rows, responses, strict=True)) if judged else ()
+    given = tuple(rewards[each.run] for each in rows)
+    return Group(prompt_turns(asked, "the prompt"), responses, given, sampled=sampled, steps=steps, **offered(row))
+
+
+def _shared(first: Sequence[Any], second: Sequence[Any]) -> int:
+    """How many elements two sequences begin with in common."""
+    shortest = min(len(first), len(second))
+    if first[:shortest] == second[:shortest]:
+        return shortest
+    return next(at for at, (one, other) in enumerate(zip(first, second, strict=False)) if one != other)
+
+
+def _judged(row: _Joined, turns: Sequence[Turn]) -> tuple[tuple[str, float], ...]:
+    answers = [turn.text for turn in turns if turn.role == ASSISTANT and any(region.loss_weight != 0 for region in turn.regions)]
+    if len(answers) != len(row.rewards):
+        raise Refused("length_mismatch", f"{len(row.rewards)} calls have a reward, which wrote {len(answers)} answers")
+    return tuple(zip(answers, row.rewards, strict=True))
+
+
+# ``verifiers_trace``
 
 
 def _node(parent: int | None, role: str, content: str, ids: list[int], mask: list[bool], logprobs: list[float]) -> dict[str, Any]:
@@ -40,43 +163,61 @@ _EXAMPLE: dict[str, Any] = {
 
 
 @schema(TRACE, gives=Group, example=_EXAMPLE)
-def verifiers_trace(*, branches: Literal["all", "last"] = "all") -> Convert:
-    """A trace of verifiers, or an episode with one: each branch is a response, with the ids that were sampled, their log-probabilities and the run's reward.
+def verifiers_trace(*, branches: Literal["all", "last"] = "all", agent: str | None = None) -> Convert:
+    """A trace of verifiers, or an episode of several: the rows of its branches, with the ids that were sampled, their log-probabilities and the run's reward.
 
     Options:
-        branches: `all`: the branches of a run must share one prompt, up to the first sampled token; `last`: the branch that was written last,
-            with what went before as its prompt.
+        branches: `all`: what branches share is trained in the first of them; `last`: the branch that was written last.
+        agent: whose traces of an episode are read; null: all, which must be of one agent. Those with errors, or marked as not trainable, are left out.
     """
 
     def convert(row: Row) -> Group:
-        trace = row if row.get("nodes") is not None else _only_trace(row)
-        nodes = [_node_of(place, fields) for place, fields in objects(value_at(trace, "nodes"), "nodes")]
-        if not nodes:
-            raise Refused("no_assistant_turn", "'nodes' is empty")
-        paths = _paths(nodes)[-1 if branches == "last" else 0 :]
-        for left_out in {*range(len(nodes))}.difference(*paths):
-            whole(nodes[left_out].message)
-        runs = [_run_of([nodes[at] for at in path], f"the branch that ends with nodes[{path[-1]}]") for path in paths]
-        if any(run.prompt != runs[0].prompt for run in runs):
+        found = [row] if row.get("nodes") is not None else [trace for _, trace in objects(value_at(row, "traces"), "traces")]
+        traces, names = list[Row](), set[str]()
+        for trace in found:
+            about = as_mapping(trace.get("agent") or {}, "agent")
+            name, trained = about.get("name") or "agent", about.get("trainable") is not False and not trace.get("errors")
+            if trained and agent in (None, name):
+                traces.append(trace)
+                names.add(name)
+            else:
+                whole(trace)
+        if len(names) != 1:
+            reason = "several_agents" if names else "no_trained_trace"
             raise Refused(
-                "several_prompts",
-                f"{len(runs)} branches do not begin with the same tokens: a turn did not go on with those of the turn before it. "
-                "The option branches: last takes the branch that was written last",
+                reason, f"{len(traces)} of its {len(found)} traces are trained: of {', '.join(sorted(names)) or 'no agent'}, needs one"
             )
-        prompt = prompt_turns([node.message for node in runs[0].asked], "nodes")
-        responses = tuple(ChatFormat().turns([node.message for node in run.answered], "nodes") for run in runs)
-        logprobs = checked_logprobs(tuple(run.logprobs for run in runs), "logprobs")
-        sampled = Sampled(tuple(run.ids for run in runs), runs[0].prompt, logprobs, tuple(run.mask for run in runs))
-        return Group(prompt, responses, (_reward(trace),) * len(runs), tools_at(trace, "tools"), sampled=sampled)
+        calls = chain.from_iterable(_calls_of_trace(run, trace, branches) for run, trace in enumerate(traces))
+        whole([trace.get("tools") for trace in traces[1:]])
+        return group_of(calls, [*map(_reward, traces)], traces[0])
 
     return convert
 
 
-def _only_trace(row: Row) -> Row:
-    traces = [trace for _, trace in objects(value_at(row, "traces"), "traces")]
-    if len(traces) != 1:
-        raise Refused("several_traces", f"the episode has {len(traces)} traces; write those of one agent as rows of their own")
-    return traces[0]
+def _calls_of_trace(run: int, trace: Row, branches: str) -> Iterator[Call]:
+    nodes = [_node_of(place, fields) for place, fields in objects(value_at(trace, "nodes"), "nodes")]
+    if wrong := [at for at, node in enumerate(nodes) if node.parent is not None and not 0 <= node.parent < at]:
+        raise Refused("bad_parent", f"nodes[{wrong[0]}] has the parent {nodes[wrong[0]].parent}, which does not stand before it")
+    paths = [_path(nodes, at) for at, node in enumerate(nodes) if any(node.mask)]
+    if branches == "last" and nodes:
+        last = _path(nodes, len(nodes) - 1)
+        paths = [path for path in paths if path[-1] in last]
+    for unused in {*range(len(nodes))}.difference(*paths):
+        whole(nodes[unused].message)
+    for path in paths:
+        *before, own = (nodes[at] for at in path)
+        begin = own.mask.index(1)
+        prompt = [*chain.from_iterable(node.ids for node in before), *own.ids[:begin]]
+        asked = [node.message for node in before]
+        yield Call(run, "", prompt, own.ids[begin:], own.mask[begin:], own.logprobs[begin:], asked, [own.message])
+
+
+def _path(nodes: Sequence[_Node], leaf: int) -> list[int]:
+    """The numbers of the nodes from the root to one of them."""
+    path = [leaf]
+    while (parent := nodes[path[-1]].parent) is not None:
+        path.append(parent)
+    return path[::-1]
 
 
 class _Node(Struct, frozen=True):
@@ -84,17 +225,14 @@ class _Node(Struct, frozen=True):
 
     parent: int | None
     message: Row
-    ids: tuple[int, ...]
-    mask: tuple[int, ...]
-    logprobs: tuple[float, ...]
+    ids: list[int]
+    mask: list[int]
+    logprobs: list[float]
 
 
 def _node_of(where: str, fields: Row) -> _Node:
-    lists = {name: as_list(value_at(fields, name, where), f"{where}.{name}") for name in ("token_ids", "mask", "logprobs")}
-    if any(each not in (True, False) for each in lists["mask"]):
-        raise Refused("bad_mask", f"{where}.mask holds other values than true and false")
-    ids, mask = tuple(as_integer(each, where) for each in lists["token_ids"]), tuple(map(int, lists["mask"]))
-    scores = [as_number(each, f"{where}.logprobs") for each in lists["logprobs"]]
+    given = [(value_at(fields, name, where), f"{where}.{name}") for name in ("token_ids", "mask", "logprobs")]
+    ids, mask, scores = _ids(*given[0]), _mask(*given[1]), _numbers(*given[2])
     if len(mask) != len(ids) or len(scores) != sum(mask):
         detail = f"{where} has {len(ids)} token_ids, {len(mask)} values of its mask, {sum(mask)} of them true, and {len(scores)} logprobs"
         raise Refused("length_mismatch", detail)
@@ -104,41 +242,7 @@ def _node_of(where: str, fields: Row) -> _Node:
     left = iter(scores)
     parent = None if fields.get("parent") is None else as_integer(fields["parent"], f"{where}.parent")
     message = as_mapping(value_at(fields, "message", where), f"{where}.message")
-    return _Node(parent, message, ids, mask, tuple(next(left) if each else 0.0 for each in mask))
-
-
-def _paths(nodes: Sequence[_Node]) -> list[list[int]]:
-    """The numbers of the nodes from the root to each leaf, in the order of the leaves. A node stands behind its parent, so no path is a circle."""
-    if wrong := [at for at, node in enumerate(nodes) if node.parent is not None and not 0 <= node.parent < at]:
-        raise Refused("bad_parent", f"nodes[{wrong[0]}] has the parent {nodes[wrong[0]].parent}, which does not stand before it")
-    parents = {node.parent for node in nodes}
-    paths = list[list[int]]()
-    for leaf in (at for at in range(len(nodes)) if at not in parents):
-        path = [leaf]
-        while (parent := nodes[path[-1]].parent) is not None:
-            path.append(parent)
-        paths.append(path[::-1])
-    return paths
-
-
-class _Run(Struct, frozen=True):
-    """A branch, cut before its first sampled token: ids of the prompt; ids, mask and log-probabilities behind it; the messages of both."""
-
-    prompt: tuple[int, ...]
-    ids: tuple[int, ...]
-    mask: tuple[int, ...]
-    logprobs: tuple[float, ...]
-    asked: tuple[_Node, ...]
-    answered: tuple[_Node, ...]
-
-
-def _run_of(path: Sequence[_Node], what: str) -> _Run:
-    first = next((number for number, node in enumerate(path) if any(node.mask)), None)
-    if first is None:
-        raise Refused("no_assistant_turn", f"{what} has no token that was sampled")
-    ids, mask, logprobs = (tuple(chain.from_iterable(getattr(node, name) for node in path)) for name in ("ids", "mask", "logprobs"))
-    cut = mask.index(1)
-    return _Run(ids[:cut], ids[cut:], mask[cut:], logprobs[cut:], tuple(path[:first]), tuple(path[first:]))
+    return _Node(parent, message, ids, mask, [next(left) if each else 0.0 for each in mask])
 
 
 def _reward(trace: Row) -> float:
@@ -148,3 +252,105 @@ def _reward(trace: Row) -> float:
     if not parts:
         raise Refused("no_reward", "'rewards' is empty: the run was not scored")
     return sum(as_number(value_at(part, "score"), "score") * as_number(part.get("weight", 1.0), "weight") for part in parts)
+
+
+# ``agent_steps``
+
+
+_CALL: dict[str, Any] = {
+    "prompt": [{"role": "user", "content": "What is 2 + 2?"}],
+    "completion": [{"role": "assistant", "content": "4"}],
+    "tokens": {"prompt_ids": [1, 9, 4], "completion_ids": [16, 2], "completion_mask": [1, 1], "completion_logprobs": [-0.5, -0.25]},
+}
+
+
+@schema(STEPS, gives=Group, example={"trajectory": [_CALL], "reward": 0.5})
+def agent_steps(
+    *,
+    runs_key: str | None = None,
+    steps_key: str = "trajectory",
+    reward_key: str = "reward",
+    prompt_key: str = "prompt",
+    completion_key: str | None = "completion",
+    prompt_ids_key: str = "tokens.prompt_ids",
+    token_ids_key: str = "tokens.completion_ids",
+    logprobs_key: str | None = "tokens.completion_logprobs",
+    sampled_mask_key: str | None = "tokens.completion_mask",
+    turn_rewards_key: str | None = None,
+    agent_key: str | None = None,
+    agents: list[str] | None = None,
+) -> Convert:
+    """Runs as lists of calls of a model: a call that was given all tokens of a row goes on with it, any other begins one.
+
+    Options:
+        runs_key: the runs of a row, which share a prompt; null: the row is one run.
+        steps_key: the calls of a run, in order. Their keys may have dots, for nested values.
+        reward_key: the reward of a run.
+        prompt_key: the messages that a call was given.
+        completion_key: the messages that it wrote; null: the last one of `prompt_key`.
+        prompt_ids_key: the ids that it was given.
+        token_ids_key: the ids that it sampled.
+        logprobs_key: their log-probabilities; null: none.
+        sampled_mask_key: 1 for each of them to train; null: all.
+        turn_rewards_key: a reward for each call, beside that of its run.
+        agent_key: whose call it is. A call goes on only with its own agent's rows.
+        agents: whose calls are read, `""` for those without a name; null: all.
+    """
+    if agents is not None and agent_key is None:
+        raise ConfigError("agents goes with agent_key, which says whose call it is")
+
+    def calls(run: int, steps: object) -> Iterator[Call]:
+        for where, step in objects(steps, steps_key):
+            agent = _agent_of(step, agent_key)
+            if agents is not None and agent not in agents:
+                whole(step)
+                continue
+            given, ids = (_ids(nested(step, key), f"{where}.{key}") for key in (prompt_ids_key, token_ids_key))
+            mask = _mask(nested(step, sampled_mask_key), f"{where}.{sampled_mask_key}") if sampled_mask_key else [1] * len(ids)
+            logprobs = _numbers(nested(step, logprobs_key), f"{where}.{logprobs_key}") if logprobs_key else None
+            asked, said = ([*objects(nested(step, key), f"{where}.{key}")] if key else [] for key in (prompt_key, completion_key))
+            if completion_key is None:
+                asked, said = asked[:-1], asked[-1:]
+            if not (given and ids and said):
+                detail = f"{where} has {len(given)} ids of its prompt, {len(ids)} sampled ones and {len(said)} messages of them"
+                raise Refused("empty_answer", detail)
+            if len(mask) != len(ids) or (logprobs is not None and len(logprobs) != len(ids)):
+                detail = f"{where} has {len(ids)} sampled ids, {len(mask)} values of their mask, {len(logprobs or ids)} log-probabilities"
+                raise Refused("length_mismatch", detail)
+            reward = as_number(nested(step, turn_rewards_key), turn_rewards_key) if turn_rewards_key else 0.0
+            before, after = ([message for _, message in listed] for listed in (asked, said))
+            yield Call(run, agent, given, ids, mask, logprobs, before, after, reward)
+
+    def convert(row: Row) -> Group:
+        runs = [row] if runs_key is None else [run for _, run in objects(value_at(row, runs_key), runs_key)]
+        rewards = [as_number(value_at(run, reward_key), reward_key) for run in runs]
+        made = chain.from_iterable(calls(number, value_at(run, steps_key)) for number, run in enumerate(runs))
+        return group_of(made, rewards, row, judged=turn_rewards_key is not None)
+
+    return convert
+
+
+def _agent_of(step: Row, key: str | None) -> str:
+    """Whose call a step is: a text, or what else stands there as JSON; ``""`` where nothing does."""
+    value: Any = step
+    for part in key.split(".") if key else ():
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return "" if key is None or value is None else value if isinstance(value, str) else json.dumps(whole(value))
+
+
+def _ids(value: object, where: str) -> list[int]:
+    listed = as_list(value, where)
+    return [*listed] if {*map(type, listed)} == {int} else [as_integer(each, where) for each in listed]
+
+
+def _mask(value: object, where: str) -> list[int]:
+    listed = as_list(value, where)
+    if any(each not in (0, 1) for each in listed):
+        raise Refused("bad_mask", f"{where!r} holds other values than 0 and 1")
+    return [*map(int, listed)]
+
+
+def _numbers(value: object, where: str) -> list[float]:
+    listed = as_list(value, where)
+    plain = {*map(type, listed)} <= {float} and all(map(math.isfinite, listed))
+    return [*listed] if plain else [as_number(each, where) for each in listed]

@@ -2,7 +2,8 @@
 
     prompts     tokens               a record per group
     responses   tokens, loss_mask    a record per response, those of a group one after another; with `FURTHER` columns, where the source has them
-    rewards     rewards, float32     a record per group, of one value per response: its ends say which group a response belongs to
+    rewards     rewards, float32     a record per group, of one value per response: its ends say which group a response belongs to; `OF_RUNS` columns beside it,
+                                     where responses are rows of agents' runs
 
 ``prompts.index`` also holds the domain of each group: ``source.npy``, an index into ``sources.json``. `open_store` reads the three streams as
 AstrAI's keys prompts, responses, masks and rewards.
@@ -29,6 +30,8 @@ PROMPTS, RESPONSES, REWARDS = STREAMS = ("prompts", "responses", "rewards")
 LOGPROBS, STEP_ENDS, STEP_REWARDS = "logprobs", "step_ends", "step_rewards"
 FURTHER: Mapping[str, str] = {LOGPROBS: "float32", STEP_ENDS: "uint8", STEP_REWARDS: "float32"}
 """Columns that responses may have, and their dtypes: the log-probability of each token; 1 where a step ends, and its reward there, 0 elsewhere."""
+OF_RUNS = RUNS, TURNS = ("runs", "turns")
+"""Columns of rewards, int32: the number of a response's run in the group, and of its first call in the run."""
 AT_ONCE = 1 << 20
 """Elements concatenated per write. A longer record is written alone, without a copy."""
 
@@ -45,6 +48,7 @@ class Scored:
         source, file, row: numbers of its domain, of the file in the domain, and of the row in the file.
         logprobs: of each response, float32 per token; `None` if the source has none.
         step_ends, step_rewards: of each response, as `FURTHER` says; `None` if it is judged as a whole.
+        runs: int32[G, 2], as `OF_RUNS` says; `None` if each response is a run.
         retokenized: number of sampled responses whose ids change when they are decoded and encoded again; `None` where texts were tokenized.
     """
 
@@ -59,6 +63,7 @@ class Scored:
     retokenized: int | None = None
     step_ends: tuple[npt.NDArray[np.uint8], ...] | None = None
     step_rewards: tuple[npt.NDArray[np.float32], ...] | None = None
+    runs: npt.NDArray[np.int32] | None = None
 
 
 class GroupWriter(AbstractContextManager["GroupWriter"]):
@@ -74,9 +79,11 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
         max_tokens_per_shard: int = 100_000_000,
         further: Sequence[str] = (),
     ) -> None:
-        response_dtypes = {"tokens": dtype, "loss_mask": "uint8", **{name: FURTHER[name] for name in further}}
-        dtypes = {PROMPTS: {"tokens": dtype}, RESPONSES: response_dtypes, REWARDS: {REWARDS: "float32"}}
-        self._response_fields = {"tokens": "responses", "loss_mask": "masks", **{name: name for name in further}}
+        response_dtypes = {"tokens": dtype, "loss_mask": "uint8", **{name: FURTHER[name] for name in further if name in FURTHER}}
+        self._of_runs = [name for name in OF_RUNS if name in further]
+        reward_dtypes = {REWARDS: "float32", **dict.fromkeys(self._of_runs, "int32")}
+        dtypes = {PROMPTS: {"tokens": dtype}, RESPONSES: response_dtypes, REWARDS: reward_dtypes}
+        self._response_fields = {"tokens": "responses", "loss_mask": "masks", **{name: name for name in further if name in FURTHER}}
         directory.mkdir(parents=True, exist_ok=True)
         self._writers = {
             name: record_writer(storage, directory, name, stream_dtypes, max_tokens_per_shard=max_tokens_per_shard)
@@ -110,7 +117,8 @@ class GroupWriter(AbstractContextManager["GroupWriter"]):
         prompts = [group.prompt for group in groups]
         self._write_stream(PROMPTS, {"tokens": prompts}, files, rows)
         self._write_stream(RESPONSES, responses, np.repeat(files, sizes), np.repeat(rows, sizes))
-        self._write_stream(REWARDS, {REWARDS: [group.rewards for group in groups]}, files, rows)
+        of_runs = {name: [group.runs[:, at] for group in groups if group.runs is not None] for at, name in enumerate(self._of_runs)}
+        self._write_stream(REWARDS, {REWARDS: [group.rewards for group in groups], **of_runs}, files, rows)
         self._source.append({"source": [group.source for group in groups]})
 
     def append_store(self, groups: GroupStore, source: int) -> None:

@@ -277,6 +277,8 @@ def _read_groups(folder: Path, guards: Guards) -> Shard:
         "rewards": rewards.arrays["rewards"],
     }
     record_ends = {"prompts": prompts.ends["sequence"], "responses": ends, "masks": ends, "rewards": reward_ends}
+    if "runs" in rewards.arrays:
+        arrays["runs"], record_ends["runs"] = rewards.arrays["runs"], reward_ends
     return Shard(str(folder), arrays, record_ends, elements={"responses": response_ends, "masks": response_ends})
 
 

@@ -186,7 +186,8 @@ class PadGroups(Struct, frozen=True):
 
     Batch: ``prompts`` int64[B, P], ``prompt_mask`` bool[B, P], true on tokens; ``responses`` int64[B, G, R], ``masks`` bool[B, G, R], true
     where trained, ``response_mask`` bool[B, G, R], true on tokens; ``rewards`` float32[B, G], ``group_mask`` bool[B, G], false where a
-    smaller group was padded; exclude those from the group's mean and standard deviation.
+    smaller group was padded; exclude those from the group's mean and standard deviation. Of rows of agents' runs also ``runs`` int64[B, G],
+    -1 where padded: count each run once.
     """
 
     pad_id: int = 0
@@ -208,4 +209,5 @@ class PadGroups(Struct, frozen=True):
             "response_mask": table([_ones(item["responses"]) for item in items], 0),
             "rewards": padded(rewards, 0),
             "group_mask": padded(_ones(rewards), 0, width=size),
+            **({"runs": padded([item["runs"] for item in items], -1)} if "runs" in items[0] else {}),
         }

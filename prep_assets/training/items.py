@@ -517,7 +517,8 @@ class PairDataset(_Records):
 class GroupDataset(_Records):
     """Prompts with groups of responses, scored beforehand.
 
-    Item: ``prompts`` int64[P]; ``responses`` list of int64, ``masks`` list of bool, one per response; ``rewards`` float32[G].
+    Item: ``prompts`` int64[P]; ``responses`` list of int64, ``masks`` list of bool, one per response; ``rewards`` float32[G]; of rows of
+    agents' runs also ``runs`` int64[G], the run of each.
     The masks of a store may also be called ``responses_mask``, the default of AstrAI's pipelines.
     """
 
@@ -536,7 +537,8 @@ class GroupDataset(_Records):
         if lengths[0] != lengths[1] or len(lengths[0]) != len(rewards):
             raise StoreError(f"{self._label(i)}: responses of {lengths[0]} tokens, masks of {lengths[1]}, {len(rewards)} rewards")
         tensors = {"responses": [long(part) for part in responses], "masks": [loss_weights(part) for part in masks]}
-        return {"prompts": long(np.asarray(record["prompts"])), **tensors, "rewards": rewards}
+        runs = {"runs": long(np.asarray(self.store.fetch_record(i, ("runs",))["runs"]))} if "runs" in self.store.keys else {}
+        return {"prompts": long(np.asarray(record["prompts"])), **tensors, "rewards": rewards, **runs}
 
     def _nested(self, i: int, value: Any, key: str) -> list[npt.NDArray[Any]]:
         if not isinstance(value, list):

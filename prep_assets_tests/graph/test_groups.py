@@ -183,6 +183,7 @@ def test_every_check_holds_and_looks_at_everything(made: Workspace) -> None:
         "rewards",
         "sampled_ids",
         "step_rewards",
+        "runs",
     }
     assert set(found) == expected
     assert [name for name, verdict in found.items() if not verdict.passed] == []

@@ -12,7 +12,8 @@ from tokenizers import Tokenizer
 from prep_assets.errors import Refused
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.mutations import ROLLOUT_MUTATIONS
+from prep_assets.proofs.groups import calls_of_trace
+from prep_assets.proofs.mutations import ROLLOUT_MUTATIONS, RUN_MUTATIONS
 from prep_assets.samples import Group
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
@@ -58,6 +59,8 @@ def trace(number: int, **more: Any) -> dict[str, Any]:
 
 
 PATHS = ([0, 1, 2, 3], [0, 1, 2, 4], [0, 5])
+TRAINED = ([1, 3], [4], [5])
+"""The nodes that each branch trains: what branches share is trained in the first of them."""
 
 
 def built(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple[Workspace, Published]:
@@ -72,35 +75,41 @@ def test_branches_of_one_prompt_are_responses(tmp_path: Path) -> None:
     workspace, published = built(tmp_path, [*rows[:5], {"id": "e", "traces": [rows[5]]}])
     store = open_groups(published.directory)
     head = len(encoded("<|im_start|>assistant\n"))
+    assert (published.manifest.counts["runs"], published.manifest.counts["runs_split"]) == (6, 6)
     for number, row in enumerate(rows):
+        assert store.rewards.record(number, "turns").tolist() == [0, 2, 3]
         prompt = store.prompts.record(number, "tokens").tolist()
         assert prompt == row["nodes"][0]["token_ids"] + encoded("<|im_start|>assistant\n")
         assert store.rewards.record(number, "rewards").tolist() == [0.25] * 3
-        for record, path in zip(store.responses_of(number), PATHS, strict=True):
+        for record, path, trained in zip(store.responses_of(number), PATHS, TRAINED, strict=True):
             nodes = [row["nodes"][at] for at in path[1:]]
             assert store.responses.record(record, "tokens").tolist() == [token for node in nodes for token in node["token_ids"]][head:]
-            assert store.responses.record(record, "loss_mask").tolist() == [int(each) for node in nodes for each in node["mask"]][head:]
+            mask = [each and at in trained for at, node in zip(path[1:], nodes, strict=True) for each in node["mask"]]
+            assert store.responses.record(record, "loss_mask").tolist() == [*map(int, mask)][head:]
             logprobs = store.responses.record(record, "logprobs")
             assert logprobs[store.responses.record(record, "loss_mask") == 1].tolist() == [
-                each for node in nodes for each in node["logprobs"]
+                each for at in trained for each in row["nodes"][at]["logprobs"]
             ]
     assert failing(workspace, published) == [] and refusals(published) == []
-    trials = [trial for trial in selftest(workspace, published) if trial.check == "sampled_ids" and trial.mutation]
-    assert {trial.mutation for trial in trials if trial.caught} == {mutation.name for mutation in ROLLOUT_MUTATIONS}
+    trials = [trial for trial in selftest(workspace, published) if trial.check in ("sampled_ids", "runs") and trial.mutation]
+    assert {trial.mutation for trial in trials if trial.caught} == {mutation.name for mutation in (*ROLLOUT_MUTATIONS, *RUN_MUTATIONS)}
     assert [trial for trial in trials if trial.tried != trial.caught] == []
 
 
 def rewritten(row: dict[str, Any]) -> dict[str, Any]:
     """The second turn was given other tokens for the first answer than were sampled, so it begins a branch of its own: its prompt has that answer."""
-    nodes = [*row["nodes"][:2], asked(None, "What is 1?", ""), said(2, "I ask 1."), asked(3, "the tool says 4"), said(4, "It is 1.")]
+    nodes = [*row["nodes"][:2], asked(None, "What is 1?", ""), said(2, "I asked 1."), asked(3, "the tool says 4"), said(4, "It is 1.")]
     nodes[3] |= {"sampled": False, "mask": [False] * len(nodes[3]["mask"]), "logprobs": []}
     return {**row, "nodes": nodes}
 
 
-def test_a_turn_that_did_not_go_on_with_the_tokens_before_it_is_no_response_to_the_same_prompt(tmp_path: Path) -> None:
-    _, published = built(tmp_path, [rewritten(trace(1)), trace(2)])
-    assert [each.reason for each in refusals(published)] == ["several_prompts"]
-    assert "begin with the same tokens" in refusals(published)[0].detail
+def test_a_turn_that_did_not_go_on_with_the_tokens_before_it_is_a_row_of_its_own(tmp_path: Path) -> None:
+    workspace, published = built(tmp_path, [rewritten(trace(1)), trace(2)])
+    assert failing(workspace, published) == [] and refusals(published) == []
+    store, row = open_groups(published.directory), rewritten(trace(1))
+    first, second = (store.conversation(0, at)[0].tolist() for at in store.responses_of(0))
+    assert first == [token for node in row["nodes"][:2] for token in node["token_ids"]]
+    assert second == [token for node in row["nodes"][2:] for token in node["token_ids"]]
     workspace, last = built(tmp_path / "last", [rewritten(trace(1)), trace(2)], branches="last")
     assert failing(workspace, last) == [] and refusals(last) == []
     store, row = open_groups(last.directory), rewritten(trace(1))
@@ -126,11 +135,12 @@ def changed(at: int, **fields: Any) -> Callable[[dict[str, Any]], dict[str, Any]
         (changed(2, parent=2), "bad_parent"),
         (changed(2, parent=5), "bad_parent"),
         (changed(2, parent=-1), "bad_parent"),
-        (changed(5, mask=[False] * len(said(0, "No idea.")["mask"]), logprobs=[], sampled=False), "no_assistant_turn"),
         (lambda row: {**row, "rewards": {}}, "no_reward"),
         (lambda row: {**row, "rewards": {"right": None}}, "missing_field"),
-        (lambda row: {"traces": [row, row]}, "several_traces"),
-        (lambda row: {"traces": []}, "several_traces"),
+        (lambda row: {"traces": [row, {**row, "agent": {"name": "judge"}}]}, "several_agents"),
+        (lambda row: {"traces": [{**row, "agent": {"trainable": False}}]}, "no_trained_trace"),
+        (lambda row: {"traces": [{**row, "errors": [{"type": "Timeout"}]}]}, "no_trained_trace"),
+        (lambda row: {"traces": []}, "no_trained_trace"),
         (changed(1, logprobs=[0.5] * len(said(0, "I ask 1.")["logprobs"])), "positive_logprob"),
     ],
 )
@@ -138,6 +148,15 @@ def test_what_is_no_run(change: Any, reason: str) -> None:
     with pytest.raises(Refused) as refused:
         apply(convert_with("verifiers_trace"), change(trace(1)))
     assert refused.value.reason == reason
+
+
+def test_traces_of_one_agent_are_runs_of_a_group() -> None:
+    judge = trace(3, agent={"name": "judge", "trainable": False})
+    row = {"traces": [trace(1), judge, trace(1, rewards={"right": {"score": 0.0}}), trace(1, agent={"name": "helper"})]}
+    group = apply(convert_with("verifiers_trace", {"agent": "agent"}), row)
+    assert isinstance(group, Group) and group.sampled is not None
+    assert group.rewards == (0.25,) * 3 + (0.0,) * 3 and group.sampled.runs == ((0, 0), (0, 2), (0, 3), (1, 0), (1, 2), (1, 3))
+    assert [call.run for call in calls_of_trace(row, {"agent": "agent"})] == [0] * 4 + [1] * 4
 
 
 def test_ids_of_another_message_are_refused(tmp_path: Path) -> None:
@@ -160,6 +179,7 @@ def test_its_own_branches_are_ours() -> None:
         branch = traces.Branch(index=at, nodes=[nodes[number] for number in path])
         cut = len(group.sampled.prompt)
         assert branch.token_ids == [*group.sampled.prompt, *group.sampled.responses[at]]
-        assert branch.sampled_mask == [False] * cut + [bool(each) for each in group.sampled.masks[at]]
-        assert branch.logprobs == [0.0] * cut + [*group.sampled.logprobs[at]]
+        once = [each and number in TRAINED[at] for number in path for each in nodes[number].mask]
+        assert once == [False] * cut + [bool(each) for each in group.sampled.masks[at]]
+        assert [each * sampled for each, sampled in zip(branch.logprobs, once, strict=True)] == [0.0] * cut + [*group.sampled.logprobs[at]]
         assert [message.content for message in branch.messages[1:]] == [turn.text for turn in group.responses[at]]

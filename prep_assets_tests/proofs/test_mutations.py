@@ -98,6 +98,7 @@ def test_which_check_catches_each(kit: Any) -> None:
         "MARGIN_MUTATIONS": {"margins": 5},
         "TEACHER_MUTATIONS": {"teacher": 6},
         "ROLLOUT_MUTATIONS": {"sampled_ids": 11},
+        "RUN_MUTATIONS": {"runs": 5},
     }
 
 

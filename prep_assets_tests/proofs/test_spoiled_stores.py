@@ -60,17 +60,17 @@ def test_clean_stores_pass_and_say_how_much_they_looked_at(pristine: Workspace) 
         for name, verdict in verdicts(pristine, published).items():
             assert verdict.passed, (asset, name, verdict.summary)
             # no group here has sampled ids or judged steps, and no chat a teacher; they have tests of their own
-            assert verdict.worst is None and (any(verdict.numbers.values()) or name in ("sampled_ids", "step_rewards", "teacher"))
+            assert verdict.worst is None and (any(verdict.numbers.values()) or name in ("sampled_ids", "step_rewards", "runs", "teacher"))
 
 
 def test_every_check_has_a_corruption() -> None:
-    """`file_hashes`, which is made to hold here, `sampled_ids`, `step_rewards`, `teacher`, `margins` and those of contrastive rows have tests of their own;
-    `policy_supported`, `not_blocked` and `no_leaks` are about no payload."""
+    """`file_hashes`, which is made to hold here, `sampled_ids`, `step_rewards`, `runs`, `teacher`, `margins` and those of contrastive rows have tests of their
+    own; `policy_supported`, `not_blocked` and `no_leaks` are about no payload."""
     elsewhere = {
         ("sft_template", "policy_supported"),
         ("sft_tokens", "teacher"),
         ("preference_tokens_by_domain", "margins"),
-        *(("rl_groups_by_domain", name) for name in ("sampled_ids", "step_rewards")),
+        *(("rl_groups_by_domain", name) for name in ("sampled_ids", "step_rewards", "runs")),
     }
     elsewhere |= {(f"{family}_quality", "not_blocked") for family in ("pretrain", "sft", "preference", "rl")}
     elsewhere |= {(f"{family}_leaks", "no_leaks") for family in ("pretrain", "sft", "preference", "rl")}

@@ -52,7 +52,13 @@ FAR = {**schemas()["ultrafeedback"].example, "prompt": "Another one."}
 WORDS = {"prompt": "Who?", "completion": "I am the keeper."}
 CHAT = [{"role": "user", "content": "<image> 1 + 2?"}, {"role": "assistant", "content": "3"}]
 
+TOKENS = {"prompt_ids": [1, 9], "completion_ids": [5, 2], "completion_mask": [1, 0], "completion_logprobs": [-1.0, -2.0]}
+STEP = {"prompt": [QUESTION], "completion": [ANSWER], "tokens": TOKENS, "p": [1, 8], "t": [6, 2], "l": [-1.0, -3.0], "m": [1, 1], "r": 0.25}
+LATER = {**STEP, "prompt": [QUESTION, ANSWER, QUESTION], "tokens": {**TOKENS, "prompt_ids": [1, 9, 5, 2, 1]}, "who": "helper"}
+STEPPED = {"trajectory": [STEP, LATER], "reward": 1}
+
 ROWS: Mapping[str, Mapping[str, Any]] = {
+    "agent_steps": {**STEPPED, "runs": [STEPPED, STEPPED]},
     "alpaca": ALPACA,
     "alpaca_pairwise": ALPACA,
     "AlpacaStyleInstructionHandler": {**ALPACA, "a": "5"},
@@ -151,6 +157,14 @@ def _field(name: str, action: str, template: bool = False) -> dict[str, Any]:
 
 PLAIN = {"sections": [_field("a", "train")]}
 OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
+    ("agent_steps", "runs_key"): ("runs", {}),
+    ("agent_steps", "prompt_ids_key"): ("p", {}),
+    ("agent_steps", "token_ids_key"): ("t", {}),
+    ("agent_steps", "logprobs_key"): ("l", {}),
+    ("agent_steps", "sampled_mask_key"): ("m", {}),
+    ("agent_steps", "turn_rewards_key"): ("r", {}),
+    ("agent_steps", "agent_key"): ("who", {}),
+    ("agent_steps", "agents"): (["helper"], {"agent_key": "who"}),
     **{("alpaca", option): (value, {}) for option, value in (("join", "\n"), ("strip", False))},
     **{("alpaca_pairwise", option): (value, {}) for option, value in (("join", " "), ("strip", True))},
     ("AlpacaStyleInstructionHandler", "map_keys"): ({"response": "a"}, {}),
@@ -218,6 +232,7 @@ OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
     ("rl_prompt", "verifier"): ("text", {}),
     ("rl_prompt", "verifier_key"): ("v", {}),
     ("verifiers_trace", "branches"): ("last", {}),
+    ("verifiers_trace", "agent"): ("solver", {}),
     ("sections", "sections"): ([_field("a", "mask"), _field("b", "train")], {}),
     ("sections", "sources"): ({side: {"sections": [_field(side, "$role", template=True)]} for side in ("chosen", "rejected")}, {}),
     ("sections", "min_chars"): (50, PLAIN),
@@ -329,6 +344,7 @@ def test_a_field_that_null_ignores_was_read_before(name: str, option: str) -> No
 @pytest.mark.parametrize(
     ("name", "options", "said"),
     [
+        ("agent_steps", {"agents": ["helper"]}, "agent_key"),
         ("alpaca", {"query_key": None, "join": "\n"}, "join"),
         ("alpaca_pairwise", {"query_key": None, "join": " "}, "join"),
         ("dolly", {"context_key": None, "join": "\n"}, "join"),
