@@ -179,6 +179,13 @@ def with_tokens(folder: Path, recipe: dict[str, Any]) -> str:
     last = max(*(token["id"] for token in spec["added_tokens"]), *spec["model"]["vocab"].values())
     spec["added_tokens"] += [{**spec["added_tokens"][0], "id": last + at, "content": text} for at, text in enumerate(texts, 1)]
     (folder / "tokenizer.json").write_text(json.dumps(spec, ensure_ascii=False), "utf-8")
+    if token := recipe.get("image_token"):  # a model of images has a template that writes parts
+        config = json.loads((folder / "tokenizer_config.json").read_text("utf-8"))
+        part = f"{{{{ '{token}' if part.type == 'image' else part.text }}}}"
+        parts = f"{{% for part in content %}}{part}{{% endfor %}}"
+        macro = f"{{% macro said(content) %}}{{% if content is string %}}{{{{ content }}}}{{% else %}}{parts}{{% endif %}}{{% endmacro %}}"
+        config["chat_template"] = macro + config["chat_template"].replace("message['content'] +", "said(message['content']) +")
+        (folder / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
     return str(folder)
 
 
