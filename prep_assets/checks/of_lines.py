@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import random
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
 from functools import partial
@@ -16,8 +16,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.checks.of_stores import Derivation, Reader, blocks_of, line_of
-from prep_assets.checks.sources_again import StoredLines, domain_source, readable
+from prep_assets.checks.of_stores import Derivation, Reader, line_of
+from prep_assets.checks.sources_again import domain_source, stored_rows
 from prep_assets.config.models import Arithmetic, Preference, Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Check, FromParts, Store
@@ -78,16 +78,22 @@ class OfLines(Derivation):
 
     def readers(self) -> Sequence[Reader]:
         """One reader per file."""
-        return [partial(self.read, stored_lines(lines)) for lines in self.files]
+        return [partial(self.read, lines) for lines in self.files]
 
-    def read(self, lines: StoredLines, blocks: Iterator[Selected]) -> Any:
+    def read(self, lines: Lines, blocks: Iterator[Selected]) -> Any:
         """Return the result for a file."""
         raise NotImplementedError
 
-
-def stored_lines(lines: Lines) -> StoredLines:
-    """Return the lines of a file by source row; a row may give several labelled answers."""
-    return StoredLines(lines, several=lines.path.stem.startswith(UNPAIRED))
+    def with_rows(self, lines: Lines, blocks: Iterator[Selected] | None) -> Iterator[tuple[str, int, Row, Row]]:
+        """Yield each line of a file, in source order: the id of its record, the number and the fields of its row, and its object; `blocks` as in
+        `stored_rows`. A row may give several labelled answers."""
+        if not len(lines):
+            return
+        objects, name, several = iter(lines), lines.path.stem, lines.path.stem.startswith(UNPAIRED)
+        stream = TokenStore({}, _counted(len(lines)), lines.index["file"], lines.index["row"])
+        for stored in stored_rows(self.store, stream, name, several=several, blocks=blocks):
+            for at, payload in enumerate(stored.payloads):
+                yield f"{self.source.name}/{stored.identity(at)}", int(stored.rows[at]), payload, next(objects)
 
 
 class LinesMatch(OfLines):
@@ -101,7 +107,7 @@ class LinesMatch(OfLines):
         """Return the line of a row from its second reading, or its lines; `None` where only the schema can convert it."""
         return None
 
-    def read(self, lines: StoredLines, blocks: Iterator[Selected]) -> Compared:
+    def read(self, lines: Lines, blocks: Iterator[Selected]) -> Compared:
         """Return the result for a file."""
         return compared(self.lines(lines, blocks))
 
@@ -109,22 +115,18 @@ class LinesMatch(OfLines):
         """The verdict on all files."""
         return {"source_match": lines_verdict(results, stored=sum(map(len, self.files)))}
 
-    def lines(self, lines: StoredLines, blocks: Iterable[Selected]) -> Iterator[Line]:
+    def lines(self, lines: Lines, blocks: Iterator[Selected] | None) -> Iterator[Line]:
         """Yield each line of a file, in source order, with the line its row gives: by a second reading where that is enough, by the schema for
         one in `ONE_IN` of these and for all others."""
         domain = self.source.domain
-        for block in map(readable, blocks) if len(lines) else ():
-            matches = lines.of(block)
-            objects = iter(lines.objects([line for line, _ in matches]))
-            for index, own in groupby(matches, key=itemgetter(1)):
-                row, payload = block.rows[index], block.payloads[index]
-                texts = plain_texts(payload, domain.schema_name, domain.options)
-                whole = self.whole(payload, texts) if row % ONE_IN else None
-                converted = self._convert_row(payload) if whole is None else whole
-                identity, texts = f"{self.source.name}/{self.source.names[block.file]}:{row}", {} if texts is None and whole else texts
-                stored = [next(objects) for _ in own]
-                for line, made in zip_longest(stored, converted if isinstance(converted, list) else [converted]):
-                    yield Line(identity, line or {}, made, None if made is None else texts)
+        for identity, own in groupby(self.with_rows(lines, blocks), key=itemgetter(0)):
+            _, rows, payloads, stored = zip(*own, strict=True)
+            texts = plain_texts(payloads[0], domain.schema_name, domain.options)
+            whole = self.whole(payloads[0], texts) if rows[0] % ONE_IN else None
+            converted = self._convert_row(payloads[0]) if whole is None else whole
+            texts = {} if texts is None and whole else texts
+            for line, made in zip_longest(stored, converted if isinstance(converted, list) else [converted]):
+                yield Line(identity, line or {}, made, None if made is None else texts)
 
     def _convert_row(self, payload: Row) -> Row | list[Row] | None:
         """Return the line that the schema makes of a row, or its lines, after a JSON round trip; `None` for a rejected row."""
@@ -136,7 +138,7 @@ class LinesMatch(OfLines):
 
     def first_lines(self, count: int) -> list[Line]:
         """Return the first lines of the store."""
-        return list(islice((line for lines in self.files for line in self.lines(stored_lines(lines), blocks_of(self.store))), count))
+        return list(islice((line for lines in self.files for line in self.lines(lines, None)), count))
 
 
 class PairsMatch(LinesMatch):
@@ -160,32 +162,16 @@ class PairsMatch(LinesMatch):
         return None if texts is None else pair_line(row, texts, domain.schema_name, self._form, tags)
 
 
-Gold = tuple[str, str, object, Fraction | Converted | None]
-"""A row of `check_golds`: record id, prompt, gold, second reading."""
-
-
 class Golds(OfLines):
     """Checks every gold against a second reading of its row."""
 
-    def read(self, lines: StoredLines, blocks: Iterator[Selected]) -> Verdict:
+    def read(self, lines: Lines, blocks: Iterator[Selected]) -> Verdict:
         """The verdict on a file."""
-        return check_golds(self._golds(lines, blocks))
+        return check_golds((identity, *self._second_gold(row, line)) for identity, _, row, line in self.with_rows(lines, blocks))
 
     def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
         """The verdict on all files."""
         return {"gold_answers": combined(results)}
-
-    def _golds(self, lines: StoredLines, blocks: Iterator[Selected]) -> Iterator[Gold]:
-        """Yield every prompt of a file with its gold and a second reading of its source row."""
-        source = self.source
-        for block in map(readable, blocks):
-            matches = lines.of(block)
-            for (_, index), content in zip(matches, lines.objects([line for line, _ in matches]), strict=True):
-                identity = f"{source.name}/{source.names[block.file]}:{block.rows[index]}"
-                yield identity, *self._second_gold(block.payloads[index], content)
-        missed = lines.missed()
-        for line, content in zip(missed, lines.objects(missed), strict=True):
-            yield f"{source.name}/{lines.origin(line)}", "", content["gold"], None
 
     def _second_gold(self, payload: Row, content: Row) -> tuple[str, object, Fraction | Converted | None]:
         prompt = content["prompt"] if isinstance(content["prompt"], str) else str(content["prompt"])

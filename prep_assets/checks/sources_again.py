@@ -26,14 +26,13 @@ from prep_assets.data.read import read_blocks
 from prep_assets.data.stream import seekable
 from prep_assets.data.tables import LINES, TABLES
 from prep_assets.errors import CheckFailed, Refused, StoreError
-from prep_assets.packing.strategies import within
 from prep_assets.pipeline.asset import FromLines, FromRows, Store
 from prep_assets.pipeline.examples import Stretch, converter, shards_of
 from prep_assets.pipeline.images import REMEMBERED, REMOTE
 from prep_assets.pipeline.sources import domain_of, pinned
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import build_command
-from prep_assets.proofs.accounting import find_places, places
+from prep_assets.proofs.accounting import places
 from prep_assets.proofs.image_tokens import Size, counted_again
 from prep_assets.proofs.second_reading import (
     ALL,
@@ -48,9 +47,9 @@ from prep_assets.proofs.second_reading import Rows as SourceRows
 from prep_assets.proofs.selection import Passages, Rules, Selected, select
 from prep_assets.samples import IMAGE, MEDIA, Group, Pair, Prompt, Record, Sample, Turn
 from prep_assets.schemas.reader import Reader, apply
-from prep_assets.stores.arrays import Spool, argsort, prefetch, stretches, take
+from prep_assets.stores.arrays import prefetch, stretches
 from prep_assets.stores.images import Image
-from prep_assets.stores.lines import Lines, row_of
+from prep_assets.stores.lines import row_of
 from prep_assets.stores.segments import Window
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.workers.shards import Shard
@@ -390,65 +389,6 @@ def _next_rows(
     is_next = (np.asarray(stream.file[part])[:count] == file) & ((steps >= 0) if several else (steps > 0))
     is_next[is_next] = offered[np.minimum(indices[is_next], len(offered) - 1)] == rows[is_next]
     return indices if is_next.all() else indices[: int(np.argmin(is_next))]
-
-
-class StoredLines:
-    """The lines of a JSONL file of one domain by source row; of two lines of one row, the first, or all, where rows may give several. Read lazily from
-    disk."""
-
-    def __init__(self, lines: Lines, *, several: bool = False) -> None:
-        numbers, self._several = lines.of(0), several
-        place = take(lines.places, numbers)
-        ordered = argsort(place)
-        self._place, self._line = take(place, ordered), take(numbers, ordered)
-        self._missed = np.ones(len(numbers), bool)
-        starts, begin = Spool(np.int64), 0
-        with lines.guards.open(lines.path) as file:
-            for lines_read in iter(lambda: file.readlines(1 << 16), []):
-                ends = begin + np.cumsum([len(line) for line in lines_read])
-                starts.append(np.concatenate([[begin], ends[:-1]]))
-                begin = int(ends[-1])
-        starts.append([begin])
-        self._starts, self._file, self._index = starts.array(), lines.guards.open(lines.path), lines.index
-
-    def __len__(self) -> int:
-        return len(self._line)
-
-    def of(self, rows: Rows) -> list[tuple[int, int]]:
-        """Return (line number, index of the row) for each row that has a line, and mark these lines as seen."""
-        wanted = places(rows.file, rows.rows)
-        if self._several:
-            low, high = (np.searchsorted(self._place, wanted, side) for side in ("left", "right"))
-            own = np.repeat(low, high - low) + within(high - low)
-            self._missed[own] = False
-            return list(zip(self._line[own].tolist(), np.repeat(np.arange(len(wanted)), high - low).tolist(), strict=True))
-        indices, is_stored = find_places(self._place, wanted)
-        self._missed[indices[is_stored]] = False
-        return list(zip(self._line[indices[is_stored]].tolist(), np.flatnonzero(is_stored).tolist(), strict=True))
-
-    def missed(self) -> list[int]:
-        """Return the numbers of lines that no row has claimed so far."""
-        missed: list[int] = self._line[self._missed].tolist()
-        return missed
-
-    def origin(self, line: int) -> str:
-        """Return ``file:row``, as numbers, from the index of a line."""
-        return f"{int(self._index['file'][line])}:{int(self._index['row'][line])}"
-
-    def objects(self, numbers: Sequence[int]) -> list[Mapping[str, Any]]:
-        """Return the objects on lines."""
-        return list(map(row_of, self.written(numbers)))
-
-    def written(self, numbers: Sequence[int]) -> list[bytes]:
-        """Return lines as bytes, each with its line break; consecutive lines are read at once."""
-        lines: list[bytes] = []
-        wanted = np.asarray(numbers, np.int64)
-        for stretch in np.split(wanted, np.flatnonzero(np.diff(wanted) != 1) + 1) if len(wanted) else ():
-            bounds = self._starts[stretch[0] : stretch[-1] + 2]
-            self._file.seek(int(bounds[0]))
-            data = self._file.read(int(bounds[-1] - bounds[0]))
-            lines += [data[begin:end] for begin, end in pairwise((bounds - bounds[0]).tolist())]
-        return lines
 
 
 # Examples of rows, by the schema of the domain; and the images of a row, counted a second time.

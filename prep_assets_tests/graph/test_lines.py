@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import random
-import shutil
 import sys
 from pathlib import Path
 from typing import Any
@@ -12,10 +11,8 @@ from typing import Any
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from prep_assets.checks.sources_again import DomainSource, Rows, StoredLines
+from prep_assets.checks.sources_again import DomainSource
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine.execute import verdicts_of as verdicts
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, StoreError
@@ -106,42 +103,6 @@ def test_functions_of_ones_own_are_judged_row_by_row(make: Make, tmp_path: Path,
     assert [(each.id, each.reason) for each in refusals(pairs)] == [("o.jsonl:1", "not_a_pair")]
     assert (pairs.manifest.counts["train"], pairs.manifest.counts["unpaired_train"]) == (1, 1)
     assert [(each.id, each.reason) for each in refusals(tokens)] == [("o.jsonl:0", "not_a_sample")]
-
-
-# Lines asked for in the order of their sources: which one stands where, and which nobody asks for.
-
-
-def lines_of(folder: Path, places: list[int]) -> StoredLines:
-    """Lines of these rows of one file."""
-    for old in folder.glob("f.*"):
-        shutil.rmtree(old) if old.is_dir() else old.unlink()
-    with LinesWriter(folder, "f", ("a",)) as writer:
-        for number, place in enumerate(places):
-            writer.append({"n": number, "\u00e9": "x" * number}, source=0, file=0, at=place)
-    return StoredLines(open_lines(folder, "f"))
-
-
-@given(places=st.lists(st.integers(0, 30)), asked=st.sets(st.integers(0, 30)), size=st.integers(1, 4))
-def test_lines_are_found_by_their_rows_as_in_a_dictionary(
-    tmp_path_factory: pytest.TempPathFactory, places: list[int], asked: set[int], size: int
-) -> None:
-    """Of two lines of one row the second is missed."""
-    found = lines_of(tmp_path_factory.getbasetemp(), places)
-    plain = {place: number for number, place in reversed(list(enumerate(places)))}
-    ordered = sorted(asked)
-    for some in (ordered[first : first + size] for first in range(0, len(ordered), size)):
-        assert found.of(Rows(0, some, [])) == [(plain[place], which) for which, place in enumerate(some) if place in plain]
-    missed = found.missed()
-    assert sorted(missed) == sorted({*range(len(places))} - {plain[place] for place in ordered if place in plain})
-    assert [found.origin(line) for line in missed] == [f"0:{places[line]}" for line in missed]
-    assert found.of(Rows(1, [0], [])) == [] and len(found) == len(places)
-
-
-def test_lines_by_number(tmp_path: Path) -> None:
-    lines = lines_of(tmp_path, list(range(300)))
-    for numbers in ([], [3], [0, 299, 7, 8], [4, 5, 6], [298, 299, 0, 1, 7, 7]):
-        assert lines.objects(numbers) == [{"n": number, "\u00e9": "x" * number} for number in numbers]
-        assert [json.loads(line) for line in lines.written(numbers)] == lines.objects(numbers)
 
 
 def test_lines_and_their_rows_come_of_one_reading(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
