@@ -111,9 +111,24 @@ def test_a_chat_that_a_trainer_would_read_otherwise_stops_the_export(tmp_path: P
         exported(mine)
 
 
+def tiny(tokenizer: Any) -> Any:
+    """Qwen2-VL, random and small."""
+    import torch
+    import transformers
+
+    torch.manual_seed(0)
+    small = {"hidden_size": 32, "intermediate_size": 32, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
+    rope = {"rope_type": "default", "mrope_section": [2, 3, 3], "rope_theta": 10_000.0}
+    vision = {"depth": 1, "embed_dim": 32, "hidden_size": 32, "num_heads": 2, "mlp_ratio": 1}
+    names = {"image_token_id": tokenizer.image_token_id, "vision_start_token_id": tokenizer.convert_tokens_to_ids("<|vision_start|>")}
+    text = {"vocab_size": len(tokenizer), "rope_parameters": rope, **small}
+    return transformers.Qwen2VLForConditionalGeneration(transformers.Qwen2VLConfig(text_config=text, vision_config=vision, **names))
+
+
 @pytest.mark.readers
 def test_trls_vision_collator_makes_the_ids_and_labels_of_the_store(tmp_path: Path) -> None:
     datasets, trl = reader("datasets"), reader("trl.trainer.sft_trainer")
+    import torch
     import transformers
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
@@ -132,4 +147,13 @@ def test_trls_vision_collator_makes_the_ids_and_labels_of_the_store(tmp_path: Pa
         seen = batch["attention_mask"][number] == 1
         assert batch["input_ids"][number][seen].tolist() == found[number]["input_ids"] == source.record(number, "tokens").tolist()
         assert batch["labels"][number][seen].tolist() == found[number]["labels"]
+    model = tiny(processor.tokenizer)
+    optimizer, losses = torch.optim.AdamW(model.parameters(), 1e-2), []
+    for _ in range(10):  # it raises where an image has another number of tokens than of features
+        loss = model(**batch).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0] / 2
     assert sum(map(len, found["images"])) == len(batch["image_grid_thw"]) == len(source.images)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Callable
 from itertools import chain
@@ -9,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
 from prep_assets.checks.of_exports import compare
@@ -213,6 +215,55 @@ def test_exports_have_the_files(make: Make, tmp_path: Path, format: str) -> None
     for other in ("cerebras", "nanotron", "hf_arrow"):
         with pytest.raises(ConfigError, match="would lose 7 audios and images"):
             export(published, other, tmp_path / other, stream="train")
+
+
+def test_a_model_trains_on_what_an_export_has(make: Make, tmp_path: Path) -> None:
+    """Qwen2-Audio, tiny: it raises where audio has another number of tokens than of features."""
+    import torch
+    import transformers
+
+    workspace = make([row for row, paths in zip(ROWS, PATHS, strict=True) if paths and "1.png" not in paths])
+    published = build(workspace, "sft_tokens", "c")
+    vocabulary = workspace.vocabulary(workspace.family(Sft))
+    out = export(published, "hf_parquet", tmp_path / "out", stream="train", image_dir=str(tmp_path / "files"))
+    torch.manual_seed(0)
+    small = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "num_key_value_heads": 2}
+    encoder = {
+        "d_model": 16,
+        "encoder_layers": 1,
+        "encoder_attention_heads": 2,
+        "encoder_ffn_dim": 16,
+        "num_mel_bins": 8,
+        "max_source_positions": 100,
+    }
+    text = {"model_type": "qwen2", "vocab_size": vocabulary.size, **small}
+    config = transformers.Qwen2AudioConfig(audio_config=encoder, text_config=text, audio_token_index=vocabulary.control[AUDIO])
+    model, extractor = (
+        transformers.Qwen2AudioForConditionalGeneration(config),
+        transformers.WhisperFeatureExtractor(feature_size=8, chunk_length=2),
+    )
+    optimizer, losses = torch.optim.AdamW(model.parameters(), 3e-2), []
+
+    def heard(content: bytes) -> Any:
+        samples, rate = soundfile.read(io.BytesIO(content))
+        count = -(-len(samples) * 16_000 // rate)
+        return np.interp(np.arange(count) * rate / 16_000, np.arange(len(samples)), samples)
+
+    batches = [row for path in (out / "data").iterdir() for row in pq.read_table(path).to_pylist()]
+    for step in range(10):
+        row = batches[step % len(batches)]
+        heard_all = [heard(audio["bytes"]) for audio in row["audios"]]
+        features = extractor(heard_all, sampling_rate=16_000, padding="max_length", return_attention_mask=True, return_tensors="pt")
+        ids, labels = torch.tensor([row["input_ids"]]), torch.tensor([row["labels"]])
+        sound = {"input_features": features["input_features"], "feature_attention_mask": features["attention_mask"]}
+        loss = model(input_ids=ids, attention_mask=torch.ones_like(ids), labels=labels, **sound).loss
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(float(loss.detach()))
+    assert losses[-1] < losses[0] - 1
+    with pytest.raises(ValueError, match="Audio features and audio tokens do not match"):
+        model(input_ids=ids[:, ids[0].tolist().index(config.audio_token_index) + 1 :], **sound)
 
 
 @pytest.mark.readers
