@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, Qwen2VL
+from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, MelFrames, Qwen2VL
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.image_tokens import LARGEST, counted_again, expected_text
-from prep_assets.samples import IMAGE, TEXT, USER, Region, Sample, Turn, changed
+from prep_assets.samples import AUDIO, IMAGE, TEXT, USER, Region, Sample, Turn, changed
 from prep_assets.text.images import placeholder_of
 
 SIDES = (
@@ -142,3 +142,61 @@ def test_resolutions_that_are_unknown_or_differ() -> None:
     with pytest.raises(CheckFailed) as raised:
         counted_again(chat(changed(PICTURE, text=path, size=(28, 28))), {"image": QWEN}, TOKENS, lambda *_: (28, 56))
     assert str(raised.value) == f"{path[:200]!r} has (28, 56) pixels, its row says (28, 28)"
+
+
+MEL = MelFrames(rule="mel_frames", sampling_rate=16_000, hop_length=160, chunk_length=30)
+
+
+@pytest.mark.parametrize(
+    ("size", "tokens"),
+    [
+        *(
+            ((samples, 16_000), tokens)
+            for samples, tokens in ((321, 1), (16_000, 25), (48_000, 75), (480_000, 750), (640, 1), (960, 1), (961, 2))
+        ),
+        *(((44_100, 44_100), 25), ((8000, 8000), 25), ((1_323_000, 44_100), 750)),
+    ],
+)
+def test_audio_has_a_token_for_every_four_frames(size: tuple[int, int], tokens: int) -> None:
+    """As transformers' Qwen2AudioProcessor writes them."""
+    assert expected_text(MEL, "<a>", size) == "<a>" * tokens
+
+
+@pytest.mark.parametrize(
+    ("size", "says"),
+    [
+        ((320, 16_000), "0.02 seconds are too short to be heard"),
+        ((480_001, 16_000), "30.0001 seconds are more than the 30 that the processor hears"),
+        ((1_323_001, 44_100), "30 seconds are more than the 30 that the processor hears"),
+    ],
+)
+def test_audio_that_is_not_heard(size: tuple[int, int], says: str) -> None:
+    with pytest.raises(CheckFailed) as raised:
+        expected_text(MEL, "<a>", size)
+    assert str(raised.value) == says
+
+
+def test_audio_is_counted_by_its_file_and_its_row_may_say_how_long_it_is() -> None:
+    asked: list[tuple[str, str]] = []
+
+    def size_of(kind: str, path: str) -> tuple[int, int] | None:
+        asked.append((kind, path))
+        return None if path == "far" else (16_000, 16_000)
+
+    def counted(region: Region) -> Region:
+        return counted_again(chat(region), {"audio": MEL}, {"audio": "<a>"}, size_of).turns[0].regions[0]
+
+    sound = Region(AUDIO, "a.wav")
+    found = changed(sound, size=(16_000, 16_000), placeholder="<a>" * 25)
+    assert [counted(changed(sound, size=said)) for said in (None, (1.0,), (0.95,), (1.05,))] == [found] * 4
+    assert {*asked} == {("audio", "a.wav")}
+    for seconds in (0.949, 1.051):
+        with pytest.raises(CheckFailed) as raised:
+            counted(changed(sound, size=(seconds,)))
+        assert str(raised.value) == f"'a.wav' has 16,000 samples at 16,000 Hz, its row says {seconds:g} seconds"
+    with pytest.raises(CheckFailed, match="nothing says the size of 'far'"):
+        counted(changed(sound, text="far", size=(1.0,)))
+    assert counted(PICTURE) == PICTURE and counted(changed(sound, drop=True)) == changed(sound, drop=True)
+    fixed = Fixed(rule="fixed", tokens=2)
+    always = counted_again(chat(sound), {"audio": fixed}, {"audio": "<a>"}, size_of).turns[0].regions[0]
+    assert always == changed(sound, size=(16_000, 16_000), placeholder="<a><a>")
