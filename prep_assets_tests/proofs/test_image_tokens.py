@@ -181,22 +181,23 @@ def test_audio_is_counted_by_its_file_and_its_row_may_say_how_long_it_is() -> No
 
     def size_of(kind: str, path: str) -> tuple[int, int] | None:
         asked.append((kind, path))
-        return None if path == "far" else (16_000, 16_000)
+        return None if path == "far" else (24_000, 16_000)
 
     def counted(region: Region) -> Region:
         return counted_again(chat(region), {"audio": MEL}, {"audio": "<a>"}, size_of).turns[0].regions[0]
 
     sound = Region(AUDIO, "a.wav")
-    found = changed(sound, size=(16_000, 16_000), placeholder="<a>" * 25)
-    assert [counted(changed(sound, size=said)) for said in (None, (1.0,), (0.95,), (1.05,))] == [found] * 4
+    found = changed(sound, size=(24_000, 16_000), placeholder="<a>" * 37)
+    assert [counted(changed(sound, size=said)) for said in (None, (1.5,), (23_199 / 16_000,), (24_801 / 16_000,))] == [found] * 4
     assert {*asked} == {("audio", "a.wav")}
-    for seconds in (0.949, 1.051):
+    path = "long/" * 60
+    for seconds in (23_198 / 16_000, 24_802 / 16_000):
         with pytest.raises(CheckFailed) as raised:
-            counted(changed(sound, size=(seconds,)))
-        assert str(raised.value) == f"'a.wav' has 16,000 samples at 16,000 Hz, its row says {seconds:g} seconds"
+            counted(changed(sound, text=path, size=(seconds,)))
+        assert str(raised.value) == f"{path[:200]!r} has 24,000 samples at 16,000 Hz, its row says {seconds:g} seconds"
     with pytest.raises(CheckFailed, match="nothing says the size of 'far'"):
         counted(changed(sound, text="far", size=(1.0,)))
     assert counted(PICTURE) == PICTURE and counted(changed(sound, drop=True)) == changed(sound, drop=True)
     fixed = Fixed(rule="fixed", tokens=2)
     always = counted_again(chat(sound), {"audio": fixed}, {"audio": "<a>"}, size_of).turns[0].regions[0]
-    assert always == changed(sound, size=(16_000, 16_000), placeholder="<a><a>")
+    assert always == changed(sound, size=(24_000, 16_000), placeholder="<a><a>")

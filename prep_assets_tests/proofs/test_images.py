@@ -226,11 +226,13 @@ def test_audio_and_images_have_tokens_of_their_own_kind(tmp_path: Path) -> None:
     store = stream(images_in(tmp_path / "mixed", (0, 0, 2, A), (0, 3, 8, sound)), [9, 9, 2, *[8] * 8])
     ids, rules = {"image": 9, "audio": 8}, {"image": TILES, "audio": rule}
     assert check_images(store, ids, rules) == Verdict(True, "2 images stand where the image token does, untrained", {"images": 2})
-    fails(
-        check_images(store, ids, {**rules, "audio": rule.model_copy(update={"hop_length": 2})}),
-        "image 1, 'b.wav', has 8 tokens; its length (32, 16) gives 4",
-        2,
-    )
+    slower = rule.model_copy(update={"hop_length": 2})
+    for counted in ({**rules, "audio": slower}, {"audio": slower}):
+        fails(check_images(store, ids, counted), "image 1, 'b.wav', has 8 tokens; its length (32, 16) gives 4", 2)
+    path = "long/" * 50
+    named = images_in(tmp_path / "named", (0, 0, 2, A), (0, 3, 8, structs.replace(sound, path=path)))
+    swapped = stream(named, [9, 9, 2, *[9] * 8])
+    fails(check_images(swapped, ids), f"image 1, {path[:100]!r}, is audio, and has no token of that kind", 2)
     swapped = stream(store.images, [8, 8, 2, *[9] * 8])
     fails(check_images(swapped, ids), f"image 0, {A.path!r}, is image, and has no token of that kind", 2)
     fails(check_images(store, {"image": 9}), "token 3 of an image is another token", 2)
