@@ -32,18 +32,20 @@ class Identifier(Struct, frozen=True, eq=False):
     Attributes:
         labels: the language of each class; two classes may have the same one.
         moves: uint32[r * 256], row and byte → the next state.
-        rows: int64[s], state → where its row begins in `moves`.
+        rows: uint32[s], state → where its row begins in `moves`.
         features: int32[s], state → the feature that is found there, -1 for none.
         weights: float32[f, c], of each feature for each class.
         priors: float32[c].
+        twins: classes whose label another one before has, and that one.
     """
 
     labels: list[str]
     moves: npt.NDArray[np.uint32]
-    rows: npt.NDArray[np.int64]
+    rows: npt.NDArray[np.uint32]
     features: npt.NDArray[np.int32]
     weights: npt.NDArray[np.float32]
     priors: npt.NDArray[np.float32]
+    twins: list[tuple[int, int]]
 
     def classify(self, texts: Sequence[str]) -> list[tuple[str, float]]:
         """The language of each text and its probability, as py3langid's `classify` gives them with `norm_probs`, to the bit."""
@@ -64,10 +66,9 @@ class Identifier(Struct, frozen=True, eq=False):
         scores *= (1.0 / np.sqrt(np.maximum(lengths, 1))).astype(np.float32)[:, None]
         np.exp(scores - scores.max(axis=1, keepdims=True), out=scores)
         scores /= scores.sum(axis=1, keepdims=True)
-        for number, label in enumerate(self.labels):
-            if (same := self.labels.index(label)) < number:
-                scores[:, same] += scores[:, number]
-                scores[:, number] = 0
+        for number, same in self.twins:
+            scores[:, same] += scores[:, number]
+            scores[:, number] = 0
         best = scores.argmax(axis=1)
         return [(self.labels[label], score) for label, score in zip(best.tolist(), scores.max(axis=1).tolist(), strict=True)]
 
@@ -77,7 +78,7 @@ def _features(
     stream: npt.NDArray[np.uint8],
     ends: npt.NDArray[np.int64],
     moves: npt.NDArray[np.uint32],
-    rows: npt.NDArray[np.int64],
+    rows: npt.NDArray[np.uint32],
     features: npt.NDArray[np.int32],
     classes: int,
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32], npt.NDArray[np.int64]]:
@@ -133,8 +134,10 @@ def _identifier(among: tuple[str, ...] | None) -> Identifier:
     moves, features = np.array(library.tk_nextmove, np.uint32), np.array(library.tk_output, np.int32)
     if moves[_BETWEEN[0] :: 256].any() or features[0] >= 0:
         raise ConfigError("quality step 'language': this version of py3langid has a model of another kind. Install py3langid 0.4")
-    rows = np.array(library.tk_row, np.int64) << 8
-    return Identifier(library.nb_classes, moves, rows, features, library.nb_ptc.astype(np.float32), library.nb_pc)
+    rows = (np.array(library.tk_row, np.int64) << 8).astype(np.uint32)
+    labels = library.nb_classes
+    twins = [(number, labels.index(label)) for number, label in enumerate(labels) if labels.index(label) < number]
+    return Identifier(labels, moves, rows, features, library.nb_ptc.astype(np.float32), library.nb_pc, twins)
 
 
 @quality_step(

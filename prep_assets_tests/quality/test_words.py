@@ -157,7 +157,12 @@ def test_compiled_loops_do_what_they_do_as_python(texts: list[str]) -> None:
     characters, words = Characters.of(texts), Words.of(Characters.of(texts))
     stream = "".join(f"{text}\xff" for text in texts).encode("latin-1", "replace")
     ends = np.flatnonzero(np.frombuffer(stream, np.uint8) == 255) + 1
-    automaton = (np.arange(3 * 256, dtype=np.uint32) % 5, np.array([0, 256, 512, 0, 256]), np.array([-1, 0, 1, -1, 2], np.int32), 3)
+    automaton = (
+        np.arange(3 * 256, dtype=np.uint32) % 5,
+        np.array([0, 256, 512, 0, 256], np.uint32),
+        np.array([-1, 0, 1, -1, 2], np.int32),
+        3,
+    )
     loops: list[tuple[Any, tuple[Any, ...]]] = [
         (_cut, (characters.codes, characters.kinds, characters.ends, WORD | SPACE, SPACE, True)),
         (_fed, (characters.codes, characters.kinds, characters.ends)),
