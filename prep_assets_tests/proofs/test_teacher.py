@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from math import log
@@ -164,6 +166,63 @@ ONES = [1.0, 1.0, 1.0]
 def test_each_form_read_again(row: dict[str, Any], options: dict[str, Any], read: Any) -> None:
     named = {"teacher_ids_key": None, "logprobs_key": "p"} if "p" in row else {}
     assert entries_again(row, {**named, **options}) == read
+
+
+MINUS_HALF, MINUS_ONE = [0, 0, 0, 191], [0, 0, 128, 191]
+"""Of float32."""
+STEPS = {"scale_dtype": "float16", "element_bits": 3, "num_elements": 2}
+SIGN = {"scale_dtype": "bfloat16", "element_bits": 1, "num_elements": 1}
+
+
+@pytest.mark.parametrize(
+    ("compression", "numbers", "values"),
+    [
+        ({"exact_k": 3, "exact_dtype": "bfloat16", "delta_encoding": False}, [0, 191, 0, 192, 128, 192], [-0.5, -2.0, -4.0]),
+        ({"exact_k": 1, "exact_dtype": "float16", "polynomial_terms": [0, 1]}, [0, 184, *MINUS_ONE, *MINUS_HALF], [-0.5, -1.5, -3.0]),
+        (
+            {"k": 4, "exact_k": 1, "polynomial_terms": [0, 1], "delta_encoding": False, "normalize_t": True},
+            [*MINUS_HALF, *MINUS_ONE, *MINUS_HALF],
+            [-0.5, -1.0, -1.25, -1.5],
+        ),
+        (
+            {"exact_k": 1, "polynomial_terms": ["sqrt", "exp"], "term_dtype": "float64", "delta_encoding": False},
+            [*MINUS_HALF, *[0, 0, 0, 0, 0, 0, 240, 191] * 2],
+            [-0.5, -1.0, -1.0 - math.e],
+        ),
+        ({"k": 2, "exact_k": 1, "polynomial_terms": [0, 2], "normalize_t": True}, [*MINUS_ONE, *MINUS_HALF, *MINUS_ONE], [-1.0, -1.5]),
+        # 3 and 1 less 4, in halves; then a bit that says less: together they are more than 1, and divided by their sum
+        (
+            {"exact_k": 0, "residual_bins": [STEPS, SIGN], "delta_encoding": False},
+            [0, 56, 0b01100100, 128, 63, 0],
+            [value - math.log(math.exp(-0.5) + math.exp(-1.5) + math.exp(-1.0)) for value in (-0.5, -1.5, -1.0)],
+        ),
+        # 7 and 5 less 8, which fill a byte; then a bit that says more
+        (
+            {"exact_k": 0, "residual_bins": [{**STEPS, "element_bits": 4}, SIGN]},
+            [0, 60, 0b01110101, 128, 191, 128],
+            [-1.0, -4.0, -5.0],
+        ),
+        ({"exact_k": 1, "polynomial_terms": [1], "normalize_t": True}, [*MINUS_HALF, *MINUS_HALF], [-0.5, -0.5, -1.0]),
+        ({"exact_k": 0, "polynomial_terms": [0, 1], "delta_encoding": False}, [*MINUS_ONE, *MINUS_ONE], [-1.0, -2.0, -3.0]),
+        ({"d": 17, "k": 2, "exact_k": 2}, [*MINUS_HALF, *MINUS_ONE], [-0.5, -1.5]),
+        (
+            {"k": 2, "exact_k": 2, "exact_dtype": "float64", "delta_encoding": False},
+            [*struct.pack("<2d", 0.0, math.log(0.25))],
+            [-math.log(1.25), math.log(0.2)],
+        ),
+        # a rank behind the bins has no residual, and the sum is too large to be divided by
+        ({"exact_k": 0, "residual_bins": [STEPS], "delta_encoding": False}, [0, 56, 0b01100100], [-0.5, -1.5, 0.0]),
+    ],
+)
+def test_compressed_numbers_read_again(compression: dict[str, Any], numbers: list[int], values: list[float]) -> None:
+    """By hand. Ids are 5, 6, 7 and 8, of 4 or 5 bits."""
+    said = {"d": 16, "k": 3, **compression}
+    ids = {(2, 16): [0x56], (3, 16): [0x56, 0x70], (4, 16): [0x56, 0x78], (2, 17): [0b00101001, 0b10000000]}[said["k"], said["d"]]
+    row = {"target_token_ids": [ids], "target_logprobs": [numbers]}
+    [found] = entries_again(row, {"compression": said})
+    wanted = sorted(zip((5, 6, 7, 8), values, strict=False), key=lambda pair: -pair[1])
+    assert [token for token, _ in found] == [token for token, _ in wanted]
+    assert [value for _, value in found] == pytest.approx([value for _, value in wanted], abs=1e-12)
 
 
 @pytest.mark.parametrize(
