@@ -15,7 +15,7 @@ from prep_assets.cli.stores import first_rows
 from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.data.files import find_files
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
-from prep_assets.explain.doctor import Compared, Diagnosis, Ours, diagnose
+from prep_assets.explain.doctor import RENDERERS, RULES, Compared, Diagnosis, Ours, diagnose
 from prep_assets.explain.visible import visible
 from prep_assets.samples import Sample
 from prep_assets.schemas.reader import apply
@@ -113,7 +113,7 @@ HEAD, TAIL = 160, 80
 def doctor(
     trainer: Annotated[
         str,
-        typer.Option("--trainer", metavar="T", show_default=False, help="trl, llamafactory, axolotl, torchtune, open-instruct or verl."),
+        typer.Option("--trainer", metavar="T", show_default=False, help=f"{', '.join((*RULES, *RENDERERS))}."),
     ],
     dataset: Annotated[
         str, typer.Option("--dataset", "-d", metavar="FILE", show_default=False, help="A file, folder, glob, URL or hub address.")
@@ -122,15 +122,16 @@ def doctor(
     revision: Annotated[str | None, typer.Option("--revision", help="The commit of a tokenizer from the hub.")] = None,
     template: Annotated[str, typer.Option("--template", help="The chat template of both sides, as in the configuration.")] = "tokenizer",
     schema: Annotated[str | None, typer.Option("--schema", help="How rows are read; the one that fits, if left out.")] = None,
+    renderer: Annotated[str | None, typer.Option("--renderer", help="Which renderer of prime-rl or tinker, such as qwen3.")] = None,
     count: Annotated[int, typer.Option("-n", min=1, max=1000, help="How many rows to compare.")] = 1000,
     show: Annotated[int, typer.Option("--show", min=0, help="How many rows that differ to show.")] = 3,
 ) -> Answer:
-    """TRL's own code runs where it is installed; for the others their rules, read from their code, stand in."""
+    """Own code runs of prime-rl, tinker, and of TRL where it is installed; for the others their rules, read from their code, stand in."""
     ours = Ours.open(tokenizer, template, revision)
     theirs = _transformers(tokenizer, revision)
     theirs.chat_template = ours.template.source
     name, rows = _rows(dataset, schema, count)
-    diagnosis = diagnose(ours, theirs, trainer, rows, most=show)
+    diagnosis = diagnose(ours, theirs, trainer, rows, most=show, renderer=renderer)
     if not diagnosis.compared:
         reasons = [reason for reason, _ in (*diagnosis.refused.most_common(1), *diagnosis.stopped.most_common(1))]
         terminal.complain(f"no row could be compared: {'; '.join(reasons) or 'the file has none that fits'}")

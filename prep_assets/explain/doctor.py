@@ -6,6 +6,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any, Literal
 
@@ -211,6 +212,84 @@ RULES: Mapping[str, tuple[str, Rule]] = {
 """Trainer → its description and rule."""
 
 
+# Trainers whose renderers write ids themselves, without a chat template. Their own code runs, with the tokenizer that is compared.
+
+
+def _prime_rl(tokenizer: Any, renderer: str) -> Rule:
+    from renderers.base import build_training_sample, create_renderer
+    from renderers.configs import config_from_name
+
+    made = create_renderer(tokenizer, config_from_name(renderer))
+
+    def rule(chat: Chat, messages: Messages, tools: Any) -> Labelled:
+        sample = build_training_sample(made, [*map(dict, messages)], tools=tools, ensure_final_stop=True)
+        return list(sample.token_ids), [*map(bool, sample.loss_mask)]
+
+    return rule
+
+
+def _tinker(tokenizer: Any, renderer: str) -> Rule:
+    from tinker_cookbook.renderers import TrainOnWhat, get_renderer
+
+    made = get_renderer(renderer, tokenizer, model_name=renderer)
+
+    def in_parts(message: Mapping[str, Any]) -> dict[str, Any]:
+        if unknown := message.keys() - {"role", "content", "reasoning_content"}:
+            raise Stops(f"{', '.join(sorted(unknown))} of a message: chats with tools are not compared with Tinker's renderers")
+        said = [{"type": "text", "text": message["content"]}]
+        thought = message.get("reasoning_content")
+        return {"role": message["role"], "content": [{"type": "thinking", "thinking": thought}, *said] if thought else message["content"]}
+
+    def rule(chat: Chat, messages: Messages, tools: Any) -> Labelled:
+        if tools:
+            raise Stops("chats with tools are not compared with Tinker's renderers")
+        rendered, weights = made.build_supervised_example([*map(in_parts, messages)], train_on_what=TrainOnWhat.ALL_ASSISTANT_MESSAGES)
+        return rendered.to_ints(), [weight > 0 for weight in weights.tolist()]
+
+    return rule
+
+
+RENDERERS: Mapping[str, tuple[str, str, Callable[[Any, str], Rule]]] = {
+    "prime-rl": ("prime-rl, build_training_sample", "renderers", _prime_rl),
+    "tinker": ("Tinker's cookbook, TrainOnWhat.ALL_ASSISTANT_MESSAGES", "tinker-cookbook", _tinker),
+}
+"""Trainer → its description, the package with its renderers, and what makes a rule of a tokenizer and the name of a renderer."""
+
+
+def _rule_of(trainer: str, tokenizer: Any, renderer: str | None) -> tuple[str, str, Rule]:
+    """The description of a trainer, whose code runs, and its rule."""
+    known = (*RULES, *RENDERERS)
+    if trainer not in known:
+        raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, known) or '.'} Known: {', '.join(known)}")
+    if (renderer is None) == (trainer in RENDERERS):
+        needs = (
+            "needs the name of a renderer, such as qwen3"
+            if renderer is None
+            else f"has no renderers. Those that have: {', '.join(RENDERERS)}"
+        )
+        raise ConfigError(f"--renderer: {trainer} {needs}")
+    if renderer is None:
+        name, rule = RULES[trainer]
+        return name, "rules read from its code; the trainer itself is not run", rule
+    name, package, make = RENDERERS[trainer]
+    try:
+        made = make(tokenizer, renderer)
+    except ImportError as error:
+        raise ConfigError(f"{trainer} is compared by its own code, and {error}. Install it: pip install {package}") from error
+    except Exception as error:  # a renderer may raise anything
+        raise ConfigError(f"the renderer {renderer!r} of {package} cannot be opened with this tokenizer: {error}") from error
+
+    def own(chat: Chat, messages: Messages, tools: Any) -> Labelled:
+        try:
+            return made(chat, messages, tools)
+        except Stops:
+            raise
+        except Exception as error:
+            raise Stops(f"the renderer refuses these messages: {type(error).__name__}: {error}") from error
+
+    return name, f"its own code, {package} {version(package)}, renderer {renderer}", own
+
+
 class Ours(Struct, frozen=True):
     """Our labels: assistant answers are trained, stop tokens included."""
 
@@ -254,6 +333,7 @@ TEMPLATE = "text that the template writes is trained"
 NO_STOP = "the stop token is not trained: the model does not learn to end its answer"
 NOTHING = "a whole answer is not trained"
 PART = "a part of an answer is not trained"
+OTHER_TEXT = "the renderer writes another text than the chat template"
 PIECES = "the trainer tokenizes in pieces, or renders messages alone: a model that is served sees the tokens of the whole chat"
 LIBRARY = "transformers' class of this tokenizer gives other ids than its own file"
 TYPED = "a control token that is typed in a text becomes the control token"
@@ -399,33 +479,39 @@ class Diagnosis(Struct):
             self.shown.append(row)
 
 
-def diagnose(ours: Ours, tokenizer: Any, trainer: str, rows: Iterable[tuple[str, Sample]], *, most: int = 3) -> Diagnosis:
+def diagnose(
+    ours: Ours, tokenizer: Any, trainer: str, rows: Iterable[tuple[str, Sample]], *, most: int = 3, renderer: str | None = None
+) -> Diagnosis:
     """Compare the labels of every row.
 
     Args:
         tokenizer: a transformers tokenizer with the trainer's chat template.
-        trainer: a key of `RULES`.
+        trainer: a key of `RULES` or of `RENDERERS`.
         rows: record id and chat.
         most: how many differing rows to keep; more where there are more reasons.
+        renderer: the name of one, for trainers that have them.
 
     Raises:
-        ConfigError: no such trainer.
+        ConfigError: no such trainer or renderer, or its package is missing.
     """
-    if trainer not in RULES:
-        raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, RULES) or '.'} Known: {', '.join(RULES)}")
-    version = trl_version() if trainer == "trl" else None
-    name, _ = RULES[trainer]
-    how = f"its own code, version {version}" if version else "rules read from its code; the trainer itself is not run"
-    diagnosis = Diagnosis(name, how)
+    name, how, rule = _rule_of(trainer, tokenizer, renderer)
+    own_trl = trl_version() if trainer == "trl" else None
+    diagnosis = Diagnosis(name, f"its own code, version {own_trl}" if own_trl else how)
     accepted = list(_accepted_rows(ours, rows, diagnosis))
     for (identity, rendered, places, _), labelled in zip(
-        accepted, _trainer_labels(tokenizer, trainer, version, accepted, diagnosis), strict=True
+        accepted, _trainer_labels(tokenizer, rule, own_trl is not None, accepted, diagnosis), strict=True
     ):
         if labelled is None:
             continue
         ids, labels = labelled
+        rest = slice(len(ids), None)
+        if renderer is not None and not places.loss[rest].any() and ids == places.ids[: len(ids)].tolist():
+            # a renderer need not write what a template writes behind the last stop, such as a line break
+            ids, labels = places.ids.tolist(), labels + [False] * len(places.ids[rest])
         low, high = meeting(places.ids, ids)
         why = "" if low + high == max(len(ids), len(places.ids)) else _why_ids_differ(ours, tokenizer, rendered, places)
+        if why and renderer is not None and tokenizer.decode(ids).rstrip() != rendered.text.rstrip():
+            why = OTHER_TEXT
         differences = compare(rendered, places, ids, labels, tokenizer.decode(ids[low : len(ids) - high]), why)
         diagnosis.add(Compared(identity, rendered, places, tuple(differences)), most)
     return diagnosis
@@ -455,18 +541,16 @@ def _accepted_rows(ours: Ours, rows: Iterable[tuple[str, Sample]], diagnosis: Di
         yield identity, rendered, places, example
 
 
-def _trainer_labels(
-    tokenizer: Any, trainer: str, version: str | None, accepted: Sequence[Taken], diagnosis: Diagnosis
-) -> Iterator[Labelled | None]:
+def _trainer_labels(tokenizer: Any, rule: Rule, by_trl: bool, accepted: Sequence[Taken], diagnosis: Diagnosis) -> Iterator[Labelled | None]:
     """Yield the trainer's ids and labels by row; `None` where it stops."""
-    if version:
+    if by_trl:
         try:
             yield from prepared_by_trl(tokenizer, [example for *_, example in accepted])
         except Stops as error:
             diagnosis.stopped[str(error)] += len(accepted)
             yield from [None] * len(accepted)
         return
-    chat, (_, rule) = Chat(tokenizer), RULES[trainer]
+    chat = Chat(tokenizer)
     for *_, example in accepted:
         try:
             yield rule(chat, example["messages"], example.get("tools"))

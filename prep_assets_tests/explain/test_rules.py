@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prep_assets.errors import ConfigError
 from prep_assets.explain.doctor import (
     AFTER_STOP,
     HEADER,
@@ -118,6 +119,20 @@ def test_reasons(ours: Ours, tokenizer: Any) -> None:
     torchtune = _diagnosed(ours, tokenizer, "torchtune")
     assert set(torchtune.reasons) == {("theirs", AFTER_STOP), ("theirs", HEADER)}
     assert [each.text for each in torchtune.shown[0].differences] == ["<|im_start|>assistant\n", "\n"] * 2
+
+
+@pytest.mark.parametrize(
+    ("trainer", "renderer", "said"),
+    [
+        ("prime-rl", None, "needs the name of a renderer"),
+        ("verl", "qwen3", "verl has no renderers. Those that have: prime-rl, tinker"),
+        ("tinkr", None, "no trainer 'tinkr'"),
+        ("prime-rl", "gwen3", "renderer"),
+    ],
+)
+def test_which_renderer(ours: Ours, tokenizer: Any, trainer: str, renderer: str | None, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        diagnose(ours, tokenizer, trainer, [], renderer=renderer)
 
 
 def test_a_stop_token_that_axolotl_does_not_know(ours: Ours, tokenizer: Any) -> None:

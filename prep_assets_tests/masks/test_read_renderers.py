@@ -17,6 +17,10 @@ from transformers import PreTrainedTokenizerFast
 
 import prep_assets as pa
 from prep_assets.errors import Refused
+from prep_assets.explain.doctor import HEADER, OTHER_TEXT, PIECES, Ours, diagnose
+from prep_assets.samples import Sample
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 from prep_assets_tests.exports.readers import reader, stand_in
 
 pytestmark = pytest.mark.readers
@@ -179,3 +183,38 @@ def _in_parts(message: dict[str, Any]) -> dict[str, Any]:
         return message
     parts = [{"type": "thinking", "thinking": message["reasoning_content"]}, {"type": "text", "text": message["content"]}]
     return {"role": message["role"], "content": parts}
+
+
+@pytest.mark.parametrize(
+    ("trainer", "name", "template", "renderer", "equal", "reasons"),
+    [
+        ("prime-rl", "qwen3", "tokenizer", "qwen3", 5, {}),
+        ("prime-rl", "qwen3_6", "tokenizer", "qwen3.6", 0, {HEADER: 5}),
+        ("prime-rl", "qwen3_6", "tokenizer", "qwen3", 0, {OTHER_TEXT: 1, HEADER: 5}),
+        ("tinker", "llama3_1", "llama3", "llama3", 3, {}),
+        ("tinker", "qwen3_vl", "tokenizer", "qwen3_vl", 3, {}),
+        ("tinker", "qwen3", "tokenizer", "qwen3", 0, {PIECES: 4}),
+    ],
+)
+def test_doctor(
+    trainer: str,
+    name: str,
+    template: str,
+    renderer: str,
+    equal: int,
+    reasons: dict[str, int],
+    renderers: Any,
+    real_data: Path,
+    tmp_path: Path,
+) -> None:
+    """`doctor` runs their code on the tokenizer that it compares with."""
+    reader("renderers.base" if trainer == "prime-rl" else "tinker_cookbook.renderers")
+    folder, tokenizer = family_tokenizer(tmp_path, name, real_data)
+    rows = [
+        (chat, apply(convert_with("messages", gives=Sample), {"messages": messages, "tools": tools}))
+        for chat, (messages, tools) in CHATS.items()
+    ]
+    found = diagnose(Ours.open(str(folder), template), tokenizer, trainer, rows, renderer=renderer)
+    assert found.how.startswith("its own code") and found.equal == equal
+    assert {reason: count for (_, reason), count in found.reasons.items()} == reasons
+    assert found.compared + sum(found.stopped.values()) + sum(found.refused.values()) == len(rows)
