@@ -54,6 +54,11 @@ _TRL = {
     "Lines": "{trl_trainer}, processing_class=tokenizer, train_dataset=dataset)",
 }
 """Kind of source → the line that trains on it with TRL."""
+_FILES = {
+    "images": 'dataset[0]["images"]  # or audios, in order: their features are all that is missing, the ids hold every placeholder',
+    "messages": "SFTTrainer(model, SFTConfig(assistant_only_loss=True, max_length=None), train_dataset=dataset, processing_class=processor)",
+}
+"""What an export with files has beside ids → the line that reads it."""
 
 
 @exporter(
@@ -110,7 +115,7 @@ def hf_arrow(
     "hf_parquet",
     *get_args(Source),
     read_by="datasets, TRL",
-    opens={kind: (*_LOAD_PARQUET, line) for kind, line in _TRL.items()},
+    opens={kind: (*_LOAD_PARQUET, line) for kind, line in {**_TRL, **_FILES}.items()},
     images=MEDIA,
     attention=True,
     margins=True,

@@ -166,7 +166,8 @@ def opening(format: str, folder: Path, source: object, options: Mapping[str, Any
         options: all options of the export, defaults included.
     """
     target = export_named(format)
-    kind, layout = type(source).__name__, options.get("layout") or ""
+    files = "messages" if options.get("messages") else "images" if options.get("image_dir") else ""
+    kind, layout = type(source).__name__, options.get("layout") or files
     keys = [*([f"{layout} {kind}", layout] if layout else []), kind, ""]
     row_len = getattr(source, "row_len", 2048)
     stem = {"PackedStore": "sft_packed", "TokenStore": "pile_train"}.get(kind) or Path(getattr(source, "path", "")).stem

@@ -13,6 +13,7 @@ import pytest
 from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 from prep_assets.exports import export
+from prep_assets.exports.registry import opening
 from prep_assets.graph.exports import _source, exporting
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
@@ -87,6 +88,8 @@ def test_messages_have_a_part_for_each_image_and_are_compared_with_the_source(tm
     declared = exporting(assets_of(mine)["sft_tokens"], "hf_parquet", None, {"image_dir": "pictures", "messages": True})
     source, options = _source(declared, mine, mine.built("sft_tokens", "c")), declared.all_options(mine)
     assert compare(published.directory, source, "hf_parquet", options).passed
+    assert "assistant_only_loss=True" in opening("hf_parquet", tmp_path, source, options)[1]
+    assert 'dataset[0]["images"]' in opening("hf_parquet", tmp_path, source, {**options, "messages": False})[1]
     spoiled = found.to_pylist()
     spoiled[5]["messages"][0]["content"].reverse()
     (tmp_path / "data").mkdir()
