@@ -261,16 +261,24 @@ CALL_KEYS: Mapping[str, Any] = {
 
 def calls_of_steps(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[Spoken]:
     """The calls of a row of ``agent_steps``."""
-    keys, calls = {**CALL_KEYS, **options}, list[Spoken]()
-    for run, steps in enumerate(each[keys["steps_key"]] for each in (row[keys["runs_key"]] if keys["runs_key"] else [row])):
-        for step in steps:
-            named = _within(step, keys["agent_key"]) if keys["agent_key"] else None
-            agent = named if isinstance(named, str) else "" if named is None else json.dumps(named)
+    keys, calls, run = {**CALL_KEYS, **options}, list[Spoken](), -1
+    for each in row[keys["runs_key"]] if keys["runs_key"] else [row]:
+        of_run = _named(each, keys["agent_key"])
+        if of_run and keys["agents"] is not None and of_run not in keys["agents"]:
+            continue
+        run += 1
+        for step in each[keys["steps_key"]]:
+            agent = _named(step, keys["agent_key"]) or of_run
             places = (keys[f"{name}_key"] for name in ("prompt_ids", "token_ids", "sampled_mask", "logprobs"))
             given, wrote, trained, logprobs = (_within(step, place) if place else [] for place in places)
             if keys["agents"] is None or agent in keys["agents"]:
                 calls.append(Spoken(run, agent, given, wrote, trained or [1] * len(wrote), logprobs))
     return calls
+
+
+def _named(value: Any, path: str | None) -> str:
+    name = _within(value, path) if path else None
+    return name if isinstance(name, str) else "" if name is None else json.dumps(name)
 
 
 def _within(value: Any, path: str) -> Any:

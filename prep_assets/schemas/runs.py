@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, starmap
 from typing import Any, Literal
 
 from msgspec import Struct, field
@@ -293,15 +293,15 @@ def agent_steps(
         logprobs_key: their log-probabilities; null: none.
         sampled_mask_key: 1 for each of them to train; null: all.
         turn_rewards_key: a reward for each call, beside that of its run.
-        agent_key: whose call it is. A call goes on only with its own agent's rows.
+        agent_key: whose call it is, in the call or in its run. A call goes on only with its own agent's rows; runs must be of one agent.
         agents: whose calls are read, `""` for those without a name; null: all.
     """
     if agents is not None and agent_key is None:
         raise ConfigError("agents goes with agent_key, which says whose call it is")
 
-    def calls(run: int, steps: object) -> Iterator[Call]:
-        for where, step in objects(steps, steps_key):
-            agent = _agent_of(step, agent_key)
+    def calls(number: int, run: Row) -> Iterator[Call]:
+        for where, step in objects(value_at(run, steps_key), steps_key):
+            agent = _agent_of(step, agent_key) or _agent_of(run, agent_key)
             if agents is not None and agent not in agents:
                 whole(step)
                 continue
@@ -319,13 +319,20 @@ def agent_steps(
                 raise Refused("length_mismatch", detail)
             reward = as_number(nested(step, turn_rewards_key), turn_rewards_key) if turn_rewards_key else 0.0
             before, after = ([message for _, message in listed] for listed in (asked, said))
-            yield Call(run, agent, given, ids, mask, logprobs, before, after, reward)
+            yield Call(number, agent, given, ids, mask, logprobs, before, after, reward)
 
     def convert(row: Row) -> Group:
         runs = [row] if runs_key is None else [run for _, run in objects(value_at(row, runs_key), runs_key)]
+        names = [_agent_of(run, agent_key) for run in runs]
+        for run in (run for run, name in zip(runs, names, strict=True) if name and agents is not None and name not in agents):
+            whole(run)
+        runs = [run for run, name in zip(runs, names, strict=True) if not name or agents is None or name in agents]
+        if len(several := {*names} if agents is None else {*names}.intersection(agents)) > 1:
+            raise Refused(
+                "several_agents", f"its runs are of {', '.join(map(repr, sorted(several)))}; one agent's are compared with each other"
+            )
         rewards = [as_number(value_at(run, reward_key), reward_key) for run in runs]
-        made = chain.from_iterable(calls(number, value_at(run, steps_key)) for number, run in enumerate(runs))
-        return group_of(made, rewards, row, judged=turn_rewards_key is not None)
+        return group_of(chain.from_iterable(starmap(calls, enumerate(runs))), rewards, row, judged=turn_rewards_key is not None)
 
     return convert
 

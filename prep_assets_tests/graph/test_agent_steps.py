@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -23,6 +24,7 @@ from prep_assets.stores.groups import open_groups
 from prep_assets.stores.version_folders import Published
 from prep_assets.training import DatasetFactory
 from prep_assets.training.collate import PadGroups
+from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.exports.readers import reader
 from prep_assets_tests.graph.test_runs import encoded, trace
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, build_all, domain, failing, jsonl, refusals, workspace_in
@@ -64,9 +66,9 @@ ONE = {"id": 9, "runs": [{"trajectory": run(9, 0.0)["trajectory"][:1], "reward":
 OPTIONS = {"runs_key": "runs", "agent_key": "extras.agent"}
 
 
-def built(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple[Workspace, Published]:
+def built(folder: Path, rows: list[dict[str, Any]], ignore: Sequence[str] = (), **options: Any) -> tuple[Workspace, Published]:
     folder.mkdir(exist_ok=True)
-    runs = domain(jsonl(folder / "runs.jsonl", rows), "agent_steps", options=options)
+    runs = domain(jsonl(folder / "runs.jsonl", rows), "agent_steps", options=options, ignore=list(ignore))
     exports = {name: {"from": "rl_groups", "to": name} for name in ("hf_arrow", "hf_parquet")}
     family = {"tokenizer": TOKENIZER, "domains": {"runs": runs}, "output": {"storage_format": "bin"}, "exports": exports}
     workspace = workspace_in(folder, {"rl": family})
@@ -119,6 +121,55 @@ def test_rewards_of_calls_stand_where_their_answers_end(tmp_path: Path) -> None:
     store = open_groups(published.directory)
     rewards = [store.responses.record(at, "step_rewards")[store.responses.record(at, "step_ends") == 1].tolist() for at in range(3)]
     assert rewards == [[0.0, 0.5], [0.25], [0.75]]
+
+
+def of_verifiers(step: dict[str, Any]) -> dict[str, Any]:
+    tokens = {**step["tokens"], "prompt_mask": [0], "overlong_prompt": False, "is_truncated": False, "routed_experts": None}
+    return {**step, "tokens": tokens, "response": {"id": "x"}, "reward": None, "is_truncated": False, "trajectory_id": "a", "extras": {}}
+
+
+def of_rllm(step: dict[str, Any]) -> dict[str, Any]:
+    tokens = dict(zip(("prompt_ids", "response_ids", "logprobs"), map(step["tokens"].get, SAMPLED), strict=True))
+    more = {
+        "thought": "x",
+        "model_response": "x",
+        "reward": 0.0,
+        "done": True,
+        "mc_return": 0.0,
+        "weight_version": 3,
+        "routing_matrices": None,
+    }
+    return {**tokens, **more, "chat_completions": [*step["prompt"], *step["completion"]], "info": {}}
+
+
+SAMPLED = ("prompt_ids", "completion_ids", "completion_logprobs")
+
+
+def test_rows_of_the_recipe(tmp_path: Path) -> None:
+    """Of verifiers and rLLM, as their authors describe them; the trajectories of a judge are not read."""
+    recipe = yaml.safe_load((ROOT / "configs" / "recipes" / "runs" / "rl.yaml").read_text("utf-8"))["domains"]
+    calls = [{key: each[key] for key in ("prompt", "completion", "tokens")} for each in run(1, 0.0)["trajectory"]]
+    rollout = {
+        "trajectory": [*map(of_verifiers, calls)],
+        "reward": 1.0,
+        "is_completed": True,
+        "metrics": {"a": 1.0},
+        "prompt": messages("a"),
+    }
+    solved = {"uid": "a", "name": "solver", "task": {"q": 1}, "steps": [*map(of_rllm, calls)], "reward": 1.0, "info": {}}
+    episode = {
+        "id": "a",
+        "is_correct": True,
+        "trajectories": [{**solved, "name": "judge", "reward": None}, solved, {**solved, "reward": 0.0}],
+    }
+    for name, row in (("rollouts", {"example_id": 3, "rollouts": [rollout, {**rollout, "reward": 0.0}]}), ("episodes", episode)):
+        workspace, published = built(tmp_path / name, [row], recipe[name]["ignore"], **recipe[name]["options"])
+        assert failing(workspace, published) == [] and refusals(published) == []
+        rewards = open_groups(published.directory).rewards
+        assert rewards.record(0, "rewards").tolist() == [1.0] * 3 + [0.0] * 3
+        assert rewards.record(0, "runs").tolist() == [0] * 3 + [1] * 3
+    with pytest.raises(Refused, match="several_agents"):
+        apply(convert_with("agent_steps", {**recipe["episodes"]["options"], "agents": None}), episode)
 
 
 def changed(step: int, **tokens: Any) -> dict[str, Any]:

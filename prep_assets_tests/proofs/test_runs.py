@@ -105,6 +105,9 @@ def test_calls_as_the_source_has_them() -> None:
     runs = {"runs": [{"s": [step]}, {"s": [{**step, "who": None}, step, {**step, "who": {"name": True}}]}]}
     assert [(each.run, each.agent) for each in calls_of_steps(runs, named)] == [(0, "helper"), (1, ""), (1, "helper"), (1, "true")]
     assert [each.run for each in calls_of_steps(runs, {**named, "agents": ["helper"]})] == [0, 1]
+    whose = {"runs": [{"s": [step], "who": {"name": name}} for name in ("judge", "helper", "helper")]}
+    whose["runs"][1]["s"] = [{**step, "who": None}]
+    assert [(each.run, each.agent) for each in calls_of_steps(whose, {**named, "agents": ["helper"]})] == [(0, "helper"), (1, "helper")]
 
 
 def test_calls_of_a_graph() -> None:
