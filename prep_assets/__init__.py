@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from prep_assets.defs.io_manager import StoreIOManager
     from prep_assets.engine.execute import build
     from prep_assets.errors import PrepAssetsError
-    from prep_assets.explain.notebook import row
+    from prep_assets.explain.previews import row
     from prep_assets.explain.trace import trace
     from prep_assets.explain.where import where
     from prep_assets.exports import export
@@ -36,7 +36,7 @@ _WHERE = {
     "encode": "prep_assets.api",
     "pack": "prep_assets.packing",
     "export": "prep_assets.exports",
-    "row": "prep_assets.explain.notebook",
+    "row": "prep_assets.explain.previews",
     "trace": "prep_assets.explain.trace",
     "where": "prep_assets.explain.where",
     "PrepAssetsError": "prep_assets.errors",

@@ -19,11 +19,9 @@ from prep_assets.cli.stores import Live, working
 from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
-from prep_assets.explain import side_by_side
-from prep_assets.explain.changes import LONG, SAMPLE, STALE, Changed, Difference, Effect
+from prep_assets.explain.changes import LONG, SAMPLE, STALE, Changed, Difference, Effect, Pair, side_by_side
 from prep_assets.explain.changes import diff as compare_versions
 from prep_assets.explain.changes import impact as effects_of
-from prep_assets.explain.side_by_side import Pair
 from prep_assets.explain.streams import family_of
 from prep_assets.explain.visible import token_texts, visible
 from prep_assets.explain.where import StoredRecord
@@ -79,7 +77,7 @@ def compare(
         for side in sides:
             if not side.stores.is_dir():
                 raise ConfigError(f"{side.stores}: there is no such folder of stores")
-        pairs = list(side_by_side.side_by_side(*sides, assets or (), examples=count))
+        pairs = list(side_by_side(*sides, assets or (), examples=count))
 
     def show(console: Console) -> None:
         if markdown:
@@ -87,8 +85,14 @@ def compare(
         else:
             _show_pairs(console, sides[1], pairs)
 
-    facts = [side_by_side.as_json(pair, pair.difference and _difference(pair.difference)) for pair in pairs]
+    facts = [_pair(pair) for pair in pairs]
     return Answer(facts, show, int(not all(pair.same for pair in pairs)))
+
+
+def _pair(pair: Pair) -> dict[str, Any]:
+    state = "same" if pair.same else "added" if pair.before is None else "removed" if pair.after is None else "changed"
+    figures = {name: {"before": old, "after": new} for name, (old, new) in pair.figures.items()}
+    return {"store": pair.label, "state": state, "figures": figures, "records": pair.difference and _difference(pair.difference)}
 
 
 def _markdown(pairs: Sequence[Pair]) -> Iterator[str]:

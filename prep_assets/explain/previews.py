@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,8 @@ from msgspec import Struct
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.explain.rows import BlendRows, Row, Rows, record_names, streams
-from prep_assets.explain.visible import token_texts
-from prep_assets.graph.graph import EVERY
+from prep_assets.explain.visible import token_texts, visible
+from prep_assets.graph.graph import EVERY, one_partition
 from prep_assets.pipeline.blends import BLEND
 from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.verdicts import LEAKS, QUALITY, read_verdicts
@@ -86,3 +87,45 @@ def _tokens(workspace: Workspace, published: Published, stream: Rows, row: Row) 
     return Preview(
         title, texts, tuple(row.weights or ()), tuple(positions.tolist()), tuple(zip(starts, names, strict=True)), tuple(row.ids)
     )
+
+
+# The same as a notebook shows it.
+
+_STYLES = {1: "background:#2e7d3244;border-bottom:2px solid #2e7d32", 0: "opacity:.6", -1: "opacity:.6;text-decoration:line-through"}
+"""Of tokens that are trained, not trained, not attended."""
+_FRAME = '<p><b>{}</b></p><div style="white-space:pre-wrap;font-family:monospace">{}</div>'
+
+
+class ShownRow(Struct, frozen=True):
+    """A row of a store; notebooks show it with trained tokens in green.
+
+    Attributes:
+        row: a `Preview` of tokens, or the JSON object of a line.
+    """
+
+    row: Preview | dict[str, Any]
+
+    def _repr_html_(self) -> str:
+        if isinstance(self.row, dict):
+            rows = "".join(f"<tr><th>{escape(key)}</th><td>{escape(visible(str(value)))}</td></tr>" for key, value in self.row.items())
+            return f"<table>{rows}</table>"
+        weights, begins, shown = self.row.weights or (0.0,) * len(self.row.tokens), dict(self.row.origins), list[str]()
+        for at, (token, weight) in enumerate(zip(self.row.tokens, weights, strict=True)):
+            if at in begins:
+                shown.append(f'<span title="{escape(visible(begins[at]))}" style="border-left:3px solid #888"></span>')
+            text = escape(visible(token))
+            shown.append(f'<span title="{at}: weight {weight:g}" style="{_STYLES[(weight > 0) - (weight < 0)]}">{text}</span>')
+        return _FRAME.format(escape(visible(self.row.title)), "".join(shown))
+
+
+def row(
+    workspace: Workspace, asset: str, number: int = 0, *, partition: str | None = None, stream: str | None = None, limit: int = 4096
+) -> ShownRow:
+    """A row of a published store, with at most `limit` tokens of a sequence.
+
+    Raises:
+        ConfigError: no such asset, row or stream.
+        StoreError: there is no store; the message has the command that builds it.
+    """
+    definition, key = one_partition(workspace, asset, partition)
+    return ShownRow(preview(workspace, workspace.built(definition.name, key), number, stream=stream, limit=limit))

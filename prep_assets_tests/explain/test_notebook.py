@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 
 import prep_assets as pa
-from prep_assets.explain.notebook import ShownRow
-from prep_assets.explain.previews import Preview
+from prep_assets.explain.previews import Preview, ShownRow
 from prep_assets_tests.graph.workspaces import build, domain, minimal, workspace_in
 from prep_assets_tests.reports.hostile import HOSTILE
 
