@@ -8,7 +8,7 @@ from functools import partial
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -61,7 +61,7 @@ from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.samples import ASSISTANT, USER, Group, PlainChat, Sample, changed
 from prep_assets.schemas.reader import PlainMessages, rows_by_columns
 from prep_assets.schemas.runs import TRACE
-from prep_assets.stores.arrays import compress, equals, take
+from prep_assets.stores.arrays import compress, equals, in_batches, take
 from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, GroupStore, open_groups
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.chats import Chat, ChatColumns, outlined, plain_chat
@@ -81,20 +81,12 @@ Proven = tuple[Verdict, frozenset[str], Verdict]
 """Of a stream: the verdict on its masks, its stop tokens, the verdict on its ids."""
 
 
-class Examples(Struct, frozen=True):
-    """A batch of records of a stream, with their sources.
+class Sourced(NamedTuple):
+    """A record of a stream: its number, its id and its source."""
 
-    Attributes:
-        numbers: the number of each record in the stream, ascending.
-        columns: all records; one that must be proven alone has no kind.
-        source: index in the batch → the source of the record.
-        identity: index in the batch → the id of the record.
-    """
-
-    numbers: Sequence[int]
-    columns: ChatColumns
-    source: Callable[[int], Source]
-    identity: Callable[[int], str]
+    number: int
+    id: str
+    source: Source
 
 
 class Conversations(Derivation):
@@ -124,18 +116,18 @@ class Conversations(Derivation):
         """Return the sample that a build renders for a chat in columns."""
         raise NotImplementedError
 
-    def identity(self, stored: StoredRows) -> Callable[[int], str]:
-        """Return a function from an index to the id of a record."""
-        return stored.identity
+    def identity(self, stored: StoredRows, at: int) -> str:
+        """Return the id of a record."""
+        return stored.identity(at)
 
-    def examples(self, name: str, only: Sequence[int] | None = None, blocks: Iterator[Selected] | None = None) -> Iterator[Examples]:
-        """Yield the records of a stream in batches; `only` some, with all records of the same rows; `blocks` as in `stored_rows`."""
+    def examples(self, name: str, only: Sequence[int] | None = None, blocks: Iterator[Selected] | None = None) -> Iterator[Sourced]:
+        """Yield the records of a stream; `only` some, with all records of the same rows; `blocks` as in `stored_rows`."""
         stream, chosen = self._chosen(name, only)
         side = name.rpartition("/")[2]
         for stored in stored_rows(self.store, stream, name, blocks=blocks):
-            numbers = list(map(int, chosen[stored.first : stored.first + len(stored.rows)]))
-            identity = self.identity(stored)
-            yield self.of_sources(numbers, self.read(side, stored.payloads, identity), identity)
+            identity = partial(self.identity, stored)
+            for at, source in enumerate(self.read(side, stored.payloads, identity)):
+                yield Sourced(int(chosen[stored.first + at]), identity(at), source)
 
     def _chosen(self, name: str, only: Sequence[int] | None) -> tuple[TokenStore, Sequence[int] | npt.NDArray[np.int64]]:
         """Return a stream, or its chosen records, and their numbers."""
@@ -145,10 +137,6 @@ class Conversations(Derivation):
         rows = np.cumsum(stream.begins_row)
         chosen = np.flatnonzero(np.isin(rows, rows[np.asarray(only, np.int64)]))
         return replace(stream, ends=stream.ends[chosen], file=stream.file[chosen], row=stream.row[chosen]), chosen
-
-    def of_sources(self, numbers: Sequence[int], sources: Sequence[Source], identity: Callable[[int], str]) -> Examples:
-        """Return the batch of records whose sources have been read."""
-        return Examples(numbers, ChatColumns.of(list(map(self._columns, sources))), sources.__getitem__, identity)
 
     def _columns(self, source: Source) -> Chat | None:
         """A conversation as its form and its texts; `None` for one that must be proven alone."""
@@ -166,9 +154,8 @@ class Conversations(Derivation):
     def records(self, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Left]]:
         """Yield number, id and expected content of each record, or of `only` some."""
         lengths = self.store.streams()[name].lengths
-        for batch in self.examples(name, only):
-            for place, number in enumerate(batch.numbers):
-                yield number, batch.identity(place), self.left(batch.source(place), int(lengths[number]))
+        for number, identity, source in self.examples(name, only):
+            yield number, identity, self.left(source, int(lengths[number]))
 
     def rows(self, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, Row]]:
         """Yield the number of each record, and the row that proves its mask."""
@@ -192,18 +179,18 @@ class Conversations(Derivation):
         masks, identities = MaskProof(vocabulary), IdentityProof(vocabulary)
         tags = [tag for pair in self.store.recipe["reasoning_tags"] for tag in pair]
         plain = PlainBlocks(self.derivation, masks, identities, (*vocabulary.control, *tags))
-        for block in _blocks(lengths, self.examples(name, blocks=blocks)):
-            first, last = block[0].numbers[0], block[-1].numbers[-1]
+        for block in in_batches(self.examples(name, blocks=blocks), lambda record: int(lengths[record.number]), BLOCK_TOKENS):
+            first, last = block[0].number, block[-1].number
             tokens = slice(int(stream.ends[first] - lengths[first]), int(stream.ends[last]))
             ids, mask = np.asarray(stream.arrays["tokens"][tokens]), stream.weights(tokens)
             sizes = lengths[first : last + 1]
-            whole = np.fromiter(map(self.truncation.leaves_whole, sizes.tolist()), bool, len(sizes))
-            chats = ChatColumns.joined([batch.columns for batch in block]).only(whole)
-            proven = plain.prove(chats, Claims(sizes, ids, mask))
+            whole = map(self.truncation.leaves_whole, sizes.tolist())
+            chats = [self._columns(source) if is_whole else None for is_whole, (_, _, source) in zip(whole, block, strict=True)]
+            proven = plain.prove(ChatColumns.of(chats), Claims(sizes, ids, mask))
             ends, rows, conversations = np.cumsum(sizes).tolist(), list[Row](), list[Conversation]()
-            for record in np.flatnonzero(~proven).tolist():
-                identity, source = _record(block, record)
-                left, span = self.left(source, int(sizes[record])), slice(ends[record] - int(sizes[record]), ends[record])
+            for at in np.flatnonzero(~proven).tolist():
+                _, identity, source = block[at]
+                left, span = self.left(source, int(sizes[at])), slice(ends[at] - int(sizes[at]), ends[at])
                 rows.append(left.row(identity, ids[span], mask[span]))
                 conversations.append(left.conversation(identity, ids[span]))
             if rows:
@@ -238,30 +225,6 @@ class Conversations(Derivation):
                 identities.proven(numbers["rows_tokenized_again"], numbers["control_tokens_in_content"], taken)
             streams.append((masks.verdict(), frozenset(masks.stops), identities.verdict()))
         return streams
-
-
-def _blocks(lengths: npt.NDArray[np.int64], examples: Iterable[Examples]) -> Iterator[list[Examples]]:
-    """Group consecutive batches into blocks of at most `BLOCK_TOKENS` tokens; a larger batch is a block of its own."""
-    block: list[Examples] = []
-    size = 0
-    for batch in examples:
-        tokens = int(lengths[batch.numbers[0] : batch.numbers[-1] + 1].sum())
-        if block and size + tokens > BLOCK_TOKENS:
-            yield block
-            block, size = [], 0
-        block.append(batch)
-        size += tokens
-    if block:
-        yield block
-
-
-def _record(block: Iterable[Examples], at: int) -> tuple[str, Source]:
-    """Return the id and the source of a record of a block."""
-    for batch in block:
-        if at < len(batch.numbers):
-            break
-        at -= len(batch.numbers)
-    return batch.identity(at), batch.source(at)
 
 
 class Chats(Conversations):
@@ -317,7 +280,7 @@ class Chats(Conversations):
             sample = changed(sample, tokenized=changed(sample.tokenized, ids=tuple(again[0]), weights=tuple(again[1])))
         return self.treated(sample)
 
-    def examples(self, name: str, only: Sequence[int] | None = None, blocks: Iterator[Selected] | None = None) -> Iterator[Examples]:
+    def examples(self, name: str, only: Sequence[int] | None = None, blocks: Iterator[Selected] | None = None) -> Iterator[Sourced]:
         """See `Conversations.examples`; with ``expand: turns`` a row may give several records."""
         if self.store.recipe["expand"] != "turns":
             yield from super().examples(name, only, blocks)
@@ -333,7 +296,7 @@ class Chats(Conversations):
                 raise StoreError(f"{identity} is {len(numbers)} records of the store, and must be {len(samples)}")
             answers = [f"{identity}, answer {part + 1} of {len(samples)}" for part in range(len(samples))]
             names = [identity] if len(samples) == 1 else answers
-            yield self.of_sources([int(chosen[number]) for number in numbers], samples, names.__getitem__)
+            yield from map(Sourced, [int(chosen[number]) for number in numbers], names, samples)
 
 
 TAUGHT = "Entries of a teacher are those of their rows, read again, at the same tokens, as float16; more tokens are among their own than a neighbour's."
@@ -399,9 +362,9 @@ class Sides(Conversations):
         """A conversation of which only the last turn is trained."""
         return answer_chat(sample)
 
-    def identity(self, stored: StoredRows) -> Callable[[int], str]:
+    def identity(self, stored: StoredRows, at: int) -> str:
         """Records are named by their lines."""
-        return lambda at: f"line {stored.rows[at]}"
+        return f"line {stored.rows[at]}"
 
 
 def _plain_side(row: Mapping[str, Any], side: str) -> PlainChat | None:

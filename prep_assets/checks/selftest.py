@@ -188,7 +188,7 @@ def sft_trials(store: Store) -> list[Trial]:
     options = MaskOptions.of(store.recipe)
     spoiled = replace(template, training=everything_marked(marked))
     for name in store.streams():
-        sources = first((batch.source(at) for batch in chats.examples(name) for at in range(len(batch.numbers))), TRIES)
+        sources = first((record.source for record in chats.examples(name)), TRIES)
         samples = [chats.sample(source) if isinstance(source, PlainChat) else source for source in sources]
         tagged = [sample for sample in samples if sample.tokenized is None and derive(sample, options, template).tagged]
         verdicts = [_by_tags(sample, options, spoiled) for sample in tagged]

@@ -17,7 +17,7 @@ from prep_assets.proofs.reference_ids import IdsAgain
 from prep_assets.proofs.verdict import Numbers, Verdict, fails, holds
 from prep_assets.proofs.words import ByteTable
 from prep_assets.samples import MEDIA, UNATTENDED, Region, Sample
-from prep_assets.stores.arrays import prefetch
+from prep_assets.stores.arrays import in_batches, prefetch
 from prep_assets.text.engines import Engines
 from prep_assets.text.ids import Flat
 from prep_assets.text.vocabulary import Vocabulary
@@ -164,7 +164,8 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
     """
     decoded, compared, cut, table = 0, 0, 0, ByteTable(vocabulary)
     again = IdsAgain(vocabulary, engines)
-    with closing(prefetch((batch_texts, _tokenize(batch_texts, again)) for batch_texts in _batches(texts, batch))) as batches:
+    in_turn = in_batches(texts, lambda text: len(text.text), BATCH_CHARACTERS, batch)
+    with closing(prefetch((batch_texts, _tokenize(batch_texts, again)) for batch_texts in in_turn)) as batches:
         for batch_texts, flat in batches:
             if (at := _first_different(batch_texts, flat)) is not None:
                 fault_text = f"{len(batch_texts[at].ids):,} ids differ from the tokenizer's {int(np.diff(flat.offsets)[at]):,}"
@@ -199,23 +200,6 @@ def _identical(numbers: Numbers, engine: str) -> str:
     if engine:
         summary += f"; {numbers['texts_by_reference']:,} texts were tokenized by the reference library, the others by {engine}"
     return summary + (f"; {numbers['documents_cut']:,} are cut into parts" if numbers["documents_cut"] else "")
-
-
-def _batches(texts: Iterable[Text], size: int) -> Iterator[list[Text]]:
-    """Yield batches of at most `size` documents and about `BATCH_CHARACTERS`. A longer document is a batch of its own."""
-    batch: list[Text] = []
-    characters = 0
-    for text in texts:
-        if batch and len(text.text) > BATCH_CHARACTERS:
-            yield batch
-            batch = []
-        batch.append(text)
-        characters += len(text.text)
-        if len(batch) == size or characters >= BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
 
 
 def _tokenize(texts: Sequence[Text], again: IdsAgain) -> Flat:

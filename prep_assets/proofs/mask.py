@@ -19,6 +19,7 @@ from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds
 from prep_assets.proofs.words import ByteTable
 from prep_assets.samples import SYSTEM, UNATTENDED, USER, Sample, changed
+from prep_assets.stores.arrays import in_batches
 from prep_assets.text.vocabulary import Vocabulary
 
 # Where a mask is wrong: the first token that should be trained and is not, or is and should not be.
@@ -87,7 +88,7 @@ LONG = 1 << 20
 def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512) -> Verdict:
     """Check every row; the verdict shows the first that fails."""
     proof = MaskProof(vocabulary)
-    for part in _batches(rows, batch):
+    for part in in_batches(rows, lambda row: len(row.ids), LONG, batch):
         proof.add(part)
     return proof.verdict()
 
@@ -169,20 +170,6 @@ def _worst(row: Row, fault: str, runs: Sequence[tuple[int, int]], decoded: Seque
 def _ends(stops: set[str]) -> str:
     listed = ", ".join(map(repr, sorted(stops)))
     return f"their stop token{'s' if len(stops) > 1 else ''} {listed}" if stops else "no stop token"
-
-
-def _batches(rows: Iterable[Row], size: int) -> Iterable[list[Row]]:
-    batch: list[Row] = []
-    for row in rows:
-        if batch and len(row.ids) > LONG:
-            yield batch
-            batch = []
-        batch.append(row)
-        if len(batch) == size or len(row.ids) > LONG:
-            yield batch
-            batch = []
-    if batch:
-        yield batch
 
 
 def _runs(mask: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
@@ -356,7 +343,7 @@ class Rendered(Protocol):
 def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary) -> Verdict:
     """Tokenize every row with the reference tokenizer and compare; the verdict shows the first that differs."""
     proof = IdentityProof(vocabulary)
-    for batch in _by_text_size(rows):
+    for batch in in_batches(rows, lambda row: len(row.text), BATCH_CHARACTERS):
         proof.add(batch)
         if proof.worst is not None:
             break
@@ -413,19 +400,6 @@ class IdentityProof(Struct, dict=True):
 
 def _identical(numbers: Numbers) -> str:
     return f"{numbers['rows_tokenized_again']:,} rows have the reference tokenizer's ids of their render"
-
-
-def _by_text_size(rows: Iterable[Conversation]) -> Iterator[list[Conversation]]:
-    batch: list[Conversation] = []
-    characters = 0
-    for row in rows:
-        batch.append(row)
-        characters += len(row.text)
-        if characters >= BATCH_CHARACTERS:
-            yield batch
-            batch, characters = [], 0
-    if batch:
-        yield batch
 
 
 def expected_ids(rows: Sequence[Rendered], vocabulary: Vocabulary, reference: ReferenceIds) -> Iterator[npt.NDArray[np.uint32]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
@@ -261,6 +262,23 @@ def batches(ends: npt.NDArray[np.integer[Any]], size: int) -> Iterator[slice]:
         stop = max(first + 1, int(np.searchsorted(ends, start + size, "right")))
         yield slice(first, stop)
         first, start = stop, int(ends[stop - 1])
+
+
+def in_batches(items: Iterable[T], size_of: Callable[[T], int], most: int, count: int = sys.maxsize) -> Iterator[list[T]]:
+    """Yield consecutive items in lists of at most `count`; a list ends once it has the size `most`, and an item that is larger is a list of its own."""
+    batch, size = list[T](), 0
+    for item in items:
+        item_size = size_of(item)
+        if batch and item_size > most:
+            yield batch
+            batch, size = [], 0
+        batch.append(item)
+        size += item_size
+        if size >= most or len(batch) == count:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
 
 
 def argsort(keys: npt.NDArray[np.integer[Any]]) -> Ints:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, repeat
 from typing import Any, NamedTuple
 
@@ -235,24 +235,6 @@ class ChatColumns:
         count = np.array([0 if chat is None else len(chat.texts) for chat in chats], np.int64)
         bounds = np.cumsum([0, *map(len, data)])
         return cls(list(numbers), np.array(kinds, np.int64), b"".join(data), bounds, np.cumsum(count) - count, count, texts)
-
-    @classmethod
-    def joined(cls, parts: Sequence[ChatColumns]) -> ChatColumns:
-        """Concatenate several."""
-        if len(parts) == 1:
-            return parts[0]
-        numbers: dict[Kind, int] = {}
-        kinds = [np.array([*(numbers.setdefault(chat_kind, len(numbers)) for chat_kind in part.kinds), -1])[part.kind] for part in parts]
-        texts = [text for part in parts for text in part.texts]
-        bounds = np.concatenate([[0], np.cumsum(np.concatenate([np.diff(part.bounds) for part in parts]))])
-        before = np.cumsum([0, *(len(part.bounds) - 1 for part in parts)])
-        first = np.concatenate([part.first + shift for part, shift in zip(parts, before.tolist(), strict=False)])
-        count = np.concatenate([part.count for part in parts])
-        return cls(list(numbers), np.concatenate(kinds), b"".join(part.data for part in parts), bounds, first, count, texts)
-
-    def only(self, chosen: Bools) -> ChatColumns:
-        """Return the same columns with no kind for all but the chosen chats."""
-        return replace(self, kind=np.where(chosen, self.kind, -1))
 
     def __len__(self) -> int:
         return len(self.kind)

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
+from prep_assets.stores.arrays import in_batches
 from prep_assets.stores.files import Kept, key_of
 from prep_assets.text.code_tokenizer import CodeEngine
 from prep_assets.text.ids import (
@@ -76,7 +77,7 @@ class ReferenceEngine:
         """Ids of each text, in order."""
         parts: list[npt.ArrayLike] = []
         # the library uses far more memory than the ids of a text take, so it gets long texts in batches
-        for batch in _batches(texts, BATCH_CHARACTERS):
+        for batch in in_batches(texts, len, BATCH_CHARACTERS):
             with as_config_error("the tokenizer does not encode a text. Use one that reads any text"):
                 parts += [
                     np.array(encoding.ids, np.uint32) for encoding in self._tokenizer.encode_batch_fast(batch, add_special_tokens=False)
@@ -102,20 +103,6 @@ def _share_model(model: Any, definition: Mapping[str, Any]) -> Any:
         add([AddedToken(**{key: value for key, value in token.items() if key != "id"}) for token in tokens])
     ids = {number: token.content for number, token in tokenizer.get_added_tokens_decoder().items()}
     return tokenizer if ids == {token["id"]: token["content"] for token in definition["added_tokens"]} else None
-
-
-def _batches(texts: Sequence[str], characters: int) -> Iterator[list[str]]:
-    """Batches of texts of about `characters` characters."""
-    batch: list[str] = []
-    size = 0
-    for text in texts:
-        batch.append(text)
-        size += len(text)
-        if size >= characters:
-            yield batch
-            batch, size = [], 0
-    if batch:
-        yield batch
 
 
 # The fast engine, and an engine that routes each text to the fast one or to the reference.

@@ -153,12 +153,6 @@ def test_which_texts_begin_a_conversation(shipped: Vocabulary) -> None:
     assert (reference.texts, reference.begins) == (["a", "b", "cd"], [True, False, True])
 
 
-def test_batches_end_with_a_row(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "BATCH_CHARACTERS", 4)
-    rows = [row([], name, text=name, controls=()) for name in ("ab", "cd", "e", "fgh", "ijklm", "no")]
-    assert [[each.id for each in batch] for batch in identity._by_text_size(rows)] == [["ab", "cd"], ["e", "fgh"], ["ijklm"], ["no"]]
-
-
 def test_typed_control_tokens_of_all_batches_are_counted(shipped: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(identity, "BATCH_CHARACTERS", 1)
     verdict = prove_identity([row(right(shipped), typed=2), row(right(shipped), typed=3)], shipped)

@@ -282,11 +282,11 @@ def test_rows_come_in_batches_of_512() -> None:
 
 
 def test_a_long_row_is_checked_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONG", len(RENDER))
+    monkeypatch.setattr(module, "LONG", 2 * len(RENDER))
     decoded: list[int] = []
     words = vocabulary(*TOKENS)
     words.decode_batch = lambda rows: decoded.append(len(rows)) or ["Hello.<e>"] * len(rows)
-    long = row(range(10, 14), tokens=[*RENDER, "Hi"])
+    long = row(range(10, 14), tokens=[*RENDER, *["Hi"] * (len(RENDER) + 1)])
     assert prove_masks([RIGHT, RIGHT, long, long, RIGHT], words).passed and decoded == [2, 1, 1, 1]
 
 

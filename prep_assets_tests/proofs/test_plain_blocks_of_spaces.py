@@ -9,12 +9,6 @@ import numpy as np
 import pytest
 
 from prep_assets.proofs import chat_blocks as module
-from prep_assets.proofs.chat_blocks import PlainBlocks, PlainDerivation
-from prep_assets.proofs.derive import MaskOptions
-from prep_assets.proofs.mask import IdentityProof, MaskProof
-from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat
-from prep_assets.text.chats import ChatColumns
-from prep_assets_tests.masks.bound import SHIPPED, bind
 
 RENDER = b"x  yz  w"
 
@@ -58,13 +52,3 @@ def test_a_token_that_holds_nothing_of_a_stretch_is_none_of_it(first_ends: int, 
     """A run from 1 to 7 for a stretch from 2 to 6, which has white space at both edges: what its first and its last token hold decides."""
     laid: Any = SimpleNamespace(data=RENDER, base=np.array([0]))
     assert module._but_for_spaces(laid, [0, 1, 7], [0, 2, 6], first_ends, last_begins) is alike
-
-
-def test_kinds_that_no_chat_has_any_more() -> None:
-    bound = bind(SHIPPED, "chatml")
-    derivation = PlainDerivation(MaskOptions(), bound.template, typed_controls=False)
-    blocks = PlainBlocks(derivation, MaskProof(bound.vocabulary), IdentityProof(bound.vocabulary), [])
-    asked, told = PlainChat((USER, ASSISTANT), ("Hi", "Hello")), PlainChat((SYSTEM, USER, ASSISTANT), ("Be brief.", "Hi", "Hello"))
-    columns = ChatColumns.of([asked, told])
-    for chosen in ([True, False], [False, True], [False, False]):
-        assert (blocks._known(columns.only(np.array(chosen))).form >= 0).tolist() == chosen

@@ -311,22 +311,6 @@ def test_the_space_in_front(
     assert verdict_of(texts, Bytes(prefix, size)).passed == passes
 
 
-def test_batches(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert module.BATCH_CHARACTERS == 1 << 20 and module.TOGETHER == 1 << 20
-    monkeypatch.setattr(module, "BATCH_CHARACTERS", 10)
-
-    def sizes(*lengths: int) -> list[list[int]]:
-        return [[len(text.text) for text in some] for some in module._batches(made(*("x" * length for length in lengths)), 3)]
-
-    assert sizes() == []
-    assert sizes(1, 1, 1, 1, 1) == [[1, 1, 1], [1, 1]]
-    assert sizes(4, 6, 1, 9, 9, 2) == [[4, 6], [1, 9], [9, 2]]
-    assert sizes(1, 11, 1, 10, 10, 1) == [[1], [11], [1, 10], [10], [1]]
-    assert sizes(5, 4, 10, 2, 2, 5) == [[5, 4, 10], [2, 2, 5]]
-    assert sizes(1, 20, 8, 1) == [[1], [20], [8, 1]]
-    assert sizes(9, 11, 9) == [[9], [11], [9]]
-
-
 def test_documents_come_in_batches_of_256() -> None:
     vocabulary = Bytes()
     calls: list[int] = []

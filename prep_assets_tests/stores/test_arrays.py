@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
 from prep_assets.stores import arrays
-from prep_assets.stores.arrays import Columns, Spool, save_array
+from prep_assets.stores.arrays import Columns, Spool, in_batches, save_array
 from prep_assets.stores.guards import UNGUARDED, load_array
 from prep_assets.stores.verification import prove, recording
 from prep_assets_tests.peak import peak
@@ -126,3 +126,20 @@ def test_a_full_disk_is_told_with_its_folder(monkeypatch: pytest.MonkeyPatch, tm
     spool = Spool("int64", tmp_path)
     with pytest.raises(OSError, match=str(tmp_path)):
         spool.append(np.zeros(1 << 18))
+
+
+@pytest.mark.parametrize(
+    ("sizes", "batches"),
+    [
+        ([], []),
+        ([1, 1, 1, 1, 1], [[1, 1, 1], [1, 1]]),
+        ([4, 6, 1, 9, 9, 2], [[4, 6], [1, 9], [9, 2]]),
+        ([1, 11, 1, 10, 10, 1], [[1], [11], [1, 10], [10], [1]]),
+        ([5, 4, 10, 2, 2, 5], [[5, 4, 10], [2, 2, 5]]),
+        ([1, 20, 8, 1], [[1], [20], [8, 1]]),
+        ([9, 11, 9], [[9], [11], [9]]),
+    ],
+)
+def test_items_in_batches(sizes: list[int], batches: list[list[int]]) -> None:
+    """A list ends at ten in all or at three items; what is larger than ten is a list of its own."""
+    assert list(in_batches(iter(sizes), int, 10, 3)) == batches

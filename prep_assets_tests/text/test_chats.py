@@ -144,27 +144,6 @@ def test_one_chat_in_so_many_by_its_last_text() -> None:
     assert ChatColumns.of([*chats, None, NONE]).sampled(3).tolist() == [*alone, False, False]
 
 
-@given(
-    st.lists(
-        st.lists(st.none() | st.lists(st.sampled_from(["a", " b", "", "\u3000", "x</think>"]), max_size=3), max_size=5),
-        min_size=1,
-        max_size=4,
-    ),
-)
-def test_joined_chats_are_the_same_chats(parts: list[list[list[str] | None]]) -> None:
-    made = [[None if each is None else chat(*each) for each in part] for part in parts]
-    every = [each for part in made for each in part]
-    found, expected = ChatColumns.joined(list(map(ChatColumns.of, made))), ChatColumns.of(every)
-    search = ByteSearch(["</think>"])
-    assert [found.own(at) for at in range(len(found))] == [expected.own(at) for at in range(len(expected))]
-    assert [each.tolist() for each in (*found.white(), found.sampled(2), found.holding(search))] == [
-        each.tolist() for each in (*expected.white(), expected.sampled(2), expected.holding(search))
-    ]
-    kinds = [[None if number < 0 else columns.kinds[number] for number in columns.kind] for columns in (found, expected)]
-    assert kinds[0] == kinds[1]
-    assert found.only(found.kind > 0).kind.tolist() == [kind if kind > 0 else -1 for kind in found.kind.tolist()]
-
-
 # Strings are found exactly where `bytes.find` finds them, whatever bytes are rare.
 
 
