@@ -161,6 +161,17 @@ def test_audio_that_is_not_as_it_should_be_is_refused(make: Make, row: dict[str,
     assert failing(workspace, published) == []
 
 
+def test_a_template_that_writes_audio_first_cannot_have_both(make: Make, tmp_path: Path) -> None:
+    """It would say of an image what is said of audio."""
+    head, audio, rest = TEMPLATE.partition("Audio: <|audio_bos|><|AUDIO|><|audio_eos|>\n")
+    loop = "{% for part in message.content %}"
+    first = head.replace(loop, f"{loop}{{% if part.type == 'audio' %}}{audio}{{% endif %}}{{% endfor %}}{loop}")
+    (tmp_path / "first.jinja").write_text(first + rest)
+    published = build(make([*ROWS[:1], asks("1.png", " and ", "a.wav")], template=str(tmp_path / "first.jinja")), "sft_tokens", "c")
+    [refusal] = refusals(published)
+    assert refusal.reason == "template_drops_content" and "or in another order" in refusal.detail
+
+
 def test_without_a_token_audio_is_refused_and_without_a_rule_nothing_is_built(make: Make) -> None:
     published = build(make(audio_token=None, audio_tokens=None), "sft_tokens", "c")
     assert [refusal.reason for refusal in refusals(published)] == ["no_audio_token"] * 4

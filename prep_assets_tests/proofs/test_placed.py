@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected, with_placeholders
-from prep_assets.samples import IMAGE, Region
+from prep_assets.samples import AUDIO, IMAGE, Region
 from prep_assets_tests.proofs.conversations import marked, template
 
 TEXT = "<|s|>See <img> and <img>!<|e|><img>So.<|e|>"
@@ -42,3 +44,14 @@ def test_a_template_that_writes_another_number_of_images(images: list[Region]) -
     with pytest.raises(CheckFailed) as raised:
         with_placeholders(DERIVED, images, template(image="<img>"))
     assert str(raised.value) == f"template own writes 3 marks for {['<img>'] * len(images)}, or in another order, so nothing is proven"
+
+
+def test_images_and_audio_stand_in_their_order() -> None:
+    own = replace(template(image="<img>"), audio="<|s|>")
+    heard = [Region(AUDIO, "0", placeholder="<|s|><|s|>"), *IMAGES]
+    found = with_placeholders(DERIVED, heard, own)
+    assert marked(found) == "<|s|><|s|>‹See ›<img><img>0.5⟦ and ⟧…<img>‹!›<|e|>[<|s|>x<img>]‹⟦So›.<|e|>⟧"
+    with pytest.raises(CheckFailed) as raised:
+        with_placeholders(DERIVED, [*IMAGES, heard[0]], own)
+    wanted = ["<img>", "<img>", "<img>", "<|s|>"]
+    assert str(raised.value) == f"template own writes 4 marks for {wanted}, or in another order, so nothing is proven"
