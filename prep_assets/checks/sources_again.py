@@ -288,20 +288,6 @@ def token_streams_of(store: Store) -> dict[str, TokenStore]:
     return {name: replace(stream, file=np.broadcast_to(files[name], len(stream))) for name, stream in streams.items()}
 
 
-class Rows(Struct, frozen=True):
-    """Readable rows of a file, in order: file number, row numbers, fields."""
-
-    file: int
-    rows: Sequence[int]
-    payloads: Sequence[Mapping[str, Any]]
-
-
-def readable(block: Selected) -> Rows:
-    """Return the readable rows of a block."""
-    readable_rows = [(row, payload) for row, payload in zip(block.rows, block.payloads, strict=True) if payload is not None]
-    return Rows(block.file, [row for row, _ in readable_rows], [payload for _, payload in readable_rows])
-
-
 # Records of a stream joined with their source rows.
 
 TOKENS_AT_ONCE = 1 << 19
@@ -344,11 +330,12 @@ def stored_rows(
     """
     source, position = source_of(store), 0
     with closing(prefetch(_rows_of(source, stream))) if blocks is None else nullcontext(blocks) as selected:
-        for block in map(readable, selected):
-            offered, last_row = np.asarray(block.rows, np.int64), -1
+        for block in selected:
+            rows = [(row, payload) for row, payload in zip(block.rows, block.payloads, strict=True) if payload is not None]
+            offered, last_row = np.array([row for row, _ in rows], np.int64), -1
             while len(indices := _next_rows(offered, block.file, stream, position, last_row, several)):
                 # a list of its own, so that who keeps a few rows does not keep the others
-                payloads = [block.payloads[number] for number in indices.tolist()]
+                payloads = [rows[number][1] for number in indices.tolist()]
                 yield StoredRows(position, source.names[block.file], offered[indices], payloads)
                 position, last_row = position + len(indices), int(offered[indices[-1]])
     if position != len(stream):
