@@ -17,7 +17,6 @@ from hypothesis import HealthCheck, settings
 from typer.main import get_command
 
 from prep_assets import caches
-from prep_assets.engine import execute
 from prep_assets.proofs import words
 from prep_assets.stores import arrays as columns
 from prep_assets.stores.files import Kept
@@ -71,7 +70,7 @@ def proofs_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
         patch.setattr("typer.testing._get_command", cache(get_command))
         for module in (words, agreement):
             patch.setattr(module, "KEPT", Kept(str(tmp_path_factory.mktemp("kept")), 99))
-        patch.setattr(execute, "_TOOK", Kept(str(tmp_path_factory.mktemp("took")), 99))
+        patch.setattr(import_module("prep_assets.engine.plan"), "_TOOK", Kept(str(tmp_path_factory.mktemp("took")), 99))
         yield
 
 

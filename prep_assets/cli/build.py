@@ -19,7 +19,7 @@ from prep_assets.engine import Built, Status, Statuses, Step, plan
 from prep_assets.engine import build as bring_up_to_date
 from prep_assets.engine.execute import accept as make_drafts_current
 from prep_assets.engine.execute import stores_of
-from prep_assets.engine.forecast import Forecast, forecasts, out_of_date_then
+from prep_assets.engine.plan import Forecast, forecasts, out_of_date_then
 from prep_assets.engine.status import forgotten
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 from prep_assets.graph.graph import asset_named, one_partition

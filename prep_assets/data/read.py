@@ -318,33 +318,22 @@ def read_blocks(
         raise ConfigError(f"block_bytes ({block_bytes}) and max_record_bytes ({max_record_bytes}) must be at least 1")
     if txt not in ("line", "file"):
         raise ConfigError(f"txt is 'line' or 'file', not {txt!r}")
-    blocks = _as_stored(file, index, block_bytes, max_record_bytes, txt, part, watch)
+    if file.format == "parquet":
+        blocks = read_parquet(file, index, block_bytes, part)
+    elif file.format == "arrow":
+        blocks = read_arrow(file, index, block_bytes, part)
+    elif file.format == "txt" and txt == "file":
+        blocks = blocks_of(partial(read_text_file, index=index, max_record_bytes=max_record_bytes), file, part, watch)
+    else:
+        extra_options: dict[str, Any] = {"sound": file.sound} if file.format in ("jsonl", "json") else {}
+        read = partial(_BY_BLOCK[file.format], index=index, block_bytes=block_bytes, max_record_bytes=max_record_bytes, **extra_options)
+        blocks = blocks_of(read, file, part, watch)
     return blocks if file.redact is None else map(partial(_redacted, file.redact), blocks)
 
 
 def _redacted(redact: Callable[[Any], Any], block: Block) -> Block:
     records = [changed(record, payload=redact(record.payload)) for record in block.records]
     return Block(records, [changed(row, payload=redact(row.payload)) for row in block.unreadable], block.bytes_read)
-
-
-def _as_stored(
-    file: SourceFile,
-    index: int,
-    block_bytes: int,
-    max_record_bytes: int,
-    txt: Literal["line", "file"],
-    part: Part,
-    watch: Callable[[bytes], None] | None,
-) -> Iterator[Block]:
-    if file.format == "parquet":
-        return read_parquet(file, index, block_bytes, part)
-    if file.format == "arrow":
-        return read_arrow(file, index, block_bytes, part)
-    if file.format == "txt" and txt == "file":
-        return blocks_of(partial(read_text_file, index=index, max_record_bytes=max_record_bytes), file, part, watch)
-    extra_options: dict[str, Any] = {"sound": file.sound} if file.format in ("jsonl", "json") else {}
-    read = partial(_BY_BLOCK[file.format], index=index, block_bytes=block_bytes, max_record_bytes=max_record_bytes, **extra_options)
-    return blocks_of(read, file, part, watch)
 
 
 _BY_BLOCK: dict[str, Callable[..., Iterator[Block]]] = {

@@ -19,7 +19,7 @@ from prep_assets.checks.sources_again import Part, Unsound, parts_of
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.tables import SHARD_BYTES
 from prep_assets.engine.events import Accepted, Candidate, Checked, Event, Planned, Progress, Refused, Skipped, Started, Written
-from prep_assets.engine.plan import Step, plan
+from prep_assets.engine.plan import Step, keep_seconds, plan
 from prep_assets.engine.plan import Store as PlannedStore
 from prep_assets.engine.status import failures
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
@@ -31,8 +31,8 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.reference_ids import keep_words
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.bucket import bucket_of
-from prep_assets.stores.files import Kept, dumps, in_words, loads
-from prep_assets.stores.manifest import Result, build_key, differences, digest
+from prep_assets.stores.files import in_words
+from prep_assets.stores.manifest import Result, build_key, differences
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import Pool, WorkerLost, portable
@@ -392,7 +392,7 @@ class _Worker:
             if isinstance(event, Accepted):
                 event = replace(event, effort=self._effort.since(before), seconds=monotonic() - began)
                 if not published.reused:
-                    _TOOK.keep(_named(workspace, step.asset.name, step.partition), dumps(round(event.seconds, 3)).encode())
+                    keep_seconds(workspace, step, event.seconds)
             yield event
         except (PrepAssetsError, OSError) as fault:
             error = fault if isinstance(fault, PrepAssetsError) else StoreError(f"{step.label}: {in_words(fault, workspace.stores)}")
@@ -448,19 +448,6 @@ def make_current(workspace: Workspace, candidate: Candidate) -> Accepted:
     step = candidate.step
     workspace.place(step.asset.name, step.partition).accept(candidate.published, _results(candidate.verdicts))
     return Accepted(**{field.name: getattr(candidate, field.name) for field in fields(Accepted)})
-
-
-_TOOK = Kept("took", 4096)
-
-
-def seconds_of(workspace: Workspace, asset: str, partition: str) -> float | None:
-    """How long a store was built and checked when this machine last did; `None` if that is not known."""
-    stored = _TOOK.find(_named(workspace, asset, partition))
-    return None if stored is None else float(loads(stored))
-
-
-def _named(workspace: Workspace, asset: str, partition: str) -> str:
-    return digest([str(workspace.where), asset, partition])
 
 
 def _results(verdicts: Mapping[str, Verdict]) -> dict[str, Result]:

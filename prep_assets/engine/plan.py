@@ -1,18 +1,23 @@
-"""The plan: which stores are built, in which order and why; and which options of one run can mean anything for an asset."""
+"""The plan: which stores are built, in which order and why; which options of one run can mean anything for an asset; what a build would change."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, cast
+
+from msgspec import Struct
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine.status import State, Status, Statuses
-from prep_assets.errors import ConfigError
-from prep_assets.graph.graph import EVERY, upstream_of
+from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.graph.graph import EVERY, assets_of, upstream_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace, build_command
-from prep_assets.stores.manifest import build_key
+from prep_assets.stores.files import Kept, dumps, loads
+from prep_assets.stores.manifest import build_key, differences, digest
 
 Store = tuple[Asset, str]
 """An asset and one of its partitions, ``""`` where it has none."""
@@ -168,3 +173,87 @@ def _without(options: Mapping[str, Any], path: tuple[str, ...]) -> dict[str, Any
     if not rest:
         return {key: value for key, value in options.items() if key != first}
     return {**options, first: _without(options[first], tuple(rest))}
+
+
+# What a build would do, before it is done: which values change, what each store holds now, how long it took, and what is out of date afterwards.
+
+_TOOK = Kept("took", 4096)
+SHOWN = 40
+"""Characters of a value."""
+FIGURES = ("read", "kept", "rows", "tokens", "trained_tokens")
+_HASH = re.compile(r'"([0-9a-f]{8})[0-9a-f]{24,}"')
+
+
+class Change(Struct, frozen=True):
+    """A key of a recipe whose value changes, with both values as short JSON; empty where there is none."""
+
+    key: str
+    old: str
+    new: str
+
+
+class Forecast(Struct, frozen=True):
+    """What a build would do with one store.
+
+    Attributes:
+        changes: what changes in its recipe; what it is made from counts as it is now.
+        figures: what the current store holds: records, rows, tokens.
+        seconds: how long it took when it was last built on this machine; `None` if that is not known.
+    """
+
+    step: Step
+    changes: tuple[Change, ...]
+    figures: Mapping[str, int]
+    seconds: float | None
+
+
+def forecasts(workspace: Workspace, steps: Iterable[Step]) -> list[Forecast]:
+    """What the steps of a plan that have something to do would do."""
+    return [_forecast(workspace if step.requested else workspace.plain, step) for step in steps if step.why]
+
+
+def _forecast(workspace: Workspace, step: Step) -> Forecast:
+    current, changes = step.standing.published if step.standing else None, list[Change]()
+    if current is not None:
+        with suppress(PrepAssetsError):  # what feeds it is missing
+            recipe = step.asset.recipe(workspace, step.partition)
+            old, keys = current.manifest.recipe, differences(current.manifest.recipe, recipe)
+            changes = [Change(key, _short(old, key), _short(recipe, key)) for key in keys]
+    figures = {name: current.manifest.counts[name] for name in FIGURES if name in current.manifest.counts} if current else {}
+    took = _TOOK.find(_kept_name(workspace, step))
+    return Forecast(step, tuple(changes), figures, None if took is None else float(loads(took)))
+
+
+def keep_seconds(workspace: Workspace, step: Step, seconds: float) -> None:
+    """Note how long a store was built and checked on this machine."""
+    _TOOK.keep(_kept_name(workspace, step), dumps(round(seconds, 3)).encode())
+
+
+def _kept_name(workspace: Workspace, step: Step) -> str:
+    return digest([str(workspace.where), step.asset.name, step.partition])
+
+
+def _short(recipe: Mapping[str, Any], key: str) -> str:
+    """The value under a dotted key. Keys may hold dots themselves, as those of files do."""
+    parts, value = key.split("."), cast(Any, recipe)
+    while parts:
+        heads = [".".join(parts[:count]) for count in range(len(parts), 0, -1)] if isinstance(value, Mapping) else []
+        head = next((head for head in heads if head in value), None)
+        if head is None:
+            return ""
+        value, parts = value[head], parts[head.count(".") + 1 :]
+    text = _HASH.sub(r"\1…", dumps(value))
+    return text if len(text) <= SHOWN else text[: SHOWN - 1] + "…"
+
+
+def out_of_date_then(workspace: Workspace, steps: Sequence[Step]) -> Iterator[str]:
+    """The stores that the plan leaves out and that are made from what it builds, such as exports; upstream first."""
+    planned = {(step.asset.name, step.partition) for step in steps}
+    changing = {(step.asset.name, step.partition) for step in steps if step.why}
+    for asset in assets_of(workspace).values():
+        for partition in asset.partitions(workspace):
+            key = asset.name, partition
+            inputs = {(above.name, name) for above, name in upstream_of(workspace, asset, partition)}
+            if key not in planned and inputs & changing and workspace.place(*key).exists:
+                changing.add(key)
+                yield workspace.place(*key).label
