@@ -21,7 +21,6 @@ from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.images import media_ids
 from prep_assets.proofs.documents import (
-    CutDocument,
     MaskedDocument,
     Text,
     check_document_masks,
@@ -146,7 +145,8 @@ def _text_readers(store: Store) -> Sequence[Reader]:
         return prove_texts(document_texts(store, stream, rows), store.vocabulary, store.workspace.engines(store.family))
 
     def sentences(stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
-        return check_sentences(cut_documents(store, stream, rows), store.vocabulary)
+        documents = enumerate(document_texts(store, stream, rows))
+        return check_sentences(((text, stream.record(number, STARTS)) for number, text in documents), _begin(store), store.vocabulary)
 
     streams = store.streams().values()
     return [*(partial(texts, stream) for stream in streams), *(partial(sentences, stream) for stream in _having(store, STARTS))]
@@ -165,13 +165,6 @@ def document_conversations(store: Store, stream: TokenStore, blocks: Iterator[Se
     for number, identity, sample in _samples(store, stream, blocks):
         document = Sample((Turn(DOCUMENT, tuple(region for turn in again(sample).turns for region in turn.regions)),))
         yield fresh_render(identity, stream.record(number, "tokens")[begin:], document, template)
-
-
-def cut_documents(store: Store, stream: TokenStore, blocks: Iterator[Selected] | None = None) -> Iterator[CutDocument]:
-    """Yield each document of a stream that is cut into sentences, with the sentence starts."""
-    begin = _begin(store)
-    for number, text in enumerate(document_texts(store, stream, blocks)):
-        yield CutDocument(text.id, text.parts, text.ids, stream.record(number, STARTS), begin)
 
 
 def document_texts(store: Store, stream: TokenStore, blocks: Iterator[Selected] | None = None) -> Iterator[Text]:

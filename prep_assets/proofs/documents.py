@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from prep_assets.proofs.reference_ids import IdsAgain
 from prep_assets.proofs.verdict import Numbers, Verdict, fails, holds
@@ -46,57 +45,6 @@ def _front(processor: Mapping[str, Any]) -> Iterator[str]:
         if "Sequence" in piece:
             return
         yield piece["SpecialToken"]["id"]
-
-
-# Borders of sentences in token streams: the tokens before a marked start have exactly the bytes of the sentences before it.
-
-
-class CutDocument(Struct, frozen=True, eq=False):
-    """A document of a store.
-
-    Attributes:
-        id: its record id.
-        sentences: its text, cut into sentences.
-        ids: its tokens, without begin-of-text and end-of-text.
-        starts: for all its tokens, 1 where a sentence begins.
-        before: number of tokens before those of its text.
-    """
-
-    id: str
-    sentences: tuple[str, ...]
-    ids: npt.NDArray[Any]
-    starts: npt.NDArray[Any]
-    before: int
-
-
-def check_sentences(documents: Iterable[CutDocument], vocabulary: Vocabulary) -> Verdict:
-    """Check every document. Tokens before its text belong to the first sentence, tokens after it to the last."""
-    lengths = vocabulary.byte_lengths
-    assert lengths is not None  # only tokenizers whose ids stand for bytes are cut into sentences
-    count = sentences = 0
-    for document in documents:
-        starts = np.flatnonzero(document.starts)
-        sizes = [len(vocabulary.normalized(sentence).encode()) for sentence in document.sentences]
-        wanted = np.cumsum([0, *sizes[:-1]])
-        borders = np.concatenate([[0], np.cumsum(lengths[document.ids.astype(np.int64)])])
-        if not np.isin(document.starts, (0, 1)).all() or not len(starts) or starts[0] != 0:
-            problem = "its first token does not begin a sentence"
-        elif len(starts) != len(wanted):
-            problem = f"{len(starts)} sentences are marked, Punkt cuts it into {len(wanted)}"
-        else:
-            places = borders.take(starts - document.before, mode="clip")
-            wrong = np.flatnonzero(places != wanted)
-            if not wrong.size:
-                count, sentences = count + 1, sentences + len(wanted)
-                continue
-            at = int(wrong[0])
-            problem = f"sentence {at} begins at byte {int(places[at]):,} of the text, Punkt says {int(wanted[at]):,}"
-        return fails(document.id, problem, {"documents_cut": count}, document.ids)
-    return holds(_in_sentences, {"documents_in_sentences": count, "sentences": sentences})
-
-
-def _in_sentences(numbers: Numbers) -> str:
-    return f"{numbers['documents_in_sentences']:,} documents have their {numbers['sentences']:,} sentences"
 
 
 # Fill-in-the-middle undone. Shares no code with what cuts.
@@ -276,6 +224,44 @@ def _decode(texts: Sequence[Text], vocabulary: Vocabulary) -> tuple[Text, str] |
             low = max(0, at - 20)
             return text, f"decodes to …{decoded[low : at + 40]!r}…, the text is …{expected[low : at + 40]!r}… (character {at:,})"
     return None
+
+
+# Borders of sentences in token streams: the tokens before a marked start have exactly the bytes of the sentences before it.
+
+
+def check_sentences(documents: Iterable[tuple[Text, npt.NDArray[Any]]], before: int, vocabulary: Vocabulary) -> Verdict:
+    """Check every document. Tokens before its text belong to the first sentence, tokens after it to the last.
+
+    Args:
+        documents: each cut into sentences, and for all its tokens, 1 where a sentence begins.
+        before: number of tokens before those of a text.
+    """
+    lengths = vocabulary.byte_lengths
+    assert lengths is not None  # only tokenizers whose ids stand for bytes are cut into sentences
+    count = sentences = 0
+    for document, marks in documents:
+        starts = np.flatnonzero(marks)
+        sizes = [len(vocabulary.normalized(sentence).encode()) for sentence in document.parts]
+        wanted = np.cumsum([0, *sizes[:-1]])
+        borders = np.concatenate([[0], np.cumsum(lengths[document.ids.astype(np.int64)])])
+        if not np.isin(marks, (0, 1)).all() or not len(starts) or starts[0] != 0:
+            problem = "its first token does not begin a sentence"
+        elif len(starts) != len(wanted):
+            problem = f"{len(starts)} sentences are marked, Punkt cuts it into {len(wanted)}"
+        else:
+            places = borders.take(starts - before, mode="clip")
+            wrong = np.flatnonzero(places != wanted)
+            if not wrong.size:
+                count, sentences = count + 1, sentences + len(wanted)
+                continue
+            at = int(wrong[0])
+            problem = f"sentence {at} begins at byte {int(places[at]):,} of the text, Punkt says {int(wanted[at]):,}"
+        return fails(document.id, problem, {"documents_cut": count}, document.ids)
+    return holds(_in_sentences, {"documents_in_sentences": count, "sentences": sentences})
+
+
+def _in_sentences(numbers: Numbers) -> str:
+    return f"{numbers['documents_in_sentences']:,} documents have their {numbers['sentences']:,} sentences"
 
 
 # Masks of pretraining: weights and attention of each document are those of the regions of its source.

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
+import numpy.typing as npt
 import pytest
 
-from prep_assets.proofs.documents import CutDocument, check_sentences
+from prep_assets.proofs.documents import Text, check_sentences
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets_tests.proofs.words import vocabulary
 
@@ -16,17 +19,23 @@ CUT = ("One two. ", "é. ", "Three")
 IDS = [ONE, TWO, DOT, ACCENT, DOT, THREE]
 
 
-def document(starts: list[int], before: int = 0, sentences: tuple[str, ...] = CUT) -> CutDocument:
-    return CutDocument("a:0", sentences, np.array(IDS, np.uint16), np.array(starts, np.uint8), before)
+Document = tuple[Text, npt.NDArray[Any]]
+
+
+def document(starts: list[int], sentences: tuple[str, ...] = CUT) -> Document:
+    return Text("a:0", "".join(sentences), np.array(IDS, np.uint16), sentences), np.array(starts, np.uint8)
 
 
 def test_sentences_that_begin_where_they_must() -> None:
-    plain, around = document([1, 0, 0, 1, 0, 1, 0]), document([1, 0, 0, 0, 1, 0, 1, 0], before=1)
-    one = CutDocument("b:1", ("One",), np.array([ONE]), np.array([1, 0]), 0)
-    numbers = {"documents_in_sentences": 3, "sentences": 7}
-    assert check_sentences([plain, around, one], WORDS) == Verdict(True, "3 documents have their 7 sentences", numbers)
-    assert check_sentences([], WORDS) == Verdict(True, "0 documents have their 0 sentences", {"documents_in_sentences": 0, "sentences": 0})
-    many = check_sentences([plain] * 1000, WORDS)
+    plain, around = document([1, 0, 0, 1, 0, 1, 0]), document([1, 0, 0, 0, 1, 0, 1, 0])
+    one = Text("b:1", "One", np.array([ONE]), ("One",)), np.array([1, 0])
+    numbers = {"documents_in_sentences": 2, "sentences": 4}
+    assert check_sentences([plain, one], 0, WORDS) == Verdict(True, "2 documents have their 4 sentences", numbers)
+    assert check_sentences([around], 1, WORDS).passed
+    assert check_sentences([], 0, WORDS) == Verdict(
+        True, "0 documents have their 0 sentences", {"documents_in_sentences": 0, "sentences": 0}
+    )
+    many = check_sentences([plain] * 1000, 0, WORDS)
     assert many.summary == "1,000 documents have their 3,000 sentences"
 
 
@@ -41,18 +50,21 @@ def test_sentences_that_begin_where_they_must() -> None:
         (document([1, 0, 1, 0, 0, 1, 0]), "sentence 1 begins at byte 7 of the text, Punkt says 9"),
         (document([1, 0, 0, 1, 1, 0, 0]), "sentence 2 begins at byte 11 of the text, Punkt says 13"),
         (document([1, 0, 0, 1, 0, 0, 1]), "sentence 2 begins at byte 18 of the text, Punkt says 13"),
-        (document([1, 0, 0, 1, 0, 1, 0], before=1), "sentence 1 begins at byte 7 of the text, Punkt says 9"),
+        (document([1, 0, 0, 0, 1, 0, 1, 0]), "sentence 1 begins at byte 11 of the text, Punkt says 9"),
         (
             document([1, 0, 0, 1, 0, 1, 0], sentences=("One two. ", "e. ", "Three")),
             "sentence 2 begins at byte 13 of the text, Punkt says 12",
         ),
     ],
 )
-def test_a_border_elsewhere(given: CutDocument, says: str) -> None:
+def test_a_border_elsewhere(given: Document, says: str) -> None:
     whole = Verdict(False, f"a:0: {says}", {"documents_cut": 1}, Worst("a:0", says, tuple(IDS)))
-    assert check_sentences([document([1, 0, 0, 1, 0, 1, 0]), given], WORDS) == whole
+    assert check_sentences([document([1, 0, 0, 1, 0, 1, 0]), given], 0, WORDS) == whole
 
 
 def test_a_long_text_is_counted_with_commas() -> None:
-    text = CutDocument("a:0", ("é" * 3000, "One"), np.array([ACCENT] * 3000 + [ONE]), np.array([1] + [0] * 2999 + [0] + [1]), 0)
-    assert check_sentences([text], WORDS).summary == "a:0: sentence 1 begins at byte 6,003 of the text, Punkt says 6,000"
+    text = Text("a:0", "", np.array([ACCENT] * 3000 + [ONE]), ("é" * 3000, "One"))
+    assert (
+        check_sentences([(text, np.array([1] + [0] * 3000 + [1]))], 0, WORDS).summary
+        == "a:0: sentence 1 begins at byte 6,003 of the text, Punkt says 6,000"
+    )
