@@ -287,6 +287,7 @@ BESIDE_OTHERS = (
         "reasoning_tags",
         "tokenizer",
         "image_",
+        "audio_token",
         "preprocessing.fim",
         "template_options",
         "training_template",
