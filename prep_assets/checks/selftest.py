@@ -41,7 +41,7 @@ from prep_assets.proofs.groups import check_margins, check_rewards, check_runs, 
 from prep_assets.proofs.image_tokens import check_references
 from prep_assets.proofs.mask import Conversation, Row, prove_identity, prove_masks
 from prep_assets.proofs.merged import MergedRows, check_merged_lines
-from prep_assets.proofs.mutations import IDENTITY, MASK, MATCH, NAME, Mutation, Records
+from prep_assets.proofs.mutations import IDENTITY, MASK, MATCH, NAME, Mutation
 from prep_assets.proofs.mutations import ROWS as INTEGRITY
 from prep_assets.proofs.packed import check_pieces
 from prep_assets.proofs.rows import (
@@ -369,13 +369,13 @@ def merged_record_trials(store: Store) -> list[Trial]:
             continue
         trials.append(clean(f"{NAME} ({stream.name})", [stream.verdict()]))
         arrays = {key: np.array(array[:]) for key, array in stream.store.arrays.items()}
-        whole = Records(arrays, stream.store.ends, stream.store.file, stream.store.row)
+        whole = TokenStore(arrays, stream.store.ends, stream.store.file, stream.store.row)
         trials += trials_of(whole, len(stream.store), mutations.RECORD_MUTATIONS, {NAME: partial(_merged_records, stream=stream)})[1:]
     return trials
 
 
-def _merged_records(records: Records, *, stream: MergedStream) -> Verdict:
-    return replace(stream, store=TokenStore(records.arrays, records.ends, records.file, records.row), source=None).verdict()
+def _merged_records(records: TokenStore, *, stream: MergedStream) -> Verdict:
+    return replace(stream, store=records, source=None).verdict()
 
 
 # Selftest of packed tables: corruptions of a whole table, in memory.

@@ -20,7 +20,7 @@ from prep_assets.proofs.rows import Line
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
 from prep_assets.proofs.teachers import Taught
 from prep_assets.stores.images import Image
-from prep_assets.stores.tokens import signed, unsigned
+from prep_assets.stores.tokens import TokenStore, signed, unsigned
 from prep_assets.text.vocabulary import Vocabulary
 
 # Mutations: errors of training data, made on purpose in a copy, to see that the check for them fails.
@@ -578,18 +578,8 @@ SELECTION_MUTATIONS: tuple[Mutation, ...] = (
 # Merged stores: lines and records lost, duplicated, exchanged, altered.
 
 
-@dataclass(frozen=True, slots=True)
-class Records:
-    """A stream in memory: arrays by key, and end, file and row of each record."""
-
-    arrays: Mapping[str, Array]
-    ends: npt.NDArray[np.int64]
-    file: npt.NDArray[np.int32]
-    row: npt.NDArray[np.int64]
-
-
-def _count(store: MergedRows | Records) -> int:
-    return len(store.origin) if isinstance(store, MergedRows) else len(store.ends)
+def _count(store: MergedRows | TokenStore) -> int:
+    return len(store.origin) if isinstance(store, MergedRows) else len(store)
 
 
 def _in_order(store: Any, order: Sequence[int]) -> Any:
@@ -602,7 +592,7 @@ def _in_order(store: Any, order: Sequence[int]) -> Any:
     arrays = {
         key: np.concatenate([array[:0], *(array[starts[at] : store.ends[at]] for at in order)]) for key, array in store.arrays.items()
     }
-    return Records(arrays, np.cumsum((store.ends - starts)[chosen]), store.file[chosen], store.row[chosen])
+    return TokenStore(arrays, np.cumsum((store.ends - starts)[chosen]), store.file[chosen], store.row[chosen])
 
 
 def _lose(store: Any, at: int) -> Any:
@@ -650,18 +640,18 @@ LINE_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of merged lines."""
 
 
-def _records_exchanged(store: Records, at: int) -> Records | None:
+def _records_exchanged(store: TokenStore, at: int) -> TokenStore | None:
     """With the rows they had, so that only their content tells."""
     changed = _exchange(store, at)
     if changed is None or all(np.array_equal(array, store.arrays[key]) for key, array in changed.arrays.items()):
         return None
-    return Records(changed.arrays, changed.ends, store.file, store.row)
+    return TokenStore(changed.arrays, changed.ends, store.file, store.row)
 
 
 def _value(key: str) -> Change:
     """Change the last value of a record."""
 
-    def changed(store: Records, at: int) -> Records | None:
+    def changed(store: TokenStore, at: int) -> TokenStore | None:
         if key not in store.arrays:
             return None
         place, array = store.ends[at] - 1, store.arrays[key]
@@ -671,7 +661,7 @@ def _value(key: str) -> Change:
     return changed
 
 
-def _border_moved(store: Records, at: int) -> Records | None:
+def _border_moved(store: TokenStore, at: int) -> TokenStore | None:
     return None if at + 1 == len(store.ends) else replace(store, ends=_fill_range(store.ends, at, at + 1, store.ends[at] - 1))
 
 

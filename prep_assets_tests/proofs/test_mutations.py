@@ -20,6 +20,7 @@ from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.teachers import Taught, check_teacher
 from prep_assets.samples import Sample, Sampled
 from prep_assets.stores.images import Image
+from prep_assets.stores.tokens import TokenStore
 from prep_assets_tests.proofs.words import vocabulary
 
 
@@ -47,7 +48,7 @@ def plain(value: Any) -> Any:
         return value.counts.tolist(), value.ids.tolist(), value.logprobs.tolist(), list(value.source)
     if isinstance(value, MergedRows):
         return value.origin.tolist(), list(value.lines)
-    if type(value).__name__ == "Records":
+    if isinstance(value, TokenStore):
         return {key: each.tolist() for key, each in value.arrays.items()}, value.ends.tolist(), value.file.tolist(), value.row.tolist()
     return value
 
@@ -531,20 +532,20 @@ WHOLE = ([5, 6, 7, 8], [0, 1, 1, 1], [2, 3, 4], [0, 0, 1], [4, 6, 9])
 )
 def test_merged_records(kit: Any, name: str, at: int, expected: Any) -> None:
     arrays = [np.array(each) for each in WHOLE]
-    store = kit.Records({"tokens": arrays[0], "loss_mask": arrays[1]}, *arrays[2:])
+    store = TokenStore({"tokens": arrays[0], "loss_mask": arrays[1]}, *arrays[2:])
     found = plain(changes(kit.RECORD_MUTATIONS, name, store, 3)[at])
     assert found == (None if expected is None else ({"tokens": expected[0], "loss_mask": expected[1]}, *expected[2:]))
 
 
 def test_merged_records_that_are_odd(kit: Any) -> None:
-    same = kit.Records({"tokens": np.array([5, 5])}, np.array([1, 2]), np.array([0, 0]), np.array([1, 2]))
+    same = TokenStore({"tokens": np.array([5, 5])}, np.array([1, 2]), np.array([0, 0]), np.array([1, 2]))
     assert changes(kit.RECORD_MUTATIONS, "two records exchanged", same, 2) == [None, None]
     for key, name in (("rewards", "another reward"), ("logprobs", "another log-probability")):
-        floats = kit.Records({key: np.array([0.5, 1.0], np.float32)}, np.array([2]), np.array([0]), np.array([1]))
+        floats = TokenStore({key: np.array([0.5, 1.0], np.float32)}, np.array([2]), np.array([0]), np.array([1]))
         assert plain(changes(kit.RECORD_MUTATIONS, name, floats, 1)[0]) == ({key: [0.5, 2.0]}, [2], [0], [1])
-    uneven = kit.Records({"tokens": np.arange(4)}, np.array([1, 3, 4]), np.array([0, 0, 1]), np.array([4, 6, 9]))
+    uneven = TokenStore({"tokens": np.arange(4)}, np.array([1, 3, 4]), np.array([0, 0, 1]), np.array([4, 6, 9]))
     assert changes(kit.RECORD_MUTATIONS, "a border moved", uneven, 2)[1].ends.tolist() == [1, 2, 4]
-    alone = kit.Records({"tokens": np.array([5])}, np.array([1]), np.array([0]), np.array([1]))
+    alone = TokenStore({"tokens": np.array([5])}, np.array([1]), np.array([0]), np.array([1]))
     assert plain(changes(kit.RECORD_MUTATIONS, "a record lost", alone, 1)[0]) == ({"tokens": []}, [], [], [])
     assert changes(kit.RECORD_MUTATIONS, "two records exchanged", alone, 1) == [None]
 
