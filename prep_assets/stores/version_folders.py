@@ -362,10 +362,14 @@ class LocalBackend(Struct, frozen=True):
         return Pointers(**versions)
 
     def _read_pointer(self, name: str) -> str:
-        with suppress(OSError):  # where it is no link, or is not there
-            link = (self.directory / name).readlink()
-            if link.parent == Path("versions"):
-                return link.name if (self.versions / link.name).exists() else ""
+        try:
+            folder, _, link = str((self.directory / name).readlink()).rpartition("/")
+            if folder == "versions":
+                return link if (self.versions / link).exists() else ""
+        except (FileNotFoundError, NotADirectoryError):
+            return ""
+        except OSError:  # no link
+            pass
         version = target(self.directory, name)
         if version is None:
             return ""
