@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import os
 import shutil
 import sys
 from collections.abc import Iterator, Mapping
@@ -127,12 +128,12 @@ def outcomes(family: str, folder: Path, values: Mapping[str, Any]) -> Iterator[t
 
 
 CASES = [each for each, shown in EVERY.items() if shown and not isinstance(shown, Elsewhere)]
-PLAIN: dict[str, Any] = {}
-"""Outcomes that are asked for often: without any option."""
+PLAIN: dict[str, tuple[dict[str, Held], Path]] = {}
+"""Outcomes without any option, and the folder of their stores."""
 
 
 @pytest.mark.parametrize(("family", "path"), CASES, ids=[f"{family}-{path}" for family, path in CASES])
-def test_an_option_shows(files: Path, tmp_path: Path, family: str, path: str) -> None:
+def test_an_option_shows(files: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, family: str, path: str) -> None:
     shown = EVERY[family, path]
     assert shown and not isinstance(shown, Elsewhere)
     without, with_it = (configuration(family, files, {**shown.beside, **more}) for more in ({}, {path: shown.value}))
@@ -150,8 +151,12 @@ def test_an_option_shows(files: Path, tmp_path: Path, family: str, path: str) ->
         assert list(outcomes(family, tmp_path / "1", with_it))
         return
     key = json.dumps([family, without])
-    before = PLAIN.get(key) or dict(outcomes(family, tmp_path / "0", without))
-    PLAIN[key] = before
+    if key not in PLAIN:
+        stored = tmp_path_factory.mktemp("plain")
+        PLAIN[key] = dict(outcomes(family, stored, without)), stored
+    before, stored = PLAIN[key]
+    # a store is there already unless the option is in its recipe, so one whose recipe lacks the option stays as it was
+    shutil.copytree(stored / "stores", tmp_path / "1" / "stores", symlinks=True, copy_function=os.link)
     left = dict(before)
     for name, held in outcomes(family, tmp_path / "1", with_it):  # up to the first store that is another one
         if left.pop(name, None if path == "exports" else held) != held:
