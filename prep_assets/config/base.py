@@ -5,11 +5,12 @@ from __future__ import annotations
 import ast
 import inspect
 from collections.abc import Mapping
-from functools import cache
 from itertools import pairwise
 from typing import Annotated, Any, Literal, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
+
+from prep_assets.caches import bounded_cache
 
 # The base model, and the largest values of numbers.
 
@@ -40,7 +41,7 @@ class Model(BaseModel):
         return schema
 
 
-@cache
+@bounded_cache("descriptions", 128)
 def descriptions(model: type[Model]) -> dict[str, str]:
     """What each field of a model means, on one line. It is read from the source, which takes some milliseconds, so only when somebody wants to know."""
     described: dict[str, str] = {}
