@@ -7,6 +7,7 @@ import io
 import json
 import re
 import shutil
+import wave
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,8 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.compat import handler_rows
 from prep_assets_tests.compat.pipelines import CHAT, DPO, GRPO, INSTRUCTION, SECTIONS_CHAT, TEXT
 from prep_assets_tests.graph.pictures import png
+from prep_assets_tests.graph.test_agent_steps import of_rllm, of_verifiers, run
+from prep_assets_tests.graph.test_runs import trace
 from prep_assets_tests.graph.workspaces import make, out_of_date
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -87,6 +90,12 @@ ASKED = [ids(f"<|im_start|>user\nWhat is {n}?<|im_end|>\n<|im_start|>assistant\n
 SAID = [ids(f"It is {n}.<|im_end|>") for n in range(6)]
 RANKED = [{"prompt": f"R{n}?", "responses": [f"{n}", "No.", "Well."], "rewards": [1, 0, 0.25]} for n in range(6)]
 PAIRS, PROBLEMS = ("helpful", "harmless", "code"), ("sums", "words")
+
+
+def calls_of(number: int) -> list[dict[str, Any]]:
+    return [{key: call[key] for key in ("prompt", "completion", "tokens")} for call in run(number, 0.0)["trajectory"]]
+
+
 LOCAL: dict[str, list[dict[str, Any]]] = {
     "pile": [{"text": f"Page {n} of a document."} for n in range(6)],
     **dict.fromkeys(("alpaca", "instruction", "output"), ALPACA),
@@ -144,6 +153,25 @@ LOCAL: dict[str, list[dict[str, Any]]] = {
     "humaneval": [{"task_id": f"HumanEval/{n}", "prompt": f"def f{n}():\n", "canonical_solution": "    return 1\n"} for n in range(6)],
     **{name: [{"text": f"{name} {n}: a document of some words."} for n in range(6)] for name in ("web", "arxiv")},
     "stack": [{"content": f"def f{n}():\n    return {n}\n"} for n in range(6)],
+    "recordings": [
+        {
+            "messages": [{"role": "user", "content": f"<audio>What says {n}?"}, {"role": "assistant", "content": f"Word {n}."}],
+            "audios": [f"{n}.wav"],
+        }
+        for n in range(6)
+    ],
+    "solver": [{"id": n, "ok": True, "traces": [{**trace(n), "agent": {"name": "solver"}}]} for n in range(6)],
+    "rollouts": [
+        {"example_id": n, "rollouts": [{"trajectory": [*map(of_verifiers, calls_of(10 + n))], "reward": reward} for reward in (1.0, 0.0)]}
+        for n in range(6)
+    ],
+    "episodes": [
+        {
+            "id": f"{n}",
+            "trajectories": [{"name": "solver", "steps": [*map(of_rllm, calls_of(20 + n))], "reward": reward} for reward in (1.0, 0.0)],
+        }
+        for n in range(6)
+    ],
     "questions": [{"id": n, "ques": f"Q{n}?"} for n in range(6)],
     "contexts": [{"id": n, "ctx": f"Text {n}."} for n in range(6)],
     **handler_rows.MODELLINK,
@@ -279,6 +307,11 @@ def test_a_recipe_runs_on_local_files(name: str, local: Any, tmp_path: Path) -> 
     (workspace.configs / "images").mkdir(exist_ok=True)
     for row in LLAVA:
         (workspace.configs / "images" / str(row["image"])).write_bytes(png(640, 480))
+    (workspace.configs / "recordings").mkdir()
+    for row in LOCAL["recordings"]:
+        with wave.open(str(workspace.configs / "recordings" / row["audios"][0]), "wb") as sound:
+            sound.setparams((1, 2, 16_000, 0, "NONE", ""))
+            sound.writeframes(bytes(2 * 16_000))
     groups = family == "rl" and any(domain.schema_name == "group" for domain in workspace.family(FAMILIES[family]).domains.values())
     exported = [asset for key, asset in assets_of(workspace).items() if key.startswith(f"{family}_export_")]
     for last in (ASSETS[LAST[family]], *([EVERY["rl_groups"]] if groups else []), *exported):
