@@ -261,23 +261,18 @@ def _rule_of(trainer: str, tokenizer: Any, renderer: str | None) -> tuple[str, s
     known = (*RULES, *RENDERERS)
     if trainer not in known:
         raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, known) or '.'} Known: {', '.join(known)}")
-    if (renderer is None) == (trainer in RENDERERS):
-        needs = (
-            "needs the name of a renderer, such as qwen3"
-            if renderer is None
-            else f"has no renderers. Those that have: {', '.join(RENDERERS)}"
-        )
-        raise ConfigError(f"--renderer: {trainer} {needs}")
+    if renderer is None and trainer in RENDERERS:
+        raise ConfigError(f"{trainer} needs --renderer, the name of a renderer, such as qwen3")
+    if renderer is not None and trainer in RULES:
+        raise ConfigError(f"--renderer: {trainer} has no renderers; {' and '.join(RENDERERS)} have")
     if renderer is None:
         name, rule = RULES[trainer]
         return name, "rules read from its code; the trainer itself is not run", rule
     name, package, make = RENDERERS[trainer]
     try:
         made = make(tokenizer, renderer)
-    except ImportError as error:
-        raise ConfigError(f"{trainer} is compared by its own code, and {error}. Install it: pip install {package}") from error
     except Exception as error:  # a renderer may raise anything
-        raise ConfigError(f"the renderer {renderer!r} of {package} cannot be opened with this tokenizer: {error}") from error
+        raise ConfigError(f"{trainer}: the renderer {renderer!r} of {package} (pip install {package}) cannot be opened: {error}") from error
 
     def own(chat: Chat, messages: Messages, tools: Any) -> Labelled:
         try:

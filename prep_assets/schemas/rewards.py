@@ -7,7 +7,7 @@ import random
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from decimal import Decimal
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -25,6 +25,9 @@ from prep_assets.schemas.turns import (
 )
 from prep_assets.schemas.verifiers import BAD, FORMS, json_of
 from prep_assets.stores.files import loads
+
+T = TypeVar("T")
+
 
 # Gold answers: numbers as exact decimal strings.
 #
@@ -410,7 +413,7 @@ def group(
         rewards = rewards_for(value_at(row, rewards_key), rewards_key, len(responses))
         sampled = _sampled(row, token_ids_key, logprobs_key, prompt_ids_key, len(responses)) if token_ids_key else None
         if sampled is not None and sampled_mask_key:
-            sampled = changed(sampled, masks=_masks(row, sampled_mask_key, sampled.responses))
+            sampled = changed(sampled, masks=_lists(row, sampled_mask_key, mask_of, sampled.responses))
         steps = _turn_rewards(row, turn_rewards_key, responses) if turn_rewards_key else ()
         return Group(prompt, responses, rewards, sampled=sampled, steps=steps, **offered(row))
 
@@ -431,26 +434,42 @@ def _sampled(row: Row, ids_key: str, logprobs_key: str | None, prompt_key: str |
     if len(ids) != responses:
         raise Refused("length_mismatch", f"{ids_key!r} has {len(ids)} lists of ids for {responses} responses")
     prompt = _ids(value_at(row, prompt_key), prompt_key) if prompt_key else None
-    return Sampled(ids, prompt, _logprobs(row, logprobs_key, ids) if logprobs_key else None)
+    return Sampled(ids, prompt, checked_logprobs(_lists(row, logprobs_key, numbers_of, ids), logprobs_key) if logprobs_key else None)
+
+
+def ids_of(value: object, where: str) -> list[int]:
+    """A list of token ids."""
+    ids = as_list(value, where)
+    return [*ids] if {*map(type, ids)} == {int} else [as_integer(element, f"{where}[{i}]") for i, element in enumerate(ids)]
+
+
+def numbers_of(value: object, where: str) -> list[float]:
+    """A list of finite numbers."""
+    numbers = as_list(value, where)
+    plain = {*map(type, numbers)} == {float} and all(map(math.isfinite, numbers))
+    return [*numbers] if plain else [as_number(number, where) for number in numbers]
+
+
+def mask_of(value: object, where: str) -> list[int]:
+    """A list of 0 and 1, or of false and true."""
+    mask = as_list(value, where)
+    if any(each not in (0, 1) for each in mask):
+        raise Refused("bad_mask", f"{where!r} holds other values than 0 and 1")
+    return [*map(int, mask)]
 
 
 def _ids(value: object, where: str) -> tuple[int, ...]:
-    ids = tuple(as_integer(element, f"{where}[{i}]") for i, element in enumerate(as_list(value, where)))
-    if not ids:
+    if not (ids := ids_of(value, where)):
         raise Refused("empty_answer", f"{where!r} has no token ids")
-    return ids
+    return tuple(ids)
 
 
-def _logprobs(row: Row, key: str, ids: Sequence[Sequence[int]]) -> tuple[tuple[float, ...], ...]:
-    lists = as_list(value_at(row, key), key)
-    logprobs = tuple(
-        tuple(as_number(logprob, f"{key}[{i}]") for logprob in as_list(values, f"{key}[{i}]")) for i, values in enumerate(lists)
-    )
-    if [len(values) for values in logprobs] != [len(values) for values in ids]:
-        raise Refused(
-            "length_mismatch", f"{key!r} has lists of {[len(values) for values in logprobs]} for ids of {[len(values) for values in ids]}"
-        )
-    return checked_logprobs(logprobs, key)
+def _lists(row: Row, key: str, read: Callable[[object, str], list[T]], ids: Sequence[Sequence[int]]) -> tuple[tuple[T, ...], ...]:
+    """A value for each id of each response."""
+    lists = tuple(tuple(read(values, f"{key}[{i}]")) for i, values in enumerate(as_list(value_at(row, key), key)))
+    if [*map(len, lists)] != [*map(len, ids)]:
+        raise Refused("length_mismatch", f"{key!r} has lists of {[*map(len, lists)]} for ids of {[*map(len, ids)]}")
+    return lists
 
 
 def checked_logprobs(logprobs: tuple[tuple[float, ...], ...], key: str) -> tuple[tuple[float, ...], ...]:
@@ -467,18 +486,6 @@ def checked_logprobs(logprobs: tuple[tuple[float, ...], ...], key: str) -> tuple
 
 FEWEST_ZEROS = 8
 """Tokens of a response whose log-probabilities are all 0 that nobody samples."""
-
-
-def _masks(row: Row, key: str, ids: Sequence[Sequence[int]]) -> tuple[tuple[int, ...], ...]:
-    lists = as_list(value_at(row, key), key)
-    masks = tuple(tuple(as_integer(value, f"{key}[{i}]") for value in as_list(values, f"{key}[{i}]")) for i, values in enumerate(lists))
-    if [len(mask) for mask in masks] != [len(values) for values in ids]:
-        raise Refused(
-            "length_mismatch", f"{key!r} has lists of {[len(mask) for mask in masks]} for ids of {[len(values) for values in ids]}"
-        )
-    if any(value not in (0, 1) for mask in masks for value in mask):
-        raise Refused("bad_mask", f"{key!r} holds other numbers than 0 and 1")
-    return masks
 
 
 def _turn_rewards(row: Row, key: str, responses: Sequence[Sequence[Turn]]) -> tuple[tuple[tuple[str, float], ...], ...]:

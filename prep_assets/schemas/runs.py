@@ -8,7 +8,6 @@ what it sampled is trained in one row only: that with which its call went on, or
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import chain, starmap
 from typing import Any, Literal
@@ -17,9 +16,9 @@ from msgspec import Struct, field
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import ASSISTANT, Group, Sampled, Turn
-from prep_assets.schemas.fields import Row, as_integer, as_list, as_mapping, as_number, objects, value_at, weighted, whole
+from prep_assets.schemas.fields import Row, as_integer, as_mapping, as_number, objects, value_at, weighted, whole
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.rewards import checked_logprobs, nested, prompt_turns
+from prep_assets.schemas.rewards import checked_logprobs, ids_of, mask_of, nested, numbers_of, prompt_turns
 from prep_assets.schemas.turns import ChatFormat, offered
 
 TRACE, STEPS = RUNS = ("verifiers_trace", "agent_steps")
@@ -232,7 +231,7 @@ class _Node(Struct, frozen=True):
 
 def _node_of(where: str, fields: Row) -> _Node:
     given = [(value_at(fields, name, where), f"{where}.{name}") for name in ("token_ids", "mask", "logprobs")]
-    ids, mask, scores = _ids(*given[0]), _mask(*given[1]), _numbers(*given[2])
+    ids, mask, scores = ids_of(*given[0]), mask_of(*given[1]), numbers_of(*given[2])
     if len(mask) != len(ids) or len(scores) != sum(mask):
         detail = f"{where} has {len(ids)} token_ids, {len(mask)} values of its mask, {sum(mask)} of them true, and {len(scores)} logprobs"
         raise Refused("length_mismatch", detail)
@@ -305,9 +304,9 @@ def agent_steps(
             if agents is not None and agent not in agents:
                 whole(step)
                 continue
-            given, ids = (_ids(nested(step, key), f"{where}.{key}") for key in (prompt_ids_key, token_ids_key))
-            mask = _mask(nested(step, sampled_mask_key), f"{where}.{sampled_mask_key}") if sampled_mask_key else [1] * len(ids)
-            logprobs = _numbers(nested(step, logprobs_key), f"{where}.{logprobs_key}") if logprobs_key else None
+            given, ids = (ids_of(nested(step, key), f"{where}.{key}") for key in (prompt_ids_key, token_ids_key))
+            mask = mask_of(nested(step, sampled_mask_key), f"{where}.{sampled_mask_key}") if sampled_mask_key else [1] * len(ids)
+            logprobs = numbers_of(nested(step, logprobs_key), f"{where}.{logprobs_key}") if logprobs_key else None
             asked, said = ([*objects(nested(step, key), f"{where}.{key}")] if key else [] for key in (prompt_key, completion_key))
             if completion_key is None:
                 asked, said = asked[:-1], asked[-1:]
@@ -343,21 +342,3 @@ def _agent_of(step: Row, key: str | None) -> str:
     for part in key.split(".") if key else ():
         value = value.get(part) if isinstance(value, Mapping) else None
     return "" if key is None or value is None else value if isinstance(value, str) else json.dumps(whole(value))
-
-
-def _ids(value: object, where: str) -> list[int]:
-    listed = as_list(value, where)
-    return [*listed] if {*map(type, listed)} == {int} else [as_integer(each, where) for each in listed]
-
-
-def _mask(value: object, where: str) -> list[int]:
-    listed = as_list(value, where)
-    if any(each not in (0, 1) for each in listed):
-        raise Refused("bad_mask", f"{where!r} holds other values than 0 and 1")
-    return [*map(int, listed)]
-
-
-def _numbers(value: object, where: str) -> list[float]:
-    listed = as_list(value, where)
-    plain = {*map(type, listed)} <= {float} and all(map(math.isfinite, listed))
-    return [*listed] if plain else [as_number(each, where) for each in listed]

@@ -124,8 +124,8 @@ def test_reasons(ours: Ours, tokenizer: Any) -> None:
 @pytest.mark.parametrize(
     ("trainer", "renderer", "said"),
     [
-        ("prime-rl", None, "needs the name of a renderer"),
-        ("verl", "qwen3", "verl has no renderers. Those that have: prime-rl, tinker"),
+        ("prime-rl", None, "prime-rl needs --renderer"),
+        ("verl", "qwen3", "verl has no renderers; prime-rl and tinker have"),
         ("tinkr", None, "no trainer 'tinkr'"),
         ("prime-rl", "gwen3", "renderer"),
     ],
