@@ -126,7 +126,7 @@ def doctor(
     count: Annotated[int, typer.Option("-n", min=1, max=1000, help="How many rows to compare.")] = 1000,
     show: Annotated[int, typer.Option("--show", min=0, help="How many rows that differ to show.")] = 3,
 ) -> Answer:
-    """Own code runs of prime-rl, tinker, and of TRL where it is installed; for the others their rules, read from their code, stand in."""
+    """prime-rl and Tinker are compared by their own renderers, TRL by its own code if it is installed, the others by rules read from their code."""
     ours = Ours.open(tokenizer, template, revision)
     theirs = _transformers(tokenizer, revision)
     theirs.chat_template = ours.template.source
