@@ -24,7 +24,7 @@ from prep_assets.schemas.registry import schemas as registered
 from prep_assets.schemas.sniff import sniff
 from prep_assets.text.agreement import agreement
 from prep_assets.text.certify import certify as certified
-from prep_assets.text.certify import compare
+from prep_assets.text.certify import compare, policy_faults
 from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template
@@ -54,7 +54,7 @@ def certify(
     disagreement = agreement(vocabulary, folder).fault
     if disagreement:
         certificate = replace(certificate, findings=(*certificate.findings, f"others read this tokenizer otherwise: {disagreement}"))
-    faults = certificate.faults(train_on_eos="turn", train_headers=False)
+    faults = policy_faults(loaded, train_on_eos="turn", train_headers=False)
     facts = certificate.as_dict()
 
     def show(console: Console) -> None:

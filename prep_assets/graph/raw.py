@@ -137,9 +137,10 @@ def _by_workers(
 ) -> list[dict[str, Any]]:
     """What `_count` gives of each file, by the workers; nothing where there are none, or files are cut only while they are read."""
     domain, files = options.domains[name], (*sources["files"], *sources["test_files"])
-    runner = workspace.runner(options)
     lines = [_has_lines(file, domain) and file.compression is None and not is_remote(file.url) for file in files]
-    if runner is None or not all(lines) or sum(file.size for file in files) < FEWEST * tables.SHARD_BYTES:
+    large = all(lines) and sum(file.size for file in files) >= FEWEST * tables.SHARD_BYTES
+    runner = workspace.runner(options) if large else None
+    if runner is None:
         return []
     cuts = [line_cuts(file, tables.SHARD_BYTES) for file in files]
     shards = shards_of(Pinned(sources["files"], sources["test_files"], 0, "", cuts=tuple(map(tuple, cuts))), options.cluster.shards)

@@ -54,8 +54,9 @@ from prep_assets.stores.published import Draft
 from prep_assets.stores.segments import Segmented
 from prep_assets.stores.tokens import ATTENTION, RecordWriter, TokenStore, open_tokens
 from prep_assets.stores.verification import write_json
-from prep_assets.text.certify import Certificate, certify
+from prep_assets.text.certify import certify, policy_faults
 from prep_assets.text.spans import MaskPolicy
+from prep_assets.text.template import ChatTemplate
 
 SFT_RAW = raw_asset("sft", "Source files of instructions and chats, pinned by content hash.")
 SFT_QUALITY = quality_asset(SFT_RAW)
@@ -64,20 +65,20 @@ SFT_LEAKS = leaks_asset(SFT_RAW, SFT_QUALITY)
 # The certificate of the chat template: what it does with conversations, and by which proofs their masks hold.
 
 
-def check_policy(workspace: Workspace) -> Certificate:
-    """The certificate of the family's template.
+def check_policy(workspace: Workspace) -> ChatTemplate:
+    """The family's template.
 
     Raises:
-        TemplateError: the template cannot support what the configuration asks of it; nothing has been read yet.
+        TemplateError: it cannot support what the configuration asks of it; nothing has been read yet.
     """
     family = workspace.family(Sft)
-    certificate = certify(workspace.template(family))
-    faults = certificate.faults(train_on_eos=family.train_on_eos, train_headers=family.train_headers)
-    if family.expand == "turns" and not workspace.template(family).shows_thinking:
-        faults.append(f"expand: turns is about reasoning, and template {certificate.template} writes none; leave it out")
+    template = workspace.template(family)
+    faults = policy_faults(template, train_on_eos=family.train_on_eos, train_headers=family.train_headers)
+    if family.expand == "turns" and not template.shows_thinking:
+        faults.append(f"expand: turns is about reasoning, and template {template.name} writes none; leave it out")
     if faults:
         raise TemplateError("; ".join(faults))
-    return certificate
+    return template
 
 
 def _write_template(target: Target, quarantine: Quarantine) -> Draft:
@@ -88,7 +89,7 @@ def _write_template(target: Target, quarantine: Quarantine) -> Draft:
 
 
 def _policy(store: Store) -> Verdict:
-    certificate = check_policy(store.workspace)
+    certificate = certify(check_policy(store.workspace))
     return Verdict(True, f"masks are provable by {', '.join(certificate.proofs)}; turns end with {certificate.stop_token!r}", {})
 
 

@@ -194,9 +194,10 @@ def encode_in_shards(
         busy: processors that `encode` keeps busy by itself.
     """
     workspace, family, total = source.workspace, source.family, dict[str, Any]()
-    runner = workspace.runner(family, busy=busy)
-    shards = source.shards(family.cluster.shards) if runner else []
-    if runner is None or len(shards) < 2 or sum(shard.size for shard in shards) < FEWEST * tables.SHARD_BYTES:
+    shards = source.shards(family.cluster.shards) if workspace.pool else []
+    large = len(shards) > 1 and sum(shard.size for shard in shards) >= FEWEST * tables.SHARD_BYTES
+    runner = workspace.runner(family, busy=busy) if large else None
+    if runner is None:
         counts = encode(workspace, source.whole(), [writer for _, writer in writers.values()], quarantine)
         workspace.engines(family).pause()
         return counts

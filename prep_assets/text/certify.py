@@ -285,23 +285,23 @@ class Certificate:
         """All fields, as JSON."""
         return {**asdict(self), "proofs": list(self.proofs), "findings": list(self.findings)}
 
-    def faults(self, *, train_on_eos: str, train_headers: bool) -> list[str]:
-        """Why the template cannot support a policy; empty if it can."""
-        if not self.renders:
-            return [f"template {self.template} cannot render a plain question and answer with the span of each: {self.reason}"]
-        faults = []
-        if train_on_eos != "none" and not self.stops:
-            faults.append(
-                f"train_on_eos is {train_on_eos!r}, but template {self.template} ends an assistant's turn with no control token of this "
-                "tokenizer, so that the model would never learn to stop. Use a template that fits the tokenizer, or train_on_eos: none"
-            )
-        if train_headers and not self.generation_prompt:
-            faults.append(
-                f"train_headers needs a template that writes something before an answer is generated; {self.template} writes nothing"
-            )
-        if train_headers and not self.prefix_stable:
-            faults.append(f"train_headers needs a template whose renders grow by turns; those of {self.template} do not")
-        return faults
+
+def policy_faults(template: ChatTemplate, *, train_on_eos: str, train_headers: bool) -> list[str]:
+    """Why a template cannot support a policy; empty if it can. Renders no more probes than it takes to tell."""
+    if isinstance(short := _try_render(template, PROBES["plain"]), Refused):
+        return [f"template {template.name} cannot render a plain question and answer with the span of each: {short}"]
+    faults = []
+    renders = (rendered for sample in PROBES.values() if isinstance(rendered := _try_render(template, sample), Rendered))
+    if train_on_eos != "none" and not any(True for rendered in renders for _ in _stopped_answers(rendered)):
+        faults.append(
+            f"train_on_eos is {train_on_eos!r}, but template {template.name} ends an assistant's turn with no control token of this "
+            "tokenizer, so that the model would never learn to stop. Use a template that fits the tokenizer, or train_on_eos: none"
+        )
+    if train_headers and not template.generation_prompt:
+        faults.append(f"train_headers needs a template that writes something before an answer is generated; {template.name} writes nothing")
+    if train_headers and not _is_prefix_stable(template):
+        faults.append(f"train_headers needs a template whose renders grow by turns; those of {template.name} do not")
+    return faults
 
 
 @bounded_cache("certificates", 16, key=lambda template, *to: (template.name, template.hash, template.control, *(each.hash for each in to)))
@@ -312,7 +312,6 @@ def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Cer
         return Certificate(template.name, renders=False, reason=str(short))
     rounds = PROBES["several rounds"].turns
     whole, spaced_answer = _render_text(template, *rounds), "  It is Lima.  "
-    prefixes = [_render_text(template, *rounds[:count]) for count in (2, 3)]
     prompted = [_render_text(template, *rounds[:count], generation_prompt=True) for count in (1, 3)]
     trimmed, with_tool = _render_text(template, _QUESTION, turn(ASSISTANT, spaced_answer)), _try_render(template, _WITH_TOOL)
     has_tools = isinstance(with_tool, Rendered) and "The capital of a country." in with_tool.text and with_tool.text.count("capital_of") > 1
@@ -324,7 +323,7 @@ def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Cer
         stop_token=template.stop_token,
         generation_prompt=template.generation_prompt,
         begins_with=template.first_control(short.text),
-        prefix_stable=whole is not None and all(prefix is not None and whole.startswith(prefix.rstrip()) for prefix in prefixes),
+        prefix_stable=_is_prefix_stable(template),
         grows=whole is not None and all(prefix is not None and whole.startswith(prefix) for prefix in prompted),
         system=system,
         default_system=default,
@@ -338,6 +337,11 @@ def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Cer
         chats=chats,
         findings=tuple(findings(template, vocabulary)) if vocabulary is not None else (),
     )
+
+
+def _is_prefix_stable(template: ChatTemplate) -> bool:
+    whole, *prefixes = (_render_text(template, *PROBES["several rounds"].turns[:count]) for count in (4, 2, 3))
+    return whole is not None and all(prefix is not None and whole.startswith(prefix.rstrip()) for prefix in prefixes)
 
 
 def _render_text(template: ChatTemplate, *turns: Turn, generation_prompt: bool = False) -> str | None:

@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.errors import Refused, TemplateError
-from prep_assets.text.certify import certify
+from prep_assets.text.certify import certify, policy_faults
 from prep_assets.text.load_template import load_prompt_type, load_template, shipped
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
@@ -98,8 +98,8 @@ def bound(name: str) -> ChatTemplate:
 
 @pytest.mark.parametrize("name", TYPES)
 def test_answers_are_trained_with_a_stop_token_in_every_round(name: str) -> None:
-    found = certify(bound(name))
-    assert found.faults(train_on_eos="turn", train_headers=False) == []
+    found = certify(template := bound(name))
+    assert policy_faults(template, train_on_eos="turn", train_headers=False) == []
     assert found.chats["plain"] == "right" and found.generation_tags
     assert found.stops["last answer"] == found.stops["earlier answer"] == found.stop_token != ""
 
