@@ -5,11 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
+from msgspec import Struct
+
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TOOL, USER, Example, Pair, Region, Sample, Turn, changed, turn
 from prep_assets.schemas.fields import SYSTEM_PROMPT, TOOLS, Row, as_mapping, needed, texts_of, value_at, weighted, wrong_type
 from prep_assets.schemas.reader import PlainMessages, plain_roles, reads_plain
-from prep_assets.schemas.registry import Convert, convert_with, schema
+from prep_assets.schemas.registry import Convert, convert_with, options_of, schema
 from prep_assets.schemas.turns import (
     OPENAI_ROLES,
     ChatFormat,
@@ -295,10 +297,26 @@ SHAREGPT_EXAMPLE = {
 }
 
 
-@schema("sharegpt", gives=Sample, example=SHAREGPT_EXAMPLE)
-def sharegpt(
+class Conversations(Struct, frozen=True):
+    """How ShareGPT rows are read: the form of their messages, the tag of an answer, and the columns beside them."""
+
+    form: ChatFormat
+    assistant_tag: str
+    system_key: str
+    tools_key: str
+    images_key: str
+    image_token: str
+
+    def turns(self, row: Row, key: str, form: ChatFormat) -> tuple[Turn, ...]:
+        """The turns of the messages under `key`, after the system prompt of the row."""
+        images = Images(row, self.images_key, self.image_token)
+        turns = form.turns(value_at(row, key), key, images)
+        images.require_all_taken()
+        return with_system_of(row, turns, self.system_key)
+
+
+def conversations(
     *,
-    messages_key: str = "conversations",
     role_tag: str = "from",
     content_tag: str = "value",
     user_tag: str = "human",
@@ -310,13 +328,10 @@ def sharegpt(
     tools_key: str = "tools",
     images_key: str = "images",
     image_token: str = "<image>",
-) -> Convert:
-    """A chat of (human or observation) and (gpt or function_call) turn by turn, after a system turn or column where there is one.
-
-    A chat in OpenAI's spelling (``role``, ``content``; ``user``, ``assistant``, ``tool``) is read as well where the tags have their defaults.
+) -> Conversations:
+    """How rows are read.
 
     Options:
-        messages_key: array of messages.
         role_tag: field of a message with its tag.
         content_tag: field of a message with its text.
         user_tag: tag of the user.
@@ -331,27 +346,37 @@ def sharegpt(
     """
     tags = {user_tag: USER, assistant_tag: ASSISTANT, observation_tag: TOOL, function_tag: ASSISTANT, system_tag: SYSTEM}
     form = ChatFormat(role_tag, content_tag, tags, function_tag)
-    has_default_tags = form == ChatFormat("from", "value", TAG_ROLES, "function_call")
+    return Conversations(form, assistant_tag, system_key, tools_key, images_key, image_token)
+
+
+DEFAULT_FORM = conversations().form
+
+
+@schema("sharegpt", gives=Sample, example=SHAREGPT_EXAMPLE)
+@options_of(conversations)
+def sharegpt(read: Conversations, *, messages_key: str = "conversations") -> Convert:
+    """A chat of (human or observation) and (gpt or function_call) turn by turn, after a system turn or column where there is one.
+
+    A chat in OpenAI's spelling (``role``, ``content``; ``user``, ``assistant``, ``tool``) is read as well where the tags have their defaults.
+
+    Options:
+        messages_key: array of messages.
+    """
+    form = read.form
 
     def check(turns: Sequence[Turn]) -> None:
         if not any(turn.role == ASSISTANT for turn in turns):
-            raise Refused("no_assistant_turn", f"no message of {messages_key!r} has tag {assistant_tag!r} or {function_tag!r}")
+            raise Refused("no_assistant_turn", f"no message of {messages_key!r} has tag {read.assistant_tag!r} or {form.call_tag!r}")
         require_alternation(turns, ends_with_answer=True)
 
     def convert(row: Row) -> Sample:
-        images = Images(row, images_key, image_token)
-        messages = value_at(row, messages_key)
-        turns = (ChatFormat() if has_default_tags and _has_openai_keys(messages) else form).turns(messages, messages_key, images)
-        images.require_all_taken()
-        turns = with_system_of(row, turns, system_key)
+        turns = read.turns(row, messages_key, ChatFormat() if form == DEFAULT_FORM and _has_openai_keys(row.get(messages_key)) else form)
         check(turns)
-        return chat_sample(row, turns, tools_key)
+        return chat_sample(row, turns, read.tools_key)
 
-    beside = {system_key: (None, ""), tools_key: NO_TOOLS}
-    return reads_plain(convert, PlainMessages(messages_key, role_tag, content_tag, plain_roles(tags, function_tag), check, beside))
-
-
-TAG_ROLES = {"human": USER, "gpt": ASSISTANT, "observation": TOOL, "function_call": ASSISTANT, "system": SYSTEM}
+    beside = {read.system_key: (None, ""), read.tools_key: NO_TOOLS}
+    roles = plain_roles(form.roles, form.call_tag)
+    return reads_plain(convert, PlainMessages(messages_key, form.role_key, form.content_key, roles, check, beside))
 
 
 def _has_openai_keys(messages: object) -> bool:
@@ -413,22 +438,9 @@ PAIR_EXAMPLE = {
 
 
 @schema("sharegpt_pairwise", gives=Pair, example=PAIR_EXAMPLE, variant_of="sharegpt")
+@options_of(conversations)
 def sharegpt_pairwise(
-    *,
-    messages_key: str = "conversations",
-    chosen_key: str = "chosen",
-    rejected_key: str = "rejected",
-    role_tag: str = "from",
-    content_tag: str = "value",
-    user_tag: str = "human",
-    assistant_tag: str = "gpt",
-    observation_tag: str = "observation",
-    function_tag: str = "function_call",
-    system_tag: str = "system",
-    system_key: str = "system",
-    tools_key: str = "tools",
-    images_key: str = "images",
-    image_token: str = "<image>",
+    read: Conversations, *, messages_key: str = "conversations", chosen_key: str = "chosen", rejected_key: str = "rejected"
 ) -> Convert:
     """A chat that ends with a human or observation turn, and two messages that may come next.
 
@@ -436,30 +448,14 @@ def sharegpt_pairwise(
         messages_key: array of messages before the answer.
         chosen_key: the better message.
         rejected_key: the worse message.
-        role_tag: field of a message with its tag.
-        content_tag: field of a message with its text.
-        user_tag: tag of the user.
-        assistant_tag: tag of the assistant.
-        observation_tag: tag of a tool's result.
-        function_tag: tag of an assistant's tool call; its text is the JSON of one call or of several.
-        system_tag: tag of a system message, which may only come first.
-        system_key: the system prompt, if any.
-        tools_key: tools, an array or its JSON text.
-        images_key: paths of images; default `images`, else `image`.
-        image_token: mark of an image in text, if the row has images.
     """
-    tags = {user_tag: USER, assistant_tag: ASSISTANT, observation_tag: TOOL, function_tag: ASSISTANT, system_tag: SYSTEM}
-    form = ChatFormat(role_tag, content_tag, tags, function_tag)
 
     def convert(row: Row) -> Pair:
-        images = Images(row, images_key, image_token)
-        prompt = form.turns(value_at(row, messages_key), messages_key, images)
-        images.require_all_taken()
-        prompt = with_system_of(row, prompt, system_key)
+        prompt = read.turns(row, messages_key, read.form)
         require_open_end(prompt, messages_key)
         require_alternation(prompt, ends_with_answer=False)
-        answers = (form.turns([as_mapping(value_at(row, key), key)], key) for key in (chosen_key, rejected_key))
-        return pair_of(row, prompt, *answers, tools_key=tools_key)
+        answers = (read.form.turns([as_mapping(value_at(row, key), key)], key) for key in (chosen_key, rejected_key))
+        return pair_of(row, prompt, *answers, tools_key=read.tools_key)
 
     return convert
 

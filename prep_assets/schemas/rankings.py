@@ -13,26 +13,26 @@ from prep_assets.samples import ASSISTANT, Group, Pair, Sample, Turn, changed
 from prep_assets.schemas.dialogues import MARKS, split_marked
 from prep_assets.schemas.fields import Row, as_list, as_number, as_text, objects, text_of, value_at
 from prep_assets.schemas.preference import preference
-from prep_assets.schemas.registry import Convert, schema
+from prep_assets.schemas.registry import Convert, options_of, schema
 from prep_assets.schemas.rewards import prompt_turns, response_turns, rewards_for
 from prep_assets.schemas.turns import chat_sample, content_of, offered, pair_of, turns_of, with_system_of
 
 SCORED = {"prompt": "What is 2 + 2?", "responses": ["5?", "It is 4.", "It is 3."], "rewards": [-0.25, 1.0, 0.5]}
 BEST_FIRST = {"prompt": "What is 2 + 2?", "responses": ["It is 4.", "5?", "It is 3."], "rewards": [1.0, -0.25, 0.5]}
+Read = Callable[..., Group]
+"""A row, and the fewest responses that it must have, 1 if left out → its group."""
 _FEWEST = 2
 
 
-@schema("group_list", gives=Group, example=SCORED, labels=True)
-def group_list(
+def ranked(
     *,
     prompt_key: str = "prompt",
     responses_key: str = "responses",
     rewards_key: str = "rewards",
     ranks_key: str | None = None,
     marked_prompt: bool = False,
-    ties: Literal["keep", "refuse"] = "keep",
-) -> Convert:
-    """All responses with their rewards, the best first; equal ones stay in the order of the row.
+) -> Read:
+    """Return a function from a row to its group. A row with fewer responses is rejected; where an order is needed, also one with equal rewards alone.
 
     Options:
         prompt_key: the prompt, a string or an array of messages.
@@ -40,12 +40,41 @@ def group_list(
         rewards_key: a reward for each, or a field of objects as well.
         ranks_key: ranks instead, 1 for the best; a reward is a rank, negated.
         marked_prompt: the prompt is text with `Human:` and `Assistant:` before its turns.
+    """
+    if ranks_key is not None and rewards_key != "rewards":
+        raise ConfigError(
+            f"rewards_key is {rewards_key!r} and ranks_key {ranks_key!r}: responses have rewards or ranks. Leave one of the two out"
+        )
+
+    def read(row: Row, fewest: int = 1) -> Group:
+        values = _listed(row, responses_key)
+        responses = tuple(response_turns(value, f"{responses_key}[{i}]") for i, value in enumerate(values))
+        key = rewards_key if ranks_key is None else ranks_key
+        rewards = rewards_for(_listed(row, key), key, len(responses))
+        if ranks_key is not None:
+            rewards = tuple(-rank for rank in rewards)
+        if len(responses) < fewest:
+            raise Refused("single_response", f"{responses_key!r} has {len(responses)} responses, and an order needs {fewest}")
+        if fewest > 1 and len(set(rewards)) == 1:
+            raise Refused("equal_rewards", f"all {len(rewards)} responses have the reward {rewards[0]:g}, so that none is the better one")
+        value = value_at(row, prompt_key)
+        prompt = _marked(text_of(row, prompt_key), prompt_key) if marked_prompt else prompt_turns(value, prompt_key)
+        return Group(with_system_of(row, prompt), responses, rewards, **offered(row))
+
+    return read
+
+
+@schema("group_list", gives=Group, example=SCORED, labels=True)
+@options_of(ranked)
+def group_list(read: Read, *, ties: Literal["keep", "refuse"] = "keep") -> Convert:
+    """All responses with their rewards, the best first; equal ones stay in the order of the row.
+
+    Options:
         ties: `keep` equal rewards, or `refuse` the row; rows of equal rewards alone are rejected.
     """
-    read = _reader(prompt_key, responses_key, rewards_key, ranks_key, marked_prompt)
 
     def convert(row: Row) -> Group:
-        group = read(row)
+        group = read(row, _FEWEST)
         if ties == "refuse" and len(set(group.rewards)) < len(group.rewards):
             raise Refused("tied_rewards", f"{_shared(group.rewards)}, and ties is refuse")
         return _without_contradictions(group)
@@ -54,30 +83,17 @@ def group_list(
 
 
 @schema("group_kto", gives=Group, example=SCORED, labels=True)
-def group_kto(
-    *,
-    prompt_key: str = "prompt",
-    responses_key: str = "responses",
-    rewards_key: str = "rewards",
-    ranks_key: str | None = None,
-    marked_prompt: bool = False,
-    desirable_from: float | None = None,
-) -> Convert:
+@options_of(ranked)
+def group_kto(read: Read, *, desirable_from: float | None = None) -> Convert:
     """Each response as an answer with a label. Without a threshold those above the mean of their row are desirable, those below are not, and one that is
     exactly the mean is left out.
 
     Options:
-        prompt_key: the prompt, a string or an array of messages.
-        responses_key: responses, each a string or an array of messages; `answers.answer`: that field of each object of ``answers``.
-        rewards_key: a reward for each, or a field of objects as well.
-        ranks_key: ranks instead, 1 for the best; a reward is a rank, negated.
-        marked_prompt: the prompt is text with `Human:` and `Assistant:` before its turns.
         desirable_from: the least reward of a desirable response; null: above the mean of the row.
     """
-    read = _reader(prompt_key, responses_key, rewards_key, ranks_key, marked_prompt, fewest=1 if desirable_from is not None else _FEWEST)
 
     def convert(row: Row) -> Group:
-        group = read(row)
+        group = read(row, _FEWEST if desirable_from is None else 1)
         if any(len(response) != 1 for response in group.responses):
             raise Refused("several_turns", "a response has several turns, and an answer with a label has one")
         if desirable_from is not None:
@@ -92,30 +108,15 @@ def group_kto(
 
 
 @schema("group_pair", gives=Pair, example=BEST_FIRST, variant_of="group")
-def group_pair(
-    *,
-    prompt_key: str = "prompt",
-    responses_key: str = "responses",
-    rewards_key: str = "rewards",
-    ranks_key: str | None = None,
-    marked_prompt: bool = False,
-    min_margin: float | None = None,
-    margin: bool = False,
-    ties: Literal["first", "refuse"] = "first",
-) -> Convert:
+@options_of(ranked)
+def group_pair(read: Read, *, min_margin: float | None = None, margin: bool = False, ties: Literal["first", "refuse"] = "first") -> Convert:
     """The response with the largest reward as the chosen answer, the one with the smallest as the rejected one; of equal ones the first.
 
     Options:
-        prompt_key: the prompt, a string or an array of messages.
-        responses_key: responses, each a string or an array of messages; `answers.answer`: that field of each object of ``answers``.
-        rewards_key: a reward for each, or a field of objects as well.
-        ranks_key: ranks instead, 1 for the best; a reward is a rank, negated.
-        marked_prompt: the prompt is text with `Human:` and `Assistant:` before its turns.
         min_margin: reject pairs whose rewards differ by less; null: only equal ones.
         margin: keep the difference as the pair's margin, for reward models.
         ties: of responses that share the best or the worst reward, take the `first`, or `refuse` the row.
     """
-    read = _reader(prompt_key, responses_key, rewards_key, ranks_key, marked_prompt, fewest=1)
 
     def convert(row: Row) -> Pair:
         group = read(row)
@@ -137,26 +138,13 @@ def group_pair(
 
 
 @schema("group_best", gives=Sample, example=BEST_FIRST, variant_of="group")
-def group_best(
-    *,
-    prompt_key: str = "prompt",
-    responses_key: str = "responses",
-    rewards_key: str = "rewards",
-    ranks_key: str | None = None,
-    marked_prompt: bool = False,
-    at_least: float | None = None,
-) -> Convert:
+@options_of(ranked)
+def group_best(read: Read, *, at_least: float | None = None) -> Convert:
     """The prompt with the response that has the largest reward, as a chat: rejection sampling. Of equal ones the first.
 
     Options:
-        prompt_key: the prompt, a string or an array of messages.
-        responses_key: responses, each a string or an array of messages; `answers.answer`: that field of each object of ``answers``.
-        rewards_key: a reward for each, or a field of objects as well.
-        ranks_key: ranks instead, 1 for the best; a reward is a rank, negated.
-        marked_prompt: the prompt is text with `Human:` and `Assistant:` before its turns.
         at_least: reject rows whose largest reward is smaller; null: none.
     """
-    read = _reader(prompt_key, responses_key, rewards_key, ranks_key, marked_prompt, fewest=1)
 
     def convert(row: Row) -> Sample:
         group = read(row)
@@ -167,33 +155,6 @@ def group_best(
         return chat_sample(row, (*group.prompt, *group.responses[best]))
 
     return convert
-
-
-def _reader(
-    prompt_key: str, responses_key: str, rewards_key: str, ranks_key: str | None, marked: bool, fewest: int = _FEWEST
-) -> Callable[[Row], Group]:
-    """Return a function from a row to its group. A row with fewer responses is rejected; where an order is needed, also one with equal rewards alone."""
-    if ranks_key is not None and rewards_key != "rewards":
-        raise ConfigError(
-            f"rewards_key is {rewards_key!r} and ranks_key {ranks_key!r}: responses have rewards or ranks. Leave one of the two out"
-        )
-
-    def read(row: Row) -> Group:
-        values = _listed(row, responses_key)
-        responses = tuple(response_turns(value, f"{responses_key}[{i}]") for i, value in enumerate(values))
-        key = rewards_key if ranks_key is None else ranks_key
-        rewards = rewards_for(_listed(row, key), key, len(responses))
-        if ranks_key is not None:
-            rewards = tuple(-rank for rank in rewards)
-        if len(responses) < fewest:
-            raise Refused("single_response", f"{responses_key!r} has {len(responses)} responses, and an order needs {fewest}")
-        if fewest > 1 and len(set(rewards)) == 1:
-            raise Refused("equal_rewards", f"all {len(rewards)} responses have the reward {rewards[0]:g}, so that none is the better one")
-        value = value_at(row, prompt_key)
-        prompt = _marked(text_of(row, prompt_key), prompt_key) if marked else prompt_turns(value, prompt_key)
-        return Group(with_system_of(row, prompt), responses, rewards, **offered(row))
-
-    return read
 
 
 def _listed(row: Row, path: str) -> Sequence[Any]:

@@ -388,6 +388,26 @@ def schema(
     return register
 
 
+def options_of(shared: Callable[..., Any]) -> Callable[[Callable[..., Convert]], Callable[..., Convert]]:
+    """A factory with the options of `shared` after its own. It is called with what `shared` makes of them, and with its own."""
+
+    def sharing(factory: Callable[..., Convert]) -> Callable[..., Convert]:
+        given, (_, *own) = (inspect.signature(each).parameters.values() for each in (shared, factory))
+
+        @wraps(factory)
+        def made(**options: Any) -> Convert:
+            named = {parameter.name: options.pop(parameter.name) for parameter in given if parameter.name in options}
+            return factory(shared(**named), **options)
+
+        made.__signature__ = inspect.Signature([*own, *given])  # type: ignore[attr-defined]
+        made.__annotations__ = {parameter.name: parameter.annotation for parameter in (*own, *given)}
+        text, _, listed = (inspect.getdoc(factory) or "").partition("\n\nOptions:\n")
+        made.__doc__ = "\n".join(filter(None, (f"{text}\n\nOptions:", listed, (inspect.getdoc(shared) or "").partition("Options:\n")[2])))
+        return made
+
+    return sharing
+
+
 def schemas() -> dict[str, Schema]:
     """Every registered schema by name, sorted."""
     import prep_assets.schemas  # noqa: F401  (registers the shipped ones)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import PurePosixPath
-from typing import Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -27,7 +27,7 @@ from prep_assets.samples import (
     document,
 )
 from prep_assets.schemas.fields import Row, as_list, as_mapping, as_text, needed, text_of, value_at
-from prep_assets.schemas.registry import Convert, schema
+from prep_assets.schemas.registry import Convert, options_of, schema
 from prep_assets.schemas.turns import Images, chat_sample, image_of, plain_sample, require_answer, role_at, with_system_of
 
 # ``text``: pretraining documents.
@@ -271,8 +271,7 @@ def llava(
     return convert
 
 
-@schema("finetuning_llava_hook", gives=Sample, example=LLAVA_EXAMPLE)
-def finetuning_llava_hook(
+def hook_names(
     *,
     multi_turn_key: str = "conversations",
     image_key: str = "image",
@@ -280,59 +279,36 @@ def finetuning_llava_hook(
     multi_turn_content_key: str = "value",
     image_token: str = "<image>",
     phase: Literal[1, 2] = 2,
-) -> Convert:
-    """Cerebras' LLaVA hook with user and assistant turns.
+) -> dict[str, Any]:
+    """The options of `llava`, by Cerebras' names.
 
     Options:
         multi_turn_key: field with the array of messages.
         image_key: field with the path of the image.
         multi_turn_role_key: field of a message with its role.
         multi_turn_content_key: field of a message with its text.
-        image_token: the mark of the image, at most once in a user turn.
+        image_token: the mark of the image, at most once in a turn of the user.
         phase: 1 drops the text beside an image, 2 keeps it.
     """
-    return llava(
-        conversations_key=multi_turn_key,
-        image_key=image_key,
-        role_key=multi_turn_role_key,
-        content_key=multi_turn_content_key,
-        image_token=image_token,
-        phase=phase,
-    )
+    keys = {"conversations_key": multi_turn_key, "role_key": multi_turn_role_key, "content_key": multi_turn_content_key}
+    return {**keys, "image_key": image_key, "image_token": image_token, "phase": phase}
+
+
+@schema("finetuning_llava_hook", gives=Sample, example=LLAVA_EXAMPLE)
+@options_of(hook_names)
+def finetuning_llava_hook(names: dict[str, Any]) -> Convert:
+    """Cerebras' LLaVA hook with user and assistant turns."""
+    return llava(**names)
 
 
 @schema("finetuning_llava_hook_prompt_completion", gives=Sample, example=LLAVA_EXAMPLE)
-def finetuning_llava_hook_prompt_completion(
-    *,
-    multi_turn_key: str = "conversations",
-    image_key: str = "image",
-    multi_turn_role_key: str = "from",
-    multi_turn_content_key: str = "value",
-    image_token: str = "<image>",
-    phase: Literal[1, 2] = 2,
-) -> Convert:
-    """Cerebras' LLaVA hook with prompts and completions; every row needs its image.
-
-    Options:
-        multi_turn_key: field with the array of messages.
-        image_key: field with the path of the image.
-        multi_turn_role_key: field of a message with its role.
-        multi_turn_content_key: field of a message with its text.
-        image_token: the mark of the image, at most once in a prompt.
-        phase: 1 drops the text beside an image, 2 keeps it.
-    """
-    read = llava(
-        conversations_key=multi_turn_key,
-        image_key=image_key,
-        role_key=multi_turn_role_key,
-        content_key=multi_turn_content_key,
-        image_token=image_token,
-        phase=phase,
-        template=False,
-    )
+@options_of(hook_names)
+def finetuning_llava_hook_prompt_completion(names: dict[str, Any]) -> Convert:
+    """Cerebras' LLaVA hook with prompts and completions; every row needs its image."""
+    read = llava(**names, template=False)
 
     def convert(row: Row) -> Sample:
-        value_at(row, image_key)
+        value_at(row, names["image_key"])
         return read(row)
 
     return convert
