@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_type_hints
 
 from msgspec import Struct, field
-from pydantic import AfterValidator, Field, TypeAdapter, ValidationError
+from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from prep_assets.config.base import MOST
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.exports.readable import Options, Pairs, Readable, Source, has_unattended, open_source
+from prep_assets.schemas.registry import check_options
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -213,7 +214,7 @@ def export(
         StoreError: the source is not a store.
     """
     target = export_named(format)
-    check_options(target, options)
+    check_options(f"export {target.name!r}", options, target.write, target.options)
     check_folder(Path(out_dir))
     check_borders(target, _recipe_of(source))
     opened = open_source(source, stream) if isinstance(source, Published | Path | str) else source
@@ -294,24 +295,6 @@ def check_options_apply(target: Export, kind: type, options: Mapping[str, Any]) 
             raise ConfigError(
                 f"export {target.name!r}, option {name!r} = {value!r} means nothing for a {kind.__name__} with {others}. Leave it out"
             )
-
-
-def check_options(target: Export, options: Mapping[str, Any]) -> None:
-    """Raises:
-    ConfigError: an unknown option, one of the wrong type, or a missing one; the message names the nearest.
-    """
-    hints = target.types if options else {}
-    for name, value in options.items():
-        if name not in target.options:
-            allowed = ", ".join(target.options) or "none"
-            raise ConfigError(f"export {target.name!r} has no option {name!r}{nearest(name, target.options) or '.'} Allowed: {allowed}")
-        try:
-            TypeAdapter(hints[name]).validate_python(value, strict=True)
-        except ValidationError as error:
-            raise ConfigError(f"export {target.name!r}, option {name!r} = {value!r}: {error.errors()[0]['msg']}") from error
-    missing = [name for name, option in target.options.items() if option.default is inspect.Parameter.empty and name not in options]
-    if missing:
-        raise ConfigError(f"export {target.name!r} needs the option {missing[0]!r}: {get_type_hints(target.write)[missing[0]]}")
 
 
 def check_folder(out: Path) -> None:

@@ -29,13 +29,14 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
 from prep_assets.exports.readable import Pairs, Source, lost_mask_error, open_source
-from prep_assets.exports.registry import Progress, check_borders, check_options, check_options_apply, export, export_named
+from prep_assets.exports.registry import Progress, check_borders, check_options_apply, export, export_named
 from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_size
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.images import shown_images
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Sample
+from prep_assets.schemas.registry import check_options
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
@@ -135,7 +136,7 @@ def exporting(source: Asset, format: str, stream: str | None, options: Mapping[s
         takes = ", ".join(kind_taken.__name__ for kind_taken in exporter.takes)
         raise ConfigError(f"to: {format} writes {takes}; {chosen} of {source.name} is a {kind.__name__}")
     with about("options"):
-        check_options(exporter, options)
+        check_options(f"export {format!r}", options, exporter.write, exporter.options)
         check_options_apply(exporter, kind, options)
     if streams[chosen].masked and not exporter.keeps_mask(options):
         with about("to"):

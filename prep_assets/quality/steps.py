@@ -319,8 +319,6 @@ def _configured(name: str, options: dict[str, Any], form: type) -> Configured:
         takes = ", ".join(kind.__name__ for kind in step.takes)
         raise ConfigError(f"quality step {name!r} judges {takes}; the rows here become {form.__name__}. Leave it out")
     check_options(f"quality step {name!r}", options, step.factory)
-    if missing := [option for option, known in step.options.items() if known.default is known.empty and option not in options]:
-        raise ConfigError(f"quality step {name!r} needs the option {missing[0]!r}: {step.options[missing[0]].annotation}")
     try:
         versions = {library: version(library) for library in step.libraries}
     except PackageNotFoundError as error:

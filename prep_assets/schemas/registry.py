@@ -447,24 +447,28 @@ def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: 
     return selected.factory(**(options or {}))
 
 
-def check_options(subject: str, options: Mapping[str, Any], factory: Callable[..., Any]) -> None:
+def check_options(
+    subject: str, options: Mapping[str, Any], factory: Callable[..., Any], known: Mapping[str, inspect.Parameter] | None = None
+) -> None:
     """Check options from YAML or JSON against a factory's type hints, which are their only schema.
 
     Args:
         subject: whose options they are, for errors.
+        known: the parameters of the factory that are options, if not all of them.
 
     Raises:
-        ConfigError: an unknown option, or a value of the wrong type; the message names what is allowed and the nearest match.
+        ConfigError: an unknown option, a value of the wrong type, or none where one is needed; the message names what is allowed and the nearest match.
     """
-    hints = _hints(factory)
-    known = [name for name in hints if name != "return"]
+    known = inspect.signature(factory).parameters if known is None else known
     for option, value in options.items():
         if option not in known:
             raise ConfigError(f"{subject} has no option {option!r}{nearest(option, known) or '.'} Allowed: {', '.join(known) or 'none'}")
         try:
-            TypeAdapter(hints[option]).validate_python(value, strict=True)
+            TypeAdapter(_hints(factory)[option]).validate_python(value, strict=True)
         except ValidationError as error:
             raise ConfigError(f"{subject}, option {option!r} = {value!r}: {error.errors()[0]['msg']}") from error
+    if missing := [name for name, option in known.items() if option.default is option.empty and name not in options]:
+        raise ConfigError(f"{subject} needs the option {missing[0]!r}: {known[missing[0]].annotation}")
 
 
 @bounded_cache("type hints of factories", 256)
