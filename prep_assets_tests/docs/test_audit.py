@@ -73,7 +73,7 @@ LIVED: Mapping[str, tuple[str, ...]] = {
     "position ids of zero": ("proofs/spoiled_packed.py::position ids all zero",),
     "a false border": ("proofs/spoiled_packed.py::a border inside a document",),
     "a document replaced by padding": ("proofs/spoiled_packed.py::a document replaced by padding",),
-    "a domain missing": ("proofs/test_packed_mixture.py::def test_a_domain_that_is_missing_is_seen",),
+    "a domain missing": ("proofs/test_packed.py::def test_a_domain_that_is_missing_is_seen",),
     "one pair swapped": ("proofs/spoiled_lines.py::one pair swapped",),
     "all pairs swapped": ("proofs/spoiled_lines.py::all pairs swapped",),
     "a foreign prompt": ("proofs/spoiled_lines.py::a foreign prompt",),
@@ -145,7 +145,7 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "graph/test_schemas.py::Audit W11",
             "proofs/test_accounting.py::def test_fields_are_counted_again",
         ),
-        "every gold equals a second reading": ("proofs/test_gold.py::def test_golds_that_no_other_code_finds_are_counted_apart",),
+        "every gold equals a second reading": ("proofs/test_pairs.py::def test_golds_that_no_other_code_finds_are_counted_apart",),
         "no training prompt is held out": ("proofs/test_pairs.py::def test_a_prompt_on_both_sides",),
         "every file has the size and sha256 of the manifest": (
             "proofs/test_integrity_and_quarantine.py::def test_harm_to_any_file_is_seen_and_named",

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.data.quarantine import Refusal
-from prep_assets.proofs.accounting import SAMPLED, Fields, account
+from prep_assets.proofs.accounting import SAMPLED, Fields, Ledger, Refusals, Stored, account, places
+from prep_assets.proofs.second_reading import is_held_out
+from prep_assets.proofs.selection import Again, Selected
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets_tests.peak import peak
 
 COUNTS: dict[str, Any] = {"read": 5000, "kept": 4998, "refused": {"schema/x": 2}}
 NUMBERS = {"read": 5000, "kept": 4998, "refused": 2}
@@ -179,3 +183,337 @@ def test_one_row_in_so_many_is_converted_once_more() -> None:
     fields = Fields("d", {}, [], passed_over)
     fields.add(range(2 * SAMPLED + 1), [{}] * (2 * SAMPLED + 1), range(2 * SAMPLED + 1))
     assert passed_over.call_count == 3
+
+
+# -- The ledger on a store of rows: each row that is not where it belongs, in the words of the verdict ------------------------------------
+
+pytestmark = pytest.mark.usefixtures("short_stretches")
+NAMES = ("a.jsonl", "b.jsonl")
+
+
+def block(file: int, rows: Sequence[int], fates: Sequence[str] | None = None) -> Selected:
+    made = ["good"] * len(rows) if fates is None else list(fates)
+    return Selected(file, rows, made, [None if fate == "unreadable" else {"row": row} for row, fate in zip(rows, made, strict=True)])
+
+
+def stored(*records: tuple[int, int, bool, int]) -> Stored:
+    """File, row, side, and what the text says of its side."""
+    file, row, side, says = zip(*records, strict=True) if records else ((),) * 4
+    return Stored.of(places(file, row), np.array(side, bool), np.array(says, np.int8))
+
+
+def content(payload: Mapping[str, Any]) -> bytes:
+    return str(payload["row"]).encode()
+
+
+def always(reason: str) -> Again:
+    return lambda file, rows, payloads: [reason] * len(rows)
+
+
+NOTHING = always("")
+
+
+def gone_through(
+    blocks: Sequence[Selected],
+    held: Stored,
+    refused: Sequence[tuple[str, str]] = (),
+    fraction: float = 0.0,
+    files: Sequence[bool] = (False, False),
+    again: Any = NOTHING,
+) -> Verdict:
+    ledger = Ledger(Refusals(refused, NAMES), held, files, content, again, fraction)
+    for some in blocks:
+        ledger.add(some)
+    return ledger.verdict()
+
+
+LEDGER_ROWS = [block(0, [0, 1, 3]), block(1, [0], ["duplicate"])]
+HELD = stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1))
+REFUSED = [("b.jsonl:0", "deduplicate/duplicate")]
+LEDGER_NUMBERS = {"rows_read_again": 4, "rows_stored": 3, "rows_refused": 1, "duplicates": 1, "rows_held_out": 1, "faults": 0}
+
+
+def test_every_row_is_where_it_belongs() -> None:
+    assert gone_through(LEDGER_ROWS, HELD, REFUSED) == Verdict(
+        True, "4 rows, read again, are where they belong: 3 stored, 1 of them held out, 1 refused, 1 of them duplicates", LEDGER_NUMBERS
+    )
+
+
+def test_numbers_of_thousands() -> None:
+    many = [block(0, range(2000)), block(1, range(1500), ["duplicate"] * 1500)]
+    held = Stored.of(places(np.zeros(2000), np.arange(2000)), np.ones(2000, bool), np.ones(2000, np.int8))
+    verdict = gone_through(many, held, [(f"b.jsonl:{row}", "deduplicate/duplicate") for row in range(1500)])
+    assert verdict.summary == (
+        "3,500 rows, read again, are where they belong: 2,000 stored, 2,000 of them held out, 1,500 refused, 1,500 of them duplicates"
+    )
+
+
+def test_no_rows_at_all() -> None:
+    assert gone_through([], stored()).passed
+    assert gone_through([block(0, [1])], stored(), [("a.jsonl:1", "schema/x")], again=always("schema/x")).passed
+
+
+@pytest.mark.parametrize(
+    ("changes", "where", "what", "faults"),
+    [
+        ({"held": stored((0, 0, False, 0), (0, 3, True, 1))}, "a.jsonl:1", "is neither stored nor refused", 1),
+        ({"refused": []}, "b.jsonl:0", "is neither stored nor refused", 1),
+        (
+            {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 1, False, 0), (0, 3, True, 1))},
+            "a.jsonl:1",
+            "is stored twice",
+            1,
+        ),
+        (
+            {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1), (0, 4, False, 0), (1, 1 << 39, False, 0))},
+            "the store",
+            "holds 2 records that its sources do not offer, or that are beyond a limit",
+            1,
+        ),
+        (
+            {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1), (1, 0, False, 0)), "refused": []},
+            "b.jsonl:0",
+            "is stored, though it equals an earlier row in every field",
+            1,
+        ),
+        (
+            {
+                "blocks": [block(1, [0, 1, 2], ["duplicate", "good", "duplicate"])],
+                "held": stored(*((1, row, True, 0) for row in range(3))),
+                "refused": [],
+            },
+            "b.jsonl:0",
+            "is stored, though it equals an earlier row in every field",
+            3,
+        ),
+        (
+            {"held": stored((0, 0, True, 0), (0, 1, False, 0), (0, 3, True, 1))},
+            "a.jsonl:0",
+            "is stored held out, and belongs to what is to train on",
+            1,
+        ),
+        (
+            {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, False, 1))},
+            "a.jsonl:3",
+            "is stored to train on, and belongs to what is held out",
+            1,
+        ),
+        (
+            {"refused": [*REFUSED, ("a.jsonl:0", "schema/x"), ("c:5", "schema/x")]},
+            "a.jsonl:0",
+            "is refused (and 1 more are), though it is stored, or no row that is read",
+            1,
+        ),
+        (
+            {"refused": [("b.jsonl:0", "schema/x")]},
+            "b.jsonl:0",
+            "is refused for schema/x, but by a second reading it equals an earlier row in every field",
+            1,
+        ),
+        (
+            {"held": stored((0, 0, False, 0), (0, 3, True, 1)), "refused": [*REFUSED, ("a.jsonl:1", "schema/x")]},
+            "a.jsonl:1",
+            "is refused for schema/x; looked at alone, nothing is wrong with it",
+            1,
+        ),
+        (
+            {
+                "held": stored((0, 0, False, 0), (0, 3, True, 1)),
+                "refused": [*REFUSED, ("a.jsonl:1", "schema/x")],
+                "again": always("schema/y"),
+            },
+            "a.jsonl:1",
+            "is refused for schema/x; looked at alone, it is refused for schema/y",
+            1,
+        ),
+        ({"held": stored(), "refused": []}, "a.jsonl:0", "is neither stored nor refused", 4),
+        ({"held": stored((0, 0, False, 0), (0, 0, False, 0)), "refused": []}, "a.jsonl:0", "is stored twice", 4),
+    ],
+)
+def test_a_row_that_is_not(changes: dict[str, Any], where: str, what: str, faults: int) -> None:
+    verdict = gone_through(**({"blocks": LEDGER_ROWS, "held": HELD, "refused": REFUSED} | changes))
+    assert verdict.summary == f"{faults} faults; first {where} {what}"
+    assert (verdict.passed, verdict.worst, verdict.numbers["faults"]) == (False, Worst(where, what), faults)
+
+
+def test_a_refusal_for_a_reason_that_is_found_again() -> None:
+    seen: list[tuple[Any, Any]] = []
+
+    def again(file: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
+        seen.append((file, rows, payloads))
+        return ["schema/x"] * len(rows)
+
+    held = stored((0, 0, False, 0), (0, 3, True, 1))
+    assert gone_through(LEDGER_ROWS, held, [*REFUSED, ("a.jsonl:1", "schema/x")], again=again).passed
+    assert seen == [(0, [1], [{"row": 1}])], "duplicates are not looked at alone"
+
+
+def test_rows_that_cannot_be_read_are_refused_for_that() -> None:
+    rows = [block(0, [0, 1], ["unreadable", "filtered"])]
+    refused = [("a.jsonl:0", "records/invalid_json"), ("a.jsonl:1", "records/filtered_by_where")]
+    assert gone_through(rows, stored(), refused, again=None).passed
+    kept = gone_through(rows, stored((0, 0, False, -1)), refused[1:], fraction=0.5)
+    assert kept.worst == Worst("a.jsonl:0", "is stored, though it cannot be read")
+    filtered = gone_through(rows, stored((0, 1, True, -1)), refused[:1])
+    assert filtered.worst == Worst("a.jsonl:1", "is stored, though it misses `where`, or is forgotten")
+    assert filtered.numbers["rows_held_out"] == 1
+
+
+def test_the_content_decides_the_side_where_nothing_else_does() -> None:
+    import xxhash
+
+    fraction = 0.5
+    out = [row for row in range(20) if xxhash.xxh3_128_intdigest(str(row).encode()) / (1 << 128) < fraction]
+    assert 0 < len(out) < 20
+    rows = [block(0, range(20))]
+    assert gone_through(rows, stored(*((0, row, row in out, -1) for row in range(20))), fraction=fraction).passed
+    wrong = gone_through(rows, stored(*((0, row, row not in out, -1) for row in range(20))), fraction=fraction)
+    assert wrong.numbers["faults"] == 20
+    assert gone_through(rows, stored(*((0, row, False, -1) for row in range(20)))).passed, "nothing is held out"
+    assert gone_through(rows, stored(*((0, row, True, -1) for row in range(20))), fraction=fraction, files=(True, False)).passed
+    assert gone_through(rows, stored(*((0, row, False, 0) for row in range(20))), fraction=fraction).passed, "the text itself says so"
+
+
+def test_files_that_are_held_out() -> None:
+    rows = [block(0, [0]), block(1, [0])]
+    assert gone_through(rows, stored((0, 0, False, 0), (1, 0, True, 0)), files=(False, True)).passed
+    assert gone_through(rows, stored((0, 0, True, 0), (1, 0, False, 0)), files=(False, True)).numbers["faults"] == 2
+
+
+def test_a_place_sorts_as_file_and_row_do() -> None:
+    assert places([0, 1, 2], [5, 0, 7]).tolist() == [5, 1 << 40, (2 << 40) + 7]
+    made = Stored.of(np.array([9, 3, 7]), np.array([True, False, True]))
+    assert (made.place.tolist(), made.held_out.tolist(), made.belongs.tolist()) == ([3, 7, 9], [False, True, True], [-1, -1, -1])
+    assert made.belongs.dtype == np.int8
+    assert Stored.of(np.array([3, 9, 7]), np.ones(3, bool)).place.tolist() == [3, 7, 9]
+    assert Stored.of(np.array([9, 3]), np.array([True, False]), np.array([1, 0], np.int8)).belongs.tolist() == [0, 1]
+
+
+def test_a_record_of_a_file_that_nobody_knows() -> None:
+    held = stored((0, 0, False, 0), (2, 7, False, 0), (2, 7, False, 0))
+    assert gone_through([block(0, [0])], held).worst == Worst("file 2:7", "is stored twice")
+    held = stored((0, 0, False, 0), (1, 7, False, 0), (1, 7, False, 0))
+    assert gone_through([block(0, [0])], held).worst == Worst("b.jsonl:7", "is stored twice")
+
+
+def test_of_two_lines_about_one_row_the_first_is_claimed() -> None:
+    lines = [("a.jsonl:0", "schema/x"), ("a.jsonl:0", "schema/y"), ("a.jsonl:7", "schema/x")]
+    verdict = gone_through([block(0, [0])], stored(), lines, again=always("schema/x"))
+    assert verdict.numbers["faults"] == 1
+    assert verdict.worst == Worst("a.jsonl:0", "is refused (and 1 more are), though it is stored, or no row that is read")
+
+
+def test_names_with_colons() -> None:
+    refusals = Refusals([("x:y.jsonl:12", "schema/a"), ("z:3", "schema/b"), ("x:y.jsonl:4", "schema/b")], ["other", "x:y.jsonl"])
+    assert refusals.left() == ["x:y.jsonl:12", "z:3", "x:y.jsonl:4"]
+    assert [refusals.reason(at) for at in range(3)] == ["schema/a", "schema/b", "schema/b"]
+    assert (refusals.place.tolist(), refusals.which.tolist()) == (places([1, 1], [4, 12]).tolist(), [2, 0])
+    refusals.claim(np.array([0]))
+    assert refusals.left() == ["z:3", "x:y.jsonl:4"]
+    empty = Refusals([], ["x"])
+    assert (empty.place.tolist(), empty.which.tolist()) == ([], [])
+
+
+def test_memory_does_not_grow_with_the_number_of_refusals() -> None:
+    """Three Python numbers were held for each: a hundred bytes. Short columns are in memory, sorted as well."""
+
+    def listed(count: int) -> None:
+        found = Refusals(((f"a.jsonl:{row + 1000}", "schema/x") for row in range(count)), NAMES)
+        assert found.reason(count - 1) == "schema/x"
+
+    assert peak(lambda: listed(30_000)) < 2_000_000
+
+
+def test_it_is_told_of_each_row_that_its_schema_read() -> None:
+    rows = [block(0, range(6), ["good", "good", "good", "duplicate", "unreadable", "good"])]
+    refused = [
+        *(
+            ("a.jsonl:0", "render/x"),
+            ("a.jsonl:1", "schema/x"),
+            ("a.jsonl:3", "deduplicate/duplicate"),
+            ("a.jsonl:4", "records/invalid_json"),
+        ),
+    ]
+    seen: list[tuple[Any, ...]] = []
+
+    def again(file: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
+        return [{0: "render/x", 1: "schema/x"}[row] for row in rows]
+
+    held = stored((0, 2, False, 0), (0, 5, False, 0))
+    ledger = Ledger(Refusals(refused, NAMES), held, (False, False), content, again, seen=lambda *told: seen.append(told))
+    ledger.add(rows[0])
+    assert ledger.verdict().passed and seen == [(rows[0].rows, rows[0].payloads, [0, 2, 5])]
+
+
+def test_rows_whose_fields_were_read_are_shown() -> None:
+    """Those that are sound by a second reading, and that their schema did not refuse; each block before the next is read."""
+    shown: list[Any] = []
+
+    def show(numbers: Sequence[int], rows: Sequence[Any], read: Sequence[int]) -> None:
+        shown.extend(rows[at] for at in read)
+
+    refused = [("a.jsonl:1", "schema/x"), ("a.jsonl:3", "render/y"), ("b.jsonl:0", "deduplicate/duplicate"), ("b.jsonl:1", "records/x")]
+    blocks = [block(0, [0, 1, 3]), block(1, [0, 1, 2], ["duplicate", "unreadable", "good"])]
+    reasons = {1: "schema/x", 3: "render/y"}
+    held = stored((0, 0, False, 0), (1, 2, False, 0))
+    ledger = Ledger(Refusals(refused, NAMES), held, (False, False), content, lambda _, rows, __: [reasons[row] for row in rows], seen=show)
+    ledger.add(blocks[0])
+    assert shown == [{"row": 0}, {"row": 3}]
+    ledger.add(blocks[1])
+    assert shown[2:] == [{"row": 2}]
+    assert ledger.verdict().passed
+    assert (ledger.numbers["rows_refused"], ledger.numbers["duplicates"], ledger.numbers["rows_stored"]) == (4, 1, 2)
+
+
+# -- Refusals of a part of a domain, and blocks that a ledger looks at row by row ---------------------------------------------------------
+
+FILES = ["a", "b"]
+LINES = [
+    ("b:7", "deduplicate/duplicate"),
+    ("a:4", "schema/x"),
+    ("other:1", "deduplicate/duplicate"),
+    ("a:0", "deduplicate/duplicate"),
+    ("b:2", "schema/y"),
+    ("a:9", "deduplicate/duplicate"),
+]
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "inside"),
+    [
+        ((0, 0), (2, 0), ["a:0", "a:4", "a:9", "b:2", "b:7"]),
+        ((0, 0), (0, 4), ["a:0"]),
+        ((0, 4), (0, 9), ["a:4"]),
+        ((0, 5), (1, 3), ["a:9", "b:2"]),
+        ((1, 7), (1, 8), ["b:7"]),
+        ((1, 8), (2, 0), []),
+    ],
+)
+def test_refusals_of_a_part(begin: tuple[int, int], end: tuple[int, int], inside: list[str]) -> None:
+    refusals = Refusals(LINES, FILES)
+    part = refusals.within(int(places(*begin)), int(places(*end)))
+    assert sorted(part.left()) == inside
+    assert [part.reason(int(at)) for at in part.which] == [dict(LINES)[each] for each in inside]
+    part.claim(part.which)
+    assert part.left() == [] and len(refusals.left()) == len(refusals) == 6, "the others stay what they are"
+
+
+@pytest.mark.parametrize(
+    ("files", "found"), [(FILES, [(0, 0), (0, 9), (1, 7)]), (["b", "c"], [(0, 7)]), (["none"], [])], ids=["both", "one", "none"]
+)
+def test_places_of_duplicates(files: list[str], found: list[tuple[int, int]]) -> None:
+    assert Refusals(LINES, files).duplicates() == {int(places(*each)) for each in found}
+    assert Refusals([("a:0", "schema/x"), ("a:1", "schema/y"), ("a:2", "schema/z")], files).duplicates() == set()
+
+
+def test_a_block_without_rows() -> None:
+    assert gone_through([block(0, []), block(0, [3]), block(1, [])], stored((0, 3, False, 0))).passed
+
+
+def test_a_text_that_says_on_which_side_it_belongs_is_believed_before_its_content() -> None:
+    inside = [row for row in range(20) if is_held_out(content({"row": row}), 0.5)]
+    assert 0 < len(inside) < 20
+    rows = [block(0, range(20))]
+    found = gone_through(rows, stored(*((0, row, row in inside, 0) for row in range(20))), fraction=0.5)
+    assert found.numbers["faults"] == len(inside)
+    assert found.worst == Worst(f"{NAMES[0]}:{inside[0]}", "is stored held out, and belongs to what is to train on")

@@ -2,15 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import product
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from msgspec import structs
 
 from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, MelFrames, Qwen2VL
 from prep_assets.errors import CheckFailed, Refused
-from prep_assets.proofs.image_tokens import LARGEST, counted_again, expected_text
+from prep_assets.proofs import image_tokens as module
+from prep_assets.proofs.image_tokens import LARGEST, check_images, check_packed_images, check_references, counted_again, expected_text
+from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import AUDIO, IMAGE, TEXT, USER, Region, Sample, Turn, changed
+from prep_assets.stores.images import Image, ImageBlock, Images, ImageWriter, open_images
+from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.images import placeholder_of
 
 SIDES = (
@@ -201,3 +210,227 @@ def test_audio_is_counted_by_its_file_and_its_row_may_say_how_long_it_is() -> No
     fixed = Fixed(rule="fixed", tokens=2)
     always = counted_again(chat(sound), {"audio": fixed}, {"audio": "<a>"}, size_of).turns[0].regions[0]
     assert always == changed(sound, size=(24_000, 16_000), placeholder="<a><a>")
+
+
+# -- Images of streams and packed tables whose tokens are written out: 9 is the image token, 8 stands beside it ---------------------------
+
+TWO = Fixed(rule="fixed", tokens=2)
+TILES = InternVL(rule="internvl", image_seq_length=2, tile_height=10, tile_width=10, min_patches=1, max_patches=2, begin="", end="")
+"""2 tokens of an image as high as it is wide, 6 of one twice as wide."""
+A, B, C = Image("a.png", "aa", (10, 10)), Image("b.png", None, (20, 10)), Image("c.png", "cc", (10, 10))
+
+
+def images_in(folder: Path, *found: tuple[int, int, int, Image]) -> Images:
+    """Images by record, start, length and what they are."""
+    folder.mkdir(parents=True)
+    writer = ImageWriter(folder, "train")
+    record, start, length, images = zip(*found, strict=True)
+    writer.append(ImageBlock(np.array(record), np.array(start), np.array(length), images), 0)
+    writer.close()
+    return open_images(folder, "train")
+
+
+def stream(images: Images, *records: list[int], mask: Any = None) -> TokenStore:
+    tokens = np.array([token for record in records for token in record])
+    arrays = {"tokens": tokens, "loss_mask": np.zeros(len(tokens)) if mask is None else np.array(mask)}
+    count = np.arange(len(records))
+    return TokenStore(arrays, np.cumsum([len(record) for record in records]), np.zeros(len(records), np.int32), count, images)
+
+
+@pytest.fixture
+def chats(tmp_path: Path) -> TokenStore:
+    images = images_in(tmp_path / "chats", (0, 1, 2, A), (2, 0, 6, B), (2, 7, 2, C))
+    return stream(images, [1, 9, 9, 2], [3, 4], [9, 9, 9, 9, 9, 9, 5, 9, 9, 6])
+
+
+def check(store: Any, token: int, rule: ImageRule | None = None) -> Verdict:
+    return check_images(store, {"image": token}, {} if rule is None else {"image": rule})
+
+
+def fails(verdict: Verdict, fault: str, images: int = 3) -> None:
+    assert verdict == Verdict(False, fault, {"images": images}, Worst("images", fault))
+
+
+SOUND = Verdict(True, "3 images stand where the image token does, untrained", {"images": 3})
+
+
+def test_a_stream(chats: TokenStore) -> None:
+    assert check(chats, 9) == SOUND
+    assert check(chats, 9, TILES) == SOUND
+    fails(check(chats, 8), "token 1 of an image is another token")
+    fails(check(chats, 9, TWO), "image 1, 'b.png', has 6 tokens; its resolution (20, 10) gives 2")
+    nothing = stream(open_images(Path(), "train"), [1, 2], [3])
+    assert check(nothing, 9, TILES) == Verdict(True, "0 images stand where the image token does, untrained", {"images": 0})
+    many = stream(replace(chats.images, record=np.arange(1000), start=np.zeros(1000, int), length=np.ones(1000, int)), *[[9]] * 1000)
+    assert check(many, 9).summary.startswith("1,000 images")
+
+
+def test_what_is_wrong_with_a_stream(chats: TokenStore) -> None:
+    trained = dict(chats.arrays)
+    trained["loss_mask"] = np.eye(16)[2]
+    fails(check(replace(chats, arrays=trained), 9), "a token of an image is trained")
+    without = replace(chats.images, record=np.array([0, 2]), start=np.array([1, 0]), length=np.array([2, 6]))
+    fails(check(replace(chats, images=without), 9), "token 13 is the image token, and no image stands there", 2)
+    beyond = replace(chats.images, start=np.array([1, 0, 9]))
+    fails(check(replace(chats, images=beyond), 9), "an image does not stand inside its record")
+
+
+@pytest.mark.parametrize("block", [1, 2, 3])
+def test_counts_in_blocks(chats: TokenStore, block: int) -> None:
+    starts, tokens = chats.starts, chats.arrays["tokens"]
+    assert module._miscounted(chats.images, tokens, starts, {"image": 9}, {"image": TILES}, block) is None
+    wrong = tokens.copy()
+    wrong[13] = 7
+    assert (
+        module._miscounted(chats.images, wrong, starts, {"image": 9}, {"image": TILES}, block)
+        == "image 2, 'c.png', has 1 tokens; its resolution (10, 10) gives 2"
+    )
+    wrong[1] = 7
+    assert str(module._miscounted(chats.images, wrong, starts, {"image": 9}, {"image": TILES}, block)).startswith(
+        "image 0, 'a.png', has 1 "
+    )
+
+
+def test_an_image_must_have_a_resolution_where_the_rule_asks_for_one(tmp_path: Path) -> None:
+    path = "long/" * 50
+    store = stream(images_in(tmp_path / "chats", (0, 0, 2, Image(path, None))), [9, 9])
+    fails(check(store, 9, TILES), f"image 0, {path[:100]!r}, has no resolution", 1)
+    assert check(store, 9, TWO).passed
+    three = Fixed(rule="fixed", tokens=3)
+    fails(check(store, 9, three), f"image 0, {path[:100]!r}, has 2 tokens; its resolution None gives 3", 1)
+    thousands = replace(store.images, record=np.zeros(1, int))
+    many = Fixed(rule="fixed", tokens=1234)
+    fails(
+        check(replace(store, images=thousands), 9, many),
+        f"image 0, {path[:100]!r}, has 2 tokens; its resolution None gives 1,234",
+        1,
+    )
+
+
+def test_other_tokens_may_stand_in_an_image_only_where_the_rule_writes_some(tmp_path: Path) -> None:
+    around: ImageRule = Fixed(rule="fixed", tokens=2, begin="<b>")
+    tiles = Idefics3(rule="idefics3", image_seq_len=2, longest_edge=10, tile=10)
+    store = stream(images_in(tmp_path / "chats", (0, 0, 4, A)), [8, 9, 9, 8])
+    assert check(store, 9, around).passed and check(store, 9, tiles).passed
+    for rule in (None, TWO):
+        fails(check(store, 9, rule), "token 0 of an image is another token", 1)
+
+
+def packed(images: Images, tokens: Any, mask: Any, **documents: list[int]) -> PackedStore:
+    fields = {field: np.array(values) for field, values in documents.items()}
+    rows = np.array(tokens)
+    return PackedStore(rows, np.array(mask), fields, ("one", "two"), rows.shape[1], images)
+
+
+ROWS = [[9, 9, 2, 4, 9, 9], [5, 9, 9, 6, 9, 9]]
+"""The end of the first record and of the third one of another domain; the rest of that, and padding of the image token."""
+PIECES = {
+    "row": [0, 0, 1],
+    "row_offset": [0, 3, 0],
+    "length": [3, 3, 4],
+    "source": [0, 1, 1],
+    "record": [0, 1, 2],
+    "start": [1, 0, 6],
+}
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> PackedStore:
+    return packed(images_in(tmp_path / "packed", (0, 0, 2, A), (0, 4, 2, B), (1, 1, 2, C)), ROWS, np.zeros((2, 6)), **PIECES)
+
+
+@pytest.fixture
+def records(tmp_path: Path, chats: TokenStore) -> dict[str, TokenStore]:
+    other = images_in(tmp_path / "other", (0, 0, 1, C), (1, 1, 2, B), (1, 3, 1, A), (2, 0, 6, B), (2, 7, 2, C))
+    return {"one": chats, "two": stream(other, [9], [4, 9, 9, 9, 1], [9, 9, 9, 9, 9, 9, 5, 9, 9, 6])}
+
+
+def test_a_packed_table(table: PackedStore) -> None:
+    assert check(table, 9) == SOUND
+    assert check(table, 9, TWO) == SOUND
+    fails(check(table, 9, TILES), "image 1, 'b.png', has 2 tokens; its resolution (20, 10) gives 6")
+    wrong = np.array(ROWS)
+    wrong[1, 3] = 9
+    fails(check(replace(table, tokens=wrong), 9), "token 9 is the image token, and no image stands there")
+    wrong[0, 1], wrong[1, 3] = 8, 6
+    fails(check(replace(table, tokens=wrong), 9), "token 1 of an image is another token")
+    fails(check(replace(table, loss_mask=np.eye(2, 6, 1)), 9), "a token of an image is trained")
+    mixed = replace(table, tokens=np.array([[9, 8, 2, 4, 9, 8], [5, 8, 9, 6, 9, 9]]))
+    assert check(mixed, 9, Fixed(rule="fixed", tokens=1, end="<e>")).passed
+    fails(check(mixed, 9, Fixed(rule="fixed", tokens=1)), "token 1 of an image is another token")
+    outside = replace(table.images, start=np.array([0, 4, 3]))
+    fails(check(replace(table, images=outside), 9), "an image does not stand inside its record")
+
+
+def test_rows_are_read_in_slices() -> None:
+    rows = np.arange(12).reshape(3, 4)
+    ends = module._EndToEnd(rows, np.array([4, 2, 3]))
+    flat = ["0.0", "1.0", "2.0", "3.0", "4.0", "5.0", "nan", "nan", "8.0", "9.0", "10.0", "nan"]
+    for start in range(12):
+        for stop in range(start, 13):
+            assert list(map(str, ends[start:stop].tolist())) == flat[start:stop]
+
+
+def test_images_of_records(table: PackedStore, records: dict[str, TokenStore]) -> None:
+    assert check_packed_images(table, records) == Verdict(True, "3 packed images are those of their records", {"packed_images": 3})
+    many = replace(table, documents={field: np.repeat(values[:1], 1500) for field, values in table.documents.items()})
+    problem = "3 images, the records have 1,500 in the pieces that are packed"
+    assert check_packed_images(many, records) == Verdict(False, problem, {"packed_images": 3}, Worst("images", problem))
+    none = stream(open_images(Path(), "train"), [1, 2, 3, 4])
+    assert check_packed_images(table, {**records, "one": none}).summary == "3 images, the records have 2 in the pieces that are packed"
+
+
+OTHER = Image("c.png", "other", (10, 10))
+
+
+@pytest.mark.parametrize(
+    ("number", "found", "expected"),
+    [
+        (1, (0, 3, 2, B), (0, 4, 2, B)),
+        (1, (0, 4, 1, B), (0, 4, 2, B)),
+        (1, (0, 4, 2, A), (0, 4, 2, B)),
+        (2, (1, 1, 2, OTHER), (1, 1, 2, C)),
+        (2, (0, 1, 2, C), (1, 1, 2, C)),
+    ],
+)
+def test_another_image_than_that_of_the_record(
+    tmp_path: Path, table: PackedStore, records: dict[str, TokenStore], number: int, found: Any, expected: Any
+) -> None:
+    images = [(0, 0, 2, A), (0, 4, 2, B), (1, 1, 2, C)]
+    images[number] = found
+    verdict = check_packed_images(replace(table, images=images_in(tmp_path / "wrong", *images)), records)
+    problem = f"an image at {(found[:3], found[3])}, the records have {(expected[:3], expected[3])}"
+    assert verdict == Verdict(False, problem, {"packed_images": 3}, Worst(f"row {found[0]}", problem))
+
+
+def test_references_are_compared_with_those_read_again() -> None:
+    sound = Image("b.wav", "34", (16, 8), "audio")
+    assert check_references([]) == Verdict(True, "0 references are those of their files", {"files": 0})
+    assert check_references([(A, A), (sound, sound)]) == Verdict(True, "2 references are those of their files", {"files": 2})
+    for found in (
+        structs.replace(sound, sha256="35"),
+        structs.replace(sound, size=(16, 9)),
+        structs.replace(sound, kind="image", size=None),
+    ):
+        verdict = check_references([(A, A), (sound, found), (B, A)])
+        problem = f"audio 1 is stored as {sound.line().decode().strip()}, its file is {found.line().decode().strip()}"
+        assert verdict == Verdict(False, problem, {"files": 2}, Worst("b.wav", problem))
+
+
+def test_audio_and_images_have_tokens_of_their_own_kind(tmp_path: Path) -> None:
+    sound, rule = Image("b.wav", None, (32, 16), "audio"), MelFrames(rule="mel_frames", sampling_rate=16, hop_length=1, chunk_length=4)
+    store = stream(images_in(tmp_path / "mixed", (0, 0, 2, A), (0, 3, 8, sound)), [9, 9, 2, *[8] * 8])
+    ids, rules = {"image": 9, "audio": 8}, {"image": TILES, "audio": rule}
+    assert check_images(store, ids, rules) == Verdict(True, "2 images stand where the image token does, untrained", {"images": 2})
+    slower = rule.model_copy(update={"hop_length": 2})
+    for counted in ({**rules, "audio": slower}, {"audio": slower}):
+        fails(check_images(store, ids, counted), "image 1, 'b.wav', has 8 tokens; its length (32, 16) gives 4", 2)
+    path = "long/" * 50
+    named = images_in(tmp_path / "named", (0, 0, 2, A), (0, 3, 8, structs.replace(sound, path=path)))
+    swapped = stream(named, [9, 9, 2, *[9] * 8])
+    fails(check_images(swapped, ids), f"image 1, {path[:100]!r}, is audio, and has no token of that kind", 2)
+    swapped = stream(store.images, [8, 8, 2, *[9] * 8])
+    fails(check_images(swapped, ids), f"image 0, {A.path!r}, is image, and has no token of that kind", 2)
+    fails(check_images(store, {"image": 9}), "token 3 of an image is another token", 2)
+    unknown = images_in(tmp_path / "unknown", (0, 0, 2, A), (0, 3, 8, structs.replace(sound, size=None)))
+    fails(check_images(replace(store, images=unknown), ids, rules), "image 1, 'b.wav', has no length", 2)

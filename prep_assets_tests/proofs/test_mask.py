@@ -8,11 +8,16 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prep_assets.proofs import mask as identity
 from prep_assets.proofs import mask as module
 from prep_assets.proofs.derive import Expected
-from prep_assets.proofs.mask import MaskProof, Row, prove_masks
-from prep_assets.proofs.verdict import Verdict
+from prep_assets.proofs.mask import Conversation, MaskProof, Row, expected_ids, first_wrong, prove_identity, prove_masks
+from prep_assets.proofs.reference_ids import ReferenceIds
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.text.ids import Flat
+from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.proofs.words import vocabulary
+from prep_assets_tests.tokenization.loaded import CONFIGS, load
 
 TOKENS = ("<e>", "<s>", "user", "bot", "\n", "Hi", " there", "Hel", "lo", ".", "\ufffd", " ")
 WORDS = vocabulary(*TOKENS)
@@ -379,3 +384,198 @@ HALF = Expected("Hello.<e>", 0.5, "<e>", 0, 9)
 def test_weights_are_said_as_what_they_are(weights: dict[int, float], expected: Expected, says: str) -> None:
     verdict = prove_masks([row(weights, (expected,))], WORDS)
     assert verdict.worst is not None and verdict.worst.note.startswith(says)
+
+
+# -- Identity of conversations on a tokenizer of whole words: each row that is not the reference's, in the words of the verdict -----------
+
+TEXT = "<|im_start|>user\nHi there<|im_end|>\n"
+CONTROLS = ((0, 12), (25, 35))
+
+
+@pytest.fixture(scope="module")
+def shipped() -> Vocabulary:
+    return load(CONFIGS / "tokenizer").vocabulary
+
+
+def plain(vocabulary: Vocabulary, text: str) -> list[int]:
+    return list(vocabulary.backend.encode(text, add_special_tokens=False).ids)
+
+
+def right(vocabulary: Vocabulary) -> list[int]:
+    start, end = (vocabulary.control[token] for token in ("<|im_start|>", "<|im_end|>"))
+    return [start, *plain(vocabulary, "user\nHi there"), end, *plain(vocabulary, "\n")]
+
+
+def render_row(ids: Any, name: str = "a:0", **more: Any) -> Conversation:
+    return Conversation(name, np.array(ids), **({"text": TEXT, "controls": CONTROLS, "typed": 0} | more))
+
+
+def test_rows_that_are_the_reference_s(shipped: Vocabulary) -> None:
+    numbers = {"rows_tokenized_again": 2, "control_tokens_in_content": 3}
+    rows = [render_row(right(shipped)), render_row(right(shipped), typed=3)]
+    assert prove_identity(rows, shipped) == Verdict(True, "2 rows have the reference tokenizer's ids of their render", numbers)
+    assert prove_identity(rows * 600, shipped).summary.startswith("1,200 rows have")
+
+
+@pytest.mark.parametrize("batch", [1, 2 * len(TEXT), 1 << 21])
+def test_a_row_that_is_not(shipped: Vocabulary, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
+    assert identity.BATCH_CHARACTERS == 1 << 21
+    monkeypatch.setattr(identity, "BATCH_CHARACTERS", batch)
+    ids = right(shipped)
+    other = next(number for number in range(shipped.size) if number not in ids and shipped.decode([number]).strip())
+    wrong = [*ids[:2], other, *ids[3:]]
+    verdict = prove_identity([render_row(ids), render_row(wrong, "b:7"), render_row(ids)], shipped)
+    near = [shipped.decode(each[:7]) for each in (wrong, ids)]
+    note = f"{len(ids)} ids, the reference tokenizer gives {len(ids)}; from token 2 on they differ: …{near[0]!r}…, the render has …{near[1]!r}…"
+    worst = Worst("b:7", note, tuple(wrong), at=2, derivations=((near[0], near[1]),))
+    assert (verdict.passed, verdict.summary, verdict.worst) == (False, f"b:7: {note}", worst)
+    assert verdict.numbers["rows_tokenized_again"] == 2
+
+
+def test_a_row_that_is_longer_or_shorter(shipped: Vocabulary) -> None:
+    ids = right(shipped)
+    for wrong, at in ((ids[:-1], len(ids) - 1), ([*ids, ids[-1]], len(ids))):
+        verdict = prove_identity([render_row(wrong)], shipped)
+        assert verdict.worst is not None
+        assert verdict.worst.note.startswith(
+            f"{len(wrong)} ids, the reference tokenizer gives {len(ids)}; from token {at} on they differ: …"
+        )
+        near = [shipped.decode(each[max(0, at - 5) : at + 5]) for each in (wrong, ids)]
+        assert verdict.worst.note.endswith(f"…{near[0]!r}…, the render has …{near[1]!r}…")
+
+
+def test_what_truncation_must_have_left(shipped: Vocabulary) -> None:
+    ids = right(shipped)
+    left = np.array(ids[:3])
+    assert prove_identity([render_row(ids), render_row(ids[:3], left=left), render_row(ids)], shipped).passed
+    wrong = prove_identity([render_row(ids, left=left)], shipped).worst
+    assert wrong is not None and wrong.note.startswith(f"{len(ids)} ids, the reference tokenizer gives 3; from token 3 on they differ")
+
+
+@pytest.mark.parametrize(
+    ("text", "controls", "parts"),
+    [
+        (TEXT, CONTROLS, ["<|im_start|>", "user\nHi there", "<|im_end|>", "\n"]),
+        ("Hi", (), ["Hi"]),
+        ("", (), []),
+        ("<|im_end|><|im_end|>", ((0, 10), (10, 20)), ["<|im_end|>", "<|im_end|>"]),
+        ("a<|im_end|>", ((1, 11),), ["a", "<|im_end|>"]),
+        ("a<|im_end|>", (), ["a<|im_end|>"]),
+    ],
+)
+def test_a_render_is_cut_at_the_templates_control_tokens(shipped: Vocabulary, text: str, controls: Any, parts: list[str]) -> None:
+    reference = ReferenceIds(shipped)
+    typed = [part == "a<|im_end|>" for part in parts]
+    rows = [Conversation("x", np.zeros(0), text, controls, 0)] * 2
+    wanted: list[int] = []
+    for part, is_typed in zip(parts, typed, strict=True):
+        if part in shipped.control:
+            wanted.append(shipped.control[part])
+        else:
+            wanted += reference.encode([part]).ids.tolist() if is_typed else plain(shipped, part)
+    found = list(expected_ids(rows, shipped, reference))
+    assert [each.tolist() for each in found] == [wanted, wanted] and all(each.dtype == np.uint32 for each in found)
+
+
+class Noting:
+    """A reference that gives each text one id, its number among all texts."""
+
+    def __init__(self) -> None:
+        self.texts, self.begins = list[str](), list[bool]()
+
+    def encode_utf8(self, texts: Any, begins: Any) -> Flat:
+        first = len(self.texts)
+        self.texts += [text.decode() for text in texts]
+        assert begins.dtype == bool
+        self.begins += begins.tolist()
+        return Flat(np.arange(first, first + len(texts), dtype=np.uint32), np.arange(len(texts) + 1))
+
+
+def test_what_others_have_proven_is_counted(shipped: Vocabulary) -> None:
+    proof = identity.IdentityProof(shipped)
+    proof.proven(3)
+    proof.proven(4, 20, 1000)
+    proof.proven(0, 1, 2)
+    proof.add([render_row(right(shipped), taken=5), render_row(right(shipped), taken=6)])
+    proof.add([render_row(right(shipped), taken=700)])
+    says = "10 rows have the reference tokenizer's ids of their render"
+    numbers = {"rows_tokenized_again": 10, "control_tokens_in_content": 21, "tokens_cut_away": 1713}
+    assert proof.verdict() == Verdict(True, says, numbers)
+    proof.add([render_row([1])])
+    proof.proven(7)
+    proof.add([render_row(right(shipped), taken=1, typed=1)])
+    failed = proof.verdict()
+    assert not failed.passed and failed.numbers == {**numbers, "rows_tokenized_again": 11}
+
+
+def test_the_token_that_is_shown(shipped: Vocabulary) -> None:
+    ids = right(shipped)
+    for wrong, at in (([*ids[:-1], 0], len(ids) - 1), ([*ids, 0], len(ids)), (ids[:-2], len(ids) - 3), ([], -1)):
+        worst = prove_identity([render_row(np.array(wrong, np.int64))], shipped).worst
+        assert worst is not None and worst.at == at
+
+
+def test_which_texts_begin_a_conversation(shipped: Vocabulary) -> None:
+    """What stands before the first control token begins it; the others follow one. Between two tokens there is no text."""
+    reference: Any = Noting()
+    start, end = (shipped.control[token] for token in ("<|im_start|>", "<|im_end|>"))
+    text = "a<|im_start|>b<|im_end|><|im_start|>"
+    rows = [
+        render_row([], text=text, controls=((1, 13), (14, 24), (24, 36))),
+        render_row([], text="cd", controls=()),
+        render_row([], text="", controls=()),
+    ]
+    found = [ids.tolist() for ids in expected_ids(rows, shipped, reference)]
+    assert found == [[0, start, 1, end, start], [2], []]
+    assert (reference.texts, reference.begins) == (["a", "b", "cd"], [True, False, True])
+
+
+def test_typed_control_tokens_of_all_batches_are_counted(shipped: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(identity, "BATCH_CHARACTERS", 1)
+    verdict = prove_identity([render_row(right(shipped), typed=2), render_row(right(shipped), typed=3)], shipped)
+    assert verdict.numbers == {"rows_tokenized_again": 2, "control_tokens_in_content": 5}
+
+
+# -- Of a wrong mask, the first token that is wrong: words whose characters are counted by hand -------------------------------------------
+
+PLAIN_TOKENS = ("<e>", "user", "bot", "Hel", "lo", ".", "\ufffd", " there")
+PLAIN_WORDS = vocabulary(*PLAIN_TOKENS)
+ROW = ["user", "lo", "bot", "Hel", "lo", ".", "<e>", "user"]
+
+
+@pytest.mark.parametrize(
+    ("runs", "expected", "at"),
+    [
+        ([(3, 7)], ["Hello.<e>"], -1),
+        ([(3, 6)], ["Hello.<e>"], 6),  # the end is not trained
+        ([(4, 7)], ["Hello.<e>"], 3),  # the beginning is not
+        ([(5, 6)], ["Hello.<e>"], 4),
+        ([(3, 8)], ["Hello.<e>"], 7),  # what follows is
+        ([(2, 7)], ["Hello.<e>"], 2),  # what is before it is
+        ([(3, 7)], ["Help.<e>"], 4),
+        ([(3, 7)], ["Hello!<e>"], 5),
+        ([(3, 7)], ["xHello.<e>"], 2),
+        ([(3, 7)], ["Hello.<e>userHello"], 7),
+        ([(3, 8)], ["Hello.<e>user and more"], 7),  # there is no token that should be trained
+        ([(1, 2), (3, 7)], ["Hello.<e>"], 1),  # "lo" is a part of the answer, which is trained all the same
+        ([(3, 4), (4, 7)], ["Hello.<e>"], 4),  # another weight from there on
+        ([(3, 7)], ["user", "Hello.<e>"], -1),
+        ([(0, 1), (3, 7)], ["Hello.<e>"], 0),
+        ([(3, 7), (7, 8)], ["Hello.<e>"], 7),  # a text too many
+        ([(3, 7)], ["Hello.<e>", "user"], -1),  # one too few
+        ([], ["Hello.<e>"], -1),
+        ([(3, 7), (7, 8)], ["Hello.<e>", "us"], 7),
+    ],
+)
+def test_the_first_token_that_is_wrong(runs: list[tuple[int, int]], expected: list[str], at: int) -> None:
+    ids = np.array([PLAIN_TOKENS.index(token) for token in ROW])
+    assert first_wrong(ids, runs, [PLAIN_WORDS.decode(ids[start:end]) for start, end in runs], expected, PLAIN_WORDS) == at
+
+
+def test_what_truncation_leaves_of_a_character_is_not_wrong() -> None:
+    ids = np.array([PLAIN_TOKENS.index(token) for token in ("\ufffd", "Hel", "user", "lo")])
+    assert first_wrong(ids, [(0, 2), (3, 4)], ["\ufffdHel", "lo"], ["Hel", "."], PLAIN_WORDS) == 3
+
+
+def test_white_space_at_the_ends_is_text() -> None:
+    assert first_wrong(np.array([7]), [(0, 1)], [" there"], [" there"], PLAIN_WORDS) == -1

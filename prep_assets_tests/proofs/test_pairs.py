@@ -2,12 +2,21 @@
 
 from __future__ import annotations
 
+import json
+import random
+from fractions import Fraction
+from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from prep_assets.proofs.rows import check_pairs
+from prep_assets.graph.graph import CHECKS, run_check
+from prep_assets.proofs.plain_reading import ranking_lines
+from prep_assets.proofs.rows import CONVERTED, as_number, check_golds, check_pairs, is_told, second_reading, stands_in, worked_out
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets_tests.graph.workspaces import build, domain, minimal, resealed, workspace_in
 
 
 def pair(**changes: Any) -> dict[str, Any]:
@@ -153,3 +162,291 @@ def test_a_long_row_is_shown_by_its_beginning() -> None:
 def test_messages_that_say_nothing(message: dict[str, Any], empty: bool) -> None:
     row = pair(prompt=MESSAGES, chosen=[*MESSAGES, message], rejected=MESSAGES)
     assert check_pairs([row], []).passed is not empty
+
+
+# -- Lists of answers and labelled answers, read a second time and judged by themselves ---------------------------------------------------
+
+ROW: dict[str, Any] = {"prompt": "q?", "responses": ["a", "b", "c"], "rewards": [0.1, 0.3, 0.2]}
+
+
+def listed(answers: list[str], rewards: list[float]) -> dict[str, Any]:
+    return {"prompt": "q?", "responses": answers, "rewards": rewards}
+
+
+def labels(*said: tuple[str, bool]) -> list[dict[str, Any]]:
+    return [{"prompt": "q?", "completion": text, "label": label} for text, label in said]
+
+
+@pytest.mark.parametrize(
+    ("schema", "row", "options", "expected"),
+    [
+        ("group_list", ROW, {}, listed(["b", "c", "a"], [0.3, 0.2, 0.1])),
+        ("group_list", {**ROW, "rewards": [1, 2, 2]}, {}, listed(["b", "c", "a"], [2.0, 2.0, 1.0])),
+        (
+            "group_list",
+            {"p": "q?", "r": ["a", "b", "c"], "k": [2, 3, 1]},
+            {"prompt_key": "p", "responses_key": "r", "ranks_key": "k"},
+            listed(["c", "a", "b"], [-1.0, -2.0, -3.0]),
+        ),
+        ("group_list", {"prompt": "q?", "responses": ["a", "b"], "s": [1, 2]}, {"rewards_key": "s"}, listed(["b", "a"], [2.0, 1.0])),
+        ("group_kto", ROW, {}, labels(("a", False), ("b", True))),
+        ("group_kto", {**ROW, "rewards": [1, 2, 4]}, {}, labels(("a", False), ("b", False), ("c", True))),
+        ("group_kto", ROW, {"desirable_from": 0.2}, labels(("a", False), ("b", True), ("c", True))),
+        (
+            "group_kto",
+            {"prompt": "q?", "responses": ["a", "b", "c"], "k": [1, 2, 3]},
+            {"ranks_key": "k", "desirable_from": -1},
+            labels(("a", True), ("b", False), ("c", False)),
+        ),
+        ("group_list", {**ROW, "more": 1}, {}, None),
+        ("group_list", ROW, {"marked_prompt": True}, None),
+        ("group_list", {**ROW, "prompt": [{"role": "user", "content": "q?"}]}, {}, None),
+        ("group_list", {**ROW, "prompt": " "}, {}, None),
+        ("group_list", {**ROW, "responses": ["a", "\n", "c"]}, {}, None),
+        ("group_list", {**ROW, "responses": ["a", 1, "c"]}, {}, None),
+        ("group_list", {**ROW, "responses": ["a", "<t>b", "c"]}, {}, None),
+        ("group_list", {**ROW, "prompt": "q<t>?"}, {}, None),
+    ],
+)
+def test_lines_of_a_row(schema: str, row: dict[str, Any], options: dict[str, Any], expected: Any) -> None:
+    found = ranking_lines(row, schema, options, "text", ["<t>", "<s>"])
+    assert found == expected
+    if isinstance(found, dict):
+        assert list(found) == ["prompt", "responses", "rewards"] and {*map(type, found["rewards"])} == {float}
+
+
+def test_lines_of_messages() -> None:
+    def said(role: str, text: str) -> list[dict[str, str]]:
+        return [{"role": role, "content": text}]
+
+    row = {"prompt": "q?", "responses": ["a", "b"], "rewards": [1, 2]}
+    assert ranking_lines(row, "group_list", {}, "messages", []) == {
+        "prompt": said("user", "q?"),
+        "responses": [said("assistant", "b"), said("assistant", "a")],
+        "rewards": [2.0, 1.0],
+    }
+    assert ranking_lines(row, "group_kto", {}, "messages", []) == [
+        {"prompt": said("user", "q?"), "completion": said("assistant", text), "label": label} for text, label in (("a", False), ("b", True))
+    ]
+
+
+RANKING_GOOD, TIED = listed(["b", "a"], [2.0, 1.0]), {**listed(["b", "c", "a"], [2.0, 2.0, 1.0]), "prompt": "r?"}
+SPOKEN = {
+    "prompt": [{"role": "user", "content": "s?"}],
+    "responses": [[{"role": "assistant", "content": text}] for text in "ab"],
+    "rewards": [1.0, 0.0],
+}
+
+
+def test_sound_lists() -> None:
+    verdict = check_pairs([], [], (), (), [RANKING_GOOD, TIED, SPOKEN], [{**RANKING_GOOD, "prompt": "t?"}])
+    numbers = {"pairs_checked": 0, "pairs_failed": 0, "longer_chosen": 0, "prompts_in_both": 0, "labelled_checked": 0, "desirable": 0}
+    assert verdict.passed and verdict.numbers == {**numbers, "lists_checked": 4, "tied": 1}
+    summary = "0 pairs are sound; in 0% the chosen answer is the longer one; 4 lists are in the order of their rewards, 1 with equal ones"
+    assert verdict.summary == summary
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        (listed(["a", "b"], [1.0, 2.0]), "rewards [1.0, 2.0], not from the best to a worse one"),
+        (listed(["a", "b"], [1.0, 1.0]), "rewards [1.0, 1.0], not from the best to a worse one"),
+        (listed(["a", "b", "c"], [3.0, 1.0, 2.0]), "rewards [3.0, 1.0, 2.0], not from the best to a worse one"),
+        (listed(["a", "b"], [2.0]), "1 rewards of 2 responses"),
+        (listed(["a"], [2.0]), "1 rewards of 1 responses"),
+        (listed(["a", "b"], [2, 1]), "rewards [2, 1], which are no floats"),
+        (listed(["a", "b", " "], [2.0, 1.0, 0.0]), "response 2 is empty"),
+        ({**RANKING_GOOD, "prompt": ""}, "prompt is empty"),
+        ({**RANKING_GOOD, "responses": SPOKEN["responses"]}, "strings and lists of messages are mixed"),
+        ({**RANKING_GOOD, "margin": 1.0, "x": 1}, "fields ['prompt', 'responses', 'rewards', 'margin', 'x']"),
+    ],
+)
+def test_lists_that_are_not(row: dict[str, Any], says: str) -> None:
+    verdict = check_pairs([], [], (), (), [TIED, row])
+    assert verdict.worst is not None and verdict.worst.where == "ranked line 2" and verdict.worst.note.startswith(says)
+    assert verdict.summary.startswith("1 of 2 pairs fail") and not verdict.passed
+    held_out = check_pairs([], [], (), (), [TIED], [row])
+    assert held_out.worst is not None and held_out.worst.where == "ranked_test line 1"
+
+
+def test_a_prompt_of_a_list_on_both_sides() -> None:
+    verdict = check_pairs([], [], (), (), [RANKING_GOOD], [RANKING_GOOD])
+    assert not verdict.passed and verdict.numbers["prompts_in_both"] == 1
+    across = check_pairs([], [{"prompt": "q?", "chosen": "x", "rejected": "y"}], (), (), [RANKING_GOOD])
+    assert not across.passed and across.numbers["prompts_in_both"] == 1
+
+
+# -- Golds: the second reading, alone and against real data -------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("answer", "value"),
+    [
+        ("so\n#### 18", Fraction(18)),
+        ("so #### 18", Fraction(18)),
+        ("#### 1,234,567", Fraction(1234567)),
+        ("#### -3", Fraction(-3)),
+        ("#### \u22123.", Fraction(-3)),
+        ("#### $1,000.50 ", Fraction(2001, 2)),
+        ("####\n 0.1", Fraction(1, 10)),
+        ("#### 5\r\nmore", Fraction(5)),
+        ("#### 5\n#### 5.0", None),
+        ("#### 5\n#### 6", None),
+        ("no mark, 18", None),
+        ("#### many", None),
+        ("####", None),
+        ("#### 1/0", None),
+        ("#### 2.50.", Fraction(5, 2)),
+        ("#### .5", Fraction(1, 2)),
+        ("#### X5", None),
+        ("#### 5X", None),
+        ("#### \u00a07", Fraction(7)),
+    ],
+)
+def test_second_reading(answer: str, value: Fraction | None) -> None:
+    assert second_reading(answer) == value
+
+
+@given(st.integers(-(10**12), 10**12), st.integers(0, 99))
+def test_second_reading_of_any_decimal_with_separators(whole: int, cents: int) -> None:
+    sign = "-" if whole < 0 else ""
+    expected = Fraction(abs(whole) * 100 + cents, 100) * (-1 if whole < 0 else 1)
+    assert second_reading(f"because\n#### {sign}{abs(whole):,}.{cents:02}") == expected
+
+
+@pytest.mark.parametrize(
+    ("question", "value"),
+    [
+        ("What is 12 + 13?", Fraction(25)),
+        ("What is (12 - 30) * 4?", Fraction(-72)),
+        ("What is 1 / 3?", Fraction(1, 3)),
+        ("What is -5?", Fraction(-5)),
+        ("What is 1 / 0?", None),
+        ("What is 2 ** 9?", None),
+        ("What is love?", None),
+        ("What is __import__('os')?", None),
+        ("12", None),
+        ("12 + 13", None),
+        ("What is " + "(" * 500 + "1" + ")" * 500 + "?", None),
+    ],
+)
+def test_worked_out(question: str, value: Fraction | None) -> None:
+    assert worked_out(question) == value
+
+
+def test_golds_are_compared_exactly() -> None:
+    rows = [
+        ("a", "p", 0.1, Fraction(1, 10)),
+        ("b", "p", 3.0, Fraction(3)),
+        ("c", "p", "1/0", None),
+        ("d", "p", 0.30000000000000004, Fraction(3, 10)),
+    ]
+    assert check_golds(rows[:2]).passed
+    verdict = check_golds(rows)
+    assert dict(verdict.numbers) == {"golds_checked": 4, "golds_agreed": 2}
+    assert verdict.worst is not None and verdict.worst.where == "c"
+    assert not check_golds([rows[3]]).passed, "a gold that is off in its last digit"
+
+
+def test_golds_that_no_other_code_finds_are_counted_apart() -> None:
+    """They were counted as agreeing with a second reading, which the same converter had made."""
+    verdict = check_golds([("a", "p", 3, Fraction(3)), ("b", "p", "worked out", CONVERTED)])
+    assert verdict.passed
+    assert dict(verdict.numbers) == {"golds_checked": 2, "golds_agreed": 1, "golds_converted_again": 1}
+    assert "1 are their schema's own" in verdict.summary
+    assert not check_golds([("b", "p", "worked out", None)]).passed
+
+
+def test_golds_in_the_words_of_the_verdict() -> None:
+    right = [("a", "p", 3, Fraction(3))] * 2000
+    numbers = {"golds_checked": 2000, "golds_agreed": 2000}
+    assert check_golds(right) == Verdict(True, "2,000 of 2,000 golds agree with a second reading", numbers)
+    own = [("b", "p", "x", CONVERTED)] * 2
+    some = check_golds([*right, *own])
+    assert some.summary == "2,000 of 2,002 golds agree with a second reading; 2 are their schema's own and were only converted again"
+    note = f"gold is 4, a second reading gives 5; prompt: {'r' * 80!r}"
+    numbers = {"golds_checked": 2004, "golds_agreed": 2000, "golds_converted_again": 2}
+    wrong = [("c", "q" + "r" * 80, 4, Fraction(5)), ("d", "p", 4, None)]
+    assert check_golds([*right, *own, *wrong]) == Verdict(
+        False, f"2 of 2,004 golds do not agree; first c: {note}", numbers, Worst("c", note)
+    )
+
+
+@pytest.mark.parametrize(
+    ("gold", "second", "agrees"),
+    [
+        ("18", Fraction(18), False),
+        (True, Fraction(1), False),
+        (Fraction(1, 3), Fraction(1, 3), True),
+        (Fraction(1, 3), Fraction(1, 2), False),
+        (0.1, Fraction("0.1"), True),
+    ],
+)
+def test_a_gold_is_a_number(gold: object, second: Fraction, agrees: bool) -> None:
+    assert check_golds([("a", "p", gold, second)]).passed is agrees
+
+
+def test_a_gold_as_text() -> None:
+    assert (as_number("1.50"), as_number(3), as_number("Lima")) == (Fraction(3, 2), Fraction(3), None)
+
+
+@pytest.mark.parametrize(
+    ("gold", "row", "stands"),
+    [
+        ("Lima", {"question": "Capital?", "answer": " Lima\n"}, True),
+        ("1234", {"reward_model": {"ground_truth": "1,234"}}, True),
+        ("0.5", {"answers": ["x", 0.50]}, True),
+        ("Lima", {"answer": "Lima or Quito"}, False),
+        ("1", {"checked": True, "answer": None}, False),
+        ("12", {"answer": "13"}, False),
+        ("None", {"answer": None}, False),
+        ("True", {"answer": True}, False),
+    ],
+)
+def test_a_gold_that_stands_in_its_row(gold: str, row: dict[str, object], stands: bool) -> None:
+    assert stands_in(gold, row) is stands
+
+
+def test_every_gold_of_gsm8k_agrees_and_every_corrupted_one_is_caught(real_data: Path, tmp_path: Path) -> None:
+    families = minimal("rl", {"gsm8k": domain(real_data / "gsm8k" / "train.jsonl", "gsm8k")}, arithmetic={"n": 1})
+    workspace = workspace_in(tmp_path, families)
+    for name, partition in (("rl_raw", "gsm8k"), ("rl_prompts_by_domain", "gsm8k")):
+        published = build(workspace, name, partition)
+    (check,) = (each for each in CHECKS["rl_prompts_by_domain"] if each.name == "gold_answers")
+    assert run_check(check, workspace, published).numbers == {"golds_checked": 7473, "golds_agreed": 7473}
+
+    path = published.directory / "rl_prompts_train.jsonl"
+    rows = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
+    draw = random.Random(7)
+    for number, at in enumerate(draw.sample(range(len(rows)), 200)):
+        gold = rows[at]["gold"]
+        rows[at]["gold"] = (gold + 1, -gold if gold else 7, gold + 0.1, gold * 10 if gold else 10)[number % 4]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
+    verdict = run_check(check, workspace, resealed(published))
+    assert not verdict.passed
+    assert verdict.numbers == {"golds_checked": 7473, "golds_agreed": 7273}
+
+
+@pytest.mark.parametrize(
+    ("told", "row", "stands"),
+    [
+        ("[1,2]", {"tests": [1, 2]}, True),
+        ("[1,2]", {"tests": "[1, 2]"}, True),
+        ("['a']".replace("'", '"'), {"tests": "['a']"}, True),
+        ("[1,2]", {"info": {"tests": [1, 2]}}, True),
+        ("[1,2]", {"info": {"tests": "[1, 2]"}}, True),
+        ('{"b":1,"a":[2]}', {"info": {"a": [2], "b": 1}}, True),
+        ('{"b":1,"a":[2]}', {"a": [2], "b": 1}, True),
+        ('{"b":1,"a":[2]}', {"a": [2], "b": 2}, False),
+        ("[1,2]", {"tests": [1, 2, 3]}, False),
+        ("[1]", {"tests": [True]}, False),
+        ("[1]", {"tests": [1.0]}, False),
+        ("[1]", {"tests": [[1]]}, False),
+        ("{}", {"tests": [1]}, False),
+        ("{}", {"tests": {}}, True),
+        ("[1]", {"tests": "[1"}, False),
+        ("[1]", {}, False),
+    ],
+)
+def test_what_a_verifier_is_told_stands_in_its_row(told: str, row: dict[str, object], stands: bool) -> None:
+    assert is_told(told, row) is stands

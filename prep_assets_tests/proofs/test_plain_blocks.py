@@ -14,12 +14,27 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.proofs import chat_blocks as module
-from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation
+from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, strings_looked_for
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, Row, prove_identity, prove_masks
 from prep_assets.proofs.mutations import MUTATIONS, Mutation
-from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat
-from prep_assets.text.chats import ChatColumns
+from prep_assets.samples import (
+    ASSISTANT,
+    COMPLETION,
+    PROMPT,
+    SYSTEM,
+    TEXT,
+    THINKING,
+    USER,
+    PlainChat,
+    Region,
+    Sample,
+    Tokenized,
+    Turn,
+    changed,
+    turn,
+)
+from prep_assets.text.chats import ChatColumns, plain_chat
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source, run
 from prep_assets_tests.masks.test_plain_batches import TEXTS
 
@@ -308,3 +323,162 @@ def test_stretches_begin_and_end_with_their_row() -> None:
     )
     stretches, weights = module._stretches(laid)
     assert (stretches.tolist(), weights.tolist()) == ([[0, 0, 5], [1, 0, 1], [1, 2, 4]], [1, 0.5, 1])
+
+
+# -- Trained runs that differ from their stretches by white space alone, and kinds of chats that no chat has ------------------------------
+
+RENDER = b"x  yz  w"
+
+
+@pytest.mark.parametrize(
+    ("stretch", "run", "alike"),
+    [
+        ((1, 7), (1, 7), True),
+        ((1, 7), (2, 7), True),
+        ((1, 7), (3, 7), True),
+        ((1, 7), (1, 6), True),
+        ((1, 7), (3, 5), True),
+        ((2, 6), (1, 7), True),
+        ((1, 6), (1, 7), True),
+        ((2, 5), (1, 5), True),
+        ((3, 6), (3, 7), True),
+        ((1, 7), (0, 7), False),
+        ((1, 7), (1, 8), False),
+        ((1, 7), (4, 7), False),
+        ((1, 7), (1, 4), False),
+        ((3, 5), (2, 5), False),
+        ((3, 5), (3, 6), False),
+        ((3, 7), (2, 7), False),
+        ((1, 5), (1, 6), False),
+    ],
+)
+@pytest.mark.parametrize("row", [0, 1])
+def test_only_a_stretch_that_ends_with_white_space_may_end_elsewhere_in_it(
+    row: int, stretch: tuple[int, int], run: tuple[int, int], alike: bool
+) -> None:
+    laid: Any = SimpleNamespace(data=RENDER + b" " * row + RENDER, base=np.array([0, len(RENDER) + row]))
+    inner = stretch[0] + 1, stretch[1] - 1
+    assert module._but_for_spaces(laid, [row, *run], [row, *stretch], *inner) is alike
+
+
+@pytest.mark.parametrize(
+    ("first_ends", "last_begins", "alike"),
+    [(3, 5, True), (7, 1, True), (2, 5, False), (1, 5, False), (3, 6, False), (3, 7, False)],
+)
+def test_a_token_that_holds_nothing_of_a_stretch_is_none_of_it(first_ends: int, last_begins: int, alike: bool) -> None:
+    """A run from 1 to 7 for a stretch from 2 to 6, which has white space at both edges: what its first and its last token hold decides."""
+    laid: Any = SimpleNamespace(data=RENDER, base=np.array([0]))
+    assert module._but_for_spaces(laid, [0, 1, 7], [0, 2, 6], first_ends, last_begins) is alike
+
+
+# -- Which samples are one text a turn with nothing beside --------------------------------------------------------------------------------
+
+CHAT = Sample((turn(USER, "Why?"), turn(ASSISTANT, "So.")))
+ROLES = (USER, ASSISTANT)
+
+
+def test_plain_chats() -> None:
+    assert plain_chat(CHAT) == PlainChat(ROLES, ("Why?", "So."))
+    assert plain_chat(Sample(())) == PlainChat((), ())
+
+
+@pytest.mark.parametrize(
+    "altered",
+    [
+        {"tools": ({"name": "x"},)},
+        {"documents": ({"text": "x"},)},
+        {"template_options": {"x": 1}},
+        {"label": False},
+        {"tokenized": Tokenized((1,), (1.0,))},
+    ],
+)
+def test_something_beside_the_turns(altered: dict[str, Any]) -> None:
+    assert plain_chat(changed(CHAT, **altered)) is None
+    assert answer_chat(changed(answered(), **altered)) is None
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        Turn(USER, ()),
+        Turn(USER, (Region(TEXT, "a"), Region(TEXT, "b"))),
+        Turn(USER, (Region(THINKING, "a"),)),
+        turn(USER, "a", loss_weight=1.0),
+        Turn(USER, (Region(TEXT, "a", drop=True),)),
+        Turn(USER, (Region(TEXT, "a", attend=False),)),
+        Turn(USER, (Region(TEXT, "a"),), name="Ada"),
+        Turn(USER, (Region(TEXT, "a"),), tool_call_id="1"),
+    ],
+)
+@pytest.mark.parametrize("at", [0, 1])
+def test_a_turn_that_is_more_than_a_text(odd: Turn, at: int) -> None:
+    turns = list(CHAT.turns)
+    turns[at] = odd
+    assert plain_chat(Sample(tuple(turns))) is None
+
+
+def answered(first: float | None = 0.0, last: float | None = 1.0, role: str = ASSISTANT) -> Sample:
+    return Sample((turn(USER, "Why?", loss_weight=first), turn(role, "So.", loss_weight=last)))
+
+
+def test_a_trained_answer() -> None:
+    assert answer_chat(answered()) == PlainChat(ROLES, ("Why?", "So."))
+    assert answer_chat(answered(role=COMPLETION)) == PlainChat((USER, COMPLETION), ("Why?", "So."))
+    assert answer_chat(Sample((turn(ASSISTANT, "So.", loss_weight=1.0),))) == PlainChat((ASSISTANT,), ("So.",))
+
+
+@pytest.mark.parametrize(
+    "sample",
+    [
+        CHAT,
+        answered(first=1.0),
+        answered(first=None),
+        answered(last=0.0),
+        answered(last=None),
+        answered(last=0.5),
+        answered(role=USER),
+        answered(role=PROMPT),
+        Sample((turn(USER, "a", loss_weight=0.0), Turn(ASSISTANT, (Region(TEXT, "b", 1.0), Region(TEXT, "c", 1.0))))),
+        Sample((turn(USER, "a", loss_weight=0.0), Turn(ASSISTANT, (Region(TEXT, "b", 1.0), Region(TEXT, "c", 0.0))))),
+        Sample((Turn(USER, (Region(TEXT, "a", 0.0),), name="Ada"), turn(ASSISTANT, "b", loss_weight=1.0))),
+    ],
+)
+def test_other_weights_and_roles(sample: Sample) -> None:
+    assert answer_chat(sample) is None
+
+
+# -- Strings that a template looks for, and those that it only writes ---------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("source", "written"),
+    [
+        ("{{ '<<a>>' + m.content }}", ()),
+        ("{{ '<<a>>' ~ m.content ~ '<<b>>' }}", ()),
+        ("{% for m in ms if '<<b>>' in m %}{{ '<<a>>' }}{% endfor %}", ("<<b>>",)),
+        ("{% if '<<b>>' in m.content %}{{ '<<a>>' }}{% else %}{{ '<<c>>' }}{% endif %}", ("<<b>>",)),
+        ("{% if '<<b>>' in m.content %}{{ '<<a>>' }}{% elif m.role %}{{ '<<c>>' }}{% endif %}", ("<<b>>",)),
+        ("{{ '<<a>>' if '<<b>>' in m.content }}", ("<<b>>",)),
+        ("{{ '<<a>>' if '<<b>>' in m.content else '<<c>>' }}", ("<<b>>",)),
+        ("{{ '<<a>>' }}{% if m.content.startswith('<<a>>') %}{% endif %}", ("<<a>>",)),
+        ("{{ m.content.replace('<<a>>', '<<b>>') }}", ("<<a>>", "<<b>>")),
+        ("{{ ('<<a>>' ~ m.content) | replace('<<b>>', '') }}", ("<<a>>", "<<b>>")),
+        ("{{ '<<a>>' * 2 }}", ("<<a>>",)),
+        ("{% generation %}{{ '<<a>>' ~ m.content }}{% endgeneration %}", ()),
+        ("{% generation %}{% if '<<b>>' in m.content %}{{ '<<a>>' }}{% endif %}{% endgeneration %}", ("<<b>>",)),
+        ("{% macro x() %}{{ caller() in m }}{% endmacro %}{% call x() %}{{ '<<a>>' }}{% endcall %}", ("<<a>>",)),
+        ("{% set x = '<<a>>' %}", ("<<a>>",)),
+        ("{% set x %}{{ '<<a>>' }}{% endset %}{{ x in m.content }}", ("<<a>>",)),
+        ("{% macro x() %}{{ '<<a>>' }}{% endmacro %}{{ x() in m.content }}", ("<<a>>",)),
+    ],
+)
+def test_strings_that_a_template_only_writes_are_not_looked_for(source: str, written: tuple[str, ...]) -> None:
+    assert strings_looked_for(source) == written
+
+
+def test_strings_of_all_sources_are_sorted_and_short_ones_and_names_left_out() -> None:
+    sources = [
+        "{% if '</b>' in m or 'role' in m or ' x ' in m %}{% endif %}",
+        "{% if '<a>' in m or '</b>' in m or 7 in m or '::' in m %}{% endif %}",
+    ]
+    assert strings_looked_for(*sources) == ("::", "</b>", "<a>")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 from dataclasses import replace
 from functools import partialmethod
 from itertools import chain
@@ -14,8 +15,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prep_assets.proofs import rows as positions
 from prep_assets.proofs.packed import check_pieces
-from prep_assets.proofs.rows import _border_fault, _value, check_packed, check_records
+from prep_assets.proofs.rows import Line, _border_fault, _value, check_contrasts, check_lines, check_packed, check_positions, check_records
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
 from prep_assets.stores.packed import PackedStore
@@ -398,3 +400,174 @@ def test_pieces_have_the_attention_of_their_records(changed: list[list[int]] | N
     assert verdict.passed == (says is None) and (says is None or verdict.summary == says)
     all_seen = check_pieces(replace(table(), attention_mask=np.array(SEEN, np.uint8)), {"a": records}, once=True)
     assert all_seen.summary == "row 0: attention_mask differs from a record 1 at place 3 of the row"
+
+
+# -- Position ids of a packed table, place by place and block by block --------------------------------------------------------------------
+
+DOCUMENTS = {"row": np.array([0, 0, 1, 2]), "row_offset": np.array([0, 3, 0, 0]), "length": np.array([3, 2, 1, 6])}
+RIGHT = np.array([[0, 1, 2, 0, 1, 0], [0, 0, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5]], np.int32)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4096])
+def test_right_positions(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr(positions, "BLOCK", rows * 6)
+    assert check_positions(RIGHT, DOCUMENTS, 6).passed
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4096])
+@pytest.mark.parametrize(
+    ("row", "place", "value", "right"), [(0, 3, 3, 0), (0, 4, 0, 1), (0, 2, 0, 2), (0, 5, 2, 0), (1, 1, 1, 0), (2, 5, 4, 5)]
+)
+def test_a_wrong_position(monkeypatch: pytest.MonkeyPatch, rows: int, row: int, place: int, value: int, right: int) -> None:
+    monkeypatch.setattr(positions, "BLOCK", rows * 6)
+    wrong = RIGHT.copy()
+    wrong[row, place] = value
+    says = f"position id {value} at place {place}, its piece begins {right} before"
+    size = wrong[row - row % rows : row - row % rows + rows].size
+    assert check_positions(wrong, DOCUMENTS, 6) == Verdict(False, f"row {row}: {says}", {"positions": size}, Worst(f"row {row}", says))
+
+
+def test_a_table_is_read_in_blocks() -> None:
+    assert positions.BLOCK == 1 << 20
+    assert check_positions(np.zeros((0, 6), np.int32), {field: np.zeros(0, np.int64) for field in DOCUMENTS}, 6).passed
+
+
+def test_the_numbers_of_a_sound_table() -> None:
+    assert check_positions(RIGHT, DOCUMENTS, 6) == Verdict(True, "18 position ids count from 0 in each piece", {"positions": 18})
+    many = {field: np.arange(1000) if field == "row" else np.full(1000, field == "length") * 2 for field in DOCUMENTS}
+    assert check_positions(np.tile([0, 1], (1000, 1)), many, 2).summary == "2,000 position ids count from 0 in each piece"
+    wrong = np.tile([0, 1], (2000, 1))
+    wrong[1000, 1] = 0
+    many["row"] = np.arange(1000) * 2
+    assert check_positions(wrong[:1001], many, 2).summary.startswith("row 1: ")
+
+
+# -- Lines against their rows: each difference, in the words of the verdict ---------------------------------------------------------------
+
+ROW = {"prompt": "p", "chosen": [{"role": "assistant", "content": "c"}], "gold": 2.0}
+PLAIN = {"prompt": "p", "chosen": "c"}
+
+
+def line(stored: dict[str, Any], made: dict[str, Any] | None = ROW, plain: dict[str, str] | None = None) -> Line:
+    return Line("a:0", stored, made, plain)
+
+
+def test_lines_of_their_rows() -> None:
+    numbers = {"lines_checked": 2, "lines_failed": 0, "lines_read_twice": 1}
+    assert check_lines([line(dict(ROW)), line(dict(ROW), plain=PLAIN)], stored=2) == Verdict(
+        True, "2 lines are those of their rows, 1 also by a second reading", numbers
+    )
+    thousands = check_lines([line(dict(ROW), plain=PLAIN)] * 2000, stored=2000)
+    assert thousands.summary == "2,000 lines are those of their rows, 2,000 also by a second reading"
+
+
+LONG = "x" * 300
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (line(dict(ROW), None), "its row gives no line"),
+        (line({**ROW, "prompt": "q"}), 'prompt is "q", its row gives "p"'),
+        (line({**ROW, "gold": 2}), "gold is 2, its row gives 2.0"),
+        (line({key: ROW[key] for key in ("prompt", "chosen")}), "gold is missing, its row gives 2.0"),
+        (line({**ROW, "more": "é"}), 'more is "é", its row gives missing'),
+        (line({"gold": 2.0, "prompt": "p"}, {"prompt": "p", "gold": 2.0}), "order of fields is missing, its row gives missing"),
+        (line({"n": LONG}, {"n": LONG + "y"}), f'n is "{LONG[:199]}, its row gives "{LONG[:199]}'),
+        (line(dict(ROW), plain={"prompt": "q"}), "prompt is \"p\", by a second reading its row says 'q'"),
+        (
+            line({**ROW, "prompt": LONG}, {**ROW, "prompt": LONG}, {"prompt": "q"}),
+            f"prompt is \"{LONG[:199]}, by a second reading its row says 'q'",
+        ),
+        (line(dict(ROW), plain={"prompt": "p", "chosen": LONG}), None),
+    ],
+)
+def test_a_line_that_differs(given: Line, says: str | None) -> None:
+    if says is None:
+        written = '[{"role": "assistant", "content": "c"}]'
+        says = f"chosen is {written}, by a second reading its row says {LONG[:200]!r}"
+    verdict = check_lines([line(dict(ROW)), given, given], stored=3)
+    numbers = {"lines_checked": 3, "lines_failed": 2, "lines_read_twice": 2 * (given.plain is not None)}
+    assert verdict == Verdict(False, f"2 of 3 lines differ from their rows; first a:0: {says}", numbers, Worst("a:0", says))
+
+
+def test_lines_without_a_row() -> None:
+    says = "2,000 lines are stored, 1,000 rows of the sources are theirs"
+    numbers = {"lines_checked": 1000, "lines_failed": 0, "lines_read_twice": 0}
+    assert check_lines([line(dict(ROW))] * 1000, stored=2000) == Verdict(False, says, numbers, Worst("index", says))
+    wrong = check_lines([line(dict(ROW), None)], stored=2)
+    assert wrong.worst == Worst("a:0", "its row gives no line")
+    assert check_lines([line(dict(ROW), None)] * 1000, stored=1000).summary.startswith("1,000 of 1,000 lines differ")
+
+
+# -- Contrastive rows: each way in which one is not sound, in the words of the verdict ----------------------------------------------------
+
+CONTRAST_RIGHT: dict[str, Any] = {"query": "q", "positives": ["a", "b"], "negatives": ["c"]}
+
+
+def test_sound_rows() -> None:
+    others = [
+        CONTRAST_RIGHT,
+        {"query": "r", "positives": ["a"], "negatives": [], "instruction": "Find", "positive_scores": [1.0]},
+        {"query": "t", "id": 1},
+    ]
+    numbers = {"rows_checked": 4, "rows_failed": 0, "positives": 3, "negatives": 1, "rows_without_negatives": 1}
+    verdict = check_contrasts(others, [{"query": "t2", "id": 2}])
+    assert verdict == Verdict(True, "4 rows are sound: 3 positive and 1 negative texts", numbers)
+    assert check_contrasts([], []).passed
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({**CONTRAST_RIGHT, "query": " "}, "the query is empty"),
+        ({**CONTRAST_RIGHT, "query": 3}, "the query is empty"),
+        (
+            {"query": "q", "positives": ["a"]},
+            "fields ['query', 'positives'], needs query, positives and negatives, and may have instruction, negative_scores, positive_scores: ",
+        ),
+        ({**CONTRAST_RIGHT, "more": 1}, "fields ['query', 'positives', 'negatives', 'more'], needs"),
+        ({**CONTRAST_RIGHT, "positives": []}, "there is no positive text"),
+        ({**CONTRAST_RIGHT, "positives": ["a", " "]}, "positives hold an empty text"),
+        ({**CONTRAST_RIGHT, "negatives": [3]}, "negatives hold an empty text"),
+        ({**CONTRAST_RIGHT, "negatives": ["b "]}, "negatives hold 'b ', which is one of positives as well"),
+        ({**CONTRAST_RIGHT, "negatives": ["c", "c"]}, "negatives hold 'c', which is one of negatives as well"),
+        ({**CONTRAST_RIGHT, "positives": ["q"]}, "positives hold 'q', which is one of the query as well"),
+        ({**CONTRAST_RIGHT, "positive_scores": [1.0]}, "1 scores for 2 positives"),
+        ({**CONTRAST_RIGHT, "negative_scores": [1.0, 2.0]}, "2 scores for 1 negatives"),
+        ({"query": "q", "id": "1"}, "fields ['query', 'id'], a text to embed has query and id"),
+        ({"query": "q", "id": 1, "negatives": []}, "fields ['query', 'id', 'negatives'], a text to embed has query and id"),
+    ],
+)
+def test_rows_that_are_not_sound(row: dict[str, Any], says: str) -> None:
+    verdict = check_contrasts([{"query": "z", "positives": ["a"], "negatives": []}, row], [])
+    assert not verdict.passed and verdict.worst is not None
+    assert verdict.worst.where == "train line 2"
+    assert verdict.worst.note.startswith(says)
+    assert verdict.summary.startswith("1 of 2 rows fail; first train line 2: ")
+
+
+def test_a_query_on_both_sides_and_an_id_given_twice() -> None:
+    both = check_contrasts([CONTRAST_RIGHT], [CONTRAST_RIGHT])
+    assert (
+        both.worst is not None
+        and both.worst.where == "test line 1"
+        and both.worst.note.startswith("its query is in the training file as well")
+    )
+    twice = check_contrasts([{"query": "a", "id": 1}], [{"query": "b", "id": 1}])
+    assert twice.worst is not None and twice.worst.note.startswith("the id 1 was given to another text before")
+    assert check_contrasts([CONTRAST_RIGHT, CONTRAST_RIGHT], []).passed
+
+
+def test_what_is_said_of_rows_that_fail() -> None:
+    wrong = {**CONTRAST_RIGHT, "negatives": ["é"], "instruction": "", "positive_scores": [1, 2], "negative_scores": []}
+    note = "0 scores for 1 negatives: " + json.dumps(wrong, ensure_ascii=False)
+    numbers = {"rows_checked": 1503, "rows_failed": 1500, "positives": 6, "negatives": 0, "rows_without_negatives": 3}
+    rows = [{**CONTRAST_RIGHT, "negatives": []}] * 3 + [wrong] * 1500
+    worst = Worst("train line 4", note)
+    assert check_contrasts(rows, []) == Verdict(False, f"1,500 of 1,503 rows fail; first train line 4: {note}", numbers, worst)
+    late = check_contrasts([CONTRAST_RIGHT] * 1000 + [{"query": ""}], [])
+    assert late.worst is not None and late.worst.where == "train line 1,001"
+    assert check_contrasts([CONTRAST_RIGHT] * 2000, []).summary == "2,000 rows are sound: 4,000 positive and 2,000 negative texts"
+    every = {**CONTRAST_RIGHT, "instruction": "", "positive_scores": [1, 2], "negative_scores": [1]}
+    assert check_contrasts([every], []).passed

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from math import ceil
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import numpy as np
 import pytest
 
+from prep_assets.caches import CACHES
 from prep_assets.proofs import words as module
-from prep_assets.proofs.words import Parts, Words
+from prep_assets.proofs.words import _SPLITS, ByteTable, Parts, Words, cuts_before_spaces, cuts_unspaced, unproven_id, whole_tokens
 from prep_assets.stores.files import Kept
 from prep_assets.text.ids import Flat
+from prep_assets_tests.tokenization.loaded import CONFIGS, load
 
 
 class Counted:
@@ -94,3 +100,268 @@ def test_a_few_new_words_are_not_worth_a_file(tmp_path: Path, monkeypatch: pytes
         assert words.fresh == (0 if there else count)
         for path in tmp_path.iterdir():
             path.unlink()
+
+
+# -- Where a tokenizer lets texts be cut, by what its file says ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": r"\w+ \w+"}, "behavior": "Isolated", "invert": False}},
+        {"pre_tokenizer": None},
+        {"normalizer": {"type": "Prepend", "prepend": "▁"}},
+    ],
+    ids=["words in pairs", "no words", "a prefix for each text"],
+)
+def test_a_tokenizer_that_may_join_words(change: dict[str, Any]) -> None:
+    spec = load(CONFIGS / "tokenizer").vocabulary.spec
+    assert cuts_before_spaces(spec)
+    assert not cuts_before_spaces({**spec, **change})
+
+
+TOKEN = {"content": "<e>", "rstrip": False}
+BYTES = {"type": "ByteLevel", "use_regex": True, "add_prefix_space": False}
+META = {"type": "Metaspace", "replacement": "\u2581"}
+CL100K = next(pattern for pattern in _SPLITS if "{1,3}" in pattern)
+
+
+def split(pattern: str, **more: Any) -> dict[str, Any]:
+    return {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False, **more}
+
+
+def of_words(*steps: dict[str, Any], normalizer: Any = None, tokens: Any = (TOKEN,), **model: Any) -> dict[str, Any]:
+    model = {"type": "BPE", "vocab": {"\u2581": 0, "a": 1, "\u2581a": 2}, **model}
+    return {"model": model, "added_tokens": tokens, "normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
+
+
+@pytest.mark.parametrize(
+    ("spec", "cuts"),
+    [
+        (of_words(BYTES), True),
+        ({**of_words(), "pre_tokenizer": BYTES}, True),
+        ({**of_words(), "pre_tokenizer": None}, False),
+        (of_words(BYTES, type="Unigram"), False),
+        (of_words(BYTES, dropout=0.1), False),
+        (of_words(BYTES, dropout=None), True),
+        (of_words(BYTES, tokens=[TOKEN, {**TOKEN, "rstrip": True}]), False),
+        (of_words(BYTES, tokens=[TOKEN, {**TOKEN, "content": "x y"}]), False),
+        (of_words(BYTES, tokens=[TOKEN, {**TOKEN, "content": "\u00e9 y"}]), True),
+        (of_words(BYTES, normalizer={"type": "NFC"}), True),
+        (of_words(BYTES, normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}]}), True),
+        (of_words(BYTES, normalizer={"type": "NFD"}), False),
+        (of_words(BYTES, normalizer={"type": "Sequence", "normalizers": [{"type": "NFC"}, {"type": "Strip"}]}), False),
+        (of_words({**BYTES, "use_regex": False}), False),
+        (of_words({**BYTES, "add_prefix_space": True}), False),
+        (of_words({"type": "ByteLevel", "use_regex": True}), True),
+        (of_words({"type": "ByteLevel"}), False),
+        (of_words(split(CL100K), {**BYTES, "use_regex": False}), True),
+        (of_words(split(CL100K), {**BYTES, "use_regex": False, "add_prefix_space": True}), False),
+        (of_words(split(CL100K, invert=True)), False),
+        (of_words(split(CL100K, behavior="Removed")), False),
+        (of_words({**split(CL100K), "pattern": {"String": CL100K}}), False),
+        (of_words({**split(CL100K), "type": "Other"}), False),
+        (of_words(split("x")), False),
+        (of_words(split(CL100K), split("x")), False),
+        (of_words(split(CL100K), split(r"\p{N}")), True),
+        (of_words(split(r"\p{N}")), False),
+        (of_words({"type": "Digits"}, BYTES), True),
+        (of_words({"type": "Digits"}), False),
+        (of_words({"type": "Punctuation"}, BYTES), False),
+        (of_words(META), True),
+        (of_words({**META, "split": False}), True),
+        (of_words({**META, "split": False}, vocab={"\u2581": 0, "a\u2581": 1}), False),
+        (of_words({**META, "split": False}, vocab={"\u2581": 0, "\u00e9\u2581": 1}), True),
+        (of_words({**META, "split": True}, vocab={"\u2581": 0, "a\u2581": 1}), True),
+        (of_words(META, vocab={"\u2581": 0, "a\u2581": 1}), True),
+        (of_words({**META, "replacement": "_"}, vocab={"_": 0}), False),
+        (of_words(META, vocab={"a": 0}), False),
+        (of_words(META, ignore_merges=True), False),
+        (of_words(META, BYTES), False),
+    ],
+)
+def test_tokenizers_that_cut_before_spaces(spec: dict[str, Any], cuts: bool) -> None:
+    assert cuts_before_spaces(spec) is cuts
+
+
+def added(content: str, *, special: bool = False, single_word: bool = False) -> dict[str, Any]:
+    return {"content": content, "special": special, "single_word": single_word}
+
+
+@pytest.mark.parametrize(
+    ("tokens", "steps", "whole"),
+    [
+        ([], (BYTES,), ()),
+        (
+            [added("</think>"), added("x.y"), added("a\nb"), added("A-"), added("9{")],
+            (BYTES,),
+            (b"</think>", b"x.y", b"a\nb", b"A-", b"9{"),
+        ),
+        ([added("<e"), added(".x"), added("a b"), added("a9Z"), added("é."), added("猫")], (BYTES,), ()),
+        ([added("x.y", special=True)], (BYTES,), ()),
+        ([added("é.x.é")], (BYTES,), ("é.x.é".encode(),)),
+        ([added("x", single_word=True)], (BYTES,), None),
+        ([added("x", special=True, single_word=True)], (BYTES,), ()),
+        ([], (META,), None),
+        ([added("x.y")], ({"type": "Digits"}, META), None),
+    ],
+)
+def test_added_tokens_that_reach_over_the_end_of_a_word(tokens: Any, steps: Any, whole: Any) -> None:
+    assert whole_tokens(of_words(*steps, tokens=tokens)) == whole
+
+
+@pytest.mark.parametrize(
+    ("tokens", "step", "cuts"),
+    [
+        ([], BYTES, True),
+        ([], META, False),
+        ([added("x"), added("，猫"), added("x.y")], BYTES, True),
+        ([added("x", single_word=True)], BYTES, False),
+        ([added("x"), added("猫，")], BYTES, False),
+        ([added("a猫\nb", special=True)], BYTES, False),
+        ([added("猫。")], META, False),
+    ],
+)
+def test_an_added_token_that_reaches_from_a_letter_to_a_sign_forbids_cuts_between_them(tokens: Any, step: Any, cuts: bool) -> None:
+    assert cuts_unspaced(of_words(step, tokens=tokens)) is cuts
+
+
+# -- The bytes of ids, proven by a decoder: of a tokenizer of bytes and a few longer tokens -----------------------------------------------
+
+MORE = (
+    b"the",
+    b" cat",
+    "\u732b".encode(),
+    "\u732b".encode()[1:],
+    b"\xf1\x80",
+    b"\x80\x80",
+    b"x\xc3",
+    b"\xff\xfe",
+    b"\xa9 ",
+    b"\xed\xa0\x80",
+)
+TABLE = tuple(bytes([byte]) for byte in range(256)) + MORE
+
+
+class Decoder:
+    """A tokenizer that decodes by a table of its own; `table` is what is said of it."""
+
+    def __init__(self, own: Sequence[bytes] = TABLE, table: Any = TABLE) -> None:
+        self.own, self.token_bytes, self.size, self.hash = own, table, len(own), f"{own}{table}"
+        self.calls: list[list[list[int]]] = []
+
+    def decode_batch(self, rows: list[list[int]]) -> list[str]:
+        self.calls.append(rows)
+        return [b"".join(self.own[each] for each in ids).decode(errors="replace") for ids in rows]
+
+
+def vocabulary(own: Sequence[bytes] = TABLE, table: Any = TABLE) -> Any:
+    return Decoder(own, table)
+
+
+def other(at: int, data: bytes) -> tuple[bytes, ...]:
+    return (*TABLE[:at], data, *TABLE[at + 1 :])
+
+
+@pytest.mark.parametrize("run", [256, 1, 7])
+def test_a_table_that_is_right(monkeypatch: pytest.MonkeyPatch, run: int) -> None:
+    monkeypatch.setattr(module, "_RUN", run)
+    sound = vocabulary()
+    assert unproven_id(sound) is None
+    assert sound.calls[1] == [], "no text of a run was doubtful"
+    decoded = {token for row in sound.calls[0] for token in row}
+    never = {256 + MORE.index(b"\xff\xfe"), 256 + MORE.index(b"\xed\xa0\x80")}
+    assert set(range(128)) | {number for number in range(256, len(TABLE)) if number not in never} <= decoded, "each id is in a text"
+    assert len(sound.calls[0]) == ceil(len(list(module._cases(TABLE))) / run)
+
+
+@pytest.mark.parametrize("at", [0, 10, 65, 0xC3, 0xE4, 0xF1, 0x80, 0xA9, *(256 + number for number in range(7)), 264])
+@pytest.mark.parametrize("run", [256, 1])
+def test_an_id_that_decodes_to_something_else(monkeypatch: pytest.MonkeyPatch, run: int, at: int) -> None:
+    """Whole characters and parts of one, alone and among others."""
+    monkeypatch.setattr(module, "_RUN", run)
+    wrong = other(at, b"?" if at >= 256 else b"!!")
+    found = unproven_id(vocabulary(wrong))
+    assert found is not None and (at < 256 or found == at), "a byte may stand in the texts of others"
+
+
+def test_the_first_of_several() -> None:
+    wrong = list(TABLE)
+    wrong[257] = wrong[256] = b"?"
+    found = vocabulary(wrong)
+    assert unproven_id(found) == 256
+    assert len(found.calls[1]) > 1, "only the ids of the texts that differ are decoded alone"
+    assert sum(map(len, found.calls[1])) < 600
+
+
+def test_a_tokenizer_without_bytes_or_lines() -> None:
+    assert unproven_id(vocabulary(table=None)) == 0
+    lines = tuple(own for own in TABLE if own != b"\n")
+    alone = vocabulary(lines, lines)
+    assert unproven_id(alone) is None and max(map(len, alone.calls[0])) <= 7
+    for at in (64, 65):
+        assert unproven_id(vocabulary((*lines[:at], b"!!", *lines[at + 1 :]), lines)) == at
+    assert unproven_id(vocabulary((*lines[:-1], b"?"), lines)) is None, "bytes that UTF-8 never has are in no text"
+
+
+def test_cases() -> None:
+    """An id that is no whole character stands between ids of single bytes that make it one."""
+
+    def of(*table: bytes) -> list[tuple[int, list[int], str]]:
+        return list(module._cases(table))
+
+    assert of(b"a", b"bc", b"", b"a") == [(0, [0], "a"), (1, [1], "bc"), (2, [2], ""), (3, [3], "a")]
+    assert of("\u00e9".encode()) == [(0, [0], "\u00e9")]
+    assert of(b"\xa9", b"\xc3") == [(0, [1, 0], "\u00e9")]
+    assert of(b"\xc3", b"\x80", b"\x80") == [(0, [0, 1], "\u00c0"), (1, [0, 1], "\u00c0"), (2, [0, 2], "\u00c0")]
+    assert of(b"\xb8\xad", b"\xe4") == [(0, [1, 0], "\u4e2d")]
+    assert of(b"\xff", b"\x80") == []
+
+
+def ids(*values: int) -> Any:
+    return lambda: np.array(values)
+
+
+def test_bytes_are_taken_once_they_are_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(module, "unproven_id", asked.append)
+    CACHES["proven token bytes"].clear()
+    words: Any = SimpleNamespace(hash="x", size=5, token_bytes=(b"ab", b"", b"\xff"))
+    table = ByteTable(words)
+    assert table.take(2, ids(0, 1)) is None and table.take(3, ids(0, 1, 2)) is None and asked == [], "so few ids are decoded as quickly"
+    found = table.take(4, ids(2, 0, 1, 0))
+    assert found is not None
+    data, bounds = found
+    assert data == b"\xffabab" and (bounds.tolist(), bounds.dtype) == ([0, 1, 3, 3, 5], np.int32)
+    for most, dtype in ((6, np.int32), (5, np.int64)):
+        monkeypatch.setattr(module, "NARROW", most)
+        wide = table.take(4, ids(2, 0, 1, 0))
+        assert wide is not None and wide[0] == data and (wide[1].tolist(), wide[1].dtype) == (bounds.tolist(), dtype)
+    empty = table.take(1, ids(1))
+    assert empty is not None and empty[0] == b"" and empty[1].tolist() == [0, 0]
+    assert asked == [words]
+    again = ByteTable(words)
+    assert again.take(6, ids(0, 0, 0, 0, 0, 0)) is not None and asked == [words], "proven once for each tokenizer"
+    monkeypatch.setattr(module, "unproven_id", lambda _: 3)
+    unproven = ByteTable(SimpleNamespace(**{**vars(words), "hash": "y"}))  # type: ignore[arg-type]
+    assert unproven.take(6, ids(0)) is None and unproven.take(6, ids(0)) is None
+    without = ByteTable(SimpleNamespace(hash="z", size=5, token_bytes=None))  # type: ignore[arg-type]
+    assert without.take(6, ids(0)) is None
+
+
+def test_what_is_proven_is_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Only what is proven, of this very tokenizer and code."""
+    monkeypatch.setattr(module, "KEPT", Kept(str(tmp_path), 9))
+    wrong, keys = other(5, b"x"), set[str]()
+    for own, proven in ((TABLE, True), (wrong, False)):
+        for again in (False, True):
+            CACHES["proven token bytes"].clear()
+            tokenizer = vocabulary(own)
+            assert module.is_proven(tokenizer) is proven
+            assert bool(tokenizer.calls) is not (again and proven)
+            keys |= {path.name for path in tmp_path.iterdir()}
+    assert len(keys) == 1
+    (tmp_path / "code.py").write_text("another")
+    monkeypatch.setattr(module, "__file__", str(tmp_path / "code.py"))
+    CACHES["proven token bytes"].clear()
+    assert module.is_proven(tokenizer := vocabulary()) and tokenizer.calls

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
+import re
+from fractions import Fraction
+from functools import partialmethod
 from typing import Any
 
 import numpy as np
@@ -11,10 +15,15 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.packing import mix, pack
-from prep_assets.proofs.packed import _in_order, _stranger, check_mixture, expected_order
+from prep_assets.proofs.packed import Order, _fault, _in_order, _stranger, _used_twice, check_mixture, check_pieces, expected_order
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
+from prep_assets.stores.packed import PackedStore
 from prep_assets_tests.peak import peak
+from prep_assets_tests.proofs.test_rows import MASKS, PAD, TOKENS, store
+from prep_assets_tests.proofs.test_rows import table as rows_table
+
+# -- The second derivation of mixtures agrees with the first on every option, and sees whatever is missing, twice or out of order ---------
 
 NAMES = ("beta", "alpha", "gamma")
 LENGTHS = {name: np.random.default_rng(number).integers(1, 30, 40 + 9 * number) for number, name in enumerate(NAMES)}
@@ -400,3 +409,258 @@ def test_rows_by_buckets_hold(strategy: str) -> None:
     assert check_mixture(documents, sources, LENGTHS, chosen, lambda *_: 1 if strategy == "bfd_split" else 0, claimed).passed
     documents, sources, claimed = table(LENGTHS, {**chosen, "buckets": []})
     assert not check_mixture(documents, sources, LENGTHS, chosen, lambda *_: 0, claimed).passed
+
+
+# -- The order of a mixture, worked out here from the definition with PCG64's own outputs -------------------------------------------------
+
+DRAWN_PLAIN: dict[str, Any] = {"weights": None, "epochs": None, "max_items": None, "seed": 7, "shuffle": False}
+DRAWN_LENGTHS = {"b": np.array([5, 6, 7]), "a": np.array([1, 2, 3, 4])}
+
+
+def listed(order: Order) -> list[tuple[int, int, int]]:
+    assert order.source.dtype == order.record.dtype == order.length.dtype == np.int64
+    return list(zip(order.source.tolist(), order.record.tolist(), order.length.tolist(), strict=True))
+
+
+A, B = [(0, 0, 1), (0, 1, 2), (0, 2, 3), (0, 3, 4)], [(1, 0, 5), (1, 1, 6), (1, 2, 7)]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, A + B),
+        ({"max_items": {"a": 2}}, A[:2] + B),
+        ({"max_items": {"a": 9, "b": 1}}, A + B[:1]),
+        ({"epochs": {"a": 2.0}}, A + A + B),
+        ({"epochs": {"a": 1.5}}, A + A[:2] + B),
+        ({"epochs": {"a": 0.125, "b": 0}}, A[:1]),
+        ({"epochs": {"a": 0.1}}, B),
+        ({"epochs": {"b": 0.5}}, A + B[:2]),
+        ({"epochs": {"a": 1.5}, "max_items": {"a": 2}}, A[:2] + A[:1] + B),
+        ({"weights": {"a": 1, "b": 1}}, A + B[:2]),  # 10 of a, so 10 of b: 11 is nearer than 5
+        ({"weights": {"a": 0, "b": 1}}, B),
+        ({"weights": {"a": 1.0, "b": 0.5}}, A + B[:1]),
+        ({"weights": {"a": 1, "b": 9}}, A[:1] + B),  # 18 of b, so 2 of a: 1 and 3 are as near, fewer are taken
+    ],
+)
+def test_without_shuffling(options: dict[str, Any], wanted: list[tuple[int, int, int]]) -> None:
+    assert listed(expected_order(DRAWN_LENGTHS, {**DRAWN_PLAIN, **options})) == wanted
+
+
+def test_nothing() -> None:
+    for shuffle in (True, False):
+        assert listed(expected_order({}, {**DRAWN_PLAIN, "shuffle": shuffle})) == []
+        assert listed(expected_order({"a": np.zeros(0, np.int64)}, {**DRAWN_PLAIN, "shuffle": shuffle})) == []
+
+
+def generator(name: str, seed: int = 7) -> np.random.PCG64:
+    return np.random.PCG64(int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest(), "big"))
+
+
+def permutation(draw: np.random.PCG64, count: int) -> list[int]:
+    raw = draw.random_raw(count).tolist()
+    return sorted(range(count), key=lambda at: raw[at])
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+def test_shuffled(seed: int) -> None:
+    placed = []
+    for number, name in enumerate(("a", "b")):
+        draw, count = generator(name, seed), len(DRAWN_LENGTHS[name])
+        pool = permutation(draw, count)[:3]
+        passes = [[pool[at] for at in permutation(draw, 3)] for _ in range(2)]
+        records = [*passes[0], *passes[1][:1]]  # 3 × 1.25 = 3.75, rounded
+        placed += [(rank, number, record) for rank, record in zip(draw.random_raw(4).tolist(), records, strict=True)]
+    wanted = [(number, record, int(DRAWN_LENGTHS["ab"[number]][record])) for _, number, record in sorted(placed)]
+    options = {**DRAWN_PLAIN, "seed": seed, "shuffle": True, "max_items": {"a": 3}, "epochs": {"a": 1.25, "b": 1.25}}
+    assert listed(expected_order(DRAWN_LENGTHS, options)) == wanted
+
+
+def test_weights_take_the_nearest_number_of_tokens() -> None:
+    draws = np.random.default_rng(3)
+    for _ in range(50):
+        lengths = {name: draws.integers(1, 9, int(draws.integers(1, 12))) for name in ("a", "b")}
+        weights = {"a": float(draws.integers(1, 5)), "b": float(draws.integers(1, 5))}
+        found = listed(expected_order(lengths, {**DRAWN_PLAIN, "weights": weights}))
+        total = min(Fraction(int(lengths[name].sum())) / Fraction(weights[name]) for name in weights)
+        for number, name in enumerate(("a", "b")):
+            taken = sum(length for source, _, length in found if source == number)
+            target = total * Fraction(weights[name])
+            options = [int(lengths[name][:count].sum()) for count in range(len(lengths[name]) + 1)]
+            assert abs(taken - target) == min(abs(each - target) for each in options)
+
+
+def test_a_long_column_is_made_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for stretch in (columns.STRETCH, 2):
+        monkeypatch.setattr(columns, "STRETCH", stretch)
+        for shuffle in (True, False):
+            made = expected_order(DRAWN_LENGTHS, {**DRAWN_PLAIN, "shuffle": shuffle})
+            found.append((made.source.tolist(), made.record.tolist(), made.length.tolist()))
+    assert found[:2] == found[2:] and len(found[0][0]) == 7
+
+
+class Falling:
+    """Random numbers of 64 bits, each one less than the one before: alike to whatever has less than 64 bits."""
+
+    def __init__(self, seed: int) -> None: ...
+
+    def random_raw(self, count: int) -> Any:
+        return np.uint64(2**64 - 1) - np.arange(count, dtype=np.uint64)
+
+
+def test_all_bits_of_random_numbers_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chosen last to first, passed last to first, and placed last to first."""
+    monkeypatch.setattr(np.random, "PCG64", Falling)
+    found = expected_order({"a": np.array([5, 6, 7])}, {**DRAWN_PLAIN, "shuffle": True})
+    assert (found.record.tolist(), found.length.tolist()) == ([2, 1, 0], [7, 6, 5])
+
+
+# -- A packed table against its records, in the words of the verdict; `test_rows` has the table -------------------------------------------
+
+
+def proven(once: bool = True, **changes: list[Any]) -> Verdict:
+    return check_pieces(rows_table(**changes), {"a": store(*TOKENS, masks=MASKS)}, once=once)
+
+
+def test_a_sound_table() -> None:
+    summary, numbers = "9 packed tokens equal their records, tokens and mask", {"tokens_checked": 9, "rows_checked": 2}
+    assert proven() == Verdict(True, summary, numbers) == proven(once=False)
+
+
+@pytest.mark.parametrize(
+    ("changes", "row", "what", "checked"),
+    [
+        ({"tokens": [[5, 6, 7, 9, 8], [5, 5, 5, 5, PAD]]}, 0, "tokens differs from a record 1 at place 3 of the row", 3),
+        ({"tokens": [[5, 6, 7, 8, 8], [5, 5, 5, 5, PAD]]}, 0, "tokens differs from a record 1 at place 4 of the row", 3),
+        (
+            {"tokens": [[5, 6, 7, 8, 8], [5, 5, 5, 5, PAD]], "loss_mask": [[0, 1, 1, 1, 1], [1, 0, 0, 1, 0]]},
+            0,
+            "tokens differs from a record 1 at place 4 of the row",
+            3,
+        ),
+        ({"loss_mask": [[1, 1, 1, 0, 1], [1, 0, 0, 1, 0]]}, 0, "loss_mask differs from a record 0 at place 0 of the row", 0),
+        ({"loss_mask": [[0, 1, 1, 0, 1], [1, 0, 0, 0, 0]]}, 1, "loss_mask differs from a record 2 at place 3 of the row", 5),
+        ({"record": [0, 1, 3]}, 1, "a has no record 3", 5),
+        ({"record": [0, 1, -1]}, 1, "a has no record -1", 5),
+        ({"record": [0, 1, 1], "start": [0, 0, 0]}, 1, "a record 1 is shorter than its piece", 5),
+        ({"record": [1, 1, 2], "start": [-3, 0, 0]}, 0, "a piece starts before a record 1", 0),
+        ({"start": [0, 0, 1]}, 1, "a record 2 is shorter than its piece", 5),
+        ({"row_offset": [0, 4, 0]}, 0, "a piece at 4 leaves its row", 3),
+        ({"row_offset": [0, 3, -1]}, 1, "a piece at -1 leaves its row", 5),
+        ({"source": [0, 0, 1]}, 1, "domain 1 has no record 2", 5),
+        ({"source": [0, -1, 0]}, 0, "domain -1 has no record 1", 3),
+    ],
+)
+def test_pieces_that_are_not_their_records(changes: dict[str, list[Any]], row: int, what: str, checked: int) -> None:
+    packed = rows_table(**changes)
+    ids, weights = packed.tokens[row].tolist(), packed.loss_mask[row].astype(float).tolist()
+    place = re.search(r"at place (\d+)", what)
+    worst = Worst(f"row {row}", what, tuple(ids), tuple(weights), int(place[1]) if place else -1)
+    assert proven(**changes) == Verdict(False, f"row {row}: {what}", {"tokens_checked": checked}, worst)
+
+
+def test_pieces_of_any_block(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is looked at once, with the rows of its own block."""
+    monkeypatch.setattr(PackedStore, "blocks", partialmethod(PackedStore.blocks, tokens=1))
+    assert proven().numbers == {"tokens_checked": 9, "rows_checked": 2}
+    for key, rows, place in (
+        ("tokens", [[5, 6, 7, 8, 9], [5, 5, 5, 6, PAD]], 3),
+        ("loss_mask", [[0, 1, 1, 0, 1], [1, 1, 0, 1, 0]], 1),
+    ):
+        assert proven(**{key: rows}).summary == f"row 1: {key} differs from a record 2 at place {place} of the row"
+
+
+PIECES = {"row": [3, 3, 4, 4, 4], "row_offset": [0, 3, 0, 2, 3], "length": [3, 2, 2, 1, 2]}
+PIECES |= {"source": [0, 1, 0, 1, 0], "record": [0, 0, 2, 1, 1], "start": [0, 0, 2, 0, 0]}
+
+
+@pytest.mark.parametrize(
+    ("changes", "alike"),
+    [
+        ({}, True),
+        ({"tokens": [[5, 6, 7, 1, 2], [5, 5, 3, 8, 8]]}, False),
+        ({"loss_mask": [[0, 1, 1, 1, 0], [0, 1, 1, 1, 1]]}, False),
+        ({"record": [0, 0, 2, 1, -1]}, False),
+        ({"record": [0, 0, 3, 1, 1]}, False),
+        ({"record": [0, 0, 2, 2, 1]}, False),
+        ({"source": [0, 1, 0, 2, 0]}, False),
+        ({"source": [0, 1, 0, -1, 0]}, False),
+        ({"start": [0, 0, 2, 0, -2]}, False),
+        ({"start": [0, 0, 1, 0, 0]}, True),
+        ({"start": [0, 0, 3, 0, 0]}, False),
+        # the next record begins as the piece goes on
+        (
+            {field: [*values[:1], *values[2:]] for field, values in PIECES.items()}
+            | {"length": [5, 2, 1, 2], "tokens": [[5, 6, 7, 8, 9], [5, 5, 3, 8, 9]], "loss_mask": [[0, 1, 1, 0, 1], [0, 1, 1, 0, 1]]},
+            False,
+        ),
+        # beyond its row, before it, and less than nothing
+        (
+            {
+                "row": [3, 3, 4, 4],
+                "row_offset": [0, 3, 2, 3],
+                "length": [3, 4, 1, 2],
+                "source": [0, 0, 1, 0],
+                "record": [0, 2, 1, 1],
+                "start": [0] * 4,
+            }
+            | {"tokens": [[5, 6, 7, 5, 5], [5, 5, 3, 8, 9]], "loss_mask": [[0, 1, 1, 0, 0], [0, 1, 1, 0, 1]]},
+            False,
+        ),
+        ({"row": [3, 4, 4, 4, 4], "row_offset": [0, -2, 0, 2, 3]}, False),
+        ({"length": [3, 2, 2, 1, 0]}, False),
+        ({field: [] for field in PIECES}, True),
+    ],
+)
+def test_a_block_of_rows_is_compared_as_one(changes: dict[str, Any], alike: bool) -> None:
+    """Of two domains; the first row of the block is the fourth of its table."""
+    masks = [[0.0, 1.0, 1.0], [0.0, 1.0], [0.0, 0.0, 0.0, 1.0]]
+    stores = {"a": store(*TOKENS, masks=masks), "b": store([1, 2], [3], masks=[[1.0, 0.0], [1.0]])}
+    rows = {"tokens": [[5, 6, 7, 1, 2], [5, 5, 3, 8, 9]], "loss_mask": [[0, 1, 1, 1, 0], [0, 1, 1, 0, 1]]}
+    if "start" in changes and alike:
+        rows["loss_mask"][1][1] = 0
+    given = {key: np.array(changes.get(key, value)) for key, value in (rows | PIECES).items()}
+    pieces = {field: given[field].astype(np.int64) for field in PIECES}
+    assert (_fault({key: given[key] for key in rows}, 3, pieces, ("a", "b"), list(stores.values())) is None) is alike
+
+
+@pytest.mark.parametrize(("lengths", "twice"), [([3, 1, 3, 2], False), ([3, 2, 3, 2], True), ([4, 1, 3, 2], False)])
+def test_overlaps_among_many_pieces(lengths: list[int], twice: bool) -> None:
+    pieces = {"source": [0, 0, 0, 0], "record": [2, 2, 0, 1], "start": [1, 0, 0, 0], "length": lengths}
+    assert _used_twice({field: np.array(values) for field, values in pieces.items()}) is twice
+
+
+TWICE: dict[str, list[Any]] = {
+    "tokens": [[8, 9, 8, 9, PAD], [5, 5, 5, 5, PAD]],
+    "loss_mask": [[0, 1, 0, 1, 0], [1, 0, 0, 1, 0]],
+    "row_offset": [0, 2, 0],
+    "length": [2, 2, 4],
+    "record": [1, 1, 2],
+}
+
+
+def test_a_record_that_is_used_twice() -> None:
+    what = "some record's tokens are in the table twice"
+    assert proven(**TWICE) == Verdict(False, what, {"tokens_checked": 8}, Worst("documents", "overlapping pieces"))
+    assert proven(once=False, **TWICE).passed
+
+
+def test_pieces_of_one_record_that_touch_are_one_use() -> None:
+    cut: dict[str, list[Any]] = {
+        "tokens": [[5, 5, 5, 5, PAD], [5, 6, 7, PAD, PAD]],
+        "loss_mask": [[0, 0, 1, 1, 0], [0, 1, 1, 0, 0]],
+        "row": [0, 0, 1],
+        "row_offset": [0, 3, 0],
+        "length": [3, 1, 3],
+        "record": [2, 2, 0],
+        "start": [1, 0, 0],
+    }
+    assert proven(**cut).passed
+    overlapping = {
+        **cut,
+        "length": [3, 2, 3],
+        "loss_mask": [[0, 0, 1, 1, 0], [0, 1, 1, 0, 0]],
+        "tokens": [[5, 5, 5, 5, 5], [5, 6, 7, PAD, PAD]],
+    }
+    assert not proven(**overlapping).passed

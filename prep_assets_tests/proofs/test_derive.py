@@ -1,0 +1,420 @@
+"""The examples that one conversation becomes: one for each answer where its render loses reasoning."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+
+from prep_assets.errors import CheckFailed
+from prep_assets.proofs.derive import (
+    Derived,
+    Expected,
+    MaskOptions,
+    Part,
+    Weighted,
+    disagreement,
+    examples_again,
+    joined,
+    only_last,
+    pattern,
+    stop_weights,
+    stretches,
+    untemplated,
+    weight_of,
+    with_placeholders,
+)
+from prep_assets.samples import ASSISTANT, AUDIO, COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, THINKING, TOOL_CALL, USER, Region, Sample, Turn
+from prep_assets.samples import TEXT as STRETCH_TEXT
+from prep_assets_tests.proofs.conversations import chat, marked, says, template, user
+
+# -- The examples that one conversation becomes: one for each answer where its render loses reasoning -------------------------------------
+
+OPTIONS: dict[str, Any] = {"mask": {"assistant": "train"}, "mask_default": "mask", "train_thinking": True, "train_tool_calls": True}
+ROUNDS = chat(user("1?"), says("~Hm.", "One."), user("2?"), says("~So.", "Two."), user("3?"), says("Three."), user("Bye"))
+
+
+def whole(sample: Sample) -> str:
+    return " ".join(region.text for turn in sample.turns for region in turn.regions)
+
+
+def last_only(sample: Sample) -> str:
+    """Shows reasoning of the last turn alone."""
+    last = len(sample.turns) - 1
+    return " ".join(r.text for at, turn in enumerate(sample.turns) for r in turn.regions if at == last or r.kind != THINKING)
+
+
+def shown(samples: list[Sample]) -> list[list[tuple[str, float | None]]]:
+    return [[(turn.text, turn.regions[0].loss_weight) for turn in sample.turns] for sample in samples]
+
+
+def test_a_conversation_that_shows_everything_stays_one() -> None:
+    assert examples_again(ROUNDS, OPTIONS, whole) == [ROUNDS]
+    bare = chat(user("1?"), says("One."), user("2?"), says("~ ", "Two."))
+    assert examples_again(bare, OPTIONS, last_only) == [bare]
+
+
+def test_one_example_for_each_answer() -> None:
+    found = examples_again(ROUNDS, OPTIONS, last_only)
+    assert shown(found) == [
+        [("1?", None), ("Hm.One.", None)],
+        [("1?", 0.0), ("Hm.One.", 0.0), ("2?", None), ("So.Two.", None)],
+        [("1?", 0.0), ("Hm.One.", 0.0), ("2?", 0.0), ("So.Two.", 0.0), ("3?", None), ("Three.", None)],
+    ]
+    assert [region.loss_weight for turn in found[1].turns for region in turn.regions] == [0.0, 0.0, 0.0, None, None, None]
+    assert all(each.tools == ROUNDS.tools for each in found)
+
+
+def test_what_follows_the_last_trained_answer_does_not_take_its_reasoning() -> None:
+    """Rendered with it, the answer was trained without its thought."""
+    one = chat(user("1?"), says("~Hm.", "One."), user("2?"))
+    assert shown(examples_again(one, OPTIONS, last_only)) == [[("1?", None), ("Hm.One.", None)]]
+    masked = chat(*one.turns, says("~So.", "Two.", weights={0: 0.0, 1: 0.0}))
+    assert shown(examples_again(masked, OPTIONS, last_only)) == [[("1?", None), ("Hm.One.", None)]]
+    asks = {**OPTIONS, "mask": {"assistant": "train", "user": "train"}}
+    assert shown(examples_again(one, asks, last_only)) == [
+        [("1?", None), ("Hm.One.", None)],
+        [("1?", 0.0), ("Hm.One.", 0.0), ("2?", None)],
+    ]
+    untrained = chat(user("1?"), says("~Hm.", "One.", weights={0: 0.0, 1: 0.0}), user("2?"))
+    assert examples_again(untrained, OPTIONS, last_only) == [untrained]
+
+
+def dropped(text: str) -> Turn:
+    return Turn("assistant", (Region(TEXT, text, drop=True),))
+
+
+@pytest.mark.parametrize(
+    ("first", "options", "examples"),
+    [
+        (says("~Hm.", "One."), {}, 2),
+        (says("~Hm.", "One.", weights={0: 0.0, 1: 0.0}), {}, 1),
+        (says("~Hm.", "One.", weights={0: 0.0}), {}, 2),
+        (says("~Hm.", "One.", weights={0: 0.5, 1: 0.0}), {}, 2),
+        (says("~Hm.", "One.", weights={1: 0.0}), {"train_thinking": False}, 1),
+        (says("~Hm.", "!f", weights={0: 0.0}), {"train_tool_calls": False}, 1),
+        (says("~Hm.", "!f", weights={0: 0.0}), {}, 2),
+        (Turn("assistant", (Region(THINKING, "Hm.", 0.0), Region(IMAGE, "a.png", 1.0))), {}, 1),
+        (Turn("assistant", (Region(THINKING, "Hm.", 0.0), Region(TEXT, "x", drop=True))), {}, 1),
+        (says("~Hm.", "One."), {"mask": {}, "mask_default": "train"}, 2),
+        (says("~Hm.", "One."), {"mask": {"assistant": "mask"}}, 1),
+        (says("~Hm.", "One.", role="narrator"), {"mask_default": "train"}, 1),
+    ],
+)
+def test_which_answers_are_trained(first: Turn, options: dict[str, Any], examples: int) -> None:
+    second = says("Two.", weights={0: 1.0})
+    assert len(examples_again(chat(user("1?"), first, user("2?"), second), {**OPTIONS, **options}, last_only)) == examples
+
+
+def test_dropped_reasoning_is_not_looked_for() -> None:
+    turn = Turn("assistant", (Region(THINKING, "Hm.", drop=True), Region(TEXT, "One.")))
+    sample = chat(user("1?"), turn, user("2?"), says("Two."))
+    assert examples_again(sample, OPTIONS, last_only) == [sample]
+    seen: list[str] = []
+
+    def render(given: Sample) -> str:
+        seen.append(whole(given))
+        return seen[-1]
+
+    several = Turn("assistant", (Region(THINKING, "a"), Region(THINKING, "b"), Region(TOOL_CALL, "{}"), Region(TEXT, "One.")))
+    examples_again(chat(user("1?"), several, user("2?"), says("~c", "Two.")), OPTIONS, render)
+    assert seen == ["1? zqreason1zq zqreason1zq {} One. 2? zqreason3zq Two."]
+
+
+# -- Turns that stand end to end: `⟦ ⟧` around what is trained, `‹ ›` around what truncation may shorten ----------------------------------
+
+ASKED = says("Why?", role=PROMPT)
+TEXTS = MaskOptions({"document": "train", "completion": "train"})
+
+
+def derived(*turns: Turn, image: str = "", eos: str = "<|end|>", **options: Any) -> Derived:
+    policy = MaskOptions(**{"mask": TEXTS.mask, **options})
+    return untemplated(chat(*turns), policy, template(image=image, eos=eos))
+
+
+@pytest.mark.parametrize(
+    ("turns", "options", "shown"),
+    [
+        ([says("One.", role=DOCUMENT)], {}, "⟦One.<|end|>⟧"),
+        ([says("One.", role=DOCUMENT)], {"mask": {}}, "‹One.›<|end|>"),
+        ([says("One.", role=DOCUMENT)], {"train_on_eos": "none"}, "⟦One.⟧…<|end|>"),
+        ([says("One.", role=DOCUMENT)], {"eos": ""}, "⟦One.⟧…"),
+        ([ASKED, says("So.", role=COMPLETION)], {}, "‹Why?›⟦So.<|end|>⟧"),
+        ([ASKED, says("So.", role=COMPLETION)], {"mask": {}, "mask_default": "train"}, "⟦Why?So.<|end|>⟧"),
+        ([ASKED, says("So.", role=COMPLETION)], {"mask": {}, "train_on_eos": "all"}, "‹Why?›‹So.›⟦<|end|>⟧"),
+        ([says("a", "b", weights={0: 0.5}, role=DOCUMENT)], {}, "0.5⟦a⟧…⟦b<|end|>⟧"),
+        ([says("a", "b", "c", weights={0: 0.0, 1: 0.0}, role=DOCUMENT)], {}, "‹ab›⟦c<|end|>⟧"),
+        ([says("a", "b", "c", weights={0: 0.0, 2: 0.0}, role=DOCUMENT)], {}, "‹a›⟦b⟧…‹c›<|end|>"),
+        ([says("~a", "b", role=DOCUMENT)], {}, "⟦ab<|end|>⟧"),
+        ([says("~a", "b", role=DOCUMENT)], {"train_thinking": False}, "a⟦b<|end|>⟧"),
+        ([says("One.", role=COMPLETION), says("Two.", role=COMPLETION)], {}, "⟦One.<|end|>Two.<|end|>⟧"),
+        ([says("One.", role=COMPLETION), says("Two.", role=COMPLETION)], {"train_turns": "last"}, "‹One.›<|end|>⟦Two.<|end|>⟧"),
+        ([says("One.", role=COMPLETION), says("Two.", role=COMPLETION)], {"train_on_eos": "last"}, "⟦One.⟧…<|end|>⟦Two.<|end|>⟧"),
+        ([Turn(DOCUMENT, (Region(TEXT, "gone", drop=True),))], {"train_on_eos": "all"}, "<|end|>"),
+        ([Turn(DOCUMENT, (Region(TEXT, "gone", drop=True), Region(TEXT, "kept")))], {}, "⟦kept<|end|>⟧"),
+        ([Turn(DOCUMENT, (Region("quote", "own kind", 0.0),))], {}, "‹own kind›<|end|>"),
+        ([Turn(DOCUMENT, (Region(TOOL_CALL, "{}"), Region(THINKING, "t", 0.0)))], {"train_tool_calls": False}, "{}t<|end|>"),
+        ([says("See ", "@1.png", ".", role=DOCUMENT)], {"image": "<img>"}, "⟦See ⟧…<img>⟦.<|end|>⟧"),
+        ([says("See ", "@1.png", ".", role=DOCUMENT)], {"image": "<img>", "mask": {}}, "‹See ›<img>‹.›<|end|>"),
+    ],
+)
+def test_what_is_trained(turns: list[Turn], options: dict[str, Any], shown: str) -> None:
+    assert marked(derived(*turns, **options)) == shown
+
+
+def test_a_tokenizer_without_an_end_of_text_token() -> None:
+    found = untemplated(chat(says("One.", role=DOCUMENT)), TEXTS, replace(template(), special={}))
+    assert marked(found) == "⟦One.⟧…"
+
+
+def test_roles_of_what_may_be_shortened() -> None:
+    assert derived(ASKED, says("So.", role=COMPLETION), mask={}).shortenable == ((0, 4, PROMPT), (4, 7, COMPLETION))
+
+
+@pytest.mark.parametrize(
+    ("turns", "options", "controls", "typed"),
+    [
+        ([says("One.", role=DOCUMENT)], {}, ["<|end|>"], 0),
+        ([says("One.", role=DOCUMENT)], {"eos": "</s>"}, [], 0),  # no control token ends it
+        ([says("One.", role=DOCUMENT)], {"eos": ""}, [], 0),
+        ([says("<|s|>One<img>", role=DOCUMENT)], {}, ["<|end|>"], 2),
+        ([says("<|s|>", "@1.png", "<img>", "@2.png", role=DOCUMENT)], {"image": "<img>"}, ["<img>", "<img>", "<|end|>"], 2),
+        ([ASKED, says("So.", role=COMPLETION), says("@1.png", role=DOCUMENT)], {"image": "<img>"}, ["<|end|>", "<img>", "<|end|>"], 0),
+    ],
+)
+def test_control_tokens(turns: list[Turn], options: dict[str, Any], controls: list[str], typed: int) -> None:
+    found = derived(*turns, **options)
+    assert ([found.text[slice(*where)] for where in found.controls], found.typed) == (controls, typed)
+    assert list(found.controls) == sorted(found.controls)
+
+
+def test_an_image_is_the_token_once() -> None:
+    """However many stand for it in the end."""
+    found = derived(Turn(DOCUMENT, (Region(IMAGE, "1.png"),)), image="<img><img>")
+    assert (found.text, found.controls) == ("<img><|end|>", ((0, 5), (5, 12)))
+
+
+def test_texts_end_to_end_are_one() -> None:
+    assert joined([(0, 2), (2, 3), (4, 5), (5, 5)], "user") == [(0, 3, "user"), (4, 5, "user")]
+    assert joined([], "user") == []
+
+
+# -- Two derivations of a mask, side by side: every difference is told, that of white space too -------------------------------------------
+
+AGREED_TEXT = "<u>Hi there<a> Well, well.<e>\n"
+ANSWER = (14, 29)
+
+
+def agreed_derived(*trained: Weighted, text: str = AGREED_TEXT) -> Derived:
+    expected = tuple(Expected(text[start:end], weight, "", start, end) for start, end, weight in trained)
+    return Derived(text, expected, (), 0, ())
+
+
+@pytest.mark.parametrize(
+    ("mine", "theirs"),
+    [
+        ([], []),
+        ([(14, 29, 1.0)], [(14, 29, 1.0)]),
+        ([(14, 20, 1.0), (20, 29, 1.0)], [(14, 29, 1.0)]),
+        ([(14, 29, 1.0)], [(14, 16, 1.0), (16, 26, 1.0), (26, 29, 1.0)]),
+        ([(0, 3, 0.5), (14, 29, 1.0)], [(0, 3, 0.5), (14, 29, 1.0)]),
+        ([(3, 11, 2.0), (11, 29, 1.0)], [(3, 11, 2.0), (11, 29, 1.0)]),
+    ],
+)
+def test_they_agree(mine: list[Weighted], theirs: list[Weighted]) -> None:
+    assert disagreement(agreed_derived(*mine), AGREED_TEXT, theirs) is None
+    assert disagreement(agreed_derived(*theirs), AGREED_TEXT, mine) is None
+
+
+@pytest.mark.parametrize(
+    ("derivation", "build", "says"),
+    [
+        ([], [(14, 29, 1.0)], "' Well, well.<e>' has loss weight 1 by its marks and 0 by its frames"),
+        ([(14, 29, 1.0)], [], "' Well, well.<e>' has loss weight 0 by its marks and 1 by its frames"),
+        ([(14, 29, 1.0)], [(14, 26, 1.0)], "'<e>' has loss weight 0 by its marks and 1 by its frames"),
+        ([(14, 29, 1.0)], [(13, 29, 1.0)], "'>' has loss weight 1 by its marks and 0 by its frames"),
+        ([(14, 29, 0.5)], [(14, 29, 0.25)], "' Well, well.<e>' has loss weight 0.25 by its marks and 0.5 by its frames"),
+        ([(3, 5, 1.0), (14, 29, 1.0)], [(3, 5, 1.0)], "' Well, well.<e>' has loss weight 0 by its marks and 1 by its frames"),
+        ([(3, 5, 1.0), (14, 29, 1.0)], [(14, 29, 1.0)], "'Hi' has loss weight 0 by its marks and 1 by its frames"),
+        (
+            [(3, 5, 1.0), (6, 8, 1.0), (14, 29, 1.0)],
+            [(3, 5, 1.0), (14, 29, 1.0)],
+            "'th' has loss weight 0 by its marks and 1 by its frames",
+        ),
+        ([(15, 29, 1.0)], [(14, 29, 1.0)], "' ' has loss weight 1 by its marks and 0 by its frames"),
+        ([(14, 29, 1.0)], [(15, 29, 1.0)], "' ' has loss weight 0 by its marks and 1 by its frames"),
+        ([(0, 30, 1.0)], [(0, 29, 1.0), (29, 30, 0.5)], "'\\n' has loss weight 0.5 by its marks and 1 by its frames"),
+    ],
+)
+def test_they_differ(derivation: list[Weighted], build: list[Weighted], says: str | None) -> None:
+    assert disagreement(agreed_derived(*derivation), AGREED_TEXT, build) == says
+
+
+def test_a_long_stretch_is_shown_by_its_beginning() -> None:
+    long = "x" * 81
+    told = disagreement(agreed_derived(text=long), long, [(0, 81, 1.0)])
+    assert told == f"{'x' * 80!r} has loss weight 1 by its marks and 0 by its frames"
+
+
+@pytest.mark.parametrize(
+    ("build", "says"),
+    [
+        (AGREED_TEXT.replace("there", "where"), "…'<u>Hi where<a> Well, well.<e>\\n'…, …'<u>Hi there<a> Well, well.<e>\\n'…"),
+        (AGREED_TEXT + "more", "…'e<a> Well, well.<e>\\nmore'…, …'e<a> Well, well.<e>\\n'…"),
+        (AGREED_TEXT[:-1], "…'re<a> Well, well.<e>'…, …'re<a> Well, well.<e>\\n'…"),
+    ],
+)
+def test_two_renders_differ(build: str, says: str) -> None:
+    assert disagreement(agreed_derived(), build, []) == f"two renders of it differ: {says}"
+
+
+def test_of_a_long_render_the_place_is_shown() -> None:
+    one, other = "a" * 100 + "b" * 100, "a" * 100 + "c" * 100
+    assert disagreement(agreed_derived(text=other), one, []) == (
+        f"two renders of it differ: …{'a' * 20 + 'b' * 40!r}…, …{'a' * 20 + 'c' * 40!r}…"
+    )
+
+
+# -- Placeholders put into a derivation that has one token for each image: every place behind one moves -----------------------------------
+
+PLACED_TEXT = "<|s|>See <img> and <img>!<|e|><img>So.<|e|>"
+DERIVED = Derived(
+    PLACED_TEXT,
+    (Expected(" and ", 0.5, "", 14, 19), Expected("So.<|e|>", 1.0, "<|e|>", 35, 43)),
+    ((0, 5), (9, 14), (19, 24), (25, 30), (30, 35), (38, 43)),
+    3,
+    ((5, 9, "user"), (24, 25, "user"), (35, 37, "assistant")),
+)
+IMAGES = [Region(IMAGE, "1", placeholder="<img><img>"), Region(IMAGE, "2"), Region(IMAGE, "3", placeholder="[<|s|>x<img>]")]
+
+
+def test_each_image_has_its_own() -> None:
+    assert marked(DERIVED) == "<|s|>‹See ›<img>0.5⟦ and ⟧…<img>‹!›<|e|><img>‹⟦So›.<|e|>⟧"
+    found = with_placeholders(DERIVED, IMAGES, template(image="<img><img><img>"))
+    assert marked(found) == "<|s|>‹See ›<img><img>0.5⟦ and ⟧…<img><img><img>‹!›<|e|>[<|s|>x<img>]‹⟦So›.<|e|>⟧"
+    tokens = [found.text[slice(*where)] for where in found.controls]
+    assert tokens == ["<|s|>", "<img>", "<img>", "<img>", "<img>", "<img>", "<|e|>", "<|s|>", "<img>", "<|e|>"]
+    assert list(found.controls) == sorted(found.controls)
+    assert found.typed == 3 and [each.stop for each in found.expected] == ["", "<|e|>"]
+
+
+def test_one_token_for_each_changes_nothing() -> None:
+    one = [Region(IMAGE, "1", placeholder="<img>")] * 3
+    assert with_placeholders(DERIVED, one, template(image="<img>")) == DERIVED
+    without = Derived("One.<|e|>", (Expected("One.", 1.0, "", 0, 4),), ((4, 9),), 0, ())
+    assert with_placeholders(without, [], template(image="<img>")) == without
+
+
+@pytest.mark.parametrize("images", [IMAGES[:2], [*IMAGES, IMAGES[0]], []])
+def test_a_template_that_writes_another_number_of_images(images: list[Region]) -> None:
+    with pytest.raises(CheckFailed) as raised:
+        with_placeholders(DERIVED, images, template(image="<img>"))
+    assert str(raised.value) == f"template own writes 3 marks for {['<img>'] * len(images)}, or in another order, so nothing is proven"
+
+
+def test_images_and_audio_stand_in_their_order() -> None:
+    own = replace(template(image="<img>"), audio="<|s|>")
+    heard = [Region(AUDIO, "0", placeholder="<|s|><|s|>"), *IMAGES]
+    found = with_placeholders(DERIVED, heard, own)
+    assert marked(found) == "<|s|><|s|>‹See ›<img><img>0.5⟦ and ⟧…<img>‹!›<|e|>[<|s|>x<img>]‹⟦So›.<|e|>⟧"
+    with pytest.raises(CheckFailed) as raised:
+        with_placeholders(DERIVED, [*IMAGES, heard[0]], own)
+    wanted = ["<img>", "<img>", "<img>", "<|s|>"]
+    assert str(raised.value) == f"template own writes 4 marks for {wanted}, or in another order, so nothing is proven"
+
+
+# -- The policies that give a text its loss weight, and how stretches are joined ----------------------------------------------------------
+
+
+def test_the_defaults_are_those_of_the_configuration() -> None:
+    assert MaskOptions() == MaskOptions({"assistant": "train", "completion": "train"}, "mask", "turn", "all", True, True, False)
+    assert Expected("x") == Expected("x", 1.0, "", 0, 0)
+
+
+@pytest.mark.parametrize(
+    ("region", "role", "options", "weight"),
+    [
+        (Region(STRETCH_TEXT, "x"), ASSISTANT, {}, 1.0),
+        (Region(STRETCH_TEXT, "x"), COMPLETION, {}, 1.0),
+        (Region(STRETCH_TEXT, "x"), USER, {}, 0.0),
+        (Region(STRETCH_TEXT, "x"), USER, {"mask_default": "train"}, 1.0),
+        (Region(STRETCH_TEXT, "x"), ASSISTANT, {"mask": {ASSISTANT: "mask"}, "mask_default": "train"}, 0.0),
+        (Region(STRETCH_TEXT, "x", 0.25), USER, {}, 0.25),
+        (Region(STRETCH_TEXT, "x", 0.0), ASSISTANT, {}, 0.0),
+        (Region(IMAGE, "x", 1.0), ASSISTANT, {}, 0.0),
+        (Region(THINKING, "x"), ASSISTANT, {}, 1.0),
+        (Region(THINKING, "x", 1.0), ASSISTANT, {"train_thinking": False}, 0.0),
+        (Region(TOOL_CALL, "x", 1.0), ASSISTANT, {"train_thinking": False}, 1.0),
+        (Region(TOOL_CALL, "x", 1.0), ASSISTANT, {"train_tool_calls": False}, 0.0),
+        (Region(STRETCH_TEXT, "x"), ASSISTANT, {"train_tool_calls": False, "train_thinking": False}, 1.0),
+    ],
+)
+def test_the_weight_of_a_region(region: Region, role: str, options: dict[str, Any], weight: float) -> None:
+    assert weight_of(region, role, MaskOptions(**options)) == weight
+
+
+def parts(*weights: float, kind: str = STRETCH_TEXT) -> list[Part]:
+    return [Part(0, 1, kind, 0, weight) for weight in weights]
+
+
+@pytest.mark.parametrize(
+    ("turns", "left"),
+    [
+        ([[1.0], [0.0], [0.5, 1.0], [0.0]], [[0.0], [0.0], [0.5, 1.0], [0.0]]),
+        ([[1.0], [0.0, 1.0]], [[0.0], [0.0, 1.0]]),
+        ([[0.0], [0.0]], [[0.0], [0.0]]),
+        ([[1.0]], [[1.0]]),
+        ([[1.0], []], [[1.0], []]),
+    ],
+)
+def test_only_the_last_trained_turn(turns: list[list[float]], left: list[list[float]]) -> None:
+    listed = [parts(*weights) for weights in turns]
+    only_last(listed)
+    assert [[part.weight for part in each] for each in listed] == left
+
+
+@pytest.mark.parametrize(
+    ("train_on_eos", "weights"),
+    [("turn", [0.0, 0.5, 0.0, 1.0, 0.0]), ("last", [0.0, 0.0, 0.0, 1.0, 0.0]), ("none", [0.0] * 5), ("all", [1.0, 0.5, 1.0, 1.0, 1.0])],
+)
+def test_the_weight_of_what_ends_a_turn(train_on_eos: str, weights: list[float]) -> None:
+    assert stop_weights([parts(1.0), parts(1.0), parts(1.0)], "last") == [0.0, 0.0, 1.0]
+    turns = [parts(0.0), parts(1.0, 0.5), parts(1.0, 0.0), [*parts(1.0), *parts(0.0, kind=IMAGE)], []]
+    assert stop_weights(turns, train_on_eos) == weights
+
+
+def test_no_turn_is_trained() -> None:
+    assert stop_weights([parts(0.0), parts(0.0)], "last") == [0.0, 0.0]
+
+
+STRETCH_TEXTS = "Hello, you<e>\nBye<e>"
+
+
+@pytest.mark.parametrize(
+    ("steps", "stops", "found"),
+    [
+        ([], [], []),
+        ([(0, 10, 1.0), (10, 13, 1.0)], [(10, 13)], [Expected("Hello, you<e>", 1.0, "<e>", 0, 13)]),
+        ([(0, 10, 1.0), (10, 13, 0.0)], [(10, 13)], [Expected("Hello, you", 1.0, "", 0, 10)]),
+        ([(0, 6, 1.0), (6, 10, 0.5)], [], [Expected("Hello,", 1.0, "", 0, 6), Expected(" you", 0.5, "", 6, 10)]),
+        ([(0, 6, 1.0), (7, 10, 1.0)], [], [Expected("Hello,", 1.0, "", 0, 6), Expected("you", 1.0, "", 7, 10)]),
+        ([(0, 6, 1.0), (6, 6, 1.0), (9, 7, 1.0), (14, 17, 1.0)], [], [Expected("Hello,", 1.0, "", 0, 6), Expected("Bye", 1.0, "", 14, 17)]),
+        ([(0, 6, 1.0), (8, 8, 1.0)], [], [Expected("Hello,", 1.0, "", 0, 6)]),
+        ([(0, 3, 1.0), (3, 6, 1.0), (6, 10, 1.0)], [(17, 20)], [Expected("Hello, you", 1.0, "", 0, 10)]),
+    ],
+)
+def test_neighbours_of_one_weight_are_one(steps: list[Any], stops: list[Any], found: list[Expected]) -> None:
+    assert stretches(STRETCH_TEXTS, steps, stops) == tuple(found)
+
+
+def test_control_tokens_are_found_the_longest_first() -> None:
+    chatml: Any = SimpleNamespace(control=("<e>", "<e>>", "a.c"))
+    assert [found[0] for found in pattern(chatml).finditer("<e>>, <e>, abc, a.c")] == ["<e>>", "<e>", "a.c"]
+    none: Any = SimpleNamespace(control=())
+    assert pattern(none).search("anything") is None
+
+
+def test_a_recipe_that_is_older_than_an_option_has_its_default() -> None:
+    assert MaskOptions.of({"train_turns": "last", "expand": "none"}) == MaskOptions(train_turns="last")

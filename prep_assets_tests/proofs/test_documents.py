@@ -1,0 +1,626 @@
+"""Masks of documents on tokens that are spelled out: each that is not what the regions say, in the words of the verdict."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+from prep_assets.proofs import documents as module
+from prep_assets.proofs import words as bytes_of_ids
+from prep_assets.proofs.documents import (
+    MaskedDocument,
+    Text,
+    check_document_masks,
+    check_sentences,
+    documents_begin_with,
+    parts_in_order,
+    prove_texts,
+)
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.words import unproven_id
+from prep_assets.samples import DOCUMENT, IMAGE, TEXT, Region, Sample, Turn, changed
+from prep_assets.text.engines import ReferenceEngine
+from prep_assets.text.ids import Flat
+from prep_assets.text.vocabulary import Vocabulary
+from prep_assets_tests.proofs.words import vocabulary
+from prep_assets_tests.proofs.words import vocabulary as sentence_vocabulary
+from prep_assets_tests.tokenization.loaded import CONFIGS, NAMES, load
+
+# -- Masks of documents on tokens that are spelled out: each that is not what the regions say, in the words of the verdict ----------------
+
+WORDS = vocabulary("<e>", "One", " two", " three", "\n", "<img>", " ")
+EOS, ONE, TWO, THREE, LINE, IMG, BLANK = range(7)
+
+
+def document(regions: list[tuple[str, float | None]], ids: list[int], mask: list[float], name: str = "a:0") -> MaskedDocument:
+    made = tuple(Region(IMAGE if text == "@" else TEXT, text, weight) for text, weight in regions)
+    return MaskedDocument(name, Sample((Turn(DOCUMENT, made),)), np.array(ids), np.array(mask, np.float32))
+
+
+HALF = [("One two", 0.5), (" three", None)]
+RIGHT = document(HALF, [ONE, TWO, THREE, EOS], [0.5, 0.5, 1, 1])
+
+
+def test_documents_that_are_trained_as_their_regions_say() -> None:
+    numbers = {"documents_masked": 2, "masked_tokens": 1}
+    masked = document([("One", 0.0), (" two", 1.0)], [ONE, TWO, EOS], [0, 1, 1])
+    summary = "2 documents are trained where their regions say so; 1 tokens are not trained"
+    assert check_document_masks([RIGHT, masked], WORDS, ()) == Verdict(True, summary, numbers)
+    many = check_document_masks([masked] * 2000, WORDS, ())
+    assert many.summary == "2,000 documents are trained where their regions say so; 2,000 tokens are not trained"
+
+
+def test_documents_that_nothing_ends() -> None:
+    """The last token is of the text, whatever it weighs."""
+    whole = replace(document(HALF, [ONE, TWO, THREE], [0.5, 0.5, 1]), ended=False)
+    assert check_document_masks([whole], WORDS, ()).passed
+    short = replace(document(HALF, [ONE, TWO], [0.5, 0.5]), ended=False)
+    assert not check_document_masks([short], WORDS, ()).passed
+    assert check_document_masks([replace(document([("One", 0.5), (" \n", 1.0)], [ONE, LINE], [0.5, 1]), ended=False)], WORDS, ()).passed
+
+
+@pytest.mark.parametrize(
+    ("given", "image"),
+    [
+        (document([("One", 0.0), (" \n", 1.0), ("two", 0.0)], [ONE, LINE, TWO, EOS], [0, 1, 0, 0]), None),
+        (document([("One", None), (" two", None)], [ONE, TWO, EOS], [1, 1, 1]), None),
+        (document([("One", 0.1), ("@", 0.0), ("two", None)], [ONE, IMG, IMG, TWO, EOS], [0.1, 0, 0, 1, 1]), IMG),
+        (document([("@", None), ("@", None), ("One", None)], [IMG, IMG, ONE, EOS], [0, 0, 1, 1]), IMG),
+        (document([("One", 0.5), ("@", None)], [ONE, IMG, EOS], [0.5, 0, 0.5]), IMG),
+        (document([("@", None), ("One", 0.0), ("@", None)], [IMG, ONE, IMG, EOS], [0, 0, 0, 0]), IMG),
+        (document([("One", 0.0), ("<img>", 0.0)], [ONE, IMG, EOS], [0, 0, 0]), None),
+        (document([("@", None)], [IMG, EOS], [0, 1]), IMG),
+        (document([], [EOS], [1]), None),
+        (document([("", 0.0), ("One", None)], [ONE, EOS], [1, 1]), None),
+    ],
+)
+def test_what_is_right(given: MaskedDocument, image: int | None) -> None:
+    assert check_document_masks([given], WORDS, () if image is None else (image,)).passed
+
+
+@pytest.mark.parametrize(
+    ("given", "image", "says"),
+    [
+        (document(HALF, [ONE, TWO, THREE, EOS], [1, 1, 1, 1]), None, "run 0 is (1.0, 'Onetwothree'), the source says (0.5, 'Onetwo')"),
+        (document(HALF, [ONE, TWO, THREE, EOS], [0.5, 1, 1, 1]), None, "run 0 is (0.5, 'One'), the source says (0.5, 'Onetwo')"),
+        (document(HALF, [ONE, TWO, EOS], [0.5, 0.5, 1]), None, "run 1 is 'nothing', the source says (1.0, 'three')"),
+        (
+            document(HALF, [ONE, TWO, THREE, ONE, EOS], [0.5, 0.5, 1, 0, 1]),
+            None,
+            "run 2 is (0.0, 'One'), the source says 'nothing'",
+        ),
+        (document(HALF, [ONE, TWO, THREE, EOS], [0.5, 0.5, 1, 0]), None, "the end-of-text token weighs 0, the region before it 1"),
+        (document([("One", 0.25)], [ONE, EOS], [0.25, 1]), None, "the end-of-text token weighs 1, the region before it 0.25"),
+        (
+            document([("One", 1.0), ("@", None)], [ONE, IMG, EOS], [1, 1, 1]),
+            IMG,
+            "run 0 is (1.0, 'One<img>'), the source says (1.0, 'One')",
+        ),
+        (
+            document([("One", 0.0), ("@", None)], [ONE, IMG, EOS], [0, 0, 0]),
+            None,
+            "run 0 is (0.0, 'One<img>'), the source says (0.0, 'One')",
+        ),
+    ],
+)
+def test_what_is_wrong(given: MaskedDocument, image: int | None, says: str) -> None:
+    worst = Worst("a:0", says, tuple(given.ids.tolist()), tuple(given.mask.astype(float).tolist()))
+    assert check_document_masks([RIGHT, given, RIGHT], WORDS, () if image is None else (image,)) == Verdict(
+        False, f"a:0: {says}", {"documents_masked": 1}, worst
+    )
+
+
+def test_long_runs_are_shown_by_their_beginning() -> None:
+    wrong = document([("One" * 100, 0.5)], [ONE] * 101 + [EOS], [0.5] * 102)
+    worst = check_document_masks([wrong], WORDS, ()).worst
+    shown = [f"{(0.5, 'One' * count)!r}"[:120] for count in (101, 100)]
+    assert worst is not None and worst.note == f"run 0 is {shown[0]}, the source says {shown[1]}"
+
+
+def test_regions_that_are_dropped_and_texts_that_are_normalized() -> None:
+    dropped = Sample((Turn(DOCUMENT, (Region(TEXT, "gone", 0.0, drop=True), Region(TEXT, "ONE", 0.5))),))
+    lower = vocabulary("<e>", "one", normalized=str.lower)
+    given = MaskedDocument("a:0", dropped, np.array([1, 0]), np.array([0.5, 0.5], np.float32))
+    assert check_document_masks([given], lower, ()).passed
+
+
+def hidden(ids: list[int], mask: list[float], *, image: bool = False) -> MaskedDocument:
+    """One is trained, two is not attended, three is trained; with an image before it that is not attended either."""
+    made = document([*([("@", None)] if image else []), ("One", None), (" two", 0.0), (" three", 0.0)], ids, mask)
+    regions = [changed(each, attend=each.kind != IMAGE and each.text != " two") for each in made.sample.turns[0].regions]
+    return replace(made, sample=Sample((Turn(DOCUMENT, tuple(regions)),)))
+
+
+def test_documents_with_regions_that_are_not_attended() -> None:
+    right = [hidden([ONE, TWO, THREE, EOS], [1, -1, 0, 0]), hidden([IMG, ONE, TWO, THREE, EOS], [-1, 1, -1, 0, 0], image=True)]
+    verdict = check_document_masks(right, WORDS, [IMG])
+    assert verdict.numbers == {"documents_masked": 2, "masked_tokens": 7, "unattended_tokens": 3}
+    assert verdict.passed and verdict.summary.endswith("; 7 tokens are not trained, 3 of them not attended")
+    wrong = [
+        hidden([ONE, TWO, THREE, EOS], [1, 0, 0, 0]),
+        hidden([ONE, TWO, THREE, EOS], [1, -1, -1, 0]),
+        hidden([ONE, TWO, THREE, EOS], [-2, -1, 0, 0]),
+        hidden([ONE, TWO, THREE, EOS], [1, -2, 0, 0]),
+        hidden([ONE, TWO, THREE, EOS], [1, -1, 0, -1]),
+        hidden([IMG, ONE, TWO, THREE, EOS], [0, 1, -1, 0, 0], image=True),
+    ]
+    assert [check_document_masks([each], WORDS, [IMG]).passed for each in wrong] == [False] * len(wrong)
+
+
+# -- Tokenization identity of documents: bytes are compared only where the tokenizer's own decoder confirms them, and every fault is fou---
+
+LATE = 3001
+"""A document after those that the tokenizer's own decoder decodes, and not among those that are tokenized again."""
+
+
+@pytest.fixture(scope="module", params=NAMES)
+def loaded_vocabulary(request: pytest.FixtureRequest) -> Vocabulary:
+    """Each of the four tokenizers in turn; the real ones only where they are at hand."""
+    name = request.param
+    return load(CONFIGS / "tokenizer" if name == "shipped" else request.getfixturevalue("real_data") / "tokenizers" / name).vocabulary
+
+
+@pytest.fixture(scope="module")
+def many(loaded_vocabulary: Vocabulary) -> tuple[Text, ...]:
+    """Documents with more tokens than the vocabulary has before `LATE`."""
+    words = "The cat sat on the mat \u732b\U0001f408 \ufffd caf\u00e9 \u00a0 and the dog did not. "
+    texts = [f"{' ' * (i % 3)}{words}{i}" for i in range(LATE + 300)]
+    flat = ReferenceEngine(loaded_vocabulary.spec).encode(texts)
+    assert flat.offsets[LATE - 500] > loaded_vocabulary.size
+    return tuple(Text(f"{i}", text, flat.ids[flat.offsets[i] : flat.offsets[i + 1]]) for i, text in enumerate(texts))
+
+
+def prove(texts: Sequence[Text], loaded_vocabulary: Vocabulary) -> tuple[bool, str]:
+    verdict = prove_texts(texts, loaded_vocabulary)
+    assert not verdict.passed or verdict.numbers["documents_decoded"] == len(texts)
+    return verdict.passed, verdict.worst.where if verdict.worst else ""
+
+
+def with_table(loaded_vocabulary: Vocabulary, table: Sequence[bytes]) -> Vocabulary:
+    """The same tokenizer with another idea of the bytes behind its ids."""
+    changed = replace(loaded_vocabulary)
+    changed.__dict__.update(token_bytes=tuple(table), hash=f"{hash(tuple(table))}")
+    return changed
+
+
+def test_documents_as_they_are_pass(many: tuple[Text, ...], loaded_vocabulary: Vocabulary) -> None:
+    assert prove(many, loaded_vocabulary) == (True, "")
+
+
+@pytest.mark.parametrize("at", [0, LATE])
+def test_another_token_is_found(many: tuple[Text, ...], loaded_vocabulary: Vocabulary, at: int) -> None:
+    texts = list(many)
+    ids = texts[at].ids.copy()
+    ids[len(ids) // 2] = ids[len(ids) // 2 - 1]
+    texts[at] = replace(texts[at], ids=ids)
+    assert prove(texts, loaded_vocabulary) == (False, f"{at}")
+
+
+@pytest.mark.parametrize("shift", [1, -1])
+def test_a_token_that_belongs_to_the_next_document_is_found(many: tuple[Text, ...], loaded_vocabulary: Vocabulary, shift: int) -> None:
+    texts = list(many)
+    left, right = texts[LATE], texts[LATE + 1]
+    both, cut = np.concatenate([left.ids, right.ids]), len(left.ids) + shift
+    texts[LATE : LATE + 2] = [replace(left, ids=both[:cut]), replace(right, ids=both[cut:])]
+    assert prove(texts, loaded_vocabulary) == (False, f"{LATE}")
+
+
+def test_bytes_that_only_look_like_the_text_are_found(many: tuple[Text, ...], loaded_vocabulary: Vocabulary) -> None:
+    assert loaded_vocabulary.token_bytes is not None
+    stray = (
+        loaded_vocabulary.token_bytes.index(b"\xff")
+        if b"\xff" in loaded_vocabulary.token_bytes
+        else loaded_vocabulary.token_bytes.index(b"\x80")
+    )
+    assert loaded_vocabulary.decode([stray]) == "\ufffd"
+    texts = list(many)
+    texts[LATE] = replace(texts[LATE], text="\ufffd", ids=np.array([stray], np.uint32))
+    assert prove(texts, loaded_vocabulary) == (False, f"{LATE}")
+
+
+def test_the_bytes_of_each_id_are_those_of_the_tokenizers_own_decoder(loaded_vocabulary: Vocabulary) -> None:
+    assert unproven_id(loaded_vocabulary) is None
+
+
+def test_two_ids_whose_bytes_are_mistaken_for_each_other_are_noticed(loaded_vocabulary: Vocabulary) -> None:
+    table = loaded_vocabulary.token_bytes
+    assert table is not None
+    partial = [number for number, own in enumerate(table) if own and 0x80 <= own[0] < 0xF5 and own[0] not in (0xC0, 0xC1)]
+    for one, other in (partial[:2], partial[-2:], (300, 301)):
+        swapped = list(table)
+        swapped[one], swapped[other] = table[other], table[one]
+        assert unproven_id(with_table(loaded_vocabulary, swapped)) is not None, (table[one], table[other])
+
+
+def test_where_the_bytes_are_not_confirmed_documents_are_decoded(many: tuple[Text, ...], loaded_vocabulary: Vocabulary) -> None:
+    assert loaded_vocabulary.token_bytes is not None
+    wrong = with_table(loaded_vocabulary, [own + b"x" for own in loaded_vocabulary.token_bytes])
+    assert prove(many, wrong) == (True, "")
+    texts = list(many)
+    texts[LATE] = replace(texts[LATE], text=texts[LATE].text + "x")
+    assert prove(texts, wrong) == (False, f"{LATE}")
+
+
+# -- documents of bytes -----------------------------------------------------------------------------------------------------------------
+
+
+@dataclass
+class Bytes:
+    """A tokenizer whose ids are bytes. What a proof asks of a `Vocabulary`, and of an engine."""
+
+    prefix_space: str = "never"
+    size: int = 256
+    token_bytes: Any = tuple(bytes([byte]) for byte in range(256))
+    name: str = "bytes"
+    hash: str = "bytes"
+    decoded: list[int] = field(default_factory=list)
+
+    def normalized(self, text: str) -> str:
+        return unicodedata.normalize("NFC", text)
+
+    def decode_batch(self, rows: Sequence[Sequence[int]]) -> list[str]:
+        self.decoded.append(len(rows))
+        return [bytes(ids).decode(errors="replace") for ids in rows]
+
+
+class Agrees:
+    """Tokenizes again: as the store has it, so that only its bytes can be wrong; `more` beside it for texts that begin a document."""
+
+    def __init__(self, loaded_vocabulary: Any, engines: Any) -> None:
+        self.by_reference = 1234 if engines else 0
+
+    def encode(self, texts: Sequence[str], first: Any, early: Any) -> Flat:
+        ids = [
+            number for text, begins in zip(texts, first, strict=True) for number in (list(text.encode()) if begins else [1, *text.encode()])
+        ]
+        lengths = [len(text.encode()) + (not begins) for text, begins in zip(texts, first, strict=True)]
+        return Flat(np.array(ids, np.uint32), np.cumsum([0, *lengths]))
+
+
+@pytest.fixture
+def ids_agree(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "IdsAgain", Agrees)
+
+
+def made(*texts: str, at: int = -1, ids: Sequence[int] = ()) -> list[Text]:
+    """Documents and their bytes; the one at a place may have others."""
+    return [Text(f"{i}", text, np.array(ids if i == at else list(text.encode()), np.uint32)) for i, text in enumerate(texts)]
+
+
+def verdict_of(texts: Sequence[Text], loaded_vocabulary: Any = None, engines: Any = None, batch: int = 2) -> Verdict:
+    return prove_texts(texts, loaded_vocabulary or Bytes(), engines, batch=batch)
+
+
+def figures(decoded: int, compared: int, cut: int = 0, by_reference: int = 0) -> dict[str, int]:
+    return {"documents_decoded": decoded, "documents_compared": compared, "documents_cut": cut, "texts_by_reference": by_reference}
+
+
+@pytest.mark.usefixtures("ids_agree")
+def test_what_is_said_of_sound_documents() -> None:
+    texts = made(*(f"One {i}" for i in range(1001)))
+    says = "1,001 documents have the tokenizer's ids, 1,001 decode to their text"
+    assert verdict_of(texts) == Verdict(True, says, figures(1001, 1001))
+    with_engine = "; 1,234 texts were tokenized by the reference library, the others by bytes"
+    assert verdict_of(texts, None, SimpleNamespace(first=Bytes())) == Verdict(True, says + with_engine, figures(1001, 1001, 0, 1234))
+    undecoded = Bytes(token_bytes=None)
+    assert verdict_of(texts, undecoded) == Verdict(True, says.replace("1,001 decode", "0 decode"), figures(0, 1001))
+    assert undecoded.decoded == []
+    assert verdict_of([]) == Verdict(True, "0 documents have the tokenizer's ids, 0 decode to their text", figures(0, 0))
+
+
+@pytest.mark.usefixtures("ids_agree")
+def test_parts_are_tokenized_each_for_itself() -> None:
+    """After a control token a tokenizer may begin otherwise: here with a 1. Composed text is not composed across parts."""
+    cut = Text("cut", "unused", np.array([1, *b"ab", 1, *b"c"]), ("ab", "c"))
+    none = Bytes(token_bytes=None)
+    assert verdict_of([cut, *made("x"), cut], none) == Verdict(
+        True, "3 documents have the tokenizer's ids, 0 decode to their text; 2 are cut into parts", figures(0, 3, 2)
+    )
+    marked = Bytes(token_bytes=(b"", b"", *Bytes().token_bytes[2:]))
+    marked.decode_batch = lambda rows: [bytes(ids).decode().replace("\1", "") for ids in rows]  # type: ignore[method-assign]
+    composed = Text("cut", "unused", np.array([1, *b"e", 1, *"\u0301".encode()]), ("e", "\u0301"))
+    assert verdict_of([composed], marked).passed
+    apart = verdict_of([replace(composed, ids=np.array([1, *"\u00e9".encode()]), parts=("e\u0301",))], marked)
+    assert apart.summary == "cut: 3 ids differ from the tokenizer's 4"
+    thousand = Text("cut", "unused", np.arange(1000), tuple("x" * 1000))
+    assert verdict_of([thousand], none).summary == "cut: 1,000 ids differ from the tokenizer's 2,000"
+
+
+@pytest.mark.usefixtures("ids_agree")
+@pytest.mark.parametrize(("at", "decoded", "compared"), [(0, 0, 1), (1, 0, 2), (2, 2, 3), (3, 2, 4), (4, 4, 5)])
+def test_other_ids(at: int, decoded: int, compared: int) -> None:
+    """The first document that fails is shown, and what was looked at before it is counted."""
+    texts = made("ab", "cd", "ef", "gh", "ij", at=at, ids=[3, 4, 5])
+    what = "3 ids differ from the tokenizer's 2"
+    numbers = {"documents_decoded": decoded, "documents_compared": compared}
+    assert verdict_of(texts) == Verdict(False, f"{at}: {what}", numbers, Worst(f"{at}", what, (3, 4, 5)))
+
+
+@pytest.mark.usefixtures("ids_agree")
+def test_the_same_ids_cut_elsewhere_are_other_ids() -> None:
+    texts = made("ab", "cd", "e")
+    texts[1:] = [replace(texts[1], ids=texts[1].ids[:1]), replace(texts[2], ids=np.array([*b"de"], np.int32))]
+    verdict = verdict_of(texts, batch=3)
+    assert verdict.summary == "1: 1 ids differ from the tokenizer's 2"
+    assert verdict.numbers == {"documents_decoded": 0, "documents_compared": 2}
+
+
+class Blind(Agrees):
+    """Never finds other ids: what is left to the comparison of bytes."""
+
+    expected: ClassVar[list[Text]] = []
+
+    def encode(self, texts: Sequence[str], first: Any, early: Any) -> Flat:
+        rows = [next(each for each in self.expected if each.text == text).ids for text in texts]
+        return Flat(np.concatenate(rows).astype(np.uint32), np.cumsum([0, *map(len, rows)]))
+
+
+@pytest.fixture
+def blind(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Text]], list[Text]]:
+    def expect(texts: list[Text]) -> list[Text]:
+        monkeypatch.setattr(Blind, "expected", texts)
+        return texts
+
+    monkeypatch.setattr(module, "IdsAgain", Blind)
+    return expect
+
+
+LONG = "x" * 1230 + "".join(map(chr, range(97, 123))) * 3
+WRONG = [
+    ("Hello", "Hallo", "decodes to …'Hallo'…, the text is …'Hello'… (character 1)"),
+    ("Hello", "Hell", "decodes to …'Hell'…, the text is …'Hello'… (character 4)"),
+    ("Hell", "Hello", "decodes to …'Hello'…, the text is …'Hell'… (character 4)"),
+    (
+        LONG,
+        LONG[:1256] + "!" + LONG[1257:],
+        f"decodes to …{LONG[1236:1256] + '!' + LONG[1257:1296]!r}…, the text is …{LONG[1236:1296]!r}… (character 1,256)",
+    ),
+    ("e\u0301", "f\u0301", "decodes to …'f\u0301'…, the text is …'\u00e9'… (character 0)"),
+]
+
+
+@pytest.mark.parametrize("size", [256, 2], ids=["decoded", "bytes"])
+@pytest.mark.parametrize("several", [1 << 18, 4], ids=["at once", "in parts"])
+@pytest.mark.parametrize(("text", "stored", "what"), WRONG)
+def test_other_texts(blind: Any, monkeypatch: pytest.MonkeyPatch, size: int, several: int, text: str, stored: str, what: str) -> None:
+    """By the decoder or by the bytes of each id, of all documents at once or of a long one in parts."""
+    monkeypatch.setattr(module, "DECODED", several)
+    monkeypatch.setattr(module, "TOGETHER", 4 * several)
+    texts = blind(made("First document", "Second", text, "Last", at=2, ids=list(stored.encode())))
+    numbers = {"documents_decoded": 2, "documents_compared": 4}
+    assert verdict_of(texts, Bytes(size=size)) == Verdict(False, f"2: {what}", numbers, Worst("2", what, tuple(stored.encode())))
+
+
+@pytest.mark.parametrize("several", [1 << 18, 4, 1], ids=["at once", "in parts", "one by one"])
+def test_bytes_that_only_decode_alike(blind: Any, monkeypatch: pytest.MonkeyPatch, several: int) -> None:
+    monkeypatch.setattr(module, "DECODED", several)
+    monkeypatch.setattr(module, "TOGETHER", 4 * several)
+    texts = blind(made("First document", "\ufffd", "Second", "\ufffdA", at=3, ids=[255, 65]))
+    what = "its ids stand for other bytes, which only look like its text"
+    numbers = {"documents_decoded": 2, "documents_compared": 4}
+    loaded_vocabulary = Bytes(size=13)  # the first two documents have 17 ids
+    assert verdict_of(texts, loaded_vocabulary) == Verdict(False, f"3: {what}", numbers, Worst("3", what, (255, 65)))
+    assert loaded_vocabulary.decoded[-1] == 1, "only the suspect"
+    assert verdict_of(texts, Bytes(size=25)).passed, "the decoder cannot tell"
+    assert not verdict_of(texts, Bytes(size=24)).passed
+    monkeypatch.setattr(bytes_of_ids, "is_proven", lambda _: False)
+    assert verdict_of(texts, Bytes(size=13)).passed, "nobody has proven the bytes of ids"
+
+
+def test_the_bytes_of_ids_are_proven_once(blind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(bytes_of_ids, "is_proven", lambda each: asked.append(each) or True)
+    loaded_vocabulary = Bytes(size=2)
+    assert verdict_of(blind(made("ab", "c", "d", "e", "", "")), loaded_vocabulary).passed
+    assert asked == [loaded_vocabulary] and set(loaded_vocabulary.decoded) == {0}
+
+
+@pytest.mark.parametrize("size", [1000, 2], ids=["decoded", "bytes"])
+@pytest.mark.parametrize("several", [1 << 18, 1, 2], ids=["at once", "one by one", "in parts"])
+@pytest.mark.parametrize(
+    ("prefix", "text", "stored", "passes"),
+    [
+        ("always", "Hello", " Hello", True),
+        ("first", "Hello", " Hello", True),
+        ("never", "Hello", " Hello", False),
+        ("always", "Hello", "  Hello", False),
+        ("always", " Hello", " Hello", True),
+        ("always", " Hello", "  Hello", False),
+        ("always", "Hello", "Hello", True),
+        ("never", "Hello", "Hello", True),
+        ("always", "", "", True),
+        ("always", "", " ", True),
+        ("always", "a b c", "a b c", True),
+        ("always", "a b", "ab", False),
+    ],
+)
+def test_the_space_in_front(
+    blind: Any, monkeypatch: pytest.MonkeyPatch, size: int, several: int, prefix: str, text: str, stored: str, passes: bool
+) -> None:
+    monkeypatch.setattr(module, "DECODED", several)
+    monkeypatch.setattr(module, "TOGETHER", 4 * several)
+    texts = blind(made("The first one", text, at=1, ids=list(stored.encode())))
+    assert verdict_of(texts, Bytes(prefix, size)).passed == passes
+
+
+def test_documents_come_in_batches_of_256() -> None:
+    loaded_vocabulary = Bytes()
+    calls: list[int] = []
+    loaded_vocabulary.decode_batch = lambda rows: calls.append(len(rows)) or [bytes(ids).decode() for ids in rows]  # type: ignore[method-assign, func-returns-value]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(module, "IdsAgain", Agrees)
+        assert prove_texts(made(*["a"] * 256, ""), loaded_vocabulary).passed
+    assert calls == [256, 1]
+
+
+# -- What is told of texts to who tokenizes them again ------------------------------------------------------------------------------------
+
+
+def test_each_part_is_told_whether_it_begins_a_document_and_whether_that_is_early(monkeypatch: pytest.MonkeyPatch) -> None:
+    told: list[tuple[str, bool, bool]] = []
+
+    class Notes:
+        by_reference = 0
+
+        def __init__(self, *_: Any) -> None: ...
+
+        def encode(self, texts: Sequence[str], first: Any, early: Any) -> Flat:
+            told.extend(zip(texts, first.tolist(), early.tolist(), strict=True))
+            data = [text.encode() for text in texts]
+            return Flat(np.frombuffer(b"".join(data), np.uint8).astype(np.uint32), np.cumsum([0, *map(len, data)]))
+
+    monkeypatch.setattr(module, "IdsAgain", Notes)
+    texts = [
+        Text("0", "whole", np.array([*b"whole"]), early=True),
+        Text("1", "in two", np.array([*b"in two"]), ("in", " two"), early=True),
+        Text("2", "late", np.array([*b"late"])),
+        Text("3", "in two", np.array([*b"in two"]), ("in ", "two")),
+    ]
+    vocabulary: Any = Bytes()
+    assert prove_texts(texts, vocabulary, batch=3).passed
+    assert told == [
+        ("whole", True, True),
+        ("in", False, True),
+        (" two", False, True),
+        ("late", True, False),
+        ("in ", False, False),
+        ("two", False, False),
+    ]
+
+
+# -- A document that was cut for fill-in-the-middle, put together again from either order -------------------------------------------------
+
+SENTINELS = {"prefix": 90, "suffix": 91, "middle": 92}
+
+
+@pytest.mark.parametrize(
+    ("ids", "parts"),
+    [
+        ([1, 2, 3], None),
+        ([], None),
+        ([90, 1, 2, 91, 5, 92, 3, 4], [[1, 2], [3, 4], [5]]),
+        ([90, 91, 5, 6, 92, 1, 2], [[], [1, 2], [5, 6]]),
+        ([90, 91, 92], [[], [], []]),
+    ],
+)
+def test_parts_in_the_order_of_the_text(ids: list[int], parts: list[list[int]] | None) -> None:
+    assert parts_in_order(ids, SENTINELS) == parts
+
+
+@pytest.mark.parametrize(
+    ("ids", "found"),
+    [
+        ([1, 90, 91, 92], [(1, 90), (2, 91), (3, 92)]),
+        ([90, 1, 92, 2, 91], [(0, 90), (2, 92), (4, 91)]),
+        ([90, 91], [(0, 90), (1, 91)]),
+        ([90, 91, 92, 92], [(0, 90), (1, 91), (2, 92), (3, 92)]),
+        ([90, 91, 92] * 3, [(0, 90), (1, 91), (2, 92), (3, 90), (4, 91), (5, 92)]),
+    ],
+)
+def test_sentinels_that_are_not_one_each_in_order(ids: list[int], found: list[tuple[int, int]]) -> None:
+    with pytest.raises(ValueError) as raised:
+        parts_in_order(ids, SENTINELS)
+    assert str(raised.value) == f"sentinels {found} (place, id), needs [90, 91, 92] in this order from place 0"
+
+
+# -- Borders of sentences on tokens that are spelled out: whole verdicts, and each border that is not where Punkt cuts --------------------
+
+TOKENS = ("<e>", "One", " two", ". ", "Three", "é")
+SENTENCE_WORDS = sentence_vocabulary(
+    *TOKENS, byte_lengths=np.array([len(token.encode()) for token in TOKENS]), normalized=lambda text: text
+)
+SENTENCE_EOS, SENTENCE_ONE, SENTENCE_TWO, DOT, SENTENCE_THREE, ACCENT = range(6)
+CUT = ("One two. ", "é. ", "Three")
+IDS = [SENTENCE_ONE, SENTENCE_TWO, DOT, ACCENT, DOT, SENTENCE_THREE]
+
+
+Document = tuple[Text, npt.NDArray[Any]]
+
+
+def sentence_document(starts: list[int], sentences: tuple[str, ...] = CUT) -> Document:
+    return Text("a:0", "".join(sentences), np.array(IDS, np.uint16), sentences), np.array(starts, np.uint8)
+
+
+def test_sentences_that_begin_where_they_must() -> None:
+    plain, around = sentence_document([1, 0, 0, 1, 0, 1, 0]), sentence_document([1, 0, 0, 0, 1, 0, 1, 0])
+    one = Text("b:1", "One", np.array([SENTENCE_ONE]), ("One",)), np.array([1, 0])
+    numbers = {"documents_in_sentences": 2, "sentences": 4}
+    assert check_sentences([plain, one], 0, SENTENCE_WORDS) == Verdict(True, "2 documents have their 4 sentences", numbers)
+    assert check_sentences([around], 1, SENTENCE_WORDS).passed
+    assert check_sentences([], 0, SENTENCE_WORDS) == Verdict(
+        True, "0 documents have their 0 sentences", {"documents_in_sentences": 0, "sentences": 0}
+    )
+    many = check_sentences([plain] * 1000, 0, SENTENCE_WORDS)
+    assert many.summary == "1,000 documents have their 3,000 sentences"
+
+
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (sentence_document([0, 0, 0, 1, 0, 1, 0]), "its first token does not begin a sentence"),
+        (sentence_document([0, 0, 0, 0, 0, 0, 0]), "its first token does not begin a sentence"),
+        (sentence_document([2, 0, 0, 1, 0, 1, 0]), "its first token does not begin a sentence"),
+        (sentence_document([1, 0, 0, 1, 0, 0, 0]), "2 sentences are marked, Punkt cuts it into 3"),
+        (sentence_document([1, 0, 0, 1, 1, 1, 0]), "4 sentences are marked, Punkt cuts it into 3"),
+        (sentence_document([1, 0, 1, 0, 0, 1, 0]), "sentence 1 begins at byte 7 of the text, Punkt says 9"),
+        (sentence_document([1, 0, 0, 1, 1, 0, 0]), "sentence 2 begins at byte 11 of the text, Punkt says 13"),
+        (sentence_document([1, 0, 0, 1, 0, 0, 1]), "sentence 2 begins at byte 18 of the text, Punkt says 13"),
+        (sentence_document([1, 0, 0, 0, 1, 0, 1, 0]), "sentence 1 begins at byte 11 of the text, Punkt says 9"),
+        (
+            sentence_document([1, 0, 0, 1, 0, 1, 0], sentences=("One two. ", "e. ", "Three")),
+            "sentence 2 begins at byte 13 of the text, Punkt says 12",
+        ),
+    ],
+)
+def test_a_border_elsewhere(given: Document, says: str) -> None:
+    whole = Verdict(False, f"a:0: {says}", {"documents_cut": 1}, Worst("a:0", says, tuple(IDS)))
+    assert check_sentences([sentence_document([1, 0, 0, 1, 0, 1, 0]), given], 0, SENTENCE_WORDS) == whole
+
+
+def test_a_long_text_is_counted_with_commas() -> None:
+    text = Text("a:0", "", np.array([ACCENT] * 3000 + [SENTENCE_ONE]), ("é" * 3000, "One"))
+    assert (
+        check_sentences([(text, np.array([1] + [0] * 3000 + [1]))], 0, SENTENCE_WORDS).summary
+        == "a:0: sentence 1 begins at byte 6,003 of the text, Punkt says 6,000"
+    )
+
+
+# -- What documents must begin with, read from the definition of a post-processor ---------------------------------------------------------
+
+START_IDS = {"<s>": 1, "[CLS]": 2, "<b>": 3}
+BOS = {"SpecialToken": {"id": "<s>", "type_id": 0}}
+START_TEXT = {"Sequence": {"id": "A", "type_id": 0}}
+TEMPLATE = {"type": "TemplateProcessing", "single": [BOS, START_TEXT]}
+
+
+def start_vocabulary(processor: Any) -> Any:
+    return SimpleNamespace(
+        spec={"post_processor": processor}, backend=SimpleNamespace(token_to_id=START_IDS.get), special={"bos_token": "<b>"}
+    )
+
+
+@pytest.mark.parametrize(
+    ("processor", "first"),
+    [
+        (None, None),
+        (TEMPLATE, 1),
+        ({"type": "TemplateProcessing", "single": [START_TEXT, BOS]}, None),
+        ({"type": "TemplateProcessing", "single": [{"SpecialToken": {"id": "[CLS]"}}, BOS, START_TEXT]}, 2),
+        ({"type": "BertProcessing", "cls": ["[CLS]", 2], "sep": ["x", 9]}, 2),
+        ({"type": "RobertaProcessing", "cls": ["<s>", 1], "sep": ["x", 9]}, 1),
+        ({"type": "ByteLevel"}, None),
+        ({"type": "Sequence", "processors": [{"type": "ByteLevel"}, TEMPLATE]}, 1),
+        ({"type": "Sequence", "processors": []}, None),
+    ],
+)
+def test_what_the_tokenizer_writes_itself(processor: Any, first: int | None) -> None:
+    assert documents_begin_with(start_vocabulary(processor), "auto") == first
+    assert documents_begin_with(start_vocabulary(processor), "true") == 3
+    assert documents_begin_with(start_vocabulary(processor), "false") is None

@@ -1,0 +1,409 @@
+"""Rewards of groups: each way in which they are not those of their source."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prep_assets.proofs.groups import (
+    Margin,
+    Rollout,
+    RunRow,
+    Runs,
+    Scores,
+    Spoken,
+    Stepwise,
+    calls_of_steps,
+    calls_of_trace,
+    check_margins,
+    check_rewards,
+    check_runs,
+    check_sampled,
+    check_steps,
+    rows_of_calls,
+)
+from prep_assets.proofs.merged import Asked, check_merged_records
+from prep_assets.proofs.mutations import RUN_MUTATIONS
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.samples import Sampled
+from prep_assets.stores.tokens import TokenStore
+
+# -- Rewards of groups: each way in which they are not those of their source --------------------------------------------------------------
+
+
+def scores(rewards: list[float], source: list[float], responses: int | None = None, name: str = "a") -> Scores:
+    return Scores(name, np.array(rewards, np.float32), len(rewards) if responses is None else responses, source)
+
+
+def test_rewards_of_their_sources() -> None:
+    groups = [scores([1, 0.1], [1, 0.1]), scores([2, 2, 2], [2, 2, 2]), scores([3], [3])]
+    numbers = {"groups_checked": 3, "groups_failed": 0, "rewards_checked": 6, "groups_of_equal_rewards": 1}
+    assert check_rewards(groups) == Verdict(True, "6 rewards of 3 groups are those of their sources; in 1 all are equal", numbers)
+    thousands = check_rewards([scores([1, 1], [1, 1])] * 1000)
+    assert thousands.summary == "2,000 rewards of 1,000 groups are those of their sources; in 1,000 all are equal"
+
+
+@pytest.mark.parametrize(
+    ("group", "says"),
+    [
+        (scores([1, 2], [1, 2], 3, "b"), "2 rewards for 3 responses"),
+        (scores([], [], 0, "b"), "0 rewards for 0 responses"),
+        (scores([1, math.nan], [1, 2], name="b"), "reward 1 is nan"),
+        (scores([math.inf, 1], [1, 1], name="b"), "reward 0 is inf"),
+        (scores([1, 2], [1], name="b"), "2 rewards, the source has 1"),
+        (scores([1, 2.5], [1, 2], name="b"), "reward 1 is 2.5, the source says 2"),
+        (scores([3, 2], [4, 2], name="b"), "reward 0 is 3, the source says 4"),
+    ],
+)
+def test_rewards_that_are_not(group: Scores, says: str) -> None:
+    verdict = check_rewards([scores([1], [1]), group, scores([1, 1], [1, 1]), group])
+    assert (verdict.passed, verdict.worst) == (False, Worst("b", says))
+    assert verdict.summary == f"2 of 4 groups fail; first b: {says}"
+    assert verdict.numbers["groups_failed"] == 2 and verdict.numbers["groups_checked"] == 4
+    assert check_rewards([group] * 1000).summary.startswith("1,000 of 1,000 groups fail")
+
+
+def test_rewards_are_float32() -> None:
+    """Off by half of the last bit of float32 they are those of the source; off by more they are not."""
+    exact = [0.1, 1e-46, 123.456, 1 + 0.99 * 2.0**-24, 0.99 * 2.0**-150]
+    stored = np.array(exact, np.float32)
+    assert check_rewards([Scores("a", stored, 5, exact)]).passed
+    for at in range(5):
+        off = stored.copy()
+        off[at] = np.nextafter(np.nextafter(off[at], np.float32(1000)), np.float32(1000))
+        assert not check_rewards([Scores("a", off, 5, exact)]).passed, at
+
+
+# -- Ids that a model sampled: each way in which what is stored is not what was sampled ---------------------------------------------------
+
+SOURCE = Sampled(((5, 6), (7,)), (1, 2), ((-0.5, -0.25), (-1.0,)))
+
+MASKED = Sampled(SOURCE.responses, SOURCE.prompt, SOURCE.logprobs, ((1, 0), (1,)))
+
+
+def response(tokens: list[int], logprobs: list[float] | None = None, mask: list[float] | None = None) -> Mapping[str, Any]:
+    made: dict[str, Any] = {"tokens": tokens, "loss_mask": [1] * len(tokens) if mask is None else mask}
+    return made if logprobs is None else made | {"logprobs": logprobs}
+
+
+FIRST, SECOND = response([5, 6], [-0.5, -0.25]), response([7], [-1.0])
+RIGHT = Rollout("a", (1, 2), (FIRST, SECOND), SOURCE)
+
+
+def test_groups_as_they_were_sampled() -> None:
+    numbers = {"groups_checked": 2, "responses_checked": 4, "tokens_checked": 6}
+    assert check_sampled([RIGHT, RIGHT]) == Verdict(True, "6 ids of 4 responses are stored as they were sampled", numbers)
+    many = Rollout("b", (1,), (response([5] * 2000),), Sampled(((5,) * 2000,)))
+    assert check_sampled([many] * 1000).summary == "2,000,000 ids of 1,000 responses are stored as they were sampled"
+
+
+def test_of_several_turns_the_mask_is_that_of_the_source() -> None:
+    assert check_sampled([Rollout("a", (1, 2), (response([5, 6], [-0.5, -0.25], [1, 0]), SECOND), MASKED)]).passed
+
+
+def test_no_group_was_sampled() -> None:
+    numbers = {"groups_checked": 0, "responses_checked": 0, "tokens_checked": 0}
+    assert check_sampled([]) == Verdict(True, "no group has sampled ids: texts were tokenized", numbers)
+
+
+@pytest.mark.parametrize(
+    ("prompt", "responses", "source", "says"),
+    [
+        ((1, 3), (FIRST, SECOND), SOURCE, "2 ids of the prompt differ from the 2 of the source"),
+        ((1, 2), (FIRST,), SOURCE, "1 responses are stored, the source has 2"),
+        ((1, 2), (SECOND, FIRST), SOURCE, "response 0: 1 ids differ from the 2 that were sampled"),
+        ((1, 2), (FIRST, response([8], [-1.0])), SOURCE, "response 1: 1 ids differ from the 1 that were sampled"),
+        ((1, 2), (FIRST, response([7], [-1.0], [0])), SOURCE, "response 1: 1 sampled tokens are not trained"),
+        ((1, 2), (response([5, 6], [-0.5, -0.25], [1, 0]), SECOND), SOURCE, "response 0: 1 sampled tokens are not trained"),
+        ((1, 2), (FIRST, response([7], [-1.0], [0.5])), SOURCE, "response 1: 0 sampled tokens are not trained"),
+        ((1, 2), (FIRST, SECOND), MASKED, "response 0: 0 sampled tokens are not trained, 1 that were not sampled are"),
+        (
+            (1, 2),
+            (response([5, 6], [-0.5, -0.25], [0, 1]), SECOND),
+            MASKED,
+            "response 0: 1 sampled tokens are not trained, 1 that were not sampled are",
+        ),
+        ((1, 2), (response([5, 6], [-0.5, -0.25], [0, 0]), SECOND), MASKED, "response 0: 1 sampled tokens are not trained"),
+        ((1, 2), (response([5, 6]), SECOND), SOURCE, "response 0: log-probabilities are in and not stored of the source"),
+        (
+            (1, 2),
+            (FIRST, SECOND),
+            Sampled(SOURCE.responses, SOURCE.prompt),
+            "response 0: log-probabilities are stored and not in the source",
+        ),
+        ((1, 2), (FIRST, response([7], [-1.0001])), SOURCE, "response 1: log-probabilities differ from those of the source"),
+        ((1, 2), (response([5, 6], [-0.25, -0.5]), SECOND), SOURCE, "response 0: log-probabilities differ from those of the source"),
+    ],
+)
+def test_what_is_stored_is_not_what_was_sampled(prompt: Any, responses: Any, source: Sampled, says: str) -> None:
+    verdict = check_sampled([RIGHT, Rollout("b", prompt, responses, source), RIGHT])
+    assert (verdict.passed, verdict.summary, verdict.worst) == (False, f"b: {says}", Worst("b", says))
+    assert verdict.numbers["groups_checked"] == 2
+
+
+def test_a_prompt_of_the_template() -> None:
+    assert check_sampled([Rollout("a", (9, 9), (FIRST, SECOND), Sampled(SOURCE.responses, None, SOURCE.logprobs))]).passed
+
+
+def test_log_probabilities_are_float32() -> None:
+    """Off by half of the last bit of float32 they are those of the source; off by more they are not."""
+    import numpy as np
+
+    exact = (-0.1, -1e-46, -123.456, -1 - 0.99 * 2.0**-24, -0.99 * 2.0**-150)
+    tokens = [5, 6, 7, 8, 9]
+    stored = np.array(exact, np.float32)
+    source = Sampled((tuple(tokens),), (1,), (exact,))
+    assert check_sampled([Rollout("a", (1,), (response(tokens, stored.tolist()),), source)]).passed
+    for at in range(5):
+        off = stored.copy()
+        off[at] = np.nextafter(np.nextafter(off[at], np.float32(-1000)), np.float32(-1000))
+        assert not check_sampled([Rollout("a", (1,), (response(tokens, off.tolist()),), source)]).passed, at
+
+
+# -- Rows of agents' runs: each way in which what is stored is not what the calls of the source give, and each corruption of them ---------
+
+
+def spoken(given: Sequence[int], wrote: Sequence[int], agent: str = "", run: int = 0, trained: Sequence[int] | None = None) -> Spoken:
+    return Spoken(run, agent, given, wrote, trained or [1] * len(wrote), [-0.5] * len(wrote))
+
+
+def row(turn: int, ids: Sequence[int], mask: Sequence[int], run: int = 0) -> RunRow:
+    return RunRow(run, turn, list(ids), list(mask), [-0.5 * each for each in mask])
+
+
+RUN_FIRST, RUN_SECOND, OTHER = spoken([1], [5]), spoken([1, 5, 2], [6]), spoken([1, 5, 3], [7])
+CALLS = [RUN_FIRST, RUN_SECOND, OTHER, spoken([1], [8], run=1)]
+ROWS = [row(0, [1, 5, 2, 6], [0, 1, 0, 1]), row(2, [1, 5, 3, 7], [0, 0, 0, 1]), row(0, [1, 8], [0, 1], 1)]
+RUN_RIGHT = Runs("a", ROWS, CALLS)
+
+
+@pytest.mark.parametrize(
+    ("calls", "rows"),
+    [
+        (CALLS, ROWS),
+        ([RUN_FIRST, spoken([1, 5, 2], [6], "helper")], [row(0, [1, 5], [0, 1]), row(1, [1, 5, 2, 6], [0, 0, 0, 1])]),
+        ([RUN_FIRST, spoken([1, 5, 2], [6], run=1)], [row(0, [1, 5], [0, 1]), row(0, [1, 5, 2, 6], [0, 0, 0, 1], 1)]),
+        ([RUN_FIRST, spoken([9], [4]), spoken([1, 5], [6])], [row(0, [1, 5, 6], [0, 1, 1]), row(1, [9, 4], [0, 1])]),
+        ([RUN_FIRST, spoken([1], [5, 2]), RUN_SECOND], [row(0, [1, 5], [0, 1]), row(1, [1, 5, 2, 6], [0, 1, 1, 1])]),
+        ([RUN_FIRST, RUN_FIRST, RUN_SECOND], [row(0, [1, 5], [0, 1]), row(1, [1, 5, 2, 6], [0, 1, 0, 1])]),
+        ([spoken([1], [5], trained=[0]), RUN_SECOND], [row(0, [1, 5, 2, 6], [0, 0, 0, 1])]),
+        ([spoken([1], [5], trained=[0]), OTHER, RUN_SECOND], [row(0, [1, 5, 3, 7], [0, 0, 0, 1]), row(2, [1, 5, 2, 6], [0, 0, 0, 1])]),
+        ([spoken([4], [5], trained=[0]), RUN_FIRST], [row(1, [1, 5], [0, 1])]),
+        ([], []),
+    ],
+)
+def test_rows_of_calls(calls: list[Spoken], rows: list[RunRow]) -> None:
+    found = rows_of_calls(calls)
+    assert [(each.run, each.turn, [*each.ids], [*each.mask]) for each in found] == [
+        (each.run, each.turn, each.ids, each.mask) for each in rows
+    ]
+
+
+def test_what_was_looked_at() -> None:
+    numbers = {"groups_checked": 2, "calls_checked": 8, "rows_checked": 6, "runs_checked": 4, "runs_split": 2}
+    assert check_runs([RUN_RIGHT, RUN_RIGHT]) == Verdict(True, "8 calls of 4 runs are 6 rows, 2 runs are split", numbers)
+    assert check_runs([replace(RUN_RIGHT, rows=[replace(each, logprobs=[]) for each in ROWS])]).passed, "a store without log-probabilities"
+    assert check_runs([]).summary == "no group is of runs of agents"
+
+
+@pytest.mark.parametrize(
+    ("at", "stored", "says"),
+    [
+        (0, [], "2 rows are stored, its calls are 3"),
+        (1, [replace(ROWS[1], turn=1)], "row 1 is of run 0 from call 1 on, by its calls of run 0 from call 2 on"),
+        (2, [replace(ROWS[2], run=0)], "row 2 is of run 0 from call 0 on, by its calls of run 1 from call 0 on"),
+        (0, [row(0, [1, 5, 9, 6], [0, 1, 0, 1])], "row 0: 4 ids differ from the 4 that its calls were given and wrote"),
+        (0, [row(0, [1, 5, 2, 6], [0, 1, 1, 1])], "row 0: token 2 is trained, by its calls it is not to be"),
+        (1, [row(2, [1, 5, 3, 7], [0, 1, 0, 1])], "row 1: token 1 is trained, by its calls it is not to be"),
+        (0, [row(0, [1, 5, 2, 6], [0, 0, 0, 1])], "row 0: token 1 is not trained, by its calls it is to be"),
+        (0, [replace(ROWS[0], logprobs=[0.0, -0.5, 0.0, -0.25])], "row 0: log-probabilities differ from those of its calls"),
+    ],
+)
+def test_what_is_stored_is_not_what_calls_give(at: int, stored: list[RunRow], says: str) -> None:
+    verdict = check_runs([RUN_RIGHT, replace(RUN_RIGHT, id="b", rows=[*ROWS[:at], *stored, *ROWS[at + 1 :]]), RUN_RIGHT])
+    assert (verdict.passed, verdict.summary, verdict.worst) == (False, f"b: {says}", Worst("b", says))
+    assert verdict.numbers["groups_checked"] == 2
+
+
+CORRUPTED: dict[str, tuple[int, list[RunRow]]] = {
+    "rows joined although the prompt differs": (2, [row(0, [1, 5, 2, 6, 7], [0, 1, 0, 1, 1])]),
+    "a row split although the prompt goes on with it": (1, [row(0, [1, 5], [0, 1]), replace(ROWS[0], turn=1, mask=[0, 0, 0, 1])]),
+    "the prompt of a later call trained": (1, [replace(ROWS[0], mask=[0, 1, 1, 1])]),
+    "a row of another run": (1, [replace(ROWS[0], run=1)]),
+}
+
+
+@pytest.mark.parametrize("mutation", RUN_MUTATIONS, ids=lambda each: each.name)
+def test_corruptions(mutation: Any) -> None:
+    [changed] = mutation.change([RUN_RIGHT], 0)
+    count, rows = CORRUPTED.get(mutation.name, (0, []))
+    wanted = [*rows, *ROWS[count:]] if rows else [ROWS[0], replace(ROWS[1], mask=[0, 1, 0, 1]), ROWS[2]]
+    assert [(each.run, each.turn, [*each.ids], [*each.mask]) for each in changed.rows] == [
+        (each.run, each.turn, each.ids, each.mask) for each in wanted
+    ]
+    assert not check_runs([changed]).passed
+    alone = Runs("a", [ROWS[2]], [CALLS[3]])
+    assert (mutation.change([alone], 0) is None) == (mutation.name != "a row of another run")
+
+
+def test_calls_as_the_source_has_them() -> None:
+    step = {"ids": {"p": [1], "t": [5, 2]}, "who": {"name": "helper"}}
+    keys = {"prompt_ids_key": "ids.p", "token_ids_key": "ids.t", "logprobs_key": None, "sampled_mask_key": None}
+    (call,) = calls_of_steps({"trajectory": [step]}, keys)
+    assert (call.agent, call.given, call.wrote, [*call.trained], [*call.logprobs]) == ("", [1], [5, 2], [1, 1], [])
+    named = {**keys, "runs_key": "runs", "steps_key": "s", "agent_key": "who.name"}
+    runs = {"runs": [{"s": [step]}, {"s": [{**step, "who": None}, step, {**step, "who": {"name": True}}]}]}
+    assert [(each.run, each.agent) for each in calls_of_steps(runs, named)] == [(0, "helper"), (1, ""), (1, "helper"), (1, "true")]
+    assert [each.run for each in calls_of_steps(runs, {**named, "agents": ["helper"]})] == [0, 1]
+    whose = {"runs": [{"s": [step], "who": {"name": name}} for name in ("judge", "helper", "helper")]}
+    whose["runs"][1]["s"] = [{**step, "who": None}]
+    assert [(each.run, each.agent) for each in calls_of_steps(whose, {**named, "agents": ["helper"]})] == [(0, "helper"), (1, "helper")]
+
+
+def test_calls_of_a_graph() -> None:
+    def node(parent: int | None, ids: list[int], sampled: int) -> dict[str, Any]:
+        return {"parent": parent, "token_ids": ids, "mask": [False] * (len(ids) - sampled) + [True] * sampled, "logprobs": [-0.5] * sampled}
+
+    nodes = [node(None, [1, 9], 0), node(0, [3, 5], 1), node(0, [3, 6], 1), node(1, [4], 0)]
+    found = [([*each.given], [*each.wrote], [*each.logprobs]) for each in calls_of_trace({"nodes": nodes}, {})]
+    assert found == [([1, 9, 3], [5], [-0.5]), ([1, 9, 3], [6], [-0.5])]
+    assert [each.wrote for each in calls_of_trace({"nodes": nodes}, {"branches": "last"})] == [[5]]
+    traces = [{"nodes": nodes, "agent": {"name": name, "trainable": name != "c"}, "errors": [1] * (name == "d")} for name in "abcda"]
+    assert {each.run for each in calls_of_trace({"traces": traces}, {})} == {0, 1, 2}
+    assert {each.run for each in calls_of_trace({"traces": traces}, {"agent": "a"})} == {0, 1}
+    assert {each.run for each in calls_of_trace({"traces": [{"nodes": nodes}]}, {"agent": "agent"})} == {0}
+
+
+# -- Rewards of steps: each way in which what is stored is not where, or what, the source says --------------------------------------------
+
+STEPS = (("One.\n", 1.0), ("Two.\n", 0.0), ("Three.", -0.5))
+STEP_RIGHT = Stepwise("a", ("One.\n", "One.\nTwo.\n", "One.\nTwo.\nThree."), (1.0, 0.0, -0.5), 0, STEPS)
+
+
+def test_rewards_where_steps_end() -> None:
+    numbers = {"responses_checked": 2, "steps_checked": 6}
+    assert check_steps([STEP_RIGHT, STEP_RIGHT]) == Verdict(True, "6 rewards of 2 responses stand where their steps end", numbers)
+    none = {"responses_checked": 0, "steps_checked": 0}
+    assert check_steps([]) == Verdict(True, "no response is judged step by step", none)
+
+
+def test_what_a_template_writes_before_all_steps_and_the_space_that_it_takes_away() -> None:
+    headed = replace(STEP_RIGHT, texts=tuple(f"<think>\n\n</think>\n\n{text}" for text in STEP_RIGHT.texts))
+    trimmed = replace(STEP_RIGHT, texts=("One.", "One.\nTwo.", "One.\nTwo.\nThree."))
+    assert check_steps([headed, trimmed]).passed
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (replace(STEP_RIGHT, texts=STEP_RIGHT.texts[:2]), "2 ends of steps are stored, the source has 3"),
+        (replace(STEP_RIGHT, texts=(*STEP_RIGHT.texts, "x")), "4 ends of steps are stored, the source has 3"),
+        (replace(STEP_RIGHT, elsewhere=2), "2 tokens that end no step have a reward"),
+        (replace(STEP_RIGHT, texts=("One", *STEP_RIGHT.texts[1:])), "the tokens up to the end of step 0 end 'One', its text 'One.'"),
+        (
+            replace(STEP_RIGHT, texts=(STEP_RIGHT.texts[0], "One.\nTwo.\nTh", STEP_RIGHT.texts[2])),
+            "the tokens up to the end of step 1 end 'One.\\nTwo.\\nTh', its text 'One.\\nTwo.'",
+        ),
+        (
+            replace(STEP_RIGHT, texts=(STEP_RIGHT.texts[0], "x" + STEP_RIGHT.texts[1], STEP_RIGHT.texts[2])),
+            "the tokens up to the end of step 1 end 'xOne.\\nTwo.', its text 'One.\\nTwo.'",
+        ),
+        (replace(STEP_RIGHT, rewards=(1.0, 0.0, 0.5)), "the reward of step 2 is 0.5, the source says -0.5"),
+        (replace(STEP_RIGHT, rewards=(0.0, 1.0, -0.5)), "the reward of step 0 is 0, the source says 1"),
+        (replace(STEP_RIGHT, rewards=(1.0 + 1e-6, 0.0, -0.5)), "the reward of step 0 is 1, the source says 1"),
+    ],
+)
+def test_what_is_stored_is_not_what_was_judged(changed: Stepwise, says: str) -> None:
+    verdict = check_steps([STEP_RIGHT, replace(changed, id="b"), STEP_RIGHT])
+    assert (verdict.passed, verdict.summary, verdict.worst) == (False, f"b: {says}", Worst("b", says))
+    assert verdict.numbers == {"responses_checked": 2, "steps_checked": 6}
+
+
+def test_of_answers_the_places_are_compared_and_not_the_texts() -> None:
+    answers = replace(STEP_RIGHT, texts=("", "", ""), places=((3, 9, 12), (3, 9, 12)))
+    assert check_steps([answers]).passed
+    moved = check_steps([replace(answers, places=((3, 8, 12), (3, 9, 12)))])
+    assert moved.summary == "a: answers end at the tokens [3, 8, 12], by the source's mask at [3, 9, 12]"
+    assert not check_steps([replace(answers, rewards=(1.0, 0.5, -0.5))]).passed
+
+
+def test_of_long_texts_the_last_40_characters_are_shown() -> None:
+    long = Stepwise("a", ("x" * 60 + "y",), (1.0,), 0, (("z" * 60, 1.0),))
+    assert check_steps([long]).summary == f"a: the tokens up to the end of step 0 end '{'x' * 39}y', its text '{'z' * 40}'"
+
+
+def test_step_rewards_are_float32() -> None:
+    exact = -0.1
+    source = (("One.", exact),)
+    near = Stepwise("a", ("One.",), (float.fromhex("-0x1.99999ap-4"),), 0, source)
+    assert check_steps([near]).passed
+
+
+# -- Margins of pairs: what is stored, and what the line says -----------------------------------------------------------------------------
+
+MARGIN_RIGHT = (Margin("a", float(np.float32(0.1)), 0.1), Margin("b", None, None), Margin("c", -0.0, 0.0))
+
+
+def test_margins_as_float32() -> None:
+    numbers = {"pairs_checked": 3, "margins_checked": 2}
+    assert check_margins(MARGIN_RIGHT) == Verdict(True, "2 margins of 3 pairs are those of their lines, as float32", numbers)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (Margin("x", None, 0.5), "its margin is none, its line says 0.5"),
+        (Margin("x", 0.0, None), "its margin is 0, its line says none"),
+        (Margin("x", 0.5, 0.25), "its margin is 0.5, its line says 0.25"),
+        (Margin("x", 0.5 + 1e-7, 0.5), "its margin is 0.5, its line says 0.5"),
+    ],
+)
+def test_another_margin(wrong: Margin, says: str) -> None:
+    verdict = check_margins([*MARGIN_RIGHT, wrong, *MARGIN_RIGHT])
+    assert (verdict.passed, verdict.summary, verdict.worst) == (False, f"x: {says}", Worst("x", says))
+    assert verdict.numbers == {"pairs_checked": 4, "margins_checked": 2 + (wrong.stored is not None)}
+
+
+def stream(margins: list[float] | None, count: int = 3) -> TokenStore:
+    """Records of a token each."""
+    ones = np.arange(1, count + 1)
+    said = None if margins is None else np.array(margins, np.float32)
+    return TokenStore({"tokens": ones}, ones, np.zeros(count, np.int32), ones - 1, margins=said)
+
+
+ASKED = Asked(np.array([1, 0, 1, 0, 1]), np.array([2, 1, 0, 2, 1]), np.zeros(5, np.int64), np.arange(5))
+HAVING, NAN = [1.5, 0.75, np.nan], np.nan
+
+
+@pytest.mark.parametrize("at_once", [2, 4096])
+@pytest.mark.parametrize(
+    ("margins", "says"),
+    [
+        ([NAN, NAN, 1.5, NAN, 0.75], ""),
+        ([NAN, 0.0, 1.5, NAN, 0.75], "chosen record 1: has the margin 0, its part has nan"),
+        ([NAN, NAN, 1.25, NAN, 0.75], "chosen record 2: has the margin 1.25, its part has 1.5"),
+        ([NAN, NAN, 1.5, NAN, NAN], "chosen record 4: has the margin nan, its part has 0.75"),
+        ([0.0, NAN, 1.5, NAN, 0.75], "chosen record 0: has the margin 0, its part has nan"),
+        (None, "chosen record 2: has the margin nan, its part has 1.5"),
+    ],
+)
+def test_of_merged_records(monkeypatch: pytest.MonkeyPatch, margins: list[float] | None, says: str, at_once: int) -> None:
+    monkeypatch.setattr("prep_assets.proofs.merged._AT_ONCE", at_once)
+    merged = replace(stream(margins, 5), arrays={"tokens": np.array([3, 2, 1, 3, 2])})
+    verdict = check_merged_records("chosen", merged, [stream(None), stream(HAVING)], ASKED)
+    assert (verdict.passed, "" if verdict.passed else verdict.summary) == (not says, says)
+    assert verdict.numbers == {"records_checked": 5, "tokens_checked": 5}
+
+
+def test_no_margins_anywhere() -> None:
+    merged = replace(stream(None, 5), arrays={"tokens": np.array([3, 2, 1, 3, 2])})
+    assert check_merged_records("chosen", merged, [stream(None), stream(None)], ASKED).passed
+
+
+def test_margins_of_nothing() -> None:
+    assert check_margins([]).summary == "0 margins of 0 pairs are those of their lines, as float32"
