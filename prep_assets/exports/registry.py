@@ -52,6 +52,7 @@ class Export(Struct, frozen=True):
         attention: whether it stores which tokens are attended.
         teacher: whether it stores what a teacher says of tokens.
         margins: whether it stores the margins of pairs.
+        chats: whether it needs the messages of each record (`TokenStore.chats`).
         keeps_borders: whether it stores where documents of a token stream end, independent of token ids.
         only: options that apply to some sources only.
         keeps_mask: whether a token stream keeps its loss mask, given the options.
@@ -69,6 +70,7 @@ class Export(Struct, frozen=True):
     attention: bool = False
     teacher: bool = False
     margins: bool = False
+    chats: bool = False
     only: Only = field(default_factory=dict)
     keeps_borders: bool = True
     keeps_mask: Callable[[Mapping[str, Any]], bool] = lambda options: True

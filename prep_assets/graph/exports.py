@@ -27,7 +27,7 @@ from prep_assets.checks.sources_again import domain_source, example_of, images_a
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine
-from prep_assets.errors import CheckFailed, ConfigError, StoreError, nearest
+from prep_assets.errors import CheckFailed, ConfigError, Refused, StoreError, nearest
 from prep_assets.exports.readable import Pairs, Source, lost_mask_error, open_source
 from prep_assets.exports.registry import Progress, check_borders, check_options_apply, export, export_named
 from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_size
@@ -138,6 +138,8 @@ def exporting(source: Asset, format: str, stream: str | None, options: Mapping[s
     with about("options"):
         check_options(f"export {format!r}", options, exporter.write, exporter.options)
         check_options_apply(exporter, kind, options)
+    if (options.get("messages") or exporter.chats) and source.name != "sft_tokens":
+        raise ConfigError(f"to: {format} writes chats, which are those of sft_tokens; {source.name} has none")
     if streams[chosen].masked and not exporter.keeps_mask(options):
         with about("to"):
             raise lost_mask_error(format, source.name)
@@ -179,7 +181,8 @@ def open_export_source(declared: Exporting, published: Published) -> Source:
 def _source(declared: Exporting, workspace: Workspace, published: Published) -> Source:
     """What an export reads, with the messages of its records if it asks for them."""
     source = open_export_source(declared, published)
-    if not declared.options.get("messages") or not isinstance(source, TokenStore):
+    asked = declared.options.get("messages") or export_named(declared.format).chats
+    if not asked or not isinstance(source, TokenStore):
         return source
     return dataclasses.replace(source, chats=lambda: _chats(Store(workspace, declared.source, published), source))
 
@@ -197,7 +200,10 @@ def _chats(store: Store, stream: TokenStore) -> Iterator[list[dict[str, Any]]]:
         sample = ready(example_of(convert, payload, identity, Sample))
         shown = messages(sample, pieces(sample, marks=template.marks, form=PARTS), form=PARTS)
         chat = [{"role": message["role"], "content": message.get("content") or []} for message in shown]
-        written = re.split("|".join(map(re.escape, template.marks.values())), template.render(chat))
+        try:
+            written = re.split("|".join(map(re.escape, template.marks.values())), template.render(chat))
+        except Refused as error:
+            raise ConfigError(f"option 'messages': {identity} as messages in parts: {error}") from error
         placeholders = [region.placeholder or template.image for region in shown_images(sample.turns)]
         text = "".join(chain.from_iterable(zip_longest(written, placeholders, fillvalue="")))
         if backend.encode(text, add_special_tokens=False).ids != stream.record(number, "tokens").tolist():

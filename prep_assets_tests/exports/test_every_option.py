@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
@@ -95,7 +96,10 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[type, Source]:
         folder / "lines", "rl_prompts_train", [{"prompt": f"{n}?", "gold": float(n), "query": f"{n}?", **contrast} for n in range(9)]
     )
     opened = [open_source(folder / name) for name in ("text", "pairs", "groups", "packed", "lines")]
-    return {type(each): each for each in opened}
+    found = {type(each): each for each in opened}
+    chat = [{"role": role, "content": [{"type": "text", "text": "So."}]} for role in ("user", "assistant")]
+    lengths = found[TokenStore].lengths.tolist()  # the one token of a document is not trained
+    return found | {TokenStore: replace(found[TokenStore], chats=lambda: (chat if length > 1 else [] for length in lengths))}
 
 
 def test_there_is_a_source_of_each_kind(sources: dict[type, Source]) -> None:

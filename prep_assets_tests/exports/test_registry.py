@@ -18,7 +18,7 @@ from prep_assets_tests.exports.readers import reader
 
 OPTIONS: dict[str, dict[str, Any]] = {"litdata": {"block_size": 5}}
 
-OF_TOKENS = [name for name, each in exports().items() if set(each.takes) != {Lines}]
+OF_TOKENS = [name for name, each in exports().items() if set(each.takes) != {Lines} and not each.chats]
 """Formats that hold tokens; the others are tried with lines."""
 READ_BY_DATASETS = pytest.param("hf_arrow", marks=pytest.mark.readers)
 BLOCKWISE = [READ_BY_DATASETS, "hf_parquet", "megatron", "packed_parquet", "tlfs", "astrai", "olmo", "nanotron", "mds", "webdataset"]

@@ -71,7 +71,7 @@ def _others(family: str) -> dict[str, dict[str, Any]]:
     first = {
         name: next(asset for asset, kind in streams if issubclass(kind, each.takes))
         for name, each in exports().items()
-        if name not in listed
+        if name not in listed and not each.chats
     }
     return {name: entry(asset.name, name) for name, asset in first.items() if asset.family == family}
 
