@@ -62,7 +62,7 @@ IGNORED: Mapping[str, tuple[str, ...]] = {
 }
 LIVED: Mapping[str, tuple[str, ...]] = {
     "other tokens for the same text": (
-        "proofs/spoiled_tokens.py::same text in other tokens",
+        "proofs/spoiled_records.py::same text in other tokens",
         "proofs/test_reference_ids.py::Audit, section 3:",
     ),
     "duplicates that are none": (f"{MISPLACED}::refused as a duplicate that is none",),
@@ -74,15 +74,15 @@ LIVED: Mapping[str, tuple[str, ...]] = {
     "a false border": ("proofs/spoiled_packed.py::a border inside a document",),
     "a document replaced by padding": ("proofs/spoiled_packed.py::a document replaced by padding",),
     "a domain missing": ("proofs/test_packed.py::def test_a_domain_that_is_missing_is_seen",),
-    "one pair swapped": ("proofs/spoiled_lines.py::one pair swapped",),
-    "all pairs swapped": ("proofs/spoiled_lines.py::all pairs swapped",),
-    "a foreign prompt": ("proofs/spoiled_lines.py::a foreign prompt",),
-    "truncated answers": ("proofs/spoiled_lines.py::a truncated answer",),
+    "one pair swapped": ("proofs/test_mutations.py::one pair swapped",),
+    "all pairs swapped": ("proofs/test_mutations.py::all pairs swapped",),
+    "a foreign prompt": ("proofs/spoiled_records.py::a foreign prompt",),
+    "truncated answers": ("proofs/test_mutations.py::a better answer truncated",),
     "pairs dropped": (f'{MISPLACED}::"vanished"',),
-    "a prompt altered": ("proofs/spoiled_lines.py::a prompt altered",),
-    "prompts shifted": ("proofs/spoiled_lines.py::prompts shifted",),
-    "random tokens of prompts": ("proofs/spoiled_lines.py::random ids",),
-    "a gold as text": ("proofs/spoiled_lines.py::gold as text",),
+    "a prompt altered": ("proofs/test_mutations.py::a prompt altered",),
+    "prompts shifted": ("proofs/test_mutations.py::prompts shifted against golds",),
+    "random tokens of prompts": ("proofs/test_mutations.py::random tokens",),
+    "a gold as text": ("proofs/spoiled_records.py::gold as text",),
 }
 CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
     "docs/masks.md": {
@@ -122,7 +122,7 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         ),
         "every record is tokenized again by the reference": (
             "proofs/test_ids_again.py::def test_one_other_id_of_any_document_is_found",
-            "proofs/spoiled_tokens.py::same text in other tokens",
+            "proofs/spoiled_records.py::same text in other tokens",
         ),
         "cannot be taken apart": ("proofs/test_trained_texts.py::def test_a_template_that_treats_a_text_otherwise_proves_nothing",),
         "is proven by the part that is left": ("masks/test_truncation_proofs.py::Audit W2:",),

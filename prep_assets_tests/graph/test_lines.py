@@ -32,7 +32,7 @@ from prep_assets.stores.tokens import TokenStore, append_records, open_tokens, r
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.workspaces import build, build_all, domain, jsonl, make, minimal, refusals, resealed, workspace_in
-from prep_assets_tests.proofs.spoiled_lines import on_row
+from prep_assets_tests.proofs.spoiled_records import on_row
 
 # The form that a family needs: a schema's variant that gives it is taken, and a schema without one stops the build.
 

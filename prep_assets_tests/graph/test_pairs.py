@@ -53,7 +53,7 @@ from prep_assets_tests.graph.workspaces import (
 from prep_assets_tests.graph.workspaces import verdicts as verdicts_by_name
 from prep_assets_tests.proofs import corruption
 from prep_assets_tests.proofs.conftest import spoilable
-from prep_assets_tests.proofs.spoiled_lines import next_lines, one_swapped, reversed_lines, sides_swapped
+from prep_assets_tests.proofs.spoiled_records import next_lines, one_swapped, reversed_lines, sides_swapped
 
 # Pairs that a second reading takes for their lines are judged as those that only their schema reads.
 

@@ -103,7 +103,7 @@ def records(published: Published, name: str, change: Callable[[list[Stored]], li
         path.write_text("".join(json.dumps(record.content) + "\n" for record in changed), "utf-8")
         return
     for key, entry in meta.items():
-        values = np.concatenate([record.content[key] for record in changed])
+        values = np.concatenate([record.content[key] for record in changed]).astype(entry["dtype"])
         values.tofile(folder / f"{key}.bin")
         entry["shape"] = [len(values)]
         np.save(index / "ends.npy", np.cumsum([len(record.content[key]) for record in changed]))

@@ -13,7 +13,7 @@ from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import SHIPPED
 from prep_assets_tests.proofs import corruption
 from prep_assets_tests.proofs.corruption import Mutation, Spoil
-from prep_assets_tests.proofs.spoiled_tokens import EOS, PAD
+from prep_assets_tests.proofs.spoiled_records import EOS, PAD, one_more
 
 
 def on_packed(key: str, change: Any) -> Spoil:
@@ -226,12 +226,12 @@ SPOILED = [
     Mutation("another record", "sft_packed", "mixture", on_documents(record=at(3, 1))),
     Mutation("a piece cut short", "sft_packed", "mixture", on_documents(length=at(-1, -1))),
     *(
-        Mutation(f"{key} wrong", "sft_packed", "mixture", lambda p, key=key: corruption.counts(p, **{key: lambda value: value + 1}))
+        Mutation(f"{key} wrong", "sft_packed", "mixture", one_more(key))
         for key in ("tokens_left_out", "tokens_in_untrained_rows", "dev_tokens_left_out")
     ),
     Mutation("last row lost", "sft_packed", "accounting", last_row_lost),
     *(
-        Mutation(f"{key} wrong", "sft_packed", "accounting", lambda p, key=key: corruption.counts(p, **{key: lambda value: value + 1}))
+        Mutation(f"{key} wrong", "sft_packed", "accounting", one_more(key))
         for key in ("rows", "tokens", "trained_tokens", "tokens_left_out", "dev_rows", "dev_tokens_left_out")
     ),
     Mutation("a piece cut short", "sft_packed", "accounting", on_documents(length=at(-1, -1))),

@@ -41,10 +41,6 @@ def store(*records: list[int], masks: list[list[float]] | None = None) -> TokenS
         ([[5, 6, EOS], [7, EOS]], None),
         ([[5, 6, EOS], [EOS]], None),
         ([[5, SIZE, EOS], [7, EOS]], "record 0"),
-        ([[5, 6, EOS], [-1, EOS]], "record 1"),
-        ([[5, 6, 7], [7, EOS]], "record 0"),
-        ([[5, 6, EOS], [EOS, EOS]], "record 1"),
-        ([[5, EOS, 6], [7, EOS]], "record 0"),
         ([[5, EOS], [], [7, EOS]], "record 1"),
     ],
 )
@@ -58,15 +54,9 @@ def test_documents(records: list[list[int]], where: str | None) -> None:
 @pytest.mark.parametrize(
     ("records", "bos", "where"),
     [
-        ([[5, 6], [7]], None, None),
         ([[5, 6], [7, EOS]], None, "record 1"),
-        ([[EOS, 6], [7]], None, "record 0"),
         ([[4, 5, 6], [4, 7]], 4, None),
         ([[4, 5, 6], [7]], 4, "record 1"),
-        ([[4, 5, EOS], [4, 7]], 4, "record 0"),
-        ([[EOS, 5, 6], [EOS, 7]], EOS, None),
-        ([[EOS, 5, 6], [EOS, 7, EOS]], EOS, "record 1"),
-        ([[5, EOS], [EOS, 7]], EOS, "record 0"),
     ],
 )
 def test_documents_that_nothing_ends(records: list[list[int]], bos: int | None, where: str | None) -> None:
@@ -78,12 +68,7 @@ def test_documents_that_nothing_ends(records: list[list[int]], bos: int | None, 
     ("masks", "where"),
     [
         ([[0, 1], [1, 1, 1]], None),
-        ([[0, 0.5], [2, 0, 0]], None),
-        ([[0, 0], [1, 1, 1]], "record 0"),
-        ([[0, 1], [0, 0, 0]], "record 1"),
         ([[0, 1], [0, -1, 1]], "record 1"),
-        ([[0, float("nan")], [0, 1, 1]], "record 0"),
-        ([[0, 1], [float("inf"), 1, 1]], "record 1"),
     ],
 )
 def test_masks_of_records(masks: list[list[float]], where: str | None) -> None:
@@ -184,12 +169,8 @@ def test_a_sound_table() -> None:
     [
         ({"tokens": [[5, 6, 7, 8, 9], [5, 5, 5, 5, EOS]]}, f"padding is not token {PAD}: row 1 "),
         ({"tokens": [[5, 6, 7, 8, 9], [5, SIZE, 5, 5, PAD]]}, "an id is outside the vocabulary: row 1 "),
-        ({"loss_mask": [[0, 1, 1, 0, 1], [1, 0, 0, 1, 1]]}, "padding is trained"),
-        ({"loss_mask": [[0, 0, 0, 0, 0], [1, 0, 0, 1, 0]]}, "no token is trained"),
         ({"loss_mask": [[0, 1, 1, 0, 1], [1, -1, 0, 1, 0]]}, "a loss weight is negative or no number: row 1 "),
         ({"row_offset": [0, 2, 0]}, "row 0: a piece at 2 of 2 tokens, where 3 was the next free place"),
-        ({"row_offset": [0, 4, 0]}, "row 0: a piece at 4"),
-        ({"row_offset": [0, 3, 1]}, "row 1: a piece at 1"),
         ({"length": [3, 3, 4]}, "row 0: a piece at 3 of 3 tokens"),
         ({"length": [3, 0, 4]}, "of 0 tokens"),
         ({"row": [0, 0, 0]}, "pieces lie in 1 rows, the table has 2"),
@@ -210,20 +191,6 @@ def test_a_faulty_row_is_shown() -> None:
     assert check_packed(packed, vocabulary_size=SIZE, pad_id=PAD) == Verdict(False, summary, numbers, worst)
     both = table(loss_mask=[[0, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
     assert check_packed(both, vocabulary_size=SIZE, pad_id=PAD).summary == "no token is trained: row 0 and 1 more in its block"
-
-
-def test_a_faulty_row_of_a_later_block_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
-    blocks = PackedStore.blocks
-    monkeypatch.setattr(
-        PackedStore,
-        "blocks",
-        lambda packed: (
-            (at + row, *(part[row : row + 1] for part in parts)) for at, *parts in blocks(packed) for row in range(len(parts[0]))
-        ),
-    )
-    found = check_packed(table(tokens=[[5, 6, 7, 8, 9], [5, 5, 5, SIZE, PAD]]), vocabulary_size=SIZE, pad_id=PAD)
-    assert found.summary == "an id is outside the vocabulary: row 1 and 0 more in its block"
-    assert found.worst is not None and found.worst.where == "row 1"
 
 
 def test_a_sound_table_is_counted() -> None:
@@ -427,11 +394,6 @@ def test_a_wrong_position(monkeypatch: pytest.MonkeyPatch, rows: int, row: int, 
     assert check_positions(wrong, DOCUMENTS, 6) == Verdict(False, f"row {row}: {says}", {"positions": size}, Worst(f"row {row}", says))
 
 
-def test_a_table_is_read_in_blocks() -> None:
-    assert positions.BLOCK == 1 << 20
-    assert check_positions(np.zeros((0, 6), np.int32), {field: np.zeros(0, np.int64) for field in DOCUMENTS}, 6).passed
-
-
 def test_the_numbers_of_a_sound_table() -> None:
     assert check_positions(RIGHT, DOCUMENTS, 6) == Verdict(True, "18 position ids count from 0 in each piece", {"positions": 18})
     many = {field: np.arange(1000) if field == "row" else np.full(1000, field == "length") * 2 for field in DOCUMENTS}
@@ -470,7 +432,6 @@ LONG = "x" * 300
         (line(dict(ROW), None), "its row gives no line"),
         (line({**ROW, "prompt": "q"}), 'prompt is "q", its row gives "p"'),
         (line({**ROW, "gold": 2}), "gold is 2, its row gives 2.0"),
-        (line({key: ROW[key] for key in ("prompt", "chosen")}), "gold is missing, its row gives 2.0"),
         (line({**ROW, "more": "é"}), 'more is "é", its row gives missing'),
         (line({"gold": 2.0, "prompt": "p"}, {"prompt": "p", "gold": 2.0}), "order of fields is missing, its row gives missing"),
         (line({"n": LONG}, {"n": LONG + "y"}), f'n is "{LONG[:199]}, its row gives "{LONG[:199]}'),
@@ -526,17 +487,13 @@ def test_sound_rows() -> None:
             {"query": "q", "positives": ["a"]},
             "fields ['query', 'positives'], needs query, positives and negatives, and may have instruction, negative_scores, positive_scores: ",
         ),
-        ({**CONTRAST_RIGHT, "more": 1}, "fields ['query', 'positives', 'negatives', 'more'], needs"),
         ({**CONTRAST_RIGHT, "positives": []}, "there is no positive text"),
         ({**CONTRAST_RIGHT, "positives": ["a", " "]}, "positives hold an empty text"),
-        ({**CONTRAST_RIGHT, "negatives": [3]}, "negatives hold an empty text"),
         ({**CONTRAST_RIGHT, "negatives": ["b "]}, "negatives hold 'b ', which is one of positives as well"),
         ({**CONTRAST_RIGHT, "negatives": ["c", "c"]}, "negatives hold 'c', which is one of negatives as well"),
         ({**CONTRAST_RIGHT, "positives": ["q"]}, "positives hold 'q', which is one of the query as well"),
         ({**CONTRAST_RIGHT, "positive_scores": [1.0]}, "1 scores for 2 positives"),
-        ({**CONTRAST_RIGHT, "negative_scores": [1.0, 2.0]}, "2 scores for 1 negatives"),
         ({"query": "q", "id": "1"}, "fields ['query', 'id'], a text to embed has query and id"),
-        ({"query": "q", "id": 1, "negatives": []}, "fields ['query', 'id', 'negatives'], a text to embed has query and id"),
     ],
 )
 def test_rows_that_are_not_sound(row: dict[str, Any], says: str) -> None:
