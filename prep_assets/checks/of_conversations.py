@@ -247,7 +247,9 @@ class Chats(Conversations):
 
     def treated(self, sample: Sample) -> Sample:
         """Return the example of a row as a build renders it."""
-        return treat(read_again(self._images(sample), self.store.recipe, shown=self.template.shows_thinking), self._stripped, "strip")[0]
+        return treat(
+            read_again(self._images(sample), self.store.recipe, shown=self.template.form.shows_reasoning), self._stripped, "strip"
+        )[0]
 
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
         """Convert the rows with their schema, apart from those that hold plain messages and nothing else."""
@@ -356,7 +358,7 @@ class Sides(Conversations):
         return self._again(Sample((*(weighted(turn, 0.0) for turn in prompt), weighted(answer, 1.0))))
 
     def _again(self, sample: Sample) -> Sample:
-        return read_again(sample, self.store.recipe, shown=self._template.shows_thinking)
+        return read_again(sample, self.store.recipe, shown=self._template.form.shows_reasoning)
 
     def plain(self, sample: Sample) -> PlainChat | None:
         """A conversation of which only the last turn is trained."""
@@ -508,7 +510,7 @@ def stored_groups(store: Store, folder: Path, blocks: Iterator[Selected] | None 
     stored, family, name = open_groups(folder), store.workspace.family(Rl), store.partition
     if list(stored.sources) != [name]:
         raise StoreError(f"its index has the domains {', '.join(stored.sources)}, it is of {name}")
-    shown, convert = _template(store).shows_thinking, converter(domain_source(store).domain, Group)
+    shown, convert = _template(store).form.shows_reasoning, converter(domain_source(store).domain, Group)
     numbers = compress(equals(stored.source, 0))
     stream = TokenStore({}, numbers, take(stored.prompts.file, numbers), take(stored.prompts.row, numbers))
     for place, identity, payload in source_records(store, stream, blocks=blocks):
@@ -574,7 +576,7 @@ def prompt_conversations(store: Store, name: str, blocks: Iterator[Selected] | N
     assert isinstance(store.asset.source, FromLines)
     asset, file = store.asset.source.files[name]
     require_current(store, "prompts", asset)
-    stream, shown = token_streams_of(store)[name], _template(store).shows_thinking
+    stream, shown = token_streams_of(store)[name], _template(store).form.shows_reasoning
     for stored in stored_rows(store, stream, name, blocks=blocks):
         for place, (line, payload) in enumerate(zip(stored.rows.tolist(), stored.payloads, strict=True)):
             sample = read_again(sample_of(payload, turns_of(payload["prompt"], USER)), store.recipe, shown=shown)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
@@ -19,39 +19,45 @@ from prep_assets.proofs.rows import check_packed, check_positions
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.stores.arrays import sizes
 from prep_assets.stores.guards import Guards
-from prep_assets.stores.packed import open_documents, open_packed, open_rows
+from prep_assets.stores.packed import PackedStore, open_packed, open_rows
 from prep_assets.stores.tokens import TokenStore, open_tokens
 
 
-def _packed_tables(store: Store) -> list[str]:
-    return [name for name in ("sft_packed", "sft_dev_packed") if (store.directory / f"{name}.documents").is_dir()]
+def of_each_table(check: Callable[[Store, str], Iterable[Verdict]]) -> Callable[[Store], Verdict]:
+    """A check of a store: the verdicts of `check` on each of its tables, by name, combined."""
+
+    def verdict(store: Store) -> Verdict:
+        tables = [name for name in ("sft_packed", "sft_dev_packed") if (store.directory / f"{name}.documents").is_dir()]
+        return combined(chain.from_iterable(check(store, name) for name in tables))
+
+    return verdict
 
 
-def packed_rows(store: Store) -> Verdict:
-    """Check rows, their position ids, and their images."""
-    vocabulary = store.vocabulary
-    tables = [open_packed(store.directory, name) for name in _packed_tables(store)]
-    row_verdicts = (check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id) for table in tables)
-    positions = (_positions(store, name) for name in _packed_tables(store) if (store.directory / name).is_dir())
-    return combined(chain(row_verdicts, positions, image_verdicts(store, tables)))
+def _table(store: Store, name: str) -> PackedStore:
+    return store.once(name, lambda: open_packed(store.directory, name))
 
 
-def _positions(store: Store, name: str) -> Verdict:
-    """Check the position ids that the format bin stores."""
-    documents, _, row_len = open_documents(store.directory, name)
-    return check_positions(open_rows(store.directory, name, row_len, Guards())["position_ids"], documents, row_len)
+@of_each_table
+def packed_rows(store: Store, name: str) -> Iterator[Verdict]:
+    """Check rows, their position ids, which the format bin stores, and their images."""
+    vocabulary, table = store.vocabulary, _table(store, name)
+    yield check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id)
+    if (store.directory / name).is_dir():
+        rows = open_rows(store.directory, name, table.row_len, Guards())
+        yield check_positions(rows["position_ids"], table.documents, table.row_len)
+    yield from image_verdicts(store, [table])
 
 
-def packed_mixture(store: Store) -> Verdict:
+@of_each_table
+def packed_mixture(store: Store, name: str) -> Iterator[Verdict]:
     """Check which records are in the rows, and what is left out."""
-    tables = ((name, open_documents(store.directory, name)[0]) for name in _packed_tables(store))
-    return combined(mixture_of(store, name, documents) for name, documents in tables)
+    yield mixture_of(store, name, _table(store, name).documents)
 
 
 def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]]) -> Verdict:
     """Check the mixture of one table, from its pieces."""
     packing, manifest = store.recipe["packing"], store.manifest
-    sources, stores = open_documents(store.directory, name)[1], _domains_of(store, name)
+    sources, stores = _table(store, name).sources, _domains(store, name)
     prefix, options = ("", packing) if name == "sft_packed" else ("dev_", {**packing, "weights": None, "epochs": None, "max_items": None})
     lengths = {domain: sizes(store.ends) for domain, store in stores.items()}
     claimed = {key: manifest.counts[prefix + key] for key in ("tokens_left_out", "tokens_in_untrained_rows")}
@@ -67,7 +73,11 @@ def _trained(stores: Sequence[TokenStore]) -> Trained:
     return trained
 
 
-def _domains_of(store: Store, name: str) -> dict[str, TokenStore]:
+def _domains(store: Store, name: str) -> dict[str, TokenStore]:
+    return store.once(f"domains of {name}", lambda: _open_domains(store, name))
+
+
+def _open_domains(store: Store, name: str) -> dict[str, TokenStore]:
     """The token stores that a table was packed from: all configured domains with the split, in the table or not."""
     split = "train" if name == "sft_packed" else "dev"
     stores = {}
@@ -82,31 +92,20 @@ def _domains_of(store: Store, name: str) -> dict[str, TokenStore]:
     return stores
 
 
-def packed_mask(store: Store) -> Verdict:
+@of_each_table
+def packed_mask(store: Store, name: str) -> Iterator[Verdict]:
     """Check every piece against its record."""
-    verdicts = []
-    for name in _packed_tables(store):
-        packed = open_packed(store.directory, name)
-        stores = _domains_of(store, name)
-        verdicts.append(check_pieces(packed, stores, once=not store.recipe["packing"].get("epochs")))
-        if len(packed.images) or any(len(store.images) for store in stores.values()):
-            verdicts.append(check_packed_images(packed, stores))
-    return combined(iter(verdicts))
+    packed, stores = _table(store, name), _domains(store, name)
+    yield check_pieces(packed, stores, once=not store.recipe["packing"].get("epochs"))
+    if len(packed.images) or any(len(store.images) for store in stores.values()):
+        yield check_packed_images(packed, stores)
 
 
-def packed_accounting(store: Store) -> Verdict:
-    """Check the counts of the table against what its domains hold."""
-    return combined(_accounted(store, name) for name in _packed_tables(store))
-
-
-def _accounted(store: Store, name: str) -> Verdict:
-    """Without weights, epochs or limits, every token of the domains must be in rows or counted as left out."""
-    (prefix, split), counts, packing = (
-        ("", "train") if name == "sft_packed" else ("dev_", "dev"),
-        store.manifest.counts,
-        store.recipe["packing"],
-    )
-    packed, left_out = open_packed(store.directory, name), counts[f"{prefix}tokens_left_out"]
+@of_each_table
+def packed_accounting(store: Store, name: str) -> Iterator[Verdict]:
+    """Check the counts of a table. Without weights, epochs or limits, every token of the domains must be in rows or counted as left out."""
+    prefix, counts, packing = "" if name == "sft_packed" else "dev_", store.manifest.counts, store.recipe["packing"]
+    packed, left_out = _table(store, name), counts[f"{prefix}tokens_left_out"]
     trained = sum(int((mask != 0).sum()) for _, _, mask in packed.blocks())
     totals = {"rows": len(packed), "tokens": int(np.sum(packed.documents["length"])), "trained_tokens": trained}
     fault = ""
@@ -114,8 +113,8 @@ def _accounted(store: Store, name: str) -> Verdict:
         claimed = tuple(counts[f"{prefix}{key}"] for key in totals)
         fault = f"rows, tokens, trained tokens are {tuple(totals.values())}, the manifest says {claimed}"
     elif not any(packing.get(key) for key in ("weights", "epochs", "max_items")):
-        offered = sum(open_tokens(store.above("sft_tokens", source).directory, split).tokens for source in packed.sources)
+        offered = sum(_domains(store, name)[source].tokens for source in packed.sources)
         if offered != totals["tokens"] + left_out:
             fault = f"the domains hold {offered:,} tokens, but {totals['tokens']:,} are packed and {left_out:,} counted as left out"
     summary = f"{totals['rows']:,} rows hold {totals['tokens']:,} tokens, {trained:,} trained; {left_out:,} left out"
-    return Verdict(not fault, fault or summary, {**totals, "tokens_left_out": left_out}, Worst(name, fault) if fault else None)
+    yield Verdict(not fault, fault or summary, {**totals, "tokens_left_out": left_out}, Worst(name, fault) if fault else None)

@@ -41,7 +41,7 @@ from prep_assets.proofs.verdict import Verdict, Worst, combined, merged
 from prep_assets.samples import Record
 from prep_assets.schemas.fields import NEUTRAL
 from prep_assets.schemas.reader import apply
-from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, equals, equals_previous, fill_column, prefetch, take
+from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, equals, equals_previous, prefetch, stretches, take, zeros
 from prep_assets.stores.groups import RUNS, GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import MANIFEST, build_key, described
@@ -56,7 +56,7 @@ from prep_assets.text.documents import sentences_of
 def integrity(store: Store) -> Verdict:
     """Check that the files are those of the manifest, and that the build key is the hash of its recipe."""
     manifest = store.manifest
-    numbers = {"files_checked": len(manifest.files), "bytes_checked": sum(entry["bytes"] for entry in manifest.files.values())}
+    numbers = {"files_checked": len(manifest.files), "bytes_checked": store.published.bytes}
     try:
         store.published.verify()
         _check_place(store)
@@ -208,10 +208,17 @@ def _rows_of_lines(lines: Lines) -> int:
 
 
 def _recounted(store: Store) -> dict[str, int]:
-    """Count again what a manifest may count: tokens, and lists in which rewards are equal."""
+    """Count again what a manifest may count: tokens, trained tokens and held-out records of token streams, and lists in which rewards are equal."""
     ranked = [path.stem for path in sorted(store.directory.glob(f"{RANKED}*.jsonl"))]
     tied = {TIED: sum(is_tied(line) for stem in ranked for line in open_lines(store.directory, stem))} if ranked else {}
-    return _tokens(store) | tied | (_runs(store) if store.holds(GroupStore) else {})
+    streams = store.streams()
+    totals: dict[str, int] = {}
+    if streams:
+        held_out = int(streams["dev"].begins_row.sum()) if "dev" in streams else 0
+        totals = {"tokens": sum(len(stream.arrays["tokens"]) for stream in streams.values()), "kept_dev": held_out}
+    if streams and all("loss_mask" in stream.arrays for stream in streams.values()):
+        totals["trained_tokens"] = sum(_trained(stream) for stream in streams.values())
+    return totals | tied | (_runs(store) if store.holds(GroupStore) else {})
 
 
 def _runs(store: Store) -> dict[str, int]:
@@ -223,17 +230,6 @@ def _runs(store: Store) -> dict[str, int]:
             pairs = np.stack([of_group, np.asarray(groups.rewards.arrays[RUNS])])
             rows += np.unique(pairs, axis=1, return_counts=True)[1].tolist()
     return {"runs": len(rows), "runs_split": sum(number > 1 for number in rows)} if rows else {}
-
-
-def _tokens(store: Store) -> dict[str, int]:
-    """Count tokens, trained tokens and held-out records in a store; empty where it has no token streams."""
-    streams = store.streams()
-    if not streams:
-        return {}
-    totals = {"tokens": sum(len(stream.arrays["tokens"]) for stream in streams.values())}
-    if all("loss_mask" in stream.arrays for stream in streams.values()):
-        totals["trained_tokens"] = sum(_trained(stream) for stream in streams.values())
-    return totals | {"kept_dev": sum(int(stream.begins_row.sum()) for name, stream in streams.items() if name == "dev")}
 
 
 def _trained(stream: TokenStore) -> int:
@@ -673,7 +669,9 @@ class Selection(Derivation):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.origin, part, source = source_of(store), store.part, store.asset.source
-        lines: Refusals = store.once("refusals", partial(refusals_of, store, self.origin.names))
+        lines: Refusals = store.once(
+            "refusals", lambda: Refusals(((line.id, f"{line.stage}/{line.reason}") for line in _refusals(store)), self.origin.names)
+        )
         refusals = lines if part is None else lines.within(part.begin, part.end)
         self._lines, self._believed = len(lines), None if part is None else Believed(refusals.duplicates())
         self._digests, self._came = Spool(np.uint64), Spool(bool)
@@ -772,23 +770,16 @@ LINE_SELECTION = derived(
 )
 
 
-def refusals_of(store: Store, files: Sequence[str]) -> Refusals:
-    """Return the quarantine of a store in columns; `files`: names of its sources."""
-    return Refusals(((line.id, f"{line.stage}/{line.reason}") for line in _refusals(store)), files)
-
-
 def stored_of(store: Store) -> Stored:
     """Return the records of a store of one domain, over all its streams."""
     place, held, belonging = list[Column](), list[Column](), list[Column]()
     for is_held_out, file, row, belongs in _records(store):
-        place.append(_places(file, row))
+        place.append(zeros(len(row)))
+        for part in stretches(len(row)):
+            place[-1][part] = places(file[part], row[part])
         held.append(np.full(len(row), is_held_out))
         belonging.append(np.full(len(row), -1, np.int8) if belongs is None else belongs)
     return Stored.of(concatenate(place), concatenate(held, bool), concatenate(belonging, np.int8))
-
-
-def _places(file: Column, row: Column) -> Column:
-    return fill_column(len(row), lambda part: places(file[part], row[part]))
 
 
 def _records(store: Store) -> Iterator[tuple[bool, Column, Column, Column | None]]:

@@ -394,8 +394,11 @@ class LineCuts(Struct):
     def __call__(self, data: bytes) -> None:
         """Scan the next bytes, any number of them."""
         newlines, scanned = np.frombuffer(data, np.uint8) == ord("\n"), 0
-        while (newline := data.find(b"\n", max(scanned, self._next_cut_from - 1 - self.seen))) >= 0:
-            start = newline + 1
+        while True:
+            # the byte at or after which the next cut begins
+            cut_from = (self.found_cuts[-1][0] // self.size + 1) * self.size if self.found_cuts else self.size
+            if not (start := data.find(b"\n", max(scanned, cut_from - 1 - self.seen)) + 1):
+                break
             self._rows += int(np.count_nonzero(newlines[scanned:start]))
             self.found_cuts.append((self.seen + start, self._rows))
             scanned = start
@@ -406,11 +409,6 @@ class LineCuts(Struct):
     def cuts(self) -> list[Cut]:
         """The cuts of a complete file. The end of its last line is no cut."""
         return [cut for cut in self.found_cuts if cut[0] < self.seen]
-
-    @property
-    def _next_cut_from(self) -> int:
-        """The byte at or after which the next cut begins."""
-        return (self.found_cuts[-1][0] // self.size + 1) * self.size if self.found_cuts else self.size
 
 
 def line_cuts(file: SourceFile, size: int = SHARD_BYTES) -> list[Cut]:

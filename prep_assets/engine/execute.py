@@ -48,7 +48,7 @@ LARGE = 64 << 20
 
 def verdicts_of(workspace: Workspace, asset: Asset, published: Published, checks: Sequence[Check]) -> Iterator[tuple[str, Verdict]]:
     """Yield (name, verdict) of checks of an asset, in order."""
-    large = len(checks) > 1 and _size(published) >= LARGE and EVERY.get(asset.name) is asset
+    large = len(checks) > 1 and published.bytes >= LARGE and EVERY.get(asset.name) is asset
     if not large or (runner := workspace.runner(workspace.family(FAMILIES[asset.family]))) is None:
         published = _asked(published, [check.name for check in checks])
         for check in checks:
@@ -92,7 +92,7 @@ def _by_workers(
 def _whole(published: Published, checks: Sequence[Check]) -> list[Shard]:
     """Shards of checks on the whole store; checks that share a reading of its sources are one shard."""
     tasks = [[check.name for check in group] for _, group in groupby(checks, lambda check: check.derived is not None or check.name)]
-    return [Shard(0, " and ".join(task), _size(published), task) for task in tasks]
+    return [Shard(0, " and ".join(task), published.bytes, task) for task in tasks]
 
 
 def _plan(published: Published, shards: Sequence[Shard], ready: Callable[[], object] | None) -> Plan:
@@ -131,10 +131,6 @@ def _require_sound(result: T | None) -> T:
 
 def _asked(published: Published, names: Collection[str]) -> Published:
     return replace(published, evidence=dict.fromkeys(names))
-
-
-def _size(published: Published) -> int:
-    return sum(entry["bytes"] for entry in published.manifest.files.values())
 
 
 def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verdict:

@@ -308,7 +308,7 @@ class Ours(Struct, frozen=True):
         Raises:
             Refused: the chat is rejected.
         """
-        rendered = render(InlineReasoning("auto", REASONING_TAGS, self.template.shows_thinking).read(sample), self.template)
+        rendered = render(InlineReasoning("auto", REASONING_TAGS, self.template.form.shows_reasoning).read(sample), self.template)
         for _, rejection in self.encoder.encode([rendered]).refused:
             raise rejection
         return rendered, self.encoder.places(rendered)

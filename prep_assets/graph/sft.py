@@ -74,7 +74,7 @@ def check_policy(workspace: Workspace) -> ChatTemplate:
     family = workspace.family(Sft)
     template = workspace.template(family)
     faults = policy_faults(template, train_on_eos=family.train_on_eos, train_headers=family.train_headers)
-    if family.expand == "turns" and not template.shows_thinking:
+    if family.expand == "turns" and not template.form.shows_reasoning:
         faults.append(f"expand: turns is about reasoning, and template {template.name} writes none; leave it out")
     if faults:
         raise TemplateError("; ".join(faults))

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from msgspec import Struct, field
 
-from prep_assets.caches import bounded_cache
 from prep_assets.config.family import Chat, Family
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
@@ -23,6 +22,7 @@ from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Sample
+from prep_assets.stores.files import installed_version
 from prep_assets.stores.manifest import Manifest, build_key, differences
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.tokens import TokenStore, open_tokens
@@ -170,11 +170,6 @@ class Build(Struct, frozen=True):
     plain_recipe: Mapping[str, Any]
 
     @property
-    def key(self) -> str:
-        """The build key."""
-        return build_key(self.recipe)
-
-    @property
     def overrides(self) -> tuple[str, ...]:
         """Keys of the recipe that this run's options change, e.g. ``packing.row_len``."""
         return () if self.recipe is self.plain_recipe else differences(self.plain_recipe, self.recipe)
@@ -189,7 +184,7 @@ class Build(Struct, frozen=True):
         try:
             with rare_collections():
                 return self.place.propose(
-                    self.key,
+                    build_key(self.recipe),
                     self._write,
                     config_key=build_key(self.plain_recipe),
                     recipe=self.recipe,
@@ -465,15 +460,14 @@ def tokenizer_recipe(workspace: Workspace, family: Family) -> dict[str, Any]:
     # WordPiece and Unigram versions: typed control tokens (or 2: byte tokens) are text, and unknown characters reject their record
     model = vocabulary.spec["model"]
     pieces = {"pieces": 2 if model.get("byte_fallback") else 1} if model["type"] != "BPE" else {}
-    return {"sha256": vocabulary.hash, "loader": loader, "tokenizers": _version("tokenizers"), "engine": family.engine, **padded, **pieces}
-
-
-@bounded_cache("versions of packages", 16)
-def _version(package: str) -> str:
-    """Cached, because a lookup scans the package folder, and a run may ask for a thousand domains."""
-    from importlib.metadata import version
-
-    return version(package)
+    return {
+        "sha256": vocabulary.hash,
+        "loader": loader,
+        "tokenizers": installed_version("tokenizers"),
+        "engine": family.engine,
+        **padded,
+        **pieces,
+    }
 
 
 def vocabulary_size(family: Family, vocabulary: Vocabulary) -> int:

@@ -30,12 +30,12 @@ from prep_assets.samples import MEDIA, TOOL_CALL, PlainChat, Region, Sample, Spe
 from prep_assets.stores.teachers import TeacherBlock
 from prep_assets.stores.tokens import RecordWriter
 from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Kind, Outline, OutlinedSample, as_json, outline_of, outlined, plain_chat
-from prep_assets.text.conversation import SpecialInContent, control_pattern, plain_messages, shown_messages, tool_call, treat
+from prep_assets.text.conversation import SpecialInContent, control_pattern, plain_message, shown_messages, tool_call, treat
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.environment import END, WHITE_TO_PYTHON, MessageForm, blocks_of, only_writes
 from prep_assets.text.forms import Form, Laid, Learned, Located, agreed
 from prep_assets.text.render import UNTEMPLATED, InlineReasoning, left_out, one_per_answer, render
-from prep_assets.text.spans import Ints, MaskPolicy, Placed, Rendered, Span, Stop, bounds, rounds, steps, without_oldest_rounds
+from prep_assets.text.spans import Ints, MaskPolicy, Placed, Rendered, Span, Stop, bounds, rounds, steps, trained, without_oldest_rounds
 from prep_assets.text.template import ChatTemplate
 
 # Parts of a block, tokenized separately: chats cut by form, chats rendered one by one, and rows that bring their tokens.
@@ -158,7 +158,7 @@ class Proven(Struct, frozen=True, dict=True):
 def check_mask(rendered: Rendered, encoder: Encoder, derived: Callable[[], Derived]) -> None:
     """Reject (``mask_not_provable``) a render whose mask a second derivation contradicts or cannot derive."""
     try:
-        differs = disagreement(derived(), rendered.text, encoder.trained(rendered))
+        differs = disagreement(derived(), rendered.text, trained(rendered, encoder.policy))
     except CheckFailed as error:  # e.g. the template treats two texts in the same place differently
         raise Refused("mask_not_provable", str(error), stage="render") from error
     if differs is not None:
@@ -356,7 +356,7 @@ class PlainChats:
 
         try:
             words = agreed(second.form, answer, Marked.moved)
-            if words is None or disagreement(second.words, words.rendered.text, self._encoder.trained(words.rendered)) is not None:
+            if words is None or disagreement(second.words, words.rendered.text, trained(words.rendered, self._encoder.policy)) is not None:
                 return None
             self._encoder.policy.check_stops(words.rendered)
         except Refused:
@@ -457,7 +457,9 @@ def _sample(chat: Chat) -> Sample:
 
 
 def _messages(chat: Chat, form: MessageForm) -> list[dict[str, Any]]:
-    return plain_messages(chat, form) if isinstance(chat, PlainChat) else shown_messages(chat.whole.turns, chat.calls, form)
+    if isinstance(chat, PlainChat):
+        return [plain_message(role, text, form) for role, text in zip(chat.roles, chat.texts, strict=True)]
+    return shown_messages(chat.whole.turns, chat.calls, form)
 
 
 @bounded_cache(

@@ -114,10 +114,12 @@ def reading_recipe(domain: Domain, *, attended: bool = False) -> dict[str, Any]:
     Args:
         attended: whether rows with unattended parts are kept. Earlier versions rejected them, so recipes of schemas that can mark them say so.
     """
-    from prep_assets.quality.private_data import redaction_recipe
-
     own_code = [own_code_hash(name) for name in (domain.schema_name, domain.weigh) if name is not None]
-    redaction = {"redact": redaction_recipe(domain.redact)} if domain.redact else {}
+    redaction = {}
+    if domain.redact:
+        from prep_assets.quality.private_data import redaction_recipe
+
+        redaction = {"redact": redaction_recipe(domain.redact)}
     attention = {"attention": True} if attended and (domain.schema_name == "semantic" or ":" in domain.schema_name) else {}
     return {"schema": [*domain.reading, *own_code], **redaction, **attention}
 
@@ -202,11 +204,6 @@ class Stretch:
 
     file: int
     part: Part = WHOLE
-
-
-def whole_files(sources: Pinned) -> Iterator[Stretch]:
-    """All rows of all files."""
-    return (Stretch(number) for number in range(len(sources.files) + len(sources.test_files)))
 
 
 def shards_of(sources: Pinned, count: int | Literal["auto"] = "auto") -> list[Shard]:
@@ -334,7 +331,7 @@ class Reading:
         tests = conditions(self.domain.where) if self.domain.where else ()
         remaining = self.max_items
         files = (*self.sources.files, *self.sources.test_files)
-        for stretch in whole_files(self.sources) if self.stretches is None else self.stretches:
+        for stretch in map(Stretch, range(len(files))) if self.stretches is None else self.stretches:
             file, held_out = files[stretch.file], stretch.file >= len(self.sources.files)
             if remaining == 0 and not held_out:
                 continue
@@ -491,6 +488,11 @@ class Source:
     def doing(self) -> str:
         """Label of the progress while it is tokenized."""
         return f"tokenize {self.name}"
+
+    @property
+    def size(self) -> int:
+        """Bytes of text, about."""
+        return sum(map(text_bytes, (*self.sources.files, *self.sources.test_files)))
 
     @cached_property
     def benchmarks(self) -> Benchmarks | None:

@@ -254,7 +254,7 @@ def value_of(payload: Mapping[str, Any], key: str) -> str:
 
 def inline_reasoning(workspace: Workspace, family: Chat) -> InlineReasoning:
     """How a family reads reasoning in answers before its template renders them."""
-    return InlineReasoning(family.reasoning, family.reasoning_tags, workspace.template(family).shows_thinking)
+    return InlineReasoning(family.reasoning, family.reasoning_tags, workspace.template(family).form.shows_reasoning)
 
 
 def unrendered_reasoning(family: Chat) -> InlineReasoning:

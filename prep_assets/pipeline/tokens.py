@@ -172,6 +172,10 @@ class Cuttable(Protocol[R]):
     def doing(self) -> str:
         """Label of the progress."""
 
+    @property
+    def size(self) -> int:
+        """Its bytes of text, about."""
+
     def whole(self) -> R:
         """A reading of everything, in this process."""
 
@@ -194,10 +198,9 @@ def encode_in_shards(
         busy: processors that `encode` keeps busy by itself.
     """
     workspace, family, total = source.workspace, source.family, dict[str, Any]()
-    shards = source.shards(family.cluster.shards) if workspace.pool else []
-    large = len(shards) > 1 and sum(shard.size for shard in shards) >= FEWEST * tables.SHARD_BYTES
-    runner = workspace.runner(family, busy=busy) if large else None
-    if runner is None:
+    runner = workspace.runner(family, busy=busy) if source.size >= FEWEST * tables.SHARD_BYTES else None
+    shards = source.shards(family.cluster.shards) if runner else []
+    if runner is None or len(shards) < 2:
         counts = encode(workspace, source.whole(), [writer for _, writer in writers.values()], quarantine)
         workspace.engines(family).pause()
         return counts
@@ -427,6 +430,11 @@ class LineSource:
     lines: Lines
     version: Path | None = None
 
+    @property
+    def size(self) -> int:
+        """Bytes of the file."""
+        return self.lines.path.stat().st_size
+
     def whole(self) -> Iterator[Batch]:
         """All lines."""
         for first, batch in _batches(self.lines, Part()):
@@ -445,7 +453,7 @@ class LineSource:
     def shards(self, count: int | Literal["auto"]) -> list[Shard]:
         """Cut the file into shards, like source files."""
         path = self.lines.path
-        watch = LineCuts(shard_size(path.stat().st_size, count))
+        watch = LineCuts(shard_size(self.size, count))
         with self.lines.guards.open(path) as file:
             while data := file.read(_READ):
                 watch(data)

@@ -497,8 +497,8 @@ class _Derivation(Struct, frozen=True):
                 if regions[at].kind in MEDIA:
                     controls += self.borders.controls(text, place.start + start - lead, place.start + end - lead)
             last = place.end
-        controls += self.borders.controls(text, last, len(text))
-        return tuple(controls), len(self.borders.controls(text, 0, len(text))) - len(controls)
+        controls += self.borders.controls(text, last)
+        return tuple(controls), len(self.borders.controls(text)) - len(controls)
 
     def _shortenable(self, blocks: Sequence[Block], turns: Sequence[Sequence[Part]]) -> list[Prompt]:
         """Return the untrained texts with their remaining own white space. Texts of a turn that stand end to end are

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from itertools import pairwise, takewhile
@@ -368,7 +369,10 @@ def _place_texts(name: str, messages: Slotted, text: str, invented_text: str, in
     at = len(frames[0])
     for place, frame in zip(invented, frames[1:], strict=True):
         words = messages.slots[place.slot].text.strip() if place.slot < len(messages.slots) else ""
-        written = next((spelled for spelled in _spellings(words) if text.startswith(spelled + frame, at)), None)
+        written: str | None = words
+        if not text.startswith(words + frame, at):  # it may stand inside JSON
+            spellings = (dump(words)[1:-1] for dump in (dumps, json.dumps))
+            written = next((spelled for spelled in spellings if text.startswith(spelled + frame, at)), None)
         if not words or written is None:
             raise _content_dependent(name, text, at, words + frame)
         places.append(Place(place.slot, at, at + len(written)))
@@ -380,13 +384,6 @@ def _place_texts(name: str, messages: Slotted, text: str, invented_text: str, in
         if number not in shown and slot.text.strip() and slot.kind != THINKING:  # reasoning may be left out of history
             raise CheckFailed(f"template {name} does not show {slot.text[:60]!r} of turn {slot.turn}")
     return tuple(places)
-
-
-def _spellings(words: str) -> Iterator[str]:
-    """Yield the spellings of a text: unchanged, or inside JSON."""
-    yield words
-    yield dumps(words)[1:-1]
-    yield json.dumps(words)[1:-1]
 
 
 def _content_dependent(name: str, text: str, at: int, expected: str) -> CheckFailed:
@@ -512,7 +509,7 @@ class Borders:
     def _unbroken(self, gap: str, limit: int) -> int:
         """Return the last place up to `limit` that splits no word and no control token. A control token alone in the line right before it belongs to what
         differs."""
-        ends = [token for token in self._controls(gap) if token[1] <= limit]
+        ends = [token for token in self.controls(gap) if token[1] <= limit]
         blank = next((at for at in range(limit, 0, -1) if gap[at - 1].isspace()), 0)
         if ends and ends[-1][1] > blank:
             return ends[-1][0] if ends[-1][0] == blank and blank else ends[-1][1]
@@ -572,7 +569,7 @@ class Borders:
         last_gap = gap if last_gap is None else last_gap
         shared = _shared(gap, last_gap)
         for text in (gap, last_gap):
-            shared = next((start for start, end in self._controls(text) if start < shared < end), shared)
+            shared = next((start for start, end in self.controls(text) if start < shared < end), shared)
         runs = self._runs(gap[:shared])
         if not runs or (is_text and gap[: runs[0][0][0]].strip()):
             return self._replacement_stop(gap[shared:], last_gap[shared:], shared)
@@ -587,17 +584,14 @@ class Borders:
         tokens = runs[0][: len(ending[0])]
         return at + tokens[0][0], at + tokens[-1][1]
 
-    def controls(self, text: str, start: int, end: int) -> list[tuple[int, int]]:
-        """Return the control tokens in a part of a text."""
+    def controls(self, text: str, start: int = 0, end: int = sys.maxsize) -> list[tuple[int, int]]:
+        """Return the control tokens in a text, or in a part of it."""
         return [match.span() for match in self._control.finditer(text, start, end)] if self._control else []
-
-    def _controls(self, text: str) -> list[tuple[int, int]]:
-        return self.controls(text, 0, len(text))
 
     def _runs(self, text: str) -> list[list[tuple[int, int]]]:
         """Return the control tokens, grouped into runs without gaps."""
         runs: list[list[tuple[int, int]]] = []
-        for token in self._controls(text):
+        for token in self.controls(text):
             if runs and runs[-1][-1][1] == token[0]:
                 runs[-1].append(token)
             else:
@@ -625,9 +619,5 @@ def _after(chat: Rebuilt, block: Block | None, turns: int, *, prompted: bool) ->
     last = chat.invented[block.places[-1]]
     word = chat.invented_text[last.start : last.end]
     ends = [match.end() for match in re.finditer(re.escape(word), text)]
-    ordinal = _ordinal(chat.invented, last)
+    ordinal = sum(place.slot == last.slot and place.start < last.start for place in chat.invented)
     return text[ends[ordinal] :] if ordinal < len(ends) else None
-
-
-def _ordinal(places: Sequence[Place], last: Place) -> int:
-    return sum(place.slot == last.slot and place.start < last.start for place in places)

@@ -283,20 +283,16 @@ class Kept(Struct, frozen=True):
             with tempfile.NamedTemporaryFile(dir=folder, prefix=".new-", delete=False) as file:
                 file.write(_checksum(key, data) + data)
             Path(file.name).replace(folder / key)
-            self._drop_oldest(folder)
+            if (excess := len(os.listdir(folder)) - self.most) > 0:  # noqa: PTH208 a path for each of thousands takes long
+                oldest = sorted(folder.iterdir(), key=lambda path: path.stat().st_mtime_ns)
+                for path in oldest[: excess + self.most // 8]:
+                    path.unlink(missing_ok=True)
         except OSError:
             return
 
     def _folder(self) -> Path | None:
         folder = cache_folder()
         return None if folder is None else folder / self.kind
-
-    def _drop_oldest(self, folder: Path) -> None:
-        files = list(folder.iterdir())
-        if len(files) > self.most:
-            files.sort(key=lambda path: path.stat().st_mtime_ns)
-            for path in files[: len(files) - self.most + self.most // 8]:
-                path.unlink(missing_ok=True)
 
 
 def key_of(*depends: Any) -> str:

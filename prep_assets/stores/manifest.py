@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.files import loads
-from prep_assets.stores.verification import first_difference, replace_text, span_of, sums_of, write_text
+from prep_assets.stores.verification import first_difference, span_of, sums_of, write_text
 
 # Signatures of manifests: ed25519, with keys from the environment. The seal shows that a manifest was edited; the signature shows who wrote it.
 #
@@ -203,11 +203,6 @@ class Manifest:
         """sha256 over what is signed: everything but `config_key`, `signature` and `options`."""
         return digest({name: getattr(self, name) for name in self.__slots__ if name not in ("config_key", "signature", "options")})
 
-    @property
-    def signature_fault(self) -> str:
-        """What is wrong with its signature, or ``""``."""
-        return fault(self.signed_digest, self.signature)
-
     def write(self, directory: Path) -> None:
         """Write ``manifest.json`` into `directory`."""
         write_text(directory / MANIFEST, self.text)
@@ -334,12 +329,6 @@ def parse_results(data: bytes, content_hash: str) -> Mapping[str, Result] | None
         return {name: Result(bool(passed), str(summary)) for name, (passed, summary) in document["checks"].items()}
     except (ValueError, KeyError, TypeError, AttributeError):
         return None
-
-
-def write_results(directory: Path, content_hash: str, results: Mapping[str, Result]) -> None:
-    """Write the check results of a store atomically, unless they are written already."""
-    if read_results(directory, content_hash) != results:
-        replace_text(directory.with_name(directory.name + CHECKS), results_text(content_hash, results))
 
 
 def results_text(content_hash: str, results: Mapping[str, Result]) -> str:

@@ -15,7 +15,17 @@ from prep_assets.stores.files import removed_on_failure, sync_folders
 from prep_assets.stores.manifest import MANIFEST, Manifest, Result
 from prep_assets.stores.readers import h5_layout
 from prep_assets.stores.verification import prove, read_back, recording
-from prep_assets.stores.version_folders import PAYLOAD, WORK_QUARANTINE, LocalBackend, Pointers, Published, drop_shards, of_key, work_folder
+from prep_assets.stores.version_folders import (
+    KEY_LENGTH,
+    PAYLOAD,
+    WORK_QUARANTINE,
+    WRITING,
+    LocalBackend,
+    Pointers,
+    Published,
+    drop_shards,
+    of_key,
+)
 
 # A build of one store, from an empty folder to a version: written, verified, audited, named by its content.
 
@@ -43,7 +53,7 @@ def build_version(backend: LocalBackend | BucketBackend, manifest: Manifest, wri
         StoreError: the disk is full, or does not hold what was written; nothing of the build is left. A build that fails otherwise leaves its
             finished shards.
     """
-    work = work_folder(backend.versions, manifest.build_key)
+    work = backend.versions / f"{WRITING}{manifest.build_key[:KEY_LENGTH]}"
     payload, quarantine = work / PAYLOAD, work / WORK_QUARANTINE
     with removed_on_failure(work, backend.versions, replaced_bytes=before, cleanup=lambda: drop_shards(backend.versions)):
         payload.mkdir(parents=True)

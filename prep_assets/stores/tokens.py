@@ -65,8 +65,13 @@ class BinWriter:
     def __init__(self, directory: Path, dtypes: Mapping[str, str], *, max_tokens_per_shard: int = 100_000_000) -> None:
         self._directory, self._dtypes, self._limit = directory, dict(dtypes), max_tokens_per_shard
         self._shards, self._tokens = 0, 0
-        self._open: BinShard | None = None
         directory.mkdir()
+        self._shard = self._next_shard()
+
+    def _next_shard(self) -> BinShard:
+        self._shards += 1
+        dtypes = {BIN_NAMES.get(key, key): dtype for key, dtype in self._dtypes.items()}
+        return BinShard(self._directory / f"shard_{self._shards - 1:04d}", dtypes)
 
     def append(self, block: Block, lengths: npt.NDArray[np.int64]) -> None:
         """Append records: equally long 1-D arrays, one per key, and the length of each record."""
@@ -76,27 +81,17 @@ class BinWriter:
         while record < len(ends):
             size = int(ends[record]) - start
             if size and self._tokens and self._tokens + size > self._limit:
-                self._finish_shard()
+                self._shard.close()
+                self._shard, self._tokens = self._next_shard(), 0
             record = max(record + 1, int(np.searchsorted(ends, start + self._limit - self._tokens, "right")))
             stop = int(ends[record - 1])
             for key in self._dtypes:
-                self._current_shard().append(BIN_NAMES.get(key, key), block[key][start:stop])
+                self._shard.append(BIN_NAMES.get(key, key), block[key][start:stop])
             self._tokens, start = self._tokens + stop - start, stop
 
     def close(self) -> None:
         """Finish the files."""
-        if self._open or not self._shards:
-            self._finish_shard()
-
-    def _current_shard(self) -> BinShard:
-        if self._open is None:
-            dtypes = {BIN_NAMES.get(key, key): dtype for key, dtype in self._dtypes.items()}
-            self._open, self._shards = BinShard(self._directory / f"shard_{self._shards:04d}", dtypes), self._shards + 1
-        return self._open
-
-    def _finish_shard(self) -> None:
-        self._current_shard().close()
-        self._open, self._tokens = None, 0
+        self._shard.close()
 
 
 class RecordWriter(AbstractContextManager["RecordWriter"]):

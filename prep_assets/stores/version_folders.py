@@ -20,8 +20,8 @@ from msgspec import Struct
 from prep_assets.errors import StoreError
 from prep_assets.stores.bucket import Unanswered, bucket_of
 from prep_assets.stores.files import folder_size, locked, make_folder, os_errors_in_words, remove_tree, sync
-from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, file_hash, payload_faults, read_results, write_results
-from prep_assets.stores.verification import write_text
+from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, fault, file_hash, payload_faults, read_results, results_text
+from prep_assets.stores.verification import replace_text, write_text
 
 if TYPE_CHECKING:
     from prep_assets.stores.bucket_backend import BucketBackend
@@ -86,7 +86,7 @@ def unread(version: Path) -> Iterator[bool]:
 VERSIONS = "versions"
 KEY_LENGTH = 20
 CONTENT_LENGTH = 12
-_WRITING, _SHARDS = ".writing-", ".shards-"
+WRITING, _SHARDS = ".writing-", ".shards-"
 QUARANTINE = ".quarantine.jsonl"
 PAYLOAD, WORK_QUARANTINE = "payload", "quarantine.jsonl"
 """In the folder of a build that is under way."""
@@ -120,14 +120,9 @@ def of_key(names: Iterable[str], build_key: str) -> list[str]:
     return [name for name in names if name.partition("-")[0] == build_key[:KEY_LENGTH]]
 
 
-def work_folder(versions: Path, build_key: str) -> Path:
-    """Return the folder in which a build writes its store."""
-    return versions / f"{_WRITING}{build_key[:KEY_LENGTH]}"
-
-
 def staging(payload: Path) -> Path:
     """Return the folder of finished shards of the store that is being written to `payload`."""
-    return payload.parent.with_name(payload.parent.name.replace(_WRITING, _SHARDS))
+    return payload.parent.with_name(payload.parent.name.replace(WRITING, _SHARDS))
 
 
 def remove_version(path: Path) -> bool:
@@ -140,7 +135,7 @@ def remove_version(path: Path) -> bool:
         if not free:
             return False
         # renamed first, so that a version that is half deleted is never taken for a store
-        doomed = path.with_name(f"{_WRITING}{path.name}-removed")
+        doomed = path.with_name(f"{WRITING}{path.name}-removed")
         path.rename(doomed)
     _delete(doomed)
     for suffix in (QUARANTINE, CHECKS):
@@ -157,7 +152,7 @@ def drop_shards(folder: Path, *, going_on: str = "") -> None:
             with suppress(Unanswered), ThreadPoolExecutor() as pool:  # what stays there is deleted by prune
                 list(pool.map(bucket.delete, [entry.key for entry in bucket.entries(f"{VERSIONS}/{leftover.name}/")]))
         # renamed first: a worker on another machine, whose shard is not wanted any more, may still write into it by its name
-        _delete(leftover.rename(leftover.with_name(f"{_WRITING}{leftover.name.removeprefix(_SHARDS)}-{secrets.token_hex(4)}")))
+        _delete(leftover.rename(leftover.with_name(f"{WRITING}{leftover.name.removeprefix(_SHARDS)}-{secrets.token_hex(4)}")))
 
 
 def _delete(path: Path) -> None:
@@ -282,7 +277,7 @@ class Published:
             StoreError: a file is missing, cut short, altered or foreign; every such file is named. Or the manifest is forged.
         """
         faults = version_faults(self.folder, self.manifest) if self.keeper is None else self.keeper.faults(self.version, self.manifest)
-        if wrong := self.manifest.signature_fault:
+        if wrong := fault(self.manifest.signed_digest, self.manifest.signature):
             faults = [*faults, f"manifest.json: {wrong}"]
         if faults:
             raise StoreError(f"{self.where} is not what its manifest says:\n  " + "\n  ".join(faults))
@@ -336,7 +331,7 @@ class LocalBackend(Struct, frozen=True):
 
     def _remove_leftovers(self) -> list[str]:
         """Delete what killed builds and removals left half-written; the names of what was deleted."""
-        unfinished, versions = list(self.versions.glob(f"{_WRITING}*")), self.names()
+        unfinished, versions = list(self.versions.glob(f"{WRITING}*")), self.names()
         for leftover in unfinished:
             _delete(leftover)
         strays = [
@@ -429,8 +424,10 @@ class LocalBackend(Struct, frozen=True):
         remove_tree(work)
 
     def record(self, version: str, content_hash: str, results: Mapping[str, Result]) -> None:
-        """Record check results of a version."""
-        write_results(self.versions / version, content_hash, results)
+        """Record check results of a version atomically, unless they are there already."""
+        directory = self.versions / version
+        if read_results(directory, content_hash) != results:
+            replace_text(directory.with_name(directory.name + CHECKS), results_text(content_hash, results))
 
     def names(self) -> list[str]:
         """Every version, sorted."""
@@ -442,7 +439,7 @@ class LocalBackend(Struct, frozen=True):
 
     def leftovers(self) -> list[str]:
         """What killed builds left half-written, sorted. A build that is under way looks the same."""
-        return sorted(path.name for start in (_WRITING, _SHARDS) for path in self.versions.glob(f"{start}*"))
+        return sorted(path.name for start in (WRITING, _SHARDS) for path in self.versions.glob(f"{start}*"))
 
     def size(self, name: str) -> int:
         """Return the bytes of a version or a leftover."""

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from prep_assets.errors import Refused
-from prep_assets.samples import MEDIA, TEXT, THINKING, TOOL, TOOL_CALL, PlainChat, Region, Sample, Turn, changed
+from prep_assets.samples import MEDIA, TEXT, THINKING, TOOL, TOOL_CALL, Region, Sample, Turn, changed
 from prep_assets.stores.files import TOO_DEEP, decode_once, is_too_deep, may_be_too_deep
 from prep_assets.text.environment import MessageForm
 from prep_assets.text.spans import control_pattern
@@ -236,12 +236,8 @@ def messages(sample: Sample, shown_pieces: Sequence[Piece], marking: Marking = "
     return chat_messages
 
 
-def plain_messages(chat: PlainChat, form: MessageForm = _COMMON) -> list[dict[str, Any]]:
-    """The messages of a plain chat."""
-    return [_plain_message(role, text, form) for role, text in zip(chat.roles, chat.texts, strict=True)]
-
-
-def _plain_message(role: str, text: str, form: MessageForm) -> dict[str, Any]:
+def plain_message(role: str, text: str, form: MessageForm) -> dict[str, Any]:
+    """The message of a turn that is one text."""
     return {"role": role, "content": [{"type": TEXT, "text": text}] if form.content == "parts" else text}
 
 
@@ -251,7 +247,7 @@ def shown_messages(turns: Sequence[Turn], calls: Iterable[Mapping[str, Any]], fo
 
     def message(turn: Turn) -> dict[str, Any]:
         if len(turn.regions) == 1 and turn.regions[0].kind == TEXT and turn.name is None and turn.tool_call_id is None:
-            return _plain_message(turn.role, turn.regions[0].text, form)
+            return plain_message(turn.role, turn.regions[0].text, form)
         contents = [(region.kind, next(remaining_calls) if region.kind == TOOL_CALL else region.text) for region in turn.regions]
         return _message(turn, contents, turn.name, form)
 

@@ -32,7 +32,6 @@ from prep_assets.text.spans import (
     cut_through,
     kept_tokens,
     of_rows,
-    trained,
 )
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -293,10 +292,6 @@ class Encoder:
     def cutter(self) -> Cutter:
         """The cutter of its renders."""
         return Cutter(self.vocabulary.control, self.policy, self.truncation == "prompt")
-
-    def trained(self, rendered: Rendered) -> list[tuple[int, int, float]]:
-        """Stretches (start, end, weight) of a render that are trained or unattended, in characters, ascending."""
-        return trained(rendered, self.policy)
 
     def _cut_to_length(
         self, cuts: Cuts, tokens: Tokens, loss: npt.NDArray[np.float32], offsets: Ints, faults: Faults

@@ -607,11 +607,6 @@ class ChatTemplate:
         """The control token that `text` begins with, or ``""``."""
         return max((token for token in self.control if text.startswith(token)), key=len, default="")
 
-    @property
-    def shows_thinking(self) -> bool:
-        """Whether it renders the reasoning of answers."""
-        return self.form.shows_reasoning
-
     @cached_property
     def _compiled(self) -> Any:
         from jinja2 import TemplateSyntaxError

@@ -146,7 +146,7 @@ def cells(
             yield each.name, Cell(faults=[f"does not load: {error}"])
         return
     derive = PlainDerivation(MaskOptions(), bound, typed_controls=False)
-    reasoning = InlineReasoning("auto", REASONING_TAGS, bound.shows_thinking)
+    reasoning = InlineReasoning("auto", REASONING_TAGS, bound.form.shows_reasoning)
     conversations = Conversations(bound, encoder, reasoning, "text", ImageParts(ImageFiles(Path())), _Refusals())  # type: ignore[arg-type]
     for each in data:
         conversations.quarantine = _Refusals()  # type: ignore[assignment]

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from prep_assets.proofs.derive import MaskOptions, expected_texts
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
-from prep_assets.text.certify import certify
+from prep_assets.text.certify import policy_faults
 from prep_assets.text.conversation import SpecialInContent
 from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, assert_proven, bind, trained, with_options
@@ -57,7 +57,7 @@ def test_proven_or_refused(name: str) -> None:
     @example(thought_of(0.5, " Hm. ", "\n中 "), "last turn", "text")
     def check(sample: Sample, policy: str, special: SpecialInContent) -> None:
         options = POLICIES[policy]
-        if certify(bound.template).faults(train_on_eos=options.train_on_eos, train_headers=options.train_headers):
+        if policy_faults(bound.template, train_on_eos=options.train_on_eos, train_headers=options.train_headers):
             options = MaskOptions()  # the pipeline refuses this policy for the template before it reads anything
         outcome = assert_proven(bound, [sample], options, special)
         assert set(outcome.reasons) <= REASONS

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import TemplateError
-from prep_assets.text.certify import Certificate, certify
+from prep_assets.text.certify import Certificate, certify, policy_faults
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, minimal, workspace_in
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, bind, bind_source
 
@@ -149,8 +149,8 @@ def test_stops_and_refusals_by_kind_of_chat() -> None:
 def test_a_template_that_ends_all_answers_but_the_last_refuses_rows_and_blocks_nothing() -> None:
     """GLM-4-MoE's own template: what ends an answer is the next turn's header, so that the last one has none."""
     source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-    found = certify(bind_source(source).template)
-    assert found.faults(train_on_eos="turn", train_headers=False) == []
+    found = certify(template := bind_source(source).template)
+    assert policy_faults(template, train_on_eos="turn", train_headers=False) == []
     assert found.stops == {"earlier answer": "<|im_start|>"}
     assert found.chats["plain"].startswith("no_stop_token")
 
@@ -164,9 +164,9 @@ def test_every_named_template_is_in_the_table() -> None:
 @pytest.mark.parametrize("name", CONTROL)
 def test_policies_that_a_template_cannot_support(name: str) -> None:
     """Headers need a prompt to know them by and renders that grow by turns; stop tokens a control token."""
-    certificate = certify(bind(SHIPPED, name).template)
-    assert certificate.faults(train_on_eos="turn", train_headers=False) == []
-    faults = certificate.faults(train_on_eos="turn", train_headers=True)
+    template = bind(SHIPPED, name).template
+    assert policy_faults(template, train_on_eos="turn", train_headers=False) == []
+    faults = policy_faults(template, train_on_eos="turn", train_headers=True)
     assert bool(faults) == (name in ("llama2", "mistral", "phi", "qwen3"))
     assert all("train_headers" in fault and name in fault for fault in faults)
 
@@ -175,19 +175,19 @@ NO_STOP = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{
 
 
 def test_a_template_without_a_stop_token() -> None:
-    certificate = certify(bind_source(NO_STOP).template)
+    certificate = certify(template := bind_source(NO_STOP).template)
     assert certificate.renders and certificate.stop_token == ""
     for policy in ("turn", "last", "all"):
-        (fault,) = certificate.faults(train_on_eos=policy, train_headers=False)
+        (fault,) = policy_faults(template, train_on_eos=policy, train_headers=False)
         assert repr(policy) in fault and "train_on_eos: none" in fault
-    assert certificate.faults(train_on_eos="none", train_headers=False) == []
+    assert policy_faults(template, train_on_eos="none", train_headers=False) == []
 
 
 @pytest.mark.parametrize("source", ["{{ raise_exception('no') }}", "fixed text", "{{ messages[0].content | upper }}"])
 def test_a_template_that_cannot_render_a_question_and_its_answer(source: str) -> None:
-    certificate = certify(bind_source(source).template)
+    certificate = certify(template := bind_source(source).template)
     assert certificate == Certificate("own", renders=False, reason=certificate.reason) and certificate.reason
-    assert "cannot render" in certificate.faults(train_on_eos="none", train_headers=False)[0]
+    assert "cannot render" in policy_faults(template, train_on_eos="none", train_headers=False)[0]
 
 
 @pytest.mark.parametrize("policy", ["turn", "last", "all"])

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, USER, Region, Sample, Turn, changed
-from prep_assets.text.certify import certify
+from prep_assets.text.certify import policy_faults
 from prep_assets.text.load_template import load_template
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples
@@ -94,7 +94,7 @@ def test_proven_or_refused(name: str, patches: int) -> None:
     )
     def check(sample: Sample, policy: str, special) -> None:
         options = POLICIES[policy]
-        if certify(bound.template).faults(train_on_eos=options.train_on_eos, train_headers=options.train_headers):
+        if policy_faults(bound.template, train_on_eos=options.train_on_eos, train_headers=options.train_headers):
             options = MaskOptions()
         if sample.turns[0].role == DOCUMENT:
             options = replace(options, mask={**options.mask, DOCUMENT: "train"})

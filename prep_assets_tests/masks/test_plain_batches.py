@@ -15,7 +15,7 @@ from prep_assets.proofs.chat_blocks import derived_forms, moved
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, USER, PlainChat, Region, Sample, Turn, turn
 from prep_assets.text import forms
-from prep_assets.text.certify import certify
+from prep_assets.text.certify import policy_faults
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, bind, bind_source, run
 from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES
@@ -62,7 +62,7 @@ def test_in_batches_and_one_by_one(name: str) -> None:
     )
     def check(samples: list[Sample], policy: str, limit: int | None, truncation: str) -> None:
         options = POLICIES[policy]
-        if certify(bound.template).faults(train_on_eos=options.train_on_eos, train_headers=options.train_headers):
+        if policy_faults(bound.template, train_on_eos=options.train_on_eos, train_headers=options.train_headers):
             options = MaskOptions()
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(forms, "LEARN_AFTER", 1)

@@ -17,7 +17,7 @@ from prep_assets.pipeline.conversations import PlainChats, ShapedChat, in_column
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text import forms
-from prep_assets.text.certify import certify
+from prep_assets.text.certify import policy_faults
 from prep_assets.text.chats import ChatColumns, outline_of
 from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source
@@ -69,7 +69,7 @@ def rich_chats(draw: st.DrawFn) -> Sample:
 
 def alike(bound: Bound, samples: Sequence[Sample], options: MaskOptions, **limits: Any) -> int:
     """How many chats are cut by form: the same as if each were rendered."""
-    if certify(bound.template).faults(train_on_eos=options.train_on_eos, train_headers=options.train_headers):
+    if policy_faults(bound.template, train_on_eos=options.train_on_eos, train_headers=options.train_headers):
         options = MaskOptions()
     by_form: list[int] = []
     cut = PlainChats.cut

@@ -97,7 +97,7 @@ def _sample(example: object) -> Sample:
 
 def as_read(sample: Sample, template: ChatTemplate) -> Sample:
     """Reasoning in the text of answers as a build reads it."""
-    return InlineReasoning("auto", REASONING_TAGS, template.shows_thinking).read(sample)
+    return InlineReasoning("auto", REASONING_TAGS, template.form.shows_reasoning).read(sample)
 
 
 def trl_labels(tokenizer: Any, form: MessageForm, sample: Sample) -> tuple[list[int], npt.NDArray[np.bool_]]:

@@ -12,7 +12,7 @@ from prep_assets.proofs.derive import MaskOptions, derive, disagreement
 from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.render import render
-from prep_assets.text.spans import MaskPolicy
+from prep_assets.text.spans import MaskPolicy, trained
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.text.matrix import oracle
@@ -102,7 +102,7 @@ def cell(entry: Entry, kind: Kind) -> Cell:
         derived = derive(kind.sample, MaskOptions(), template, rendered=rendered.text)
     except CheckFailed as fault:
         return Cell(fault=f"the second derivation proves nothing: {fault}")
-    differs = disagreement(derived, rendered.text, encoder.trained(rendered))
+    differs = disagreement(derived, rendered.text, trained(rendered, encoder.policy))
     if differs is not None:
         return Cell(fault=f"the second derivation differs: {differs}")
     tags = oracle.tagged(entry.tagged, entry.model, kind, expected) if entry.tagged else None
