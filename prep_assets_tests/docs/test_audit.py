@@ -16,7 +16,7 @@ MISPLACED = "proofs/test_misplaced_rows.py"
 
 SILENT: Mapping[str, tuple[str, ...]] = {
     "W1 arguments of calls become {}": ("schemas/test_view.py::Audit W1:",),
-    "W2 truncated rows prove nothing": ("masks/test_truncation_proofs.py::Audit W2:",),
+    "W2 truncated rows prove nothing": ("masks/test_truncation.py::Audit W2:",),
     "W3 commands of moss merge": ("schemas/test_examples.py::Audit W3:",),
     "W4 parts out of order": ("schemas/test_view.py::Audit W4:", "text/test_matrix.py::Audit W4"),
     "W5 the stop of Cohere 2": ("text/test_matrix.py::Audit W4, W5",),
@@ -125,7 +125,7 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
             "proofs/spoiled_records.py::same text in other tokens",
         ),
         "cannot be taken apart": ("proofs/test_trained_texts.py::def test_a_template_that_treats_a_text_otherwise_proves_nothing",),
-        "is proven by the part that is left": ("masks/test_truncation_proofs.py::Audit W2:",),
+        "is proven by the part that is left": ("masks/test_truncation.py::Audit W2:",),
         "`return_assistant_tokens_mask`": ("masks/test_differential.py::def test_ids_and_masks_are_those_of_transformers",),
         "TRL also trains": ("masks/test_beside_trl.py::def test_the_page_says_how_our_labels_differ",),
         "drops stop tokens and more": (
@@ -169,7 +169,7 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "where they make a draft": ("engine/test_build.py::def test_a_draft_that_is_published",),
         "a store that fails one is not published": ("engine/test_build.py::def test_a_store_that_fails_a_check_is_not_published",),
         "shows that each is caught": ("proofs/test_selftest.py::def test_every_corruption_is_caught",),
-        "leaves nothing that can be read": ("stores/test_harnesses.py::def test_some_calls_are_killed_or_fail",),
+        "leaves nothing that can be read": ("stores/test_crashes.py::def test_some_calls_are_killed_or_fail",),
         "whatever the worker, the folder, the hash seed": (
             "graph/test_workers.py::def test_a_worker_that_is_killed_in_the_middle_changes_no_byte",
             "make_samples/test_make_samples.py::def test_two_processes_with_other_hash_seeds",

@@ -1,4 +1,4 @@
-"""Feed readers with what is nearly right (`fuzz_inputs`): every reader of bytes that a stranger or a bad disk may have written (`fuzz_targets`).
+"""Feed readers with what is nearly right: every reader of bytes that a stranger or a bad disk may have written (`fuzz_targets`).
 
     python -m prep_assets_tests.harness.fuzz --inputs 10000000 --seconds 1200 --seed 0
     python -m prep_assets_tests.harness.fuzz --replay "schema messages" --hex 7b7d
@@ -27,8 +27,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from prep_assets.errors import PrepAssetsError, Refused
-from prep_assets_tests.harness.fuzz_inputs import changed_bytes, changed_json
-from prep_assets_tests.harness.fuzz_targets import Target, targets
+from prep_assets_tests.harness.fuzz_targets import Target, changed_bytes, changed_json, targets
 from prep_assets_tests.harness.ground import Figures
 
 SECONDS, MEMORY, ADDRESSES = 2.0, 1 << 30, 8 << 30

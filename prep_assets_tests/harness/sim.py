@@ -37,8 +37,7 @@ from prep_assets.stores.published import Place
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.harness.ground import Figures
 from prep_assets_tests.harness.sim_actors import Actors
-from prep_assets_tests.harness.sim_backends import FILES, Disk, Note, SimBucket, SimDisk, note_of
-from prep_assets_tests.harness.sim_objects import Faults, SimObjects
+from prep_assets_tests.harness.sim_backends import FILES, Disk, Faults, Note, SimBucket, SimDisk, SimObjects, note_of
 
 Ground = Literal["bucket", "disk"]
 WRITERS, READERS, PASSES, SCRUBS = 8, 8, 12, 3

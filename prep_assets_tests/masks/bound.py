@@ -22,6 +22,7 @@ from prep_assets.proofs.derive import MaskOptions, expected_texts
 from prep_assets.proofs.mask import Row, prove_identity, prove_masks
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Record, Sample
+from prep_assets.text.certify import certify, policy_faults
 from prep_assets.text.conversation import SpecialInContent, control_pattern, treat
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.engines import Engines, choose_engine
@@ -202,3 +203,10 @@ def trained(bound: Bound, outcome: Outcome, at: int = 0) -> list[str]:
 def with_options(**changes: Any) -> MaskOptions:
     """The default options with some changed."""
     return replace(MaskOptions(), **changes)
+
+
+def supported(bound: Bound, options: MaskOptions) -> MaskOptions:
+    """The options, or the default ones where the template cannot support these."""
+    certify(bound.template)  # its probes show the ends of turns, of which a refusal's reason else depends on the chats before it
+    unfit = policy_faults(bound.template, train_on_eos=options.train_on_eos, train_headers=options.train_headers)
+    return MaskOptions() if unfit else options

@@ -10,10 +10,9 @@ from hypothesis import strategies as st
 
 from prep_assets.proofs.derive import MaskOptions, expected_texts
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
-from prep_assets.text.certify import policy_faults
 from prep_assets.text.conversation import SpecialInContent
 from prep_assets_tests.effort import SOAK, examples
-from prep_assets_tests.masks.bound import CONTROL, SHIPPED, assert_proven, bind, trained, with_options
+from prep_assets_tests.masks.bound import CONTROL, SHIPPED, assert_proven, bind, supported, trained, with_options
 from prep_assets_tests.masks.strategies import samples
 
 REASONS = {
@@ -56,9 +55,9 @@ def test_proven_or_refused(name: str) -> None:
     @example(thought_of(0.0, "\x00", " \x00"), "all stop tokens", "text")  # white space of the answer's own, right after the template's
     @example(thought_of(0.5, " Hm. ", "\n中 "), "last turn", "text")
     def check(sample: Sample, policy: str, special: SpecialInContent) -> None:
-        options = POLICIES[policy]
-        if policy_faults(bound.template, train_on_eos=options.train_on_eos, train_headers=options.train_headers):
-            options = MaskOptions()  # the pipeline refuses this policy for the template before it reads anything
+        options = supported(
+            bound, POLICIES[policy]
+        )  # the pipeline refuses a policy that the template cannot support before it reads anything
         outcome = assert_proven(bound, [sample], options, special)
         assert set(outcome.reasons) <= REASONS
 

@@ -149,8 +149,9 @@ def test_stops_and_refusals_by_kind_of_chat() -> None:
 def test_a_template_that_ends_all_answers_but_the_last_refuses_rows_and_blocks_nothing() -> None:
     """GLM-4-MoE's own template: what ends an answer is the next turn's header, so that the last one has none."""
     source = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
-    found = certify(template := bind_source(source).template)
+    template = bind_source(source).template
     assert policy_faults(template, train_on_eos="turn", train_headers=False) == []
+    found = certify(template)
     assert found.stops == {"earlier answer": "<|im_start|>"}
     assert found.chats["plain"].startswith("no_stop_token")
 
@@ -175,7 +176,8 @@ NO_STOP = "{% for m in messages %}{{ m['role'] + ': ' + m['content'] + '\\n' }}{
 
 
 def test_a_template_without_a_stop_token() -> None:
-    certificate = certify(template := bind_source(NO_STOP).template)
+    template = bind_source(NO_STOP).template
+    certificate = certify(template)
     assert certificate.renders and certificate.stop_token == ""
     for policy in ("turn", "last", "all"):
         (fault,) = policy_faults(template, train_on_eos=policy, train_headers=False)
@@ -185,7 +187,8 @@ def test_a_template_without_a_stop_token() -> None:
 
 @pytest.mark.parametrize("source", ["{{ raise_exception('no') }}", "fixed text", "{{ messages[0].content | upper }}"])
 def test_a_template_that_cannot_render_a_question_and_its_answer(source: str) -> None:
-    certificate = certify(template := bind_source(source).template)
+    template = bind_source(source).template
+    certificate = certify(template)
     assert certificate == Certificate("own", renders=False, reason=certificate.reason) and certificate.reason
     assert "cannot render" in policy_faults(template, train_on_eos="none", train_headers=False)[0]
 

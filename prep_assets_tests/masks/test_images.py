@@ -11,13 +11,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, USER, Region, Sample, Turn, changed
-from prep_assets.text.certify import policy_faults
 from prep_assets.text.load_template import load_template
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples
-from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, Outcome, assert_proven, bind, run, trained, with_options
+from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, Outcome, assert_proven, bind, run, supported, trained, with_options
 from prep_assets_tests.masks.strategies import samples
 from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES, REASONS
 
@@ -93,9 +91,7 @@ def test_proven_or_refused(name: str, patches: int) -> None:
         st.sampled_from(["text", "strip", "refuse", "allow"]),
     )
     def check(sample: Sample, policy: str, special) -> None:
-        options = POLICIES[policy]
-        if policy_faults(bound.template, train_on_eos=options.train_on_eos, train_headers=options.train_headers):
-            options = MaskOptions()
+        options = supported(bound, POLICIES[policy])
         if sample.turns[0].role == DOCUMENT:
             options = replace(options, mask={**options.mask, DOCUMENT: "train"})
         outcome = assert_proven(bound, [sample], options, special)

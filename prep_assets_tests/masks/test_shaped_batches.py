@@ -12,17 +12,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prep_assets.errors import TemplateError
 from prep_assets.pipeline import conversations as plain_chats
 from prep_assets.pipeline.conversations import PlainChats, ShapedChat, in_columns
-from prep_assets.proofs.derive import MaskOptions
-from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.proofs.chat_blocks import derived_forms, moved
+from prep_assets.proofs.derive import MaskOptions, derive
+from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, TOOL, TOOL_CALL, USER, PlainChat, Region, Sample, Turn, turn
 from prep_assets.text import forms
-from prep_assets.text.certify import policy_faults
 from prep_assets.text.chats import ChatColumns, outline_of
 from prep_assets_tests.effort import SOAK, examples
-from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source
+from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, bind, bind_source, run, supported
 from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES
-from prep_assets_tests.masks.test_plain_batches import outcome
 
 ODD = ["<|im_end|>", "</think>", "<think>x</think>y", "<tool_response>", "</tool_call>", "a\ufdd0", "\udc80", "[/INST]", "", " \n", "null"]
 WORDS = st.sampled_from(["Hi", "é中😀", 'a "b" \\', "\n\nSo.", "Well. ", "\tx\n", "{}", '{"name": 1}', "1"])
@@ -69,8 +69,7 @@ def rich_chats(draw: st.DrawFn) -> Sample:
 
 def alike(bound: Bound, samples: Sequence[Sample], options: MaskOptions, **limits: Any) -> int:
     """How many chats are cut by form: the same as if each were rendered."""
-    if policy_faults(bound.template, train_on_eos=options.train_on_eos, train_headers=options.train_headers):
-        options = MaskOptions()
+    options = supported(bound, options)
     by_form: list[int] = []
     cut = PlainChats.cut
 
@@ -232,3 +231,247 @@ def test_forms_are_forgotten_when_they_hold_too_many_texts(monkeypatch: pytest.M
     monkeypatch.setattr(forms, "MOST_TEXTS", 8)
     few = Sample((turn(USER, "Hi"), Turn(ASSISTANT, (Region("text", "Well", 0.5),))))
     assert alike(bind(SHIPPED, "qwen3"), [ACTS, few, CALLED, ACTS, few] * 2, MaskOptions()) == 10
+
+
+# -- Chats cut by form, in batches, are those that are rendered one by one: the same tokens, weights and refusals -------------------------
+
+PLAIN_TEXTS = st.text("aé中 \n<|>.", max_size=6) | st.sampled_from(
+    ["Hi", "<|im_end|>", "</think>", "x</s>", " Hello! ", "\n\nWell.", "a\ufdd0", "\udc80"]
+)
+ROLES = st.sampled_from([(USER, ASSISTANT), (SYSTEM, USER, ASSISTANT), (USER, ASSISTANT, USER, ASSISTANT)])
+
+
+@st.composite
+def chats(draw: st.DrawFn) -> Sample:
+    made = PlainChat(roles := draw(ROLES), tuple(draw(PLAIN_TEXTS) for _ in roles)).sample()
+    if draw(st.integers(0, 5)):
+        return made
+    thoughtful = Turn(ASSISTANT, (Region(THINKING, "Hm."), Region("text", "So it is.")))
+    return Sample((*made.turns, turn(USER, "Why?"), thoughtful))
+
+
+def outcome(bound: Bound, samples: list[Sample], options: MaskOptions, **limits: Any) -> list[Any]:
+    found = run(bound, samples, options, **limits)
+    return [
+        found.kept,
+        found.encoded.ids.tolist(),
+        found.encoded.loss.tolist(),
+        found.encoded.offsets.tolist(),
+        found.refused,
+        found.control_tokens,
+        found.left_out,
+    ]
+
+
+@pytest.mark.parametrize("name", ["alpaca", "chatml", "llama3", "mistral", "plain", "qwen3"])
+def test_plain_in_batches_and_one_by_one(name: str) -> None:
+    bound = bind(SHIPPED, name)
+    assert name in CONTROL
+
+    @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(
+        st.lists(chats(), max_size=12),
+        st.sampled_from(sorted(POLICIES)),
+        st.sampled_from([None, 12, 40]),
+        st.sampled_from(["drop", "end", "start", "prompt", "turns"]),
+    )
+    def check(samples: list[Sample], policy: str, limit: int | None, truncation: str) -> None:
+        options = supported(bound, POLICIES[policy])
+        with pytest.MonkeyPatch.context() as patched:
+            patched.setattr(forms, "LEARN_AFTER", 1)
+            batched = outcome(bound, samples, options, max_seq_len=limit, truncation=truncation)
+            patched.setattr(PlainChats, "cut", lambda self, chats, whole: None)
+            assert batched == outcome(bound, samples, options, max_seq_len=limit, truncation=truncation)
+
+    check()
+
+
+@pytest.mark.parametrize("name", sorted(CONTROL))
+def test_the_second_derivation_by_form_is_that_of_each_chat(name: str) -> None:
+    bound = bind(SHIPPED, name)
+    options = MaskOptions(train_on_eos="all")
+    known = derived_forms(bound.template, options, options, prompted=False)
+
+    @settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(ROLES, st.data())
+    def check(roles: tuple[str, ...], data: st.DataObject) -> None:
+        texts = [data.draw(st.text(" a\né.", min_size=1).filter(str.strip)) for _ in roles]
+        located = known.of(roles, any(text != text.strip() for text in texts))
+        if located is not None:
+            found = moved(located.words, located.form, located.form.shown(texts))
+            assert found == derive(PlainChat(roles, tuple(texts)).sample(), options, bound.template)
+
+    check()
+    assert known.of((USER, ASSISTANT), False) is not None
+
+
+LOOKS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.replace('needle', 'pin') }}<|im_end|>\n{% endfor %}"
+
+
+def test_a_text_that_the_template_changes_is_refused() -> None:
+    samples = [Sample((turn(USER, "Hi"), turn(ASSISTANT, text))) for text in ("Hello", "Well", "a needle", "Bye")]
+    assert run(bind_source(LOOKS), samples).kept == [0, 1, 3]
+
+
+def test_another_render_by_the_library_stops_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
+    samples = [Sample((turn(USER, "Hi"), turn(ASSISTANT, text))) for text in ("Hello", "Well", "a needle", "Bye")]
+    monkeypatch.setattr(PlainChats, "_minijinja_renders", lambda self, chats, written: True)
+    monkeypatch.setattr(plain_chats, "ONE_IN", 1)
+    with pytest.raises(TemplateError, match=r"refuses .*a needle"):
+        run(bind_source(LOOKS), samples)
+
+
+# -- Calls whose arguments a template writes one by one: cut by form where that is certain, and as they are when each is rendered ---------
+
+NESTED = "v is mapping or (v is sequence and v is not string)"
+SHOWN = f"(v | tojson if {NESTED} else v | string)"
+WAYS = {
+    "text unless nested": "{{ v | tojson if " + NESTED + " else v | string }}",
+    "JSON unless text": "{{ v if v is string else v | tojson }}",
+    "JSON": "{{ v | tojson }}",
+    "tight JSON": "{{ v | tojson(separators=(',', ':')) if v is not string else v }}",
+    "text in quotes": '{{ "\'" + v + "\'" if v is string else v | tojson }}',
+    "shown as it is": "{% if v is mapping or v is not string and v is iterable %}{{ v | tojson }}{% else %}{{ v }}{% endif %}",
+}
+
+
+def source(value: str, loop: str = "c.function.arguments | items") -> str:
+    """A template that writes arguments one by one, with `value` for each."""
+    return (
+        "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
+        "{% for c in m.tool_calls or [] %}<call={{ c.function.name }}>\n{% for k, v in " + loop + " %}<p={{ k }}>\n" + value + "\n</p>\n"
+        "{% endfor %}</call>{% endfor %}<|im_end|>\n{% endfor %}"
+    )
+
+
+def calls(*listed: dict[str, Any]) -> Sample:
+    """A chat with a turn that makes these calls."""
+    texts = [json.dumps({"name": "get", "arguments": each}, ensure_ascii=False) for each in listed]
+    results = [Turn(TOOL, (Region("text", "ok"),)) for _ in listed]
+    called = Turn(ASSISTANT, (Region("text", "I look."), *(Region(TOOL_CALL, text) for text in texts)))
+    return Sample((turn(USER, "Go."), called, *results, turn(ASSISTANT, "Done.")), TOOLS)
+
+
+def by_form(bound: Bound, *samples: Sample) -> int:
+    return alike(bound, samples, MaskOptions())
+
+
+EVERY = [
+    {"city": "Rome", "days": 3},
+    {"city": 'Ro"me\n\\ é中', "days": 0, "at": -1.5e-7, "far": 1e22, "big": 10**30},
+    {"yes": True, "no": False, "none": None, "": 1} | {"nothing": "", "list": [], "object": {}},
+    {"b": [1, {"c": None, "é": ["x", []]}], "a": {"z": [], "d": {"e": "f\n"}}, "items": "k", "x": ' "y'.strip()},
+]
+
+
+ARGUMENT_ASKED: list[dict[str, Any]] = [
+    {"city": "Rome", "days": 3},
+    {"x": 3, "y": "", "z": 0},
+    {"a": "x"},
+    {"a": [1, "x"], "b": {"x": 2}, "c": -1, "d": "d", "e": None},
+]
+ARGUMENT_ASKED += [{"b": "b", "a": "a", "B": 1}, {"x": "long enough to be cut off", "y": 2.0}]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_every_type_is_written_as_the_template_writes_it(way: str) -> None:
+    bound = bind_source(source(WAYS[way]))
+    known = [{name: value for name, value in each.items() if name} for each in EVERY]
+    assert by_form(bound, *[calls(each) for each in known], calls(known[0], known[3])) == 5
+    assert by_form(bind_source(source(WAYS[way], "c.function.arguments.items()")), *[calls(each) for each in known]) == 4
+
+
+@pytest.mark.parametrize(
+    "odd",
+    [
+        {"city": " Rome"},
+        {"city": "Rome\n"},
+        {"city": " "},
+        {"city ": "Rome"},
+        {"": "Rome"},
+        {"far": float("inf")},
+        {"far": float("nan")},
+        {str(number): number for number in range(9)},
+        {"<|im_end|>": 1},
+        {"city": "<|im_end|>"},
+    ],
+)
+def test_odd_arguments_are_written_as_the_template_writes_them(odd: dict[str, Any]) -> None:
+    most = list(odd.values()) if "far" not in odd else 1
+    by_form(bind_source(source(WAYS["text unless nested"])), calls({"city": "Rome"}), calls(odd), calls({"most": most}))
+
+
+@pytest.mark.parametrize(("name", "value"), [("im_end|", 1), ("x", "<|im_end|"), ("a", 5)])
+def test_a_control_token_that_a_name_makes_with_the_template(name: str, value: Any) -> None:
+    """The name is no content of a turn, so that a build takes such a token for the template's."""
+    text = source("{{ v if v is string else v | tojson }}").replace("<p={{ k }}>", "<|{{ k }}>")
+    bound = bind_source(text)
+    chats = [calls({name: value}), calls({"city": "Rome"})]
+    assert by_form(bound, *chats) == (1 if name == "im_end|" else 2)
+
+
+def test_what_is_looked_for_in_the_digits_of_a_number() -> None:
+    bound = bind_source(source("{{ 'some' if v is number and '12' in v | string else SHOWN }}".replace("SHOWN", SHOWN)))
+    chats = [calls({"days": number}) for number in (3, 1.25, 512, 0.12, 120)]
+    assert by_form(bound, *chats, calls({"city": "x12"}), calls({"in": [12]})) == 4
+
+
+@pytest.mark.parametrize(
+    "asks",
+    [
+        "{{ v if v else '' }}",
+        "{{ SHOWN if v or v is none else 'zero' }}",
+        "{{ 'many' if v is number and v > 3 else SHOWN }}",
+        "{{ 'three' if v == 3 else SHOWN }}",
+        "{{ 'odd' if v is integer and v is odd else SHOWN }}",
+        "{{ '-' if v == '' else SHOWN }}",
+        "{{ 'many' if v is number and v + 0 > 3 else SHOWN }}",
+        "{{ 'many' if v is number and 1 + v > 3 else SHOWN }}",
+        "{{ messages[v:] | length if v is integer and v is not boolean else SHOWN }}",
+        "{{ 'long' if SHOWN | length > 9 else SHOWN }}",
+        "{{ SHOWN if '-' not in ('<' ~ v ~ '>') else 'less' }}",
+        "{{ SHOWN if SHOWN | first != '-' else 'less' }}",
+        "{{ v | length if v is string else SHOWN }}",
+        "{{ v | upper if v is string else SHOWN }}",
+        "{{ SHOWN }}{{ SHOWN if loop.index == 3 }}",
+        "{{ SHOWN }}{{ loop.length if loop.length == 5 }}",
+        "{{ SHOWN }}{{ k | length }}",
+        "{{ SHOWN }}{{ k | title if k != 'x' else '' }}",
+        "{{ v | int if v is number else SHOWN }}{{ v * 2 if v is number }}",
+        "{% if v is sequence and v is not string and v is not mapping %}{% for x in v %}{{ x }}{% endfor %}{% else %}{{ SHOWN }}{% endif %}",
+        "{{ v.x if v is mapping else SHOWN }}",
+        "{{ {3: 'three'}[v] if v is number and v in [3] else SHOWN }}",
+        "{{ SHOWN }}{{ c.function.arguments | length }}",
+        "{{ SHOWN }}{{ c.function.arguments.city }}",
+        "{{ SHOWN }}{{ c.function.arguments | tojson }}",
+        "{{ SHOWN }}{{ k }}",
+        "<|im_end|>{{ SHOWN }}",
+    ],
+)
+def test_a_look_into_arguments_changes_nothing(asks: str) -> None:
+    by_form(bind_source(source(asks.replace("SHOWN", SHOWN))), *map(calls, ARGUMENT_ASKED))
+
+
+@pytest.mark.parametrize(
+    "loop",
+    [
+        "c.function.arguments | dictsort",
+        "(c.function.arguments | items | list)[::-1]",
+        "(c.function.arguments | items | list)[:2]",
+        "c.function.arguments.get('x', [])",
+    ],
+)
+def test_arguments_in_another_order_change_nothing(loop: str) -> None:
+    by_form(bind_source(source(WAYS["text unless nested"], loop)), *map(calls, ARGUMENT_ASKED))
+
+
+@pytest.mark.parametrize("way", ["text unless nested", "text in quotes"])
+def test_argument_in_batches_and_one_by_one(way: str) -> None:
+    bound = bind_source(source(WAYS[way]))
+
+    @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
+    @given(st.lists(rich_chats(), max_size=6))
+    def check(samples: list[Sample]) -> None:
+        alike(bound, samples, MaskOptions())
+
+    check()

@@ -17,16 +17,13 @@ from prep_assets.proofs.derive import (
     Weighted,
     disagreement,
     examples_again,
-    joined,
     only_last,
     pattern,
     stop_weights,
-    stretches,
     untemplated,
-    weight_of,
     with_placeholders,
 )
-from prep_assets.samples import ASSISTANT, AUDIO, COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, THINKING, TOOL_CALL, USER, Region, Sample, Turn
+from prep_assets.samples import AUDIO, COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
 from prep_assets.samples import TEXT as STRETCH_TEXT
 from prep_assets_tests.proofs.conversations import chat, marked, says, template, user
 
@@ -91,10 +88,8 @@ def dropped(text: str) -> Turn:
     [
         (says("~Hm.", "One."), {}, 2),
         (says("~Hm.", "One.", weights={0: 0.0, 1: 0.0}), {}, 1),
-        (says("~Hm.", "One.", weights={0: 0.0}), {}, 2),
         (says("~Hm.", "One.", weights={0: 0.5, 1: 0.0}), {}, 2),
         (says("~Hm.", "One.", weights={1: 0.0}), {"train_thinking": False}, 1),
-        (says("~Hm.", "!f", weights={0: 0.0}), {"train_tool_calls": False}, 1),
         (says("~Hm.", "!f", weights={0: 0.0}), {}, 2),
         (Turn("assistant", (Region(THINKING, "Hm.", 0.0), Region(IMAGE, "a.png", 1.0))), {}, 1),
         (Turn("assistant", (Region(THINKING, "Hm.", 0.0), Region(TEXT, "x", drop=True))), {}, 1),
@@ -179,7 +174,6 @@ def test_roles_of_what_may_be_shortened() -> None:
         ([says("One.", role=DOCUMENT)], {}, ["<|end|>"], 0),
         ([says("One.", role=DOCUMENT)], {"eos": "</s>"}, [], 0),  # no control token ends it
         ([says("One.", role=DOCUMENT)], {"eos": ""}, [], 0),
-        ([says("<|s|>One<img>", role=DOCUMENT)], {}, ["<|end|>"], 2),
         ([says("<|s|>", "@1.png", "<img>", "@2.png", role=DOCUMENT)], {"image": "<img>"}, ["<img>", "<img>", "<|end|>"], 2),
         ([ASKED, says("So.", role=COMPLETION), says("@1.png", role=DOCUMENT)], {"image": "<img>"}, ["<|end|>", "<img>", "<|end|>"], 0),
     ],
@@ -188,17 +182,6 @@ def test_control_tokens(turns: list[Turn], options: dict[str, Any], controls: li
     found = derived(*turns, **options)
     assert ([found.text[slice(*where)] for where in found.controls], found.typed) == (controls, typed)
     assert list(found.controls) == sorted(found.controls)
-
-
-def test_an_image_is_the_token_once() -> None:
-    """However many stand for it in the end."""
-    found = derived(Turn(DOCUMENT, (Region(IMAGE, "1.png"),)), image="<img><img>")
-    assert (found.text, found.controls) == ("<img><|end|>", ((0, 5), (5, 12)))
-
-
-def test_texts_end_to_end_are_one() -> None:
-    assert joined([(0, 2), (2, 3), (4, 5), (5, 5)], "user") == [(0, 3, "user"), (4, 5, "user")]
-    assert joined([], "user") == []
 
 
 # -- Two derivations of a mask, side by side: every difference is told, that of white space too -------------------------------------------
@@ -215,11 +198,8 @@ def agreed_derived(*trained: Weighted, text: str = AGREED_TEXT) -> Derived:
 @pytest.mark.parametrize(
     ("mine", "theirs"),
     [
-        ([], []),
-        ([(14, 29, 1.0)], [(14, 29, 1.0)]),
         ([(14, 20, 1.0), (20, 29, 1.0)], [(14, 29, 1.0)]),
         ([(14, 29, 1.0)], [(14, 16, 1.0), (16, 26, 1.0), (26, 29, 1.0)]),
-        ([(0, 3, 0.5), (14, 29, 1.0)], [(0, 3, 0.5), (14, 29, 1.0)]),
         ([(3, 11, 2.0), (11, 29, 1.0)], [(3, 11, 2.0), (11, 29, 1.0)]),
     ],
 )
@@ -232,19 +212,10 @@ def test_they_agree(mine: list[Weighted], theirs: list[Weighted]) -> None:
     ("derivation", "build", "says"),
     [
         ([], [(14, 29, 1.0)], "' Well, well.<e>' has loss weight 1 by its marks and 0 by its frames"),
-        ([(14, 29, 1.0)], [], "' Well, well.<e>' has loss weight 0 by its marks and 1 by its frames"),
-        ([(14, 29, 1.0)], [(14, 26, 1.0)], "'<e>' has loss weight 0 by its marks and 1 by its frames"),
         ([(14, 29, 1.0)], [(13, 29, 1.0)], "'>' has loss weight 1 by its marks and 0 by its frames"),
         ([(14, 29, 0.5)], [(14, 29, 0.25)], "' Well, well.<e>' has loss weight 0.25 by its marks and 0.5 by its frames"),
-        ([(3, 5, 1.0), (14, 29, 1.0)], [(3, 5, 1.0)], "' Well, well.<e>' has loss weight 0 by its marks and 1 by its frames"),
         ([(3, 5, 1.0), (14, 29, 1.0)], [(14, 29, 1.0)], "'Hi' has loss weight 0 by its marks and 1 by its frames"),
-        (
-            [(3, 5, 1.0), (6, 8, 1.0), (14, 29, 1.0)],
-            [(3, 5, 1.0), (14, 29, 1.0)],
-            "'th' has loss weight 0 by its marks and 1 by its frames",
-        ),
         ([(15, 29, 1.0)], [(14, 29, 1.0)], "' ' has loss weight 1 by its marks and 0 by its frames"),
-        ([(14, 29, 1.0)], [(15, 29, 1.0)], "' ' has loss weight 0 by its marks and 1 by its frames"),
         ([(0, 30, 1.0)], [(0, 29, 1.0), (29, 30, 0.5)], "'\\n' has loss weight 0.5 by its marks and 1 by its frames"),
     ],
 )
@@ -300,13 +271,6 @@ def test_each_image_has_its_own() -> None:
     assert found.typed == 3 and [each.stop for each in found.expected] == ["", "<|e|>"]
 
 
-def test_one_token_for_each_changes_nothing() -> None:
-    one = [Region(IMAGE, "1", placeholder="<img>")] * 3
-    assert with_placeholders(DERIVED, one, template(image="<img>")) == DERIVED
-    without = Derived("One.<|e|>", (Expected("One.", 1.0, "", 0, 4),), ((4, 9),), 0, ())
-    assert with_placeholders(without, [], template(image="<img>")) == without
-
-
 @pytest.mark.parametrize("images", [IMAGES[:2], [*IMAGES, IMAGES[0]], []])
 def test_a_template_that_writes_another_number_of_images(images: list[Region]) -> None:
     with pytest.raises(CheckFailed) as raised:
@@ -333,28 +297,6 @@ def test_the_defaults_are_those_of_the_configuration() -> None:
     assert Expected("x") == Expected("x", 1.0, "", 0, 0)
 
 
-@pytest.mark.parametrize(
-    ("region", "role", "options", "weight"),
-    [
-        (Region(STRETCH_TEXT, "x"), ASSISTANT, {}, 1.0),
-        (Region(STRETCH_TEXT, "x"), COMPLETION, {}, 1.0),
-        (Region(STRETCH_TEXT, "x"), USER, {}, 0.0),
-        (Region(STRETCH_TEXT, "x"), USER, {"mask_default": "train"}, 1.0),
-        (Region(STRETCH_TEXT, "x"), ASSISTANT, {"mask": {ASSISTANT: "mask"}, "mask_default": "train"}, 0.0),
-        (Region(STRETCH_TEXT, "x", 0.25), USER, {}, 0.25),
-        (Region(STRETCH_TEXT, "x", 0.0), ASSISTANT, {}, 0.0),
-        (Region(IMAGE, "x", 1.0), ASSISTANT, {}, 0.0),
-        (Region(THINKING, "x"), ASSISTANT, {}, 1.0),
-        (Region(THINKING, "x", 1.0), ASSISTANT, {"train_thinking": False}, 0.0),
-        (Region(TOOL_CALL, "x", 1.0), ASSISTANT, {"train_thinking": False}, 1.0),
-        (Region(TOOL_CALL, "x", 1.0), ASSISTANT, {"train_tool_calls": False}, 0.0),
-        (Region(STRETCH_TEXT, "x"), ASSISTANT, {"train_tool_calls": False, "train_thinking": False}, 1.0),
-    ],
-)
-def test_the_weight_of_a_region(region: Region, role: str, options: dict[str, Any], weight: float) -> None:
-    assert weight_of(region, role, MaskOptions(**options)) == weight
-
-
 def parts(*weights: float, kind: str = STRETCH_TEXT) -> list[Part]:
     return [Part(0, 1, kind, 0, weight) for weight in weights]
 
@@ -363,10 +305,7 @@ def parts(*weights: float, kind: str = STRETCH_TEXT) -> list[Part]:
     ("turns", "left"),
     [
         ([[1.0], [0.0], [0.5, 1.0], [0.0]], [[0.0], [0.0], [0.5, 1.0], [0.0]]),
-        ([[1.0], [0.0, 1.0]], [[0.0], [0.0, 1.0]]),
-        ([[0.0], [0.0]], [[0.0], [0.0]]),
         ([[1.0]], [[1.0]]),
-        ([[1.0], []], [[1.0], []]),
     ],
 )
 def test_only_the_last_trained_turn(turns: list[list[float]], left: list[list[float]]) -> None:
@@ -383,30 +322,6 @@ def test_the_weight_of_what_ends_a_turn(train_on_eos: str, weights: list[float])
     assert stop_weights([parts(1.0), parts(1.0), parts(1.0)], "last") == [0.0, 0.0, 1.0]
     turns = [parts(0.0), parts(1.0, 0.5), parts(1.0, 0.0), [*parts(1.0), *parts(0.0, kind=IMAGE)], []]
     assert stop_weights(turns, train_on_eos) == weights
-
-
-def test_no_turn_is_trained() -> None:
-    assert stop_weights([parts(0.0), parts(0.0)], "last") == [0.0, 0.0]
-
-
-STRETCH_TEXTS = "Hello, you<e>\nBye<e>"
-
-
-@pytest.mark.parametrize(
-    ("steps", "stops", "found"),
-    [
-        ([], [], []),
-        ([(0, 10, 1.0), (10, 13, 1.0)], [(10, 13)], [Expected("Hello, you<e>", 1.0, "<e>", 0, 13)]),
-        ([(0, 10, 1.0), (10, 13, 0.0)], [(10, 13)], [Expected("Hello, you", 1.0, "", 0, 10)]),
-        ([(0, 6, 1.0), (6, 10, 0.5)], [], [Expected("Hello,", 1.0, "", 0, 6), Expected(" you", 0.5, "", 6, 10)]),
-        ([(0, 6, 1.0), (7, 10, 1.0)], [], [Expected("Hello,", 1.0, "", 0, 6), Expected("you", 1.0, "", 7, 10)]),
-        ([(0, 6, 1.0), (6, 6, 1.0), (9, 7, 1.0), (14, 17, 1.0)], [], [Expected("Hello,", 1.0, "", 0, 6), Expected("Bye", 1.0, "", 14, 17)]),
-        ([(0, 6, 1.0), (8, 8, 1.0)], [], [Expected("Hello,", 1.0, "", 0, 6)]),
-        ([(0, 3, 1.0), (3, 6, 1.0), (6, 10, 1.0)], [(17, 20)], [Expected("Hello, you", 1.0, "", 0, 10)]),
-    ],
-)
-def test_neighbours_of_one_weight_are_one(steps: list[Any], stops: list[Any], found: list[Expected]) -> None:
-    assert stretches(STRETCH_TEXTS, steps, stops) == tuple(found)
 
 
 def test_control_tokens_are_found_the_longest_first() -> None:

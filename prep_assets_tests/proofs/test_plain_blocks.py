@@ -36,7 +36,7 @@ from prep_assets.samples import (
 )
 from prep_assets.text.chats import ChatColumns, plain_chat
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source, run
-from prep_assets_tests.masks.test_plain_batches import TEXTS
+from prep_assets_tests.masks.test_shaped_batches import PLAIN_TEXTS as TEXTS
 
 TALKS = [
     PlainChat((USER, ASSISTANT), ("What is it?", "It is é and 中 at 50% %b.")),

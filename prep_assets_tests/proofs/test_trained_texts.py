@@ -14,8 +14,7 @@ from prep_assets.checks.selftest import everything_marked
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import MaskOptions, Part, _check_images_in_order, _Derivation, derive, disagreement, expected_texts
 from prep_assets.proofs.rebuilt import Block, Place, Rebuilder, blocks_of
-from prep_assets.samples import ASSISTANT, DOCUMENT, IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
-from prep_assets.text.template import ChatTemplate
+from prep_assets.samples import ASSISTANT, IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets_tests.proofs import conversations
 from prep_assets_tests.proofs.conversations import PLAIN, marked
 from prep_assets_tests.proofs.harmony import CHAT, HARMONY, derived_of, template
@@ -163,12 +162,6 @@ def test_a_render_that_a_build_has_made_is_taken_apart_and_not_trusted() -> None
         derive(CHAT, MaskOptions(), own, rendered=render.replace("Hello", "Hallo"))
 
 
-def test_without_an_end_of_text_token() -> None:
-    bare = ChatTemplate("own", PLAIN, {}, {}, conversations.CONTROL)
-    derived = derive(Sample((turn(DOCUMENT, "One."),)), MaskOptions(mask_default="train"), bare)
-    assert (derived.text, [each.stop for each in derived.expected]) == ("One.", [""])
-
-
 MARKS_WRONG = """
 {%- for m in messages -%}
   {%- if m.role == 'user' -%}{{- '<|s|>' + m.content + '<|e|>' -}}
@@ -184,7 +177,6 @@ LONGER = "Hello. " + "x" * 69
     ("turns", "last", "cut", "says_why"),
     [
         (CHAT.turns, 2, 5, "template own marks [' y'] of turn 3 as generated, which is 'See you.<|e|>'"),
-        (CHAT.turns[:2], 0, 5, "template own marks ['lo'] of turn 1 as generated, which is 'Hello.<|e|>'"),
         ((turn(ASSISTANT, "Hello."),), 0, 5, "template own marks ['lo'] of turn 0 as generated, which is 'Hello.<|e|>'"),
         (
             (turn(USER, "Hi"), turn(ASSISTANT, LONG)),
@@ -278,15 +270,10 @@ def step(text: str = "", lone: str = "", **chat: Any) -> Any:
 @pytest.mark.parametrize(
     ("text", "lone", "marked", "start", "first", "after_tool", "alike"),
     [
-        ("<|start|>a:Hi", "<|start|>a:", 0, 11, 11, False, True),
-        ("<|start|>a:Hi", "<|start|>a:", 9, 11, 11, False, True),
         ("<|start|>a:Hi", "<|start|>", 9, 11, 11, True, False),
         ("<|end|><|start|>Hi", "other", 0, 16, 16, True, True),
-        ("<|end|><|start|>Hi", "other", 0, 16, 16, False, False),
         ("<|end|> x <|start|>Hi", "other", 0, 19, 19, True, False),
-        ("<|start|> \n Hi", "other", 12, 9, 12, False, True),
         ("<|start|> x Hi", "other", 12, 9, 12, False, False),
-        ("Hi there", "other", 3, 0, 0, True, False),
     ],
 )
 def test_where_tags_may_begin(text: str, lone: str, marked: int, start: int, first: int, after_tool: bool, alike: bool) -> None:
@@ -298,12 +285,7 @@ def test_where_tags_may_begin(text: str, lone: str, marked: int, start: int, fir
     [
         (5, None, True),
         (3, None, False),
-        (6, None, True),
         (7, None, False),
-        (13, (6, 13), True),
-        (14, (6, 13), True),
-        (6, (6, 13), True),
-        (5, (6, 13), True),
         (4, (6, 13), False),
         (9, (6, 13), False),
     ],

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import logging
 import pickle
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +12,8 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import StoreError
+from prep_assets.stores import files as folders
+from prep_assets.stores.files import locked
 from prep_assets.stores.guards import compared
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.manifest import Manifest
@@ -17,6 +21,7 @@ from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.tokens import StorageFormat, open_tokens, record_writer
+from prep_assets.stores.verification import whole_folder
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.harness.workloads import FORMATS, OLD, publish
 
@@ -180,3 +185,79 @@ def test_a_version_that_goes_while_it_is_opened_is_looked_for_again(place: Place
 
     monkeypatch.setattr(opening, "payload_folders", found)
     assert len(open_store(place.directory)) == COUNT
+
+
+# -- Folders that are there whole or not at all -------------------------------------------------------------------------------------------
+
+BUSY = StoreError("busy")
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*"))
+
+
+def nothing() -> None: ...
+
+
+def test_folders_above_are_made_and_nothing_else_stays(tmp_path: Path) -> None:
+    with whole_folder(tmp_path / "a" / "b", nothing, busy=BUSY) as work:
+        (work / "x").write_text("")
+        assert names(tmp_path / "a") == [".b.writing", ".b.writing/x"]
+    assert names(tmp_path) == ["a", "a/b", "a/b/x"]
+
+
+def test_two_never_write_at_once_and_the_first_is_whole(tmp_path: Path) -> None:
+    with whole_folder(tmp_path / "a", nothing, busy=BUSY) as work:
+        (work / "x").write_text("")
+        with pytest.raises(StoreError, match="busy"), whole_folder(tmp_path / "a", nothing, busy=BUSY):
+            raise AssertionError("both write")
+    assert names(tmp_path) == ["a", "a/x"]
+
+
+def test_what_is_there_gives_way_only_where_it_may_and_only_to_a_whole_folder(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "old").write_text("")
+    with pytest.raises(StoreError, match="not empty"), whole_folder(tmp_path / "a", nothing, busy=BUSY) as work:
+        (work / "x").write_text("")
+    with pytest.raises(KeyError), whole_folder(tmp_path / "a", nothing, busy=BUSY, replace=True) as work:
+        (work / "x").write_text("")
+        raise KeyError
+    assert names(tmp_path) == ["a", "a/old"]
+    with whole_folder(tmp_path / "a", nothing, busy=BUSY, replace=True) as work:
+        (work / "x").write_text("")
+    assert names(tmp_path) == ["a", "a/x"]
+
+
+def test_the_check_is_asked_before_and_after(tmp_path: Path) -> None:
+    seen: list[list[str]] = []
+    with whole_folder(tmp_path / "a", lambda: seen.append(names(tmp_path)), busy=BUSY) as work:
+        (work / "x").write_text("")
+    assert seen == [[".a.writing"], [".a.writing", ".a.writing/x"]]
+
+
+def test_a_place_that_cannot_be_written_is_an_error_that_says_so(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(StoreError, match=r"cannot write to .*file"), whole_folder(tmp_path / "file" / "a", nothing, busy=BUSY):
+        raise AssertionError("a folder below a file")
+
+
+# -- The lock that lets in one process at a time, and what whoever waits for it says ------------------------------------------------------
+
+
+def test_whoever_waits_for_long_says_where(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
+    monkeypatch.setattr(folders, "SILENT", 0.0)
+    said, entered = threading.Event(), list[str]()
+    monkeypatch.setattr(folders._LOG, "warning", lambda *words: (logging.getLogger("test").warning(*words), said.set()))
+
+    def second() -> None:
+        with locked(tmp_path / "versions" / ".lock"):
+            entered.append("second")
+
+    with locked(tmp_path / "versions" / ".lock"):
+        waiting = threading.Thread(target=second)
+        waiting.start()
+        assert said.wait(30)
+        assert entered == []
+    waiting.join(30)
+    assert entered == ["second"]
+    assert caplog.messages == [f"{tmp_path / 'versions'}: another process is at work there; waiting until it ends"]

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+import os
+import pickle
+import struct
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import fields, replace
-from hashlib import sha256
+from hashlib import blake2b, sha256
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_hexdigest
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.manifest import Manifest, digest, payload_faults
+from prep_assets.stores import files as digests
+from prep_assets.stores.bucket import bucket_of, local_root
+from prep_assets.stores.files import Digests, Kept
+from prep_assets.stores.guards import Verify
+from prep_assets.stores.manifest import Manifest, Result, digest, payload_faults
+from prep_assets.stores.open import open_store
+from prep_assets.stores.published import Place, open_published
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.effort import examples
+from prep_assets_tests.harness.workloads import FORMATS, publish
+from prep_assets_tests.peak import peak
 from prep_assets_tests.stores.payload import list_payload
 
 FILES = {"a.bin": bytes(range(200)), "sub/b.bin": b"x" * 1234, "sub/manifest.json": b"the payload's own", "empty": b""}
@@ -196,3 +209,201 @@ def test_a_digest_does_not_depend_on_the_order_of_keys(value: dict[str, Any]) ->
 def test_digests_of_different_values_differ() -> None:
     values = [{}, [], "", 0, None, False, {"a": 1}, {"a": "1"}, {"a": [1]}, {"a": 1, "b": None}, [1, 2], [2, 1], "é", "e\u0301"]
     assert len({digest(value) for value in values}) == len(values)
+
+
+# -- What was found is kept on disk, and a file that cannot be right counts as none -------------------------------------------------------
+
+FOUND = b"0123456789"
+KEPT = Kept("some", 3)
+
+
+@pytest.fixture(autouse=True)
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path))
+    return tmp_path / "some"
+
+
+@pytest.mark.parametrize(
+    "damage", [lambda data: data[:-7], lambda data: b"", lambda data: data.replace(b"45", b"46"), lambda data: b"\xff" + data]
+)
+def test_a_damaged_file_is_none(folder: Path, damage: Callable[[bytes], bytes]) -> None:
+    assert KEPT.find("a") is None
+    KEPT.keep("a", FOUND)
+    assert KEPT.find("a") == FOUND
+    (folder / "a").write_bytes(damage((folder / "a").read_bytes()))
+    assert KEPT.find("a") is None
+    KEPT.keep("a", b"")
+    assert KEPT.find("a") == b""
+
+
+def test_one_keys_file_is_not_anothers(folder: Path) -> None:
+    KEPT.keep("a", FOUND)
+    (folder / "a").rename(folder / "b")
+    assert KEPT.find("b") is None
+
+
+def test_the_folder_stays_small(folder: Path) -> None:
+    for number in range(6):
+        KEPT.keep(str(number), FOUND)
+        os.utime(folder / f"{number}", (number, number))
+    assert sorted(path.name for path in folder.iterdir()) == ["3", "4", "5"]
+
+
+def test_of_many_entries_an_eighth_goes_at_a_time(folder: Path) -> None:
+    """Each build looked at every one of 4,096 files, which took longer than a small build."""
+    kept = Kept("some", 16)
+    for number in range(17):
+        kept.keep(f"{number:02}", FOUND)
+        os.utime(folder / f"{number:02}", (number, number))
+        assert len(list(folder.iterdir())) == (14 if number == 16 else number + 1)
+    assert min(path.name for path in folder.iterdir()) == "03"
+
+
+def test_many_may_write_at_once(folder: Path) -> None:
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(lambda _: Kept("some", 99).keep("a", FOUND), range(50)))
+    assert KEPT.find("a") == FOUND and len(list(folder.iterdir())) == 1
+
+
+def test_a_folder_that_cannot_be_written_keeps_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "file").write_text("")
+    for named in (str(tmp_path / "file"), ""):
+        monkeypatch.setenv("PREP_ASSETS_CACHE", named)
+        KEPT.keep("a", FOUND)
+        assert KEPT.find("a") is None
+
+
+def test_without_a_name_it_is_the_users_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREP_ASSETS_CACHE")
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    KEPT.keep("a", FOUND)
+    assert (tmp_path / "prep-assets" / "some" / "a").is_file()
+
+
+# -- Digests that came before, against a plain set; and what they take --------------------------------------------------------------------
+
+HALVES = st.one_of(st.integers(0, 5), st.integers(0, 5).map(lambda n: n << 20), st.integers(0, 2**63 - 1))
+
+
+@given(st.lists(st.tuples(HALVES, HALVES), max_size=200))
+def test_they_are_a_set(numbers: list[tuple[int, int]]) -> None:
+    """Many share a slot; halves of some are 0."""
+    found, plain = Digests(), set[bytes]()
+    for low, high in numbers:
+        digest = struct.pack("<QQ", 2 * low, high)
+        assert (digest in found) == (digest in plain)
+        assert found.add(digest) == (digest not in plain)
+        plain.add(digest)
+    assert len(found) == len(plain) and all(digest in found for digest in plain)
+
+
+@given(st.lists(st.lists(st.tuples(HALVES, HALVES), max_size=60), max_size=6), st.sampled_from([2, 1 << 14]))
+def test_many_at_once_are_numbered_as_a_dictionary_does(blocks: list[list[tuple[int, int]]], slots: int) -> None:
+    """Of a digest with a number, the upper bits of its second half are gone."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(digests, "IN_MEMORY", slots)
+        found, known, number = Digests(numbered=True), dict[tuple[int, int], int](), 0
+        for block in blocks:
+            expected = []
+            for low, high in block:
+                first = known.setdefault((max(low, 1), high % 2**24), number)
+                expected.append(-1 if first == number else first)
+                number += 1
+            numbers = np.arange(number - len(block), number)
+            assert found.firsts([struct.pack("<QQ", *halves) for halves in block], numbers).tolist() == expected
+        assert len(found) == len(known)
+
+
+def test_numbers_take_forty_bits() -> None:
+    found, digest = Digests(numbered=True), bytes(range(16))
+    assert found.firsts([digest], np.array([2**40 - 1])).tolist() == [-1]
+    assert found.firsts([digest], np.array([0])).tolist() == [2**40 - 1]
+
+
+def many(count: int) -> Digests:
+    found = Digests()
+    for number in range(count):
+        assert found.add(blake2b(number.to_bytes(8, "little"), digest_size=16).digest())
+    return found
+
+
+@pytest.mark.parametrize("slots", [2, 1 << 14])
+def test_a_table_grows_into_a_file(monkeypatch: pytest.MonkeyPatch, slots: int) -> None:
+    monkeypatch.setattr(digests, "IN_MEMORY", slots)
+    found = many(15_000)
+    assert len(found) == 15_000
+    assert not any(found.add(blake2b(number.to_bytes(8, "little"), digest_size=16).digest()) for number in range(0, 15_000, 7))
+    assert blake2b(b"else", digest_size=16).digest() not in found
+
+
+def test_memory_does_not_grow_with_their_number() -> None:
+    """A set takes a hundred bytes for each."""
+    assert peak(lambda: many(40_000)) < 2 * 16 * digests.IN_MEMORY
+
+
+def test_a_full_disk_is_told_and_ends_no_process(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, "posix_fallocate", full)
+    with pytest.raises(OSError, match=r"No space left on device: '.+'"):
+        many(15_000)
+
+
+# -- A store in which damage was found: nothing reads it any more, whatever it compares, until another one is published -------------------
+
+OLD, NEW = "a" * 64, "b" * 64
+DAMAGED_FOUND = {"file_hashes": Result(False, "scrub: bytes 0 to 9 of train.bin are not what they were")}
+SAID = r"is damaged, so nothing reads it: scrub: bytes 0 to 9 of train\.bin are not what they were\. Build"
+
+
+@pytest.fixture(params=["disk", "memory"])
+def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Place]:
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path / "cache"))
+    bucket = f"memory://bucket/{sha256(str(tmp_path).encode()).hexdigest()}"
+    yield Place(tmp_path / "stores" if request.param == "disk" else local_root(bucket), "t", "part")
+
+
+def made(place: Place, key: str = OLD, *, accept: bool = True) -> Published:
+    return publish(place, key, FORMATS["tokens bin"], accept=accept)
+
+
+def test_no_way_leads_to_it(place: Place) -> None:
+    old = made(place)
+    reader = open_store(place.directory, verify="off")
+    before, sent, folder = reader.fetch(0, 9, "sequence").tolist(), pickle.dumps(reader), old.directory
+    assert place.set_aside(old, DAMAGED_FOUND)
+    for verify in get_args(Verify):
+        for path in (place.directory, place.root / "t"):
+            with pytest.raises(StoreError, match=SAID):
+                open_store(path, verify=verify)
+    with pytest.raises(StoreError, match=SAID + r" it again:\n  build it"):
+        open_published(place.root, "t", "part", remedy="build it")
+    if bucket_of(place.directory) is None:
+        for again in (lambda: open_store(folder, verify="off"), lambda: open_store(folder / "train"), lambda: pickle.loads(sent)):
+            with pytest.raises(StoreError, match=SAID + r" it again:\n  prep-assets build t --partition part"):
+                again()
+        assert not (place.directory / "current").exists()
+    assert reader.fetch(0, 9, "sequence").tolist() == before  # what is open stays open
+
+
+def test_killed_between_the_two_pointers_it_is_not_read_either(tmp_path: Path) -> None:
+    place = Place(tmp_path, "t", "part")
+    old = made(place)
+    place.set_aside(old, DAMAGED_FOUND)
+    (place.directory / "current").symlink_to(f"versions/{old.version}")
+    assert (place.pointers.current, place.pointers.damaged) == ("", old.version)
+    with pytest.raises(StoreError, match=SAID):
+        open_store(place.directory, verify="off")
+
+
+def test_killed_before_the_pointer_is_removed_the_new_store_is_read(tmp_path: Path) -> None:
+    place = Place(tmp_path, "t", "part")
+    old = made(place)
+    place.set_aside(old, DAMAGED_FOUND)
+    new = made(place, NEW)
+    (place.directory / "damaged").symlink_to(f"versions/{old.version}")
+    assert (place.pointers.current, place.pointers.damaged, place.unused()) == (new.version, "", (old.version,))
+    assert open_store(place.directory).fetch(0, 9, "sequence").tolist() == open_store(new.directory).fetch(0, 9, "sequence").tolist()
+    made(place, NEW)
+    assert not (place.directory / "damaged").is_symlink()

@@ -6,12 +6,14 @@ import json
 import multiprocessing
 import os
 import pickle
+import shutil
 import struct
 import tempfile
 from bisect import bisect_left
-from itertools import accumulate
+from collections.abc import Callable
+from itertools import accumulate, product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import h5py
 import numpy as np
@@ -23,8 +25,16 @@ from hypothesis import strategies as st
 
 from prep_assets.caches import CACHES
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.stores.files import map_file
+from prep_assets.stores.lines import LinesWriter
 from prep_assets.stores.open import Store, detect_format, open_store
+from prep_assets.stores.published import Draft, Place, open_published
+from prep_assets.stores.readers import map_dataset
+from prep_assets.stores.segments import Segmented
+from prep_assets.stores.tokens import record_writer
+from prep_assets.stores.version_folders import Published
 from prep_assets_tests.effort import SOAK, examples
+from prep_assets_tests.stores.payload import write_table
 
 
 def bin_shard(folder: Path, arrays: dict[str, np.ndarray], offsets: dict[str, list[int]] | None = None) -> Path:
@@ -336,3 +346,304 @@ def test_a_file_that_was_overwritten_in_place_is_read_anew(tmp_path: Path) -> No
     path.write_bytes(new.read_bytes())
     os.utime(path, ns=(1, 1))
     assert open_store(path).fetch(0, 6, "tokens").tolist() == [7, 8, 9, 10, 11, 12]
+
+
+# -- `open_store` on stores as the pipelines write and publish them -----------------------------------------------------------------------
+
+Storage = Literal["bin", "h5"]
+DOCUMENTS = [[11, 12, 13], [21], [31, 32, 33, 34]]
+
+
+def write_stream(folder: Path, storage: Storage, name: str, documents: list[list[int]], shard: int = 4) -> None:
+    folder.mkdir(parents=True, exist_ok=True)
+    with record_writer(storage, folder, name, {"tokens": "int32", "loss_mask": "uint8"}, max_tokens_per_shard=shard) as writer:
+        for number, document in enumerate(documents):
+            tokens = np.array(document, "int32")
+            writer.append({"tokens": tokens, "loss_mask": tokens % 2}, np.array([len(document)]), [0], [number])
+
+
+def publish(root: Path, asset: str, partition: str, key: str, storage: Storage, documents: list[list[int]]) -> None:
+    def write(payload: Path, quarantine: Path) -> Draft:
+        write_stream(payload, storage, "train", documents)
+        quarantine.write_text("{}\n")
+        return Draft({}, {}, ())
+
+    place = Place(root, asset, partition)
+    place.accept(place.propose(key * 20, write, config_key=key * 20, recipe={}, audit=lambda payload: None), {})
+
+
+@pytest.mark.parametrize("storage", ["bin", "h5"])
+def test_stream(tmp_path: Path, storage: Storage) -> None:
+    write_stream(tmp_path, storage, "train", DOCUMENTS)
+    named = tmp_path / ("train.h5" if storage == "h5" else "train")
+    for path in (tmp_path, named):
+        store = open_store(path)
+        assert store.keys == ("loss_mask", "position_ids", "sequence")
+        assert [store.fetch_record(i, "sequence").tolist() for i in range(store.num_records)] == DOCUMENTS
+        assert store.fetch(2, 6, "position_ids").tolist() == [2, 0, 0, 1]
+        assert store.fetch(0, 8, "loss_mask").tolist() == [token % 2 for document in DOCUMENTS for token in document]
+
+
+def test_two_streams_are_not_mixed(tmp_path: Path) -> None:
+    for name in ("train", "dev"):
+        write_stream(tmp_path, "h5", name, DOCUMENTS)
+    with pytest.raises(StoreError, match="several streams: dev, train"):
+        open_store(tmp_path)
+    assert open_store(tmp_path / "dev.h5").num_records == 3
+
+
+def test_two_files_of_lines_are_not_mixed(tmp_path: Path) -> None:
+    for name in ("rl_prompts_train", "rl_prompts_test"):
+        with LinesWriter(tmp_path, name, ("d",)) as lines:
+            lines.append({"prompt": name, "gold": 1.0}, source=0, file=0, at=0)
+    with pytest.raises(StoreError, match="several streams"):
+        open_store(tmp_path)
+    assert open_store(tmp_path / "rl_prompts_test.jsonl").fetch_record(0, "prompt") == "rl_prompts_test"
+
+
+@pytest.mark.parametrize("storage", ["bin", "h5"])
+def test_published_domains_current_versions_only(tmp_path: Path, storage: Storage) -> None:
+    publish(tmp_path, "sft_tokens", "b", "old", storage, [[9, 9, 9]])
+    publish(tmp_path, "sft_tokens", "b", "new", storage, DOCUMENTS[1:])
+    publish(tmp_path, "sft_tokens", "a", "new", storage, DOCUMENTS[:1])
+    store = open_store(tmp_path / "sft_tokens")
+    assert [store.fetch_record(i, "sequence").tolist() for i in range(store.num_records)] == DOCUMENTS
+    assert store.fetch(0, 8, "position_ids").tolist() == [0, 1, 2, 0, 0, 1, 2, 3]
+
+
+def test_pairs(tmp_path: Path) -> None:
+    write_stream(tmp_path, "h5", "chosen", DOCUMENTS)
+    write_stream(tmp_path, "h5", "rejected", DOCUMENTS[::-1])
+    store = open_store(tmp_path)
+    assert store.keys == ("chosen", "chosen_mask", "rejected", "rejected_mask")
+    assert store.fetch_record(0, "chosen").tolist() == DOCUMENTS[0]
+    assert store.fetch_record(0, "rejected_mask").tolist() == [1, 0, 1, 0]
+
+
+@pytest.mark.parametrize("storage", ["bin", "h5"])
+def test_packed_table(tmp_path: Path, storage: Storage) -> None:
+    write_table(tmp_path, storage, [[([1, 2, 3], [1, 0, 1]), ([4], [0])], [([5, 6], [1, 0]), ([7, 8, 9], [1, 0, 1])]], 5)
+    store = open_store(tmp_path)
+    assert (len(store), store.num_records) == (10, 2)
+    assert store.fetch(0, 10, "position_ids").tolist() == [0, 1, 2, 0, 0, 0, 1, 0, 1, 2]
+    assert store.fetch_record(1, "sequence").tolist() == [5, 6, 7, 8, 9]
+
+
+# -- Which version of a published store is read, and that no other ever is ----------------------------------------------------------------
+
+
+def propose(root: Path, partition: str, key: str, tokens: list[int]) -> Published:
+    def write(payload: Path, quarantine: Path) -> Draft:
+        with record_writer("bin", payload, "train", {"tokens": "int32"}, max_tokens_per_shard=100) as writer:
+            writer.append({"tokens": np.array(tokens, "int32")}, np.array([len(tokens)]), [0], [0])
+        return Draft({}, {}, ())
+
+    return Place(root, "t", partition).propose(key * 20, write, config_key=key, recipe={}, audit=lambda payload: None)
+
+
+def version_publish(root: Path, partition: str, key: str, tokens: list[int]) -> Published:
+    proposed = propose(root, partition, key, tokens)
+    Place(root, "t", partition).accept(proposed, {})
+    return proposed
+
+
+def tokens(store: Store) -> list[int]:
+    return store.fetch(0, len(store), "sequence").tolist()
+
+
+def pointer_file(store: Path) -> None:
+    version = next(path for path in (store / "versions").iterdir() if path.is_dir())
+    (store / "candidate").unlink()
+    (store / "candidate").write_text(f"versions/{version.name}\n")
+
+
+@pytest.mark.parametrize("change", [lambda store: None, lambda store: (store / "candidate").unlink(), pointer_file])
+def test_a_store_that_was_never_accepted_is_not_read(tmp_path: Path, change: Callable[[Path], None]) -> None:
+    rejected = propose(tmp_path, "", "a", [1, 2, 3])
+    change(tmp_path / "t")
+    for path in (tmp_path / "t", tmp_path):
+        with pytest.raises(StoreError, match=r"no published store in .*t: it has no `current`"):
+            open_store(path)
+    assert tokens(open_store(rejected.directory)) == [1, 2, 3]
+
+
+def test_a_killed_first_build_is_no_store(tmp_path: Path) -> None:
+    work = tmp_path / "t" / "versions" / ".writing-a" / "payload"
+    work.mkdir(parents=True)
+    (work / "a.jsonl").write_text('{"sequence": [1]}\n')
+    with pytest.raises(StoreError, match="no published store"):
+        open_store(tmp_path / "t")
+
+
+@pytest.mark.parametrize("as_file", [False, True])
+def test_a_current_that_leads_nowhere(tmp_path: Path, as_file: bool) -> None:
+    gone = version_publish(tmp_path, "", "a", [1])
+    propose(tmp_path, "", "b", [2])
+    if as_file:
+        (tmp_path / "t" / "current").unlink()
+        (tmp_path / "t" / "current").write_text(f"versions/{gone.directory.name}\n")
+    shutil.rmtree(gone.directory)
+    with pytest.raises(StoreError, match=r"no published store in .*points to .*a-\w+, which is not there"):
+        open_store(tmp_path / "t")
+
+
+@pytest.mark.parametrize("pointer", [lambda path: path.symlink_to("current"), lambda path: path.write_bytes(b"\xff\xfe")])
+def test_a_pointer_that_cannot_be_followed(tmp_path: Path, pointer: Callable[[Path], None]) -> None:
+    version_publish(tmp_path, "", "a", [1])
+    (tmp_path / "t" / "current").unlink()
+    pointer(tmp_path / "t" / "current")
+    with pytest.raises(StoreError, match=r"no published store in .*`current` (leads nowhere|points to)"):
+        open_store(tmp_path / "t")
+    with pytest.raises(StoreError, match=r"holds no path|no store in"):
+        open_published(tmp_path, "t")
+
+
+def test_a_partition_that_is_not_published_is_named(tmp_path: Path) -> None:
+    version_publish(tmp_path, "good", "a", [1])
+    propose(tmp_path, "rejected", "b", [2])
+    with pytest.raises(StoreError, match=r"no published store in .*t/rejected: "):
+        open_store(tmp_path / "t")
+
+
+def test_all_versions_together_are_no_store(tmp_path: Path) -> None:
+    version_publish(tmp_path, "", "a", [1])
+    propose(tmp_path, "", "b", [2])
+    with pytest.raises(StoreError, match="holds every version"):
+        open_store(tmp_path / "t" / "versions")
+    assert tokens(open_store(tmp_path / "t")) == [1]
+
+
+def test_plain_folders_are_read_as_ever(tmp_path: Path) -> None:
+    (tmp_path / "candidate").mkdir()
+    (tmp_path / "candidate" / "a.jsonl").write_text('{"sequence": [1, 2]}\n')
+    assert tokens(open_store(tmp_path)) == [1, 2]
+
+
+@pytest.mark.parametrize("opened", ["t", "t/one", "t/one/current", "t/one/current/train", "link"])
+def test_what_was_opened_is_what_is_opened_again(tmp_path: Path, opened: str) -> None:
+    version_publish(tmp_path, "one", "a", [1, 2])
+    version_publish(tmp_path, "two", "a", [3])
+    (tmp_path / "link").symlink_to("t/one/current")
+    store = open_store(tmp_path / opened)
+    expected = [1, 2, 3] if opened == "t" else [1, 2]
+    sent = pickle.dumps(store)
+    version_publish(tmp_path, "one", "b", [9, 9, 9])
+    version_publish(tmp_path, "three", "a", [7])
+    assert tokens(store) == tokens(pickle.loads(sent)) == tokens(pickle.loads(pickle.dumps(pickle.loads(sent)))) == expected
+    assert tokens(open_store(tmp_path / "t")) == [9, 9, 9, 7, 3]
+
+
+def edited(manifest: Path) -> None:
+    manifest.write_text(manifest.read_text().replace('"partition": ""', '"partition": "x"'))
+
+
+@pytest.mark.parametrize("damage", [edited, lambda manifest: manifest.write_text(""), lambda manifest: manifest.unlink()])
+@pytest.mark.parametrize("opened", ["t", "."])
+def test_nothing_is_read_under_a_manifest_that_cannot_be_read(tmp_path: Path, damage: Callable[[Path], None], opened: str) -> None:
+    published = version_publish(tmp_path, "", "a", [1])
+    open_store(tmp_path / opened)
+    damage(published.directory / "manifest.json")
+    with pytest.raises(StoreError, match=r"manifest\.json"):
+        open_store(tmp_path / opened)
+
+
+def test_nor_a_part_of_its_store(tmp_path: Path) -> None:
+    published = version_publish(tmp_path, "", "a", [1])
+    edited(published.directory / "manifest.json")
+    for part in ("current", "current/train"):
+        with pytest.raises(StoreError, match="edited or cut short"):
+            open_store(tmp_path / "t" / part)
+
+
+def test_a_link_keeps_the_name_that_says_its_format(tmp_path: Path) -> None:
+    (tmp_path / "blob").write_text('{"sequence": [4, 5]}\n')
+    (tmp_path / "a.jsonl").symlink_to("blob")
+    assert tokens(pickle.loads(pickle.dumps(open_store(tmp_path / "a.jsonl")))) == [4, 5]
+
+
+# -- HDF5 read through the mapped file, against h5py --------------------------------------------------------------------------------------
+
+
+def mapped(path: Path, name: str = "tokens") -> Any:
+    with h5py.File(path) as file:
+        return map_dataset(map_file(path), file[name])
+
+
+@pytest.mark.parametrize("dtype", ["int32", "uint16", "bool", "float32", ">i4", "int64"])
+@pytest.mark.parametrize("chunk", [None, 1, 4, 7, 23])
+def test_every_slice_of_a_flat_dataset(tmp_path: Path, dtype: str, chunk: int | None) -> None:
+    values = (np.arange(23) * 300 % 701).astype(dtype)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file["first"] = np.arange(5, dtype="int8")
+        file.create_dataset("tokens", data=values, chunks=chunk and (chunk,))
+        file["last"] = np.arange(5, dtype="int8")
+    found = mapped(tmp_path / "a.h5")
+    assert (len(found), found.dtype) == (23, np.dtype(dtype))
+    for begin, end in product(range(25), range(25)):
+        assert found[begin:end].tolist() == values[begin:end].tolist()
+
+
+def test_a_dataset_that_grew_beside_another(tmp_path: Path) -> None:
+    """Chunks of both lie between each other in the file."""
+    rng = np.random.default_rng(0)
+    blocks = [rng.integers(0, 1000, size).astype("int32") for size in (3, 100, 7, 64, 1)]
+    with h5py.File(tmp_path / "a.h5", "w", libver="v108") as file:
+        for key in ("tokens", "loss_mask"):
+            file.create_dataset(key, (0,), "int32", maxshape=(None,), chunks=(8,))
+        for block in blocks:
+            for sign, key in ((1, "tokens"), (-1, "loss_mask")):
+                file[key].resize(len(file[key]) + len(block), axis=0)
+                file[key][-len(block) :] = sign * block
+    expected = np.concatenate(blocks)
+    assert isinstance(mapped(tmp_path / "a.h5"), Segmented)
+    assert mapped(tmp_path / "a.h5")[:].tolist() == expected.tolist()
+    assert mapped(tmp_path / "a.h5", "loss_mask")[5:90].tolist() == (-expected[5:90]).tolist()
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3])
+def test_a_table_in_chunks_of_whole_rows(tmp_path: Path, rows: int) -> None:
+    table = np.arange(35, dtype="int32").reshape(7, 5)
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("tokens", data=table, chunks=(rows, 5))
+    assert [mapped(tmp_path / "a.h5")[b:e].tolist() for b, e in ((0, 35), (4, 16), (34, 35))] == [
+        list(range(35)),
+        list(range(4, 16)),
+        [34],
+    ]
+
+
+@pytest.mark.parametrize(
+    "layout",
+    [{"chunks": (4,), "compression": "gzip"}, {"chunks": (4,), "shuffle": True}, {"chunks": (4,), "fletcher32": True}],
+    ids=lambda layout: next(reversed(layout)),
+)
+def test_filters_are_left_to_hdf5(tmp_path: Path, layout: dict[str, Any]) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("tokens", data=np.arange(10, dtype="int32"), **layout)
+    assert mapped(tmp_path / "a.h5") is None
+    assert open_store(tmp_path).fetch(2, 9, "sequence").tolist() == list(range(2, 9))
+
+
+def test_what_lies_nowhere_in_the_file_is_left_to_hdf5(tmp_path: Path) -> None:
+    """Chunks that were never written, chunks of part of a row, a user block, an empty dataset."""
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("tokens", (10,), "int32", chunks=(4,), fillvalue=7)[:2] = 1
+    assert mapped(tmp_path / "a.h5") is None
+    assert open_store(tmp_path / "a.h5").fetch(0, 10, "sequence").tolist() == [1, 1, 7, 7, 7, 7, 7, 7, 7, 7]
+    with h5py.File(tmp_path / "b.h5", "w", userblock_size=512) as file:
+        file["tokens"] = np.arange(4, dtype="int32")
+        file.create_dataset("wide", data=np.arange(6).reshape(2, 3), chunks=(1, 2))
+        file["empty"] = np.zeros(0, "int32")
+    assert [mapped(tmp_path / "b.h5", name) for name in ("tokens", "wide", "empty")] == [None] * 3
+    assert open_store(tmp_path / "b.h5", keys=["tokens"]).fetch(0, 4, "sequence").tolist() == [0, 1, 2, 3]
+    with h5py.File(tmp_path / "c.h5", "w") as file:
+        file.create_dataset("tokens", data=np.arange(6, dtype="int32").reshape(2, 3), chunks=(1, 2))
+    assert mapped(tmp_path / "c.h5") is None
+    assert open_store(tmp_path / "c.h5").fetch(1, 5, "sequence").tolist() == [1, 2, 3, 4]
+
+
+def test_what_is_read_cannot_be_written(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "a.h5", "w") as file:
+        file.create_dataset("tokens", data=np.arange(10, dtype="int32"), chunks=(4,))
+    with pytest.raises(ValueError, match="read-only"):
+        mapped(tmp_path / "a.h5")[0:2][0] = 5

@@ -14,8 +14,7 @@ from prep_assets.stores import bucket_backend as catalog
 from prep_assets.stores.bucket_backend import Catalog
 from prep_assets.stores.published import Place
 from prep_assets_tests.harness import sim
-from prep_assets_tests.harness.sim_backends import SimDisk
-from prep_assets_tests.harness.sim_objects import SimObjects
+from prep_assets_tests.harness.sim_backends import SimDisk, SimObjects
 
 Patch = pytest.MonkeyPatch
 

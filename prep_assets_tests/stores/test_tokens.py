@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
 from prep_assets.stores import h5
+from prep_assets.stores.segments import Positions, Segmented
 from prep_assets.stores.tokens import INDEX_FIELDS, BinWriter, StorageFormat, open_tokens, record_writer
 from prep_assets_tests.effort import examples
 from prep_assets_tests.peak import peak
@@ -259,3 +261,85 @@ def test_memory_does_not_grow_with_a_stream(tmp_path: Path, storage: StorageForm
     one, other = peak(lambda: stream("one", 10)), peak(lambda: stream("other", 160))
     # its six files gather a MiB each; the columns of 3.2 million records take 64 MB
     assert other < min(one + (6 << 20), 16 << 20), (one, other)
+
+
+# -- Several arrays read as one, against the one that `np.concatenate` makes of them ------------------------------------------------------
+
+LENGTHS = st.lists(st.integers(0, 5), min_size=1, max_size=6)
+EDGE = st.none() | st.integers(-40, 40)
+
+
+def parts(lengths: list[int]) -> list[npt.NDArray[Any]]:
+    bounds = np.cumsum([0, *lengths])
+    return [np.arange(low, high, dtype=np.uint16) for low, high in pairwise(bounds)]
+
+
+@given(LENGTHS, EDGE, EDGE)
+def test_slices_are_those_of_the_joined_array(lengths: list[int], start: int | None, stop: int | None) -> None:
+    arrays = parts(lengths)
+    joined = np.concatenate(arrays)
+    segmented = Segmented(arrays)
+    found = segmented[start:stop]
+    assert found.tolist() == joined[start:stop].tolist()
+    assert found.dtype == segmented.dtype == np.uint16
+    assert len(segmented) == len(joined)
+
+
+@given(st.lists(LENGTHS, min_size=1, max_size=4), EDGE, EDGE)
+def test_segmented_arrays_nest(nested: list[list[int]], start: int | None, stop: int | None) -> None:
+    flat = parts([length for lengths in nested for length in lengths])
+    pieces: list[Any] = []
+    at = 0
+    for lengths in nested:
+        pieces.append(Segmented(flat[at : at + len(lengths)]))
+        at += len(lengths)
+    assert Segmented(pieces)[start:stop].tolist() == np.concatenate(flat)[start:stop].tolist()
+
+
+def test_a_slice_inside_one_part_is_a_view() -> None:
+    """Memory-mapped shards are read in place."""
+    arrays = parts([4, 4])
+    assert np.shares_memory(Segmented(arrays)[5:7], arrays[1])
+
+
+def test_steps_are_refused() -> None:
+    with pytest.raises(IndexError, match="steps of 1"):
+        Segmented(parts([3, 3]))[::2]
+
+
+# -- Positions worked out when they are read, against counting them one by one ------------------------------------------------------------
+
+DOCUMENTS = st.lists(st.tuples(st.integers(0, 3), st.integers(0, 6)), max_size=6)
+"""Of each document the gap before it and its length."""
+
+
+def counted(documents: list[tuple[int, int]], after: int) -> tuple[list[int], list[int], list[int]]:
+    """Starts, ends and all positions."""
+    starts, ends, positions = [], [], list[int]()
+    for gap, length in documents:
+        positions += [0] * gap
+        starts.append(len(positions))
+        positions += range(length)
+        ends.append(len(positions))
+    return starts, ends, positions + [0] * after
+
+
+@given(DOCUMENTS, st.integers(0, 3), st.integers(0, 40), st.integers(0, 40))
+def test_every_slice(documents: list[tuple[int, int]], after: int, begin: int, end: int) -> None:
+    starts, ends, expected = counted(documents, after)
+    positions = Positions(np.array(starts, np.int64), np.array(ends, np.int64), len(expected))
+    assert positions[begin:end].tolist() == expected[begin:end]
+    assert positions[:].tolist() == expected
+    assert positions[begin:end].dtype == positions.dtype == np.int32
+
+
+def test_a_document_longer_than_what_is_counted_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("prep_assets.stores.segments._LONGEST_RAMP", 4)
+    starts, ends, expected = counted([(0, 3), (2, 9), (1, 4)], 2)
+    positions = Positions(np.array(starts), np.array(ends), len(expected))
+    assert [positions[begin : begin + 6].tolist() for begin in range(21)] == [expected[begin : begin + 6] for begin in range(21)]
+
+
+def test_positions_steps_are_refused() -> None:
+    with pytest.raises(IndexError, match="steps of 1"):
+        Positions(np.zeros(1, np.int64), np.ones(1, np.int64), 1)[::2]
