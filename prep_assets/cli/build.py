@@ -31,7 +31,7 @@ WOULD_BUILD = 2
 
 @with_json
 def build(
-    assets: Annotated[list[str] | None, typer.Argument(metavar="[ASSET]...", show_default=False, help="Assets, e.g. sft_packed.")] = None,
+    assets: Annotated[list[str] | None, typer.Argument(metavar="[ASSET]...", help="Assets, e.g. sft_packed.")] = None,
     everything: Annotated[bool, typer.Option("--all", help="Every asset that the configuration has.")] = False,
     partition: terminal.Partition = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be built, in which order and why; build nothing.")] = False,
@@ -46,9 +46,7 @@ def build(
     review: Annotated[
         bool, typer.Option("--review", help="Leave the assets named as drafts, which `prep-assets accept` makes current.")
     ] = False,
-    workers: Annotated[
-        int | None, typer.Option("--workers", min=1, show_default=False, help="Processes that work at a time, if not as configured.")
-    ] = None,
+    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes that work at a time, if not as configured.")] = None,
     exit_code: Annotated[bool, typer.Option("--exit-code", help="With --dry-run: exit code 2 where something would be built.")] = False,
     as_json: bool = False,
 ) -> Answer:

@@ -29,7 +29,7 @@ from prep_assets.stores.version_folders import Published
 
 
 def export(
-    asset: Annotated[str | None, typer.Argument(metavar="ASSET", show_default=False, help="An asset, e.g. sft_packed.")] = None,
+    asset: Annotated[str | None, typer.Argument(metavar="ASSET", help="An asset, e.g. sft_packed.")] = None,
     to: Annotated[str | None, typer.Option("--to", "-t", metavar="FORMAT", help="The format, e.g. hf_arrow.")] = None,
     folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where to: a new folder, or an empty one.")] = None,
     partition: terminal.Partition = None,
@@ -123,14 +123,10 @@ TRAINERS: Mapping[str, Launch] = {
 
 
 def launch_snippet(
-    trainer: Annotated[str, typer.Option("--trainer", metavar="T", show_default=False, help=f"One of {', '.join(TRAINERS)}.")],
-    asset: Annotated[
-        str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset; the usual one of the trainer, if left out.")
-    ] = None,
+    trainer: Annotated[str, typer.Option("--trainer", metavar="T", help=f"One of {', '.join(TRAINERS)}.")],
+    asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", help="An asset; the usual one of the trainer, if left out.")] = None,
     partition: terminal.Partition = None,
-    folder: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where the export is, or will be.", show_default=False)
-    ] = None,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where the export is, or will be.")] = None,
 ) -> None:
     """Nothing is written. For a blend: the commands for its domains, and the weights by which megatron and olmo draw from them."""
     if trainer not in TRAINERS:

@@ -91,9 +91,7 @@ SHOWN = 5
 
 @with_json
 def forget(
-    records: Annotated[
-        list[str], typer.Argument(metavar="DOMAIN#RECORD...", show_default=False, help="Records, e.g. gsm8k#gsm8k.jsonl:17.")
-    ],
+    records: Annotated[list[str], typer.Argument(metavar="DOMAIN#RECORD...", help="Records, e.g. gsm8k#gsm8k.jsonl:17.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; it is written into the tombstone.")] = "",
     prune: Annotated[
         bool, typer.Option("--prune", help="Delete the unused versions of stores that held them, and drafts and candidates that hold them.")

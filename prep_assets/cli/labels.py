@@ -113,12 +113,10 @@ HEAD, TAIL = 160, 80
 def doctor(
     trainer: Annotated[
         str,
-        typer.Option("--trainer", metavar="T", show_default=False, help=f"{', '.join((*RULES, *RENDERERS))}."),
+        typer.Option("--trainer", metavar="T", help=f"{', '.join((*RULES, *RENDERERS))}."),
     ],
-    dataset: Annotated[
-        str, typer.Option("--dataset", "-d", metavar="FILE", show_default=False, help="A file, folder, glob, URL or hub address.")
-    ],
-    tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="X", show_default=False, help="A folder, or a hub id.")],
+    dataset: Annotated[str, typer.Option("--dataset", "-d", metavar="FILE", help="A file, folder, glob, URL or hub address.")],
+    tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="X", help="A folder, or a hub id.")],
     revision: Annotated[str | None, typer.Option("--revision", help="The commit of a tokenizer from the hub.")] = None,
     template: Annotated[str, typer.Option("--template", help="The chat template of both sides, as in the configuration.")] = "tokenizer",
     schema: Annotated[str | None, typer.Option("--schema", help="How rows are read; the one that fits, if left out.")] = None,

@@ -299,7 +299,7 @@ def _rejection_text(name: str, rejection: Refusal) -> Text:
 
 @with_json
 def leaks(
-    family: Annotated[str | None, typer.Argument(metavar="FAMILY", show_default=False, help="A family, e.g. sft. Default: all.")] = None,
+    family: Annotated[str | None, typer.Argument(metavar="FAMILY", help="A family, e.g. sft. Default: all.")] = None,
     partition: terminal.Partition = None,
     count: Annotated[int, typer.Option("-n", min=0, help="How many leaks of each domain to show with their texts.")] = 3,
 ) -> Answer:

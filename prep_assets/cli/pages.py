@@ -29,15 +29,11 @@ COLUMNS = 140
 
 
 def report(
-    asset: Annotated[
-        str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset, e.g. sft_packed; all, if left out.")
-    ] = None,
+    asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", help="An asset, e.g. sft_packed; all, if left out.")] = None,
     partition: terminal.Partition = None,
     out: Annotated[
         Path | None,
-        typer.Option(
-            "--out", "-o", metavar="PATH", help="The file to write, or with no asset the folder. [default: reports/]", show_default=False
-        ),
+        typer.Option("--out", "-o", metavar="PATH", help="The file to write, or with no asset the folder. [default: reports/]"),
     ] = None,
     candidate: Annotated[
         bool, typer.Option("--candidate", help="The store that was built last and is not published, because a check fails.")

@@ -52,13 +52,11 @@ def preprocess(
         Literal["shards", "flat"], typer.Option(help="shards: <domain>/shard_0000/; flat: <domain>/, one shard a domain.")
     ] = "shards",
     workers: Annotated[
-        int | None, typer.Option("--workers", min=1, show_default=False, help="Processes that work at a time; as many as fit, if left out.")
+        int | None, typer.Option("--workers", min=1, help="Processes that work at a time; as many as fit, if left out.")
     ] = None,
     log_interval: Annotated[
         int | None,
-        typer.Option(
-            "--log-interval", "--log_interval", min=1, show_default=False, help="Print a line each time that N more records are read."
-        ),
+        typer.Option("--log-interval", "--log_interval", min=1, help="Print a line each time that N more records are read."),
     ] = None,
     ignore: Annotated[
         list[str] | None,

@@ -106,14 +106,12 @@ def describe(
 
 
 def attest(
-    asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset, e.g. sft_packed.")] = None,
+    asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", help="An asset, e.g. sft_packed.")] = None,
     partition: terminal.Partition = None,
     folder: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where to: the folder of both files.")] = Path("attestations"),
     key: Annotated[
         str,
-        typer.Option(
-            "--key", metavar="FILE", help="The private key to sign with; with --check, the public keys to trust.", show_default=False
-        ),
+        typer.Option("--key", metavar="FILE", help="The private key to sign with; with --check, the public keys to trust."),
     ] = "",
     file: Annotated[
         Path | None, typer.Option("--check", metavar="FILE", help="An attestation to verify, against the store as it is.")

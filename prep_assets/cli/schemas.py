@@ -29,7 +29,7 @@ from prep_assets.schemas.sniff import sniff as try_all
 
 @with_json
 def schemas(
-    name: Annotated[str | None, typer.Argument(show_default=False, help="A schema: show its options and a row.")] = None,
+    name: Annotated[str | None, typer.Argument(help="A schema: show its options and a row.")] = None,
 ) -> Answer:
     known = registered()
     by_word = {word: schema for schema in known.values() for word in (schema.name, *schema.aliases)}
@@ -86,7 +86,7 @@ def _show_schema(console: Console, schema: Schema) -> None:
 
 @with_json
 def sniff(
-    file: Annotated[str, typer.Argument(metavar="FILE", show_default=False, help="A file, folder, glob, URL or hub address.")],
+    file: Annotated[str, typer.Argument(metavar="FILE", help="A file, folder, glob, URL or hub address.")],
     format: Annotated[str | None, typer.Option("--format", help="The format, where the file's name does not say it.")] = None,
     count: Annotated[int, typer.Option("-n", min=1, help="How many records to try.")] = 100,
     every: Annotated[bool, typer.Option("--all", help="List also the schemas that need a field which these records lack.")] = False,
@@ -138,10 +138,8 @@ def _reason(fit: Fit) -> str:
 
 
 def dataset_info(
-    file: Annotated[Path, typer.Argument(metavar="FILE", show_default=False, help="A dataset_info.json.")],
-    names: Annotated[
-        list[str] | None, typer.Argument(metavar="[NAME]…", show_default=False, help="Data sets; all where none is named.")
-    ] = None,
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="A dataset_info.json.")],
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Data sets; all where none is named.")] = None,
 ) -> None:
     if not file.is_file():
         raise ConfigError(f"no file {file}")

@@ -84,9 +84,7 @@ STARTS: dict[str, Start] = {
 
 
 def init(
-    files: Annotated[
-        list[str] | None, typer.Argument(metavar="[FILE]…", show_default=False, help="Files, globs, URLs or hub addresses.")
-    ] = None,
+    files: Annotated[list[str] | None, typer.Argument(metavar="[FILE]…", help="Files, globs, URLs or hub addresses.")] = None,
     tokenizer: Annotated[str | None, typer.Option("--tokenizer", "-t", help="A tokenizer's directory, or NAME@COMMIT of the hub.")] = None,
     train: Annotated[str | None, typer.Option("--train", help=f"What is trained: {', '.join(STARTS)}.")] = None,
     trainer: Annotated[str | None, typer.Option("--for", metavar="TRAINER", help=f"Who reads it: {', '.join(TRAINERS)}, or none.")] = None,
@@ -214,10 +212,8 @@ def _build(out: Path, family: str) -> None:
 
 
 def json_schema(
-    family: Annotated[str | None, typer.Argument(metavar="[FAMILY]", show_default=False, help="A family, to print its schema.")] = None,
-    out: Annotated[
-        Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write those of all families there.", show_default=False)
-    ] = None,
+    family: Annotated[str | None, typer.Argument(metavar="[FAMILY]", help="A family, to print its schema.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write those of all families there.")] = None,
 ) -> None:
     """An editor finds it by a first line such as: # yaml-language-server: $schema=.schemas/sft.json"""
     if (family is None) == (out is None):

@@ -241,8 +241,8 @@ def listed(
 
 # Arguments and options that several commands have.
 
-AssetName = Annotated[str, typer.Argument(metavar="ASSET", show_default=False, help="An asset, e.g. sft_packed.")]
-AnyAsset = Annotated[str | None, typer.Argument(metavar="[ASSET]", show_default=False, help="An asset; all when left out.")]
+AssetName = Annotated[str, typer.Argument(metavar="ASSET", help="An asset, e.g. sft_packed.")]
+AnyAsset = Annotated[str | None, typer.Argument(metavar="[ASSET]", help="An asset; all when left out.")]
 Partition = Annotated[
     str | None, typer.Option("--partition", "-p", metavar="P", help="A domain, for an asset that has one store for each.")
 ]

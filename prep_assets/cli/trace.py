@@ -21,9 +21,7 @@ from prep_assets.pipeline.workspace import Workspace
 
 SHOWN = 2000
 """Most characters of a raw row to print; `--json` has all."""
-RecordName = Annotated[
-    str, typer.Argument(metavar="DOMAIN#RECORD", show_default=False, help="A record, e.g. gsm8k#gsm8k.jsonl:17, or gsm8k#17 of one file.")
-]
+RecordName = Annotated[str, typer.Argument(metavar="DOMAIN#RECORD", help="A record, e.g. gsm8k#gsm8k.jsonl:17, or gsm8k#17 of one file.")]
 
 
 @with_json
