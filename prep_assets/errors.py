@@ -83,6 +83,14 @@ def without_secrets(text: str) -> str:
     return text
 
 
+def require_known(subject: str, word: object, known: Iterable[str], listed: str = "There are") -> None:
+    """Raises:
+    ConfigError: `word` is none of the known ones; the message names the nearest, and lists them all.
+    """
+    if word not in (names := [*known]):
+        raise ConfigError(f"{subject} {word!r}{nearest(word, names) or '.'} {listed}: {', '.join(names)}")
+
+
 def nearest(word: object, allowed: Iterable[str]) -> str:
     """A hint such as ``; did you mean 'messages'?``, or an empty string if no allowed word is near `word`, or it is not text."""
     matches = get_close_matches(word, [str(name) for name in allowed], n=1, cutoff=0.6) if isinstance(word, str) else ()

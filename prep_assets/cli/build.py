@@ -214,10 +214,8 @@ def _remarks(status: Status) -> Iterator[tuple[str, str]]:
         yield f"{name} does not hold: {result.summary}", "bold red"
     if status.candidate:
         why = f"it fails {', '.join(status.refused)}" if status.refused else "its checks are not complete"
-        yield (
-            f"a newer store is not published, because {why}: {terminal.near_url(status.candidate.where)}",
-            "bold red" if status.refused else "yellow",
-        )
+        text = f"a newer store is not published, because {why}: {terminal.near_url(status.candidate.where)}"
+        yield text, "bold red" if status.refused else "yellow"
     for label in status.inherited:
         yield f"made from a store with options of one run, {label}", "yellow"
     if status.draft:
@@ -231,11 +229,8 @@ def _show_leftovers(console: Console, workspace: Workspace, statuses: list[Store
         console.print(f"{place.label}: not in the configuration any more, {terminal.size(place.size)}", style="yellow")
     for place in (*removed, *(workspace.place(asset, partition) for asset, partition, _ in statuses)):
         for name in place.leftovers():
-            bytes_ = terminal.size(place.backend.size(name))
-            text = (
-                f"{place.label}: left by a build that was killed, or is under way: {terminal.near(place.backend.versions / name)}, {bytes_}"
-            )
-            console.print(text, style="yellow")
+            what = f"{terminal.near(place.backend.versions / name)}, {terminal.size(place.backend.size(name))}"
+            console.print(f"{place.label}: left by a build that was killed, or is under way: {what}", style="yellow")
     if removed:
         console.print("to delete what is not in the configuration any more:\n  prep-assets prune --removed")
 

@@ -14,7 +14,7 @@ from rich.progress import MofNCompleteColumn
 from prep_assets.cli import terminal
 from prep_assets.cli.stores import one_store, reading
 from prep_assets.config.models import FAMILIES
-from prep_assets.errors import ConfigError, nearest
+from prep_assets.errors import ConfigError, require_known
 from prep_assets.explain.visible import arguments
 from prep_assets.exports import exports
 from prep_assets.exports.blends import BLENDS, phases_of
@@ -129,8 +129,7 @@ def launch_snippet(
     folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where the export is, or will be.")] = None,
 ) -> None:
     """Nothing is written. For a blend: the commands for its domains, and the weights by which megatron and olmo draw from them."""
-    if trainer not in TRAINERS:
-        raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, TRAINERS) or '.'} There are: {', '.join(TRAINERS)}")
+    require_known("no trainer", trainer, TRAINERS)
     launch, workspace = TRAINERS[trainer], Workspace.open()
     name = asset or launch.asset
     definition, partitions = asset_and_partitions(workspace, name, partition)

@@ -18,7 +18,7 @@ from prep_assets.cli.stores import one_store, reading, stores_of
 from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.config.models import TRAINED, Eval
 from prep_assets.data.quarantine import Refusal, read_quarantine
-from prep_assets.errors import ConfigError, StoreError, nearest
+from prep_assets.errors import ConfigError, StoreError, nearest, require_known
 from prep_assets.explain.leaks import shown_leaks
 from prep_assets.explain.previews import Preview, preview
 from prep_assets.explain.report import refused_counts, total_counts
@@ -305,8 +305,7 @@ def leaks(
 ) -> Answer:
     workspace = Workspace.open()
     workspace.family(Eval)
-    if family is not None and family not in TRAINED:
-        raise ConfigError(f"no family {family!r}{nearest(family, TRAINED) or '.'} There are: {', '.join(TRAINED)}")
+    require_known("no family", family or TRAINED[0], TRAINED)
     if partition and family is None:
         raise ConfigError(f"--partition {partition} needs a family: prep-assets leaks FAMILY --partition {partition}")
     stores, missing = [], []

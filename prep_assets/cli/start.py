@@ -27,7 +27,7 @@ from prep_assets.config.loading import load_family, store_dir
 from prep_assets.config.models import FAMILIES, Sft
 from prep_assets.data.files import find_files
 from prep_assets.engine import build as build_assets
-from prep_assets.errors import ConfigError, SourceError, nearest
+from prep_assets.errors import ConfigError, SourceError, nearest, require_known
 from prep_assets.explain.editor import json_schema as described
 from prep_assets.explain.editor import schemas_of
 from prep_assets.explain.report import refused_counts, shares
@@ -103,8 +103,7 @@ def init(
         raise ConfigError(f"--train {train!r} is not one of {', '.join(STARTS)}{nearest(train, STARTS)}")
     tokenizer = tokenizer or _ask("--tokenizer", "Which tokenizer? (a directory, or NAME@COMMIT of the hub)")
     trainer = trainer or (_ask("--for", f"Who reads it? ({', '.join(TRAINERS)}, none)", "none") if sys.stdin.isatty() else "none")
-    if trainer != "none" and trainer not in TRAINERS:
-        raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, TRAINERS) or '.'} There are: {', '.join(TRAINERS)}, none")
+    require_known("no trainer", trainer, (*TRAINERS, "none"))
     path = out / f"{train}.yaml"
     if path.exists():
         raise ConfigError(
@@ -223,9 +222,8 @@ def json_schema(
             _write_schema(name, out)
         terminal.out().print(f"{out}: {', '.join(f'{name}.json' for name in FAMILIES)}")
         return
-    if family is None or family not in FAMILIES:
-        raise ConfigError(f"no family {family!r}{nearest(str(family), FAMILIES) or '.'} There are: {', '.join(FAMILIES)}")
-    typer.echo(json.dumps(described(family), indent=1, ensure_ascii=False))
+    require_known("no family", family, FAMILIES)
+    typer.echo(json.dumps(described(str(family)), indent=1, ensure_ascii=False))
 
 
 def _write_schema(family: str, folder: Path) -> None:

@@ -122,10 +122,8 @@ def reading(published: Published) -> Iterator[None]:
     Raises:
         StoreError: in place of errors of h5py, numpy or json on damaged files, and of readers, with the command that verifies the store.
     """
-    label, remedy = (
-        published.manifest.label,
-        f"See what is wrong with it:\n  prep-assets verify {arguments(published.manifest.asset, published.manifest.partition)}",
-    )
+    manifest = published.manifest
+    remedy = f"See what is wrong with it:\n  prep-assets verify {arguments(manifest.asset, manifest.partition)}"
     try:
         yield
     except StoreError as error:
@@ -133,7 +131,7 @@ def reading(published: Published) -> Iterator[None]:
     except PrepAssetsError:
         raise
     except (OSError, ValueError, LookupError, RuntimeError, EOFError) as error:
-        raise StoreError(f"{label} in {published.where} cannot be read ({type(error).__name__}: {error}). {remedy}") from error
+        raise StoreError(f"{manifest.label} in {published.where} cannot be read ({type(error).__name__}: {error}). {remedy}") from error
 
 
 @contextmanager
@@ -155,8 +153,6 @@ class Live:
     """A listener for events of the engine, which prints lines, and shows a bar while it is open."""
 
     def __init__(self, console: Console) -> None:
-        from rich.progress import TaskProgressColumn
-
         self._console = console
         self._bar = terminal.bar(TaskProgressColumn(), console=console)
         self._task = self._bar.add_task("", total=None, visible=False)
@@ -172,8 +168,6 @@ class Live:
             self._console.print(str(self._tally), style="dim")
 
     def __call__(self, event: Event) -> None:
-        from prep_assets.engine.events import Accepted
-
         self._tally.add(event)
         match event:
             case Planned(steps):

@@ -31,7 +31,7 @@ from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.data.read import read_blocks
 from prep_assets.engine import build, plan
 from prep_assets.engine.execute import Tell
-from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
+from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest, require_known
 from prep_assets.graph.graph import asset_named, upstream_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace
@@ -226,8 +226,7 @@ def configuration(flags: argparse.Namespace) -> Configuration:
     handler = flags.handler_name
     if handler in ALTERNATIVES:
         raise ConfigError(f"--handler-name {handler}: {ALTERNATIVES[handler]}")
-    if handler not in HANDLERS:
-        raise ConfigError(f"no handler {handler!r}{nearest(handler, HANDLERS) or '.'} Known: {', '.join(HANDLERS)}")
+    require_known("no handler", handler, HANDLERS, "Known")
     family, notes = HANDLERS[handler], list[str]()
     values = {"tokenizer": _tokenizer(flags), **({"pad_vocab_to": flags.pad_vocab_size_to} if flags.pad_vocab_size_to else {})}
     values |= {"pretrain": _pretrain, "sft": _sft, "preference": _preference}[family](flags, notes)

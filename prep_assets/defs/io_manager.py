@@ -15,7 +15,7 @@ from pydantic import Field
 from prep_assets.config.loading import located, store_dir
 from prep_assets.engine.events import Accepted, Candidate
 from prep_assets.engine.execute import make_current
-from prep_assets.errors import ConfigError, PrepAssetsError, nearest
+from prep_assets.errors import ConfigError, PrepAssetsError, require_known
 from prep_assets.exports.readable import Pairs, Source, open_source
 from prep_assets.graph.exports import family_of_export
 from prep_assets.graph.graph import EVERY
@@ -134,8 +134,7 @@ class StoreIOManager(dg.ConfigurableIOManager):
         if not streams:
             raise ConfigError(f"{name} has no rows and no tokens to open; annotate the argument with Path to get its folder")
         stream = options.get("stream", next(iter(streams)))
-        if stream not in streams:
-            raise ConfigError(f"{name} has no stream {stream!r}{nearest(stream, streams) or '.'} It has: {', '.join(streams)}")
+        require_known(f"{name} has no stream", stream, streams, "It has")
         stem = streams[stream].stem
         if _is_dataset(wanted):
             return _torch_dataset(

@@ -15,7 +15,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from prep_assets.config.family import REASONING_TAGS
-from prep_assets.errors import ConfigError, PrepAssetsError, Refused, nearest
+from prep_assets.errors import ConfigError, PrepAssetsError, Refused, require_known
 from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, Sample
 from prep_assets.text.conversation import messages, pieces
 from prep_assets.text.encode import Encoder, Places
@@ -259,8 +259,7 @@ RENDERERS: Mapping[str, tuple[str, str, Callable[[Any, str], Rule]]] = {
 def _rule_of(trainer: str, tokenizer: Any, renderer: str | None) -> tuple[str, str, Rule]:
     """The description of a trainer, whose code runs, and its rule."""
     known = (*RULES, *RENDERERS)
-    if trainer not in known:
-        raise ConfigError(f"no trainer {trainer!r}{nearest(trainer, known) or '.'} Known: {', '.join(known)}")
+    require_known("no trainer", trainer, known, "Known")
     if renderer is None and trainer in RENDERERS:
         raise ConfigError(f"{trainer} needs --renderer, the name of a renderer, such as qwen3")
     if renderer is not None and trainer in RULES:

@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from prep_assets.config.models import FAMILIES
-from prep_assets.errors import ConfigError, nearest
+from prep_assets.errors import ConfigError, require_known
 from prep_assets.explain.rows import BlendRows, Row, Rows, record_names, streams
 from prep_assets.explain.visible import token_texts, visible
 from prep_assets.graph.graph import EVERY, one_partition
@@ -63,9 +63,9 @@ def preview(
     rows = {each.name: each for each in every}
     if not rows:
         raise ConfigError(f"{name} has no rows")
-    if stream is not None and stream not in rows:
-        raise ConfigError(f"{name} has no stream {stream!r}{nearest(stream, rows) or '.'} There are: {', '.join(rows)}")
-    chosen = rows[stream or next(iter(rows))]
+    stream = next(iter(rows)) if stream is None else stream
+    require_known(f"{name} has no stream", stream, rows)
+    chosen = rows[stream]
     _require(row, chosen.count, name)
     [found] = chosen.rows([row], limit)
     return found.line if found.line is not None else _tokens(workspace, published, chosen, found)

@@ -21,7 +21,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile
 from prep_assets.data.read import read_blocks
-from prep_assets.errors import ConfigError, StoreError, nearest
+from prep_assets.errors import ConfigError, StoreError, require_known
 from prep_assets.exports.readable import SIDES, Pairs, Readable, Source
 from prep_assets.exports.registry import reader
 from prep_assets.graph.exports import Exporting, open_export_source
@@ -314,8 +314,8 @@ def stream_of(published: Published, name: str | None) -> str:
         ConfigError: no stream has that name.
     """
     names = streams(published)
-    if name is not None and name not in names:
-        raise ConfigError(f"{published.manifest.asset} has no stream {name!r}{nearest(name, names) or '.'} There are: {', '.join(names)}")
+    if name is not None:
+        require_known(f"{published.manifest.asset} has no stream", name, names)
     return name or (names[0] if names else "")
 
 

@@ -228,15 +228,11 @@ class TokenSequence:
             weight_after: loss weight of the ids after it; ids before it weigh 1.
             why: whether an added token is before the text → why it is trained or not.
         """
-        low, high = len(before), len(before) + len(self)
-        many, none = len(after), np.zeros(len(before), np.int64)
+        low, high, around = len(before), len(before) + len(self), (len(before), len(after))
+        ids, loss = np.concatenate([before, self.ids, after]).astype(np.int64), np.pad(self.loss, around, constant_values=(1, weight_after))
+        starts, ends = (np.pad(places, around, constant_values=(0, len(self.text))) for places in (self.starts, self.ends))
         return TokenSequence(
-            self.text,
-            np.concatenate([np.array(before, np.int64), self.ids, np.array(after, np.int64)]),
-            np.concatenate([np.ones(low, np.float32), self.loss, np.full(many, weight_after, np.float32)]),
-            np.concatenate([none, self.starts, np.full(many, len(self.text), np.int64)]),
-            np.concatenate([none, self.ends, np.full(many, len(self.text), np.int64)]),
-            lambda token: self.why(token - low) if low <= token < high else why(token < low),
+            self.text, ids, loss, starts, ends, lambda token: self.why(token - low) if low <= token < high else why(token < low)
         )
 
 

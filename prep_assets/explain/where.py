@@ -16,7 +16,7 @@ from msgspec import Struct
 from prep_assets.config.models import FAMILIES, Preference
 from prep_assets.data.files import SourceFile, record_id
 from prep_assets.data.quarantine import read_quarantine
-from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
+from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest, require_known
 from prep_assets.explain.streams import (
     WITH_ROWS,
     Int64s,
@@ -298,8 +298,7 @@ def _families(workspace: Workspace, record: str) -> tuple[str, str, list[str]]:
         )
     family_domains = {family: workspace.family(kind).domains for family, kind in FAMILIES.items() if workspace.has(family)}
     names = {name for domains in family_domains.values() for name in domains}
-    if domain not in names:
-        raise ConfigError(f"no domain {domain!r}{nearest(domain, names) or '.'} There are: {', '.join(sorted(names))}")
+    require_known("no domain", domain, sorted(names))
     return domain, rest, [family for family, domains in family_domains.items() if domain in domains]
 
 

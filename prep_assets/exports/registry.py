@@ -16,7 +16,7 @@ from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
 from prep_assets.config.base import MOST
-from prep_assets.errors import ConfigError, nearest
+from prep_assets.errors import ConfigError, require_known
 from prep_assets.exports.readable import Options, Pairs, Readable, Source, has_unattended, open_source
 from prep_assets.schemas.registry import check_options
 from prep_assets.stores.manifest import MANIFEST, Manifest
@@ -136,9 +136,8 @@ def export_named(format: str) -> Export:
     Raises:
         ConfigError: no such format; the message names the nearest.
     """
-    if format not in (known := exports()):
-        raise ConfigError(f"no export format {format!r}{nearest(format, known) or '.'} Known: {', '.join(known)}")
-    return known[format]
+    require_known("no export format", format, exports(), "Known")
+    return exports()[format]
 
 
 def reader(format: str) -> Read:

@@ -27,7 +27,7 @@ from prep_assets.checks.sources_again import domain_source, example_of, images_a
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine
-from prep_assets.errors import CheckFailed, ConfigError, Refused, StoreError, nearest
+from prep_assets.errors import CheckFailed, ConfigError, Refused, StoreError, require_known
 from prep_assets.exports.readable import Pairs, Source, lost_mask_error, open_source
 from prep_assets.exports.registry import Progress, check_borders, check_options_apply, export, export_named
 from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_size
@@ -129,8 +129,7 @@ def exporting(source: Asset, format: str, stream: str | None, options: Mapping[s
         exporter = export_named(format)
     streams = source.streams
     chosen = next(iter(streams)) if stream is None else stream
-    if chosen not in streams:
-        raise ConfigError(f"stream: {source.name} has no stream {stream!r}{nearest(chosen, streams) or '.'} It has: {', '.join(streams)}")
+    require_known(f"stream: {source.name} has no stream", chosen, streams, "It has")
     kind = streams[chosen].kind
     if not issubclass(kind, exporter.takes):
         takes = ", ".join(kind_taken.__name__ for kind_taken in exporter.takes)

@@ -9,7 +9,7 @@ from tokenize import TokenError
 
 from prep_assets.checks.bounds import with_bounds
 from prep_assets.config.models import FAMILIES
-from prep_assets.errors import ConfigError, PrepAssetsError, nearest
+from prep_assets.errors import ConfigError, PrepAssetsError, nearest, require_known
 from prep_assets.graph.exports import Exporting, about, export_asset, exporting
 from prep_assets.pipeline.asset import Asset, Check, FromLines, FromParts, Store
 from prep_assets.pipeline.workspace import Workspace
@@ -125,8 +125,7 @@ def asset_and_partitions(workspace: Workspace, name: str, partition: str | None)
     if not asset.partitioned:
         raise ConfigError(f"{name} has no partitions: it is one store for all domains. Leave out --partition {partition}")
     known = asset.partitions(workspace)
-    if partition not in known:
-        raise ConfigError(f"{name} has no partition {partition!r}{nearest(partition, known) or '.'} There are: {', '.join(known)}")
+    require_known(f"{name} has no partition", partition, known)
     return asset, (partition,)
 
 

@@ -1,18 +1,7 @@
 """Schemas: one for each row format of data sets. Importing this package registers them all."""
 
-# ruff: noqa: F401  (each module is imported for what it registers)
-from prep_assets.schemas import (
-    dialogues,
-    distilled,
-    instructions,
-    logs,
-    messages,
-    preference,
-    rankings,
-    regions,
-    rewards,
-    runs,
-    steps,
-    text,
-    tokenized,
-)
+from importlib import import_module
+from pkgutil import iter_modules
+
+for module in iter_modules(__path__):
+    import_module(f"{__name__}.{module.name}")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from prep_assets.errors import ConfigError, Refused, nearest
+from prep_assets.errors import ConfigError, Refused, require_known
 from prep_assets.samples import ASSISTANT, TEXT, USER, Pair, Prompt, Region, Sample, Turn, document, turn
 from prep_assets.schemas.fields import Row, as_list, as_mapping, as_text, needed, text_of, texts_of, value_at
 from prep_assets.schemas.messages import sharegpt, sharegpt_options
@@ -103,8 +103,7 @@ def alpaca_keys(map_keys: Mapping[str, str] | None, answers: tuple[str, ...]) ->
     """
     allowed = ("prompt", "query", "system", "history", *answers)
     for key in map_keys or {}:
-        if key not in allowed:
-            raise ConfigError(f"map_keys has no key {key!r}{nearest(key, allowed) or '.'} Allowed: {', '.join(allowed)}")
+        require_known("map_keys has no key", key, allowed, "Allowed")
     return {f"{key}_key": column for key, column in (map_keys or {}).items()}
 
 

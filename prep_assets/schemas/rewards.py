@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
-from prep_assets.errors import ConfigError, Refused, nearest
+from prep_assets.errors import ConfigError, Refused, require_known
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, Group, Prompt, Region, Sample, Sampled, Turn, changed, turn
 from prep_assets.schemas.fields import Row, as_integer, as_list, as_number, as_text, needed, text_of, texts_of, value_at, whole, wrong_type
 from prep_assets.schemas.registry import Convert, schema
@@ -293,8 +293,7 @@ def arithmetic_rows(
         ConfigError: an unknown level, a negative number, or with `unique` more rows than different questions.
     """
     for level in levels:
-        if level not in LEVELS:
-            raise ConfigError(f"no arithmetic level {level!r}{nearest(level, LEVELS) or '.'} Known: {', '.join(LEVELS)}")
+        require_known("no arithmetic level", level, LEVELS, "Known")
     if n < 0 or largest < 0 or not levels or len(set(levels)) != len(levels):
         raise ConfigError(
             f"n = {n} and largest = {largest} must not be negative; levels = {list(levels)} must be one or more different names"
