@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
@@ -27,10 +27,10 @@ from prep_assets.exports.media import file_of, placed_images, require_images
 from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, gold_again, labelled, locate_row, without_nulls
 from prep_assets.exports.registry import Count, FileName, Folder, Progress, Split, TokenId, exporter, reads
 from prep_assets.exports.text_rows import gold_text
-from prep_assets.samples import IMAGE, MEDIA
+from prep_assets.samples import AUDIO, IMAGE, MEDIA
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.groups import FURTHER, OF_RUNS, GroupStore
-from prep_assets.stores.images import Images
+from prep_assets.stores.images import NO_IMAGES, Images
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.teachers import TeacherBlock
@@ -73,7 +73,7 @@ _FILES = {
         "llama_factory": ('tokenized_path: "{folder}"', "cutoff_len: 2048  # the longest example, or more", "neat_packing: false"),
         "open_instruct": (*_LOAD, 'dataset.set_format("torch")'),
     },
-    images=(IMAGE,),
+    images=(IMAGE, AUDIO),
     teacher=True,
     margins=True,
     kind="huggingface",
@@ -95,13 +95,13 @@ def hf_arrow(
     """A folder for ``datasets.load_from_disk``, with the columns that `layout` reads.
 
     A packed table becomes packed rows for ``trl`` and ``llama_factory`` (neat packing); ``axolotl`` and ``open_instruct`` pack by
-    themselves and get its documents. `pad_id` fills the rows of neat packing. `image_dir` is put before local paths of images.
+    themselves and get its documents. `pad_id` fills the rows of neat packing. `image_dir` is put before local paths of images and audio.
     """
     images = len(source.images) if isinstance(source, PackedStore | TokenStore) else 0
     if images and (layout != "llama_factory" or isinstance(source, PackedStore)):
         raise ConfigError(
             f"layout {layout!r} of {'a packed table' if isinstance(source, PackedStore) else 'a token stream'} would lose "
-            f"{images:,} images. Export a token stream with layout 'llama_factory', or to 'cerebras'"
+            f"{images:,} images or audio. Export a token stream with layout 'llama_factory', or to a format with files"
         )
     if isinstance(source, TokenStore) and source.teachers is not None and layout != "axolotl":
         raise ConfigError(f"layout {layout!r} has no place for what a teacher says of tokens. Export with layout 'axolotl'")
@@ -252,8 +252,7 @@ def _columns(
             if isinstance(source, PackedStore):
                 yield _neat_packed_columns(block, source.row_len + 1, pad_id)
             else:
-                images = {"images": _image_paths(block, source.images, image_dir)} if len(source.images) else {}
-                yield _masked_columns(block) | _empty_media(block) | images
+                yield _masked_columns(block) | _empty_media(block) | _paths(block, source.images, image_dir)
     else:
         yield from map(_masked_columns, document_blocks(source, progress))
 
@@ -321,17 +320,17 @@ def _empty_media(block: Block) -> dict[str, Any]:
     return {name: pa.nulls(len(block.row_lengths), pa.list_(pa.string())) for name in ("images", "videos", "audios")}
 
 
-def _image_paths(block: Block, images: Images, folder: str | None) -> Any:
-    """The paths of each row's images, below `folder` where they are local."""
+def _paths(block: Block, images: Images, folder: str | None) -> dict[str, Any]:
+    """``images, audios``, as far as the source has such files: the paths of each row's, below `folder` where they are local."""
     import pyarrow as pa
 
     first = block.done - len(block.row_lengths)
     span = images.of(first, block.done)
-    paths: list[list[str] | None] = [None] * len(block.row_lengths)
+    paths: dict[str, list[list[str] | None]] = {f"{kind}s": [None] * len(block.row_lengths) for kind in sorted(images.kinds)}
     for row, image in zip(np.asarray(images.record[span]).tolist(), images.references(np.arange(span.start, span.stop)), strict=True):
-        local = folder is not None and "://" not in image.path
-        paths[row - first] = [*(paths[row - first] or []), f"{folder}/{image.path}" if local else image.path]
-    return pa.array(paths, pa.list_(pa.string()))
+        local, column = folder is not None and "://" not in image.path, paths[f"{image.kind}s"]
+        column[row - first] = [*(column[row - first] or []), f"{folder}/{image.path}" if local else image.path]
+    return {name: pa.array(column, pa.list_(pa.string())) for name, column in paths.items()}
 
 
 def _neat_packed_columns(block: Block, width: int, pad_id: int) -> dict[str, Any]:
@@ -382,9 +381,15 @@ def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
     folder = folder / options["split"] if layout == "llama_factory" else folder
     entries = json.loads((folder / "state.json").read_text("utf-8"))["_data_files"]
     table = pa.concat_tables([pa.ipc.open_stream(pa.memory_map(str(folder / entry["filename"]))).read_all() for entry in entries])
+
+    def row(number: int) -> Any:
+        images = source.images if isinstance(source, TokenStore) else NO_IMAGES
+        shown = images.references(np.flatnonzero(np.asarray(images.record) == number))
+        return _read_row(table.slice(number, 1).to_pylist()[0], options.get("image_dir"), [image.kind for image in shown])
+
     return Readable(
         len(table),
-        lambda number: _read_row(table.slice(number, 1).to_pylist()[0], options.get("image_dir")),
+        row,
         layout in ("axolotl", "open_instruct"),
         _expected_line(source),
     )
@@ -437,8 +442,8 @@ def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
     return Readable(int(ends[-1]), row, expected=_expected_line(source))
 
 
-def _read_row(row: dict[str, Any], image_dir: str | None = None) -> Any:
-    """Read a row by the columns of trainers built on Hugging Face `datasets`."""
+def _read_row(row: dict[str, Any], image_dir: str | None = None, kinds: Sequence[str] = ()) -> Any:
+    """Read a row by the columns of trainers built on Hugging Face `datasets`. `kinds` are those of its files, in order."""
     if "chosen_ids" in row:
         margin = [Tokens(np.array([row["margin"]], np.float32))] if "margin" in row else []
         return (*(Tokens(np.array(row[f"{side}_ids"])) for side in SIDES), *margin)
@@ -462,7 +467,9 @@ def _read_row(row: dict[str, Any], image_dir: str | None = None) -> Any:
     if "images" not in row:
         return (sequence,)
     prefix = "" if image_dir is None else f"{image_dir}/"
-    return (replace(sequence, images=tuple((path.removeprefix(prefix), None) for path in row["images"] or ())),)
+    paths = {kind: [path.removeprefix(prefix) for path in row[f"{kind}s"] or ()] for kind in ("image", "video", "audio")}
+    listed = [paths[kind].pop(0) for kind in kinds if paths[kind]] + list(chain.from_iterable(paths.values()))
+    return (replace(sequence, images=tuple((path, None) for path in listed)),)
 
 
 def _read_teacher(row: dict[str, Any]) -> Iterator[Tokens]:

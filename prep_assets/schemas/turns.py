@@ -219,15 +219,15 @@ class Images:
     """The images and audio of one row, taken in the order of their marks.
 
     In a row without the column, its token is plain text (a page about HTML may well contain ``<image>``). Where `key` is ``images`` and the row
-    has only ``image``, as many data sets with one image a row do, that column is read; so it is with ``audios``, whose token is ``<audio>``.
+    has only ``image``, as many data sets with one image a row do, that column is read; so it is with `audios`, whose token is ``<audio>``.
     """
 
-    __slots__ = ("_columns", "_key", "_taken")
+    __slots__ = ("_columns", "_keys", "_taken")
 
-    def __init__(self, row: Row, key: str, token: str) -> None:
+    def __init__(self, row: Row, key: str, token: str, audios: str = "audios") -> None:
         self._columns: dict[str, tuple[str, str, list[Region]]] = {}  # kind → column, token, files
-        self._key, self._taken = key, {IMAGE: 0, AUDIO: 0}
-        for kind, name, mark in ((IMAGE, key, token), (AUDIO, "audios", "<audio>")):
+        self._keys, self._taken = {IMAGE: key, AUDIO: audios}, {IMAGE: 0, AUDIO: 0}
+        for kind, name, mark in ((IMAGE, key, token), (AUDIO, audios, "<audio>")):
             column = row.get(name)
             if name in ("images", "audios") and column is None and row.get(kind) is not None:
                 name, column = kind, row[kind] if has_content(row[kind]) else []
@@ -257,7 +257,7 @@ class Images:
 
     def take(self, kind: str = IMAGE) -> Region:
         """The next file of a kind."""
-        name, _, files = self._columns.get(kind, (self._key if kind == IMAGE else "audios", "", []))
+        name, _, files = self._columns.get(kind, (self._keys[kind], "", []))
         if self._taken[kind] >= len(files):
             raise Refused(f"{kind}_count", f"more {kind}s are placed in the text than the {len(files)} of {name!r}")
         self._taken[kind] += 1

@@ -10,6 +10,7 @@ import pytest
 import yaml
 
 from prep_assets.config.family import Domain
+from prep_assets.errors import Refused
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.graph.workspaces import build, jsonl, minimal, workspace_in
@@ -52,6 +53,7 @@ ENTRIES: dict[str, Any] = {
         "num_samples": 5,
     },
     "openai": {"file_name": "o.json", "formatting": "openai"},
+    "heard": {"file_name": "h.json", "formatting": "openai", "columns": {"messages": "messages", "audios": "sounds", "images": "images"}},
     "dpo_en": {
         "file_name": "dpo_en.json",
         "ranking": True,
@@ -68,6 +70,7 @@ ROWS: dict[str, dict[str, Any]] = {
     "glaive": {"conversations": CHAT, "tools": "[]"},
     "tagged": {"messages": MESSAGES},
     "openai": {"messages": MESSAGES},
+    "heard": {"messages": [{"role": "user", "content": "<audio>What?<image>"}, MESSAGES[1]], "sounds": ["1.mp3"], "images": ["1.jpg"]},
     "dpo_en": {"conversations": CHAT[:1], "chosen": CHAT[1], "rejected": {"from": "gpt", "value": "No."}},
     "pairs": {"instruction": "Hi", "input": "", "good": "Hello!", "bad": "No."},
 }
@@ -87,7 +90,15 @@ def test_what_is_printed_reads_the_rows(run: Any, tmp_path: Path) -> None:
         example = apply(convert_with(domain.schema_name, domain.options), ROWS[name])
         said = [turn.text for turn in (example.chosen if name in files[0] else example.turns)]  # type: ignore[union-attr]
         assert said[-1] == "Hello!"
-    assert files[1]["tagged"]["max_items"] == 5
+        if name == "heard":
+            assert [(region.kind, region.text) for region in example.turns[0].regions] == [
+                ("audio", "1.mp3"),
+                ("text", "What?"),
+                ("image", "1.jpg"),
+            ]  # type: ignore[union-attr]
+            with pytest.raises(Refused, match="audio_count"):
+                apply(convert_with("sharegpt", domain.options), {**ROWS[name], "sounds": []})
+    assert files[1]["tagged"]["max_items"] == 5 and "image_dir is the folder of images and audio" in shown
     assert "put the commit of the data set behind the @" in shown
 
 

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import io
 import json
+import shutil
 from collections.abc import Callable
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
@@ -212,18 +214,31 @@ def test_another_file_under_the_same_name_is_caught(make: Make) -> None:
     assert failing(workspace, resealed(published)) == ["row_integrity"]
 
 
-@pytest.mark.parametrize("format", ["webdataset", "mds", "hf_parquet"])
+@pytest.mark.parametrize("format", ["webdataset", "mds", "hf_parquet", "hf_arrow"])
 def test_exports_have_the_files(make: Make, tmp_path: Path, format: str) -> None:
     published = build(make(), "sft_tokens", "c")
-    options: dict[str, Any] = {"image_dir": str(tmp_path / "files")}
+    options: dict[str, Any] = {"image_dir": str(tmp_path / "files"), **({"layout": "llama_factory"} if format == "hf_arrow" else {})}
     out = export(published, format, tmp_path / "out", stream="train", **options)
     filled = {"split": "train", "rows_per_file": 10_000, "size_limit": 1 << 26, **options}
     assert compare(out, open_source(published, "train"), format, filled).passed
     content = b"".join(tree(out).values())
-    assert format == "hf_parquet" or all(
+    assert format.startswith("hf_") or all(
         content.count((tmp_path / "files" / name).read_bytes()) == [*chain(*PATHS)].count(name) for name in COUNTS
     )
-    for other in ("cerebras", "nanotron", "hf_arrow"):
+    if format == "hf_arrow":
+        [path] = (out / "train").glob("*.arrow")
+        found = pa.ipc.open_stream(path.read_bytes()).read_all().to_pylist()
+        heard = [[f"{tmp_path}/files/{path}" for path in paths if path != "1.png"] or None for paths in PATHS]
+        assert [row["audios"] for row in found] == heard
+        assert [row["images"] for row in found] == [[f"{tmp_path}/files/1.png"] if "1.png" in paths else None for paths in PATHS]
+        found[1]["audios"].reverse()
+        (tmp_path / "spoiled" / "train").mkdir(parents=True)
+        shutil.copy(out / "train" / "state.json", tmp_path / "spoiled" / "train")
+        spoiled = pa.Table.from_pylist(found)
+        with pa.ipc.new_stream(tmp_path / "spoiled" / "train" / path.name, spoiled.schema) as writer:
+            writer.write_table(spoiled)
+        assert "row 1: has the images" in compare(tmp_path / "spoiled", open_source(published, "train"), format, filled).summary
+    for other in ("cerebras", "nanotron"):
         with pytest.raises(ConfigError, match="would lose 7 audios and images"):
             export(published, other, tmp_path / other, stream="train")
 

@@ -100,6 +100,14 @@ ROWS_OF: Mapping[tuple[str, str], Mapping[str, Any]] = {
         for name, row in ROWS.items()
         if name in ("sharegpt", "sharegpt_pairwise")
     },
+    **{
+        (name, "audios_key"): {
+            **ROWS[name],
+            "audios": ["1.wav"],
+            "conversations": [{"from": "human", "value": "<audio> <image>"}, *ROWS[name]["conversations"][1:]],
+        }
+        for name in ("sharegpt", "sharegpt_pairwise")
+    },
     ("verifiers_trace", "branches"): {
         **schemas()["verifiers_trace"].example,
         "nodes": [*(nodes := schemas()["verifiers_trace"].example["nodes"]), {**nodes[3], "parent": 0}],
