@@ -79,10 +79,6 @@ def test_what_follows_the_last_trained_answer_does_not_take_its_reasoning() -> N
     assert examples_again(untrained, OPTIONS, last_only) == [untrained]
 
 
-def dropped(text: str) -> Turn:
-    return Turn("assistant", (Region(TEXT, text, drop=True),))
-
-
 @pytest.mark.parametrize(
     ("first", "options", "examples"),
     [
@@ -187,7 +183,6 @@ def test_control_tokens(turns: list[Turn], options: dict[str, Any], controls: li
 # -- Two derivations of a mask, side by side: every difference is told, that of white space too -------------------------------------------
 
 AGREED_TEXT = "<u>Hi there<a> Well, well.<e>\n"
-ANSWER = (14, 29)
 
 
 def agreed_derived(*trained: Weighted, text: str = AGREED_TEXT) -> Derived:

@@ -54,10 +54,8 @@ def test_rewards_of_their_sources() -> None:
         (scores([1, 2], [1, 2], 3, "b"), "2 rewards for 3 responses"),
         (scores([], [], 0, "b"), "0 rewards for 0 responses"),
         (scores([1, math.nan], [1, 2], name="b"), "reward 1 is nan"),
-        (scores([math.inf, 1], [1, 1], name="b"), "reward 0 is inf"),
         (scores([1, 2], [1], name="b"), "2 rewards, the source has 1"),
         (scores([1, 2.5], [1, 2], name="b"), "reward 1 is 2.5, the source says 2"),
-        (scores([3, 2], [4, 2], name="b"), "reward 0 is 3, the source says 4"),
     ],
 )
 def test_rewards_that_are_not(group: Scores, says: str) -> None:
@@ -117,10 +115,8 @@ def test_no_group_was_sampled() -> None:
         ((1, 3), (FIRST, SECOND), SOURCE, "2 ids of the prompt differ from the 2 of the source"),
         ((1, 2), (FIRST,), SOURCE, "1 responses are stored, the source has 2"),
         ((1, 2), (SECOND, FIRST), SOURCE, "response 0: 1 ids differ from the 2 that were sampled"),
-        ((1, 2), (FIRST, response([8], [-1.0])), SOURCE, "response 1: 1 ids differ from the 1 that were sampled"),
         ((1, 2), (FIRST, response([7], [-1.0], [0])), SOURCE, "response 1: 1 sampled tokens are not trained"),
         ((1, 2), (response([5, 6], [-0.5, -0.25], [1, 0]), SECOND), SOURCE, "response 0: 1 sampled tokens are not trained"),
-        ((1, 2), (FIRST, response([7], [-1.0], [0.5])), SOURCE, "response 1: 0 sampled tokens are not trained"),
         ((1, 2), (FIRST, SECOND), MASKED, "response 0: 0 sampled tokens are not trained, 1 that were not sampled are"),
         (
             (1, 2),
@@ -128,7 +124,6 @@ def test_no_group_was_sampled() -> None:
             MASKED,
             "response 0: 1 sampled tokens are not trained, 1 that were not sampled are",
         ),
-        ((1, 2), (response([5, 6], [-0.5, -0.25], [0, 0]), SECOND), MASKED, "response 0: 1 sampled tokens are not trained"),
         ((1, 2), (response([5, 6]), SECOND), SOURCE, "response 0: log-probabilities are in and not stored of the source"),
         (
             (1, 2),
@@ -137,7 +132,6 @@ def test_no_group_was_sampled() -> None:
             "response 0: log-probabilities are stored and not in the source",
         ),
         ((1, 2), (FIRST, response([7], [-1.0001])), SOURCE, "response 1: log-probabilities differ from those of the source"),
-        ((1, 2), (response([5, 6], [-0.25, -0.5]), SECOND), SOURCE, "response 0: log-probabilities differ from those of the source"),
     ],
 )
 def test_what_is_stored_is_not_what_was_sampled(prompt: Any, responses: Any, source: Sampled, says: str) -> None:
@@ -191,9 +185,7 @@ RUN_RIGHT = Runs("a", ROWS, CALLS)
         ([RUN_FIRST, spoken([9], [4]), spoken([1, 5], [6])], [row(0, [1, 5, 6], [0, 1, 1]), row(1, [9, 4], [0, 1])]),
         ([RUN_FIRST, spoken([1], [5, 2]), RUN_SECOND], [row(0, [1, 5], [0, 1]), row(1, [1, 5, 2, 6], [0, 1, 1, 1])]),
         ([RUN_FIRST, RUN_FIRST, RUN_SECOND], [row(0, [1, 5], [0, 1]), row(1, [1, 5, 2, 6], [0, 1, 0, 1])]),
-        ([spoken([1], [5], trained=[0]), RUN_SECOND], [row(0, [1, 5, 2, 6], [0, 0, 0, 1])]),
         ([spoken([1], [5], trained=[0]), OTHER, RUN_SECOND], [row(0, [1, 5, 3, 7], [0, 0, 0, 1]), row(2, [1, 5, 2, 6], [0, 0, 0, 1])]),
-        ([spoken([4], [5], trained=[0]), RUN_FIRST], [row(1, [1, 5], [0, 1])]),
         ([], []),
     ],
 )
@@ -216,10 +208,8 @@ def test_what_was_looked_at() -> None:
     [
         (0, [], "2 rows are stored, its calls are 3"),
         (1, [replace(ROWS[1], turn=1)], "row 1 is of run 0 from call 1 on, by its calls of run 0 from call 2 on"),
-        (2, [replace(ROWS[2], run=0)], "row 2 is of run 0 from call 0 on, by its calls of run 1 from call 0 on"),
         (0, [row(0, [1, 5, 9, 6], [0, 1, 0, 1])], "row 0: 4 ids differ from the 4 that its calls were given and wrote"),
         (0, [row(0, [1, 5, 2, 6], [0, 1, 1, 1])], "row 0: token 2 is trained, by its calls it is not to be"),
-        (1, [row(2, [1, 5, 3, 7], [0, 1, 0, 1])], "row 1: token 1 is trained, by its calls it is not to be"),
         (0, [row(0, [1, 5, 2, 6], [0, 0, 0, 1])], "row 0: token 1 is not trained, by its calls it is to be"),
         (0, [replace(ROWS[0], logprobs=[0.0, -0.5, 0.0, -0.25])], "row 0: log-probabilities differ from those of its calls"),
     ],
@@ -302,7 +292,6 @@ def test_what_a_template_writes_before_all_steps_and_the_space_that_it_takes_awa
     ("changed", "says"),
     [
         (replace(STEP_RIGHT, texts=STEP_RIGHT.texts[:2]), "2 ends of steps are stored, the source has 3"),
-        (replace(STEP_RIGHT, texts=(*STEP_RIGHT.texts, "x")), "4 ends of steps are stored, the source has 3"),
         (replace(STEP_RIGHT, elsewhere=2), "2 tokens that end no step have a reward"),
         (replace(STEP_RIGHT, texts=("One", *STEP_RIGHT.texts[1:])), "the tokens up to the end of step 0 end 'One', its text 'One.'"),
         (
@@ -314,7 +303,6 @@ def test_what_a_template_writes_before_all_steps_and_the_space_that_it_takes_awa
             "the tokens up to the end of step 1 end 'xOne.\\nTwo.', its text 'One.\\nTwo.'",
         ),
         (replace(STEP_RIGHT, rewards=(1.0, 0.0, 0.5)), "the reward of step 2 is 0.5, the source says -0.5"),
-        (replace(STEP_RIGHT, rewards=(0.0, 1.0, -0.5)), "the reward of step 0 is 0, the source says 1"),
         (replace(STEP_RIGHT, rewards=(1.0 + 1e-6, 0.0, -0.5)), "the reward of step 0 is 1, the source says 1"),
     ],
 )
@@ -359,7 +347,6 @@ def test_margins_as_float32() -> None:
     [
         (Margin("x", None, 0.5), "its margin is none, its line says 0.5"),
         (Margin("x", 0.0, None), "its margin is 0, its line says none"),
-        (Margin("x", 0.5, 0.25), "its margin is 0.5, its line says 0.25"),
         (Margin("x", 0.5 + 1e-7, 0.5), "its margin is 0.5, its line says 0.5"),
     ],
 )
@@ -398,11 +385,6 @@ def test_of_merged_records(monkeypatch: pytest.MonkeyPatch, margins: list[float]
     verdict = check_merged_records("chosen", merged, [stream(None), stream(HAVING)], ASKED)
     assert (verdict.passed, "" if verdict.passed else verdict.summary) == (not says, says)
     assert verdict.numbers == {"records_checked": 5, "tokens_checked": 5}
-
-
-def test_no_margins_anywhere() -> None:
-    merged = replace(stream(None, 5), arrays={"tokens": np.array([3, 2, 1, 3, 2])})
-    assert check_merged_records("chosen", merged, [stream(None), stream(None)], ASKED).passed
 
 
 def test_margins_of_nothing() -> None:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from prep_assets.proofs import reference_ids as ids_again
 from prep_assets.proofs.documents import Text, prove_texts
-from prep_assets.proofs.reference_ids import IdsAgain, assemble, between, interleaved, one_after_the_other, reference_ids
+from prep_assets.proofs.reference_ids import IdsAgain, assemble, between, reference_ids
 from prep_assets.stores import arrays as columns
 from prep_assets.text.ids import Flat
 from prep_assets_tests.effort import examples
@@ -178,22 +178,3 @@ def test_parts_put_together(known: list[list[int]], texts: list[list[int]], step
     borders = np.cumsum([0, *map(len, texts)])
     found = assemble(parts, np.diff(parts.offsets).astype(np.int32), which, borders)
     assert lists(found) == [[id for part in text for id in known[part % len(known)]] for text in texts]
-
-
-def test_parts_of_which_some_are_not_used_are_found_where_they_begin() -> None:
-    known = Flat(np.array([9, 5, 6, 9, 7], np.uint32), np.array([1, 4]))  # what lies between them is another's
-    found = assemble(known, np.array([2, 1], np.int32), np.array([1, 0], np.int32), np.array([0, 2]))
-    assert lists(found) == [[7, 5, 6]]
-
-
-@given(st.lists(st.tuples(st.booleans(), IDS), max_size=8))
-def test_two_results_as_one(texts: list[tuple[bool, list[int]]]) -> None:
-    yes, no = (flat([ids for first, ids in texts if first is side]) for side in (True, False))
-    assert lists(interleaved(yes, no, np.array([first for first, _ in texts], bool))) == [ids for _, ids in texts]
-
-
-@given(st.lists(st.tuples(st.none() | IDS, IDS), max_size=8))
-def test_heads_before_tails(texts: list[tuple[list[int] | None, list[int]]]) -> None:
-    heads, tails = flat([head for head, _ in texts if head is not None]), flat([tail for _, tail in texts])
-    found = one_after_the_other(heads, tails, np.array([head is not None for head, _ in texts], bool))
-    assert lists(found) == [[*(head or []), *tail] for head, tail in texts]

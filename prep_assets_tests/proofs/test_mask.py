@@ -78,15 +78,12 @@ def test_several_stop_tokens() -> None:
             row({10: 1, 11: 0.5, 12: 1, 13: 1}),
             "3 trained stretches, the source has 1 trained texts; trained: ['Hel', 'lo', '.<e>']",
         ),
-        (row(dict.fromkeys(range(10, 14), 0.5)), "loss weight 0.5 on 'Hello.<e>', to which the source gives 1"),
         (row(range(10, 13)), "the trained text ends 'Hello.', without '<e>', which ends the turn"),
         (row(range(11, 14)), "trained …'lo.<e>'…, the source says …'Hello.<e>'… (character 0)"),
         (row(range(8, 14)), "trained …'bot\\nHello.<e>'…, the source says …'Hello.<e>'… (character 0)"),
         (row(range(10, 14), (Expected("Hello!<e>", 1.0, "<e>"),)), "trained …'Hello.<e>'…, the source says …'Hello!<e>'… (character 5)"),
-        (row(range(10, 14), (Expected("Hello.<e>x", 1.0),)), "trained …'Hello.<e>'…, the source says …'Hello.<e>x'… (character 9)"),
         (row(range(9, 14)), "the template's white space before 'Hello.<e>' is trained"),
         (row(range(10, 15)), "the template's white space after 'Hello.<e>' is trained"),
-        (Row("a:0", np.array([5, 6]), np.array([0, 1, 0]), ()), "2 tokens, 3 mask values"),
     ],
 )
 def test_wrong_masks(given: Row, says: str) -> None:
@@ -104,7 +101,6 @@ def test_wrong_masks(given: Row, says: str) -> None:
     [
         (row(range(10, 13)), 13, (("Hello.", "Hello.<e>"),)),
         (row(range(11, 14)), 10, (("lo.<e>", "Hello.<e>"),)),
-        (row(range(0)), -1, (("", "Hello.<e>"),)),
         (row({3: 1, 4: 1, 10: 1, 11: 1, 12: 1, 13: 1}), 3, (("Hi there", "Hello.<e>"), ("Hello.<e>", ""))),
     ],
 )
@@ -137,10 +133,8 @@ def verdict_of(given: Row, **tokenizer: Any) -> tuple[bool, str]:
 @pytest.mark.parametrize(
     "given",
     [
-        two(["Hi", ".", "<e>", "  Lo", "<e>"], FIRST, Expected(" Lo<e>", 1.0, "<e>", 7, 13)),
         two(["Hi", ".", "<e>", " Lo", "<e>"], FIRST, Expected("Lo<e>", 1.0, "<e>", 7, 12)),
         two(["Hi", ".", "<e>", " Lo", "<e>", " Lo", "<e>"], FIRST, *[Expected("Lo<e>", 1.0, "<e>")] * 2),
-        two(["Hi", ".", " Lo"], Expected("Hi."), Expected("Lo")),
         two(["Hi", ".", "\n", " Lo"], Expected("Hi.\n"), Expected("Lo")),  # of its white space the first has some
     ],
 )
@@ -155,10 +149,7 @@ def test_a_token_that_holds_what_stands_between_two_answers_parts_them(given: Ro
             two(["Hi", ".", "<e>", " ", " Lo", "<e>"], FIRST, Expected(" Lo<e>", 1.0, "<e>")),
             "the template's white space before ' Lo<e>' is trained",
         ),
-        (two(["Hi", ".", "<e>", " ", " Lo"], FIRST, Expected("Lo")), "the template's white space before 'Lo' is trained"),
-        (two(["Hi", ".", "<e>", "\n", "  Lo"], FIRST, Expected("  Lo")), "the template's white space before '  Lo' is trained"),
         (two(["Hi", ".", "\n", " ", " Lo"], Expected("Hi.\n"), Expected("Lo")), "the template's white space before 'Lo' is trained"),
-        (two(["Hi", ".", " ", " Lo"], Expected("Hi."), Expected("Lo")), "the template's white space before 'Lo' is trained"),
         (two(["Hi", ".", "<e>", " Lo", "  "], FIRST, Expected("Lo ")), ""),  # a token that is the text's own in part
         (two(["Hi", ".", "<e>", " Lo", " ", " "], FIRST, Expected("Lo ")), "the template's white space after 'Lo ' is trained"),
         (
@@ -166,7 +157,6 @@ def test_a_token_that_holds_what_stands_between_two_answers_parts_them(given: Ro
             "trained …'<s> Lo'…, the source says …'Lo'… (character 0)",
         ),
         (two([" Lo"], FIRST, Expected("Lo")), "1 trained stretches, the source has 2 trained texts; trained: [' Lo']"),
-        (two(["Hi", ".", "<e>"], FIRST, Expected("Lo")), "1 trained stretches, the source has 2 trained texts; trained: ['Hi.<e>']"),
     ],
 )
 def test_white_space_between_two_answers_is_not_trained(given: Row, says: str) -> None:
@@ -176,12 +166,10 @@ def test_white_space_between_two_answers_is_not_trained(given: Row, says: str) -
 @pytest.mark.parametrize(
     ("tokens", "scheme", "right"),
     [
-        ([" ", "Hi"], "never", False),
         ([" ", "Hi"], "first", True),
         ([" ", " ", "Hi"], "first", False),
         (["Hi", "<s>", " ", "Hi"], "first", False),
         (["Hi", "<s>", " ", "Hi"], "always", True),
-        (["Hi", "<s>", "\n", " ", "Hi"], "always", False),
     ],
 )
 def test_a_space_of_the_tokenizers_own_may_be_trained(tokens: list[str], scheme: str, right: bool) -> None:
@@ -243,19 +231,14 @@ BROKEN = ["Hi", " there", "Hel", "\ufffd"]
         (row(range(2, 4), (Expected("Hel\ufffd"),), BROKEN, cut="end"), True),
         (row(range(2, 4), (Expected("Hel"),), BROKEN, cut="end"), True),
         (row(range(2, 4), (Expected("Hel"),), BROKEN), False),
-        (row(range(2, 3), (Expected("Hel\ufffd"),), BROKEN, cut="end"), False),
         (row(range(2, 3), (Expected("Hel"),), BROKEN, cut="end"), True),
-        (row(range(1, 3), (Expected("Hel"),), BROKEN, cut="end"), False),
         # and a stop token takes the place of the rest
         (row(range(2, 4), (Expected("Hel\ufffd<e>", 1.0, "<e>"),), ["Hi", " there", "Hel", "<e>"], cut="end"), True),
-        (row(range(2, 4), (Expected("Hel\ufffd<e>", 1.0, "<e>"),), ["Hi", " there", "Hi", "<e>"], cut="end"), False),
         # or at the beginning
         (row(range(3), (Expected("lo."),), ["\ufffd", "lo", "."], cut="start"), True),
         (row(range(3), (Expected("\ufffdlo."),), ["\ufffd", "lo", "."], cut="start"), True),
         (row(range(3), (Expected("lo."),), ["\ufffd", "lo", "."]), False),
-        (row(range(1, 4), (Expected("lo."),), ["Hi", "\ufffd", "lo", "."], cut="start"), False),
         (row(range(3), (Expected("lo."),), [" ", "lo", "."], cut="start"), True),
-        (row(range(3), (Expected("lo."),), [" ", "lo", "."], cut="end"), False),
     ],
 )
 def test_rows_that_were_cut(given: Row, passes: bool) -> None:
@@ -267,7 +250,6 @@ def test_rows_that_were_cut(given: Row, passes: bool) -> None:
     [
         ({10: 1.0, 11: 1.0, 12: 1.0, 13: 1.0}, ""),
         ({9: 1.0, 10: 1.0, 11: 1.0, 12: 1.0, 13: 1.0}, "token 9 weighs 0, the row says 1"),
-        ({10: 1.0, 11: 0.5, 12: 1.0, 13: 1.0}, "token 11 weighs 1, the row says 0.5"),
     ],
 )
 def test_a_row_that_says_its_weights_has_them_token_by_token(weights: dict[int, float], says: str) -> None:
@@ -331,10 +313,6 @@ def test_a_tokenizer_that_changes_texts_trains_what_it_makes_of_them() -> None:
         assert not prove_masks([given], exact).passed
 
 
-def test_white_space_counts_nothing_where_texts_are_compared_as_they_normalize() -> None:
-    assert module._solid(" a b\n c", vocabulary(*TOKENS, normalized=str.upper)) == "ABC"
-
-
 HIDDEN = Expected("Hi there", -1.0)
 BOTH = {3: -1.0, 4: -1.0, 10: 1.0, 11: 1.0, 12: 1.0, 13: 1.0}
 
@@ -356,7 +334,6 @@ def test_tokens_without_attention() -> None:
         ({**BOTH, 3: 0.0}, "unattended …'there'…, the source says …'Hi there'… (character 0)"),
         ({**BOTH, 5: -1.0}, "unattended …'Hi there<e>'…, the source says …'Hi there'… (character 8)"),
         ({**BOTH, 3: 1.0, 4: 1.0}, "loss weight 1 on 'Hi there', to which the source gives no attention"),
-        ({**BOTH, 3: -2.0, 4: -2.0}, "loss weight 1 and no attention on 'Hi there', to which the source gives no attention"),
         ({**BOTH, **dict.fromkeys(range(10, 14), -2.0)}, "loss weight 1 and no attention on 'Hello.<e>', to which the source gives 1"),
     ],
 )
@@ -458,9 +435,7 @@ def test_what_truncation_must_have_left(shipped: Vocabulary) -> None:
         (TEXT, CONTROLS, ["<|im_start|>", "user\nHi there", "<|im_end|>", "\n"]),
         ("Hi", (), ["Hi"]),
         ("", (), []),
-        ("<|im_end|><|im_end|>", ((0, 10), (10, 20)), ["<|im_end|>", "<|im_end|>"]),
         ("a<|im_end|>", ((1, 11),), ["a", "<|im_end|>"]),
-        ("a<|im_end|>", (), ["a<|im_end|>"]),
     ],
 )
 def test_a_render_is_cut_at_the_templates_control_tokens(shipped: Vocabulary, text: str, controls: Any, parts: list[str]) -> None:
@@ -546,25 +521,16 @@ ROW = ["user", "lo", "bot", "Hel", "lo", ".", "<e>", "user"]
 @pytest.mark.parametrize(
     ("runs", "expected", "at"),
     [
-        ([(3, 7)], ["Hello.<e>"], -1),
         ([(3, 6)], ["Hello.<e>"], 6),  # the end is not trained
         ([(4, 7)], ["Hello.<e>"], 3),  # the beginning is not
-        ([(5, 6)], ["Hello.<e>"], 4),
         ([(3, 8)], ["Hello.<e>"], 7),  # what follows is
-        ([(2, 7)], ["Hello.<e>"], 2),  # what is before it is
         ([(3, 7)], ["Help.<e>"], 4),
         ([(3, 7)], ["Hello!<e>"], 5),
-        ([(3, 7)], ["xHello.<e>"], 2),
-        ([(3, 7)], ["Hello.<e>userHello"], 7),
         ([(3, 8)], ["Hello.<e>user and more"], 7),  # there is no token that should be trained
         ([(1, 2), (3, 7)], ["Hello.<e>"], 1),  # "lo" is a part of the answer, which is trained all the same
-        ([(3, 4), (4, 7)], ["Hello.<e>"], 4),  # another weight from there on
         ([(3, 7)], ["user", "Hello.<e>"], -1),
-        ([(0, 1), (3, 7)], ["Hello.<e>"], 0),
-        ([(3, 7), (7, 8)], ["Hello.<e>"], 7),  # a text too many
         ([(3, 7)], ["Hello.<e>", "user"], -1),  # one too few
         ([], ["Hello.<e>"], -1),
-        ([(3, 7), (7, 8)], ["Hello.<e>", "us"], 7),
     ],
 )
 def test_the_first_token_that_is_wrong(runs: list[tuple[int, int]], expected: list[str], at: int) -> None:

@@ -140,18 +140,6 @@ def test_what_becomes_of_white_space(shown: str, way: Any, keeps_edges: bool) ->
         assert spaced.form.ways == (way,) * 3 and spaced.words == bare.words
 
 
-def test_what_is_said_of_a_form_in_bytes() -> None:
-    """Control tokens are numbered as those of the template; weights change where stretches begin and end."""
-    found = located(writes("{{- m.content -}}"), (USER, ASSISTANT, ASSISTANT), options=MaskOptions(train_on_eos="all", train_turns="last"))
-    own = template(writes(""))
-    assert found is not None
-    texts = [found.words.text[start:end] for start, end in found.words.controls]
-    assert found.tokens.tolist() == [own.control.index(text) for text in texts] and texts == ["<|s|>", "<|e|>"] * 3
-    assert found.weights.tolist() == [0, 1, 0, 1, 0, 1, 0]
-    gaps, after = found.breaks
-    assert (gaps.tolist(), after.tolist()) == ([0, 1, 1, 2, 2, 2, 3], [0, 0, 5, 0, 5, 20, 5])
-
-
 def test_a_text_that_a_template_writes_is_derived_by_form(monkeypatch: pytest.MonkeyPatch) -> None:
     source = "{%- for m in messages -%}{{- '<|s|>' + m.role + '>>' + m.content + '<|e|>' -}}{%- endfor -%}"
     derivation = PlainDerivation(MaskOptions(), template(source), typed_controls=False)
@@ -208,12 +196,10 @@ def test_shapes_keep_the_policy_where_plain_samples_carry_weights_that_say_the_s
     ("shown", "turns", "alone"),
     [
         ("{{- m.content -}}", [turn(USER, "Hi"), turn(ASSISTANT, "So.")], 0),
-        ("{{- m.content -}}", [turn(USER, " Hi"), turn(ASSISTANT, "So.")], 0),
         ("{{- m.content.rstrip('\\n') -}}", [turn(USER, "Hi"), turn(ASSISTANT, "So.")], 0),
         ("{{- m.content.rstrip('\\n') -}}", [turn(USER, "Hi"), turn(ASSISTANT, "So. ")], 1),  # what becomes of white space is not known
         ("{{- m.content -}}", [turn(USER, "Hi"), turn(ASSISTANT, "So. <|e|>")], 1),  # a control token that somebody typed
         ("{{- m.content -}}", [turn(USER, "Hi"), turn(ASSISTANT, "So.\ud800")], 1),
-        ("{{- m.content -}}", [turn(USER, "Hi"), turn(ASSISTANT, "So.\udfff")], 1),
         ("{{- m.content -}}", [turn(USER, " \n"), turn(ASSISTANT, "So.")], 1),
         ("{{- m.content + ('--' if '--' in m.content else '') -}}", [turn(USER, "a--b"), turn(ASSISTANT, "So.")], 1),
         ("{{- m.content -}}", [turn(USER, "Hi"), says("~Hm.", "So.")], 1),

@@ -284,7 +284,6 @@ def test_names_and_ids() -> None:
 
 
 CALL = says('!f {"n": 2, "s": "a", "l": ["b", {"c": "d"}], "t": true, "o": null}')
-ARGUMENTS = {"n": 2, "s": "#1", "l": ["#2", {"c": "#3"}], "t": True, "o": None}
 
 
 @pytest.mark.parametrize(("no_content", "content"), [("text", {"content": "#0"}), ("null", {"content": None}), ("absent", {})])

@@ -300,12 +300,6 @@ def test_beginnings_are_encoded_as_beginnings(monkeypatch: pytest.MonkeyPatch) -
     assert rows(again.encode(texts)) == [[7, *ids] for ids in whole(texts)]
 
 
-def test_texts_of_one_beginning_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    again, _ = noting(monkeypatch)
-    monkeypatch.setattr(module, "one_after_the_other", None)
-    assert rows(again.encode(TALE)) == whole(TALE)
-
-
 def test_only_the_reference_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(engines, "_routed_or_reference", None)
     assert rows(ReferenceIds(SHIPPED).encode(TALE)) == whole(TALE)
@@ -334,14 +328,6 @@ def test_characters_of_tokens() -> None:
     assert again.char_spans("the cat", first=False) == engines.rest_reference.char_spans("the cat")[1]
     again._first, again._rest = (SimpleNamespace(char_spans=lambda text, side=side: (text, side)) for side in "fr")  # type: ignore[assignment]
     assert (again.char_spans("x", first=True), again.char_spans("x", first=False)) == ("f", "r")
-
-
-def test_the_last_tokenizer_is_kept() -> None:
-    CACHES["reference ids"].clear()
-    one = module.reference_ids(SHIPPED)
-    other = module.reference_ids(normalizing(SHIPPED))
-    assert one is not other and list(CACHES["reference ids"].values()) == [other]
-    assert module.reference_ids(normalizing(SHIPPED)) is other
 
 
 def test_words_are_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -393,13 +379,6 @@ def test_where_words_are_cut() -> None:
 
 def flat(*texts: list[int]) -> Flat:
     return Flat(np.array([each for text in texts for each in text], np.uint32), np.cumsum([0, *map(len, texts)]))
-
-
-def test_results_put_together() -> None:
-    one, other = flat([1, 2], [], [3]), flat([4], [5, 6])
-    assert rows(words.concatenated(one, other)) == [[1, 2], [], [3], [4], [5, 6]]
-    assert rows(module.interleaved(one, other, np.array([False, True, True, False, True]))) == [[4], [1, 2], [], [5, 6], [3]]
-    assert rows(module.one_after_the_other(flat([1], [2]), flat([3], [4, 5], []), np.array([True, False, True]))) == [[1, 3], [4, 5], [2]]
 
 
 def same_whole(again: ReferenceIds, found: Flat, texts: list[bytes]) -> bool:
@@ -477,17 +456,6 @@ def test_bytes_of_ids() -> None:
     assert lengths(vocab={"\u2581b": 0, "<0xC3>": 1, "\u00e9": 2, "x<0xC3>": 3}, byte_fallback=True) == [2, 1, 2, 7, 4]
 
 
-def test_without_its_sources_nothing_is_found_or_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    kept: list[str] = []
-    monkeypatch.setattr(words.Words, "keep", lambda self, key: kept.append(key))
-    CACHES["reference ids"].clear()
-    monkeypatch.setattr(words, "__file__", "/nowhere/word_cuts.py")
-    found = module.reference_ids(SHIPPED)
-    assert found.cuts and not found.words.known
-    module.keep_words()
-    assert kept == []
-
-
 # -- Ids of texts with control tokens between them: those of the texts, and each token's own, whatever it spells and whichever its numbe---
 
 Piece = str | tuple[int, str]
@@ -551,12 +519,6 @@ def test_texts_of_which_none_begins_are_not_copied(monkeypatch: pytest.MonkeyPat
     joined: Any = None
     monkeypatch.setattr(module, "one_after_the_other", joined)
     assert encoded(again, TALK, [False] * len(TALK)) == expected(TALK)
-
-
-@pytest.mark.parametrize(("token", "parts"), [([-1, 0, -1], [0, 2, 4, 9, 10, 12, 13]), ([0, -1, 1], [0, 4, 6, 7, 9, 13])])
-def test_a_control_token_is_one_part_whichever_its_number_is(token: list[int], parts: list[int]) -> None:
-    data = b"ab c<u> xf g!"
-    assert module._cuts(data, np.array([0, 4, 9, 13]), np.array(token), (), False).tolist() == parts
 
 
 # -- Long text without spaces is cut between letters and signs: the ids are those of the whole, and the library gets no more than a wind---
@@ -663,12 +625,3 @@ def test_only_long_parts_are_cut_between_letters_and_signs(monkeypatch: pytest.M
     monkeypatch.setattr(reference_ids, "LONG_PART", 6)
     data = ("ab" + "中。" * 5 + "中。").encode()
     assert reference_ids._cuts(data, np.array([0, 2, 32, 38]), np.full(3, -1), None, unspaced).tolist() == bounds
-
-
-def test_windows_end_between_letters_and_signs_only_where_texts_may_be_cut_there() -> None:
-    text = "中。文! x".encode()
-    assert (
-        reference_ids._cut_after(text, 0, True),
-        reference_ids._cut_after(text, 0, False),
-        reference_ids._cut_after(text, 10, True),
-    ) == (3, 10, len(text))

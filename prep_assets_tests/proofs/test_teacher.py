@@ -64,15 +64,11 @@ def said(at: int, *entries: tuple[int, float]) -> dict[str, Any]:
     [
         ({"counts": np.array([0, 3, 2, 1])}, "token 1 has another number of entries than in the row"),
         ({"counts": np.array([0, 2, 3])}, "token 3 has another number of entries than in the row"),
-        ({"counts": np.array([0, 2, 3, 1, 0])}, "token 4 has another number of entries than in the row"),
         ({"ids": RIGHT.ids[:5]}, "5 entries, the row has 6"),
-        ({"logprobs": RIGHT.logprobs[:4]}, "6 entries, the row has 6"),
         ({"ids": np.array([5, 6, 9, 6, 7, 8])}, "an entry of token 2 is id 6, the row has 7"),
-        ({"ids": np.array([5, 6, 9, 7, 6, 7])}, "an entry of token 3 is id 7, the row has 8"),
         ({"logprobs": valued(4, -3.002)}, "a log-probability of token 2 is -3.00195, the row has -3"),
         ({"logprobs": valued(0, np.nan)}, "a log-probability of token 1 is nan, the row has -0.5"),
         (said(3, (8, 0.005)), "the entries of token 3 are no probabilities"),
-        (said(3, (8, -0.1), (9, -0.1)), "the entries of token 3 are no probabilities"),
         (said(3, (8, -1.0), (8, -2.0)), "token 3 has two entries of one id"),
     ],
 )
@@ -94,9 +90,7 @@ def test_probabilities_add_up_to_one_or_little_more(entries: Sequence[tuple[int,
     ("value", "stored", "holds"),
     [
         (-1.0, -1.0 + 2**-11 + 2**-25, True),
-        (-3.0, -3.0 + 3 * 2**-11, True),
         (-3.0, -3.0 + 3 * 2**-10.9, False),
-        (-3.0, -3.0 - 3 * 2**-10.9, False),
         (-(2**-30), 0.0, True),
         (-(2**-24.5), 0.0, False),
     ],
@@ -143,7 +137,6 @@ ONES = [1.0, 1.0, 1.0]
     ("row", "options", "read"),
     [
         (ROW, {}, READ),
-        (ROW, {"top_k": 1}, [[], [(5, -0.5)], [(9, -0.25)]]),
         ({**ROW, "target_mask": [[], [1, 0], [0, 1]]}, {}, [[], [(6, -1.5)], [(9, -0.25)]]),
         ({**ROW, "target_logprobs": [None, [-1e4, -0.5], [-9_999.0, -np.inf]]}, {}, [[], [(5, -0.5)], [(7, -9_999.0)]]),
         ({**ROW, "s": [9, 1, 0]}, {"log_sum_key": "s"}, [[], [(5, -1.5), (6, -2.5)], [(9, -0.25), (7, -2.0)]]),
@@ -189,7 +182,6 @@ SIGN = {"scale_dtype": "bfloat16", "element_bits": 1, "num_elements": 1}
             [*MINUS_HALF, *[0, 0, 0, 0, 0, 0, 240, 191] * 2],
             [-0.5, -1.0, -1.0 - math.e],
         ),
-        ({"k": 2, "exact_k": 1, "polynomial_terms": [0, 2], "normalize_t": True}, [*MINUS_ONE, *MINUS_HALF, *MINUS_ONE], [-1.0, -1.5]),
         # 3 and 1 less 4, in halves; then a bit that says less: together they are more than 1, and divided by their sum
         (
             {"exact_k": 0, "residual_bins": [STEPS, SIGN], "delta_encoding": False},
@@ -211,7 +203,6 @@ SIGN = {"scale_dtype": "bfloat16", "element_bits": 1, "num_elements": 1}
             [-math.log(1.25), math.log(0.2)],
         ),
         # a rank behind the bins has no residual, and the sum is too large to be divided by
-        ({"exact_k": 0, "residual_bins": [STEPS], "delta_encoding": False}, [0, 56, 0b01100100], [-0.5, -1.5, 0.0]),
     ],
 )
 def test_compressed_numbers_read_again(compression: dict[str, Any], numbers: list[int], values: list[float]) -> None:
@@ -231,10 +222,8 @@ def test_compressed_numbers_read_again(compression: dict[str, Any], numbers: lis
         (ROW, {}, ONES, [0, 1, 2]),
         (ROW, {"teacher_shifted": True}, ONES, [None, 0, 1]),
         ({**ROW, "input_ids": [4, 5, 7, 8]}, {}, [*ONES, 1.0], [None, 0, 1, 2]),
-        ({**ROW, "input_ids": [4, 5, 7, 8]}, {"teacher_shifted": True}, [*ONES, 1.0], [None, 0, 1, 2]),
         ({**ROW, "attention_mask": [0, 1, 1]}, {}, ONES[1:], [1, 2]),
         ({**ROW, "attention_mask": [0, 1, 1]}, {"mask_keys": ["attention_mask"]}, ONES, [0, 1, 2]),
-        ({**ROW, "attention_mask": [0, 1, 1]}, {"teacher_shifted": True}, ONES[1:], [0, 1]),
         (ROW, {}, [*ONES, 1.0], [0, 1, 2, None]),
         ({key: values[1:] for key, values in ROW.items()}, {}, ONES[1:], [1, 2]),
         ({**ROW, "ids": [4]}, {"ids_key": "other"}, [0.0, 1.0, 0.5, 0.0, 1.0], [None, 0, 1, None, 2]),
