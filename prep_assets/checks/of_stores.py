@@ -6,6 +6,7 @@ from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
+from dataclasses import replace
 from functools import cache, partial
 from itertools import chain
 from pathlib import Path
@@ -430,7 +431,9 @@ def image_verdicts(store: Store, streams: Iterable[TokenStore | PackedStore]) ->
     """Yield verdicts on whether images and audio stand where their tokens do, and are their files; none for a family without them."""
     ids, rules = media_ids(store.workspace, store.family), store.workspace.media_rules(store.family)
     for stream in streams if ids else ():
-        yield check_images(stream, ids, rules)
+        verdict = check_images(stream, ids, rules)
+        remedy = "Where the chat template writes the image token by itself, name another control token as image_token"
+        yield verdict if verdict.passed else replace(verdict, summary=f"{verdict.summary}. {remedy}")
         if isinstance(stream, TokenStore) and len(stream.images):
             yield check_references(references(store, stream))
 

@@ -167,6 +167,8 @@ def chains_of(workspace: Workspace, steps: Iterable[Step]) -> dict[str, Chains]:
         for step in todo.values():
             if step.partition and EVERY.get(step.asset.name) is step.asset:
                 domains[step.asset.family, step.partition].append(step)
+    if len(domains) < 2:
+        return {}
     chains_by_family = defaultdict[str, dict[tuple[Step, ...], int]](dict)
     for (family, name), chain in domains.items():
         own = {(step.asset.name, step.partition) for step in chain}

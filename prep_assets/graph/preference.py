@@ -30,7 +30,7 @@ from prep_assets.pipeline.asset import (
 )
 from prep_assets.pipeline.lines import FURTHER, audit_lines, pair_line, prompt_digest, says_something, write_lines
 from prep_assets.pipeline.pairs import SIDES, PairEncoder
-from prep_assets.pipeline.tokens import audit_tokens, tokenize_lines
+from prep_assets.pipeline.tokens import audit_pairs, tokenize_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.rows import check_pairs
 from prep_assets.proofs.verdict import Verdict
@@ -143,7 +143,7 @@ PREFERENCE_TOKENS_BY_DOMAIN = Asset(
 
 Pairs that are held out are in the folder `test`.""",
     write=partial(tokenize_lines, what="pairs", promises=PROMISES),
-    audit=audit_tokens,
+    audit=audit_pairs,
     inputs=(("pairs", PREFERENCES_BY_DOMAIN),),
     partitioned=True,
     options=(*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "truncation", "output.dtype", "output.max_tokens_per_shard"),
@@ -169,7 +169,7 @@ PREFERENCE_TOKENS = merged_asset(
 
 Pairs that are held out are in the folder `test`.""",
     promises=PROMISES,
-    audit=audit_tokens,
+    audit=audit_pairs,
     inputs=(("domains", PREFERENCE_TOKENS_BY_DOMAIN), ("", PREFERENCES_BY_DOMAIN), ("pairs", PREFERENCES)),
     options=("output",),
     checks=(INTEGRITY, ACCOUNTING, ROWS, MERGED_RECORDS),

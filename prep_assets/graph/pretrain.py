@@ -17,7 +17,7 @@ from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, deriv
 from prep_assets.checks.sources_again import by_text
 from prep_assets.config.models import Pretrain, media_tokens
 from prep_assets.data.quarantine import Quarantine
-from prep_assets.errors import ConfigError, StoreError
+from prep_assets.errors import ConfigError
 from prep_assets.graph.optional import blend_asset, leaks_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import IMAGES, TOKEN_COLUMNS, TOKENIZER, Asset, Check, FromRows, NeedsMore, Stream, Target, option_recipe
@@ -32,7 +32,7 @@ from prep_assets.pipeline.documents import (
     write_masked_documents,
 )
 from prep_assets.pipeline.examples import Reading, held_out, passed_over
-from prep_assets.pipeline.tokens import audit_tokens, tokenize_rows
+from prep_assets.pipeline.tokens import tokenize_rows
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Example, Sample
 from prep_assets.stores.arrays import prefetch
@@ -85,13 +85,6 @@ def _write(target: Target, quarantine: Quarantine) -> Draft:
         raise
     metrics = {"tokens_per_document": counts["tokens"] / max(1, counts["kept"])}
     return Draft(counts, metrics, ("ids inside the vocabulary", "documents end with eos"))
-
-
-def _audit_ends(target: Target, stream: str, store: TokenStore) -> None:
-    eos, last = target.vocabulary.eos_id, np.asarray(store.ends) - 1
-    ends = [int(store.arrays["tokens"][int(at) : int(at) + 1][0]) for at in (last[0], last[-1])] if len(last) else []
-    if target.family.append_eod and any(end != eos for end in ends):
-        raise StoreError(f"{stream}: a document does not end with the end-of-text token")
 
 
 def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine) -> dict[str, Any]:
@@ -202,7 +195,6 @@ PRETRAIN_TOKENS = Asset(
 
 Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_0000/sequence.bin`.""",
     write=_write,
-    audit=partial(audit_tokens, audit_more=_audit_ends),
     inputs=(("raw", PRETRAIN_RAW), ("quality", PRETRAIN_QUALITY), ("leaks", PRETRAIN_LEAKS)),
     depends=_depends,
     partitioned=True,

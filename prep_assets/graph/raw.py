@@ -109,13 +109,15 @@ def _why_empty(workspace: Workspace, domain: Domain) -> str:
 
 def _count(workspace: Workspace, domain: Domain, router: Router, file: SourceFile, quarantine: Quarantine) -> dict[str, Any]:
     """How many rows a file has, and where it can be cut."""
-    rows, lines = 0, LineCuts(tables.SHARD_BYTES)
-    for block in router.picked(file, read_blocks(file, 0, txt=domain.txt, watch=lines if _has_lines(file, domain) else None)):
+    # a shorter file is one shard
+    may_be_cut = _has_lines(file, domain) and (file.compression is not None or file.size > tables.SHARD_BYTES)
+    rows, lines = 0, LineCuts(tables.SHARD_BYTES) if may_be_cut else None
+    for block in router.picked(file, read_blocks(file, 0, txt=domain.txt, watch=lines)):
         quarantine.add_unreadable(file, block.unreadable)
         rows += len(block.records) + len(block.unreadable)
         if workspace.progress:
             workspace.progress(f"read {file.name}", block.bytes_read, file.size)
-    return _counted(rows, table_cuts(file, tables.SHARD_BYTES) if file.format in tables.TABLES else lines.cuts)
+    return _counted(rows, table_cuts(file, tables.SHARD_BYTES) if file.format in tables.TABLES else lines.cuts if lines else [])
 
 
 def _has_lines(file: SourceFile, domain: Domain) -> bool:

@@ -44,7 +44,7 @@ from prep_assets.pipeline.groups import TEST as HELD_OUT
 from prep_assets.pipeline.groups import audit_groups, write_groups
 from prep_assets.pipeline.lines import audit_lines, prompt_digest, prompt_line, says_something, write_lines
 from prep_assets.pipeline.pairs import PromptEncoder
-from prep_assets.pipeline.tokens import audit_tokens, tokenize_lines
+from prep_assets.pipeline.tokens import tokenize_lines
 from prep_assets.pipeline.workspace import Workspace, group_domains, prompt_domains
 from prep_assets.samples import Group, Prompt
 from prep_assets.schemas.rewards import arithmetic_rows, gold_as_json_number
@@ -157,7 +157,6 @@ ARITHMETIC_TOKENS = Asset(
     family="rl",
     description="The arithmetic curriculum as token ids, ended by the template's generation prompt.",
     write=partial(tokenize_lines, what=ARITHMETIC_STREAM, promises=PROMISES),
-    audit=audit_tokens,
     inputs=(("prompts", ARITHMETIC_PROMPTS),),
     options=OPTIONS,
     checks=PROMPT_CHECKS,
@@ -179,7 +178,6 @@ RL_TOKENS_BY_DOMAIN = Asset(
     family="rl",
     description="Training prompts of a domain as token ids, ended by the template's generation prompt.",
     write=partial(tokenize_lines, what=STREAM, promises=PROMISES),
-    audit=audit_tokens,
     inputs=(("prompts", RL_PROMPTS_BY_DOMAIN),),
     partitioned=True,
     options=OPTIONS,
@@ -196,7 +194,6 @@ RL_TOKENS = merged_asset(
     RL_TOKENS_BY_DOMAIN,
     "Training prompts as token ids, ended by the template's generation prompt: what a rollout starts from.",
     promises=PROMISES,
-    audit=audit_tokens,
     inputs=(
         ("domains", RL_TOKENS_BY_DOMAIN),
         ("", RL_PROMPTS_BY_DOMAIN),

@@ -16,7 +16,7 @@ from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, deriv
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
-from prep_assets.errors import PrepAssetsError, StoreError, TemplateError
+from prep_assets.errors import PrepAssetsError, TemplateError
 from prep_assets.graph.optional import blend_asset, leaks_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
@@ -42,14 +42,13 @@ from prep_assets.pipeline.conversations import conversations_of, firsts, write_r
 from prep_assets.pipeline.examples import Reading, content_digest, held_out, passed_over
 from prep_assets.pipeline.images import media_ids, write_images
 from prep_assets.pipeline.teachers import encode_of
-from prep_assets.pipeline.tokens import audit_tokens, mask_columns, tokenize_rows
+from prep_assets.pipeline.tokens import mask_columns, tokenize_rows
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.image_tokens import check_images
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Sample
 from prep_assets.stores.arrays import compress, cumulative_sums, fill_column, sizes, stretches, take
 from prep_assets.stores.guards import compared
-from prep_assets.stores.packed import PackedStore, PackedWriter, open_packed, write_documents
+from prep_assets.stores.packed import PackedStore, PackedWriter, write_documents
 from prep_assets.stores.published import Draft
 from prep_assets.stores.segments import Segmented
 from prep_assets.stores.tokens import ATTENTION, RecordWriter, TokenStore, open_tokens
@@ -127,13 +126,6 @@ def _write_tokens(target: Target, quarantine: Quarantine) -> Draft:
     return Draft(counts, metrics, ("ids inside the vocabulary", "every record has a trained token"))
 
 
-def _audit_trained(target: Target, stream: str, store: TokenStore) -> None:
-    for records, tokens in store.blocks():
-        mask, starts = np.asarray(store.arrays["loss_mask"][tokens]), store.starts_of(records) - tokens.start
-        if not np.logical_or.reduceat(mask != 0, starts).all():
-            raise StoreError(f"{target.partition}/{stream}: a record has no trained token")
-
-
 def encode_chats(
     workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine, *, masks: Mapping[str, str]
 ) -> dict[str, Any]:
@@ -189,7 +181,6 @@ SFT_TOKENS = Asset(
 
 Each conversation is rendered once by the chat template and tokenized once; the mask follows from where its regions stand in the render.""",
     write=_write_tokens,
-    audit=partial(audit_tokens, audit_more=_audit_trained),
     inputs=(("raw", SFT_RAW), ("quality", SFT_QUALITY), ("leaks", SFT_LEAKS)),
     partitioned=True,
     options=(
@@ -261,16 +252,6 @@ def _write_packed(target: Target, quarantine: Quarantine) -> Draft:
         counts |= {prefix + key: value for key, value in table_counts.items()}
         metrics |= {prefix + key: value for key, value in measured.items()}
     return Draft(counts, metrics, ("every token of every record is in a row or counted as left out", "every row has a trained token"))
-
-
-def _audit_packed(target: Target) -> None:
-    ids, rules = media_ids(target.workspace, target.family), target.workspace.media_rules(target.family)
-    for table in _tables(target.family):
-        for start, _rows, mask in open_packed(target.payload, table).blocks():
-            if not (mask != 0).any(axis=1).all():
-                raise StoreError(f"{table}: row {start + int((mask == 0).all(axis=1).argmax()):,} has no trained token")
-        if ids and not (verdict := check_images(open_packed(target.payload, table), ids, rules)).passed:
-            raise StoreError(f"{table}: {verdict.summary}")
 
 
 def _write_table(target: Target, table: str, split: str, domains: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -417,7 +398,6 @@ SFT_PACKED = Asset(
 
 Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_len)); `sft_packed.documents` says which record is where.""",
     write=_write_packed,
-    audit=_audit_packed,
     inputs=(("tokens", SFT_TOKENS),),
     depends=_depends_packed,
     options=("packing", "output"),

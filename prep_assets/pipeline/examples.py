@@ -7,6 +7,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import repeat
 from pathlib import Path
 from typing import Any, Literal, Protocol
 
@@ -491,8 +492,9 @@ class Source:
 
     @property
     def size(self) -> int:
-        """Bytes of text, about."""
-        return sum(map(text_bytes, (*self.sources.files, *self.sources.test_files)))
+        """Bytes of text, about; of a compressed file at least those before its last cut."""
+        files = zip((*self.sources.files, *self.sources.test_files), self.sources.cuts or repeat(()), strict=False)
+        return sum(max(text_bytes(file), cuts[-1][0] if cuts else 0) for file, cuts in files)
 
     @cached_property
     def benchmarks(self) -> Benchmarks | None:

@@ -23,13 +23,13 @@ from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.lines import prompt_digest, weighted
 from prep_assets.pipeline.pairs import answer_policy
 from prep_assets.pipeline.sources import inline_reasoning
-from prep_assets.pipeline.tokens import add, audit_stream
+from prep_assets.pipeline.tokens import add
 from prep_assets.pipeline.workspace import Workspace, group_domains
 from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, Group, Region, Sample, Turn, changed
 from prep_assets.schemas.runs import RUNS
 from prep_assets.schemas.steps import STEPWISE
 from prep_assets.stores.arrays import stretches
-from prep_assets.stores.groups import LOGPROBS, OF_RUNS, PROMPTS, RESPONSES, STEP_ENDS, STEP_REWARDS, GroupWriter, Scored, open_groups
+from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, GroupWriter, Scored, open_groups
 from prep_assets.stores.published import Draft
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.render import render
@@ -465,11 +465,9 @@ def _counts(group: Scored) -> dict[str, int]:
 
 def audit_groups(target: Target) -> None:
     """Raises:
-    StoreError: a stream is not sound (see `audit_stream`), a reward is not finite, or a group has no response.
+    StoreError: a reward is not finite, or a group has no response.
     """
     for folder in group_folders(target, [target.partition]):
-        for stream in (PROMPTS, RESPONSES):
-            audit_stream(folder, stream, target.vocabulary)
         store = open_groups(folder)
         rewards = store.rewards.arrays["rewards"]
         infinite = sum(int((~np.isfinite(rewards[part])).sum()) for part in stretches(len(rewards)))

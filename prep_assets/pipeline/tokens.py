@@ -13,7 +13,6 @@ from typing import Any, Literal, Protocol, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.config.base import ImageRule, tokens_around
 from prep_assets.config.family import Family, StorageFormat
 from prep_assets.data import tables
 from prep_assets.data.files import Part
@@ -22,24 +21,17 @@ from prep_assets.data.tables import LineCuts, parts, shard_size
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import FromLines, FromRows, NeedsMore, Target, ids_dtype
 from prep_assets.pipeline.examples import FirstPass, Pace, PinnedDuplicates, Reading, Source, is_held_out, note_records, without_duplicates
-from prep_assets.pipeline.images import media_ids
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.arrays import stretches
 from prep_assets.stores.bucket import bucket_of
 from prep_assets.stores.bucket_backend import ShardDepot
 from prep_assets.stores.guards import Guards
-from prep_assets.stores.images import image_fault
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.published import Draft, backend_of
-from prep_assets.stores.tokens import ATTENTION, RecordWriter, TokenStore, append_store, open_tokens, record_writer, unsigned
+from prep_assets.stores.tokens import ATTENTION, RecordWriter, append_store, open_tokens, record_writer, unsigned
 from prep_assets.stores.version_folders import staging, version_of
-from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.shards import Counts, Plan, Runner, Shard, ShardResult, Work, carried_out, key_of
 
-# Shared by all token streams: their arrays and their audit.
-
-BLOCK = 1 << 20
-"""Tokens per block when a whole stream is read."""
+# Shared by all token streams: their arrays.
 
 
 def mask_columns(weights: npt.NDArray[np.float32], dtypes: Mapping[str, str]) -> dict[str, npt.NDArray[Any]]:
@@ -60,55 +52,19 @@ def mask_columns(weights: npt.NDArray[np.float32], dtypes: Mapping[str, str]) ->
     return {name: columns[name].astype(dtype) for name, dtype in dtypes.items()}
 
 
-def audit_stream(
-    payload: Path, stream: str, vocabulary: Vocabulary, media: Mapping[str, int] = {}, rules: Mapping[str, ImageRule] = {}
-) -> TokenStore:
-    """Structural checks on a token stream: files fit each other, records are not empty, ids are inside the vocabulary, images match the image tokens.
-
-    Args:
-        image: id of the image token; `None` if the family has no images.
-        rule: how many tokens an image has; `None`: images consist of image tokens only.
+def audit_pairs(target: Target) -> None:
+    """Both sides of pairs must hold the same records.
 
     Raises:
-        StoreError: one of these does not hold.
+        StoreError: they do not.
     """
-    store = open_tokens(payload, stream)
-    lengths = store.lengths
-    if len(lengths) and lengths.min() < 1:
-        raise StoreError(f"{stream}: record {int(lengths.argmin()):,} has no tokens")
-    tokens = store.arrays["tokens"]
-    for part in stretches(len(tokens), BLOCK):
-        block = np.asarray(tokens[part])
-        if not 0 <= int(block.min()) <= int(block.max()) < vocabulary.size:
-            raise StoreError(f"{stream}: token ids from {block.min()} to {block.max()}, the vocabulary has {vocabulary.size:,}")
-    mixed = any(map(tokens_around, rules.values()))
-    fault = image_fault(store.images, store.arrays, store.starts, lengths, *media.values(), mixed=mixed) if media else None
-    if fault is not None:
-        raise StoreError(
-            f"{stream}: {fault}. Where the chat template writes the image token by itself, name another control token as image_token"
-        )
-    return store
-
-
-def audit_tokens(target: Target, *, audit_more: Callable[[Target, str, TokenStore], None] | None = None) -> None:
-    """`audit_stream` of every token stream of a store; both sides of pairs must hold the same records.
-
-    Args:
-        audit_more: a further audit of every stream.
-
-    Raises:
-        StoreError: one of these does not hold.
-    """
-    media, rules = media_ids(target.workspace, target.family), target.workspace.media_rules(target.family)
     rows: dict[str, npt.NDArray[np.int64]] = {}
-    for stem in target.stems:
-        if not (target.payload / f"{stem}.index").is_dir() and "/" in stem:
-            continue  # nothing is held out in this folder
-        store = audit_stream(target.payload, stem, target.vocabulary, media, rules)
-        if audit_more is not None:
-            audit_more(target, stem, store)
-        folder, _, side = stem.rpartition("/")
-        if side in ("chosen", "rejected") and not np.array_equal(rows.setdefault(folder, store.row), store.row):
+    for folder, _, side in (stem.rpartition("/") for stem in target.stems):
+        place = target.payload / folder
+        if side not in ("chosen", "rejected") or not (place / f"{side}.index").is_dir():
+            continue  # a single side of an answer with a label, or nothing is held out in this folder
+        row = open_tokens(place, side).row
+        if not np.array_equal(rows.setdefault(folder, row), row):
             folder = f"{folder}/" if folder else ""
             raise StoreError(f"{folder}chosen and {folder}rejected do not hold the same pairs")
 

@@ -156,12 +156,14 @@ def folder_size(directory: Path) -> int:
 
 
 @contextmanager
-def removed_on_failure(work: Path, place: Path, *, replaced_bytes: int = 0, cleanup: Callable[[], None] | None = None) -> Iterator[None]:
+def removed_on_failure(
+    work: Path, place: Path, *, replaced_bytes: Callable[[], int] = int, cleanup: Callable[[], None] | None = None
+) -> Iterator[None]:
     """Delete the folder `work` if the block that writes to it fails, and raise an `OSError` of the block as a readable `StoreError`.
 
     Args:
         place: the folder for messages.
-        replaced_bytes: size of what `work` would have replaced, for the message that the disk is full.
+        replaced_bytes: the size of what `work` would have replaced, for the message that the disk is full.
         cleanup: called after a fault of the disk or of a store, but not after an interruption, since an interrupted build is resumed.
     """
     try:
@@ -169,7 +171,7 @@ def removed_on_failure(work: Path, place: Path, *, replaced_bytes: int = 0, clea
     except BaseException as error:
         raised: BaseException = error
         if isinstance(error, OSError) and not isinstance(error, PrepAssetsError):
-            raised = in_words(error, place, written=folder_size(work), before=replaced_bytes)
+            raised = in_words(error, place, written=folder_size(work), before=replaced_bytes())
         failures = remove_tree(work) if work.exists() else []
         if cleanup is not None and isinstance(error, OSError | StoreError):
             try:

@@ -29,8 +29,10 @@ _SHOWN = 16
 
 def signature_of(digest: str, configured: str = "") -> str:
     """Sign a digest: ``<scheme>:<public key>:<signature>``, or ``""`` if no key is configured. `configured`: the key, in place of the variable's."""
-    key = _signing_key(configured or os.environ.get(SIGNING, ""))
-    return "" if key is None else f"{_SCHEME}:{_public_hex(key.public_key())}:{key.sign(digest.encode()).hex()}"
+    if not (configured := configured or os.environ.get(SIGNING, "")):
+        return ""
+    key = _signing_key(configured)
+    return f"{_SCHEME}:{_public_hex(key.public_key())}:{key.sign(digest.encode()).hex()}"
 
 
 def fault(digest: str, signature: str, configured: str = "") -> str:
@@ -69,16 +71,14 @@ def _is_valid(public: str, signature: str, digest: str) -> bool:
 
 
 def _trusted_keys() -> frozenset[str]:
-    configured, signing_key = os.environ.get(TRUSTED, ""), _signing_key(os.environ.get(SIGNING, ""))
-    if not configured:
-        return frozenset() if signing_key is None else frozenset((_public_hex(signing_key.public_key()),))
-    return _public_keys(configured)
+    if configured := os.environ.get(TRUSTED, ""):
+        return _public_keys(configured)
+    signing = os.environ.get(SIGNING, "")
+    return frozenset((_public_hex(_signing_key(signing).public_key()),)) if signing else frozenset()
 
 
 @bounded_cache("signing key", 4)
 def _signing_key(configured: str) -> Any:
-    if not configured:
-        return None
     text = configured if "PRIVATE KEY" in configured else _read_key(Path(configured), SIGNING)
     key = _load_key("load_pem_private_key", text, SIGNING, password=None)
     if not hasattr(key, "sign") or not hasattr(key, "public_key") or type(key).__name__.lower().find(_SCHEME) < 0:

@@ -42,12 +42,14 @@ class Draft:
     checks: tuple[str, ...]
 
 
-def build_version(backend: LocalBackend | BucketBackend, manifest: Manifest, write: Write, audit: Audit, *, before: int) -> str:
+def build_version(
+    backend: LocalBackend | BucketBackend, manifest: Manifest, write: Write, audit: Audit, *, before: Callable[[], int]
+) -> str:
     """Write a store, verify what the disk holds, audit it, and add it as a version. Return its name.
 
     Args:
         manifest: without counts, metrics, files and checks, which the build fills in.
-        before: bytes of the current store, for the message that the disk is full.
+        before: the bytes of the current store, for the message that the disk is full.
 
     Raises:
         StoreError: the disk is full, or does not hold what was written; nothing of the build is left. A build that fails otherwise leaves its
@@ -188,8 +190,8 @@ class Place:
             drop_shards(backend.versions, going_on="" if again or reused else build_key)
             if reused is None:
                 manifest = Manifest(self.asset, self.partition, build_key, config_key, recipe, {}, {}, {}, options=options or {})
-                version = build_version(backend, manifest, write, audit, before=self._current_bytes())
-                notes += _determinism_notes(sound, backend.published(version))
+                version = build_version(backend, manifest, write, audit, before=self._current_bytes)
+                notes += _determinism_notes(sound, backend.published(version)) if sound and sound.version != version else []
             else:
                 version = reused.version
                 if reused.manifest.config_key != config_key and not draft:
@@ -319,10 +321,8 @@ def _sound_version(backend: LocalBackend | BucketBackend, build_key: str) -> Pub
     return None
 
 
-def _determinism_notes(before: Published | None, after: Published) -> list[str]:
+def _determinism_notes(before: Published, after: Published) -> list[str]:
     """Return a note if two builds of one key differ."""
-    if before is None or before.version == after.version:
-        return []
     after_manifest = after.manifest
     if (after_manifest.content_hash, after_manifest.quarantine) == (before.manifest.content_hash, before.manifest.quarantine):
         return []

@@ -380,12 +380,11 @@ def test_schemas_of_ones_own_say_by_their_annotation_what_they_give(tmp_path: Pa
 
 def test_a_mask_that_a_second_derivation_contradicts_refuses_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Made while the store is written, so that such a group is in quarantine and not in a store that fails."""
-    from prep_assets.text.encode import Encoder
+    from prep_assets.pipeline import conversations
+    from prep_assets.text.spans import trained
 
-    trained = Encoder.trained
-    monkeypatch.setattr(
-        Encoder, "trained", lambda encoder, rendered: [(start - 4, end, weight) for start, end, weight in trained(encoder, rendered)]
-    )
+    shifted = lambda rendered, policy: [(start - 4, end, weight) for start, end, weight in trained(rendered, policy)]  # noqa: E731
+    monkeypatch.setattr(conversations, "trained", shifted)
     rows = [{"prompt": f"What is {number}?", "responses": ["One.", "Two."], "rewards": [1.0, 0.0]} for number in range(2)]
     workspace = workspace_of(tmp_path, {"scored": domain(jsonl(tmp_path / "scored.jsonl", rows), "group")})
     build(workspace, "rl_raw", "scored")

@@ -14,7 +14,7 @@ import pytest
 from prep_assets.config.loading import load_family
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.engine import state
-from prep_assets.errors import ConfigError, PrepAssetsError, Refused, SourceError, StoreError
+from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError, Refused, SourceError
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.images import ImageFiles, media_ids
 from prep_assets.pipeline.workspace import Workspace
@@ -184,7 +184,7 @@ def test_a_token_that_the_template_writes_now_and_then_is_noticed_before_anythin
     workspace = make_sft([{**chat("odd"), "tools": [{"name": "f"}]}], template=str(tmp_path / "odd.jinja"))
     build(workspace, "sft_raw", "mine")
     with pytest.raises(
-        StoreError, match=r"is the image token, and no image stands there\. Where the chat template .* name another control"
+        CheckFailed, match=r"is the image token, and no image stands there\. Where the chat template .* name another control"
     ):
         build(workspace, "sft_tokens", "mine")
 

@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.pipeline.tokens import audit_stream
 from prep_assets.stores import arrays
 from prep_assets.stores import arrays as columns
 from prep_assets.stores import files as pages
@@ -133,16 +132,6 @@ def test_token_stores(tmp_path: Path, storage: StorageFormat) -> None:
     whole = compared(guarded)
     assert resident() - before <= 1 << 21  # it is compared a MiB at a time
     assert (whole[:] == np.arange(count)).all()
-
-
-@HAS
-def test_the_audit_of_a_stream(tmp_path: Path) -> None:
-    with record_writer("bin", tmp_path, "train", {"tokens": "int32"}) as out:
-        out.append({"tokens": np.arange(SIZE // 4, dtype=np.int32)}, np.full(128, SIZE // 512), [0] * 128, range(128))
-    before = resident()
-    vocabulary: Any = SimpleNamespace(size=SIZE)
-    store = audit_stream(tmp_path, "train", vocabulary)
-    assert len(store) == 128 and resident() - before <= 1 << 22  # blocks of 4 MiB
 
 
 @HAS
