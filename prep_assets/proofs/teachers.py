@@ -41,7 +41,12 @@ def entries_again(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[En
     for at, place in enumerate(row[settings["logprobs_key"]]):
         if settings["compression"] is not None:
             assert ids is not None
-            pairs = _decompressed(bytes(ids[at]), bytes(place), settings["compression"])
+            said = settings["compression"]
+            pairs = (
+                _fitted(ids[at], place, row["coeffs"][at], said)
+                if "vocab_size" in said
+                else _decompressed(bytes(ids[at]), bytes(place), said)
+            )
         elif settings["teacher_ids_key"] is not None:
             assert ids is not None
             pairs = list(zip(ids[at] or (), place or (), strict=True))
@@ -90,9 +95,24 @@ def _decompressed(ids: bytes, numbers: bytes, said: Mapping[str, Any]) -> list[t
         values.append(fitted + (residuals[rank] if rank < len(residuals) else 0.0))
     if said.get("delta_encoding", True):
         values = list(accumulate(values))
+    return list(zip(_whole_numbers(ids, (said["d"] - 1).bit_length(), said["k"]), _at_most_one(values), strict=True))
+
+
+def _at_most_one(values: Sequence[float]) -> list[float]:
     mass = sum(map(exp, values))
-    scaled = [value - log(mass) if 1 < mass <= MOST_FITTED else value for value in values]
-    return list(zip(_whole_numbers(ids, (said["d"] - 1).bit_length(), said["k"]), scaled, strict=True))
+    return [value - log(mass) if 1 < mass <= MOST_FITTED else value for value in values]
+
+
+def _fitted(words: Sequence[int], exact: Sequence[float], factors: Sequence[float], said: Mapping[str, Any]) -> list[tuple[int, float]]:
+    """The entries of one place of DistillKit's older rows."""
+    sign, bits = -1 if said.get("invert_polynomial", True) else 1, (said["vocab_size"] - 1).bit_length()
+    values = list(exact)
+    for rank in range(1, said["k"] - said["exact_k"] + 1):
+        functions = [float(rank) ** (sign * power) for power in range(said["polynomial_degree"] + 1)]
+        functions += [sqrt(rank)] if said.get("with_sqrt_term") else []
+        values.append(sum(factor * value for factor, value in zip(factors, functions, strict=True)))
+    numbers = [word >> bits * place & (1 << bits) - 1 for word in words for place in range(64 // bits)]
+    return list(zip(numbers[: said["k"]], _at_most_one(values), strict=True))
 
 
 def _whole_numbers(packed: bytes, bits: int, count: int) -> list[int]:

@@ -75,16 +75,16 @@ def distilled(
         entry_mask_key: 0 for entries to leave out, if any.
         teacher_shifted: entries are one place before their token, as a model's outputs.
         top_k: keep so many of the likeliest entries of a token; null: all.
-        compression: what DistillKit's ``compression_config.yaml`` says of rows whose entries are bytes.
+        compression: what DistillKit's ``compression_config.yaml`` says of rows whose entries are bytes, or ``legacy_logit_compression`` of rows with `coeffs`.
     """
     if top_k is not None and top_k < 1:
         raise ConfigError(f"top_k is {top_k}: at least one entry of a token is kept. Set a larger one, or null for all")
     if compression is None:
         decoder = None
     else:
-        from prep_assets.schemas.distillkit import Compression
+        from prep_assets.schemas.distillkit import compression_of
 
-        decoder = Compression.of(compression)
+        decoder = compression_of(compression)
         if teacher_ids_key is None or log_sum_key is not None:
             raise ConfigError(
                 "compression goes with teacher_ids_key, the bytes of token ids, and without log_sum_key: its values are log-probabilities"
@@ -94,7 +94,7 @@ def distilled(
     def entries(row: Row) -> Entries:
         lists = as_list(value_at(row, logprobs_key), logprobs_key)
         if decoder is not None:
-            ids, values = decoder.decoded(value_at(row, str(teacher_ids_key)), lists, str(teacher_ids_key), logprobs_key)
+            ids, values = decoder.decoded(row, str(teacher_ids_key), logprobs_key)
             read = Entries(np.full(len(ids), decoder.k), ids.reshape(-1), values.reshape(-1))
         elif teacher_ids_key is None:
             read = Entries.named(lists, logprobs_key)

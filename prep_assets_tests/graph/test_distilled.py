@@ -21,7 +21,7 @@ from prep_assets.graph.graph import assets_of
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mutations import TEACHER_MUTATIONS
-from prep_assets.schemas.distillkit import Compression
+from prep_assets.schemas.distillkit import compression_of
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, failing, jsonl, make, refusals, resealed, verdicts, workspace_in
@@ -160,6 +160,19 @@ def compressed(number: int, compression: Mapping[str, Any], said: Said | None = 
     return {"input_ids": IDS[number], **row}, [[], *(place for _, _, place in places)]
 
 
+def older(number: int) -> dict[str, Any]:
+    """DistillKit's older form, the last of four entries as a function of its rank, which is 1."""
+    ids, values = columns(SAID[number][1:])
+    words = [[sum(token << 12 * place for place, token in enumerate(each))] for each in ids]
+    return {
+        "input_ids": IDS[number],
+        "packed_indices": words,
+        "exact_values": [each[:3] for each in values],
+        "coeffs": [[each[3] - 2, 0.5, 1.5] for each in values],
+    }
+
+
+OLDER = {"vocab_size": 4096, "k": 4, "exact_k": 3, "polynomial_degree": 1, "with_sqrt_term": True}
 PLAIN = {
     "d": 4096,
     "residual_bins": [],
@@ -174,6 +187,7 @@ ALL_EXACT = {"d": 4096, "k": 4, "exact_k": 4, "exact_dtype": "float64", "delta_e
 COMPRESSED = {"teacher_ids_key": "bytepacked_indices", "logprobs_key": "compressed_logprobs"}
 FORMS: Mapping[str, tuple[Any, dict[str, Any]]] = {
     "compressed": (lambda number: compressed(number, ALL_EXACT)[0], {**COMPRESSED, "compression": ALL_EXACT}),
+    "older": (older, {"teacher_ids_key": "packed_indices", "logprobs_key": "exact_values", "compression": OLDER}),
     "axolotl": (axolotl, {}),
     "distillkit": (distillkit, {"teacher_ids_key": "token_ids", "logprobs_key": "top_values"}),
     "nemo": (
@@ -309,10 +323,17 @@ def test_rows_of_open_instruct_have_empty_texts(tmp_path: Path) -> None:
         ("bytepacked_indices", [[0] * 5] * (len(IDS[0]) - 1), "other_compression"),
         ("bytepacked_indices", [[0] * 6] * 2, "length_mismatch"),
         ("attention_mask", [1, *[2] * (len(IDS[0]) - 1)], "packed_row"),
+        ("packed_indices", [[1, 2]] * (len(IDS[0]) - 1), "other_compression"),
+        ("packed_indices", [[0]] * (len(IDS[0]) - 1), "teacher_names_token_twice"),
+        ("packed_indices", [[0.5]] * (len(IDS[0]) - 1), "other_compression"),
+        ("exact_values", [[9.5, 8.25, 1.0]] * (len(IDS[0]) - 1), "positive_logprob"),  # logits less their mean
+        ("exact_values", [[-1.0] * 3] * 2, "length_mismatch"),
+        ("coeffs", [[0.0]] * (len(IDS[0]) - 1), "other_compression"),
+        ("coeffs", None, "missing_field"),
     ],
 )
 def test_bytes_of_another_compression_are_refused(tmp_path: Path, field: str, value: Any, reason: str) -> None:
-    make_row, options = FORMS["compressed"]
+    make_row, options = FORMS["older" if field in ("packed_indices", "exact_values", "coeffs") else "compressed"]
     _, published = built(tmp_path, [make_row(0) | {field: value}, make_row(1)], options)
     assert [each.reason for each in refusals(published)] == [reason]
 
@@ -473,6 +494,8 @@ def test_configurations_that_mean_nothing(tmp_path: Path, family: dict[str, Any]
         ({"compression": {**ALL_EXACT, "polynomial_degree": 8}}, "unknown field `polynomial_degree`.*compression_config.yaml"),
         ({"compression": {**ALL_EXACT, "term_dtype": "bfloat16"}}, "term_dtype"),
         ({"compression": {"k": 3}}, "missing required field `d`"),
+        ({"compression": {**OLDER, "k": 2}}, "exact_k 3 and 0 residuals are more than k, which is 2"),
+        ({"compression": {**OLDER, "exact_dtype": "float16"}}, "unknown field `exact_dtype`"),
         ({"compression": ALL_EXACT, "teacher_ids_key": None}, "compression goes with teacher_ids_key"),
         ({"compression": ALL_EXACT, "log_sum_key": "sums"}, "without log_sum_key"),
     ],
@@ -694,11 +717,37 @@ def test_what_they_compress_and_decompress(monkeypatch: pytest.MonkeyPatch, vari
     top = torch.log_softmax(logits.double(), -1).float()[None].topk(said["k"])
     row = compressor.compress_from_sparse(top.indices, top.values)
     wanted_ids, wanted = (each[0].double().numpy() for each in compressor.decompress_to_sparse(row))
-    ids, values = Compression.of(said).decoded(
-        row["bytepacked_indices"][0].tolist(), row["compressed_logprobs"][0].tolist(), "ids", "logprobs"
-    )
+    listed = {name: column[0].tolist() for name, column in row.items()}
+    ids, values = compression_of(said).decoded(listed, "bytepacked_indices", "compressed_logprobs")
     assert (ids == wanted_ids).all()
     wanted -= np.log(np.maximum(1, np.exp(wanted).sum(1, keepdims=True)))
     rounding = {"bfloat16": 2**-8, "float16": 2**-10, "float32": 0}[said["exact_dtype"]]
     assert (abs(values - wanted) <= 1e-4 + rounding * abs(wanted)).all()
     assert np.median(abs(np.exp(values) - np.exp(wanted))) < 1e-6
+
+
+@pytest.mark.parametrize(
+    "said",
+    [
+        {"vocab_size": 128256, "k": 128, "exact_k": 32, "polynomial_degree": 8},
+        {"vocab_size": 65536, "k": 50, "exact_k": 1, "polynomial_degree": 2, "invert_polynomial": False, "with_sqrt_term": True},
+        {"vocab_size": 30000, "k": 20, "exact_k": 0, "polynomial_degree": 4, "with_sqrt_term": True, "term_dtype": "bfloat16"},
+    ],
+)
+def test_distillkits_older_form(monkeypatch: pytest.MonkeyPatch, said: dict[str, Any]) -> None:
+    """Of 16 bits, four ids fill a word with its sign. Its decoder adds up terms in float32."""
+    import torch
+
+    checkout(monkeypatch, "PREP_ASSETS_DISTILLKIT")
+    theirs = pytest.importorskip("distillkit.compression")
+    compressor = theirs.LogprobCompressor(legacy_config=theirs.LegacyLogitCompressionConfig(**said))
+    logits = torch.randn(200, said["vocab_size"], generator=torch.Generator().manual_seed(0)) * 3
+    top = torch.log_softmax(logits, -1)[None].topk(said["k"])
+    row = compressor.compress_from_sparse(top.indices, top.values)
+    row["coeffs"] = row["coeffs"].float()  # as in the files
+    wanted_ids, wanted = (each[0].double().numpy() for each in compressor.decompress_to_sparse(row))
+    listed = {name: column[0].tolist() for name, column in row.items()}
+    ids, values = compression_of(said).decoded(listed, "packed_indices", "exact_values")
+    assert (ids == wanted_ids).all() and (ids == top.indices[0].numpy()).all()
+    wanted -= np.log(np.maximum(1, np.exp(wanted).sum(1, keepdims=True)))
+    assert (abs(values - wanted) <= 5e-6 + 2e-7 * abs(np.array(listed["coeffs"])).max(1, keepdims=True)).all()

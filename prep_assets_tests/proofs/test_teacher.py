@@ -217,6 +217,27 @@ def test_compressed_numbers_read_again(compression: dict[str, Any], numbers: lis
 
 
 @pytest.mark.parametrize(
+    ("said", "words", "factors", "fitted"),
+    [
+        ({"vocab_size": 17, "k": 3, "exact_k": 1, "polynomial_degree": 2}, [5 + (6 << 5) + (7 << 10)], [-1.0, -2.0, -4.0], [-7.0, -3.0]),
+        ({"vocab_size": 16, "k": 2, "exact_k": 1, "polynomial_degree": 0, "with_sqrt_term": True}, [0x65], [-1.0, -2.0], [-3.0]),
+        (
+            {"vocab_size": 1 << 31, "k": 3, "exact_k": 1, "polynomial_degree": 1, "invert_polynomial": False},
+            [5 + (6 << 31), 7],
+            [-1.0, -2.0],
+            [-3.0, -5.0],
+        ),
+        ({"vocab_size": 16, "k": 1, "exact_k": 1, "polynomial_degree": 8}, [5], [], []),
+    ],
+)
+def test_older_numbers_read_again(said: dict[str, Any], words: list[int], factors: list[float], fitted: list[float]) -> None:
+    """By hand: of 5 bits, twelve ids are in a word, of 31 bits two."""
+    row = {"target_token_ids": [words], "target_logprobs": [[-0.25]], "coeffs": [factors]}
+    [found] = entries_again(row, {"compression": said})
+    assert found == sorted(zip((5, 6, 7), [-0.25, *fitted], strict=False), key=lambda pair: -pair[1])
+
+
+@pytest.mark.parametrize(
     ("row", "options", "weights", "places"),
     [
         (ROW, {}, ONES, [0, 1, 2]),
