@@ -13,10 +13,10 @@ import pytest
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs import rebuilt
 from prep_assets.proofs.rebuilt import Block, Borders, Place, Rebuilder, Slot, _after, _bound, blocks_of, slotted
-from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL_CALL, USER, Region, Sample, Turn
+from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
 from prep_assets.text.environment import MessageForm
 from prep_assets_tests.proofs.conversations import PLAIN, TRIMS, chat, result, says, template, user
-from prep_assets_tests.proofs.trained_conversations import ESCAPES, NO_PROMPT, NO_STOP, NOTHINK
+from prep_assets_tests.proofs.trained_conversations import ESCAPES, NO_STOP, NOTHINK
 
 CHAT = chat(user("Hi"), says("~Hm.", "Hello."), user("Bye"))
 
@@ -25,16 +25,6 @@ def test_the_words_are_hexadecimal_in_letters() -> None:
     assert [rebuilt._word(number) for number in (0, 9, 10, 15, 16, 255)] == ["zqaqz", "zqjqz", "zqkqz", "zqpqz", "zqbaqz", "zqppqz"]
     assert rebuilt._places("a zqbaqz zqaqz zqxqz") == (Place(16, 2, 8), Place(0, 9, 14))
     assert rebuilt.MOST_KEPT == 512
-
-
-def test_where_texts_stand() -> None:
-    found = Rebuilder(template()).rebuild(CHAT)
-    assert found.text == "<|s|>user\nHi<|e|>\n<|s|>assistant\n<think>Hm.</think>\nHello.<|e|>\n<|s|>user\nBye<|e|>\n"
-    assert [found.text[place.start : place.end] for place in found.places] == ["Hi", "Hm.", "Hello.", "Bye"]
-    assert [found.invented_text[place.start : place.end] for place in found.invented] == ["zqaqz", "zqbqz", "zqcqz", "zqdqz"]
-    assert [place.slot for place in found.places] == [0, 1, 2, 3] and found.tagged is None and found.margins == {}
-    assert found.beginning(1, prompted=True) == "<|s|>user\nzqaqz<|e|>\n<|s|>assistant\n"
-    assert found.beginning(1, prompted=False) == "<|s|>user\nzqaqz<|e|>\n"
 
 
 def test_a_beginning_that_the_template_refuses() -> None:
@@ -50,7 +40,6 @@ def test_a_beginning_that_the_template_refuses() -> None:
         (TRIMS, (" Hi \n", "x "), {0: (0, 0), 1: (0, 0)}),
         (PLAIN, ("Hi", "x"), {}),
         (PLAIN.replace("+ m.content", "+ m.content + ' '"), ("Hi  ", "x"), {0: (0, 2), 1: (0, 0)}),
-        (PLAIN.replace("thought + m.content", "thought + ' ' + m.content"), ("  Hi", "x"), {0: (2, 0), 1: (0, 0)}),
     ],
 )
 def test_white_space_of_the_texts_themselves(source: str, texts: tuple[str, str], margins: dict[int, tuple[int, int]]) -> None:
@@ -60,11 +49,9 @@ def test_white_space_of_the_texts_themselves(source: str, texts: tuple[str, str]
 @pytest.mark.parametrize(
     ("source", "parts", "wanted"),
     [
-        (PLAIN, (" Hi ",), {0: (1, 1)}),
         (PLAIN, ("  a ", " b \n"), {0: (2, 0), 1: (0, 2)}),
         (PLAIN, (" ", "\n a", "b ", " "), {1: (2, 0), 2: (0, 1)}),  # what a region of nothing but space has is not its neighbour's
         (PLAIN.replace("+ m.content", "+ m.content.lstrip('\\n')"), ("\n Hi ",), {0: (1, 1)}),
-        (TRIMS, (" Hi ",), {0: (0, 0)}),
         (PLAIN.replace("+ m.content", "+ (m.content if m.role == 'user' or m.content[0] == ' ' else '')"), (" Hi ",), {0: (0, 0)}),
     ],
 )
@@ -127,12 +114,6 @@ def test_few_renders_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(rebuilder._shapes) == 1
 
 
-def test_tags_are_given() -> None:
-    source = "{%- for m in messages -%}{{- '<|s|>' -}}{%- generation -%}{{- m.content -}}{%- endgeneration -%}{%- endfor -%}"
-    found = Rebuilder(template(source)).rebuild(chat(user("Hi"), says("Hello.")), rendered="not looked at")
-    assert found.tagged == ((5, 7), (12, 18))
-
-
 @pytest.mark.parametrize(
     ("source", "sample", "says_why"),
     [
@@ -182,11 +163,6 @@ def test_tags_are_given() -> None:
             chat(user("Hi")),
             "template own writes …'zqbqzHi'… where another text in its place gives '', so it depends on the content and nothing is proven",
         ),
-        (
-            "zqcqz{{- messages[0].content -}}",
-            chat(user("Hi")),
-            "template own writes …'zqcqzHi'… where another text in its place gives '', so it depends on the content and nothing is proven",
-        ),
         ("{{- raise_exception('never') -}}", chat(user("Hi")), "template own: never, so nothing is proven"),
     ],
 )
@@ -214,11 +190,6 @@ def test_a_text_that_is_shown_twice() -> None:
     source = "{%- for m in messages -%}{{- m.content + '/' + m.content + '<|e|>' -}}{%- endfor -%}"
     found = Rebuilder(template(source)).rebuild(chat(user("Hi"), result("x")))
     assert [(place.slot, found.text[place.start : place.end]) for place in found.places] == [(0, "Hi"), (0, "Hi"), (1, "x"), (1, "x")]
-
-
-def test_dropped_regions_are_not_shown() -> None:
-    turn = Turn(USER, (Region(TEXT, "gone", drop=True), Region(TEXT, "Hi")))
-    assert "gone" not in Rebuilder(template()).rebuild(Sample((turn,))).text
 
 
 MARKS = PLAIN.strip().replace(" + thought + m.content -}}", " -}}{%- generation -%}{{- thought + m.content -}}{%- endgeneration -%}")
@@ -266,16 +237,6 @@ def slots(sample: Sample, form: MessageForm = FORM) -> tuple[Slot, ...]:
 
 def function(name: str, arguments: Any, **more: Any) -> dict[str, Any]:
     return {"type": "function", **more, "function": {"name": name, "arguments": arguments}}
-
-
-def test_a_plain_chat() -> None:
-    sample = chat(user("Hi"), says("~Hm.", "Hel", "lo."))
-    assert filled(sample) == [{"role": "user", "content": "#0"}, {"role": "assistant", "content": "#2", "thought": "#1"}]
-    assert slots(sample) == (
-        Slot(0, TEXT, "Hi", ((0, 0, 2),)),
-        Slot(1, THINKING, "Hm.", ((0, 0, 3),)),
-        Slot(1, TEXT, "Hello.", ((1, 0, 3), (2, 3, 6))),
-    )
 
 
 def test_names_and_ids() -> None:
@@ -382,22 +343,6 @@ def taken_apart(source: str, sample: Sample) -> tuple[Any, list[Block], Borders]
     return chat, blocks_of(chat), Borders(rebuilder)
 
 
-def test_blocks() -> None:
-    found, blocks, _ = taken_apart(PLAIN, BORDER_CHAT)
-    assert [(block.turn, block.role, block.kinds, block.places) for block in blocks] == [
-        (0, "user", ("text",), (0,)),
-        (1, "assistant", ("thinking", "text"), (1, 2)),
-        (2, "user", ("text",), (3,)),
-        (3, "assistant", ("text",), (4,)),
-    ]
-    assert [found.invented_text[block.start : block.end] for block in blocks] == [
-        "zqaqz",
-        "zqbqz</think>\nzqcqz",
-        "zqdqz",
-        "zqeqz",
-    ]
-
-
 def test_a_turn_amid_another_proves_nothing() -> None:
     source = "{{- messages[0].content -}}{%- for m in messages[1:] -%}{{- m.content -}}{%- endfor -%}"
     amid = "{{- messages[1].reasoning_content + messages[0].content + messages[1].content -}}"
@@ -413,7 +358,6 @@ def test_a_turn_amid_another_proves_nothing() -> None:
         (PLAIN, "<|s|>assistant\n"),
         (ONLY_PROMPTED, "<|s|>Well?<|s|>"),
         (NOTHINK, "<|s|>assistant\n<think>"),
-        (NO_PROMPT, ""),
         ("{{- raise_exception('no') -}}", ""),
     ],
 )
@@ -450,14 +394,6 @@ def test_where_answers_begin_and_end(source: str, texts: list[tuple[str, str | N
         assert (None if where is None else found.invented_text[slice(*where)]) == stop
 
 
-def test_where_other_turns_end() -> None:
-    found, blocks, borders = taken_apart(PLAIN, BORDER_CHAT)
-    where = borders.stop(found, blocks[0], blocks[1])
-    assert where is not None and found.invented_text[slice(*where)] == "<|e|>" and where[0] == blocks[0].end
-    nothing, listed, none = taken_apart(NO_STOP, BORDER_CHAT)
-    assert none.stop(nothing, listed[0], listed[1]) is None
-
-
 def test_an_answer_of_calls_where_nothing_says_where_it_begins() -> None:
     source = (
         "{%- for m in messages -%}{{- '[' + loop.length|string + ']' + m.content -}}"
@@ -491,19 +427,12 @@ def test_the_longest_control_token_counts() -> None:
     ("gap", "most", "place"),
     [
         ("abc def", 5, 4),
-        ("abc def", 4, 4),
-        ("abc def", 3, 0),
         (" abc", 3, 1),
-        ("a  b", 4, 3),
         ("a<|e|>bc", 8, 6),
-        ("<|e|>bc", 7, 5),
         ("<|e|>bc", 5, 5),
         ("<|e|>bc", 4, 0),
-        ("<|e|> bc", 8, 6),
         ("a <|e|>bc", 9, 2),
-        ("<|e|>\n<|s|>x", 12, 6),
         ("<|e|>\n<|s|><|e|>x", 17, 16),
-        ("<|e|><|s|>\n<|e|>x y", 19, 18),
     ],
 )
 def test_a_place_amid_no_word_and_no_control_token(gap: str, most: int, place: int) -> None:
@@ -517,16 +446,12 @@ ASKED = "<|s|>assistant\n"
     ("gap", "prompt", "lone", "kinds", "rest"),
     [
         # what the prompt says
-        (f"<|e|>\n{ASKED}", f"<|e|>\n{ASKED}", ASKED, ("text",), ""),
         (f"<|e|>\n{ASKED}<think>", f"<|e|>\n{ASKED}", ASKED, ("thinking",), "<think>"),
         (f"<|e|>\n{ASKED}yes", f"<|e|>\n{ASKED}no", ASKED, ("text",), "yes"),
         (f"<|e|>\n{ASKED}<think>", f"<|e|>\n{ASKED}<think>\n\n</think>", ASKED, ("thinking",), "<think>"),
         ("<|e|>\nsays:\n<think>", "<|e|>\nsays:\n<think>\n\n</think>", "", ("thinking",), "<think>"),
-        (f"<|e|>\n{ASKED}<think>\n", f"<|e|>\n{ASKED}<think>\n\n</think>", ASKED, ("thinking",), "<think>\n"),
         ("\n<think>", "\n<think>x", "", ("thinking",), ""),  # nothing before the tag
-        (f"{ASKED}<think>a\n<call>", f"{ASKED}<think>b", ASKED, ("call",), "<think>a\n<call>"),
         ("", "<|e|>", ASKED, ("text",), ""),
-        ("gap", "", ASKED, ("text",), "gap"),
         # a header before an answer to a lone question
         (f"<|e|>{ASKED}", None, ASKED, ("text",), ""),
         (ASKED, None, ASKED, ("call",), ""),
@@ -534,7 +459,6 @@ ASKED = "<|s|>assistant\n"
         (f"<|e|>{ASKED}", "x", ASKED, ("text",), ""),
         # nothing says it
         ("<|e|>", None, ASKED, ("text", "text"), None),
-        ("<|e|>", None, "", ("text",), None),
     ],
 )
 def test_where_an_answer_begins(gap: str, prompt: str | None, lone: str, kinds: tuple[str, ...], rest: str | None) -> None:
@@ -584,26 +508,18 @@ def test_a_header_that_the_prompt_leaves_out(
 @pytest.mark.parametrize(
     ("gap", "alone", "is_text", "where"),
     [
-        ("<|e|>\n<|s|>user", "<|e|>\n", True, (0, 5)),
         (" <|e|>x", None, True, (1, 6)),
         ("x<|e|>", None, True, None),
-        ("<|e|><|s|>user", "<|e|><|end|>", True, (0, 5)),
         ("<|e|><|end|>", None, True, (0, 12)),
         ("<|e|> <|end|>", None, True, (0, 5)),
-        ("<|e|> <|end|> x", None, True, (0, 5)),
         ("</c><|s|><|e|>", None, False, (9, 14)),
-        ("<|s|> <|e|><|end|>", None, False, (11, 18)),
         # other control tokens where another turn follows
         ("<|s|>x", "<|e|>", True, (0, 5)),
-        ("\n<|s|>x", "\n<|e|>", True, (1, 6)),
         ("\n\n<|s|>x", "\n<|e|>", True, (2, 7)),
-        ("<|s|><|e|>x", "<|end|>", True, (0, 5)),
         ("<|s|><|e|>x", "<|end|><|e|>", True, (0, 10)),
         ("y<|s|>", "<|e|>", True, None),
         ("<|s|>", "y<|e|>", True, None),
-        ("<|s|>", "y", True, None),
         ("y", "<|e|>", True, None),
-        ("a", "b", True, None),
     ],
 )
 def test_what_ends_a_turn(gap: str, alone: str | None, is_text: bool, where: tuple[int, int] | None) -> None:

@@ -102,18 +102,6 @@ def test_white_space_before_an_answer_is_its_own(parts: tuple[str, ...], back: s
     assert [text for text, _ in trained(sample, source.replace("BACK", back))] == wanted
 
 
-def test_chats_of_one_shape_share_the_render_with_invented_words(monkeypatch: pytest.MonkeyPatch) -> None:
-    rebuilder = Rebuilder(template(HARMONY))
-    renders = []
-    from prep_assets.proofs import rebuilt
-
-    original = rebuilt._Chat.render
-    monkeypatch.setattr(rebuilt._Chat, "render", lambda chat, *given: renders.append(1) or original(chat, *given))
-    for text in ("one", "two", "three"):
-        rebuilder.rebuild(Sample((turn(USER, text), turn(ASSISTANT, text))))
-    assert len(renders) == 4
-
-
 @pytest.mark.parametrize(
     ("start", "end", "weight", "agrees"),
     [(0, 0, 1.0, True), (-1, 0, 1.0, False), (0, -1, 1.0, False), (1, 0, 1.0, False), (0, 0, 0.5, False)],

@@ -105,12 +105,8 @@ def test_a_record_that_is_shorter_than_the_limit_is_whole(mode: str) -> None:
 @pytest.mark.parametrize(
     ("limit", "ids", "trained"),
     [
-        (8, "<s>uabc<e><s>a", []),
         (9, "<s>uabc<e><s>ad", ["d…"]),
-        (11, "<s>uabc<e><s>adef", ["def…"]),
         (12, "<s>uabc<e><s>adef<e>", ["def<e>"]),
-        (13, "<s>uabc<e><s>adef<e><s>", ["def<e>"]),
-        (20, "<s>uabc<e><s>adef<e><s>ugh<e><s>ai", ["def<e>", "i…"]),
         (1, "<s>", []),
     ],
 )
@@ -123,9 +119,7 @@ def test_the_beginning(limit: int, ids: str, trained: list[str]) -> None:
     [
         (8, "<s>uabc<e><s>a", []),
         (9, "<s>uabc<e><s>a<e>", ["<e>"]),
-        (10, "<s>uabc<e><s>ad<e>", ["d<e>"]),
         (11, "<s>uabc<e><s>ade<e>", ["de<e>"]),
-        (12, "<s>uabc<e><s>adef<e>", ["def<e>"]),
         (13, "<s>uabc<e><s>adef<e><s>", ["def<e>"]),
         (20, "<s>uabc<e><s>adef<e><s>ugh<e><s>a<e>", ["def<e>", "<e>"]),
     ],
@@ -190,12 +184,9 @@ def test_the_beginning_amid_a_character() -> None:
     [
         (1, "<e>", ["<e>"]),
         (3, "ij<e>", ["ij<e>"]),
-        (2, "j<e>", ["j<e>"]),
         (10, "<s>ugh<e><s>aij<e>", ["ij<e>"]),
-        (11, "<e><s>ugh<e><s>aij<e>", ["<e>", "ij<e>"]),
         (12, "f<e><s>ugh<e><s>aij<e>", ["f<e>", "ij<e>"]),
         (15, "adef<e><s>ugh<e><s>aij<e>", ["def<e>", "ij<e>"]),
-        (21, WHOLE.removeprefix("<s>"), ["def<e>", "ij<e>"]),
     ],
 )
 def test_the_end(limit: int, ids: str, trained: list[str]) -> None:
@@ -207,15 +198,11 @@ def test_the_end(limit: int, ids: str, trained: list[str]) -> None:
     [
         (21, {}, ("abc", "ab")),
         (20, {}, ("abc", "a")),
-        (19, {}, ("abc", "a", "gh", "g")),
         (20, {USER: {"part": "end"}}, ("abc", "c")),
-        (20, {USER: {"part": "start", "least": 1}}, ("abc", "a")),
         (20, {USER: {"least": 2}}, None),
         (20, {USER: {"least": 0, "part": "end"}}, ("abc", "c")),
         (18, {USER: {"least": 0}}, ("abc", "", "gh", "g")),
-        (17, {USER: {"least": 0}}, ("abc", "", "gh", "")),
         (20, {"user": {"least": 5}}, None),
-        (18, {}, None),
         (16, {USER: {"least": 0}}, None),
     ],
 )
@@ -292,13 +279,6 @@ def test_to_be_proven() -> None:
     assert str(made.row("a:0", ids, mask)) == str(Row("a:0", ids, mask, derived.expected, "start", weights, True))
     assert str(made.conversation("a:0", ids)) == str(Conversation("a:0", ids, WHOLE, derived.controls, 7, ids[:1], 20))
     assert Left(derived, ()) == Left(derived, (), None, "none", None, 0)
-
-
-def test_ids_of_what_begins_a_conversation() -> None:
-    """Text before the first control token begins it; after one it does not."""
-    derived = Derived("ab<s>c", (), ((2, 5),), 0, ())
-    assert module.ids_of(derived, VOCABULARY).tolist() == [5, 97, 98, 1, 99]
-    assert module._spans(derived, VOCABULARY).tolist() == [[0, 0], [0, 1], [1, 2], [2, 5], [5, 6]]
 
 
 def test_a_stretch_of_which_half_a_character_is_left() -> None:
