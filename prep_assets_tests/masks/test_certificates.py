@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -12,128 +11,56 @@ from prep_assets.text.certify import Certificate, certify, policy_faults
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, minimal, workspace_in
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, bind, bind_source
 
-EOS = "<|endoftext|>"
-END_OF_SENTENCE = "<｜end▁of▁sentence｜>"
-LAST = "kept in the last turn"
-# stop: what the template writes after an answer. prompt: what it writes for add_generation_prompt.
+EOS, ENDS, ASKS = "<|endoftext|>", "<|im_end|>", "<|im_start|>assistant\n"
+# stop: what the template writes after an answer. prompt: what it writes for add_generation_prompt. begins: the control token of its beginning.
 # stable: a template that looks at later messages, or writes something once at the end, is not. grows: nor is it where the prompt is not how
-# an answer begins. system: some have none (gemma), some write one of their own. alternates: those that call raise_exception on two user turns.
-# trims: those that strip contents. tags: all but the two oldest.
-TABLE: dict[str, dict[str, Any]] = {
+# an answer begins. injected, refused: some have no system prompt (gemma), some write one of their own. alternates: those that call
+# raise_exception on two user turns. trims: those that strip contents. tags: all but the two oldest.
+TABLE: dict[str, tuple[str, str, str, str]] = {
     # the eos after each answer's line break; the system prompt of its own is written at the top
-    "alpaca": {"stop": EOS, "prompt": "### Response:\n", "stable": True, "grows": True, "system": "injected", "tags": True},
-    "chatml": {"stop": "<|im_end|>", "prompt": "<|im_start|>assistant\n", "stable": True, "grows": True, "begins": "<|im_start|>"},
+    "alpaca": (EOS, "### Response:\n", "", "stable grows injected tags"),
+    "chatml": (ENDS, ASKS, "<|im_start|>", "stable grows"),
     # the prompt opens <think>, which an answer without reasoning does not have
-    "deepseek-r1": {
-        "stop": END_OF_SENTENCE,
-        "prompt": "<｜Assistant｜><think>\n",
-        "stable": True,
-        "thinking": LAST,
-        "tags": True,
-        "begins": EOS,
-    },
-    "default": {"stop": EOS, "prompt": "\nAssistant:", "stable": True, "grows": True, "alternates": True, "tags": True},
-    "gemma": {
-        "stop": "<end_of_turn>",
-        "prompt": "<start_of_turn>model\n",
-        "stable": True,
-        "grows": True,
-        "begins": EOS,
-        "system": "refused",
-        "alternates": True,
-        "trims": True,
-        "tags": True,
-    },
+    "deepseek-r1": ("<｜end▁of▁sentence｜>", "<｜Assistant｜><think>\n", EOS, "stable thinking tags"),
+    "default": (EOS, "\nAssistant:", "", "stable grows alternates tags"),
+    "gemma": ("<end_of_turn>", "<start_of_turn>model\n", EOS, "stable grows refused alternates trims tags"),
     # the token of the next role is written with the answer, so a second prompt would stand after it
     # and a tool call ends with <|observation|>, another stop than that of an answer
-    "glm4": {
-        "stop": "<|user|>",
-        "prompt": "<|assistant|>",
-        "stable": True,
-        "grows": True,
-        "tools": "rendered",
-        "tags": True,
-        "begins": "[gMASK]",
-    },
+    "glm4": ("<|user|>", "<|assistant|>", "[gMASK]", "stable grows tools tags"),
     # no generation prompt: the render that asks is the render of the question, so an answer does follow it
-    "llama2": {"stop": EOS, "prompt": "", "stable": True, "grows": True, "alternates": True, "trims": True, "tags": True, "begins": EOS},
-    "llama3": {
-        "stop": "<|eot_id|>",
-        "prompt": "<|start_header_id|>assistant<|end_header_id|>\n\n",
-        "stable": True,
-        "grows": True,
-        "trims": True,
-        "tools": "rendered",
-        "tags": True,
-        "begins": EOS,
-    },
-    "mistral": {
-        "stop": EOS,
-        "prompt": "",
-        "stable": True,
-        "grows": True,
-        "alternates": True,
-        "trims": True,
-        "tools": "rendered",
-        "tags": True,
-        "begins": EOS,
-    },
+    "llama2": (EOS, "", EOS, "stable grows alternates trims tags"),
+    "llama3": ("<|eot_id|>", "<|start_header_id|>assistant<|end_header_id|>\n\n", EOS, "stable grows trims tools tags"),
+    "mistral": (EOS, "", EOS, "stable grows alternates trims tools tags"),
     # without the prompt it ends with the end-of-text token, so nothing is how something longer begins, but with the prompt it is
-    "phi": {"stop": "<|end|>", "prompt": "", "stable": False, "grows": True, "tags": True, "begins": "<|user|>"},
-    "plain": {"stop": EOS, "prompt": "<|assistant|>\n", "stable": True, "grows": True},
-    "qwen": {
-        "stop": "<|im_end|>",
-        "prompt": "<|im_start|>assistant\n",
-        "stable": True,
-        "grows": True,
-        "system": "injected",
-        "tools": "rendered",
-        "tags": True,
-        "begins": "<|im_start|>",
-    },
+    "phi": ("<|end|>", "", "<|user|>", "grows tags"),
+    "plain": (EOS, "<|assistant|>\n", "", "stable grows"),
+    "qwen": (ENDS, ASKS, "<|im_start|>", "stable grows injected tools tags"),
     # the last answer has a <think> block, which it loses as soon as another question follows
-    "qwen3": {
-        "stop": "<|im_end|>",
-        "prompt": "<|im_start|>assistant\n",
-        "stable": False,
-        "grows": True,
-        "thinking": LAST,
-        "tools": "rendered",
-        "tags": True,
-        "begins": "<|im_start|>",
-    },
-    "vicuna": {
-        "stop": EOS,
-        "prompt": "ASSISTANT:",
-        "stable": True,
-        "grows": True,
-        "system": "injected",
-        "alternates": True,
-        "tags": True,
-        "begins": EOS,
-    },
+    "qwen3": (ENDS, ASKS, "<|im_start|>", "grows thinking tools tags"),
+    "vicuna": (EOS, "ASSISTANT:", EOS, "stable grows injected alternates tags"),
 }
 
 
 @pytest.mark.parametrize("name", CONTROL)
 def test_certificate(name: str) -> None:
-    found, wanted = certify(bind(SHIPPED, name).template), TABLE[name]
+    found, (stop, prompt, begins, words) = certify(bind(SHIPPED, name).template), TABLE[name]
     assert found.renders
-    assert found.stop_token == wanted["stop"]
-    assert found.generation_prompt == wanted["prompt"]
-    assert found.begins_with == wanted.get("begins", "")
-    assert found.prefix_stable is wanted["stable"]
-    assert found.grows is wanted.get("grows", False)
-    assert found.system == wanted.get("system", "rendered")
-    assert bool(found.default_system) == (found.system == "injected")
-    assert found.alternation is wanted.get("alternates", False)
-    assert found.trims is wanted.get("trims", False)
-    assert found.thinking == wanted.get("thinking", "not rendered")
-    assert found.tools == wanted.get("tools", "not rendered")
-    assert found.generation_tags is wanted.get("tags", False)
+    assert (found.stop_token, found.generation_prompt, found.begins_with) == (stop, prompt, begins)
+    assert found.system in ("rendered", "injected", "refused") and bool(found.default_system) == (found.system == "injected")
+    said = {
+        "stable": found.prefix_stable,
+        "grows": found.grows,
+        "alternates": found.alternation,
+        "trims": found.trims,
+        "thinking": found.thinking == "kept in the last turn",
+        "tools": found.tools == "rendered",
+        "tags": found.generation_tags,
+    }
+    assert {word for word, holds in said.items() if holds} | ({found.system} - {"rendered"}) == set(words.split())
+    assert found.thinking in ("kept in the last turn", "not rendered") and found.tools in ("rendered", "not rendered")
     assert set(found.proofs) == {
         *("offsets of one render", "the render built anew", "decoding of trained tokens"),
-        *(["generation tags"] if wanted.get("tags") else []),
+        *(["generation tags"] if "tags" in words else []),
     }
 
 

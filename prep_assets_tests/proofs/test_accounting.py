@@ -208,85 +208,48 @@ def test_no_rows_at_all() -> None:
     assert gone_through([block(0, [1])], stored(), [("a.jsonl:1", "schema/x")], again=always("schema/x")).passed
 
 
+ONE, TWO, LATE = (0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1)
+THRICE = [block(1, [0, 1, 2], ["duplicate", "good", "duplicate"])]
+EQUALS = "equals an earlier row in every field"
+ALONE = "is refused for schema/x; looked at alone,"
+MORE = [*REFUSED, ("a.jsonl:1", "schema/x")]
+
+
 @pytest.mark.parametrize(
-    ("changes", "where", "what", "faults"),
+    ("changes", "says", "faults"),
     [
-        ({"held": stored((0, 0, False, 0), (0, 3, True, 1))}, "a.jsonl:1", "is neither stored nor refused", 1),
-        ({"refused": []}, "b.jsonl:0", "is neither stored nor refused", 1),
+        ({"held": [ONE, LATE]}, "a.jsonl:1| is neither stored nor refused", 1),
+        ({"refused": []}, "b.jsonl:0| is neither stored nor refused", 1),
+        ({"held": [ONE, TWO, TWO, LATE]}, "a.jsonl:1| is stored twice", 1),
         (
-            {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 1, False, 0), (0, 3, True, 1))},
-            "a.jsonl:1",
-            "is stored twice",
+            {"held": [ONE, TWO, LATE, (0, 4, False, 0), (1, 1 << 39, False, 0)]},
+            "the store| holds 2 records that its sources do not offer, or that are beyond a limit",
             1,
         ),
+        ({"held": [ONE, TWO, LATE, (1, 0, False, 0)], "refused": []}, f"b.jsonl:0| is stored, though it {EQUALS}", 1),
         (
-            {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1), (0, 4, False, 0), (1, 1 << 39, False, 0))},
-            "the store",
-            "holds 2 records that its sources do not offer, or that are beyond a limit",
-            1,
-        ),
-        (
-            {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1), (1, 0, False, 0)), "refused": []},
-            "b.jsonl:0",
-            "is stored, though it equals an earlier row in every field",
-            1,
-        ),
-        (
-            {
-                "blocks": [block(1, [0, 1, 2], ["duplicate", "good", "duplicate"])],
-                "held": stored(*((1, row, True, 0) for row in range(3))),
-                "refused": [],
-            },
-            "b.jsonl:0",
-            "is stored, though it equals an earlier row in every field",
+            {"blocks": THRICE, "held": [(1, row, True, 0) for row in range(3)], "refused": []},
+            f"b.jsonl:0| is stored, though it {EQUALS}",
             3,
         ),
-        (
-            {"held": stored((0, 0, True, 0), (0, 1, False, 0), (0, 3, True, 1))},
-            "a.jsonl:0",
-            "is stored held out, and belongs to what is to train on",
-            1,
-        ),
-        (
-            {"held": stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, False, 1))},
-            "a.jsonl:3",
-            "is stored to train on, and belongs to what is held out",
-            1,
-        ),
+        ({"held": [(0, 0, True, 0), TWO, LATE]}, "a.jsonl:0| is stored held out, and belongs to what is to train on", 1),
+        ({"held": [ONE, TWO, (0, 3, False, 1)]}, "a.jsonl:3| is stored to train on, and belongs to what is held out", 1),
         (
             {"refused": [*REFUSED, ("a.jsonl:0", "schema/x"), ("c:5", "schema/x")]},
-            "a.jsonl:0",
-            "is refused (and 1 more are), though it is stored, or no row that is read",
+            "a.jsonl:0| is refused (and 1 more are), though it is stored, or no row that is read",
             1,
         ),
-        (
-            {"refused": [("b.jsonl:0", "schema/x")]},
-            "b.jsonl:0",
-            "is refused for schema/x, but by a second reading it equals an earlier row in every field",
-            1,
-        ),
-        (
-            {"held": stored((0, 0, False, 0), (0, 3, True, 1)), "refused": [*REFUSED, ("a.jsonl:1", "schema/x")]},
-            "a.jsonl:1",
-            "is refused for schema/x; looked at alone, nothing is wrong with it",
-            1,
-        ),
-        (
-            {
-                "held": stored((0, 0, False, 0), (0, 3, True, 1)),
-                "refused": [*REFUSED, ("a.jsonl:1", "schema/x")],
-                "again": always("schema/y"),
-            },
-            "a.jsonl:1",
-            "is refused for schema/x; looked at alone, it is refused for schema/y",
-            1,
-        ),
-        ({"held": stored(), "refused": []}, "a.jsonl:0", "is neither stored nor refused", 4),
-        ({"held": stored((0, 0, False, 0), (0, 0, False, 0)), "refused": []}, "a.jsonl:0", "is stored twice", 4),
+        ({"refused": [("b.jsonl:0", "schema/x")]}, f"b.jsonl:0| is refused for schema/x, but by a second reading it {EQUALS}", 1),
+        ({"held": [ONE, LATE], "refused": MORE}, f"a.jsonl:1| {ALONE} nothing is wrong with it", 1),
+        ({"held": [ONE, LATE], "refused": MORE, "again": always("schema/y")}, f"a.jsonl:1| {ALONE} it is refused for schema/y", 1),
+        ({"held": [], "refused": []}, "a.jsonl:0| is neither stored nor refused", 4),
+        ({"held": [ONE, ONE], "refused": []}, "a.jsonl:0| is stored twice", 4),
     ],
 )
-def test_a_row_that_is_not(changes: dict[str, Any], where: str, what: str, faults: int) -> None:
-    verdict = gone_through(**({"blocks": LEDGER_ROWS, "held": HELD, "refused": REFUSED} | changes))
+def test_a_row_that_is_not(changes: dict[str, Any], says: str, faults: int) -> None:
+    held = {"held": stored(*changes["held"])} if "held" in changes else {}
+    verdict = gone_through(**({"blocks": LEDGER_ROWS, "held": HELD, "refused": REFUSED} | changes | held))
+    where, _, what = says.partition("| ")
     assert verdict.summary == f"{faults} faults; first {where} {what}"
     assert (verdict.passed, verdict.worst, verdict.numbers["faults"]) == (False, Worst(where, what), faults)
 

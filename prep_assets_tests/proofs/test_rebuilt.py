@@ -114,59 +114,41 @@ def test_few_renders_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
     assert len(rebuilder._shapes) == 1
 
 
+ASKS = "{%- if messages[0].content OF -%}{{- 'x' -}}{%- endif -%}"
+OTHERWISE = ", so it depends on the content and nothing is proven"
+
+
+@pytest.mark.parametrize(
+    ("source", "text", "writes", "gives"),
+    [
+        (PLAIN.replace("+ m.content", "+ (m.content | upper)"), "Hi there", "<|s|>user\nHI THERE<|e|>\n", "<|s|>user\nZQAQZ<|e|>\n"),
+        (PLAIN.replace("+ m.content", "+ (m.content if m.content != 'Hi' else 'Ho')"), "Hi", "<|s|>user\nHo<|e|>\n", "Hi<|e|>\n"),
+        (ASKS.replace("OF", "== 'Hi'") + PLAIN.strip(), "Hi", "x<|s|>user\nHi<|e|>\n", "<|s|>user\n"),
+        (PLAIN.strip() + ASKS.replace("OF", "== 'Hi'"), "Hi", "<|s|>user\nHi<|e|>\nx", ""),
+        (ASKS.replace("OF", "!= 'zqaqz'") + "{{- 'b' + messages[0].content -}}" + "a" * 70, "Hi", f"xbHi{'a' * 36}", "b"),
+        (
+            "z" * 30 + "{{- messages[0].content -}}" + ASKS.replace("OF", "!= 'zqaqz'") + "a" * 70,
+            "Hi",
+            f"{'z' * 20}Hix{'a' * 37}",
+            f"Hi{'a' * 58}",
+        ),
+        ("zqbqz{{- messages[0].content -}}", "Hi", "zqbqzHi", ""),
+    ],
+)
+def test_what_cannot_be_taken_apart(source: str, text: str, writes: str, gives: str) -> None:
+    with pytest.raises(CheckFailed) as raised:
+        Rebuilder(template(source)).rebuild(chat(user(text)))
+    assert str(raised.value) == f"template own writes …{writes!r}… where another text in its place gives {gives!r}{OTHERWISE}"
+
+
 @pytest.mark.parametrize(
     ("source", "sample", "says_why"),
     [
-        (
-            PLAIN.replace("+ m.content", "+ (m.content | upper)"),
-            chat(user("Hi there")),
-            "template own writes …'<|s|>user\\nHI THERE<|e|>\\n'… where another text in its place gives '<|s|>user\\nZQAQZ<|e|>\\n', "
-            "so it depends on the content and nothing is proven",
-        ),
-        (
-            PLAIN.replace("+ m.content", "+ (m.content if m.content != 'Hi' else 'Ho')"),
-            chat(user("Hi")),
-            "template own writes …'<|s|>user\\nHo<|e|>\\n'… where another text in its place gives 'Hi<|e|>\\n', "
-            "so it depends on the content and nothing is proven",
-        ),
-        (
-            "{%- if messages[0].content == 'Hi' -%}{{- 'x' -}}{%- endif -%}" + PLAIN.strip(),
-            chat(user("Hi")),
-            "template own writes …'x<|s|>user\\nHi<|e|>\\n'… where another text in its place gives '<|s|>user\\n', "
-            "so it depends on the content and nothing is proven",
-        ),
-        (
-            PLAIN.strip() + "{%- if messages[0].content == 'Hi' -%}{{- 'x' -}}{%- endif -%}",
-            chat(user("Hi")),
-            "template own writes …'<|s|>user\\nHi<|e|>\\nx'… where another text in its place gives '', "
-            "so it depends on the content and nothing is proven",
-        ),
-        (
-            "{{- messages[-1].content -}}",
-            chat(user("Hi" * 40), says("Hello.")),
-            f"template own does not show {'Hi' * 30!r} of turn 0",
-        ),
-        (
-            "{%- if messages[0].content != 'zqaqz' -%}{{- 'x' -}}{%- endif -%}{{- 'b' + messages[0].content -}}" + "a" * 70,
-            chat(user("Hi")),
-            f"template own writes …'xbHi{'a' * 36}'… where another text in its place gives 'b', "
-            "so it depends on the content and nothing is proven",
-        ),
-        (
-            "z" * 30 + "{{- messages[0].content -}}{%- if messages[0].content != 'zqaqz' -%}{{- 'x' -}}{%- endif -%}" + "a" * 70,
-            chat(user("Hi")),
-            f"template own writes …'{'z' * 20}Hix{'a' * 37}'… where another text in its place gives 'Hi{'a' * 58}', "
-            "so it depends on the content and nothing is proven",
-        ),
-        (
-            "zqbqz{{- messages[0].content -}}",
-            chat(user("Hi")),
-            "template own writes …'zqbqzHi'… where another text in its place gives '', so it depends on the content and nothing is proven",
-        ),
+        ("{{- messages[-1].content -}}", chat(user("Hi" * 40), says("Hello.")), f"template own does not show {'Hi' * 30!r} of turn 0"),
         ("{{- raise_exception('never') -}}", chat(user("Hi")), "template own: never, so nothing is proven"),
     ],
 )
-def test_what_cannot_be_taken_apart(source: str, sample: Sample, says_why: str) -> None:
+def test_what_is_not_shown_or_rendered(source: str, sample: Sample, says_why: str) -> None:
     with pytest.raises(CheckFailed) as raised:
         Rebuilder(template(source)).rebuild(sample)
     assert str(raised.value) == says_why
