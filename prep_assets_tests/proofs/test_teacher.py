@@ -202,7 +202,6 @@ SIGN = {"scale_dtype": "bfloat16", "element_bits": 1, "num_elements": 1}
             [*struct.pack("<2d", 0.0, math.log(0.25))],
             [-math.log(1.25), math.log(0.2)],
         ),
-        # a rank behind the bins has no residual, and the sum is too large to be divided by
     ],
 )
 def test_compressed_numbers_read_again(compression: dict[str, Any], numbers: list[int], values: list[float]) -> None:
