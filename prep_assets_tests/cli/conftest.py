@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS, make
+from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS, copy_of, make
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 Run = Callable[..., Result]
@@ -68,9 +67,7 @@ def built(_built: Workspace, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 @pytest.fixture
 def mine(_built: Workspace, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """A copy of `built` for one test."""
-    shutil.copytree(_built.configs, tmp_path / "configs")
-    shutil.copytree(_built.stores, tmp_path / "stores", symlinks=True)
-    return _use(Workspace(tmp_path / "configs", tmp_path / "stores"), monkeypatch)
+    return _use(copy_of(_built, tmp_path / "mine"), monkeypatch)
 
 
 @pytest.fixture

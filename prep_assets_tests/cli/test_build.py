@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -49,53 +48,36 @@ def test_all(empty: Any, run: Any) -> None:
     assert all(line.endswith("nothing to do") for line in run("build", "--all").stdout.splitlines())
 
 
-def test_one_domain(empty: Any, run: Any) -> None:
-    assert run("build", "sft_tokens", "-p", "dolly").exit_code == 0
-    assert empty.published("sft_tokens", "dolly") and not empty.published("sft_tokens", "chats")
-
-
-def test_the_plan_as_json(mine: Any, run: Any) -> None:
-    """What changes, what the store holds, how long it took, and what follows; and exit code 2 where that is asked for."""
-    assert run("build", "sft_packed", "--dry-run", "--exit-code").exit_code == 0
-    run("build", "sft_packed", "--force")
+def test_a_plan_says_what_changes_what_follows_and_what_the_last_build_took(
+    mine: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And exits with code 2 where that is asked for and something would be built."""
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path / "cache"))
     path = mine.configs / "sft.yaml"
-    path.write_text(path.read_text("utf-8").replace("row_len: 256", "row_len: 128"), "utf-8")
-    result = run("build", "sft_packed", "--dry-run", "--json", "--exit-code")
+    configured = path.read_text("utf-8")
+    path.write_text(f"{configured}\nmask: {{system: mask, user: mask, assistant: train, completion: train}}\n", "utf-8")
+    run("build", "sft_packed")
+    plan = ("build", "sft_tokens", "-p", "dolly", "--dry-run")
+    assert run(*plan, "--exit-code").exit_code == 0
+    path.write_text(path.read_text("utf-8").replace("user: mask", "user: train"), "utf-8")
+    result = run(*plan, "--json", "--exit-code")
     assert result.exit_code == 2
     told = json.loads(result.stdout)
     [step] = told["stores"]
-    assert 0 <= step.pop("seconds") < 600
-    counts = mine.built("sft_packed").manifest.counts
-    assert step.pop("holds") == {name: counts[name] for name in ("rows", "tokens", "trained_tokens")}
-    assert step == {
-        "asset": "sft_packed",
-        "partition": "",
-        "state": "stale",
-        "why": "changed: packing.row_len",
-        "asked": True,
-        "changes": [{"key": "packing.row_len", "old": "256", "new": "128"}],
+    counts = mine.built("sft_tokens", "dolly").manifest.counts
+    assert 0 < step.pop("seconds") < 600 and step.pop("holds") == {
+        name: counts[name] for name in ("read", "kept", "tokens", "trained_tokens")
     }
-    assert told["out_of_date_then"] == []
-
-
-def test_a_plan_says_what_follows_and_what_the_last_build_took(
-    mine: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path / "cache"))
-    path = mine.configs / "sft.yaml"
-    for stop in ("mask", "train"):
-        text = path.read_text("utf-8")
-        path.write_text(
-            re.sub(r"\nmask: .*", "", text) + f"\nmask: {{system: mask, user: {stop}, assistant: train, completion: train}}\n", "utf-8"
-        )
-        if stop == "mask":
-            run("build", "sft_packed")
-    told = json.loads(run("build", "sft_tokens", "-p", "dolly", "--dry-run", "--json").stdout)
-    [step] = told["stores"]
-    assert step["changes"] == [{"key": "mask.user", "old": '"mask"', "new": '"train"'}]
-    assert 0 < step["seconds"] < 600 and step["holds"]["tokens"] > 0
+    assert step == {
+        "asset": "sft_tokens",
+        "partition": "dolly",
+        "state": "stale",
+        "why": "changed: mask.user",
+        "asked": True,
+        "changes": [{"key": "mask.user", "old": '"mask"', "new": '"train"'}],
+    }
     assert told["out_of_date_then"] == ["sft_packed"]
-    shown = run("build", "sft_tokens", "-p", "dolly", "--dry-run").stdout
+    shown = run(*plan).stdout
     assert 'mask.user: "mask" → "train"' in shown and "out of date then: sft_packed" in shown
 
 
@@ -370,11 +352,6 @@ def test_inspect_with_ids(scored: Workspace, run: Run) -> None:
     shown = [line.split()[:3] for line in lines if line[:7].strip().isdigit()]
     ids = [*item["prompts"].tolist(), *item["responses"][0].tolist()]
     assert shown == [[str(i), str(i), str(token)] for i, token in enumerate(ids)]
-
-
-def test_unknown_streams_and_rows(scored: Workspace, run: Run) -> None:
-    assert "no stream 'test'" in run("inspect", "rl_groups", "-s", "test").stderr
-    assert "there are 2, numbered from 0" in run("inspect", "rl_groups", "-r", "2").stderr
 
 
 def test_export_and_how_to_open_it(scored: Workspace, run: Run, tmp_path: Path) -> None:

@@ -9,7 +9,6 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-import h5py
 import numpy as np
 import pytest
 import yaml
@@ -88,13 +87,6 @@ def test_a_store_whose_checks_failed_is_not_current(mine: Any, run: Any) -> None
     assert "sft_tokens[dolly]: mask_alignment does not hold: row 7 trains the prompt" in result.stdout
 
 
-def test_as_json(built: Any, run: Any) -> None:
-    found = json.loads(run("status", "--json").stdout)
-    assert {each["state"] for each in found} == {"current"}
-    packed = next(each for each in found if each["asset"] == "sft_packed")
-    assert packed["counts"] == built.published("sft_packed").manifest.counts
-
-
 def test_verify_is_remembered(mine: Any, run: Any) -> None:
     path = next((mine.stores / "sft_tokens" / "dolly" / "current").rglob("loss_mask.bin"))
     content = bytearray(path.read_bytes())
@@ -158,17 +150,6 @@ def test_every_partition_and_the_total(built: Any, run: Any) -> None:
     assert {key: found["total"]["counts"][key] for key in total} == total
     assert found["total"]["refused"] == reasons and sum(reasons.values()) > 0
     assert found["total"]["bytes"] == sum(entry["bytes"] for store in found["stores"] for entry in store["files"].values())
-
-
-def test_the_packed_table(built: Any, run: Any) -> None:
-    (store,) = facts(run, "sft_packed")["stores"]
-    directory = (built.stores / "sft_packed" / "current").resolve()
-    lengths = np.load(directory / "sft_packed.documents" / "length.npy")
-    with h5py.File(directory / "sft_packed.h5") as file:
-        rows, trained = file["tokens"].shape, int(np.count_nonzero(file["loss_mask"][:]))
-    assert (store["counts"]["rows"], store["counts"]["tokens"], store["counts"]["trained_tokens"]) == (rows[0], lengths.sum(), trained)
-    assert store["metrics"]["fill_rate"] == pytest.approx(lengths.sum() / (rows[0] * rows[1]))
-    assert sorted(store["recipe"]["tokens"]) == ["chats", "dolly"]
 
 
 def test_one_partition_in_words(built: Any, run: Any) -> None:
@@ -246,15 +227,6 @@ def test_only_what_is_asked_for(mine: Any, run: Any) -> None:
     assert "0 folders" in run("prune", "sft_raw", "--partition", "dolly").stdout
     assert len(versions(mine)) == 2
     assert run("prune", "--partition", "dolly").exit_code == 1
-
-
-def test_what_is_pruned_is_built_again_when_it_is_asked_for(mine: Any, run: Any) -> None:
-    first = mine.published("sft_packed")
-    rebuilt(mine, 128)
-    run("prune", "sft_packed", "--yes")
-    again = rebuilt(mine, 256)
-    assert again.manifest.content_hash == first.manifest.content_hash
-    assert json.loads(Path(again.directory / "manifest.json").read_text())["build_key"] == first.manifest.build_key
 
 
 def test_nothing_is_deleted_without_a_yes(mine: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,7 @@ import pytest
 
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets_tests.graph.workspaces import domain, jsonl, shipped, with_groups, workspace_in
+from prep_assets_tests.graph.workspaces import copy_of, domain, jsonl, shipped, with_groups, workspace_in
 
 
 def entry(source: str, to: str, **options: Any) -> dict[str, Any]:
@@ -73,14 +72,17 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     return built_in(folder, families(folder / "data"))
 
 
+def with_sources(workspace: Workspace, folder: Path) -> Workspace:
+    """A copy for one test to change, its sources too."""
+    mine = copy_of(workspace, folder)
+    for path in mine.configs.iterdir():
+        path.write_text(path.read_text("utf-8").replace(str(workspace.configs.parent / "data"), str(folder / "data")), "utf-8")
+    return mine
+
+
 @pytest.fixture
 def mine(made: Workspace, tmp_path: Path) -> Workspace:
-    """A copy for one test to change, its sources too."""
-    root = made.configs.parent
-    shutil.copytree(root, tmp_path / "mine", symlinks=True)
-    for path in (tmp_path / "mine" / "configs").iterdir():
-        path.write_text(path.read_text("utf-8").replace(str(root / "data"), str(tmp_path / "mine" / "data")), "utf-8")
-    return Workspace(tmp_path / "mine" / "configs", tmp_path / "mine" / "stores")
+    return with_sources(made, tmp_path / "mine")
 
 
 Command = Callable[..., Any]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.packed import open_documents
 from prep_assets.stores.tokens import open_tokens
-from prep_assets_tests.explain.conftest import Command, built_in
+from prep_assets_tests.explain.conftest import Command, built_in, with_sources
 from prep_assets_tests.explain.test_diff import chat, small
 from prep_assets_tests.explain.test_trace import EXPORTS, WITH_TOKENS, every_place
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, verdicts
@@ -167,11 +166,7 @@ def _secret(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 
 @pytest.fixture
 def workspace(_secret: Workspace, tmp_path: Path) -> Workspace:
-    root = _secret.configs.parent
-    shutil.copytree(root, tmp_path / "w", symlinks=True)
-    for path in (tmp_path / "w" / "configs").iterdir():
-        path.write_text(path.read_text("utf-8").replace(str(root / "data"), str(tmp_path / "w" / "data")), "utf-8")
-    return Workspace(tmp_path / "w" / "configs", tmp_path / "w" / "stores")
+    return with_sources(_secret, tmp_path / "w")
 
 
 def folders(workspace: Workspace) -> dict[str, tuple[Path, int]]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 from prep_assets.engine.execute import build
 from prep_assets.neighbours.description import Description, describe
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, shipped, workspace_in
+from prep_assets_tests.graph.workspaces import copy_of, domain, jsonl, minimal, shipped, workspace_in
 from prep_assets_tests.neighbours.fake_hub import FakeHub, serving
 
 CALL = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
@@ -48,8 +47,7 @@ def said(built: Workspace) -> dict[str, Description]:
 @pytest.fixture
 def mine(built: Workspace, tmp_path: Path) -> Workspace:
     """A copy, for one test to change."""
-    shutil.copytree(built.configs.parent, tmp_path / "mine", symlinks=True)
-    return Workspace(tmp_path / "mine" / "configs", tmp_path / "mine" / "stores")
+    return copy_of(built, tmp_path / "mine")
 
 
 @pytest.fixture

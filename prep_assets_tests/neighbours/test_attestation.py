@@ -24,7 +24,7 @@ from prep_assets.neighbours.attestation import NOT_LOOKED_FOR, NOT_SAID, TO_STAT
 from prep_assets.neighbours.description import describe
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.graph.workspaces import SAMPLES, domain, jsonl, minimal, shipped, workspace_in
+from prep_assets_tests.graph.workspaces import SAMPLES, copy_of, domain, jsonl, minimal, shipped, workspace_in
 from prep_assets_tests.neighbours.test_hub import run
 from prep_assets_tests.stores.test_signing import pair
 
@@ -57,8 +57,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 @pytest.fixture
 def ours(watched: Workspace, tmp_path: Path) -> Workspace:
     """A copy, for one test to change."""
-    shutil.copytree(watched.configs.parent, tmp_path / "ours", symlinks=True)
-    return Workspace(tmp_path / "ours" / "configs", tmp_path / "ours" / "stores")
+    return copy_of(watched, tmp_path / "ours")
 
 
 @pytest.fixture
