@@ -22,7 +22,7 @@ from prep_assets.data.files import find_files
 from prep_assets.data.read import read_blocks
 from prep_assets.errors import SourceError
 from prep_assets_tests.conftest import zstd
-from prep_assets_tests.data.conftest import table_bytes
+from prep_assets_tests.data.conftest import COMPRESS, table_bytes
 
 Read = Callable[..., tuple[list[Any], list[Any]]]
 Source = Callable[..., Any]
@@ -75,45 +75,6 @@ def test_rows_before_the_cut_come_first_and_the_error_counts_them(source: Source
     assert f"after {len(records):,} rows" in str(raised.value)
 
 
-@pytest.mark.parametrize("suffix", CODECS)
-def test_a_flipped_bit_stops(source: Source, read: Read, compress: Compress, suffix: str) -> None:
-    write = compress[suffix]
-    if suffix == ".zst":  # pyarrow writes frames without a checksum, in which a changed letter cannot be seen
-        write = partial(zstd.compress, options={zstd.CompressionParameter.checksum_flag: 1})
-    whole = bytearray(write(noisy_lines(3000)))
-    whole[len(whole) // 2] ^= 0x10
-    with pytest.raises(SourceError, match="damaged"):
-        read(source(f"a.jsonl{suffix}", bytes(whole)))
-
-
-@pytest.mark.parametrize("suffix", CODECS)
-def test_something_foreign_after_the_compressed_data_stops(source: Source, read: Read, compress: Compress, suffix: str) -> None:
-    with pytest.raises(SourceError, match="damaged"):
-        read(source(f"a.jsonl{suffix}", compress[suffix](noisy_lines(10)) + b"<html>503 Service Unavailable</html>"))
-
-
-@pytest.mark.parametrize("suffix", CODECS)
-def test_a_file_that_is_not_compressed_as_it_says(source: Source, read: Read, suffix: str) -> None:
-    with pytest.raises(SourceError, match="damaged"):
-        read(source(f"a.jsonl{suffix}", noisy_lines(10)))
-
-
-@pytest.mark.parametrize("name", ["a.jsonl", "a.json", "a.csv", "a.txt"])
-@pytest.mark.parametrize("suffix, says", [(".gz", "gzip"), (".zst", "zstd"), (".xz", "xz"), (".bz2", "bzip2")])
-def test_compressed_data_under_a_plain_name_stops(
-    source: Source, read: Read, compress: Compress, name: str, suffix: str, says: str
-) -> None:
-    with pytest.raises(SourceError, match=f"compressed with {says}.*Give it the suffix {suffix}"):
-        read(source(name, compress[suffix](noisy_lines(10))))
-
-
-@pytest.mark.parametrize("encoding", ["utf-16", "utf-16-be"])
-def test_utf16_stops(source: Source, read: Read, encoding: str) -> None:
-    text = '{"a": 1}\n' if encoding == "utf-16" else '\ufeff{"a": 1}\n'
-    with pytest.raises(SourceError, match=r"UTF-16.*Convert it to UTF-8"):
-        read(source("a.jsonl", text.encode(encoding)))
-
-
 def test_a_file_that_shrinks_while_it_is_read_stops(source: Source, read: Read, tmp_path: Path) -> None:
     file = source("a.jsonl", noisy_lines(10))
     (tmp_path / "a.jsonl").write_bytes(noisy_lines(5))
@@ -133,42 +94,106 @@ def test_a_table_cut_short_stops(source: Source, read: Read, name: str, kind: st
         read(source(name, cut))
 
 
-def test_an_arrow_stream_cut_between_two_batches_stops(source: Source, read: Read) -> None:
-    """Such a stream is well formed as far as it goes, and pyarrow reads it without a complaint."""
+def stream_of(table: pa.Table, *changes: tuple[bytes, bytes], ended: bool = True) -> bytes:
+    """An Arrow stream with some of its bytes changed; without its end, which pyarrow reads without a complaint."""
     out = io.BytesIO()
-    table = pa.table({"n": list(range(100))})
     writer = ipc.new_stream(out, table.schema)
     writer.write_table(table)
-    whole_batch = out.getvalue()
-    assert ipc.open_stream(whole_batch).read_all() == table
-    with pytest.raises(SourceError, match="no end-of-stream mark"):
-        read(source("a.arrow", whole_batch))
+    writer.close() if ended else None
+    data = out.getvalue()
+    assert ipc.open_stream(data).read_all() == table
+    for before, after in changes:
+        assert data.count(before) == 1
+        data = data.replace(before, after)
+    return data
 
 
-def test_damage_inside_a_parquet_file_stops(source: Source, read: Read) -> None:
-    data = bytearray(table_bytes("parquet", ROWS))
-    data[200:900] = bytes(700)
-    with pytest.raises(SourceError, match="fetch it again"):
-        read(source("a.parquet", bytes(data)))
+def flipped(suffix: str) -> bytes:
+    write = COMPRESS[suffix]
+    if suffix == ".zst":  # pyarrow writes frames without a checksum, in which a changed letter cannot be seen
+        write = partial(zstd.compress, options={zstd.CompressionParameter.checksum_flag: 1})
+    whole = bytearray(write(noisy_lines(3000)))
+    whole[len(whole) // 2] ^= 0x10
+    return bytes(whole)
 
 
-@pytest.mark.parametrize(
-    "data, says",
-    [
-        (b"12", r"starts with b'1' at byte 0"),
-        (b'  "text"', r"starts with b'\"' at byte 2"),
-        (b" \n", "white space only"),
-        (b'[{"a": 1}, {"b": 2', "cut short"),
-        (b'[{"a": 1}, {"b": 2}', "cut short"),
-        (b'[{"a": "1}]', "cut short or a quote is missing"),
-        (b'{"a": 1', "cut short"),
-        (b'{"a": 1}\n{"a": 2}\n', "more follows the first JSON value at byte 9.*format: jsonl"),
-        (b"[1] [2]", "more follows the first JSON value at byte 4"),
-    ],
-)
-def test_a_json_file_that_is_no_list_and_no_object_stops(source: Source, read: Read, data: bytes, says: str) -> None:
+def without_rows() -> bytes:
+    """A Parquet file whose footer promises none of its 77 rows."""
+    data = table_bytes("parquet", [{"n": i} for i in range(77)])
+    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
+    at = data.index(b"\x16\x9a\x01", footer)  # field 3 of the footer, 77 as thrift writes it
+    return data[:at] + b"\x16\x80\x00" + data[at + 3 :]
+
+
+PARQUET = table_bytes("parquet", ROWS)
+BROKEN: dict[str, tuple[str, bytes, str]] = {
+    **{f"a flipped bit in {suffix}": (f"a.jsonl{suffix}", flipped(suffix), "damaged") for suffix in CODECS},
+    **{
+        f"a page behind {suffix}": (
+            f"a.jsonl{suffix}",
+            COMPRESS[suffix](noisy_lines(10)) + b"<html>503 Service Unavailable</html>",
+            "damaged",
+        )
+        for suffix in CODECS
+    },
+    **{f"no {suffix}": (f"a.jsonl{suffix}", noisy_lines(10), "damaged") for suffix in CODECS},
+    **{
+        f"{says} named {name}": (name, COMPRESS[suffix](noisy_lines(10)), f"compressed with {says}.*Give it the suffix {suffix}")
+        for name in ("a.jsonl", "a.json", "a.csv", "a.txt")
+        for suffix, says in ((".gz", "gzip"), (".zst", "zstd"), (".xz", "xz"), (".bz2", "bzip2"))
+    },
+    "UTF-16": ("a.jsonl", '{"a": 1}\n'.encode("utf-16"), "UTF-16.*Convert it to UTF-8"),
+    "UTF-16, big end first": ("a.jsonl", '\ufeff{"a": 1}\n'.encode("utf-16-be"), "UTF-16.*Convert it to UTF-8"),
+    "a number": ("a.json", b"12", "starts with b'1' at byte 0"),
+    "a text": ("a.json", b'  "text"', "starts with b'\"' at byte 2"),
+    "white space": ("a.json", b" \n", "white space only"),
+    "a list cut in a text": ("a.json", b'[{"a": 1}, {"b": 2', "cut short"),
+    "a list cut between": ("a.json", b'[{"a": 1}, {"b": 2}', "cut short"),
+    "a missing quote": ("a.json", b'[{"a": "1}]', "cut short or a quote is missing"),
+    "an object cut": ("a.json", b'{"a": 1', "cut short"),
+    "lines": ("a.json", b'{"a": 1}\n{"a": 2}\n', "more follows the first JSON value at byte 9.*format: jsonl"),
+    "two lists": ("a.json", b"[1] [2]", "more follows the first JSON value at byte 4"),
+    "damage in a table": ("a.parquet", PARQUET[:200] + bytes(700) + PARQUET[900:], "fetch it again"),
+    "a footer that promises no rows": ("a.parquet", without_rows(), "the footer promises 0 rows"),
+    "a stream cut between two batches": ("a.arrow", stream_of(pa.table({"n": [1]}), ended=False), "no end-of-stream mark"),
+    "a column twice": ("a.arrow", stream_of(pa.table([[1], [2]], ["a", "a"])), r"column 'a' is there 2 times\. Give each"),
+}
+
+
+@pytest.mark.parametrize("what", BROKEN)
+def test_what_is_broken_stops(source: Source, read: Read, what: str) -> None:
+    name, data, says = BROKEN[what]
     with pytest.raises(SourceError, match=says):
-        read(source("a.json", data))
+        read(source(name, data))
+
+
+DEEP = "not_an_object" if sys.version_info >= (3, 14) else "invalid_json"  # newer Pythons parse what is as deep
+LISTS: list[tuple[bytes, dict[int, Any], dict[int, str]]] = [
+    (
+        b'\xef\xbb\xbf[{"n": 0}, {"n": NaN}, 3, {"n": [{"a,]": "\\"}"}, 1]}, {"n": "\xff"}, {"n" 5}, {"n": "\\ud800"}, , {"n": 8}]\n',
+        {0: {"n": 0}, 3: {"n": [{"a,]": '"}'}, 1]}, 8: {"n": 8}},
+        {1: "invalid_json", 2: "not_an_object", 4: "invalid_utf8", 5: "invalid_json", 6: "invalid_json", 7: "invalid_json"},
+    ),
+    (
+        b'[{"n": "\xff"}, {"n": "\\ud800"}, [], {"n": "' + b"x" * 100 + b'"}, {}]',
+        {4: {}},
+        {0: "invalid_utf8", 1: "invalid_json", 2: "not_an_object", 3: "too_long"},
+    ),
+    (b"[{}, " + b"[" * 5000 + b"]" * 5000 + b", {}]", {0: {}, 2: {}}, {1: DEEP}),
+    (b' {"n": NaN} ', {}, {0: "invalid_json"}),
+    (b"[]", {}, {}),
+    (b" [ ] \n", {}, {}),
+]
+
+
+@pytest.mark.parametrize(("data", "kept", "refused"), LISTS, ids=range(len(LISTS)))
+def test_bad_elements_of_a_json_list_are_refused_one_by_one(
+    source: Source, read: Read, data: bytes, kept: dict[int, Any], refused: dict[int, str]
+) -> None:
+    records, found = read(source("a.json", data), **({"max_record_bytes": 50} if b"x" * 100 in data else {}))
+    assert {each.row: each.payload for each in records} == kept
+    assert {each.row: each.reason for each in found} == refused
+    assert len(records) + len(found) == len(kept) + len(refused) and all(each.length == 10_000 for each in found if b"[[" in data)
 
 
 def test_a_json_file_over_the_limit_stops(source: Source, read: Read, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -176,44 +201,6 @@ def test_a_json_file_over_the_limit_stops(source: Source, read: Read, monkeypatc
     assert len(read(source("fits.json", b'{"a": "' + b"x" * 41 + b'"}'))[0]) == 1
     with pytest.raises(SourceError, match=r"more than 50 bytes.*Convert it to JSON lines"):
         read(source("a.json", b'{"a": "' + b"x" * 42 + b'"}'))
-
-
-def test_bad_elements_of_a_json_list_are_refused_one_by_one(source: Source, read: Read) -> None:
-    data = b'\xef\xbb\xbf[{"n": 0}, {"n": NaN}, 3, {"n": [{"a,]": "\\"}"}, 1]}, {"n": "\xff"}, {"n" 5}, {"n": "\\ud800"}, , {"n": 8}]\n'
-    records, refused = read(source("a.json", data))
-    assert [(r.row, r.payload) for r in records] == [(0, {"n": 0}), (3, {"n": [{"a,]": '"}'}, 1]}), (8, {"n": 8})]
-    assert [(u.row, u.reason) for u in refused] == [
-        (1, "invalid_json"),
-        (2, "not_an_object"),
-        (4, "invalid_utf8"),
-        (5, "invalid_json"),
-        (6, "invalid_json"),
-        (7, "invalid_json"),
-    ]
-
-
-def test_bad_values_in_well_formed_json_are_refused_too(source: Source, read: Read) -> None:
-    records, refused = read(
-        source("a.json", b'[{"n": "\xff"}, {"n": "\\ud800"}, [], {"n": "' + b"x" * 100 + b'"}, {}]'), max_record_bytes=50
-    )
-    assert [r.row for r in records] == [4]
-    assert [(u.row, u.reason) for u in refused] == [(0, "invalid_utf8"), (1, "invalid_json"), (2, "not_an_object"), (3, "too_long")]
-
-
-def test_an_element_nested_too_deeply_is_one_refused_row(source: Source, read: Read) -> None:
-    records, refused = read(source("a.json", b"[{}, " + b"[" * 5000 + b"]" * 5000 + b", {}]"))
-    assert [r.row for r in records] == [0, 2]
-    reason = "not_an_object" if sys.version_info >= (3, 14) else "invalid_json"  # newer Pythons parse what is as deep
-    assert [(u.row, u.reason, u.length) for u in refused] == [(1, reason, 10_000)]
-
-
-def test_one_bad_object_is_one_refused_row(source: Source, read: Read) -> None:
-    assert [(u.row, u.reason) for u in read(source("a.json", b' {"n": NaN} '))[1]] == [(0, "invalid_json")]
-
-
-@pytest.mark.parametrize("data", [b"[]", b" [ ] \n"])
-def test_an_empty_list_has_no_rows(source: Source, read: Read, data: bytes) -> None:
-    assert read(source("a.json", data)) == ([], [])
 
 
 def test_a_value_that_python_cannot_hold_is_a_refused_row(tmp_path: Path, read: Read) -> None:
@@ -231,51 +218,19 @@ def test_a_value_that_python_cannot_hold_is_a_refused_row(tmp_path: Path, read: 
     assert refused[0].payload == '{"text": "b"}'
 
 
-def test_a_table_that_names_a_column_twice_stops(source: Source, read: Read) -> None:
-    out = io.BytesIO()
-    table = pa.Table.from_arrays([pa.array([1]), pa.array([2])], ["a", "a"])
-    with ipc.new_stream(out, table.schema) as writer:
-        writer.write_table(table)
-    with pytest.raises(SourceError, match=r"column 'a' is there 2 times\. Give each"):
-        read(source("a.arrow", out.getvalue()))
-
-
-def _ipc(table: pa.Table, *changes: tuple[bytes, bytes]) -> bytes:
-    out = io.BytesIO()
-    with ipc.new_stream(out, table.schema) as writer:
-        writer.write_table(table)
-    data = out.getvalue()
-    for before, after in changes:
-        assert data.count(before) == 1
-        data = data.replace(before, after)
-    return data
-
-
 @pytest.mark.parametrize("offset", [1 << 30, -5])
 @pytest.mark.parametrize("text", ["zwei", "\udcff"])
 def test_arrow_offsets_beyond_the_data_stop(source: Source, read: Read, offset: int, text: str) -> None:
     table = pa.table({"text": ["eins", "zwei", "drei"], "said": [[{"a": "x"}], None, [{"a": "y"}]]})
     offsets = [number.to_bytes(4, "little", signed=True) for number in (0, 4, 8, 12, offset)]
     damaged = b"".join([offsets[0], offsets[1], offsets[4], offsets[3]])
-    data = _ipc(table, (b"".join(offsets[:4]), damaged), (b"zwei", text.encode("utf-8", "surrogateescape").ljust(4, b"\xff")))
+    data = stream_of(table, (b"".join(offsets[:4]), damaged), (b"zwei", text.encode("utf-8", "surrogateescape").ljust(4, b"\xff")))
     with pytest.raises(SourceError, match="no readable arrow file"):
         read(source("a.arrow", data))
 
 
 def test_an_arrow_text_that_is_no_utf8_is_one_refused_row(source: Source, read: Read) -> None:
     table = pa.table({"text": ["eins", "zwei", "drei"], "said": [[{"a": "x"}], None, [{"a": "y"}]]})
-    records, refused = read(source("a.arrow", _ipc(table, (b"zwei", b"\xffwei"))))
+    records, refused = read(source("a.arrow", stream_of(table, (b"zwei", b"\xffwei"))))
     assert [(r.row, r.payload["text"], r.payload["said"]) for r in records] == [(0, "eins", [{"a": "x"}]), (2, "drei", [{"a": "y"}])]
     assert [(each.row, each.reason) for each in refused] == [(1, "invalid_utf8")]
-
-
-def test_a_footer_that_promises_no_rows_stops(source: Source, read: Read) -> None:
-    out = io.BytesIO()
-    pq.write_table(pa.table({"n": list(range(77))}), out)
-    data = out.getvalue()
-    footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
-    promised = b"\x16\x9a\x01"  # field 3 of the footer, 77 as thrift writes it
-    assert data.count(promised, footer) >= 1
-    at = data.index(promised, footer)
-    with pytest.raises(SourceError, match="the footer promises 0 rows"):
-        read(source("a.parquet", data[:at] + b"\x16\x80\x00" + data[at + 3 :]))

@@ -75,9 +75,36 @@ def test_a_wrong_format_names_the_nearest(tmp_path: Path) -> None:
         find_files(["a"], tmp_path, format="parket")
 
 
-def test_files_are_sorted_by_name_and_come_once(tmp_path: Path) -> None:
-    fill(tmp_path, "b.jsonl", "a.jsonl", "sub/c.jsonl")
-    assert names(tmp_path, "sub", "b.jsonl", "*.jsonl", "./b.jsonl", "sub/../a.jsonl") == ["a.jsonl", "b.jsonl", "sub/c.jsonl"]
+FOUND: dict[str, tuple[tuple[str, ...], str, tuple[str, ...], list[str]]] = {
+    "sorted by name, and each once": (
+        ("b.jsonl", "a.jsonl", "sub/c.jsonl"),
+        ".",
+        ("sub", "b.jsonl", "*.jsonl", "./b.jsonl", "sub/../a.jsonl"),
+        ["a.jsonl", "b.jsonl", "sub/c.jsonl"],
+    ),
+    "of a folder known suffixes of all depths, nothing hidden or unfinished": (
+        ("a.jsonl", "d/b.csv.gz", "README.md", ".hidden.jsonl", ".cache/c.jsonl", "e.jsonl.part", "f.tmp", "dataset_infos.json"),
+        ".",
+        (".",),
+        ["a.jsonl", "d/b.csv.gz"],
+    ),
+    "of a glob no folders": (("a.jsonl", "a.jsonl.part", "d.jsonl/b.jsonl"), ".", ("*",), ["a.jsonl"]),
+    "of all depths": (("a.jsonl", "a.jsonl.part", "d.jsonl/b.jsonl"), ".", ("**",), ["a.jsonl", "d.jsonl/b.jsonl"]),
+    "letters of a name that exists": (("a[1].jsonl", "a1.jsonl"), ".", ("a[1].jsonl",), ["a[1].jsonl"]),
+    "letters of the folder": (
+        ("set [1]/a.jsonl", "set [1]/sub/b.jsonl"),
+        "set [1]",
+        ("*.jsonl", "sub/../sub/*"),
+        ["a.jsonl", "sub/b.jsonl"],
+    ),
+}
+
+
+@pytest.mark.parametrize("what", FOUND)
+def test_which_files_are_found(tmp_path: Path, what: str) -> None:
+    there, folder, patterns, found = FOUND[what]
+    fill(tmp_path, *there)
+    assert names(tmp_path / folder, *patterns) == found
 
 
 def test_names_start_at_the_common_parent_wherever_the_files_are(tmp_path: Path) -> None:
@@ -86,11 +113,6 @@ def test_names_start_at_the_common_parent_wherever_the_files_are(tmp_path: Path)
         assert names(tmp_path / machine, "x/*.jsonl", "y/*.jsonl") == ["x/train.jsonl", "y/train.jsonl"]
         assert names(tmp_path / machine, "x/train.jsonl") == ["train.jsonl"]
     assert record_id(find_files(["one/x"], tmp_path)[0], 7) == "train.jsonl:7"
-
-
-def test_a_folder_gives_known_suffixes_of_all_depths_and_nothing_hidden_or_unfinished(tmp_path: Path) -> None:
-    fill(tmp_path, "a.jsonl", "d/b.csv.gz", "README.md", ".hidden.jsonl", ".cache/c.jsonl", "e.jsonl.part", "f.tmp", "dataset_infos.json")
-    assert names(tmp_path, ".") == ["a.jsonl", "d/b.csv.gz"]
 
 
 @pytest.mark.parametrize("pattern", [".", "**", "*/**", "c"])
@@ -110,22 +132,6 @@ def test_a_pipe_is_no_source(tmp_path: Path) -> None:
     os.mkfifo(tmp_path / "a.jsonl")
     with pytest.raises(SourceError, match="is a pipe, a socket or a device"):
         find_files(["."], tmp_path)
-
-
-def test_a_glob_leaves_folders_and_unfinished_files_out(tmp_path: Path) -> None:
-    fill(tmp_path, "a.jsonl", "a.jsonl.part", "d.jsonl/b.jsonl")
-    assert names(tmp_path, "*") == ["a.jsonl"]
-    assert names(tmp_path, "**") == ["a.jsonl", "d.jsonl/b.jsonl"]
-
-
-def test_glob_characters_in_a_name_that_exists_are_letters(tmp_path: Path) -> None:
-    fill(tmp_path, "a[1].jsonl", "a1.jsonl")
-    assert names(tmp_path, "a[1].jsonl") == ["a[1].jsonl"]
-
-
-def test_glob_characters_in_the_folder_of_the_config_are_letters(tmp_path: Path) -> None:
-    fill(tmp_path / "set [1]", "a.jsonl", "sub/b.jsonl")
-    assert names(tmp_path / "set [1]", "*.jsonl", "sub/../sub/*") == ["a.jsonl", "sub/b.jsonl"]
 
 
 def test_a_file_url_and_an_absolute_path_are_the_same_file(tmp_path: Path) -> None:
@@ -371,16 +377,19 @@ def test_an_address_has_a_full_commit_and_perhaps_a_path() -> None:
     assert hub_address(f"hub://o/n@{COMMIT}/data/*.parquet") == HubAddress("o/n", COMMIT, "data/*.parquet")
 
 
-@pytest.mark.parametrize("revision", ["", "@main", "@0123456", f"@{COMMIT[:-1]}", f"@{COMMIT.upper()}", "/data"])
-def test_a_revision_that_may_move_is_refused(revision: str) -> None:
-    with pytest.raises(ConfigError, match="needs a full commit"):
-        hub_address(f"hub://owner/name{revision}")
-
-
-@pytest.mark.parametrize("text", ["hub://name", "hub:///name@x", f"hub://owner/name@{COMMIT}/../../etc", "hub://"])
-def test_something_else_is_no_address(text: str) -> None:
-    with pytest.raises(ConfigError, match="is not a hub address"):
-        hub_address(text)
+@pytest.mark.parametrize(
+    ("address", "says"),
+    [
+        *(
+            (f"hub://owner/name{each}", "needs a full commit")
+            for each in ("", "@main", "@0123456", f"@{COMMIT[:-1]}", f"@{COMMIT.upper()}", "/data")
+        ),
+        *((each, "is not a hub address") for each in ("hub://name", "hub:///name@x", f"hub://owner/name@{COMMIT}/../../etc", "hub://")),
+    ],
+)
+def test_a_revision_that_may_move_and_what_is_no_address_are_refused(address: str, says: str) -> None:
+    with pytest.raises(ConfigError, match=says):
+        hub_address(address)
 
 
 def test_files_of_the_cache_are_found_offline_under_names_without_the_cache(hub: Path) -> None:
