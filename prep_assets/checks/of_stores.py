@@ -419,9 +419,18 @@ def line_of(store: Store) -> LineOf:
 
 
 def token_rows(store: Store) -> Verdict:
-    """Check the rows of every stream, and their images."""
-    streams, size = store.streams().values(), store.vocabulary.size
-    return combined(chain((check_records(stream, vocabulary_size=size) for stream in streams), image_verdicts(store, streams)))
+    """Check the rows of every stream, and their images; both sides of pairs must hold the same records.
+
+    Raises:
+        StoreError: they do not.
+    """
+    streams, size = store.streams(), store.vocabulary.size
+    for name, stream in streams.items() if store.holds(Pairs) else ():
+        other = streams[name.removesuffix(SIDES[0]) + SIDES[1]] if name.endswith(SIDES[0]) else stream
+        if not np.array_equal(stream.row, other.row):
+            raise StoreError(f"{name} and {SIDES[1]} do not hold the same pairs")
+    records = (check_records(stream, vocabulary_size=size) for stream in streams.values())
+    return combined(chain(records, image_verdicts(store, streams.values())))
 
 
 PLAIN_ROWS = Check("row_integrity", "Ids are inside the vocabulary.", token_rows)

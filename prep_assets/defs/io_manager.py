@@ -161,9 +161,7 @@ class StoreIOManager(dg.ConfigurableIOManager):
 
         recipe = {"stage": name, "made_by": "an asset of the project"}
         place = Place(self.root, name, partition)
-        published = place.propose(
-            build_key(recipe), write, config_key=build_key(recipe), recipe=recipe, audit=lambda payload: None, again=True
-        )
+        published = place.propose(build_key(recipe), write, config_key=build_key(recipe), recipe=recipe, again=True)
         place.accept(published, {})
         return {"path": dg.MetadataValue.path(published.where), "dagster/row_count": published.manifest.counts["rows"]}
 

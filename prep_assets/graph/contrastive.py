@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -14,7 +13,7 @@ from prep_assets.config.models import Contrastive
 from prep_assets.graph.optional import leaks_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import CONTRAST_COLUMNS, PUBLISHED, Asset, Check, FromRows, Store, Stream, option_recipe
-from prep_assets.pipeline.lines import audit_lines, contrast_digest, contrast_line, write_lines
+from prep_assets.pipeline.lines import contrast_digest, contrast_line, write_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.rows import check_contrasts
 from prep_assets.proofs.verdict import Verdict
@@ -35,10 +34,6 @@ def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
     return {"tokenizer": None, **option_recipe(workspace, family, ("test_fraction", "preprocessing", *measured))}
 
 
-def _fault(row: Mapping[str, Any]) -> str:
-    return "" if row["query"].strip() and ("id" in row or row["positives"]) else "an empty query, or no positive text"
-
-
 def _sanity(store: Store) -> Verdict:
     return check_contrasts(open_lines(store.directory, TRAIN), open_lines(store.directory, TEST))
 
@@ -57,7 +52,6 @@ Texts that are only to be embedded stand there with their ids.""",
         promises=("queries and texts are not empty",),
         counted=("positives", "negatives"),
     ),
-    audit=partial(audit_lines, fault=_fault),
     inputs=(("raw", CONTRASTIVE_RAW), ("quality", CONTRASTIVE_QUALITY), ("leaks", CONTRASTIVE_LEAKS)),
     depends=_depends,
     partitioned=True,

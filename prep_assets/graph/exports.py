@@ -27,7 +27,7 @@ from prep_assets.checks.sources_again import domain_source, example_of, images_a
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine
-from prep_assets.errors import CheckFailed, ConfigError, Refused, StoreError, require_known
+from prep_assets.errors import ConfigError, Refused, StoreError, require_known
 from prep_assets.exports.readable import Pairs, Source, lost_mask_error, open_source
 from prep_assets.exports.registry import Progress, check_borders, check_options_apply, export, export_named
 from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_size
@@ -236,13 +236,6 @@ def _write(target: Target, quarantine: Quarantine, *, declared: Exporting) -> Dr
     return Draft(_counts(source), {}, ("a sample of rows, read back, equals the source",))
 
 
-def _audit(target: Target, *, declared: Exporting) -> None:
-    source = _source(declared, target.workspace, target.workspace.built(declared.source.name, target.partition))
-    verdict = compare(target.payload, source, declared.format, declared.all_options(target.workspace))
-    if not verdict.passed:
-        raise CheckFailed(verdict.summary)
-
-
 def _counts(source: Source) -> dict[str, Any]:
     if isinstance(source, Lines):
         return {"rows": len(source)}
@@ -286,7 +279,6 @@ def export_asset(declared: Exporting) -> Asset:
         family=declared.source.family,
         description=f"{declared.source.name} as files of {declared.format}, {declared.stream}.\n\n{exporter.summary}",
         write=partial(_write, declared=declared),
-        audit=partial(_audit, declared=declared),
         inputs=(("source", declared.source),),
         depends=partial(_depends, declared),
         partitioned=declared.source.partitioned,

@@ -94,7 +94,6 @@ def merged_asset(part: Asset, description: str, *, promises: tuple[str, ...] = (
         "name": part.name.removesuffix("_by_domain"),
         "description": description,
         "write": partial(merge_parts, promises=promises),
-        "audit": lambda target: None,
         "inputs": (("domains", part),),
         "partitioned": False,
         "source": FromParts((part.name,)),

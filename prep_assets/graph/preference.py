@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from itertools import chain
-from typing import Any
 
 from prep_assets.checks import of_stores
 from prep_assets.checks.of_conversations import IDENTITY, MARGINS, Sides
@@ -28,9 +26,9 @@ from prep_assets.pipeline.asset import (
     Store,
     Stream,
 )
-from prep_assets.pipeline.lines import FURTHER, audit_lines, pair_line, prompt_digest, says_something, write_lines
+from prep_assets.pipeline.lines import FURTHER, pair_line, prompt_digest, write_lines
 from prep_assets.pipeline.pairs import SIDES, PairEncoder
-from prep_assets.pipeline.tokens import audit_pairs, tokenize_lines
+from prep_assets.pipeline.tokens import tokenize_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.rows import check_pairs
 from prep_assets.proofs.verdict import Verdict
@@ -59,17 +57,6 @@ def pairs(store: Store) -> Verdict:
 SANITY = Check("pair_sanity", "One prompt, two different answers, nothing empty, no prompt in both train and test.", pairs)
 
 
-def _fault(row: Mapping[str, Any]) -> str:
-    if "label" in row or "completion" in row:
-        sound = all(says_something(row[part]) for part in ("prompt", "completion")) and isinstance(row["label"], bool)
-        return "" if sound else "an empty part, or no label"
-    if "responses" in row:
-        sound = all(map(says_something, (row["prompt"], *row["responses"]))) and len(row["responses"]) == len(row["rewards"]) > 1
-        return "" if sound else "an empty part, or other than one reward a response"
-    sound = all(says_something(row[part]) for part in ("prompt", *SIDES)) and row["chosen"] != row["rejected"]
-    return "" if sound else "an empty part, or chosen equals rejected"
-
-
 PREFERENCES_BY_DOMAIN = Asset(
     name="preferences_by_domain",
     family="preference",
@@ -84,7 +71,6 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lis
         promises=("prompts and answers are not empty", "chosen differs from rejected"),
         limit="max_per_source",
     ),
-    audit=partial(audit_lines, fault=_fault),
     inputs=(("raw", PREFERENCE_RAW), ("quality", PREFERENCE_QUALITY), ("leaks", PREFERENCE_LEAKS)),
     partitioned=True,
     options=(*REASONING, "max_per_source", "test_fraction", "form", "preprocessing.deduplicate"),
@@ -143,7 +129,6 @@ PREFERENCE_TOKENS_BY_DOMAIN = Asset(
 
 Pairs that are held out are in the folder `test`.""",
     write=partial(tokenize_lines, what="pairs", promises=PROMISES),
-    audit=audit_pairs,
     inputs=(("pairs", PREFERENCES_BY_DOMAIN),),
     partitioned=True,
     options=(*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "truncation", "output.dtype", "output.max_tokens_per_shard"),
@@ -169,7 +154,6 @@ PREFERENCE_TOKENS = merged_asset(
 
 Pairs that are held out are in the folder `test`.""",
     promises=PROMISES,
-    audit=audit_pairs,
     inputs=(("domains", PREFERENCE_TOKENS_BY_DOMAIN), ("", PREFERENCES_BY_DOMAIN), ("pairs", PREFERENCES)),
     options=("output",),
     checks=(INTEGRITY, ACCOUNTING, ROWS, MERGED_RECORDS),

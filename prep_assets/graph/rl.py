@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
 from functools import partial
-from typing import Any
 
 from prep_assets.checks import of_stores
 from prep_assets.checks.of_conversations import (
@@ -41,8 +39,8 @@ from prep_assets.pipeline.asset import (
     Target,
 )
 from prep_assets.pipeline.groups import TEST as HELD_OUT
-from prep_assets.pipeline.groups import audit_groups, write_groups
-from prep_assets.pipeline.lines import audit_lines, prompt_digest, prompt_line, says_something, write_lines
+from prep_assets.pipeline.groups import write_groups
+from prep_assets.pipeline.lines import prompt_digest, prompt_line, write_lines
 from prep_assets.pipeline.pairs import PromptEncoder
 from prep_assets.pipeline.tokens import tokenize_lines
 from prep_assets.pipeline.workspace import Workspace, group_domains, prompt_domains
@@ -63,10 +61,6 @@ TRAIN, TEST = "rl_prompts_train", "rl_prompts_test"
 FILES = {TRAIN: Stream(Lines, TRAIN), TEST: Stream(Lines, TEST)}
 
 
-def _fault(row: Mapping[str, Any]) -> str:
-    return "" if says_something(row["prompt"]) else "an empty prompt"
-
-
 RL_PROMPTS_BY_DOMAIN = Asset(
     name="rl_prompts_by_domain",
     family="rl",
@@ -78,7 +72,6 @@ RL_PROMPTS_BY_DOMAIN = Asset(
         digest=prompt_digest,
         promises=("prompts are not empty",),
     ),
-    audit=partial(audit_lines, fault=_fault),
     inputs=(("raw", RL_RAW), ("quality", RL_QUALITY), ("leaks", RL_LEAKS)),
     partitioned=True,
     options=(*REASONING, "test_fraction", "form", "preprocessing.deduplicate"),
@@ -225,7 +218,6 @@ RL_GROUPS_BY_DOMAIN = Asset(
     family="rl",
     description="Prompts of a domain with several responses and a reward for each, as token ids, masks and rewards: offline GRPO.",
     write=write_groups,
-    audit=audit_groups,
     inputs=(("raw", RL_RAW), ("quality", RL_QUALITY), ("leaks", RL_LEAKS)),
     partitioned=True,
     options=(

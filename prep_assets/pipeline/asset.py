@@ -180,7 +180,7 @@ class Build(Struct, frozen=True):
         return self.workspace.place(self.asset.name, self.partition)
 
     def propose(self, *, draft: bool = False, again: bool = False) -> Published:
-        """Write and audit the store, or reuse an existing one. It becomes current only by `place.accept`."""
+        """Write the store, or reuse an existing one. It becomes current only by `place.accept`."""
         try:
             with rare_collections():
                 return self.place.propose(
@@ -188,7 +188,6 @@ class Build(Struct, frozen=True):
                     self._write,
                     config_key=build_key(self.plain_recipe),
                     recipe=self.recipe,
-                    audit=lambda payload: self.asset.audit(Target(self.workspace, self.asset, self.partition, payload)),
                     options=self.workspace.overrides.get(self.asset.family, {}) if self.overrides else None,
                     draft=draft,
                     again=again,
@@ -323,7 +322,6 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
         family: the family whose configuration it reads.
         description: Markdown; its first line is short.
         write: writes the payload, and rejected records into quarantine → counts and metrics.
-        audit: structural checks on the payload; raises to forbid publication.
         inputs: (key in the recipe, asset) for the assets whose stores it reads; the key is empty for one that other inputs depend on. Assets with the same
             key are listed by name.
         depends: workspace and partition → the recipe apart from its inputs; `None`: taken from `options`.
@@ -349,7 +347,6 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
     description: str
     write: Callable[[Target, Quarantine], Draft]
     checks: tuple[Check, ...]
-    audit: Callable[[Target], None] = lambda target: None
     inputs: tuple[tuple[str, Asset], ...] = ()
     depends: Callable[[Workspace, str], Mapping[str, Any]] | None = None
     in_parts: bool = False

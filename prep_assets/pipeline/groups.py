@@ -15,7 +15,7 @@ import numpy.typing as npt
 from prep_assets.config.family import StorageFormat
 from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
-from prep_assets.errors import ConfigError, Refused, StoreError
+from prep_assets.errors import ConfigError, Refused
 from prep_assets.pipeline.asset import Target, holds_out, ids_dtype
 from prep_assets.pipeline.conversations import Proven
 from prep_assets.pipeline.examples import Item, Source, held_out, passed_over
@@ -28,8 +28,7 @@ from prep_assets.pipeline.workspace import Workspace, group_domains
 from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, Group, Region, Sample, Turn, changed
 from prep_assets.schemas.runs import RUNS
 from prep_assets.schemas.steps import STEPWISE
-from prep_assets.stores.arrays import stretches
-from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, GroupWriter, Scored, open_groups
+from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, GroupWriter, Scored
 from prep_assets.stores.published import Draft
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.render import render
@@ -461,16 +460,3 @@ def _counts(group: Scored) -> dict[str, int]:
     sampled = {} if group.retokenized is None else {"sampled": len(group.responses), "retokenized_otherwise": group.retokenized}
     rows = [] if group.runs is None else np.unique(group.runs[:, 0], return_counts=True)[1].tolist()
     return counts | sampled | ({"runs": len(rows), "runs_split": sum(number > 1 for number in rows)} if rows else {})
-
-
-def audit_groups(target: Target) -> None:
-    """Raises:
-    StoreError: a reward is not finite, or a group has no response.
-    """
-    for folder in group_folders(target, [target.partition]):
-        store = open_groups(folder)
-        rewards = store.rewards.arrays["rewards"]
-        infinite = sum(int((~np.isfinite(rewards[part])).sum()) for part in stretches(len(rewards)))
-        empty = int((store.rewards.lengths < 1).sum())
-        if infinite or empty:
-            raise StoreError(f"{infinite:,} rewards are not finite, {empty:,} groups have no response")

@@ -15,7 +15,7 @@ import xxhash
 
 from prep_assets.config.models import Contrastive, Form, Preference, Rl
 from prep_assets.data.quarantine import Quarantine
-from prep_assets.errors import Refused, StoreError
+from prep_assets.errors import Refused
 from prep_assets.pipeline.asset import FromRows, NeedsMore, Target
 from prep_assets.pipeline.examples import AnyExample, Source, as_example, held_out, passed_over
 from prep_assets.pipeline.images import reject_images
@@ -530,16 +530,6 @@ def _row_in_form(write: Line, form: RowForm, auto: bool) -> Mapping[str, Any] | 
             raise
         write("messages")
         raise NeedsMore({"form": "messages"}) from refusal
-
-
-def audit_lines(target: Target, *, fault: Callable[[Mapping[str, Any]], str]) -> None:
-    """Raises:
-    StoreError: a line has a `fault`.
-    """
-    for path in sorted(target.payload.glob("*.jsonl")):
-        for number, row in enumerate(open_lines(target.payload, path.stem), 1):
-            if error := fault(row):
-                raise StoreError(f"{path.name} line {number}: {error}")
 
 
 def contrast_line(workspace: Workspace) -> LineOf:

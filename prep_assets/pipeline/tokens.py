@@ -18,7 +18,6 @@ from prep_assets.data import tables
 from prep_assets.data.files import Part
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.data.tables import LineCuts, parts, shard_size
-from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import FromLines, FromRows, NeedsMore, Target, ids_dtype
 from prep_assets.pipeline.examples import FirstPass, Pace, PinnedDuplicates, Reading, Source, is_held_out, note_records, without_duplicates
 from prep_assets.pipeline.workspace import Workspace
@@ -50,23 +49,6 @@ def mask_columns(weights: npt.NDArray[np.float32], dtypes: Mapping[str, str]) ->
         raise NeedsMore(needed)
     columns = {"loss_mask": loss, ATTENTION: attended}
     return {name: columns[name].astype(dtype) for name, dtype in dtypes.items()}
-
-
-def audit_pairs(target: Target) -> None:
-    """Both sides of pairs must hold the same records.
-
-    Raises:
-        StoreError: they do not.
-    """
-    rows: dict[str, npt.NDArray[np.int64]] = {}
-    for folder, _, side in (stem.rpartition("/") for stem in target.stems):
-        place = target.payload / folder
-        if side not in ("chosen", "rejected") or not (place / f"{side}.index").is_dir():
-            continue  # a single side of an answer with a label, or nothing is held out in this folder
-        row = open_tokens(place, side).row
-        if not np.array_equal(rows.setdefault(folder, row), row):
-            folder = f"{folder}/" if folder else ""
-            raise StoreError(f"{folder}chosen and {folder}rejected do not hold the same pairs")
 
 
 @contextmanager

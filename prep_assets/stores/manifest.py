@@ -154,7 +154,7 @@ class Manifest:
         metrics: further numbers, e.g. ``fill_rate``.
         files: payload files: relative path → size in bytes, sha256, and hashes of blocks (see `prep_assets.stores.verification`); for HDF5 also a hash
             of its layout.
-        checks: structural checks that passed before publication.
+        checks: what its checks prove before publication.
         quarantine: sha256 of the quarantine file next to the store, ``""`` if no record was rejected.
         signature: of `signed_digest`; ``""`` if the manifest is not signed.
         options: the options of the run that built a draft, which override the configuration file of its family; omitted if empty.

@@ -1,4 +1,4 @@
-"""Publication of a store: written, verified, audited, checked, made current; and its versions."""
+"""Publication of a store: written, verified, checked, made current; and its versions."""
 
 from __future__ import annotations
 
@@ -27,10 +27,9 @@ from prep_assets.stores.version_folders import (
     of_key,
 )
 
-# A build of one store, from an empty folder to a version: written, verified, audited, named by its content.
+# A build of one store, from an empty folder to a version: written, verified, named by its content.
 
 Write = Callable[[Path, Path], "Draft"]
-Audit = Callable[[Path], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +41,8 @@ class Draft:
     checks: tuple[str, ...]
 
 
-def build_version(
-    backend: LocalBackend | BucketBackend, manifest: Manifest, write: Write, audit: Audit, *, before: Callable[[], int]
-) -> str:
-    """Write a store, verify what the disk holds, audit it, and add it as a version. Return its name.
+def build_version(backend: LocalBackend | BucketBackend, manifest: Manifest, write: Write, *, before: Callable[[], int]) -> str:
+    """Write a store, verify what the disk holds, and add it as a version. Return its name.
 
     Args:
         manifest: without counts, metrics, files and checks, which the build fills in.
@@ -63,7 +60,6 @@ def build_version(
             draft = write(payload, quarantine)
             files = {name: {**sums._asdict(), **h5_layout(payload / name)} for name, sums in prove(payload, expected_files).items()}
             quarantine_hash = read_back(quarantine, expected_files.get(quarantine.absolute())).sha256 if quarantine.exists() else ""
-            audit(payload)
             manifest = replace(
                 manifest, counts=draft.counts, metrics=draft.metrics, files=files, checks=draft.checks, quarantine=quarantine_hash
             )
@@ -75,7 +71,7 @@ def build_version(
     return version
 
 
-# The place of a store, and publication: write, verify, audit, check, publish.
+# The place of a store, and publication: write, verify, check, publish.
 #
 #     <root>/<asset>[/<partition>]/
 #         current                        what trainers open: a link to a version
@@ -84,7 +80,7 @@ def build_version(
 #         damaged                        a link to the version that was current until damage was found; never read, removed when another is published
 #         versions/                      see `prep_assets.stores.version_folders`
 #
-# A store is proposed: written into a folder of its own, read back from the disk, audited and renamed to its version. When its checks hold it is accepted:
+# A store is proposed: written into a folder of its own, read back from the disk and renamed to its version. When its checks hold it is accepted:
 # `current` is replaced atomically. So a reader sees the whole old store or the whole new one, never one that failed, and a build that dies leaves nothing
 # that can be read. A version is never rewritten: a damaged or suspect one is replaced by another version.
 
@@ -166,7 +162,6 @@ class Place:
         *,
         config_key: str,
         recipe: dict[str, Any],
-        audit: Audit,
         options: Mapping[str, Any] | None = None,
         draft: bool = False,
         again: bool = False,
@@ -175,7 +170,6 @@ class Place:
 
         Args:
             write: receives an empty directory for the payload and the path of the quarantine file.
-            audit: structural checks on the written payload; raises to block publication.
             options: what this run overrides in the configuration file.
             draft: move only the pointer `draft`.
             again: build even if a sound store exists. If the content is equal, the existing version is kept.
@@ -190,7 +184,7 @@ class Place:
             drop_shards(backend.versions, going_on="" if again or reused else build_key)
             if reused is None:
                 manifest = Manifest(self.asset, self.partition, build_key, config_key, recipe, {}, {}, {}, options=options or {})
-                version = build_version(backend, manifest, write, audit, before=self._current_bytes)
+                version = build_version(backend, manifest, write, before=self._current_bytes)
                 notes += _determinism_notes(sound, backend.published(version)) if sound and sound.version != version else []
             else:
                 version = reused.version

@@ -86,8 +86,8 @@ def test_a_value_that_no_domain_declares_stops_with_its_count_and_the_nearest(tm
 
 def test_declaring_another_domain_makes_the_raw_asset_stale(tmp_path: Path) -> None:
     one = _workspace(tmp_path, ROWS[:1], TWO.splitlines()[0] + "\n")
-    before = ASSETS["sft_raw"].build(one, "math").key
-    assert ASSETS["sft_raw"].build(_workspace(tmp_path, ROWS[:1], TWO), "math").key != before
+    before = ASSETS["sft_raw"].build(one, "math").recipe
+    assert ASSETS["sft_raw"].build(_workspace(tmp_path, ROWS[:1], TWO), "math").recipe != before
 
 
 def _pieces(folder: Path, domains: str, **files: list[str]) -> Workspace:

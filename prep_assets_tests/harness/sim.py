@@ -170,10 +170,9 @@ class World:
         try:
             made = self.place.propose(
                 note.build_key,
-                lambda *_: note,
+                lambda *_: note,  # type: ignore[arg-type, return-value]
                 config_key=note.config_key,
                 recipe={},
-                audit=lambda _: None,  # type: ignore[arg-type, return-value]
             )
             self.actors.turn()
             name = self.actors.now
@@ -261,7 +260,7 @@ def schedule(ground: Ground, seed: int) -> World:
 def simulated() -> Iterator[None]:
     """Builds write nothing on this machine, leases and leftovers have the times of schedules, and a catalog that many look at is parsed once."""
 
-    def build(backend: Any, about: Any, write: Any, audit: Any, *, before: int) -> str:
+    def build(backend: Any, about: Any, write: Any, *, before: Any) -> str:
         version: str = backend.build(write(None, None))
         return version
 

@@ -122,7 +122,7 @@ def publish(
             refused.add("a:1", "schema", "empty", "is empty", {})
         return Draft({"read": 2, "kept": 1}, {}, ())
 
-    published = place.propose(key, write, config_key=key, recipe={}, audit=lambda _: None, again=again, draft=draft)
+    published = place.propose(key, write, config_key=key, recipe={}, again=again, draft=draft)
     if accept:
         place.accept(published, {"sound": Result(True, "")})
     return published

@@ -35,7 +35,6 @@ def publish(place: Place) -> Callable[..., Published]:
         files: Mapping[str, bytes] = FILES,
         *,
         refused: bytes = b"",
-        audit: Callable[[Path], None] = lambda payload: None,
         config_key: str = "",
         where: Place = place,
         accept: bool = True,
@@ -51,7 +50,7 @@ def publish(place: Place) -> Callable[..., Published]:
             return Draft({"read": 3, "kept": 2, "refused": {"render/lone_surrogate": 1}}, {"fill_rate": 0.75}, ("parts fit together",))
 
         recipe = {"stage": "tokens", "options": [1, None, "é"]}
-        published = where.propose(key, write, config_key=config_key or key, recipe=recipe, audit=audit, draft=draft, again=again)
+        published = where.propose(key, write, config_key=config_key or key, recipe=recipe, draft=draft, again=again)
         if accept:
             where.accept(published, {})
         return published

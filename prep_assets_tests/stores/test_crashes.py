@@ -60,7 +60,7 @@ os.fsync = fsync
 point = pointers.point
 pointers.point = lambda folder, name, version: (dies_at(f"point {name}"), point(folder, name, version))
 place = Place(Path(root), "sft_tokens", "gsm8k")
-place.accept(place.propose(key, write, config_key=key, recipe={}, audit=lambda payload: dies_at("audit")), {})
+place.accept(place.propose(key, write, config_key=key, recipe={}), {})
 """
 WRITTEN = b"new" * 100_000 + b"end"
 
@@ -79,9 +79,9 @@ def leftovers(place: Place) -> list[str]:
     return [path.name for path in (place.directory / "versions").iterdir() if path.name.startswith(".") and path.name != ".lock"]
 
 
-@pytest.mark.parametrize("moment", ["write", "audit", "0", "2", "point candidate", "point current"])
+@pytest.mark.parametrize("moment", ["write", "0", "2", "point candidate", "point current"])
 def test_a_killed_build_leaves_the_old_store_and_the_next_one_cleans_up(place: Place, publish: Publish, moment: str) -> None:
-    """Killed while it writes, audits, syncs, or just before `candidate` or `current` moves."""
+    """Killed while it writes, syncs, or just before `candidate` or `current` moves."""
     old = publish(OLD, {"x": b"old"})
     assert finish(builder(place, NEW, moment)) == -signal.SIGKILL
     current = place.current()

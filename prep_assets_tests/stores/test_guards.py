@@ -43,7 +43,7 @@ def tokens(place: Place, storage: StorageFormat, shard: int = COUNT) -> Publishe
             out.append({"tokens": np.arange(COUNT, dtype=np.int32)}, np.full(6, COUNT // 6), [0] * 6, range(6))
         return Draft({"read": 1, "kept": 1}, {}, ())
 
-    published = place.propose(OLD, write, config_key=OLD, recipe={}, audit=lambda _: None)
+    published = place.propose(OLD, write, config_key=OLD, recipe={})
     place.accept(published, {})
     return published
 

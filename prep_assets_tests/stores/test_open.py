@@ -369,7 +369,7 @@ def publish(root: Path, asset: str, partition: str, key: str, storage: Storage, 
         return Draft({}, {}, ())
 
     place = Place(root, asset, partition)
-    place.accept(place.propose(key * 20, write, config_key=key * 20, recipe={}, audit=lambda payload: None), {})
+    place.accept(place.propose(key * 20, write, config_key=key * 20, recipe={}), {})
 
 
 @pytest.mark.parametrize("storage", ["bin", "h5"])
@@ -438,7 +438,7 @@ def propose(root: Path, partition: str, key: str, tokens: list[int]) -> Publishe
             writer.append({"tokens": np.array(tokens, "int32")}, np.array([len(tokens)]), [0], [0])
         return Draft({}, {}, ())
 
-    return Place(root, "t", partition).propose(key * 20, write, config_key=key, recipe={}, audit=lambda payload: None)
+    return Place(root, "t", partition).propose(key * 20, write, config_key=key, recipe={})
 
 
 def version_publish(root: Path, partition: str, key: str, tokens: list[int]) -> Published:

@@ -124,7 +124,7 @@ def test_token_stores(tmp_path: Path, storage: StorageFormat) -> None:
             out.append({"tokens": np.arange(count, dtype=np.int32)}, np.full(128, count // 128), [0] * 128, range(128))
         return Draft({"read": 1, "kept": 1}, {}, ())
 
-    published = Place(tmp_path, "asset", "part").propose(OLD, write, config_key=OLD, recipe={}, audit=lambda _: None)
+    published = Place(tmp_path, "asset", "part").propose(OLD, write, config_key=OLD, recipe={})
     opened = open_tokens(published.directory, "train", Guards("off"))
     assert most(lambda: (opened.arrays["tokens"][tokens].sum() for _, tokens in opened.blocks(1 << 16))) <= 6 * SMALL
     guarded = open_tokens(published.directory, "train").arrays["tokens"]

@@ -74,9 +74,7 @@ class Modelled(RuleBasedStateMachine):
             quarantine.write_bytes(b"{}\n")
             return Draft({}, {}, ())
 
-        made = self.made[name] = self.place.propose(
-            key, write, config_key=config, recipe={}, audit=lambda _: None, draft=draft, again=again
-        )
+        made = self.made[name] = self.place.propose(key, write, config_key=config, recipe={}, draft=draft, again=again)
         assert (made.version, made.reused, made.manifest.config_key, made.results or {}) == (name, reused, new.config, new.results)
         differs = bool(sound) and self.versions[sound[0]].content != new.content
         assert any("two builds of one key differ, in x" in note for note in made.notes) == differs

@@ -1,4 +1,4 @@
-"""Write, audit, publish: what can be read after every way in which a build may end."""
+"""Write, verify, publish: what can be read after every way in which a build may end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.errors import CheckFailed, StoreError
+from prep_assets.errors import StoreError
 from prep_assets.stores import h5
 from prep_assets.stores import verification as written
 from prep_assets.stores.arrays import save_array
@@ -75,7 +75,7 @@ def test_a_build_that_cannot_delete_its_shards_says_what_stopped_it_and_names_th
         raise OSError(errno.EIO, os.strerror(errno.EIO), str(payload / "x"))
 
     with pytest.raises(StoreError, match=r"payload/x: input/output error.* could not be deleted: .*/\.shards-bbb"):
-        place.propose(NEW, write, config_key=NEW, recipe={}, audit=lambda _: None)
+        place.propose(NEW, write, config_key=NEW, recipe={})
     assert place.leftovers() == (shards.name,)
 
 
@@ -97,11 +97,11 @@ def test_what_lies_beside_a_version_that_is_gone_is_removed(place: Place, publis
 
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize(
-    ("moment", "failure", "told"),
-    [("write", KeyboardInterrupt(), KeyboardInterrupt), ("write", OSError(), StoreError), ("audit", CheckFailed("no"), CheckFailed)],
+    ("failure", "told"),
+    [(KeyboardInterrupt(), KeyboardInterrupt), (OSError(), StoreError)],
 )
 def test_a_build_that_fails_leaves_what_was_there(
-    place: Place, contents: Contents, publish: Publish, first: bool, moment: str, failure: BaseException, told: type[BaseException]
+    place: Place, contents: Contents, publish: Publish, first: bool, failure: BaseException, told: type[BaseException]
 ) -> None:
     if not first:
         publish(OLD, {"x": b"old"})
@@ -110,16 +110,10 @@ def test_a_build_that_fails_leaves_what_was_there(
     def write(payload: Path, quarantine: Path) -> Draft:
         (payload / "x").write_bytes(b"half")
         quarantine.write_bytes(b"{}\n")
-        if moment == "write":
-            raise failure
-        return Draft({}, {}, ())
-
-    def audit(payload: Path) -> None:
-        assert (payload / "x").read_bytes() == b"half"
         raise failure
 
     with pytest.raises(told):
-        place.propose(NEW, write, config_key=NEW, recipe={}, audit=audit)
+        place.propose(NEW, write, config_key=NEW, recipe={})
     assert contents(place.directory / "versions") == {".lock": b"", **before}
     if first:
         with pytest.raises(StoreError, match=r"(?s)sft_tokens\[gsm8k\]: no store in .*Build it with:\n  make it"):

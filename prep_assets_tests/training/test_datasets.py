@@ -303,7 +303,7 @@ def _published(root: Path, partition: str, table: Path, key: str, *, accept: boo
         return Draft({}, {}, ())
 
     place = Place(root, "sft_packed", partition)
-    found = place.propose(key * 20, write, config_key=key, recipe={}, audit=lambda payload: None)
+    found = place.propose(key * 20, write, config_key=key, recipe={})
     if accept:
         place.accept(found, {})
     return found
