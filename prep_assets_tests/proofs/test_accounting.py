@@ -292,12 +292,6 @@ def test_the_content_decides_the_side_where_nothing_else_does() -> None:
     assert gone_through(rows, stored(*((0, row, False, 0) for row in range(20))), fraction=fraction).passed, "the text itself says so"
 
 
-def test_files_that_are_held_out() -> None:
-    rows = [block(0, [0]), block(1, [0])]
-    assert gone_through(rows, stored((0, 0, False, 0), (1, 0, True, 0)), files=(False, True)).passed
-    assert gone_through(rows, stored((0, 0, True, 0), (1, 0, False, 0)), files=(False, True)).numbers["faults"] == 2
-
-
 def test_a_place_sorts_as_file_and_row_do() -> None:
     assert places([0, 1, 2], [5, 0, 7]).tolist() == [5, 1 << 40, (2 << 40) + 7]
     made = Stored.of(np.array([9, 3, 7]), np.array([True, False, True]))
@@ -312,13 +306,6 @@ def test_a_record_of_a_file_that_nobody_knows() -> None:
     assert gone_through([block(0, [0])], held).worst == Worst("file 2:7", "is stored twice")
     held = stored((0, 0, False, 0), (1, 7, False, 0), (1, 7, False, 0))
     assert gone_through([block(0, [0])], held).worst == Worst("b.jsonl:7", "is stored twice")
-
-
-def test_of_two_lines_about_one_row_the_first_is_claimed() -> None:
-    lines = [("a.jsonl:0", "schema/x"), ("a.jsonl:0", "schema/y"), ("a.jsonl:7", "schema/x")]
-    verdict = gone_through([block(0, [0])], stored(), lines, again=always("schema/x"))
-    assert verdict.numbers["faults"] == 1
-    assert verdict.worst == Worst("a.jsonl:0", "is refused (and 1 more are), though it is stored, or no row that is read")
 
 
 def test_names_with_colons() -> None:

@@ -193,28 +193,6 @@ def test_another_token_is_found(many: tuple[Text, ...], loaded_vocabulary: Vocab
     assert prove(texts, loaded_vocabulary) == (False, f"{at}")
 
 
-@pytest.mark.parametrize("shift", [1, -1])
-def test_a_token_that_belongs_to_the_next_document_is_found(many: tuple[Text, ...], loaded_vocabulary: Vocabulary, shift: int) -> None:
-    texts = list(many)
-    left, right = texts[LATE], texts[LATE + 1]
-    both, cut = np.concatenate([left.ids, right.ids]), len(left.ids) + shift
-    texts[LATE : LATE + 2] = [replace(left, ids=both[:cut]), replace(right, ids=both[cut:])]
-    assert prove(texts, loaded_vocabulary) == (False, f"{LATE}")
-
-
-def test_bytes_that_only_look_like_the_text_are_found(many: tuple[Text, ...], loaded_vocabulary: Vocabulary) -> None:
-    assert loaded_vocabulary.token_bytes is not None
-    stray = (
-        loaded_vocabulary.token_bytes.index(b"\xff")
-        if b"\xff" in loaded_vocabulary.token_bytes
-        else loaded_vocabulary.token_bytes.index(b"\x80")
-    )
-    assert loaded_vocabulary.decode([stray]) == "\ufffd"
-    texts = list(many)
-    texts[LATE] = replace(texts[LATE], text="\ufffd", ids=np.array([stray], np.uint32))
-    assert prove(texts, loaded_vocabulary) == (False, f"{LATE}")
-
-
 def test_the_bytes_of_each_id_are_those_of_the_tokenizers_own_decoder(loaded_vocabulary: Vocabulary) -> None:
     assert unproven_id(loaded_vocabulary) is None
 
@@ -227,15 +205,6 @@ def test_two_ids_whose_bytes_are_mistaken_for_each_other_are_noticed(loaded_voca
         swapped = list(table)
         swapped[one], swapped[other] = table[other], table[one]
         assert unproven_id(with_table(loaded_vocabulary, swapped)) is not None, (table[one], table[other])
-
-
-def test_where_the_bytes_are_not_confirmed_documents_are_decoded(many: tuple[Text, ...], loaded_vocabulary: Vocabulary) -> None:
-    assert loaded_vocabulary.token_bytes is not None
-    wrong = with_table(loaded_vocabulary, [own + b"x" for own in loaded_vocabulary.token_bytes])
-    assert prove(many, wrong) == (True, "")
-    texts = list(many)
-    texts[LATE] = replace(texts[LATE], text=texts[LATE].text + "x")
-    assert prove(texts, wrong) == (False, f"{LATE}")
 
 
 # -- documents of bytes -----------------------------------------------------------------------------------------------------------------
@@ -331,15 +300,6 @@ def test_other_ids(at: int, decoded: int, compared: int) -> None:
     what = "3 ids differ from the tokenizer's 2"
     numbers = {"documents_decoded": decoded, "documents_compared": compared}
     assert verdict_of(texts) == Verdict(False, f"{at}: {what}", numbers, Worst(f"{at}", what, (3, 4, 5)))
-
-
-@pytest.mark.usefixtures("ids_agree")
-def test_the_same_ids_cut_elsewhere_are_other_ids() -> None:
-    texts = made("ab", "cd", "e")
-    texts[1:] = [replace(texts[1], ids=texts[1].ids[:1]), replace(texts[2], ids=np.array([*b"de"], np.int32))]
-    verdict = verdict_of(texts, batch=3)
-    assert verdict.summary == "1: 1 ids differ from the tokenizer's 2"
-    assert verdict.numbers == {"documents_decoded": 0, "documents_compared": 2}
 
 
 class Blind(Agrees):
@@ -453,38 +413,6 @@ def test_documents_come_in_batches_of_256() -> None:
 # -- What is told of texts to who tokenizes them again ------------------------------------------------------------------------------------
 
 
-def test_each_part_is_told_whether_it_begins_a_document_and_whether_that_is_early(monkeypatch: pytest.MonkeyPatch) -> None:
-    told: list[tuple[str, bool, bool]] = []
-
-    class Notes:
-        by_reference = 0
-
-        def __init__(self, *_: Any) -> None: ...
-
-        def encode(self, texts: Sequence[str], first: Any, early: Any) -> Flat:
-            told.extend(zip(texts, first.tolist(), early.tolist(), strict=True))
-            data = [text.encode() for text in texts]
-            return Flat(np.frombuffer(b"".join(data), np.uint8).astype(np.uint32), np.cumsum([0, *map(len, data)]))
-
-    monkeypatch.setattr(module, "IdsAgain", Notes)
-    texts = [
-        Text("0", "whole", np.array([*b"whole"]), early=True),
-        Text("1", "in two", np.array([*b"in two"]), ("in", " two"), early=True),
-        Text("2", "late", np.array([*b"late"])),
-        Text("3", "in two", np.array([*b"in two"]), ("in ", "two")),
-    ]
-    vocabulary: Any = Bytes()
-    assert prove_texts(texts, vocabulary, batch=3).passed
-    assert told == [
-        ("whole", True, True),
-        ("in", False, True),
-        (" two", False, True),
-        ("late", True, False),
-        ("in ", False, False),
-        ("two", False, False),
-    ]
-
-
 # -- A document that was cut for fill-in-the-middle, put together again from either order -------------------------------------------------
 
 SENTINELS = {"prefix": 90, "suffix": 91, "middle": 92}
@@ -565,14 +493,6 @@ def test_sentences_that_begin_where_they_must() -> None:
 def test_a_border_elsewhere(given: Document, says: str) -> None:
     whole = Verdict(False, f"a:0: {says}", {"documents_cut": 1}, Worst("a:0", says, tuple(IDS)))
     assert check_sentences([sentence_document([1, 0, 0, 1, 0, 1, 0]), given], 0, SENTENCE_WORDS) == whole
-
-
-def test_a_long_text_is_counted_with_commas() -> None:
-    text = Text("a:0", "", np.array([ACCENT] * 3000 + [SENTENCE_ONE]), ("é" * 3000, "One"))
-    assert (
-        check_sentences([(text, np.array([1] + [0] * 3000 + [1]))], 0, SENTENCE_WORDS).summary
-        == "a:0: sentence 1 begins at byte 6,003 of the text, Punkt says 6,000"
-    )
 
 
 # -- What documents must begin with, read from the definition of a post-processor ---------------------------------------------------------

@@ -268,15 +268,6 @@ def test_rows_come_in_batches_of_512() -> None:
     assert prove_masks([RIGHT] * 3, words, batch=2).passed and decoded[3:] == [2, 1]
 
 
-def test_a_long_row_is_checked_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONG", 2 * len(RENDER))
-    decoded: list[int] = []
-    words = vocabulary(*TOKENS)
-    words.decode_batch = lambda rows: decoded.append(len(rows)) or ["Hello.<e>"] * len(rows)
-    long = row(range(10, 14), tokens=[*RENDER, *["Hi"] * (len(RENDER) + 1)])
-    assert prove_masks([RIGHT, RIGHT, long, long, RIGHT], words).passed and decoded == [2, 1, 1, 1]
-
-
 def test_a_record_without_tokens() -> None:
     assert prove_masks([Row("a:0", np.zeros(0, np.int64), np.zeros(0, np.int8), ())], WORDS).passed
 

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.caches import CACHES
 from prep_assets.proofs import chat_blocks as module
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation
 from prep_assets.proofs.derive import MaskOptions, derive
@@ -177,30 +175,6 @@ def test_weights_of_a_sample_count() -> None:
     built = Built(bind(SHIPPED, "qwen3"), [thinks("So.", weight) for weight in (None, 0.5)])
     assert built.proven() == [True] * 2
     assert built.proven([thinks("So.")] * 2) == [True, False]
-
-
-def test_a_form_is_learned_of_an_outline_that_comes_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(forms, "LEARN_AFTER", 3)
-    CACHES["derived forms"].clear()
-    blocks = Built(bind(SHIPPED, "qwen3"), []).blocks
-    often, seldom = outlined(thinks("So.")), outlined(ACTS)
-
-    def known(*chats: Any) -> list[bool]:
-        return (blocks._known(ChatColumns.of(chats)).form >= 0).tolist()  # type: ignore[no-any-return]
-
-    assert known(often, often, seldom) == [False] * 3
-    assert known(seldom, often) == [False, True]
-    assert known(None, seldom) == [False, True]
-    learned = blocks._derivation.forms
-    assert set(learned._forms) == {(each.form, False) for each in (often, seldom) if each}
-    assert learned._texts == sum(each.form.size for each in (often, seldom) if each)
-    monkeypatch.setattr(forms, "MOST_TEXTS", learned._texts)
-    assert known(often, seldom) == [False] * 2
-    assert (learned._forms, learned._texts, len(learned._seen)) == ({}, 0, 2)
-    assert known(often, often) == [True] * 2
-    monkeypatch.setattr(forms, "MOST_KNOWN", 2)
-    assert known(often, often) == [False] * 2
-    assert (learned._forms, learned._texts, len(learned._seen)) == ({}, 0, 1)
 
 
 def test_tools_are_laid_out_as_the_template_spells_them() -> None:

@@ -140,16 +140,6 @@ def test_what_becomes_of_white_space(shown: str, way: Any, keeps_edges: bool) ->
         assert spaced.form.ways == (way,) * 3 and spaced.words == bare.words
 
 
-def test_a_text_that_a_template_writes_is_derived_by_form(monkeypatch: pytest.MonkeyPatch) -> None:
-    source = "{%- for m in messages -%}{{- '<|s|>' + m.role + '>>' + m.content + '<|e|>' -}}{%- endfor -%}"
-    derivation = PlainDerivation(MaskOptions(), template(source), typed_controls=False)
-    sample = Sample((turn(USER, "1 << 3 >> 2?"), turn(ASSISTANT, "It is 2, assistant>> and all.")))
-    expected = derivation._alone(sample)
-    without_sample(monkeypatch)
-    monkeypatch.setattr(derivation, "_alone", Mock(side_effect=AssertionError))
-    assert derivation(sample) == expected
-
-
 def test_texts_in_the_order_of_the_render() -> None:
     """A template that writes the answer before its question."""
     source = "{%- for m in messages | reverse -%}{{- '<|s|>' + m.role + ':' + m.content + '<|e|>' -}}{%- endfor -%}"
@@ -179,17 +169,6 @@ def test_a_template_that_looks_into_the_invented_tools_has_no_form() -> None:
     assert asked is not None and located(source, asked.form) is None
     found = located(source.replace("tools[0].b", "false"), asked.form)
     assert found is not None and found.form.frames == ("", "<|s|>user: ", "<|e|><|s|>assistant: ", "<|e|>")
-
-
-def test_shapes_keep_the_policy_where_plain_samples_carry_weights_that_say_the_same() -> None:
-    source = "{{ tools[0] | tojson if tools }}{% for m in messages %}<|s|>{{ m.role }}: {{ m.content }}<|e|>{% endfor %}"
-    rounds = [turn(USER, "Hi"), turn(ASSISTANT, "Well."), turn(USER, "So?"), turn(ASSISTANT, "So.")]
-    asked = outlined(Sample(tuple(rounds), (TOOLS[0],)))
-    derivation = PlainDerivation(MaskOptions(), template(source), typed_controls=False, plain=MaskOptions(train_turns="last"))
-    assert asked is not None
-    found, plain = derivation.forms.of(asked.form, False, at_once=True), derivation.forms.of((USER, ASSISTANT) * 2, False)
-    assert found is not None and len(found.words.expected) == 2
-    assert plain is not None and len(plain.words.expected) == 1
 
 
 @pytest.mark.parametrize(

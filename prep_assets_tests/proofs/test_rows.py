@@ -258,23 +258,6 @@ def test_pieces_that_are_not_their_records(changes: dict[str, list[Any]], says: 
     assert verdict.worst is not None and len(verdict.worst.ids) == 5
 
 
-def test_a_record_may_be_used_twice_only_where_that_was_asked_for() -> None:
-    twice = table(
-        tokens=[[8, 9, 8, 9, PAD], [5, 5, 5, 5, PAD]],
-        loss_mask=[[0, 1, 0, 1, 0], [1, 0, 0, 1, 0]],
-        row_offset=[0, 2, 0],
-        length=[2, 2, 4],
-        record=[1, 1, 2],
-    )
-    assert not proven(twice).passed and "twice" in proven(twice).summary
-    assert proven(twice, once=False).passed
-
-
-def test_pieces_of_one_record_that_do_not_overlap_are_one_use() -> None:
-    cut = table(row=[0, 1, 1], row_offset=[0, 0, 1], length=[3, 1, 3], record=[0, 2, 2], start=[0, 0, 1])
-    assert "twice" not in proven(cut).summary
-
-
 @pytest.mark.parametrize(("row", "rows"), [([-1, 0], 1), ([0, 2], 2), ([1], 1)])
 def test_rows_that_the_table_does_not_have(row: list[int], rows: int) -> None:
     count = len(row)
