@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.graph.workspaces import build_all, shipped, workspace_in
 
 
@@ -33,3 +34,13 @@ def data_bin(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("bin")
     build_all(workspace_in(folder / "data", as_shipped("bin")), ("pretrain", "sft"))
     return folder
+
+
+def enter(folder: Path, patch: pytest.MonkeyPatch) -> None:
+    """Commands and snippets find the stores of one of these directories, and the tokenizer."""
+    patch.chdir(folder)
+    patch.setenv("PREP_ASSETS_CONFIG_DIR", str(folder / "data" / "configs"))
+    patch.setenv("PREP_ASSETS_STORE_DIR", str(folder / "data" / "stores"))
+    tokenizer = folder / "data" / "configs" / "tokenizer"
+    if not tokenizer.exists():
+        tokenizer.symlink_to(ROOT / "configs" / "tokenizer")

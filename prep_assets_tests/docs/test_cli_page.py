@@ -11,7 +11,7 @@ import typer
 from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
-from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.docs.conftest import enter
 from prep_assets_tests.docs.pages import DOCS, blocks, prose, read
 
 PAGE = DOCS / "cli.md"
@@ -37,13 +37,8 @@ def missing(shown: list[str], said: str) -> list[str]:
 
 @pytest.mark.parametrize("command", ["inspect sft_packed --row 1", "selftest sft_tokens --partition chats"])
 def test_the_page_shows_what_is_printed(command: str, data_h5: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(data_h5)
     monkeypatch.setenv("COLUMNS", "160")
-    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(data_h5 / "data" / "configs"))
-    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(data_h5 / "data" / "stores"))
-    tokenizer = data_h5 / "data" / "configs" / "tokenizer"
-    if not tokenizer.exists():
-        tokenizer.symlink_to(ROOT / "configs" / "tokenizer")
+    enter(data_h5, monkeypatch)
     assert missing(SHOWN[command], CliRunner().invoke(app, shlex.split(command)).stdout) == []
 
 

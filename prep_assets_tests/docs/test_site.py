@@ -20,7 +20,7 @@ from prep_assets.proofs import mutations
 from prep_assets.text.load_template import named_templates
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, PAGES, read
-from prep_assets_tests.docs.test_links import LINK, anchors
+from prep_assets_tests.docs.test_pages import LINK, anchors
 
 
 def of_the_site(name: str) -> Any:

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.docs.conftest import enter
 from prep_assets_tests.docs.pages import DOCS, read
 
 OURS = [
@@ -43,13 +43,7 @@ CASES = [(page, storage) for page in OURS for storage in ("h5", "bin") if snippe
 
 @pytest.mark.parametrize(("page", "storage"), CASES, ids=[f"{page.name}-{storage}" for page, storage in CASES])
 def test_snippets(page: Path, storage: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    folder: Path = request.getfixturevalue(f"data_{storage}")
-    monkeypatch.chdir(folder)
-    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(folder / "data" / "configs"))
-    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(folder / "data" / "stores"))
-    tokenizer = folder / "data" / "configs" / "tokenizer"
-    if not tokenizer.exists():
-        tokenizer.symlink_to(ROOT / "configs" / "tokenizer")
+    enter(request.getfixturevalue(f"data_{storage}"), monkeypatch)
     names: dict[str, object] = {"__name__": "page"}
     for block in snippets(page, storage):
         if "torch" in block or "prep_assets.training" in block:
