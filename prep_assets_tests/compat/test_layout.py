@@ -62,18 +62,13 @@ def test_a_text_store_has_no_mask_and_one_with_any_mask_always_has_it(run: Run, 
     assert found["position_ids"].tolist() == [0, 0, 1, 2, 0]
 
 
-def test_shards_hold_whole_records_and_at_most_the_limit(run: Run, tmp_path: Path) -> None:
-    outcome = run(ROWS, changed(TEXTS, output={"max_tokens_per_shard": 4}))
-    sizes = [len(read_bin(shard(tmp_path, f"__default__/shard_{number:04d}"))["sequence"]) for number in range(3)]
-    assert sizes == [4, 4, 2]
+@pytest.mark.parametrize(("limit", "sizes", "records"), [(4, [4, 4, 2], [2, 1, 1]), (2, [3, 1, 4, 2], [1, 1, 1, 1])])
+def test_shards_hold_whole_records_and_at_most_the_limit(limit: int, sizes: Any, records: Any, run: Run, tmp_path: Path) -> None:
+    """But for a record over the limit, which has a shard of its own."""
+    outcome = run(ROWS, changed(TEXTS, output={"max_tokens_per_shard": limit}))
+    assert [len(read_bin(path)["sequence"]) for path in sorted((tmp_path / "out" / "__default__").iterdir())] == sizes
     assert read_domain(tmp_path / "out" / "__default__")["sequence"].tolist() == ids("a b c d e f g h i j")
-    assert [entry["records"] for entry in outcome.totals.shards.values()] == [2, 1, 1]
-
-
-def test_a_record_over_the_limit_has_a_shard_of_its_own(run: Run, tmp_path: Path) -> None:
-    run(ROWS, changed(TEXTS, output={"max_tokens_per_shard": 2}))
-    sizes = [len(read_bin(path)["sequence"]) for path in sorted((tmp_path / "out" / "__default__").iterdir())]
-    assert sizes == [3, 1, 4, 2]
+    assert [entry["records"] for entry in outcome.totals.shards.values()] == records
 
 
 def test_each_domain_has_its_own_budget_of_tokens(run: Run, tmp_path: Path) -> None:
@@ -123,11 +118,6 @@ def test_masks_of_every_type(dtype: str, run: Run, tmp_path: Path) -> None:
     assert read_bin(shard(tmp_path))["loss_mask"].astype(int).tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1]
 
 
-def test_the_flat_layout_has_no_shard_folder(run: Run, tmp_path: Path) -> None:
-    run(ROWS, TEXTS, layout="flat")
-    assert read_bin(shard(tmp_path, "__default__"))["sequence"].tolist() == ids("a b c d e f g h i j")
-
-
 def test_the_flat_layout_has_one_shard(run: Run, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="max_tokens_per_shard"):
         run(ROWS, changed(TEXTS, output={"max_tokens_per_shard": 4}), layout="flat")
@@ -145,11 +135,6 @@ def test_h5_has_one_flat_dataset_in_each_keys_group(run: Run, tmp_path: Path) ->
         assert (sequence.dtype, sequence.chunks, sequence.compression, len(sequence.attrs)) == (np.int64, None, None, 0)
         assert sequence[:].tolist() == ids("<s> <|im_start|> user a <|im_end|> <|im_start|> assistant b <|im_end|>")
         assert file["loss_mask/data_0"][:].tolist() == [0, 0, 0, 0, 0, 1, 1, 1, 1]
-
-
-def test_h5_files_are_numbered(run: Run, tmp_path: Path) -> None:
-    run(ROWS, changed(TEXTS, output={"storage_format": "h5", "max_tokens_per_shard": 4}))
-    assert sorted(path.name for path in (tmp_path / "out" / "__default__").iterdir()) == ["data_0000.h5", "data_0001.h5", "data_0002.h5"]
 
 
 def pair(chosen: str, rejected: str) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import Plan, ShardResult, Work, carry_out
-from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.defs.runs import DOMAINS, checks_of, data_version, evaluations, failures, materializations, run, stale
 
 SFT = DOMAINS["sft"]
@@ -143,27 +142,7 @@ def test_a_build_that_fails_upstream_says_so_downstream(
     assert not materializations(instance, "sft_packed")
 
 
-def test_an_error_of_the_configuration_is_a_failure_that_names_the_asset(built: Path, instance: dg.DagsterInstance) -> None:
-    result = run(instance, "sft_packed", options={"sft_packed": {"tokenizer": "no_such_folder"}})
-    assert not result.success
-    assert failures(result).startswith("sft_packed")
-    assert "no_such_folder" in failures(result)
-
-
 # -- runs over many partitions: each partition once, in the order of the configuration, with its own metadata ----------------------------
-
-
-def test_a_range_materializes_each_partition_once_with_its_own_numbers(stores: Path, instance: dg.DagsterInstance) -> None:
-    result = run(instance, "sft_raw", between=(SFT[0], SFT[-1]))
-    assert result.success
-    found = {each.partition: each.metadata for each in reversed(materializations(instance, "sft_raw"))}
-    assert set(found) == set(SFT)
-    for name in ("gsm8k", "dolly", "chats"):
-        lines = (ROOT / "configs" / "samples" / f"{name}.jsonl").read_text("utf-8").count("\n")
-        assert found[name]["dagster/row_count"].value == lines
-        assert found[name]["path"].value.startswith(str(stores / "sft_raw" / name))
-    assert len({metadata["content_hash"].value for metadata in found.values()}) == len(SFT)
-    assert all(each.metadata["files_checked"].value == 2 for each in evaluations(instance, "sft_raw", "file_hashes"))
 
 
 def test_a_range_that_runs_backwards_is_an_error_that_names_the_order(stores: Path, instance: dg.DagsterInstance) -> None:

@@ -30,10 +30,9 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import open_published
 from prep_assets.stores.version_folders import Published
-from prep_assets.training import DatasetFactory
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.defs.runs import DOMAINS, RANGE_END, RANGE_START, checks_of, evaluations, failures, materializations, plain, run
-from prep_assets_tests.graph.workspaces import TOKENIZER, jsonl, shipped, with_groups, workspace_in
+from prep_assets_tests.graph.workspaces import shipped, with_groups, workspace_in
 
 
 def listed(page: str) -> dict[str, list[list[str]]]:
@@ -60,11 +59,6 @@ GRAPH = {
 
 def of_family(family: str) -> list[str]:
     return [name for name, (of, *_) in GRAPH.items() if of == family]
-
-
-def above(name: str) -> set[str]:
-    """An asset and all that it is made from."""
-    return {name}.union(*(above(each) for each in GRAPH[name][1]))
 
 
 REPORTS = {f"{family}_report" for family, *_ in GRAPH.values()}
@@ -124,22 +118,6 @@ def test_partitions_of_a_family_are_one_definition() -> None:
     # a run over a range needs one definition that all partitioned assets of it share
     for family in DOMAINS:
         assert len({id(node(name).partitions_def) for name, (of, _, partitioned, _) in GRAPH.items() if of == family and partitioned}) == 1
-
-
-@pytest.mark.parametrize(
-    ("selection", "expected"),
-    [
-        ("sft_packed", {"sft_packed"}),
-        ("+key:sft_packed", {"sft_raw", "sft_tokens", "sft_packed"}),
-        ("*sft_packed", above("sft_packed")),
-        ("+sft_packed", {"sft_tokens", "sft_packed"}),  # the older syntax: one layer only
-        ("+key:rl_tokens", above("rl_tokens")),
-        ("group:preference", {*of_family("preference"), "preference_report"}),
-        ("sft_raw,sft_tokens", {"sft_raw", "sft_tokens"}),
-    ],
-)
-def test_selections_of_the_command_line(selection: str, expected: set[str]) -> None:
-    assert names(dg.AssetSelection.from_coercible(selection.split(",")).resolve(graph)) == expected
 
 
 @pytest.mark.parametrize("family", DOMAINS)
@@ -206,34 +184,6 @@ def test_an_instance_with_run_monitoring_opens(tmp_path: Path) -> None:
 
 # -- groups ------------------------------------------------------------------------------------------------------------------------------
 
-# `rl_groups` as Dagster's asset, in a workspace that has a domain of scored groups. Without one it is not in the graph: see `test_graph`.
-
-
-ROWS = [{"prompt": f"What is {i} + 2?", "responses": [f"{i + 2}", "No idea."], "rewards": [1.0, -0.25]} for i in range(12)]
-
-
-def test_groups_and_their_export_are_materialized(
-    tmp_path: Path, stores: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    configs = tmp_path / "configs"
-    shutil.copytree(ROOT / "configs", configs)
-    rl = yaml.safe_load((configs / "rl.yaml").read_text("utf-8"))
-    rl["domains"]["scored"] = {"files": [str(jsonl(tmp_path / "scored.jsonl", ROWS))], "schema": "group"}
-    rl |= {"tokenizer": TOKENIZER, "exports": {"offline": {"from": "rl_groups", "to": "astrai"}}}
-    (configs / "rl.yaml").write_text(yaml.safe_dump(rl), "utf-8")
-    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(configs))
-    job = definitions(Site()).resolve_implicit_global_asset_job_def()
-    assert job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey("rl_export_offline")], raise_on_error=False).success
-    found = {check: [each.passed for each in evaluations(instance, "rl_groups", check)] for check in checks_of("rl_groups")}
-    assert found and all(passed == [True] for passed in found.values()), found
-    manifest = json.loads((stores / "rl_groups" / "current" / "manifest.json").read_text())
-    assert (manifest["counts"]["kept"], manifest["counts"]["responses"]) == (12, 24)
-    held = len(DatasetFactory.load("grpo", stores / "rl_groups" / "current" / "test"))
-    for folder in ("rl_groups", "rl_export_offline"):
-        found = DatasetFactory.load("grpo", stores / folder)
-        assert len(found) == 12 - held
-        assert all(item["rewards"].tolist() == [1.0, -0.25] for item in found)
-
 
 # -- an RL family of which one domain has prompts and another scored groups: Dagster gives all assets of a job the partitions of both ----
 
@@ -260,6 +210,7 @@ def test_a_whole_family_is_built(workspace: Workspace) -> None:
         assert workspace.published(asset, domain) is not None
     assert instance.get_materialized_partitions(dg.AssetKey("rl_prompts_by_domain")) == {"gsm8k"}
     assert instance.get_materialized_partitions(dg.AssetKey("rl_groups_by_domain")) == {"scored"}
+    assert all([each.passed for each in evaluations(instance, "rl_groups", check)] == [True] for check in checks_of("rl_groups"))
 
 
 def test_a_domain_of_groups_has_no_prompts(workspace: Workspace) -> None:
@@ -414,15 +365,6 @@ def test_nothing_downstream_of_a_failed_check_is_asked_for_until_it_passes(daemo
     failing.clear()
     assert run(daemon.instance, "sft_raw", partition="dolly").success
     assert daemon.tick() == {"sft_tokens": {"dolly"}}
-
-
-def test_tokens_that_fail_are_not_packed_until_they_pass(daemon: Daemon, failing: set[tuple[str, str]]) -> None:
-    failing.add(("sft_tokens", "chats"))
-    assert not run(daemon.instance, "sft_tokens", between=WHOLE).success
-    assert daemon.tick() == {}
-    failing.clear()
-    assert run(daemon.instance, "sft_tokens", partition="chats").success
-    assert daemon.tick() == {"sft_packed": set()}
 
 
 def test_a_domain_that_passes_does_not_release_one_that_fails(daemon: Daemon, failing: set[tuple[str, str]]) -> None:

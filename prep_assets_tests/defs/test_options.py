@@ -102,11 +102,6 @@ def test_exactly_what_is_set_is_chosen(paths: set[str]) -> None:
     assert chosen(options("sft")(**values)) == values
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_nothing_set_chooses_nothing(family: str) -> None:
-    assert chosen(options(family)()) == {}
-
-
 def test_a_mapping_to_sections_is_set_as_the_file_has_it() -> None:
     kept = {"truncation": "prompt", "truncation_keeps": {"user": {"part": "end", "least": 4}}}
     assert chosen(options("sft")(**kept)) == kept
@@ -210,14 +205,9 @@ def test_a_whole_section_may_be_set(built: Path, instance: dg.DagsterInstance) -
 @pytest.mark.parametrize(
     ("asset", "partition", "values"),
     [
-        ("sft_tokens", "chats", {"preprocessing": {"max_seq_len": 200}}),
         ("sft_tokens", "dolly", {"preprocessing": {"deduplicate": False}, "mask": {"user": "train"}, "train_on_eos": "none"}),
-        ("sft_tokens", "gsm8k", {"template": "chatml"}),
-        ("sft_tokens", "gsm8k", {"test_fraction": 0.3, "engine": "reference"}),
         ("pretrain_tokens", "docs", {"output": {"storage_format": "bin", "max_tokens_per_shard": 500}, "preprocessing": {"min_chars": 50}}),
         ("preferences_by_domain", "hh", {"test_fraction": 0.5, "max_per_source": 10}),
-        ("preferences", None, {"seed": 3}),
-        ("rl_prompts_by_domain", "gsm8k", {"test_fraction": 0.5}),
         ("arithmetic_prompts", None, {"arithmetic": {"n": 10, "largest": 5, "seed": 9}}),
     ],
 )

@@ -76,11 +76,6 @@ def test_new_files_are_built_at_the_second_look(watch: Watch) -> None:
     assert watch.look() == [] and watch.skipped == "no new or changed source files"
 
 
-def test_a_sign_that_differs_at_each_look_is_never_built(watch: Watch) -> None:
-    clock = iter(range(1000))
-    assert [watch.look(sign=lambda file: str(next(clock))) for _ in range(4)] == [[]] * 4
-
-
 def test_a_changed_picture_rebuilds_its_domain(watch: Watch) -> None:
     pictures = watch.folder / "pictures"
     pictures.mkdir()
@@ -208,19 +203,6 @@ def test_a_sensor_asks_for_every_domain_once(stores: Path, instance: dg.DagsterI
     assert asked == [[], list(DOMAINS[family]), []]
 
 
-def test_a_sensor_asks_for_nothing_that_is_built(
-    everything: Everything, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(everything.stores))
-    sensor, cursor = defs.resolve_sensor_def("sft_sources"), None
-    for _ in range(2):
-        with dg.build_sensor_context(instance=instance, cursor=cursor, repository_def=defs.get_repository_def()) as context:
-            result = sensor.evaluate_tick(context)
-        cursor = result.cursor
-        assert not result.run_requests
-    assert result.skip_message == "no new or changed source files"
-
-
 def test_what_a_sensor_asks_for_can_be_run(stores: Path, instance: dg.DagsterInstance) -> None:
     _, second = (look(Workspace.open(), "rl", cursor) for cursor in (None, look(Workspace.open(), "rl", None).cursor))
     [request] = second.run_requests or []
@@ -306,14 +288,6 @@ def test_a_night_records_what_the_history_does_not_know_and_nothing_else(built: 
         ["hh", "ultrafeedback"],
         ["ultrafeedback"],
     ]
-
-
-def test_a_night_from_nothing_builds_a_whole_family(stores: Path, instance: dg.DagsterInstance) -> None:
-    [request] = tick("nightly_pretrain", instance, datetime(2026, 3, 1, 3, tzinfo=UTC))
-    job = defs.resolve_job_def(defs.resolve_schedule_def("nightly_pretrain").job_name)
-    assert job.execute_in_process(instance=instance, tags=request.tags).success
-    for name in ("pretrain_raw", "pretrain_tokens"):
-        assert {each.partition for each in materializations(instance, name)} == set(DOMAINS["pretrain"])
 
 
 def test_a_night_does_not_check_again_what_is_current(

@@ -38,11 +38,9 @@ from prep_assets_tests.graph.workspaces import (
     build,
     build_all,
     domain,
-    failing,
     jsonl,
     minimal,
     refusals,
-    resealed,
     verdicts,
     workspace_in,
 )
@@ -124,12 +122,6 @@ def attention(store: TokenStore, number: int) -> list[int]:
     return store.record(number, "attention_mask").tolist()
 
 
-def test_the_reference_hides_the_passage() -> None:
-    ids, mask = expected(parts(CHAT))
-    hidden = REFERENCE.decode([token for token, attend in zip(ids, mask, strict=True) if not attend], skip_special_tokens=False)
-    assert hidden == PASSAGE
-
-
 def test_tokens_of_regions_without_attention_are_not_attended(make: Make, tmp_path: Path) -> None:
     rows = [CHAT, ALL_SEEN, THOUGHT, PLAIN]
     workspace, published = made(make, tmp_path, rows)
@@ -186,12 +178,6 @@ def test_what_is_not_attended_is_never_trained(make: Make, tmp_path: Path, answe
         assert "region 'a' in turn 1 of role assistant is not attended, and its loss weight is" in refusal.detail
 
 
-def test_only_the_last_turn_is_trained_and_an_earlier_answer_hidden(make: Make, tmp_path: Path) -> None:
-    rows = [row(*ALL_SEEN["semantic_data_array"][:1], turn("assistant", ("a", "Hidden.", None, False)), *ALL_SEEN["semantic_data_array"])]
-    _, published = made(make, tmp_path, rows, train_turns="last")
-    assert attention(open_tokens(published.directory, "train"), 0) == expected(parts(rows[0]))[1]
-
-
 LONG = row(
     turn(
         "user", ("q", "one two three four", None, True), ("p", " Passage — é 東京", None, False), ("r", " and more words here", None, True)
@@ -242,37 +228,6 @@ def test_whatever_the_template_writes_the_texts_are_hidden_and_nothing_else(
         hidden = store.record(number, "tokens")[store.record(number, "attention_mask") == 0]
         texts = "".join(text for text, attend in parts(each) if not attend)
         assert "".join(REFERENCE.decode(hidden.tolist(), skip_special_tokens=False).split()) == "".join(texts.split())
-
-
-def spoiled(published: Published, change: str) -> Published:
-    path = published.directory / "train" / "shard_0000" / "attention_mask.bin"
-    mask = np.fromfile(path, np.uint8)
-    loss = np.fromfile(path.with_name("loss_mask.bin"), np.uint8)
-    {
-        "shifted": lambda: np.roll(mask, 1),
-        "turned round": lambda: 1 - mask,
-        "lost": lambda: np.ones_like(mask),
-        "trained hidden": lambda: mask * (loss == 0),
-        "of another value": lambda: mask * 2,
-        "untrained hidden": lambda: mask * (loss != 0),
-    }[change]().astype(np.uint8).tofile(path)
-    return resealed(published)
-
-
-@pytest.mark.parametrize(
-    ("change", "checks"),
-    [
-        ("shifted", {"mask_alignment", "row_integrity"}),
-        ("turned round", {"mask_alignment", "row_integrity"}),
-        ("lost", {"mask_alignment"}),
-        ("trained hidden", {"mask_alignment", "row_integrity"}),
-        ("of another value", {"row_integrity"}),
-        ("untrained hidden", {"mask_alignment"}),
-    ],
-)
-def test_checks_see_every_corruption(make: Make, tmp_path: Path, change: str, checks: set[str]) -> None:
-    workspace, published = made(make, tmp_path, [CHAT, ALL_SEEN, THOUGHT])
-    assert set(failing(workspace, spoiled(published, change))) >= checks
 
 
 def test_selftest_spoils_attention(make: Make, tmp_path: Path) -> None:
@@ -518,11 +473,6 @@ def test_documents_are_padded_with_their_own_attention(sft: Workspace) -> None:
     ones = [1] * len(items[1]["input_ids"])
     assert batch["attention_mask"].tolist() == [mask + [0] * (width - len(mask)) for mask in (attention(store, 0), ones)]
     assert batch["attention_mask"].dtype == torch.int64
-    hidden = torch.tensor(attention(store, 0)) == 0
-    changed = batch["input_ids"].clone()
-    changed[0, : len(hidden)][hidden] = 5
-    before, after = logits(batch)[0, : len(hidden)], logits({**batch, "input_ids": changed})[0, : len(hidden)]
-    assert torch.equal(before[~hidden], after[~hidden])
 
 
 def test_windows_give_the_attention_of_their_inputs(sft: Workspace) -> None:

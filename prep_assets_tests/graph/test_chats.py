@@ -191,11 +191,6 @@ def test_a_template_without_reasoning_trains_the_text_as_it_stands(tmp_path: Pat
     assert trained(*made) == ["<think>Two twos.</think>4.<|im_end|>"]
 
 
-def test_own_tags_are_read(tmp_path: Path) -> None:
-    made = tokens_of(tmp_path, [asked_and_answered("<why>Two twos.</why>4.")], reasoning_tags=[["<why>", "</why>"]])
-    assert trained(*made) == ["<think>\nTwo twos.\n</think>\n\n4.<|im_end|>"]
-
-
 # `expand: turns`: a conversation whose reasoning would be left out of history becomes one example for each answer.
 
 
@@ -418,10 +413,3 @@ def test_a_variant_that_can_prove_nothing(tmp_path: Path, training: str, templat
     with pytest.raises(TemplateError) as raised:
         workspace.template(workspace.family(Sft))
     assert says in str(raised.value)
-
-
-def test_a_variant_that_is_not_there(tmp_path: Path) -> None:
-    workspace = training_template_made(tmp_path, TAGGED)
-    (workspace.configs / "tagged.jinja").unlink()
-    with pytest.raises(TemplateError, match=r"no chat template at .*tagged\.jinja"):
-        workspace.template(workspace.family(Sft))

@@ -44,7 +44,6 @@ from prep_assets_tests.graph.workspaces import (
     out_of_date,
     part_of,
     refusals,
-    resealed,
     tree,
     verdicts,
     workspace_in,
@@ -196,6 +195,7 @@ def test_every_check_holds_and_looks_at_everything(made: Workspace) -> None:
     assert held["records_checked"] == 2 * counts["kept"] + counts["responses"]
 
 
+@pytest.mark.parametrize("made", ["bin"], indirect=True)
 def test_selftest_catches_every_corruption(made: Workspace) -> None:
     trials = selftest(made, part_of(made, "rl_groups", "scored"))
     assert [trial for trial in trials if not trial.passed] == []
@@ -229,6 +229,7 @@ def test_a_group_as_it_is_shown(made: Workspace) -> None:
         preview(made, published(made), 0, stream="dev")
 
 
+@pytest.mark.parametrize("made", ["bin"], indirect=True)
 def test_equal_bytes_in_another_folder_and_order(made: Workspace, tmp_path: Path) -> None:
     family = made.family(Rl).model_dump(by_alias=True)
     family["domains"] = dict(reversed(family["domains"].items()))
@@ -260,6 +261,7 @@ def test_the_graph_has_groups_where_a_domain_gives_them(made: Workspace, tmp_pat
         asset_named("rl_groups", without)
 
 
+@pytest.mark.parametrize("made", ["bin"], indirect=True)
 def test_an_export_of_groups_needs_groups(made: Workspace, tmp_path: Path) -> None:
     exports = {"trl": {"from": "rl_groups", "to": "hf_arrow"}, "held": {"from": "rl_groups", "to": "astrai", "stream": "test"}}
     without = workspace_of(tmp_path / "a", {"gsm8k": domain("gsm8k.jsonl", "gsm8k")}, exports=exports)
@@ -378,20 +380,6 @@ def test_schemas_of_ones_own_say_by_their_annotation_what_they_give(tmp_path: Pa
         sys.modules.pop("own_groups", None)
 
 
-def test_a_mask_that_a_second_derivation_contradicts_refuses_its_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Made while the store is written, so that such a group is in quarantine and not in a store that fails."""
-    from prep_assets.pipeline import conversations
-    from prep_assets.text.spans import trained
-
-    shifted = lambda rendered, policy: [(start - 4, end, weight) for start, end, weight in trained(rendered, policy)]  # noqa: E731
-    monkeypatch.setattr(conversations, "trained", shifted)
-    rows = [{"prompt": f"What is {number}?", "responses": ["One.", "Two."], "rewards": [1.0, 0.0]} for number in range(2)]
-    workspace = workspace_of(tmp_path, {"scored": domain(jsonl(tmp_path / "scored.jsonl", rows), "group")})
-    build(workspace, "rl_raw", "scored")
-    with pytest.raises(PrepAssetsError, match=r"mask_not_provable.*has loss weight 1 by its marks and 0 by its frames"):
-        build(workspace, "rl_groups")
-
-
 # Groups with the token ids that a model sampled: stored unchanged, with their log-probabilities, and drift counted.
 
 
@@ -447,20 +435,6 @@ def test_a_prompt_may_have_its_own_ids(tmp_path: Path) -> None:
     assert open_groups(published.directory).prompts.record(0, "tokens").tolist() == rows[0]["prompt_ids"]
 
 
-@pytest.mark.parametrize("key", ["tokens", "loss_mask", "logprobs"])
-def test_what_was_changed_is_found(tmp_path: Path, key: str) -> None:
-    workspace, published = built(tmp_path, [rollout(1), rollout(2)])
-    names = {"tokens": "tokens", "loss_mask": "loss_mask", "logprobs": "logprobs"}
-    files = [path for path in published.directory.rglob("*.bin") if path.parent.parent.name == "responses"]
-    file = next(path for path in files if path.stem in (names[key], "sequence" if key == "tokens" else key))
-    dtype = {"tokens": np.int32, "loss_mask": np.uint8, "logprobs": np.float32}[key]
-    values = np.fromfile(file, dtype)
-    values[1] = {"tokens": values[1] + 1, "loss_mask": 0, "logprobs": -9}[key]
-    values.tofile(file)
-    assert "sampled_ids" in failing(workspace, resealed(published))
-
-
-TURNS = [{"role": role, "content": "a"} for role in ("assistant", "user", "assistant")]
 SAMPLED_GROUPS_BAD = {
     "schema/length_mismatch": {"logprobs": [[-1.0], [-1.0]]},
     "schema/positive_logprob": {"logprobs": [[0.5] * len(each) for each in rollout(1)["token_ids"]]},
@@ -582,20 +556,6 @@ def test_each_reward_of_an_answer_stands_at_its_last_token(tmp_path: Path) -> No
     (file,) = found.directory.rglob("*.arrow")
     exported = pa.ipc.open_stream(file.read_bytes()).read_all()["step_rewards"].to_pylist()
     assert [[[reward for reward in response if reward] for response in group] for group in exported] == [[[0.25, 1.5], [-1.0]]] * 6
-
-
-@pytest.mark.parametrize("moved", [-1, 1])
-def test_an_end_of_an_answer_that_moved_is_noticed(tmp_path: Path, moved: int) -> None:
-    workspace, published = built(tmp_path, [judged(number) for number in range(3)], JUDGED, output={"storage_format": "bin"})
-    for key, dtype in (("step_ends", "uint8"), ("step_rewards", "float32")):
-        [path] = published.directory.rglob(f"{key}.bin")
-        values = np.fromfile(path, dtype)
-        first = int(np.flatnonzero(values)[0])
-        values[[first, first + moved]] = values[[first + moved, first]]
-        path.write_bytes(values.tobytes())
-    verdict = verdicts(workspace, resealed(published))["step_rewards"]
-    assert not verdict.passed
-    assert "answers end at the tokens" in verdict.summary
 
 
 @pytest.mark.parametrize(

@@ -191,7 +191,7 @@ def test_a_wrong_count_fails_the_checks(make: Make, monkeypatch: pytest.MonkeyPa
     }[family]
     workspace = make(rows, family=family, schema=schema, image_tokens=QWEN)
     monkeypatch.setattr(image_parts, "placeholder_of", wrong)
-    with pytest.raises(CheckFailed, match=r"(?s)row_integrity: image 0, .* its resolution \(.*\) gives \d+\n.*tokenization_identity: "):
+    with pytest.raises(CheckFailed, match=r"(?s)row_integrity: image 0, .* its resolution \(.*\) gives \d+.*\n.*tokenization_identity: "):
         tokens_of(workspace, family)
 
 

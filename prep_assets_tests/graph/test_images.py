@@ -11,7 +11,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.config.loading import load_family
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.engine import state
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError, Refused, SourceError
@@ -24,13 +23,11 @@ from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.pictures import TOKEN, chat, digest, listed, pictures_in, tokenizer_in
 from prep_assets_tests.graph.workspaces import (
-    CONFIGS,
     build,
     build_all,
     domain,
     failing,
     jsonl,
-    make,
     part_of,
     refusals,
     resealed,
@@ -301,28 +298,6 @@ def test_a_wrong_table_of_images_is_caught(make_sft: Make, asset: str, stream: s
 # -- shipped recipe and real data -------------------------------------------------------------------------------------------------------
 
 
-def test_the_recipe_for_llava(tmp_path: Path) -> None:
-    recipe = CONFIGS / "recipes" / "cerebras" / "llava"
-    family = load_family("sft", recipe)
-    workspace = Workspace(recipe, tmp_path)
-    assert media_ids(workspace, family).get("image") == workspace.vocabulary(family).pad_id and family.image_patches == 576
-    row = {"image": "1.png", "conversations": [{"from": "human", "value": "<image>\nWhat?"}, {"from": "gpt", "value": "A dog."}]}
-    (mine,) = family.domains.values()
-    own = mine.model_dump(by_alias=True) | {
-        "files": [str(jsonl(tmp_path / "rows.jsonl", [row]))],
-        "image_dir": str(pictures_in(tmp_path, "1.png")),
-    }
-    options = family.model_dump(by_alias=True) | {"tokenizer": str(recipe / family.tokenizer), "domains": {"mine": own}}
-    workspace = workspace_in(tmp_path, {"sft": json.loads(json.dumps(options))})
-    published = build_all(workspace, ["sft"])
-    assert published["sft_packed", ""].manifest.counts["images"] == 1
-    export = make(workspace, assets_of(workspace)["sft_export_cerebras"], "mine")
-    assert export.manifest.counts == {
-        "rows": 1,
-        "tokens": len(open_tokens(published["sft_tokens", "mine"].directory, "train").record(0, "tokens")),
-    }
-
-
 def test_llama_factorys_photographs_have_the_tokens_that_qwens_processor_gives_them(real_data: Path, tmp_path: Path) -> None:
     pytest.importorskip("PIL")
     from transformers.image_utils import load_image
@@ -360,11 +335,6 @@ def test_llama_factorys_demos(real_data: Path, tmp_path: Path, file: str, below:
     for *_, path, sha256 in found:
         assert sha256 == hashlib.sha256((tmp_path / "images" / path).read_bytes()).hexdigest()
     assert len(open_images(published["sft_packed", ""].directory, "sft_packed")) == len(found)
-
-
-def test_digests_are_of_the_bytes(tmp_path: Path) -> None:
-    files = ImageFiles(pictures_in(tmp_path, "1.png"))
-    assert files.digest("1.png") == digest("1.png") and files.digest("s3://bucket/1.png") is None
 
 
 # Images in documents: tokens at their places, masked, and documents without any as they were; families that refuse images.

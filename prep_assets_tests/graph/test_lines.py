@@ -37,9 +37,6 @@ from prep_assets_tests.proofs.spoiled_records import on_row
 # The form that a family needs: a schema's variant that gives it is taken, and a schema without one stops the build.
 
 
-PAIR = {"prompt": "Q?", "chosen": "yes", "rejected": "no"}
-
-
 @pytest.mark.parametrize("schema", ["alpaca", "sharegpt"])
 def test_the_pairwise_variant_is_taken_for_preferences(make: Make, tmp_path: Path, schema: str) -> None:
     file = jsonl(tmp_path / "p.jsonl", [dict(schemas()[f"{schema}_pairwise"].example)])
@@ -70,12 +67,6 @@ def test_a_schema_that_cannot_give_the_form_stops(make: Make, tmp_path: Path, fa
     workspace = make(minimal(family, domains))
     with pytest.raises(ConfigError, match=rf"domains\.z: schema '{schema}' gives no {form}, which is needed here\. These do: "):
         workspace.family(FAMILIES[family])
-
-
-def test_the_message_names_labelled_schemas_too(make: Make, tmp_path: Path) -> None:
-    workspace = make(minimal("preference", {"z": domain(jsonl(tmp_path / "z.jsonl", [PAIR]), "text")}))
-    with pytest.raises(ConfigError, match=r"domains\.z: schema 'text' gives no Pair.* These do: .*\bkto\b.*\bpreference\b"):
-        workspace.family(FAMILIES["preference"])
 
 
 OWN = """

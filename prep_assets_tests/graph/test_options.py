@@ -18,7 +18,7 @@ from pydantic.fields import FieldInfo
 
 from prep_assets.config.family import Domain, Export
 from prep_assets.config.models import FAMILIES, TRAINED
-from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.errors import PrepAssetsError
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.packed import open_packed
@@ -315,12 +315,6 @@ def test_pairs_that_are_all_held_out_are_tokenized_as_such(make: Make, tmp_path:
     assert (counts["kept"], counts["kept_test"]) == (1, 1)
 
 
-def test_a_limit_below_every_example_stops_with_the_numbers(make: Make) -> None:
-    workspace = make(minimal("sft", {"a": domain("chats.jsonl", "messages")}, preprocessing={"max_seq_len": 2}))
-    with pytest.raises(PrepAssetsError, match=r"all 60 records were refused \(tokenize/too_long: 60\).*max_seq_len is 2"):
-        build_all(workspace, ["sft"])
-
-
 def test_documents_of_white_space_are_refused_and_typed_control_tokens_are_text(make: Make, tmp_path: Path) -> None:
     rows = [{"text": " \n\t"}, {"text": ""}, {"text": "\u3000\u00a0"}, {"text": "a<|endoftext|>b<|im_end|>"}, {"text": "<|endoftext|>"}]
     workspace = make(minimal("pretrain", {"a": domain(jsonl(tmp_path / "a.jsonl", rows), "text")}))
@@ -404,18 +398,6 @@ def test_every_way_of_packing_passes_every_check(two_domains: Workspace, tmp_pat
     assert build(workspace, "sft_packed").results
 
 
-def test_documents_longer_than_a_row_stop_a_packer_that_does_not_cut(make: Make) -> None:
-    workspace = make(minimal("sft", {"a": domain("chats.jsonl", "messages")}, packing={"row_len": 32, "strategy": "bfd"}))
-    with pytest.raises(PrepAssetsError, match=r"sft_packed: \d+ of 60 documents are longer than a row of 32 tokens.*overlong"):
-        build_all(workspace, ["sft"])
-
-
-def test_a_mixture_that_names_no_domain(make: Make) -> None:
-    workspace = make(minimal("sft", {"a": domain("chats.jsonl", "messages")}, packing={"weights": {"aa": 1}}))
-    with pytest.raises(ConfigError, match=r"packing\.weights: names 'aa', which is not a domain\. Domains: a"):
-        build_all(workspace, ["sft"])
-
-
 @pytest.mark.parametrize("mask", [{"completion": "train"}, {"prompt": "train", "completion": "train"}, {"prompt": "train"}])
 @pytest.mark.parametrize("train_on_eos", ["turn", "none", "all", "last"])
 def test_prompts_and_completions_without_a_template(make: Make, tmp_path: Path, mask: dict[str, str], train_on_eos: str) -> None:
@@ -466,38 +448,6 @@ def test_every_integer_type_holds_the_same_ids(make: Make, dtype: str, storage_f
     ids = np.asarray(open_tokens(found["pretrain_tokens", "a"].directory, "a_train").arrays["tokens"][:])
     assert ids.dtype == ("uint16" if dtype == "auto" else dtype)
     assert (len(ids), int(np.count_nonzero(ids == 0))) == (found["pretrain_tokens", "a"].manifest.counts["tokens"], 60)
-
-
-def test_more_different_questions_than_there_are(make: Make) -> None:
-    options = {"arithmetic": {"n": 5000, "largest": 1, "unique": True}}
-    with pytest.raises(ConfigError, match="arithmetic_prompts: 5000 unique questions"):
-        build_all(make(minimal("rl", {"a": domain("gsm8k.jsonl", "gsm8k")}, **options)), ["rl"])
-
-
-def test_preferences_as_messages(make: Make) -> None:
-    domains = {"h": domain("hh.jsonl.gz", "hh", options={"split_turns": True}), "u": domain("ultrafeedback.jsonl", "ultrafeedback")}
-    found = built(make(minimal("preference", domains, form="messages")), "preference")
-    assert (
-        found["preferences_by_domain", "h"].manifest.counts["refused"]
-        == {}
-        == found["preferences_by_domain", "u"].manifest.counts["refused"]
-    )
-
-
-def test_golds_written_in_every_way_that_the_schema_takes(make: Make, tmp_path: Path) -> None:
-    answers = {
-        "so #### 4": 4,
-        "so\n#### $1,000.50 ": 1000.5,
-        "so\n####-3.": -3,
-        "#### \u22127\nmore": -7,
-        "####\n 12": 12,
-        "#### 5\n#### 5": 5,
-    }
-    rows = [{"question": f"Question {i}?", "answer": answer} for i, answer in enumerate(answers)]
-    rows.append({"question": "What is 1/0?", "answer": "nobody knows\n#### 1/0"})
-    workspace = make(minimal("rl", {"a": domain(jsonl(tmp_path / "g.jsonl", rows), "gsm8k")}, arithmetic={"n": 3}))
-    found = built(workspace, "rl")
-    assert [r.id for r in refusals(found["rl_prompts_by_domain", "a"])] == ["g.jsonl:6"]
 
 
 def test_a_gold_that_is_text(make: Make, tmp_path: Path) -> None:

@@ -29,7 +29,7 @@ from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.pairs import PairEncoder
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mutations import PAIR_MUTATIONS
-from prep_assets.proofs.rows import Line, check_pairs
+from prep_assets.proofs.rows import Line
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.open import open_store
@@ -394,33 +394,6 @@ def test_an_empty_prompt_or_answer_is_refused(make: Any, tmp_path: Path) -> None
         "kto.jsonl:41": "empty_answer",
         "kto.jsonl:42": "empty_prompt",
     }
-
-
-@pytest.mark.parametrize(
-    ("change", "fault"),
-    [
-        ({"label": None}, "label is None"),
-        ({"label": 1}, "label is 1"),
-        ({"completion": " "}, "completion is empty"),
-        ({"prompt": [{"role": "user", "content": "Q?"}]}, "mixed"),
-    ],
-)
-def test_a_spoilt_row_fails_the_check(make: Any, tmp_path: Path, change: dict[str, Any], fault: str) -> None:
-    workspace = make(minimal("preference", domains(tmp_path), test_fraction=0.0))
-    published = build_all(workspace, ["preference"])["preferences", ""]
-    path = published.directory / "unpaired.jsonl"
-    first, *rest = path.read_text().splitlines()
-    path.write_text("\n".join([json.dumps({**json.loads(first), **change}), *rest]) + "\n")
-    verdict = verdicts_by_name(workspace, resealed(published))["pair_sanity"]
-    assert not verdict.passed
-    assert fault in verdict.summary
-
-
-def test_a_prompt_in_both_is_noticed_across_pairs_and_labels() -> None:
-    pair, labelled = {"prompt": "Q?", "chosen": "a", "rejected": "b"}, {"prompt": "Q?", "completion": "a", "label": True}
-    assert check_pairs([pair], [], [labelled], []).passed
-    assert not check_pairs([pair], [], [], [labelled]).passed
-    assert not check_pairs([], [pair], [labelled], []).passed
 
 
 def test_sft_never_learns_an_undesirable_answer(make: Any, tmp_path: Path) -> None:

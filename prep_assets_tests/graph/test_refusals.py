@@ -15,11 +15,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.config.models import Pretrain
-from prep_assets.data.quarantine import Refusal
 from prep_assets.data.read import _are_flat
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceError
 from prep_assets.graph.graph import EVERY
-from prep_assets.pipeline.asset import all_refused
 from prep_assets.pipeline.examples import Seen, duplicates_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores import arrays as columns
@@ -63,12 +61,6 @@ def test_chats_that_share_a_long_system_prompt_all_stay_and_only_exact_duplicate
     assert published.manifest.counts["kept"] == 102
 
 
-def test_without_deduplication_everything_stays(make: Make, tmp_path: Path) -> None:
-    file = jsonl(tmp_path / "a.jsonl", [chat("q", "a")] * 5)
-    published = tokens_of(make(minimal("sft", {"a": domain(file, "messages")}, preprocessing={"deduplicate": False})))
-    assert (published.manifest.counts["kept"], refusals(published)) == (5, [])
-
-
 def test_duplicates_are_found_across_the_files_of_a_domain_and_not_across_domains(make: Make, tmp_path: Path) -> None:
     jsonl(tmp_path / "x.jsonl", [chat("q", "a"), chat("r", "b")])
     jsonl(tmp_path / "y.jsonl", [chat("r", "b"), chat("s", "c")])
@@ -77,14 +69,6 @@ def test_duplicates_are_found_across_the_files_of_a_domain_and_not_across_domain
     first, second = tokens_of(workspace), tokens_of(workspace, "b")
     assert [(r.id, r.detail) for r in refusals(first)] == [("y.jsonl:0", "equals x.jsonl:1")]
     assert refusals(second) == []
-
-
-@pytest.mark.parametrize("limit", [1, 3, 10, 1000])
-def test_max_items_takes_the_first_records_over_all_files(make: Make, tmp_path: Path, limit: int) -> None:
-    files = [str(jsonl(tmp_path / f"{name}.jsonl", [chat(f"{name}{i}", "a") for i in range(4)])) for name in "xyz"]
-    published = tokens_of(make(minimal("sft", {"a": {"files": files, "schema": "messages", "max_items": limit}})))
-    assert origins(published, "train") == [(i // 4, i % 4) for i in range(min(limit, 12))]
-    assert published.manifest.counts["read"] == min(limit, 12)
 
 
 @pytest.mark.parametrize("limit", [1, 4, 6, 7, 1000])
@@ -227,12 +211,6 @@ def test_a_domain_of_which_one_record_is_kept_is_published(make: Make, tmp_path:
     assert (published.manifest.counts["read"], published.manifest.counts["kept"]) == (2, 2)
 
 
-def test_the_example_is_the_first_of_the_most_frequent_reason() -> None:
-    refused = [Refusal(f"f:{i}", "s", reason, f"detail {i}", "", 0) for i, reason in enumerate(["rare", "often", "often"])]
-    assert all_refused(3, refused) == "all 3 records were refused (s/often: 2, s/rare: 1). The first one of s/often, f:1: detail 1"
-    assert all_refused(1, refused[:1]) == "all 1 records were refused (s/rare: 1). The first one, f:0: detail 0"
-
-
 # Broken input: a record in quarantine with its reason, or an error that names the file; never half a store, never another exception.
 
 
@@ -335,25 +313,6 @@ def test_a_schema_that_does_not_exist_or_an_option_it_has_not(make: Make, tmp_pa
     with pytest.raises(PrepAssetsError, match=r"pretrain_tokens\[a\]: schema 'nowhere.at_all:f' cannot be loaded"):
         build(workspace, "pretrain_tokens", "a")
     assert_nothing_published(workspace, "pretrain_tokens")
-
-
-@pytest.mark.parametrize(
-    ("family", "asset", "schema", "reason"),
-    [
-        ("pretrain", "pretrain_tokens", "text", "schema/missing_field: 2"),
-        ("sft", "sft_tokens", "messages", "schema/missing_field: 2"),
-    ],
-)
-def test_all_records_refused_stops_the_build_with_the_reasons(
-    make: Make, tmp_path: Path, family: str, asset: str, schema: str, reason: str
-) -> None:
-    jsonl(tmp_path / "a.jsonl", [{"foo": "bar"}, {"foo": "baz"}])
-    workspace = make(minimal(family, {"a": domain(tmp_path / "a.jsonl", schema)}))
-    build(workspace, f"{family}_raw", "a")
-    partition = "a"
-    with pytest.raises(PrepAssetsError, match=rf"{asset}.*all 2 records were refused \({reason}\)\. The first one, a\.jsonl:0: "):
-        build(workspace, asset, partition)
-    assert_nothing_published(workspace, asset, partition)
 
 
 def test_a_schema_of_ones_own_that_raises_anything_refuses_the_record(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +20,6 @@ from prep_assets_tests.graph.workspaces import (
     minimal,
     part_of,
     refusals,
-    resealed,
-    verdicts,
     workspace_in,
 )
 
@@ -83,26 +80,3 @@ def test_every_corruption_of_what_verifiers_are_told_is_caught(tmp_path: Path) -
     assert [trial for trial in trials if not trial.passed] == []
     caught = {trial.mutation for trial in trials if trial.caught}
     assert {"what the next verifier is told", "a verifier that is not told its last test", "a verifier that is told nothing"} <= caught
-
-
-def without_last(told: str) -> str:
-    value = json.loads(told)
-    return json.dumps(value[:-1]) if isinstance(value, list) else json.dumps({key: each[:-1] for key, each in value.items()})
-
-
-@pytest.mark.parametrize("change", [without_last, lambda told: told.replace("5", "4"), lambda told: "[]"])
-def test_what_a_store_tells_is_compared_with_a_second_reading(change: Callable[[str], str], tmp_path: Path) -> None:
-    workspace = of(tmp_path)
-    build(workspace, "rl_prompts")
-    published = part_of(workspace, "rl_prompts", "tasks")
-    before = verdicts(workspace, published)
-    assert all(verdict.passed for verdict in before.values())
-    assert before["gold_answers"].numbers == {"golds_checked": 10, "golds_agreed": 10}
-    path = published.directory / "rl_prompts_train.jsonl"
-    lines = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
-    at = next(number for number, line in enumerate(lines) if line["verifier"] == "code")
-    assert change(lines[at]["arguments"]) != lines[at]["arguments"]
-    lines[at]["arguments"] = change(lines[at]["arguments"])
-    path.write_text("".join(json.dumps(line, ensure_ascii=False, separators=(",", ":")) + "\n" for line in lines), "utf-8")
-    found = verdicts(workspace, resealed(published))
-    assert [name for name, verdict in found.items() if not verdict.passed] == ["gold_answers", "source_match"]

@@ -6,7 +6,6 @@ import ast
 import subprocess
 import sys
 from dataclasses import replace
-from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -60,12 +59,6 @@ def test_what_the_shipped_templates_write(vocabulary: Vocabulary) -> None:
         "chatml": "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello!<|im_end|>\n<|im_start|>assistant\n",
         "tokenizer": "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello!<|im_end|>\n<|im_start|>assistant\n",
     }
-
-
-def test_every_named_template_loads_by_name(vocabulary: Vocabulary) -> None:
-    assert set(named_templates()) >= {"plain", "chatml"}
-    for name, source in named_templates().items():
-        assert load_template(name, vocabulary).source == source
 
 
 # loading
@@ -127,13 +120,9 @@ def test_the_clock_stands_still() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "{{ ''.__class__ }}",
-        "{{ ''.__class__.__mro__ }}",
         "{{ messages.__class__.__base__.__subclasses__() }}",
         "{{ strftime_now.__self__ }}",
-        "{{ raise_exception.__globals__ }}",
         "{{ cycler.__init__.__globals__ }}",
-        "{{ (messages | first).__class__ }}",
         "{{ '{0.__class__}'.format(messages) }}",
         "{{ messages | attr('__class__') }}",
     ],
@@ -158,9 +147,7 @@ def test_messages_cannot_be_changed(source: str) -> None:
     [
         "{{ raise_exception('no') }}",
         "{{ messages[9].content }}",
-        "{{ messages + 1 }}",
         "{{ 1 / 0 }}",
-        "{{ '{}'.format() }}",
         "{{ messages[0]['content'].nothing() }}",
         "{{ range(10 ** 9) }}",
         "{{ 'x' | int('y', base=99) }}{{ messages[0].content.index('zzz') }}",
@@ -544,10 +531,6 @@ def imported(path: Path) -> set[tuple[str, str]]:
 
 def test_private_names_are_the_known_ones() -> None:
     assert set().union(*map(imported, (ROOT / "prep_assets").rglob("*.py"))) == KNOWN
-
-
-def test_the_installed_version_has_them() -> None:
-    assert import_module("transformers.utils").__spec__.submodule_search_locations  # type: ignore[union-attr]
 
 
 def test_a_chat_template_is_compiled_and_rendered_with_them() -> None:

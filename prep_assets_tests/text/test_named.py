@@ -199,20 +199,10 @@ class TestDeepseekR1(NamedTemplateTests):
     model = DEEPSEEK_R1
     goldens: ClassVar[dict[str, Golden]] = {
         "one round": Golden(ONE_ROUND, "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜>«Hello!<｜end▁of▁sentence｜>»"),
-        "two rounds with system": Golden(
-            (SYSTEM, *TWO_ROUNDS),
-            "<｜begin▁of▁sentence｜>Be brief.<｜User｜>Hi<｜Assistant｜>«Hello!<｜end▁of▁sentence｜>»"
-            "<｜User｜>Bye<｜Assistant｜>«Ciao.<｜end▁of▁sentence｜>»",
-        ),
         "system prompts are joined at the start": Golden(
             (SYSTEM, HI, {"role": "system", "content": "In Italian."}), "<｜begin▁of▁sentence｜>Be brief.\n\nIn Italian.<｜User｜>Hi"
         ),
         "generation prompt": Golden((HI,), "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜><think>\n", prompt=True),
-        "the last answer keeps its reasoning": Golden(
-            REASONED,
-            "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜>«Hello!<｜end▁of▁sentence｜>»"
-            "<｜User｜>Bye<｜Assistant｜><think>\n«They leave.\n</think>\n\nCiao.<｜end▁of▁sentence｜>»",
-        ),
         "reasoning written in the content": Golden(
             WRITTEN,
             "<｜begin▁of▁sentence｜><｜User｜>Hi<｜Assistant｜>«\n\nHello!<｜end▁of▁sentence｜>»"
@@ -277,15 +267,7 @@ GLM4_TOOLS = """\
 class TestGlm4(NamedTemplateTests):
     model = GLM4
     goldens: ClassVar[dict[str, Golden]] = {
-        "one round": Golden(ONE_ROUND, "[gMASK]<sop><|user|>\nHi<|assistant|>«\nHello!<|user|>»"),
-        "two rounds with system": Golden(
-            (SYSTEM, *TWO_ROUNDS),
-            "[gMASK]<sop><|system|>\nBe brief.<|user|>\nHi<|assistant|>«\nHello!<|user|>»\nBye<|assistant|>«\nCiao.<|user|>»",
-        ),
         "generation prompt": Golden((HI,), "[gMASK]<sop><|user|>\nHi<|assistant|>", prompt=True),
-        "generation prompt of the second round": Golden(
-            (*ONE_ROUND, HI), "[gMASK]<sop><|user|>\nHi<|assistant|>«\nHello!<|user|>»\nHi<|assistant|>", prompt=True
-        ),
         "tool round": Golden(
             (SYSTEM, *TOOL_ROUND),
             f"[gMASK]<sop><|system|>\n{ABOUT}{GLM4_TOOLS}<|system|>\nBe brief.<|user|>\n3 squared?<|assistant|>"
@@ -311,10 +293,6 @@ class TestGlm4(NamedTemplateTests):
             ({"role": "critic", "content": "No."},), "knows the roles system, user, assistant and tool (or observation), not 'critic'"
         ),
         "reasoning": Refusal((HI, THOUGHT), "has no place for reasoning"),
-        "two answers": Refusal((HI, HELLO, HELLO), "has a user turn after an answer and a tool turn after a tool call, not assistant"),
-        "result without a call": Refusal(
-            (HI, HELLO, RESULT), "has a user turn after an answer and a tool turn after a tool call, not tool"
-        ),
         "call without a result": Refusal((ASK, CALL, HI), "has a user turn after an answer and a tool turn after a tool call, not user"),
         "prompt after an answer": Refusal(ONE_ROUND, "has no generation prompt after an answer or a tool call", prompt=True),
     }
@@ -355,11 +333,6 @@ Respond in the format {"name": function name, "parameters": dictionary of argume
 class TestLlama3(NamedTemplateTests):
     model = LLAMA3
     goldens: ClassVar[dict[str, Golden]] = {
-        "one round": Golden(
-            ONE_ROUND,
-            "<|begin_of_text|><|start_header_id|>user<|end_header_id|>\n\nHi<|eot_id|>"
-            "<|start_header_id|>assistant<|end_header_id|>\n\n«Hello!<|eot_id|>»",
-        ),
         "two rounds with system": Golden(
             (SYSTEM, *TWO_ROUNDS),
             "<|begin_of_text|><|start_header_id|>system<|end_header_id|>\n\nBe brief.<|eot_id|>"
@@ -446,8 +419,6 @@ CALL_WITH_ID: Message = {"role": "assistant", "tool_calls": [{"type": "function"
 class TestMistral(NamedTemplateTests):
     model = MISTRAL
     goldens: ClassVar[dict[str, Golden]] = {
-        "one round": Golden(ONE_ROUND, "<s>[INST] Hi[/INST]« Hello!</s>»"),
-        "two rounds": Golden(TWO_ROUNDS, "<s>[INST] Hi[/INST]« Hello!</s>»[INST] Bye[/INST]« Ciao.</s>»"),
         "system stands in the last user turn": Golden(
             (SYSTEM, *TWO_ROUNDS), "<s>[INST] Hi[/INST]« Hello!</s>»[INST] Be brief.\n\nBye[/INST]« Ciao.</s>»"
         ),
@@ -457,13 +428,6 @@ class TestMistral(NamedTemplateTests):
         "generation prompt is empty": Golden((SYSTEM, HI), "<s>[INST] Be brief.\n\nHi[/INST]", prompt=True),
         "answers are trimmed": Golden(
             ({"role": "user", "content": " Hi "}, {"role": "assistant", "content": " Hello! "}), "<s>[INST]  Hi [/INST]« Hello!</s>»"
-        ),
-        "tool round": Golden(
-            TOOL_ROUND,
-            f"<s>{MISTRAL_TOOLS}[INST] 3 squared?[/INST]"
-            '«[TOOL_CALLS] [{"name": "square", "arguments": {"a": 3}}]</s>»'
-            '[TOOL_RESULTS] {"content": 9}[/TOOL_RESULTS]« It is 9.</s>»',
-            tools=(SQUARE,),
         ),
         "tools stand in the last user turn, with ids": Golden(
             (HI, HELLO, ASK, CALL_WITH_ID, {**RESULT, "tool_call_id": "abcdef123"}, NINE),
@@ -529,13 +493,6 @@ UNKNOWN = Refusal(({"role": "critic", "content": "No."},), "knows the roles syst
 class TestQwen(NamedTemplateTests):
     model = QWEN
     goldens: ClassVar[dict[str, Golden]] = {
-        "one round": Golden(ONE_ROUND, f"{QWEN_SYSTEM}<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n«Hello!<|im_end|>»\n"),
-        "two rounds with system": Golden(
-            (SYSTEM, *TWO_ROUNDS),
-            "<|im_start|>system\nBe brief.<|im_end|>\n"
-            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n«Hello!<|im_end|>»\n"
-            "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n«Ciao.<|im_end|>»\n",
-        ),
         "no default system": Golden(
             ONE_ROUND, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n«Hello!<|im_end|>»\n", options={"default_system": ""}
         ),
@@ -562,9 +519,6 @@ class TestQwen(NamedTemplateTests):
 class TestQwen3(NamedTemplateTests):
     model = QWEN3
     goldens: ClassVar[dict[str, Golden]] = {
-        "one round": Golden(
-            ONE_ROUND, "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n«<think>\n\n</think>\n\nHello!<|im_end|>»\n"
-        ),
         "one round without thinking": Golden(
             ONE_ROUND,
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n«Hello!<|im_end|>»\n",
@@ -576,17 +530,11 @@ class TestQwen3(NamedTemplateTests):
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n«Hello!<|im_end|>»\n"
             "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n«<think>\n\n</think>\n\nCiao.<|im_end|>»\n",
         ),
-        "generation prompt": Golden((HI,), "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n", prompt=True),
         "generation prompt without thinking": Golden(
             (HI,),
             "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n<think>\n\n</think>\n\n",
             options={"enable_thinking": False},
             prompt=True,
-        ),
-        "reasoning of history is left out": Golden(
-            REASONED,
-            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n«Hello!<|im_end|>»\n"
-            "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n«<think>\nThey leave.\n</think>\n\nCiao.<|im_end|>»\n",
         ),
         "reasoning written in the content": Golden(
             (
@@ -605,11 +553,6 @@ class TestQwen3(NamedTemplateTests):
         "thinking allowed": Golden(
             (BYE, PARTING),
             "<|im_start|>user\nBye<|im_end|>\n<|im_start|>assistant\n«<think>\nThey leave.\n</think>\n\nCiao.<|im_end|>»\n",
-            options={"enable_thinking": True},
-        ),
-        "thinking allowed, none given": Golden(
-            ONE_ROUND,
-            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n«<think>\n\n</think>\n\nHello!<|im_end|>»\n",
             options={"enable_thinking": True},
         ),
         "reasoning without thinking": Golden(
@@ -635,14 +578,6 @@ class TestQwen3(NamedTemplateTests):
             f"<|im_start|>user\n3 squared?<|im_end|>\n<|im_start|>assistant\n«{CALLED}<|im_end|>»\n"
             "<|im_start|>user\n<tool_response>\n9\n</tool_response><|im_end|>\n"
             "<|im_start|>assistant\n«<think>\n\n</think>\n\nIt is 9.<|im_end|>»\n",
-            tools=(SQUARE,),
-        ),
-        "reasoning before a call stays until the next query": Golden(
-            (ASK, {**CALL, "reasoning_content": "A tool."}, RESULT, {**NINE, "reasoning_content": "Done."}),
-            f"<|im_start|>system\n{QWEN_TOOLS}"
-            f"<|im_start|>user\n3 squared?<|im_end|>\n<|im_start|>assistant\n«<think>\nA tool.\n</think>\n\n{CALLED}<|im_end|>»\n"
-            "<|im_start|>user\n<tool_response>\n9\n</tool_response><|im_end|>\n"
-            "<|im_start|>assistant\n«<think>\nDone.\n</think>\n\nIt is 9.<|im_end|>»\n",
             tools=(SQUARE,),
         ),
         "two calls after content in history": Golden(
@@ -691,11 +626,6 @@ ALTERNATION = {
 class TestAlpaca(NamedTemplateTests):
     model = ALPACA
     goldens: ClassVar[dict[str, Golden]] = {
-        "one round": Golden(ONE_ROUND, f"{ALPACA_SYSTEM}### Instruction:\nHi\n### Response:\n«Hello!\n</s>»"),
-        "two rounds": Golden(
-            TWO_ROUNDS,
-            f"{ALPACA_SYSTEM}### Instruction:\nHi\n### Response:\n«Hello!\n</s>»### Instruction:\nBye\n### Response:\n«Ciao.\n</s>»",
-        ),
         "one round of a tokenizer that begins texts": Golden(
             ONE_ROUND, f"<s>{ALPACA_SYSTEM}### Instruction:\nHi\n### Response:\n«Hello!\n</s>»", options={"begin_with_bos": True}
         ),
@@ -711,9 +641,6 @@ class TestAlpaca(NamedTemplateTests):
             options={"end_with_eos": False},
             stops=False,
         ),
-        "an instruction with an empty input": Golden(
-            ({"role": "user", "content": "Hi\n"}, HELLO), f"{ALPACA_SYSTEM}### Instruction:\nHi\n\n### Response:\n«Hello!\n</s>»"
-        ),
         "system": Golden((SYSTEM, *ONE_ROUND), "\nBe brief.\n### Instruction:\nHi\n### Response:\n«Hello!\n</s>»"),
         "no default system": Golden(ONE_ROUND, "### Instruction:\nHi\n### Response:\n«Hello!\n</s>»", options={"default_system": ""}),
         "generation prompt": Golden((HI,), f"{ALPACA_SYSTEM}### Instruction:\nHi\n### Response:\n", prompt=True),
@@ -727,7 +654,6 @@ class TestAlpaca(NamedTemplateTests):
 class TestVicuna(NamedTemplateTests):
     model = VICUNA
     goldens: ClassVar[dict[str, Golden]] = {
-        "one round": Golden(ONE_ROUND, f"<s>{VICUNA_SYSTEM} USER: Hi ASSISTANT:« Hello!</s>»"),
         "two rounds": Golden(TWO_ROUNDS, f"<s>{VICUNA_SYSTEM} USER: Hi ASSISTANT:« Hello!</s>»USER: Bye ASSISTANT:« Ciao.</s>»"),
         "system": Golden((SYSTEM, *ONE_ROUND), "<s>Be brief. USER: Hi ASSISTANT:« Hello!</s>»"),
         "no default system": Golden(ONE_ROUND, "<s>USER: Hi ASSISTANT:« Hello!</s>»", options={"default_system": ""}),
@@ -739,7 +665,6 @@ class TestVicuna(NamedTemplateTests):
 class TestDefault(NamedTemplateTests):
     model = DEFAULT
     goldens: ClassVar[dict[str, Golden]] = {
-        "one round": Golden(ONE_ROUND, "Human: Hi\nAssistant:«Hello!</s>»"),
         "two rounds with system": Golden(
             (SYSTEM, *TWO_ROUNDS), "Be brief.\nHuman: Hi\nAssistant:«Hello!</s>»\nHuman: Bye\nAssistant:«Ciao.</s>»"
         ),
@@ -754,7 +679,6 @@ GEMMA = Model("gemma", control=("<start_of_turn>", "<end_of_turn>"), stops=("<en
 class TestGemma(NamedTemplateTests):
     model = GEMMA
     goldens: ClassVar[dict[str, Golden]] = {
-        "one round": Golden(ONE_ROUND, "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n«Hello!<end_of_turn>»\n"),
         "two rounds": Golden(
             TWO_ROUNDS,
             "<bos><start_of_turn>user\nHi<end_of_turn>\n<start_of_turn>model\n«Hello!<end_of_turn>»\n"
@@ -785,11 +709,7 @@ LLAMA2 = Model("llama2", control=("[INST]", "[/INST]"), stops=("</s>",), bos="<s
 class TestLlama2(NamedTemplateTests):
     model = LLAMA2
     goldens: ClassVar[dict[str, Golden]] = {
-        "one round": Golden(ONE_ROUND, "<s>[INST] Hi [/INST]« Hello! </s>»"),
         "two rounds": Golden(TWO_ROUNDS, "<s>[INST] Hi [/INST]« Hello! </s>»<s>[INST] Bye [/INST]« Ciao. </s>»"),
-        "two rounds with system": Golden(
-            (SYSTEM, *TWO_ROUNDS), "<s>[INST] <<SYS>>\nBe brief.\n<</SYS>>\n\nHi [/INST]« Hello! </s>»<s>[INST] Bye [/INST]« Ciao. </s>»"
-        ),
         "generation prompt is empty": Golden((HI,), "<s>[INST] Hi [/INST]", prompt=True),
         "contents are stripped, the system prompt is not": Golden(
             (
@@ -816,7 +736,6 @@ PHI = Model("phi", control=("<|system|>", "<|user|>", "<|assistant|>", "<|end|>"
 class TestPhi(NamedTemplateTests):
     model = PHI
     goldens: ClassVar[dict[str, Golden]] = {
-        "one round": Golden(ONE_ROUND, "<|user|>\nHi<|end|>\n<|assistant|>\n«Hello!<|end|>»\n<|endoftext|>"),
         "two rounds with system": Golden(
             (SYSTEM, *TWO_ROUNDS),
             "<|system|>\nBe brief.<|end|>\n<|user|>\nHi<|end|>\n<|assistant|>\n«Hello!<|end|>»\n"

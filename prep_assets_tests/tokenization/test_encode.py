@@ -179,14 +179,6 @@ def test_regions_keep_their_weights(shipped: Loaded, turns: list[list[tuple[str,
     assert_is(found, expected(shipped, parts))
 
 
-def test_fractions_are_kept_exactly(shipped: Loaded) -> None:
-    answer = Turn(ASSISTANT, (Region(TEXT, "Hello", 0.25), Region(TEXT, " world", 0.1)))
-    rendered = render(Sample((turn("user", "Hi"), answer)), load_template("chatml", shipped.vocabulary))
-    found = Encoder(shipped.vocabulary, shipped.engines, MaskPolicy()).encode([rendered])
-    weights = sorted({float(weight) for weight in found.loss})
-    assert weights == pytest.approx([0.0, 0.1, 0.25], rel=1e-7)
-
-
 # prompts with completions, and documents
 
 

@@ -625,9 +625,3 @@ LARGE = st.dictionaries(TEXTS, st.integers(0, 1 << 24), max_size=6) | st.lists(T
 @given(VALUES | LARGE | st.dictionaries(TEXTS, LARGE, max_size=3))
 def test_it_is_what_the_standard_library_writes(value: Any) -> None:
     assert sorted_json(value) == json.dumps(value, sort_keys=True, ensure_ascii=False)
-
-
-@pytest.mark.parametrize("name", ["shipped", "mistral_v3"])
-def test_so_it_is_of_a_whole_tokenizer(open_tokenizer: Open, name: str) -> None:
-    spec = open_tokenizer(name).vocabulary.spec
-    assert sorted_json(spec) == json.dumps(spec, sort_keys=True, ensure_ascii=False)
