@@ -218,7 +218,7 @@ def read_json(stream: Stream, index: int, block_bytes: int, max_record_bytes: in
         SourceError: the file is over `MAX_JSON_BYTES` (decompressed), or is neither a list nor one object; with the position.
     """
     start = text_start(stream)
-    data = start + stream.read_fully(MAX_JSON_BYTES + 1 - len(start))
+    data = start + stream.read(MAX_JSON_BYTES + 1 - len(start))
     if len(data) > MAX_JSON_BYTES:
         raise stream.broken(f"a JSON file of more than {MAX_JSON_BYTES:,} bytes is not read whole; stopped", _TO_JSONL)
     records, texts, unreadable, size = list[Record](), list[bytes](), list[Unreadable](), 0

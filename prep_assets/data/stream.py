@@ -143,13 +143,13 @@ class Stream:
         self._raw.close()
 
     def read(self, size: int) -> bytes:
-        """At least one and at most `size` bytes; `b""` at the end of the file only.
+        """The next `size` bytes, or fewer at the end of the file.
 
         Raises:
             SourceError: the file is cut short, damaged, or cannot be read.
         """
         with self._faults_as_errors():
-            return self._read_within_part(size)
+            return self._read(size)
 
     def pieces(self, size: int) -> Iterator[bytes]:
         """The remaining bytes, `size` at a time. A separate thread decompresses a whole compressed file.
@@ -158,7 +158,7 @@ class Stream:
             SourceError: as `read`, after the pieces before the fault.
         """
         if self._file.compression is None or self.part != WHOLE:
-            while piece := self.read_fully(size):
+            while piece := self.read(size):
                 yield piece
             return
         with self._faults_as_errors(), closing(prefetch(self._read_pieces(size))) as pieces:
@@ -166,7 +166,7 @@ class Stream:
                 yield piece
 
     def _read_pieces(self, size: int) -> Iterator[tuple[bytes, int]]:
-        while piece := _read_fully(self._read_within_part, size):
+        while piece := self._read(size):
             yield piece, self._consumed
 
     @contextmanager
@@ -178,6 +178,13 @@ class Stream:
             self.stored = self._consumed
             raise self.broken(*fault.args) from fault.__cause__
         self.stored = self._consumed
+
+    def _read(self, size: int) -> bytes:
+        parts: list[bytes] = []
+        while size > 0 and (part := self._read_within_part(size)):
+            parts.append(part)
+            size -= len(part)
+        return b"".join(parts)
 
     def _read_within_part(self, size: int) -> bytes:
         if self.part.stop is not None:
@@ -201,10 +208,6 @@ class Stream:
                 if not (data := read(min(_COPY_CHUNK, start - self._position))):
                     raise _Fault(f"the file ends before byte {start:,} of its text")
                 self._position += len(data)
-
-    def read_fully(self, size: int) -> bytes:
-        """The next `size` bytes, or fewer at the end of the file."""
-        return _read_fully(self.read, size)
 
     def broken(self, problem: str, remedy: str = _FETCH_AGAIN) -> SourceError:
         """The error for a file that cannot be read further, with the file, the progress and the remedy."""
@@ -257,14 +260,6 @@ class Stream:
 
 class _Fault(Exception):
     """A fault in the stored bytes; its arguments are those of `Stream.broken`."""
-
-
-def _read_fully(read: Callable[[int], bytes], size: int) -> bytes:
-    parts: list[bytes] = []
-    while size > 0 and (part := read(size)):
-        parts.append(part)
-        size -= len(part)
-    return b"".join(parts)
 
 
 _WAITING: list[Stream] = []
@@ -346,7 +341,7 @@ def text_start(stream: Stream) -> bytes:
     Raises:
         SourceError: the file is not UTF-8 text, but UTF-16, compressed or Parquet.
     """
-    head = stream.read_fully(_MAGIC_BYTES)
+    head = stream.read(_MAGIC_BYTES)
     if stream.part.start:
         return head
     for magic, (problem, remedy) in _NO_UTF8_TEXT.items():
@@ -444,7 +439,7 @@ def read_text_file(stream: Stream, index: int, max_record_bytes: int) -> Iterato
     records: list[Record] = []
     unreadable: list[Unreadable] = []
     start = text_start(stream)
-    text = start + stream.read_fully(max_record_bytes + 1 - len(start))
+    text = start + stream.read(max_record_bytes + 1 - len(start))
     if len(text) > max_record_bytes:
         skipped = sum(len(part) for part in iter(lambda: stream.read(_SKIP_CHUNK), b""))
         unreadable.append(reject_long_row(index, 0, text, len(text) + skipped, max_record_bytes))

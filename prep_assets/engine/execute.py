@@ -29,7 +29,7 @@ from prep_assets.pipeline.examples import text_bytes
 from prep_assets.pipeline.tokens import FEWEST, opened
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.reference_ids import keep_words
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.bucket import bucket_of
 from prep_assets.stores.files import in_words
 from prep_assets.stores.manifest import Result, build_key, differences
@@ -52,7 +52,7 @@ def verdicts_of(workspace: Workspace, asset: Asset, published: Published, checks
     if not large or (runner := workspace.runner(workspace.family(FAMILIES[asset.family]))) is None:
         published = _asked(published, [check.name for check in checks])
         for check in checks:
-            yield check.name, verdict_of(check, workspace, published)
+            yield check.name, run_check(check, workspace, published)
         return
     verdicts, waiting = dict[str, Verdict](), [check.name for check in reversed(checks)]
     for new_verdicts in _by_workers(runner, workspace, asset, published, checks):
@@ -113,7 +113,7 @@ def _carried_out(
     declared_asset = EVERY[asset]
     if not isinstance(task, Part):
         published = _asked(published, task)
-        return {"verdicts": {check.name: verdict_of(check, workspace, published) for check in declared_asset.checks if check.name in task}}
+        return {"verdicts": {check.name: run_check(check, workspace, published) for check in declared_asset.checks if check.name in task}}
     try:
         return {"found": part_of(Store(workspace, declared_asset, published, task, kept))}
     except Exception:  # whatever a damaged store makes a reader raise
@@ -131,17 +131,6 @@ def _require_sound(result: T | None) -> T:
 
 def _asked(published: Published, names: Collection[str]) -> Published:
     return replace(published, evidence=dict.fromkeys(names))
-
-
-def verdict_of(check: Check, workspace: Workspace, published: Published) -> Verdict:
-    """The verdict of a check. A check that raises fails, whatever a damaged store makes a reader raise."""
-    try:
-        return run_check(check, workspace, published)
-    except Exception as error:
-        fault = f"the check could not be carried out ({type(error).__name__}: {error})"
-        return Verdict(False, fault, {}, Worst(published.where, fault))
-    finally:
-        keep_words()
 
 
 # Domains in parallel: if the domains of a family are too small for shards, one worker builds and checks a whole domain.

@@ -13,6 +13,7 @@ from prep_assets.errors import ConfigError, PrepAssetsError, nearest, require_kn
 from prep_assets.graph.exports import Exporting, about, export_asset, exporting
 from prep_assets.pipeline.asset import Asset, Check, FromLines, FromParts, Store
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.reference_ids import keep_words
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import rare_collections
@@ -175,7 +176,7 @@ def store_of(workspace: Workspace, published: Published) -> Store:
 
 
 def run_check(check: Check, workspace: Workspace, published: Published) -> Verdict:
-    """Run a check; a store that cannot even be read is a failure of the check, with the reason as its summary."""
+    """The verdict of a check. One that raises fails, whatever a damaged store makes a reader raise, with the reason as its summary."""
     try:
         with rare_collections():
             store = store_of(workspace, published)
@@ -183,7 +184,11 @@ def run_check(check: Check, workspace: Workspace, published: Published) -> Verdi
             bounded = store.family.quality.bounds and check is next((each for each in store.asset.checks if each.name in BOUNDED), None)
             return with_bounds(store, verdict) if bounded else verdict
     except PrepAssetsError as error:
-        return Verdict(False, str(error), {}, Worst(published.where, str(error)))
+        fault = str(error)
     except (OSError, ValueError, KeyError, IndexError, EOFError, ArithmeticError, SyntaxError, TokenError) as error:  # numpy parses headers
-        detail = f"the store cannot be read ({type(error).__name__}: {error})"
-        return Verdict(False, detail, {}, Worst(published.where, detail))
+        fault = f"the store cannot be read ({type(error).__name__}: {error})"
+    except Exception as error:
+        fault = f"the check could not be carried out ({type(error).__name__}: {error})"
+    finally:
+        keep_words()
+    return Verdict(False, fault, {}, Worst(published.where, fault))

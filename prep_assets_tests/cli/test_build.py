@@ -278,7 +278,7 @@ def test_whatever_a_check_raises_is_its_failure(mine: Any, run: Any, monkeypatch
     def broken(*_: Any) -> None:
         raise RuntimeError("wrong local heap signature")
 
-    monkeypatch.setattr("prep_assets.engine.execute.run_check", broken)
+    monkeypatch.setattr("prep_assets.graph.graph.store_of", broken)
     result = run("verify", "sft_packed")
     assert result.exit_code == 1
     assert "could not be carried out (RuntimeError: wrong local heap signature)" in result.stdout
