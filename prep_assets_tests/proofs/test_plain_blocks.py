@@ -174,21 +174,6 @@ def test_few_tokens_are_for_the_proofs_of_single_rows(bound: Bound) -> None:
     assert PlainBlocks(derivation, *proofs, []).prove(ChatColumns.of(chats), right).tolist() == [False] * 3
 
 
-def test_which_chats_have_a_form(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
-    def form(*ways: Any) -> Any:
-        return SimpleNamespace(form=SimpleNamespace(ways=ways, lists=False))
-
-    bare, full, spaced = form(None, None), form(None, str.upper), form(None, None)
-    forms = {(ASKED, False): bare, (TALK, False): full, (TALK, True): spaced}
-    monkeypatch.setattr(blocks._derivation.forms, "of", lambda kind, spaced, count: forms.get((kind, spaced)))
-    edged, blank = PlainChat(ASKED, ("a", "b ")), PlainChat(TALK, ("a", "b", " \t", "d", "e"))
-    longer = PlainChat(TALK, (" a", "b", "c", "d", "e"))
-    chats = [TALKS[0], edged, None, PlainChat((), ()), TALKS[1], blank, longer, PlainChat((USER,), ("So?",))]
-    found = blocks._known(ChatColumns.of(chats))
-    assert [None if form < 0 else found.located[form] for form in found.form] == [bare, None, None, None, full, None, spaced, None]
-    assert found.altered[found.form >= 0].tolist() == [False, True, False]
-
-
 def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ONE_IN", 3)
     chats = [PlainChat(ASKED, ("b", f"{number} \u00e9")) for number in range(40)]

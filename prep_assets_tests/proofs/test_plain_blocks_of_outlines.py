@@ -175,15 +175,3 @@ def test_weights_of_a_sample_count() -> None:
     built = Built(bind(SHIPPED, "qwen3"), [thinks("So.", weight) for weight in (None, 0.5)])
     assert built.proven() == [True] * 2
     assert built.proven([thinks("So.")] * 2) == [True, False]
-
-
-def test_tools_are_laid_out_as_the_template_spells_them() -> None:
-    source = "{{ tools[0] | tojson(indent=2) }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    chat = Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), TOOLS)
-    built = Built(bind_source(source), [chat])
-    assert built.proven() == [True]
-    columns = ChatColumns.of([outlined(chat)])
-    laid = built.blocks._known(columns).lay(columns)
-    assert laid.data.decode() == built.bound.template.render(
-        [{"role": USER, "content": "Hi"}, {"role": ASSISTANT, "content": "Well."}], tools=list(TOOLS)
-    )

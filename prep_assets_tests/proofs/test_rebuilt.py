@@ -60,21 +60,6 @@ def test_white_space_of_the_regions_in_a_text(source: str, parts: tuple[str, ...
     assert {region: found.own_margins(1, region) for region in wanted} == wanted
 
 
-@pytest.mark.parametrize(
-    ("source", "parts", "blanks"),
-    [
-        (PLAIN, ("  Hi ",), 2),
-        (PLAIN, ("Hi ",), 0),
-        (PLAIN, ("  ", "Hi "), 0),
-        (PLAIN, (" ", "\n a", "b "), 2),
-        (TRIMS, ("  Hi ",), 0),
-    ],
-)
-def test_a_text_begins_with_the_white_space_of_its_region(source: str, parts: tuple[str, ...], blanks: int) -> None:
-    found = Rebuilder(template(source)).rebuild(chat(user("Well?"), says(*parts)))
-    assert found.own_start(1) == found.invented[1].start - blanks
-
-
 @pytest.mark.parametrize("prompted", [False, True])
 def test_white_space_before_the_prompt_is_the_template_s(prompted: bool) -> None:
     source = "{%- for m in messages -%}{{- m.content -}}{%- endfor -%}{%- if add_generation_prompt -%}{{- '\n\n' -}}{%- endif -%}"

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
 from prep_assets.stores import images as images_module
-from prep_assets.stores.images import Image, ImageBlock, image_fault, open_images
+from prep_assets.stores.images import Image, ImageBlock, image_fault
 from prep_assets.stores.open import open_store
 from prep_assets.stores.tokens import open_tokens, record_writer
 
@@ -90,20 +90,6 @@ def test_batches_change_no_byte(tmp_path: Path, storage: str) -> None:
     for path in sorted((tmp_path / "one" / "train.images").iterdir()):
         assert path.read_bytes() == (tmp_path / "many" / "train.images" / path.name).read_bytes()
     assert np.array_equal(np.load(tmp_path / "one" / "train.images" / "record.npy"), [0, 0, 2])
-
-
-def test_columns_are_written_as_numpy_writes_them(tmp_path: Path) -> None:
-    """NumPy's own file of the same numbers is the same file, whether there is one entry or a thousand."""
-    for count in (1, 1000):
-        write(tmp_path / str(count), [[(3, [(1, 1, "a.png", None)])] for _ in range(count)])
-        np.save(tmp_path / f"{count}.npy", np.arange(count, dtype="<i8"))
-        assert (tmp_path / str(count) / "train.images" / "record.npy").read_bytes() == (tmp_path / f"{count}.npy").read_bytes()
-
-
-def test_a_stream_without_images_has_no_table_and_reads_as_none(tmp_path: Path) -> None:
-    write(tmp_path, [[(4, [])]])
-    assert sorted(path.name for path in tmp_path.iterdir()) == ["train", "train.index"]
-    assert len(open_images(tmp_path, "train")) == 0 and open_images(tmp_path, "train").references(np.empty(0, np.int64)) == []
 
 
 def test_other_readers_see_the_tokens_only(tmp_path: Path) -> None:

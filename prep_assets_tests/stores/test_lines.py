@@ -75,13 +75,6 @@ def test_nothing_but_lines_and_index_is_left(tmp_path: Path, contents: Contents)
     )
 
 
-def test_two_writes_are_equal_to_the_byte(tmp_path: Path, contents: Contents) -> None:
-    for name in ("one", "two"):
-        (tmp_path / name).mkdir()
-        write(tmp_path / name, [{"é": [number, None, 0.1]} for number in range(500)], seed=42)
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
-
-
 def test_lines_left_by_an_exception_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(KeyboardInterrupt), LinesWriter(tmp_path, "pairs", ()) as writer:
         writer.append({}, source=0, file=0, at=0)
