@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from prep_assets.pipeline.lines import LineOf
     from prep_assets.pipeline.tokens import LineEncoder
 
-VERSIONS = {"raw": "3", "pretrain": "7", "sft": "9", "preference": "13", "rl": "9", "contrastive": "3", "export": "5"}
+VERSIONS = {"raw": "3", "pretrain": "7", "sft": "9", "preference": "13", "rl": "10", "contrastive": "3", "export": "5"}
 """Code version of a family's assets, 1 where none is given; `raw`, `quality`, `leaks` and `export` cover all families. Raised when bytes change."""
 
 

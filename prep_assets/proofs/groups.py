@@ -295,18 +295,33 @@ def calls_of_trace(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[S
         if agent.get("trainable") is False or trace.get("errors") or options.get("agent") not in (None, agent.get("name") or "agent"):
             continue
         run, nodes, before = run + 1, trace["nodes"], dict[int | None, list[int]]({None: []})
-        read, at = {*range(len(nodes))}, len(nodes) - 1
+        read, at = _on_trained_branches(nodes), len(nodes) - 1
         if options.get("branches") == "last":
-            read = {at}
-            while (at := nodes[at]["parent"]) is not None:
-                read.add(at)
+            read &= _and_above(nodes, at)
         for number, node in enumerate(nodes):
-            given, mask, scores = before[node["parent"]], [*map(bool, node["mask"])], iter(node["logprobs"])
+            given, mask, scores = before[node.get("parent")], [*map(bool, node["mask"])], iter(node["logprobs"])
             before[number] = given + node["token_ids"]
             if True in mask and number in read:
                 head, logprobs = mask.index(True), [next(scores) if sampled else 0.0 for sampled in mask]
                 calls.append(Spoken(run, "", given + node["token_ids"][:head], node["token_ids"][head:], mask[head:], logprobs[head:]))
     return calls
+
+
+def _and_above(nodes: Sequence[Mapping[str, Any]], at: int) -> set[int]:
+    above, parent = {at}, nodes[at].get("parent")
+    while parent is not None:
+        above.add(parent)
+        parent = nodes[parent].get("parent")
+    return above
+
+
+def _on_trained_branches(nodes: Sequence[Mapping[str, Any]]) -> set[int]:
+    """The nodes of branches, but for those that end with a compaction that no node went on from."""
+    types = [[link["type"] for link in node.get("semantic_parents") or ()] for node in nodes]
+    followed = [link["node"] for node in nodes for link in node.get("semantic_parents") or () if link["type"] == "compaction"]
+    inner = [node.get("parent") for node in nodes]
+    ends = [at for at, said in enumerate(types) if at not in inner and ("compaction_attempt" not in said or at in followed)]
+    return set[int]().union(*(_and_above(nodes, at) for at in ends))
 
 
 def rows_of_calls(calls: Sequence[Spoken]) -> list[RunRow]:

@@ -16,7 +16,7 @@ from msgspec import Struct, field
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import ASSISTANT, Group, Sampled, Turn
-from prep_assets.schemas.fields import Row, as_integer, as_mapping, as_number, objects, value_at, weighted, whole
+from prep_assets.schemas.fields import Row, as_integer, as_mapping, as_number, as_text, objects, value_at, weighted, whole
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.rewards import checked_logprobs, ids_of, mask_of, nested, numbers_of, prompt_turns
 from prep_assets.schemas.turns import ChatFormat, offered
@@ -197,7 +197,8 @@ def _calls_of_trace(run: int, trace: Row, branches: str) -> Iterator[Call]:
     nodes = [_node_of(place, fields) for place, fields in objects(value_at(trace, "nodes"), "nodes")]
     if wrong := [at for at, node in enumerate(nodes) if node.parent is not None and not 0 <= node.parent < at]:
         raise Refused("bad_parent", f"nodes[{wrong[0]}] has the parent {nodes[wrong[0]].parent}, which does not stand before it")
-    paths = [_path(nodes, at) for at, node in enumerate(nodes) if any(node.mask)]
+    lost = _lost(nodes)
+    paths = [_path(nodes, at) for at, node in enumerate(nodes) if any(node.mask) and at not in lost]
     if branches == "last" and nodes:
         last = _path(nodes, len(nodes) - 1)
         paths = [path for path in paths if path[-1] in last]
@@ -219,14 +220,24 @@ def _path(nodes: Sequence[_Node], leaf: int) -> list[int]:
     return path[::-1]
 
 
+def _lost(nodes: Sequence[_Node]) -> set[int]:
+    """Nodes whose branches all end with an attempt to compact the history from which the harness did not go on: verifiers trains none of them."""
+    resumed = {node for each in nodes for node, kind in each.links if kind == "compaction"}
+    leaves = {*range(len(nodes))} - {node.parent for node in nodes}
+    kept = [at for at in leaves if at in resumed or not any(kind == "compaction_attempt" for _, kind in nodes[at].links)]
+    return {*range(len(nodes))}.difference(*(_path(nodes, at) for at in kept))
+
+
 class _Node(Struct, frozen=True):
-    """A message, the tokens that it adds, 1 for each of them that was sampled, and its log-probability or 0."""
+    """A message, the tokens that it adds, 1 for each of them that was sampled, and its log-probability or 0. `links` are the nodes that it follows from in
+    another way, and how."""
 
     parent: int | None
     message: Row
     ids: list[int]
     mask: list[int]
     logprobs: list[float]
+    links: list[tuple[int, str]]
 
 
 def _node_of(where: str, fields: Row) -> _Node:
@@ -241,7 +252,9 @@ def _node_of(where: str, fields: Row) -> _Node:
     left = iter(scores)
     parent = None if fields.get("parent") is None else as_integer(fields["parent"], f"{where}.parent")
     message = as_mapping(value_at(fields, "message", where), f"{where}.message")
-    return _Node(parent, message, ids, mask, [next(left) if each else 0.0 for each in mask])
+    links = objects(fields.get("semantic_parents") or [], f"{where}.semantic_parents")
+    named = [(as_integer(value_at(link, "node", at), at), as_text(value_at(link, "type", at), at)) for at, link in links]
+    return _Node(parent, message, ids, mask, [next(left) if each else 0.0 for each in mask], named)
 
 
 def _reward(trace: Row) -> float:

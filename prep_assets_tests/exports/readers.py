@@ -98,3 +98,11 @@ def verl_rewards(name: str) -> Any:
         bypass("verl.utils")
         bypass("verl.utils.reward_score")
     return reader(f"verl.utils.reward_score.{name}")
+
+
+def verifiers(name: str) -> Any:
+    """A module of verifiers. Its ``__init__.py`` imports servers; of the client of its sandboxes, types of configurations take one function."""
+    if importlib.util.find_spec("verifiers") is not None:
+        bypass("verifiers.v1")
+        stand_in("prime_sandboxes", "prime_sandboxes.models")
+    return reader(f"verifiers.v1.{name}")

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 from tokenizers import Tokenizer
 
 from prep_assets.errors import Refused
@@ -19,7 +20,8 @@ from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, failing, jsonl, refusals, workspace_in
+from prep_assets_tests.exports.readers import verifiers
+from prep_assets_tests.graph.workspaces import CONFIGS, TOKENIZER, build, domain, failing, jsonl, refusals, workspace_in
 
 BACKEND = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
 IGNORED = [f"{place}{name}" for place in ("", "traces.") for name in ("version", "task", "agent", "is_completed")]
@@ -166,20 +168,55 @@ def test_ids_of_another_message_are_refused(tmp_path: Path) -> None:
     assert [each.reason for each in refusals(published)] == ["ids_differ_from_text"]
 
 
-def test_its_own_branches_are_ours() -> None:
-    """``Trace.branches`` of verifiers, which prime-rl trains on."""
-    graph, traces = (pytest.importorskip(f"verifiers.v1.{name}", reason="pip install verifiers") for name in ("graph", "trace"))
+def compacted(number: int, *, resumed: bool) -> dict[str, Any]:
+    """The third branch is an attempt to compact the history, from which the second went on or nothing did."""
+    row = trace(number)
+    row["nodes"][5]["semantic_parents"] = [{"node": 1, "type": "compaction_attempt"}]
+    row["nodes"][4]["semantic_parents"] = [{"node": 5, "type": "compaction" if resumed else "subagent_return"}]
+    return row
+
+
+def test_a_compaction_that_nothing_went_on_from_is_not_trained(tmp_path: Path) -> None:
+    workspace, published = built(tmp_path, [compacted(1, resumed=False), compacted(2, resumed=True)])
+    assert failing(workspace, published) == [] and refusals(published) == []
+    store = open_groups(published.directory)
+    assert [store.rewards.record(number, "turns").tolist() for number in range(2)] == [[0, 2], [0, 2, 3]]
     row = trace(1)
-    nodes = [graph.MessageNode.model_validate(node) for node in row["nodes"]]
-    group = apply(convert_with("verifiers_trace"), row)
-    assert isinstance(group, Group) and group.sampled is not None and group.sampled.prompt is not None
-    found = graph.leaves(traces.Trace.model_construct(nodes=nodes))
-    assert found == [path[-1] for path in PATHS]
-    for at, path in enumerate(PATHS):
-        branch = traces.Branch(index=at, nodes=[nodes[number] for number in path])
-        cut = len(group.sampled.prompt)
-        assert branch.token_ids == [*group.sampled.prompt, *group.sampled.responses[at]]
-        once = [each and number in TRAINED[at] for number in path for each in nodes[number].mask]
-        assert once == [False] * cut + [bool(each) for each in group.sampled.masks[at]]
-        assert [each * sampled for each, sampled in zip(branch.logprobs, once, strict=True)] == [0.0] * cut + [*group.sampled.logprobs[at]]
-        assert [message.content for message in branch.messages[1:]] == [turn.text for turn in group.responses[at]]
+    row["nodes"] = [{**node, "semantic_parents": [{"node": 0, "type": "compaction_attempt"}]} for node in row["nodes"]]
+    with pytest.raises(Refused, match="no_assistant_turn"):
+        apply(convert_with("verifiers_trace"), row)
+
+
+@pytest.mark.readers
+def test_episodes_that_verifiers_writes_have_its_branches(tmp_path: Path) -> None:
+    """``Trace.branches`` is what prime-rl trains on. The recipe reads the file."""
+    files, episodes = verifiers("utils.trace_store"), verifiers("episode")
+    rows = [trace(0), rewritten(trace(1)), compacted(2, resumed=False), compacted(3, resumed=True)]
+    for number, row in enumerate(rows):
+        task = {"type": "Question", "data": {"idx": number}}
+        about = {"task": task, "agent": {"name": "solver", "config": {}}, "version": 1, "ok": True}
+        judge = {**row, **about, "agent": {"name": "judge", "config": {}, "trainable": False}}
+        episode = {"task": task, "ok": True, "group": {"id": f"g{number}"}, "traces": [judge, {**row, **about}]}
+        files.write_episode(tmp_path, episodes.WireEpisode.model_validate(episode))
+    recipe = yaml.safe_load((CONFIGS / "recipes" / "runs" / "rl.yaml").read_text())["domains"]["solver"]
+    family = {"tokenizer": TOKENIZER, "domains": {"solver": {**recipe, "files": [str(tmp_path / files.TRACES_FILE)]}}}
+    workspace = workspace_in(tmp_path, {"rl": {**family, "output": {"storage_format": "bin"}}})
+    published = build(workspace, "rl_groups_by_domain", "solver")
+    assert failing(workspace, published) == [] and refusals(published) == []
+    store, seen = open_groups(published.directory), 0
+    form = episodes.Trace[episodes.WireTaskData, episodes.State, episodes.WireAgentConfig]
+    for number, found in enumerate(files.read_episodes(tmp_path, form)):
+        run, trained = found.traces[1], set[int]()
+        assert store.rewards.record(number, "rewards").tolist() == [run.reward] * len(store.responses_of(number))
+        branches, responses = [branch for branch in run.branches if branch.trainable], store.responses_of(number)
+        assert len(branches) == len(responses)
+        for branch, record in zip(branches, responses, strict=True):
+            prompt = store.prompts.record(number, "tokens").tolist()
+            assert branch.token_ids == prompt + store.responses.record(record, "tokens").tolist()
+            once = [each and id(node) not in trained for node in branch.nodes for each in node.mask]
+            trained |= {id(node) for node in branch.nodes}
+            assert once == [False] * len(prompt) + [bool(each) for each in store.responses.record(record, "loss_mask")]
+            logprobs = store.responses.record(record, "logprobs").tolist()
+            assert [each * sampled for each, sampled in zip(branch.logprobs, once, strict=True)][len(prompt) :] == logprobs
+            seen += sum(once)
+    assert seen == published.manifest.counts["trained_tokens"]
