@@ -263,7 +263,7 @@ def test_a_check_that_crashes_counts_as_failed(built: Path, instance: dg.Dagster
         raise RuntimeError("out of memory")
 
     with monkeypatch.context() as patch:
-        patch.setattr("prep_assets.engine.execute.run_check", crash)
+        patch.setattr("prep_assets.graph.graph.store_of", crash)
         assert not run(instance, "sft_tokens", partition="dolly").success
     assert "RuntimeError: out of memory" in evaluations(instance, "sft_tokens", "mask_alignment", "dolly")[0].description
     assert state(Workspace.open(), ASSETS["sft_tokens"], "dolly") == "failed"

@@ -200,7 +200,7 @@ def test_stores_of_a_run_that_dies_are_taken_up_by_the_next_one(tmp_path: Path, 
         with pytest.raises(BaseException):  # noqa: B017  (whatever Dagster makes of it)
             job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey("sft_raw")], partition_key="chats")
     assert (tmp_path / "sft_raw" / "chats" / "candidate").exists() and not (tmp_path / "sft_raw" / "chats" / "current").exists()
-    monkeypatch.setattr(checking, "verdict_of", dies)  # its checks held, and are not run again
+    monkeypatch.setattr(checking, "run_check", dies)  # its checks held, and are not run again
     with dg.DagsterInstance.ephemeral() as instance:
         tags = {"dagster/schedule_name": "nightly_sft"}
         assert job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey("sft_raw")], partition_key="chats", tags=tags).success
