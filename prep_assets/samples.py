@@ -17,8 +17,8 @@ from msgspec import Struct, field, structs
 TEXT = "text"
 THINKING = "thinking"
 TOOL_CALL = "tool_call"
-IMAGE, AUDIO = "image", "audio"
-MEDIA = (IMAGE, AUDIO)
+IMAGE, AUDIO, VIDEO = "image", "audio", "video"
+MEDIA = (IMAGE, AUDIO, VIDEO)
 """Kinds of regions whose text is the path of a file, for which a processor writes placeholders."""
 
 SYSTEM = "system"
@@ -58,8 +58,8 @@ class Region(Struct, frozen=True, gc=False):
         loss_weight: weight of its tokens in the loss; `None` leaves it to the mask policy of the turn's role.
         attend: whether its tokens are attended to. Tokens that are not are never trained.
         drop: whether it is left out before rendering (LLaVA's first phase drops the prompt's text).
-        size: width and height of an image in pixels, from its row or its file; samples of audio and their rate, from its file, or its seconds, from
-            its row; `None` if unknown.
+        size: width and height of an image in pixels, from its row or its file; samples of audio and their rate, or frames of a video, their rate, width
+            and height, from its file, or the seconds of either, from its row; `None` if unknown.
         placeholder: the text in place of a file in the render, if it depends on the file's size; ``""`` if all images have the same.
     """
 

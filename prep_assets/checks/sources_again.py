@@ -33,7 +33,7 @@ from prep_assets.pipeline.sources import domain_of, pinned
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import places
-from prep_assets.proofs.image_tokens import Size, counted_again
+from prep_assets.proofs.image_tokens import Measures, counted_again
 from prep_assets.proofs.second_reading import (
     ALL,
     Between,
@@ -403,12 +403,12 @@ def as_example(example: object, identity: str, kind: type[T]) -> T:
 
 
 def images_again(store: Store) -> Callable[[Sample], Sample]:
-    """Return what gives the images and audio in a sample their placeholders, counted a second time."""
+    """Return what gives the files in a sample their placeholders, counted a second time."""
     folder = store.workspace.image_folder(domain_of(store.family, store.partition))
     rules, tokens = store.workspace.media_rules(store.family), media_tokens(store.family)
 
     @lru_cache(REMEMBERED)
-    def size_again(kind: str, path: str) -> Size | None:
+    def size_again(kind: str, path: str) -> Measures | None:
         if folder is None or REMOTE.match(path):
             return None
         try:

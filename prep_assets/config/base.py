@@ -184,6 +184,44 @@ class MelFrames(Model):
     """Seconds that the processor hears; a record with longer audio is rejected."""
 
 
+class Qwen2VLVideo(Model):
+    """Qwen2-VL and 2.5-VL: frames sampled, resized as images are, and merged in space and time."""
+
+    rule: Literal["qwen2_vl_video"]
+    """Patches of the resized frames, merged in space and time; for video."""
+    patch_size: Side
+    """Side of a patch in pixels."""
+    merge_size: Side
+    """Patches merged along each side."""
+    temporal_patch_size: Count
+    """Frames merged into one."""
+    min_pixels: Pixels
+    """Fewest pixels of a resized frame."""
+    max_pixels: Pixels
+    """Most pixels of a resized frame."""
+    fps: Annotated[float, Field(gt=0, le=1000)] | None = None
+    """Frames per second that are sampled; null: all frames are taken."""
+    min_frames: Count = 4
+    """Fewest frames that are sampled."""
+    max_frames: Count = 768
+    """Most frames that are sampled."""
+    max_video_tokens: Pixels | None = None
+    """The processor's number with cap_pixels_per_frame, which gives frames of long videos fewer pixels; null: without the cap."""
+
+
+class Qwen3VLVideo(Qwen2VLVideo):
+    """Qwen3-VL: frames sampled from the first to the last, resized by the pixels of all, each pair with its time and borders of its own."""
+
+    rule: Literal["qwen3_vl_video"]  # type: ignore[assignment]
+    """As qwen2_vl_video, with the seconds of each pair of frames; pixels are those of all frames."""
+    fps: Annotated[float, Field(gt=0, le=1000)] = 2
+    """Frames per second that are sampled."""
+    begin: str = Field(default="<|vision_start|>", min_length=1)
+    """Token before the tokens of a frame."""
+    end: str = Field(default="<|vision_end|>", min_length=1)
+    """Token after them."""
+
+
 LARGEST_SIDE = 4096
 """The longest side to which Idefics 3 resizes an image."""
 
@@ -194,12 +232,12 @@ def tokens_around(rule: ImageRule) -> tuple[str, ...]:
         most_tiles = -(-min(rule.longest_edge, LARGEST_SIDE) // rule.tile) if rule.do_image_splitting else 0
         tile_tokens = (f"<row_{row + 1}_col_{column + 1}>" for row in range(most_tiles) for column in range(most_tiles))
         return (rule.fake_image_token, rule.global_image_token, *tile_tokens)
-    texts = (rule.begin, rule.end) if isinstance(rule, Fixed | InternVL) else ()
+    texts = (rule.begin, rule.end) if isinstance(rule, Fixed | InternVL | Qwen3VLVideo) else ()
     mark = rule.mark if isinstance(rule, Fixed) else None
     return tuple(dict.fromkeys(text.strip() for text in (*texts, mark or "") if text.strip()))
 
 
-ImageRule = Fixed | Qwen2VL | LlavaNext | InternVL | Idefics3 | MelFrames
+ImageRule = Fixed | Qwen2VL | LlavaNext | InternVL | Idefics3 | MelFrames | Qwen2VLVideo | Qwen3VLVideo
 RULES = {get_args(model.model_fields["rule"].annotation)[0]: model for model in (FromProcessor, *get_args(ImageRule))}
 
 
@@ -207,20 +245,23 @@ def _rule_name(value: object) -> object:
     return value.get("rule") if isinstance(value, Mapping) else getattr(value, "rule", None)
 
 
+def _one_of(*names: str) -> Any:
+    return Discriminator(
+        _rule_name, custom_error_type="rule", custom_error_message=f"needs a rule, one of processor, fixed, {', '.join(names)}"
+    )
+
+
+_OfAnyKind = Annotated[FromProcessor, Tag("processor")] | Annotated[Fixed, Tag("fixed")]
 ImageTokens = Annotated[
-    Annotated[FromProcessor, Tag("processor")]
-    | Annotated[Fixed, Tag("fixed")]
+    _OfAnyKind
     | Annotated[Qwen2VL, Tag("qwen2_vl")]
     | Annotated[LlavaNext, Tag("llava_next")]
     | Annotated[InternVL, Tag("internvl")]
     | Annotated[Idefics3, Tag("idefics3")],
-    Discriminator(
-        _rule_name,
-        custom_error_type="rule",
-        custom_error_message=f"needs a rule, one of {', '.join(name for name in RULES if name != 'mel_frames')}",
-    ),
+    _one_of("qwen2_vl", "llava_next", "internvl", "idefics3"),
 ]
-AudioTokens = Annotated[
-    Annotated[FromProcessor, Tag("processor")] | Annotated[Fixed, Tag("fixed")] | Annotated[MelFrames, Tag("mel_frames")],
-    Discriminator(_rule_name, custom_error_type="rule", custom_error_message="needs a rule, one of processor, fixed, mel_frames"),
+AudioTokens = Annotated[_OfAnyKind | Annotated[MelFrames, Tag("mel_frames")], _one_of("mel_frames")]
+VideoTokens = Annotated[
+    _OfAnyKind | Annotated[Qwen2VLVideo, Tag("qwen2_vl_video")] | Annotated[Qwen3VLVideo, Tag("qwen3_vl_video")],
+    _one_of("qwen2_vl_video", "qwen3_vl_video"),
 ]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
+from functools import partial
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, field_validator, model_validator
@@ -66,7 +67,7 @@ class Domain(Model):
     max_domains: int = Field(default=100, ge=1, le=MOST_DOMAINS)
     """Most domains of `domains: auto`; more stop the build."""
     image_dir: str | None = None
-    """Folder of images and audio, relative to this file. null: only URLs of images are accepted."""
+    """Folder of images, audio and video, relative to this file. null: only URLs of images are accepted."""
     where: dict[str, Any] = Field(default={})
     """Only rows that match, e.g. {language: en}; others count as rejected."""
     max_items: int | None = Field(default=None, ge=1, le=MOST)
@@ -471,6 +472,7 @@ RULES = (
         for name in ("image_patches", "image_tokens")
     ),
     Rule("audio_tokens", lambda family: family.audio_token is None, "records with audio are refused. Set audio_token"),
+    Rule("video_tokens", lambda family: family.video_token is None, "records with video are refused. Set video_token"),
     Rule(
         "image_patches",
         lambda family: getattr(family, "image_tokens", None) is not None,
@@ -513,12 +515,13 @@ def faults(family: Any) -> Iterator[str]:
     for name, domain in family.domains.items():
         for rule in DOMAIN_RULES:
             yield from _apply_rule(domain, rule, domain, f"domains.{name}.")
-        if domain.image_dir is not None and not _takes_images(family) and getattr(family, "audio_token", None) is None:
+        if domain.image_dir is not None and not (_takes_images(family) or any(map(partial(_has, family), RECORDED))):
             remedy = "Set image_token" if hasattr(family, "image_token") else "Leave it out"
             yield f"domains.{name}.image_dir: means nothing here: records with images are refused. {remedy}"
         yield from (f"domains.{name}.{fault}" for fault in _faults_of_domain(family, domain))
-    if getattr(family, "audio_token", None) is not None and family.audio_tokens is None:
-        yield "audio_token: needs audio_tokens, the rule for their number, e.g. audio_tokens: {rule: processor}"
+    for name in RECORDED:
+        if _has(family, name) and not _has(family, f"{name}s"):
+            yield f"{name}: needs {name}s, the rule for their number, e.g. {name}s: {{rule: processor}}"
     if hasattr(family, "mask"):
         yield from _unknown_roles(family)
     if hasattr(family, "packing"):
@@ -561,6 +564,13 @@ def _apply_rule(model: BaseModel, rule: Rule, subject: Any, prefix: str = "") ->
 
 def _stores_text(family: Any) -> bool:
     return not (hasattr(family, "template") or hasattr(family, "bos"))
+
+
+RECORDED = ("audio_token", "video_token")
+
+
+def _has(family: Any, option: str) -> bool:
+    return getattr(family, option, None) is not None
 
 
 def _takes_images(family: Any) -> bool:

@@ -11,10 +11,10 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from prep_assets.config.base import LONGEST, MOST, MOST_SEED, AudioTokens, Fixed, ImageRule, Model
+from prep_assets.config.base import LONGEST, MOST, MOST_SEED, AudioTokens, Fixed, ImageRule, Model, VideoTokens
 from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Preprocessing, WindowBlend
 from prep_assets.errors import ConfigError
-from prep_assets.samples import AUDIO, IMAGE, Contrast, Pair, Prompt
+from prep_assets.samples import AUDIO, IMAGE, VIDEO, Contrast, Pair, Prompt
 
 Action = Literal["train", "mask"]
 Bos = Annotated[
@@ -84,6 +84,10 @@ class Sft(Images, Chat):
     """Control token that stands for audio. null: records with audio are rejected."""
     audio_tokens: AudioTokens | None = None
     """The processor's rule for the number of its tokens, e.g. {rule: processor}; needed with audio_token."""
+    video_token: str | None = None
+    """Control token that stands for video. null: records with video are rejected."""
+    video_tokens: VideoTokens | None = None
+    """The processor's rule for the number of its tokens, e.g. {rule: processor}; needed with video_token."""
     packing: Packing = Packing()
     blend: Blend | None = None
     """Order of the conversations of all domains: sft_blend."""
@@ -201,8 +205,8 @@ def image_token(family: Family) -> str | None:
 
 def media_tokens(family: Family) -> dict[str, str]:
     """Kind → the control token that stands for files of that kind, of those that the family takes."""
-    audio = family.audio_token if isinstance(family, Sft) else None
-    return {kind: token for kind, token in ((IMAGE, image_token(family)), (AUDIO, audio)) if token}
+    others = ((kind, getattr(family, f"{kind}_token", None)) for kind in (AUDIO, VIDEO))
+    return {kind: token for kind, token in ((IMAGE, image_token(family)), *others) if token}
 
 
 def media_mark(family: Family, kind: str, rule: ImageRule | None) -> str:

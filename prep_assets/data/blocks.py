@@ -14,7 +14,7 @@ from typing import Any
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import AUDIO, Record
+from prep_assets.samples import AUDIO, VIDEO, Record
 
 # Blocks: the records that a reader gives, and the rows that it rejects.
 
@@ -243,9 +243,9 @@ def resolution_of(path: Path) -> tuple[int, int]:
         raise Refused("unreadable_image", detail, stage="render") from error
 
 
-def size_of(kind: str, path: Path) -> tuple[int, int]:
-    """`resolution_of` an image, or `length_of` audio."""
-    return length_of(path) if kind == AUDIO else resolution_of(path)
+def size_of(kind: str, path: Path) -> tuple[float, ...]:
+    """`resolution_of` an image, `length_of` audio, or `frames_of` a video."""
+    return {AUDIO: length_of, VIDEO: frames_of}.get(kind, resolution_of)(path)
 
 
 def length_of(path: Path) -> tuple[int, int]:
@@ -265,6 +265,38 @@ def length_of(path: Path) -> tuple[int, int]:
         detail = f"{str(path)[:400]}: its header gives no length ({str(error)[:100]}); needs WAV, FLAC, OGG or MP3"
         raise Refused("unreadable_audio", detail, stage="render") from error
     return int(about.frames), int(about.samplerate)
+
+
+def frames_of(path: Path) -> tuple[int, float, int, int]:
+    """Frames of the first stream of a video, frames per second, width and height in pixels, as decoders report them. No frame is decoded.
+
+    Raises:
+        Refused: ``unreadable_video``; ``video_frames``, if header and content differ, so that decoders would sample other frames.
+        ConfigError: PyAV is missing.
+    """
+    try:
+        import av
+    except ImportError as error:
+        raise ConfigError("video_tokens reads the frames of video with PyAV: pip install 'prep-assets[video]'") from error
+    try:
+        with av.open(str(path)) as container:
+            stream = container.streams.video[0]
+            width, height, stated, rate = stream.width, stream.height, stream.frames, stream.average_rate
+            packets = [(packet.pts, packet.duration) for packet in container.demux(stream) if packet.size]
+            begin, end = min(pts for pts, _ in packets), max(pts + duration for pts, duration in packets)
+            seconds = float((end - begin) * stream.time_base)
+            if min(width, height, rate, seconds) <= 0:
+                raise ValueError(f"{width} x {height} pixels, {rate} frames per second")
+    except (av.error.FFmpegError, OSError, LookupError, ValueError, TypeError) as error:
+        detail = f"{str(path)[:400]}: its frames cannot be counted ({str(error)[:100]})"
+        raise Refused("unreadable_video", detail, stage="render") from error
+    if stated not in (0, len(packets)) or abs(len(packets) / seconds - rate) > rate / 1000:
+        detail = (
+            f"{str(path)[:400]}: its header states {stated:,} frames, {float(rate):g} per second; it has {len(packets):,}, {len(packets) / seconds:g} "
+            "per second. Write it again with a constant frame rate"
+        )
+        raise Refused("video_frames", detail, stage="render")
+    return len(packets), float(rate), width, height
 
 
 def _orientation(image: Any) -> int:

@@ -150,7 +150,7 @@ def _persistent_instance() -> dg.DagsterInstance | None:
 
 AS_CONFIGURED = "as_configured"
 PUBLISH = "publish"
-NOT_FOR_ONE_RUN = ("domains", "refresh", "exports", "image_tokens", "audio_tokens")
+NOT_FOR_ONE_RUN = ("domains", "refresh", "exports", "image_tokens", "audio_tokens", "video_tokens")
 """Domains are partitions, the schedule is a definition, exports are assets: all are fixed when the code location loads. Tokens per image are a property of
 the model."""
 

@@ -55,7 +55,7 @@ _TRL = {
 }
 """Kind of source → the line that trains on it with TRL."""
 _FILES = {
-    "images": 'dataset[0]["images"]  # or audios, in order: their features are all that is missing, the ids hold every placeholder',
+    "images": 'dataset[0]["images"]  # or audios, videos, in order: their features are all that is missing, the ids hold every placeholder',
     "messages": "SFTTrainer(model, SFTConfig(assistant_only_loss=True, max_length=None), train_dataset=dataset, processing_class=processor)",
 }
 """What an export with files has beside ids → the line that reads it."""
@@ -137,7 +137,7 @@ def hf_parquet(
 ) -> None:
     """Parquet files for ``datasets.load_dataset``, with the columns that TRL reads; zstd, row groups of 1000 rows.
 
-    With images or audio, ``images`` and ``audios`` have path and bytes of the files below `image_dir`, which `datasets` decodes, in row groups of 100
+    ``images``, ``audios`` and ``videos`` have path and bytes of the files below `image_dir`, which `datasets` decodes, in row groups of 100
     rows. With `messages`, ``messages`` has each chat too, with a part for each file, for trainers that tokenize by themselves.
     """
     folder = out / "data"
@@ -152,7 +152,7 @@ def hf_parquet(
 
 
 def _with_files(tables: Iterable[Any], images: Images, image_dir: str | None) -> Iterator[Any]:
-    """The rows with the files of their images and audio, `FILE_ROWS` at a time."""
+    """The rows with the files of their images, audio and video, `FILE_ROWS` at a time."""
     import pyarrow as pa
 
     column, row = pa.list_(pa.struct({"bytes": pa.binary(), "path": pa.string()})), 0

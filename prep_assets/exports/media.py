@@ -1,4 +1,4 @@
-"""Token streams and packed tables with the files of their images and audio, in tar shards of WebDataset.
+"""Token streams and packed tables with the files of their images, audio and video, in tar shards of WebDataset.
 
     <split>-000000.tar    00000000.json, 00000000.0.jpg, 00000000.1.png, 00000001.json …
     shards.json           {"shards": [{"url", "samples", "bytes", "sha256"}]}
@@ -27,14 +27,18 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import has_mask, row_blocks
 from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row
 from prep_assets.exports.registry import Count, Folder, Progress, Split, exporter, reads
-from prep_assets.samples import AUDIO, IMAGE, MEDIA
+from prep_assets.samples import AUDIO, IMAGE, MEDIA, VIDEO
 from prep_assets.stores.images import Image, Images
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.verification import WrittenFile, write_json
 
-SUFFIXES = {IMAGE: (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp"), AUDIO: (".wav", ".flac", ".mp3", ".ogg", ".opus")}
+SUFFIXES = {
+    IMAGE: (".png", ".jpg", ".jpeg", ".webp", ".gif", ".bmp"),
+    AUDIO: (".wav", ".flac", ".mp3", ".ogg", ".opus"),
+    VIDEO: (".mp4", ".m4v", ".mov", ".avi", ".mkv", ".webm"),
+}
 Placed = tuple[Image, int, int]
 """An image with the place of its first token in its record, and the number of its tokens."""
 

@@ -22,11 +22,11 @@ from prep_assets.graph.raw import raw_asset
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.packing.plan import PerToken
 from prep_assets.pipeline.asset import (
-    AUDIO,
     IMAGES,
     MASKED_TOKEN_COLUMNS,
     PACKED_COLUMNS,
     REASONING,
+    RECORDED,
     TEMPLATE,
     Asset,
     Check,
@@ -98,7 +98,7 @@ SFT_TEMPLATE = Asset(
     description="Certificate of the chat template: what it makes of system prompts, reasoning and tools, and how masks are proven.",
     write=_write_template,
     depends=lambda workspace, _: option_recipe(workspace, workspace.family(Sft), TEMPLATE),
-    options=(*TEMPLATE, *IMAGES, *AUDIO),
+    options=(*TEMPLATE, *IMAGES, *RECORDED),
     checks=(INTEGRITY, Check("policy_supported", "The chat template supports the mask policy that the configuration asks for.", _policy)),
     kind="json",
 )
@@ -119,7 +119,7 @@ MASK = (
 def _write_tokens(target: Target, quarantine: Quarantine) -> Draft:
     """Render, tokenize and mask one domain."""
     check_policy(target.workspace)
-    media_ids(target.workspace, target.family)  # an invalid token of images or audio raises before a record is read
+    media_ids(target.workspace, target.family)  # an invalid token of files raises before a record is read
     masks = {"loss_mask": "uint8", **target.needed}
     counts = tokenize_rows(target, quarantine, partial(encode_chats, masks=masks), masks)
     metrics = {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}
@@ -188,7 +188,7 @@ Each conversation is rendered once by the chat template and tokenized once; the 
         *REASONING,
         "expand",
         *IMAGES,
-        *AUDIO,
+        *RECORDED,
         *MASK,
         "preprocessing",
         "test_fraction",

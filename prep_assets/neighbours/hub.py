@@ -75,7 +75,7 @@ def _dataset_info(description: Description, splits: Sequence[Table]) -> dict[str
 
 def features(columns: Iterable[Column]) -> list[dict[str, Any]]:
     """Columns in the YAML form of ``datasets.Features``, which decodes those of `hf_parquet` with files."""
-    files = {"images": ["image"], "audios": ["audio"]}
+    files = {"images": ["image"], "audios": ["audio"], "videos": ["video"]}
     kinds = (
         (column.name, column.kind if column.kind != [{"bytes": "binary", "path": "string"}] else files.get(column.name, column.kind))
         for column in columns

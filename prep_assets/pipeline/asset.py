@@ -99,7 +99,7 @@ TOKENIZER = (*PUBLISHED, "pad_vocab_to")
 REASONING = ("reasoning", "reasoning_tags")
 TEMPLATE = (*TOKENIZER, "template", "template_options", "training_template")
 IMAGES = ("image_token", "image_patches", "image_tokens")
-AUDIO = ("audio_token", "audio_tokens")
+RECORDED = ("audio_token", "audio_tokens", "video_token", "video_tokens")
 
 
 # Builds: everything that decides a store's bytes, and the function that writes them.
@@ -442,7 +442,7 @@ def option_recipe(workspace: Workspace, family: Family, options: Sequence[str]) 
         recipe["template"] = workspace.template(family).hash
     if "image_tokens" in options:
         recipe |= {f"{kind}_rule": rule.model_dump() for kind, rule in workspace.media_rules(family).items()}
-    plain = [option.partition(".") for option in options if option not in (*TEMPLATE, *IMAGES, *AUDIO)]
+    plain = [option.partition(".") for option in options if option not in (*TEMPLATE, *IMAGES, *RECORDED)]
     parts = {name: {part for whole, _, part in plain if whole == name} for name, *_ in plain}
     values = family.model_dump(include={name: True if "" in fields else fields for name, fields in parts.items()})
     lifted = values.pop("preprocessing") if parts.get("preprocessing", {""}) - {""} else {}

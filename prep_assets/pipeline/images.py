@@ -1,4 +1,4 @@
-"""Images and audio in records: their files, their placeholders, and their places in packed rows."""
+"""Images, audio and video in records: their files, their placeholders, and their places in packed rows."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from prep_assets.packing import Mixture, PackPlan
 from prep_assets.packing.plan import Ints, place_runs
 from prep_assets.packing.strategies import within
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.samples import AUDIO, IMAGE, MEDIA, Region, Sample, Turn, changed
-from prep_assets.stores.images import Image, ImageBlock, ImageWriter
+from prep_assets.samples import IMAGE, MEDIA, Region, Sample, Turn, changed
+from prep_assets.stores.images import MEASURES, Image, ImageBlock, ImageWriter
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.images import placeholder_of
@@ -31,7 +31,7 @@ from prep_assets.text.spans import Placed
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary
 
-# Images and audio in records: the ids that stand for them among the tokens, and the content of their files, which are hashed and never decoded.
+# Images, audio and video in records: the ids that stand for them among the tokens, and the content of their files, which are hashed and never decoded.
 
 REMOTE = re.compile("(https?|s3|gs|gcs|hf|az|abfss?|oss)://", re.IGNORECASE)
 """What an image's address begins with that is not a file of this machine."""
@@ -40,7 +40,7 @@ REMEMBERED = 1 << 16
 """Images whose digests are kept, so that one that many records share is hashed once."""
 
 DURATION = 0.05
-"""Seconds by which what a row says of the duration of audio may differ from the file: rows have rounded numbers."""
+"""Seconds by which what a row says of a duration may differ from the file: rows have rounded numbers."""
 
 
 def media_id(kind: str, token: str, vocabulary: Vocabulary, stop: str = "", written: str = "", rule: ImageRule | None = None) -> int:
@@ -82,7 +82,9 @@ def media_ids(workspace: Workspace, family: Family) -> dict[str, int]:
     if not (tokens := media_tokens(family)):
         return {}
     if len({*tokens.values()}) < len(tokens):
-        raise ConfigError(f"image_token and audio_token are both {tokens[IMAGE]!r}, which could not tell which stands where. Name two")
+        twice = [kind for kind in tokens if list(tokens.values()).count(tokens[kind]) > 1]
+        named = " and ".join(f"{kind}_token" for kind in twice)
+        raise ConfigError(f"{named} are both {tokens[twice[0]]!r}, which could not tell which stands where. Name two")
     stop = written = ""
     if isinstance(family, Chat):
         template = workspace.template(family)
@@ -104,7 +106,7 @@ def _text_around(template: ChatTemplate) -> str:
 
 
 def shown_images(turns: Iterable[Turn]) -> list[Region]:
-    """The images and audio of a record that are not dropped before rendering."""
+    """The images, audio and video of a record that are not dropped before rendering."""
     return [region for turn in turns for region in turn.regions if region.kind in MEDIA and not region.drop]
 
 
@@ -114,7 +116,7 @@ def reject_images(turns: Iterable[Turn], stage: str) -> None:
     if images:
         raise Refused(
             "unsupported_media",
-            f"{images[0].kind} {images[0].text[:200]!r}: this family has text only; images and audio need pretrain or sft",
+            f"{images[0].kind} {images[0].text[:200]!r}: this family has text only; images need pretrain or sft, audio and video sft",
             stage=stage,
         )
 
@@ -155,16 +157,16 @@ class ImageFiles(Struct, frozen=True, dict=True):
         except (OSError, ValueError) as error:
             raise Refused("unreadable_image", f"{str(file)[:400]}: {str(error)[:100]}", stage="render") from error
 
-    def size(self, region: Region) -> tuple[int, int] | None:
-        """Width and height of an image, or samples and rate of audio, from the header of its file; `None` for a URL.
+    def size(self, region: Region) -> tuple[float, ...] | None:
+        """The `MEASURES` of a file, from its header; `None` for a URL.
 
         Raises:
-            Refused: ``unreadable_image``, ``unreadable_audio``; else as `digest`.
+            Refused: ``unreadable_image``, ``unreadable_audio``, ``unreadable_video``, ``video_frames``; else as `digest`.
         """
         return None if REMOTE.match(region.text) else self._size(region.kind, self._place(region.text))
 
     def block(self, placed: Placed) -> ImageBlock:
-        """What is stored of images and audio: where they stand, their paths and digests."""
+        """What is stored of images, audio and video: where they stand, their paths and digests."""
         images = [
             Image(region.text, self.digest(region.text), region.size if region.placeholder else None, region.kind)
             for region in placed.regions
@@ -195,7 +197,7 @@ class ImageFiles(Struct, frozen=True, dict=True):
         return lru_cache(REMEMBERED)(file_hash)
 
     @cached_property
-    def _size(self) -> Callable[[str, Path], tuple[int, int]]:
+    def _size(self) -> Callable[[str, Path], tuple[float, ...]]:
         return lru_cache(REMEMBERED)(size_of)
 
 
@@ -203,7 +205,7 @@ class ImageFiles(Struct, frozen=True, dict=True):
 
 
 class ImageParts(Struct, frozen=True):
-    """The images and audio of a domain.
+    """The images, audio and video of a domain.
 
     Attributes:
         files: the files themselves.
@@ -221,7 +223,7 @@ class ImageParts(Struct, frozen=True):
         return cls(ImageFiles(workspace.image_folder(domain)), workspace.media_rules(family), media_tokens(family))
 
     def ready(self, sample: Sample) -> Sample:
-        """The sample with a placeholder for each image and audio that is shown. Files are never decoded.
+        """The sample with a placeholder for each file that is shown. Files are never decoded.
 
         Raises:
             Refused: an image that is not there (see `ImageFiles.digest`), or whose resolution is not known, contradicted, or refused by the rule.
@@ -247,9 +249,9 @@ class ImageParts(Struct, frozen=True):
         except Refused as refusal:
             raise Refused(refusal.reason, f"{region.text[:200]!r}: {refusal.detail}", stage="render") from refusal
 
-    def _size(self, region: Region) -> tuple[int, int]:
+    def _size(self, region: Region) -> tuple[float, ...]:
         resolution = self.files.size(region)
-        if region.kind == AUDIO:
+        if region.kind != IMAGE:
             return self._length(region, resolution)
         if resolution is None and region.size is None:
             detail = f"{region.text[:200]!r} is a URL, which is not opened; state its width and height in the row, or store the file below image_dir"
@@ -260,15 +262,16 @@ class ImageParts(Struct, frozen=True):
         width, height = resolution or region.size or ()
         return int(width), int(height)
 
-    def _length(self, region: Region, length: tuple[int, int] | None) -> tuple[int, int]:
+    def _length(self, region: Region, length: tuple[float, ...] | None) -> tuple[float, ...]:
         if length is None:
             raise Refused(
                 "no_length", f"{region.text[:200]!r} is a URL, which is not opened; store the file below image_dir", stage="render"
             )
         seconds = length[0] / length[1]
-        if region.size is not None and abs(region.size[0] - seconds) > DURATION:
+        if region.size is not None and abs(region.size[0] - seconds) > DURATION + 1 / length[1]:
             detail = (
-                f"{region.text[:200]!r} has {length[0]:,} samples at {length[1]:,} Hz, {seconds:.3f} s; its row says {region.size[0]:g} s"
+                f"{region.text[:200]!r} has {length[0]:,} {MEASURES[region.kind][0]}, {length[1]:,} per second, {seconds:.3f} s; its row says "
+                f"{region.size[0]:g} s"
             )
             raise Refused("duration_differs", detail, stage="render")
         return length

@@ -264,7 +264,7 @@ def joined(ranges: Iterable[Range], role: str) -> list[Prompt]:
 
 
 def with_placeholders(derived: Derived, images: Sequence[Region], template: ChatTemplate) -> Derived:
-    """Return `derived` with the placeholder of each image or audio, in order.
+    """Return `derived` with the placeholder of each file, in order.
 
     Raises:
         CheckFailed: the template does not write its token once for each.

@@ -1,4 +1,4 @@
-"""Tokens of images and audio derived a second time: how many each file has, and where they are."""
+"""Tokens of images, audio and video derived a second time: how many each file has, and where they are."""
 
 from __future__ import annotations
 
@@ -10,10 +10,21 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, MelFrames, Qwen2VL, tokens_around
+from prep_assets.config.base import (
+    Fixed,
+    Idefics3,
+    ImageRule,
+    InternVL,
+    LlavaNext,
+    MelFrames,
+    Qwen2VL,
+    Qwen2VLVideo,
+    Qwen3VLVideo,
+    tokens_around,
+)
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.samples import AUDIO, IMAGE, Region, Sample, changed
+from prep_assets.samples import IMAGE, Region, Sample, changed
 from prep_assets.stores.images import Image, Images, image_fault
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -21,7 +32,8 @@ from prep_assets.stores.tokens import TokenStore
 # Number of tokens of an image, derived a second time: follows in pixels how each processor resizes, cuts and pads the picture.
 
 Size = tuple[int, int]
-"""Width and height in pixels; samples of audio and their rate."""
+Measures = tuple[float, ...]
+"""Width and height in pixels; samples of audio and their rate; frames of a video, their rate, width and height."""
 ANY_SIZE: Size = (1, 1)
 """Size for rules that need none."""
 LARGEST = 4096
@@ -31,9 +43,9 @@ _DIGITS = 7
 
 
 def counted_again(
-    sample: Sample, rules: Mapping[str, ImageRule], tokens: Mapping[str, str], size_of: Callable[[str, str], Size | None]
+    sample: Sample, rules: Mapping[str, ImageRule], tokens: Mapping[str, str], size_of: Callable[[str, str], Measures | None]
 ) -> Sample:
-    """Return the sample with the placeholder of each shown image and audio.
+    """Return the sample with the placeholder of each shown file.
 
     Args:
         rules, tokens: by kind.
@@ -57,11 +69,13 @@ def counted_again(
             raise CheckFailed(f"{region.text[:200]!r} has {size} pixels, its row says {region.size}")
         if (
             size is not None
-            and region.kind == AUDIO
+            and region.kind != IMAGE
             and region.size is not None
             and abs(size[0] - region.size[0] * size[1]) > size[1] / 20 + 1
         ):
-            raise CheckFailed(f"{region.text[:200]!r} has {size[0]:,} samples at {size[1]:,} Hz, its row says {region.size[0]:g} seconds")
+            raise CheckFailed(
+                f"{region.text[:200]!r} has {size[0]:,} samples or frames, {size[1]:,} per second, its row says {region.size[0]:g} seconds"
+            )
         return changed(region, size=size, placeholder=expected_text(rule, tokens[region.kind], size or ANY_SIZE))
 
     return changed(sample, turns=tuple(changed(turn, regions=tuple(map(with_placeholder, turn.regions))) for turn in sample.turns))
@@ -74,14 +88,19 @@ def _stated(region: Region) -> Size | None:
     return int(region.size[0]), int(region.size[1])
 
 
-def expected_text(rule: ImageRule, token: str, size: Size) -> str:
-    """Return the placeholder of an image or audio of this size."""
-    width, height = size
+def expected_text(rule: ImageRule, token: str, size: Measures) -> str:
+    """Return the placeholder of a file of this size."""
+    match rule:
+        case Qwen3VLVideo():
+            return "".join(f"<{second} seconds>{rule.begin}{token * count}{rule.end}" for second, count in _watched(rule, *size))
+        case Qwen2VLVideo():
+            return "".join(token * count for _, count in _watched(rule, *size))
+    width, height = map(int, size)
     match rule:
         case Fixed():
             return "".join((rule.begin, *[token] * rule.tokens, rule.end))
         case Qwen2VL():
-            return token * _grid(rule, width, height)
+            return token * _grid(rule, width, height, rule.max_pixels)
         case LlavaNext():
             return token * _features(rule, width, height)
         case InternVL():
@@ -89,7 +108,7 @@ def expected_text(rule: ImageRule, token: str, size: Size) -> str:
         case Idefics3():
             return _listed(rule, token, *_cut(rule, width, height))
         case MelFrames():
-            return token * _heard(rule, *size)
+            return token * _heard(rule, width, height)
 
 
 def _heard(rule: MelFrames, samples: int, rate: int) -> int:
@@ -106,18 +125,46 @@ def _heard(rule: MelFrames, samples: int, rate: int) -> int:
     return pooled
 
 
-def _grid(rule: Qwen2VL, width: int, height: int) -> int:
-    """Resize to multiples of a merged patch, then count the merged patches."""
+def _watched(rule: Qwen2VLVideo, frames: float, rate: float, width: float, height: float) -> list[tuple[str, int]]:
+    """Return the time of each group of merged frames, its middle, and its number of tokens."""
+    shown, unit, together = np.arange(frames), rule.patch_size * rule.merge_size, rule.temporal_patch_size
+    wanted = np.inf if rule.fps is None else min(max(frames / rate * rule.fps, rule.min_frames), rule.max_frames, frames)
+    wide, high, most, of_all = int(width), int(height), rule.max_pixels, 1
+    if isinstance(rule, Qwen3VLVideo):
+        shown = np.round(np.linspace(0, frames - 1, int(wanted)))
+        if len(shown) < together:
+            raise CheckFailed(f"{len(shown)} frames are too few for the processor")
+        enlarge = max(1.0, unit / wide, unit / high)
+        wide, high, of_all = int(wide * enlarge), int(high * enlarge), len(shown)
+        if rule.max_video_tokens is not None:
+            per_frame = min(rule.max_video_tokens * unit**2, most // of_all)
+            most = of_all * max(per_frame, int(rule.min_pixels * 1.05))
+    else:
+        if rule.fps is not None:
+            if not (groups := int(wanted) // together):
+                raise CheckFailed(f"{frames:g} frames are too few for the processor")
+            shown = np.arange(0, frames, frames / (groups * together))
+        if rule.max_video_tokens is not None:
+            of_each = int(rule.max_video_tokens * unit**2 * 0.9) * together // len(shown)
+            most = max(int(rule.min_pixels * 1.05), min(most, of_each))
+    groups_of = np.pad(shown, (0, -len(shown) % together), mode="edge").reshape(-1, together)
+    count = _grid(rule, wide, high, most, of_all, together if of_all > 1 else 1)
+    return [(f"{(first / rate + last / rate) / 2:.1f}", count) for first, last in groups_of[:, [0, -1]].tolist()]
+
+
+def _grid(rule: Qwen2VL | Qwen2VLVideo, width: int, height: int, most: int, frames: int = 1, together: int = 1) -> int:
+    """Resize to multiples of a merged patch, all of `frames` alike, then count the merged patches of one."""
     low, high = sorted((width, height))
     if high / low > 200:
         raise CheckFailed(f"{width} x {height} pixels are refused by the processor")
     unit = rule.patch_size * rule.merge_size
+    even = together * round(frames / together)
     sides = [round(side / unit) * unit for side in (height, width)]
-    if sides[0] * sides[1] > rule.max_pixels:
-        shrink = sqrt(height * width / rule.max_pixels)
+    if sides[0] * sides[1] * even > most:
+        shrink = sqrt(frames * height * width / most)
         sides = [max(unit, floor(side / shrink / unit) * unit) for side in (height, width)]
-    elif sides[0] * sides[1] < rule.min_pixels:
-        grow = sqrt(rule.min_pixels / (height * width))
+    elif sides[0] * sides[1] * even < rule.min_pixels:
+        grow = sqrt(rule.min_pixels / (frames * height * width))
         sides = [ceil(side * grow / unit) * unit for side in (height, width)]
     patches = (sides[0] // rule.patch_size) * (sides[1] // rule.patch_size)
     return patches // rule.merge_size**2
@@ -195,7 +242,7 @@ Place = tuple[int, int, int]
 
 
 def check_images(store: TokenStore | PackedStore, ids: Mapping[str, int], rules: Mapping[str, ImageRule] = {}) -> Verdict:
-    """Check the images and audio of a token stream or of a packed table against all of its tokens.
+    """Check the images, audio and video of a token stream or of a packed table against all of its tokens.
 
     Args:
         ids: kind → id of its token.
@@ -243,8 +290,7 @@ def _miscounted(
                 return f"image {first + at:,}, {image.path[:100]!r}, has no {'resolution' if image.kind == IMAGE else 'length'}"
             key = image.kind, image.size
             if key not in known:
-                size = (int(image.size[0]), int(image.size[1])) if image.size else ANY_SIZE
-                known[key] = expected_text(rule, ONE, size).count(ONE)
+                known[key] = expected_text(rule, ONE, image.size or ANY_SIZE).count(ONE)
             if count != known[key]:
                 named = "resolution" if image.kind == IMAGE else "length"
                 return f"image {first + at:,}, {image.path[:100]!r}, has {count:,} tokens; its {named} {image.size} gives {known[key]:,}"

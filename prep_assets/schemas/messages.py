@@ -307,10 +307,11 @@ class Conversations(Struct, frozen=True):
     images_key: str
     image_token: str
     audios_key: str
+    videos_key: str
 
     def turns(self, row: Row, key: str, form: ChatFormat) -> tuple[Turn, ...]:
         """The turns of the messages under `key`, after the system prompt of the row."""
-        images = Images(row, self.images_key, self.image_token, self.audios_key)
+        images = Images(row, self.images_key, self.image_token, self.audios_key, self.videos_key)
         turns = form.turns(value_at(row, key), key, images)
         images.require_all_taken()
         return with_system_of(row, turns, self.system_key)
@@ -330,6 +331,7 @@ def conversations(
     images_key: str = "images",
     image_token: str = "<image>",
     audios_key: str = "audios",
+    videos_key: str = "videos",
 ) -> Conversations:
     """How rows are read.
 
@@ -346,10 +348,11 @@ def conversations(
         images_key: paths of images; default `images`, else `image`.
         image_token: mark of an image in text, if the row has images.
         audios_key: paths of audio, with `<audio>` in text; default `audios`, else `audio`.
+        videos_key: paths of video, with `<video>` in text; default `videos`, else `video`.
     """
     tags = {user_tag: USER, assistant_tag: ASSISTANT, observation_tag: TOOL, function_tag: ASSISTANT, system_tag: SYSTEM}
     form = ChatFormat(role_tag, content_tag, tags, function_tag)
-    return Conversations(form, assistant_tag, system_key, tools_key, images_key, image_token, audios_key)
+    return Conversations(form, assistant_tag, system_key, tools_key, images_key, image_token, audios_key, videos_key)
 
 
 DEFAULT_FORM = conversations().form

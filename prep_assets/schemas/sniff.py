@@ -72,7 +72,7 @@ def specialty(name: str) -> int:
 # LLaMA-Factory's ``dataset_info.json``, which ModelLink's `LlamaFactoryInstructionHandler` reads too, as domains of a configuration.
 
 ALPACA = ("prompt", "query", "response", "history", "system", "chosen", "rejected")
-SHAREGPT = ("messages", "system", "tools", "images", "audios", "chosen", "rejected")
+SHAREGPT = ("messages", "system", "tools", "images", "audios", "videos", "chosen", "rejected")
 
 
 class Entry(BaseModel):
@@ -139,8 +139,8 @@ def domain_of(name: str, entries: Mapping[str, Entry]) -> Converted:
     schema, options = (_alpaca if entry.formatting == "alpaca" else _sharegpt)(name, entry)
     domain: dict[str, Any] = {"files": files, "schema": schema, **({"options": options} if options else {})}
     convert_with(schema, options)
-    if {"images", "audios"} & entry.columns.keys():
-        remarks.append("image_dir is the folder of images and audio, LLaMA-Factory's media_dir")
+    if {"images", "audios", "videos"} & entry.columns.keys():
+        remarks.append("image_dir is the folder of images, audio and video, LLaMA-Factory's media_dir")
     if entry.num_samples is not None:
         domain["max_items"] = entry.num_samples
         remarks.append(f"num_samples: LLaMA-Factory draws {entry.num_samples} rows; max_items takes the first ones")
@@ -174,9 +174,7 @@ def _alpaca(name: str, entry: Entry) -> tuple[str, dict[str, Any]]:
 
 
 def _sharegpt(name: str, entry: Entry) -> tuple[str, dict[str, Any]]:
-    columns = _columns(name, entry, (*SHAREGPT, "videos", "kto_tag"))
-    if "videos" in columns:
-        raise ConfigError(f"data set {name!r}: videos have no place in a token store")
+    columns = _columns(name, entry, (*SHAREGPT, "kto_tag"))
     for tag in entry.tags:
         if tag not in TAGS:
             raise ConfigError(f"data set {name!r}: no tag {tag!r}{nearest(tag, TAGS) or '.'} Known: {', '.join(TAGS)}")

@@ -16,12 +16,14 @@ from prep_assets.samples import (
     AUDIO,
     COMPLETION,
     IMAGE,
+    MEDIA,
     SYSTEM,
     TEXT,
     THINKING,
     TOOL,
     TOOL_CALL,
     USER,
+    VIDEO,
     Pair,
     Region,
     Sample,
@@ -212,24 +214,26 @@ def _parse_json(text: str, reason: str, where: str) -> Any:
         raise Refused(reason, f"{where!r} is not JSON: {error}; it begins {text[:60]!r}") from error
 
 
-# The columns ``images`` and ``audios`` of a row, and the marks in its text where the files stand. Only paths: no file is opened.
+# The columns ``images``, ``audios`` and ``videos`` of a row, and the marks in its text where the files stand. Only paths: no file is opened.
 
 
 class Images:
-    """The images and audio of one row, taken in the order of their marks.
+    """The images, audio and video of one row, taken in the order of their marks.
 
     In a row without the column, its token is plain text (a page about HTML may well contain ``<image>``). Where `key` is ``images`` and the row
-    has only ``image``, as many data sets with one image a row do, that column is read; so it is with `audios`, whose token is ``<audio>``.
+    has only ``image``, as many data sets with one image a row do, that column is read; so it is with `audios` and `videos`, whose tokens are
+    ``<audio>`` and ``<video>``.
     """
 
     __slots__ = ("_columns", "_keys", "_taken")
 
-    def __init__(self, row: Row, key: str, token: str, audios: str = "audios") -> None:
+    def __init__(self, row: Row, key: str, token: str, audios: str = "audios", videos: str = "videos") -> None:
         self._columns: dict[str, tuple[str, str, list[Region]]] = {}  # kind → column, token, files
-        self._keys, self._taken = {IMAGE: key, AUDIO: audios}, {IMAGE: 0, AUDIO: 0}
-        for kind, name, mark in ((IMAGE, key, token), (AUDIO, audios, "<audio>")):
+        self._keys, self._taken = {IMAGE: key, AUDIO: audios, VIDEO: videos}, dict.fromkeys(MEDIA, 0)
+        for kind, name in self._keys.items():
+            mark = token if kind == IMAGE else f"<{kind}>"
             column = row.get(name)
-            if name in ("images", "audios") and column is None and row.get(kind) is not None:
+            if name == f"{kind}s" and column is None and row.get(kind) is not None:
                 name, column = kind, row[kind] if has_content(row[kind]) else []
             if column is not None:
                 self._columns[kind] = name, mark, files_of(column, name, kind)
@@ -239,7 +243,7 @@ class Images:
         return bool(self._columns)
 
     def split(self, text: str, weight: float | None) -> list[Region]:
-        """`text` as regions of text, images and audio. Each mark takes the next file of its kind."""
+        """`text` as regions of text and files. Each mark takes the next file of its kind."""
         regions = [Region(TEXT, text, weight)] if text else []
         for kind, (_, mark, _) in self._columns.items():
             if mark in text:
@@ -264,7 +268,7 @@ class Images:
         return files[self._taken[kind] - 1]
 
     def require_all_taken(self) -> None:
-        """Reject (``image_count``, ``audio_count``) a row with more files than marks."""
+        """Reject (``image_count``, ``audio_count``, ``video_count``) a row with more files than marks."""
         for kind, (name, mark, files) in self._columns.items():
             if self._taken[kind] < len(files):
                 detail = f"{name!r} has {len(files)} {kind}s, the text places {self._taken[kind]} with {mark!r}"
@@ -272,11 +276,12 @@ class Images:
 
 
 def image_of(value: object, where: str, part: Mapping[str, Any] | None = None, kind: str = IMAGE) -> Region:
-    """The region of one image or audio: its path or URL, from a string or an object with ``path`` or ``url`` (Hugging Face, OpenAI), and its ``width`` and
-    ``height`` in pixels, or its ``duration`` in seconds, where the object or, for a string, its content `part` has them.
+    """The region of one image, audio or video: its path or URL, from a string or an object with ``path`` or ``url`` (Hugging Face, OpenAI), and its ``width``
+    and ``height`` in pixels, or its ``duration`` in seconds, where the object or, for a string, its content `part` has them.
 
     Raises:
-        Refused: ``missing_image``, ``missing_audio``; ``image_resized``, where the row asks for another resolution than that of the picture.
+        Refused: ``missing_image``, ``missing_audio``, ``missing_video``; ``image_resized``, ``video_resized``, where the row asks for another resolution
+            than that of the picture, or for other frames.
     """
     attributes = value if isinstance(value, Mapping) else part or {}
     if isinstance(value, Mapping):
@@ -285,19 +290,19 @@ def image_of(value: object, where: str, part: Mapping[str, Any] | None = None, k
     path = as_text(value, where)
     if not path:
         raise Refused(f"missing_{kind}", f"{where!r} is an empty path")
-    if kind == AUDIO:
+    if resized := [key for key in RESIZING.get(kind, ()) if attributes.get(key) is not None]:
+        detail = f"{where!r} asks for {resized[0]} {attributes[resized[0]]!r}; one rule counts the tokens of every {kind} of a store. Leave it out"
+        raise Refused(f"{kind}_resized", detail)
+    if kind != IMAGE:
         seconds = attributes.get("duration")
-        return Region(AUDIO, path, size=None if seconds is None else (as_number(seconds, f"{where}.duration"),))
-    if resized := [key for key in RESIZING if attributes.get(key) is not None]:
-        detail = (
-            f"{where!r} asks for {resized[0]} {attributes[resized[0]]!r}; one rule counts the tokens of all images of a store. Leave it out"
-        )
-        raise Refused("image_resized", detail)
+        return Region(kind, path, size=None if seconds is None else (as_number(seconds, f"{where}.duration"),))
     return Region(IMAGE, path, size=_size(attributes, where))
 
 
-RESIZING = ("resized_width", "resized_height", "min_pixels", "max_pixels")
-"""Fields with which Qwen's rows resize single images."""
+_SIDES = ("resized_width", "resized_height", "min_pixels", "max_pixels")
+_FRAMES = ("total_pixels", "fps", "nframes", "min_frames", "max_frames", "video_start", "video_end")
+RESIZING = {IMAGE: _SIDES, VIDEO: (*_SIDES, *_FRAMES)}
+"""Fields with which Qwen's rows resize single images, and choose the frames of a video."""
 
 
 def _size(attributes: Mapping[str, Any], where: str) -> tuple[int, int] | None:
@@ -311,7 +316,7 @@ def _size(attributes: Mapping[str, Any], where: str) -> tuple[int, int] | None:
 
 
 def files_of(column: object, key: str, kind: str) -> list[Region]:
-    """The images or audio of a column: one, or an array of them."""
+    """The files of a column: one, or an array of them."""
     if isinstance(column, str | Mapping):
         return [image_of(column, key, kind=kind)]
     if isinstance(column, list | tuple):
@@ -324,14 +329,14 @@ def files_of(column: object, key: str, kind: str) -> list[Region]:
 TEXT_PARTS = ("text", "input_text", "output_text")
 THINKING_PARTS = ("reasoning", "thinking")
 CALL_PARTS = ("tool_call", "tool_use")
-FILE_PARTS = {"image": IMAGE, "image_url": IMAGE, "audio": AUDIO, "audio_url": AUDIO}
+FILE_PARTS = {name: kind for kind in MEDIA for name in (kind, f"{kind}_url")}
 PARTS = (*TEXT_PARTS, *THINKING_PARTS, *CALL_PARTS, *FILE_PARTS)
 
 
 def content_regions(content: object, where: str, weight: float | None, images: Images) -> list[Region]:
     """The regions of a message's content.
 
-    A part holds its text under the name of its type, ``text`` (OpenAI) or ``value`` (LLaMA-Factory v1). A part of an image or audio without a path
+    A part holds its text under the name of its type, ``text`` (OpenAI) or ``value`` (LLaMA-Factory v1). A part of a file without a path
     takes the next one of the row's column (Hugging Face). The loss weight of a part overrides that of the message.
     """
     if content is None:

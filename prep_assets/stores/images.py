@@ -1,13 +1,14 @@
-"""Images and audio of token stores: which file each run of placeholder tokens stands for.
+"""Images, audio and video of token stores: which file each run of placeholder tokens stands for.
 
-A stream or a packed table with images or audio has a folder ``<name>.images/``, with one entry per file, ascending by record and start:
+A stream or a packed table with such files has a folder ``<name>.images/``, with one entry per file, ascending by record and start:
 
     record.npy int64      its record; in a packed table its row
     start.npy int64       offset of its first token in that record or row
     length.npy int64      number of its placeholder tokens
     end.npy int64         byte at which its line in images.jsonl ends
     images.jsonl          {"path": as the source has it, "sha256": of the file, null for a URL}; with "width" and "height" where the number of
-                          its tokens follows from them; of audio with "kind": "audio", and "samples" and "sampling_rate" of the file
+                          its tokens follows from them; of audio with "kind": "audio", and "samples" and "sampling_rate" of the file; of video with
+                          "kind": "video", and "frames", "fps", "width" and "height"
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.errors import StoreError
-from prep_assets.samples import AUDIO, IMAGE
+from prep_assets.samples import AUDIO, IMAGE, VIDEO
 from prep_assets.stores.arrays import Columns
 from prep_assets.stores.guards import Guards, load_columns
 from prep_assets.stores.verification import WrittenFile
@@ -37,12 +38,12 @@ BLOCK = 1 << 14
 Ints = npt.NDArray[np.int64]
 
 
-MEASURES = {IMAGE: ("width", "height"), AUDIO: ("samples", "sampling_rate")}
+MEASURES = {IMAGE: ("width", "height"), AUDIO: ("samples", "sampling_rate"), VIDEO: ("frames", "fps", "width", "height")}
 """Kind of a file → what the number of its tokens depends on."""
 
 
 class Image(Struct, frozen=True):
-    """A reference to an image or audio: its path or URL, the sha256 of the file, `None` for a URL, its `MEASURES` if the number of its tokens depends on
+    """A reference to an image, audio or video: its path or URL, the sha256 of the file, `None` for a URL, its `MEASURES` if the number of its tokens depends on
     them, and its kind."""
 
     path: str
@@ -167,7 +168,7 @@ def image_fault(images: Images, arrays: Any, starts: Ints, lengths: Ints, *token
     Args:
         arrays: ``tokens`` and optionally ``loss_mask`` of the whole stream.
         starts, lengths: int64[n], of its records.
-        token: ids of the tokens of images and audio.
+        token: ids of the tokens of images, audio and video.
         mixed: allow other tokens between those of one image.
     """
     record, start, length = (np.asarray(values) for values in (images.record, images.start, images.length))

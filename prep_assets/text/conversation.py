@@ -134,10 +134,10 @@ class Piece(Struct, frozen=True):
     Attributes:
         turn, role: the turn it belongs to.
         region: the region.
-        text: its text in the message: that of the region, or the mark of an image or audio.
+        text: its text in the message: that of the region, or the mark of a file.
         order: its index among the regions of its turn.
         leaf: the number of its first leaf.
-        leaves: its number of leaves: one per string of a tool call, none for a part of an image or audio, else one.
+        leaves: its number of leaves: one per string of a tool call, none for a part of a file, else one.
         lead, trail: lengths of the white space at the outer ends of its field, which a template may trim.
     """
 
@@ -158,7 +158,7 @@ class Piece(Struct, frozen=True):
 
     @property
     def is_part(self) -> bool:
-        """Whether it is a part of an image or audio, for which the template writes the token."""
+        """Whether it is a part of an image, audio or video, for which the template writes the token."""
         return self.region.kind in MEDIA and not self.text
 
     @property
@@ -212,10 +212,10 @@ def _fields(turn: Turn, in_parts: bool) -> Iterator[list[tuple[int, Region]]]:
 
 
 def mark_of(region: Region, marks: Mapping[str, str]) -> str:
-    """The text of an image or audio in a message: the token that the template would write.
+    """The text of an image, audio or video in a message: the token that the template would write.
 
     Raises:
-        Refused: ``no_image_token``, ``no_audio_token``, if there is none.
+        Refused: ``no_image_token``, ``no_audio_token``, ``no_video_token``, if there is none.
     """
     if region.kind not in marks:
         detail = f"{region.text[:200]!r} needs a token to stand for it; set {region.kind}_token to a control token of the tokenizer"
@@ -255,7 +255,7 @@ def shown_messages(turns: Sequence[Turn], calls: Iterable[Mapping[str, Any]], fo
 
 
 def _message(turn: Turn, contents: Iterable[tuple[str, Any]], name: str | None, form: MessageForm) -> dict[str, Any]:
-    """The message of a turn. `contents`: kind and content of its regions; a text, a call, or `None` for a part of an image or audio."""
+    """The message of a turn. `contents`: kind and content of its regions; a text, a call, or `None` for a part of a file."""
     parts: list[dict[str, str]] = []
     thoughts: list[str] = []
     calls: list[dict[str, Any]] = []

@@ -76,7 +76,7 @@ REASONING_KEYS = ("reasoning_content", "thinking", "reasoning", "thought")
 
 _PROBE_WORDS = {name: f"zq{name}" for name in ("question", "answer", "thought", "tool", "about", "value", "result", "speaker", "document")}
 _WRITTEN_LIST = re.compile(
-    r"""["']type["']: ["'](text|image|audio)""", re.IGNORECASE
+    r"""["']type["']: ["'](text|image|audio|video)""", re.IGNORECASE
 )  # a list of parts written as JSON or by Python's repr
 _CALL_ID = "zqcall123"  # nine letters and digits, as Mistral's templates demand
 
@@ -89,7 +89,7 @@ class MessageForm:
         reasoning: the key of an assistant's reasoning; ``reasoning_content`` if the template shows none.
         shows_reasoning: whether reasoning appears in the last answer.
         content: ``text``, or ``parts``: a list of ``{"type": "text", "text": …}``.
-        image_parts: whether it renders a part ``{"type": "image"}``, or of audio, so that files need no placeholder in the text.
+        image_parts: whether it renders a part ``{"type": "image"}``, or of audio or video, so that files need no placeholder in the text.
         arguments: ``mapping``, or ``text``: JSON that the template inserts verbatim.
         shows_calls: whether tool calls appear.
         no_content: ``content`` of a message with tool calls and no text: empty text, null, or absent.
@@ -216,7 +216,7 @@ def find_form(render: Render, marks: Mapping[str, str] = {}) -> MessageForm:
 
 
 def _writes_files(try_render: Callable[..., str | None], kind: str, token: str) -> bool:
-    """Whether a part of an image or audio changes the render, other than by the list being written as JSON or by repr."""
+    """Whether a part of a file changes the render, other than by the list being written as JSON or by repr."""
     question = {"type": "text", "text": _PROBE_WORDS["question"]}
     without_image, with_image = (try_render([{"role": "user", "content": parts}]) for parts in ([question], [{"type": kind}, question]))
     if without_image is None or with_image is None or _PROBE_WORDS["question"] not in with_image:

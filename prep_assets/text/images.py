@@ -1,4 +1,4 @@
-"""Rules of processors: the placeholder that a processor writes for an image or audio, and its number of tokens."""
+"""Rules of processors: the placeholder that a processor writes for an image, audio or video, and its number of tokens."""
 
 from __future__ import annotations
 
@@ -10,18 +10,30 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 from pydantic import ValidationError
 
-from prep_assets.config.base import LARGEST_SIDE, Fixed, Idefics3, ImageRule, InternVL, LlavaNext, MelFrames, Qwen2VL
+from prep_assets.config.base import (
+    LARGEST_SIDE,
+    Fixed,
+    Idefics3,
+    ImageRule,
+    InternVL,
+    LlavaNext,
+    MelFrames,
+    Qwen2VL,
+    Qwen2VLVideo,
+    Qwen3VLVideo,
+)
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.samples import IMAGE
+from prep_assets.samples import AUDIO, IMAGE, VIDEO
 from prep_assets.text.spans import Rendered
 from prep_assets.text.tokenizer_files import read_object
 
 # The rule of a processor, from the files next to its tokenizer.
 #
 # processor_config.json       processor_class, sizes of placeholders; since transformers 5 the image processor too
-# preprocessor_config.json    the image processor
+# preprocessor_config.json    the image processor; video_preprocessor_config.json that of video, if it has its own
 
 Values = Mapping[str, Any]
 
@@ -33,12 +45,10 @@ def rule_beside(location: Path, kind: str = IMAGE) -> ImageRule:
         ConfigError: no files of a processor, or the rule of the processor is not known.
     """
     folder = location if location.is_dir() else location.parent
-    processor, images = read_object(folder / "processor_config.json"), read_object(folder / "preprocessor_config.json")
-    option, part, known = (
-        ("image_tokens", "image_processor", RULES) if kind == IMAGE else ("audio_tokens", "feature_extractor", AUDIO_RULES)
-    )
+    option, processor = f"{kind}_tokens", read_object(folder / "processor_config.json")
+    part, files, known = PROCESSORS[kind]
     nested = processor.get(part)
-    images = nested if isinstance(nested, Mapping) else images
+    images = nested if isinstance(nested, Mapping) else next(filter(None, (read_object(folder / file) for file in files)), {})
     name = processor.get("processor_class") or images.get("processor_class")
     if not name:
         raise ConfigError(
@@ -51,7 +61,7 @@ def rule_beside(location: Path, kind: str = IMAGE) -> ImageRule:
         raise ConfigError(f"{option}: {folder} has no preprocessor_config.json, which has the sizes of {name}")
     if images.get("do_resize") is False:
         raise ConfigError(
-            f"image_tokens: do_resize is false in {folder}, so {name} counts otherwise than its rule. Set it to true, or write a rule"
+            f"{option}: do_resize is false in {folder}, so {name} counts otherwise than its rule. Set it to true, or write a rule"
         )
     try:
         return known[str(name)](images, processor)
@@ -128,7 +138,32 @@ def _mel_frames(audio: Values, processor: Values) -> ImageRule:
     return MelFrames(rule="mel_frames", **{name: audio[name] for name in names})
 
 
+def _qwen2_video(video: Values, processor: Values) -> ImageRule:
+    size = video.get("size") or {"shortest_edge": 128 * 28 * 28, "longest_edge": 768 * 28 * 28}
+    bounds = {name: video[name] if video.get(name) is not None else size[edge] for name, edge in QWEN_BOUNDS}
+    fps = video["fps"] if video.get("do_sample_frames") else None
+    return Qwen2VLVideo(rule="qwen2_vl_video", **bounds, fps=fps, **_video_numbers(video, 14, 128_000))
+
+
+def _qwen3_video(video: Values, processor: Values) -> ImageRule:
+    if video.get("do_sample_frames") is False:
+        raise ConfigError("video_tokens: do_sample_frames is false, so the times of frames are not known. Set it to true, or write a rule")
+    size = video.get("size") or {"shortest_edge": 128 * 32 * 32, "longest_edge": 768 * 32 * 32}
+    bounds = {name: size[edge] for name, edge in QWEN_BOUNDS}
+    return Qwen3VLVideo(rule="qwen3_vl_video", **bounds, fps=video.get("fps", 2), **_video_numbers(video, 16, 768))
+
+
+def _video_numbers(video: Values, patch_size: int, tokens: int) -> dict[str, Any]:
+    """Numbers that both generations have, with the defaults of their processors."""
+    if video.get("num_frames") is not None:
+        raise ConfigError("video_tokens: num_frames is set, so fps means nothing, which is not known here. Set it to null, or write a rule")
+    defaults = {"patch_size": patch_size, "merge_size": 2, "temporal_patch_size": 2, "min_frames": 4, "max_frames": 768}
+    cap = video.get("max_video_tokens", tokens) if video.get("cap_pixels_per_frame") else None
+    return {**{name: video.get(name, default) for name, default in defaults.items()}, "max_video_tokens": cap}
+
+
 AUDIO_RULES = dict.fromkeys(("Qwen2AudioProcessor", "Qwen2_5OmniProcessor"), _mel_frames)
+VIDEO_RULES = {**dict.fromkeys(("Qwen2VLProcessor", "Qwen2_5_VLProcessor"), _qwen2_video), "Qwen3VLProcessor": _qwen3_video}
 RULES: dict[str, Callable[[Values, Values], ImageRule]] = {
     **dict.fromkeys(("Qwen2VLProcessor", "Qwen2_5_VLProcessor", "Qwen3VLProcessor"), _qwen2_vl),
     "LlavaProcessor": _llava,
@@ -137,25 +172,36 @@ RULES: dict[str, Callable[[Values, Values], ImageRule]] = {
     "InternVLProcessor": _internvl,
     **dict.fromkeys(("Idefics3Processor", "SmolVLMProcessor"), _idefics3),
 }
+PROCESSORS: dict[str, tuple[str, tuple[str, ...], Mapping[str, Callable[[Values, Values], ImageRule]]]] = {
+    IMAGE: ("image_processor", ("preprocessor_config.json",), RULES),
+    AUDIO: ("feature_extractor", ("preprocessor_config.json",), AUDIO_RULES),
+    VIDEO: ("video_processor", ("video_preprocessor_config.json", "preprocessor_config.json"), VIDEO_RULES),
+}
+"""Kind of files → its part of processor_config.json, files of its own, the first that is there, and its rules by processor."""
 
 
-# The placeholder of an image by its resolution, or of audio by its length: its tokens, and the tokens around them.
+# The placeholder of an image by its resolution, of audio by its length, of video by both: its tokens, and the tokens around them.
 #
 # Each rule computes as its processor does, in the same order of operations, since another rounding could give another grid.
 
 
-def placeholder_of(rule: ImageRule, token: str, width: int, height: int) -> str:
-    """The placeholder of an image of this resolution, or of audio of so many samples at a rate; `token` is that of the kind.
+def placeholder_of(rule: ImageRule, token: str, *size: float) -> str:
+    """The placeholder of an image of this width and height, of audio of so many samples at a rate, or of video of so many frames at a rate, of a width
+    and height; `token` is that of the kind.
 
     Raises:
-        Refused: ``image_resolution``, if the processor rejects it; ``audio_length``, if it hears a part only, or nothing.
+        Refused: ``image_resolution``, if the processor rejects it; ``audio_length``, if it hears a part only, or nothing; ``video_length``, if there are
+            too few frames.
     """
-    if isinstance(rule, MelFrames):
-        return token * _halved_frames(rule, width, height)
     if isinstance(rule, Fixed):
         return rule.begin + token * rule.tokens + rule.end
+    if isinstance(rule, Qwen2VLVideo):
+        return _timed_frames(rule, token, *size) if isinstance(rule, Qwen3VLVideo) else token * _merged_frames(rule, *size)
+    width, height = map(int, size)
+    if isinstance(rule, MelFrames):
+        return token * _halved_frames(rule, width, height)
     if isinstance(rule, Qwen2VL):
-        return token * _merged_patches(rule, width, height)
+        return token * _merged_patches(rule, width, height, rule.max_pixels)
     if isinstance(rule, LlavaNext):
         return token * _anyres_features(rule, width, height)
     if isinstance(rule, InternVL):
@@ -163,19 +209,59 @@ def placeholder_of(rule: ImageRule, token: str, width: int, height: int) -> str:
     return _rows_of_tiles(rule, token, *_rows_and_columns(rule, width, height))
 
 
-def _merged_patches(rule: Qwen2VL, width: int, height: int) -> int:
+def _merged_patches(rule: Qwen2VL | Qwen2VLVideo, width: int, height: int, max_pixels: int, frames: int = 1, step: int = 1) -> int:
+    """Merged patches of an image, or of one of so many frames, whose pixels are bounded together."""
     if max(height, width) / min(height, width) > 200:
         detail = f"{width} x {height} pixels: one side is more than 200 times the other, which the processor refuses"
         raise Refused("image_resolution", detail, stage="render")
     factor = rule.patch_size * rule.merge_size
     rows, columns = round(height / factor), round(width / factor)
-    if rows * columns * factor * factor > rule.max_pixels:
-        beta = math.sqrt((height * width) / rule.max_pixels)
+    pixels = rows * columns * factor * factor * round(frames / step) * step
+    if pixels > max_pixels:
+        beta = math.sqrt((frames * height * width) / max_pixels)
         rows, columns = (max(1, math.floor(side / beta / factor)) for side in (height, width))
-    elif rows * columns * factor * factor < rule.min_pixels:
-        beta = math.sqrt(rule.min_pixels / (height * width))
+    elif pixels < rule.min_pixels:
+        beta = math.sqrt(rule.min_pixels / (frames * height * width))
         rows, columns = (math.ceil(side * beta / factor) for side in (height, width))
     return rows * columns
+
+
+def _merged_frames(rule: Qwen2VLVideo, total: float, rate: float, width: float, height: float) -> int:
+    step, frames, factor = rule.temporal_patch_size, int(total), rule.patch_size * rule.merge_size
+    if rule.fps is not None:
+        most = min(rule.max_frames, frames) // step * step
+        wanted = min(max(total / rate * rule.fps, rule.min_frames), most) // step * step
+        frames = math.ceil(total / (total / wanted)) if wanted else 0  # as torch.arange counts them
+    if not frames:
+        raise _too_short(total, step)
+    max_pixels = rule.max_pixels
+    if rule.max_video_tokens is not None:
+        share = int(rule.max_video_tokens * factor * factor * 0.9) * step // frames
+        max_pixels = max(min(max_pixels, share), int(rule.min_pixels * 1.05))
+    return -(-frames // step) * _merged_patches(rule, int(width), int(height), max_pixels)
+
+
+def _timed_frames(rule: Qwen3VLVideo, token: str, total: float, rate: float, width: float, height: float) -> str:
+    step, factor = rule.temporal_patch_size, rule.patch_size * rule.merge_size
+    frames = min(max(int(total / rate * rule.fps), rule.min_frames), rule.max_frames, int(total))
+    if frames < step:
+        raise _too_short(total, step)
+    if min(width, height) < factor:
+        scale = max(factor / height, factor / width)
+        width, height = int(width * scale), int(height * scale)
+    max_pixels = rule.max_pixels
+    if rule.max_video_tokens is not None:
+        share = min(rule.max_video_tokens * factor * factor, max_pixels // frames)
+        max_pixels = max(share, int(rule.min_pixels * 1.05)) * frames
+    tokens = token * _merged_patches(rule, int(width), int(height), max_pixels, frames, step)
+    seconds = [int(index) / rate for index in np.linspace(0, int(total) - 1, frames).round()]
+    seconds += seconds[-1:] * (-frames % step)
+    times = ((seconds[first] + seconds[first + step - 1]) / 2 for first in range(0, len(seconds), step))
+    return "".join(f"<{time:.1f} seconds>{rule.begin}{tokens}{rule.end}" for time in times)
+
+
+def _too_short(frames: float, least: int) -> Refused:
+    return Refused("video_length", f"{int(frames):,} frames; the processor merges {least}", stage="render")
 
 
 def _halved_frames(rule: MelFrames, samples: int, rate: int) -> int:
@@ -262,7 +348,7 @@ def _rows_of_tiles(rule: Idefics3, token: str, rows: int, columns: int) -> str:
 
 
 def expanded(rendered: Rendered, marks: Mapping[str, str], image: str) -> Rendered:
-    """`rendered` with the placeholder of each image or audio instead of its mark. White space at the ends of a placeholder is not part of the file.
+    """`rendered` with the placeholder of each file instead of its mark. White space at the ends of a placeholder is not part of the file.
 
     Args:
         marks: the text of each kind in the render.

@@ -178,6 +178,7 @@ def load_template(
     options: Mapping[str, Any] | None = None,
     image: str = "",
     audio: str = "",
+    video: str = "",
     training: str | None = None,
 ) -> ChatTemplate:
     """Load a template by name: ``tokenizer`` (``tokenizer:NAME`` if it has several), a shipped one, ``prompt_type:NAME``, a path to a ``.jinja``
@@ -203,7 +204,7 @@ def load_template(
                 "or a path to a .jinja file"
             )
         source = shipped[name]
-    template = _reuse_loaded(ChatTemplate(name, source, vocabulary.special, options or {}, image=image, audio=audio))
+    template = _reuse_loaded(ChatTemplate(name, source, vocabulary.special, options or {}, image=image, audio=audio, video=video))
     template_options = {key: value for key, value in template.options.items() if not (image and key == "image_token")}
     if unread := template.unread(template_options):
         raise TemplateError(f"template_options: {unread}")

@@ -447,16 +447,19 @@ class Cutter(Struct, frozen=True, dict=True):
 def _placeholder_items(
     rendered: Rendered, start: int, end: int, controls: Sequence[tuple[int, int, int]], items: Sequence[int]
 ) -> tuple[int, int]:
-    """First item and number of items of a placeholder, which consists of control tokens and white space only.
+    """First item and number of items of a placeholder, from its first control token to its last; between them are white space and times of frames.
 
     Raises:
         ConfigError: it holds other text.
     """
     low, high = bisect_left(controls, (start,)), bisect_left(controls, (end,))
     edges = [start, *(edge for begin, stop, _ in controls[low:high] for edge in (begin, stop)), end]
-    if any(rendered.text[left:right].strip() for left, right in zip(edges[::2], edges[1::2], strict=True)):
+    if any(_TIME.sub("", rendered.text[left:right]).strip() for left, right in zip(edges[::2], edges[1::2], strict=True)):
         raise ConfigError(f"{rendered.text[start:end][:80]!r} stands for an image, and not all of it is control tokens of the tokenizer")
     return items[low], items[high - 1] - items[low] + 1
+
+
+_TIME = re.compile(r"<\d+\.\d seconds>")
 
 
 def byte_table(text: str) -> Ints:

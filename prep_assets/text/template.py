@@ -19,7 +19,7 @@ from msgspec import Struct
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import Refused, TemplateError, nearest
 from prep_assets.limits import limited
-from prep_assets.samples import ASSISTANT, AUDIO, IMAGE, MEDIA, THINKING, TOOL_CALL, Sample
+from prep_assets.samples import ASSISTANT, AUDIO, IMAGE, MEDIA, THINKING, TOOL_CALL, VIDEO, Sample
 from prep_assets.stores.files import Kept, key_of
 from prep_assets.text.conversation import Marking, Piece, Places, messages, unmark
 from prep_assets.text.engines import check_flags
@@ -485,7 +485,7 @@ class ChatTemplate:
         options: further variables that the template reads, e.g. ``enable_thinking``.
         control: special tokens and the added tokens that the template writes; they tell where a turn stops.
         image: the placeholder of an image: the image token, once per patch; ``""`` where images are rejected.
-        audio: the token of audio; ``""`` where audio is rejected.
+        audio, video: the token of each; ``""`` where it is rejected.
         training: source of a variant that marks generated text (`marks_generated`), a second derivation of masks wherever it renders the same; ``""``
             if there is none.
     """
@@ -497,13 +497,14 @@ class ChatTemplate:
     control: tuple[str, ...] = ()
     image: str = ""
     audio: str = ""
+    video: str = ""
     training: str = ""
 
     @cached_property
     def hash(self) -> str:
         """sha256 of everything that decides the render, and of the variant that proves its masks."""
         parts = [self.source, dict(self.special), dict(self.options), FROZEN_CLOCK.isoformat(), *([self.image] if self.image else [])]
-        parts += [{"audio": self.audio}] if self.audio else []
+        parts += [{kind: token} for kind, token in ((AUDIO, self.audio), (VIDEO, self.video)) if token]
         parts += [{"training": self.training}] if self.training else []
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
@@ -525,7 +526,7 @@ class ChatTemplate:
     @cached_property
     def marks(self) -> Mapping[str, str]:
         """Kind of files → the token that it writes for one, of the kinds that are not rejected."""
-        return {kind: token for kind, token in ((IMAGE, self.image_token), (AUDIO, self.audio)) if token}
+        return {kind: token for kind, token in ((IMAGE, self.image_token), (AUDIO, self.audio), (VIDEO, self.video)) if token}
 
     @cached_property
     def ends(self) -> Ends:

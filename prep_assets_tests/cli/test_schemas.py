@@ -98,7 +98,7 @@ def test_what_is_printed_reads_the_rows(run: Any, tmp_path: Path) -> None:
             ]  # type: ignore[union-attr]
             with pytest.raises(Refused, match="audio_count"):
                 apply(convert_with("sharegpt", domain.options), {**ROWS[name], "sounds": []})
-    assert files[1]["tagged"]["max_items"] == 5 and "image_dir is the folder of images and audio" in shown
+    assert files[1]["tagged"]["max_items"] == 5 and "image_dir is the folder of images, audio and video" in shown
     assert "put the commit of the data set behind the @" in shown
 
 
@@ -115,7 +115,6 @@ def test_names_choose(run: Any, tmp_path: Path) -> None:
         ({"file_name": "a.json", "column": {}}, "mine.column: Extra inputs are not permitted"),
         ({"file_name": "a.json", "columns": {"promt": "q"}}, "no column 'promt'; did you mean 'prompt'"),
         ({"file_name": "a.json", "tags": {"role_tag": "role"}}, "tags belong to formatting sharegpt"),
-        ({"file_name": "a.json", "formatting": "sharegpt", "columns": {"videos": "v"}}, "videos have no place in a token store"),
         ({"file_name": "a.json", "formatting": "sharegpt", "tags": {"rol_tag": "r"}}, "no tag 'rol_tag'; did you mean 'role_tag'"),
     ],
 )

@@ -27,7 +27,7 @@ from prep_assets.graph.graph import ASSETS, EVERY, assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.compat import handler_rows
 from prep_assets_tests.compat.pipelines import CHAT, DPO, GRPO, INSTRUCTION, SECTIONS_CHAT, TEXT
-from prep_assets_tests.graph.pictures import png
+from prep_assets_tests.graph.pictures import film, png
 from prep_assets_tests.graph.test_agent_steps import of_rllm, of_verifiers, run
 from prep_assets_tests.graph.test_runs import trace
 from prep_assets_tests.graph.workspaces import make, out_of_date
@@ -157,6 +157,13 @@ LOCAL: dict[str, list[dict[str, Any]]] = {
         {
             "messages": [{"role": "user", "content": f"<audio>What says {n}?"}, {"role": "assistant", "content": f"Word {n}."}],
             "audios": [f"{n}.wav"],
+        }
+        for n in range(6)
+    ],
+    "clips": [
+        {
+            "messages": [{"role": "user", "content": f"<video>What does {n} do?"}, {"role": "assistant", "content": f"Deed {n}."}],
+            "videos": [f"{n}.mp4"],
         }
         for n in range(6)
     ],
@@ -312,6 +319,9 @@ def test_a_recipe_runs_on_local_files(name: str, local: Any, tmp_path: Path) -> 
         with wave.open(str(workspace.configs / "recordings" / row["audios"][0]), "wb") as sound:
             sound.setparams((1, 2, 16_000, 0, "NONE", ""))
             sound.writeframes(bytes(2 * 16_000))
+    (workspace.configs / "clips").mkdir()
+    for row in LOCAL["clips"]:
+        film(workspace.configs / "clips" / row["videos"][0], 8)
     groups = family == "rl" and any(domain.schema_name == "group" for domain in workspace.family(FAMILIES[family]).domains.values())
     exported = [asset for key, asset in assets_of(workspace).items() if key.startswith(f"{family}_export_")]
     for last in (ASSETS[LAST[family]], *([EVERY["rl_groups"]] if groups else []), *exported):

@@ -29,7 +29,7 @@ def described(model: type[Model], prefix: str = "") -> dict[str, str]:
     """Path and description of every option of a configuration model, but for what is fixed when the definitions load."""
     found = {}
     for name, field in model.model_fields.items():
-        if prefix + name in ("domains", "refresh", "exports", "image_tokens", "audio_tokens"):
+        if prefix + name in ("domains", "refresh", "exports", "image_tokens", "audio_tokens", "video_tokens"):
             continue
         if isinstance(field.annotation, type) and issubclass(field.annotation, Model):
             found |= described(field.annotation, f"{prefix}{name}.")

@@ -288,6 +288,7 @@ BESIDE_OTHERS = (
         "tokenizer",
         "image_",
         "audio_token",
+        "video_token",
         "preprocessing.fim",
         "template_options",
         "training_template",

@@ -64,6 +64,20 @@ def png(width: int, height: int, *, orientation: int = 1) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + b"".join(parts)
 
 
+def film(path: Path, frames: int, rate: int = 8, width: int = 96, height: int = 64, gaps: bool = False) -> None:
+    """A video of grey frames; with `gaps`, each third frame is shown four times as long."""
+    import av
+
+    with av.open(str(path), "w") as container:
+        stream = container.add_stream("mpeg4", rate=rate)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        for number in range(frames):
+            frame = av.VideoFrame.from_ndarray(np.full((height, width, 3), number * 9 % 256, np.uint8), format="rgb24")
+            frame.pts = number + number // 3 * 3 * gaps
+            container.mux(stream.encode(frame))
+        container.mux(stream.encode())
+
+
 def chat(text: str, *images: str, answer: str = "I see it.") -> dict[str, Any]:
     """A row for the schema ``messages``, whose text has a mark for each image."""
     return {"messages": [{"role": "user", "content": text}, {"role": "assistant", "content": answer}], "images": list(images)}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from prep_assets_tests.graph.pictures import film
 from prep_assets_tests.graph.workspaces import TOKENIZER, jsonl
 
 EXTRA = ("<image>", "<picture>", *(f"<|{name}_{part}|>" for name in ("fim", "cut") for part in ("prefix", "suffix", "middle")))
@@ -149,6 +150,7 @@ def write_inputs(folder: Path) -> None:
     jsonl(folder / "calls.jsonl", [CALLS])
     jsonl(folder / "pictures.jsonl", PICTURES)
     jsonl(folder / "recordings.jsonl", [{**messages("<audio> Who?", "A cat."), "audios": ["1.wav"]}])
+    jsonl(folder / "films.jsonl", [{**messages("<video> Who?", "A cat."), "videos": ["1.avi"]}])
     jsonl(folder / "documents.jsonl", [{"images": ["1.png", None], "texts": [None, f"Picture {n} of a cat."]} for n in range(2)])
     jsonl(folder / "benchmark.jsonl", [{"question": LONG}])
     jsonl(folder / "ten_words.jsonl", [{"question": " ".join(LONG.split()[:10])}])
@@ -169,4 +171,5 @@ def write_inputs(folder: Path) -> None:
         with wave.open(str(folder / name / "1.wav"), "wb") as audio:
             audio.setparams((1, 2, 8000, 0, "NONE", ""))
             audio.writeframes(bytes(8000))
+        film(folder / name / "1.avi", 4)
     (folder / "walk_schemas.py").write_text(OWN, "utf-8")

@@ -245,6 +245,11 @@ HEARD = {
     "audio_tokens": {"rule": "fixed", "tokens": 2},
     "domains.p": {"files": ["@recordings.jsonl"], "schema": "messages", "image_dir": "@here"},
 }
+SEEN = {
+    "video_token": "<image>",
+    "video_tokens": {"rule": "fixed", "tokens": 2},
+    "domains.p": {"files": ["@films.jsonl"], "schema": "messages", "image_dir": "@here"},
+}
 LONG_QUESTION = {"domains.*.files": ["@long_question.jsonl"]}
 CUT = {"preprocessing.fim.rate": 1.0}
 MIXED = {"domains.b": {"files": ["@sft_more.jsonl"], "schema": "messages"}}
@@ -271,6 +276,8 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
         **of_images("sft"),
         "audio_token": By("<picture>", HEARD),
         "audio_tokens": By({"rule": "fixed", "tokens": 3}, HEARD),
+        "video_token": By("<picture>", SEEN),
+        "video_tokens": By({"rule": "fixed", "tokens": 3}, SEEN),
         "mask": By({"user": "train"}),
         "mask_default": By("train", {"mask": {"user": "mask"}}, stops="nothing_to_train"),
         "train_on_eos": By("none"),

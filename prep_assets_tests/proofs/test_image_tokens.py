@@ -203,7 +203,7 @@ def test_audio_is_counted_by_its_file_and_its_row_may_say_how_long_it_is() -> No
     for seconds in (23_198 / 16_000, 24_802 / 16_000):
         with pytest.raises(CheckFailed) as raised:
             counted(changed(sound, text=path, size=(seconds,)))
-        assert str(raised.value) == f"{path[:200]!r} has 24,000 samples at 16,000 Hz, its row says {seconds:g} seconds"
+        assert str(raised.value) == f"{path[:200]!r} has 24,000 samples or frames, 16,000 per second, its row says {seconds:g} seconds"
     with pytest.raises(CheckFailed, match="nothing says the size of 'far'"):
         counted(changed(sound, text="far", size=(1.0,)))
     assert counted(PICTURE) == PICTURE and counted(changed(sound, drop=True)) == changed(sound, drop=True)

@@ -101,12 +101,13 @@ ROWS_OF: Mapping[tuple[str, str], Mapping[str, Any]] = {
         if name in ("sharegpt", "sharegpt_pairwise")
     },
     **{
-        (name, "audios_key"): {
+        (name, f"{kind}s_key"): {
             **ROWS[name],
-            "audios": ["1.wav"],
-            "conversations": [{"from": "human", "value": "<audio> <image>"}, *ROWS[name]["conversations"][1:]],
+            f"{kind}s": [f"1.{kind}"],
+            "conversations": [{"from": "human", "value": f"<{kind}> <image>"}, *ROWS[name]["conversations"][1:]],
         }
         for name in ("sharegpt", "sharegpt_pairwise")
+        for kind in ("audio", "video")
     },
     ("verifiers_trace", "branches"): {
         **schemas()["verifiers_trace"].example,

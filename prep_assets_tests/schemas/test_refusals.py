@@ -139,7 +139,8 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             (chat(USER, USER, ANSWER), "role_order", {"order": "alternate"}),
             (chat(USER, ANSWER, USER), "role_order", {"order": "alternate"}),
             (chat(USER, {**ANSWER, "reasoning": "oh", "reasoning_content": "hm"}), "conflicting_reasoning"),
-            (chat(said("user", [{"type": "video", "value": "x.mp4"}]), ANSWER), "unknown_part"),
+            (chat(said("user", [{"type": "film", "value": "x.mp4"}]), ANSWER), "unknown_part"),
+            (chat(said("user", [{"type": "video", "video": "x.mp4", "nframes": 4}]), ANSWER), "video_resized"),
             *((chat(said("user", text), ANSWER, audios=["1.wav"]), "audio_count") for text in ("q", "<audio><audio>")),
             (chat(said("user", [{"type": "audio", "audio": ""}]), ANSWER), "missing_audio"),
             (chat(said("user", [{"type": "audio", "audio": "1.wav", "duration": "3"}]), ANSWER), "wrong_type"),
@@ -162,7 +163,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
                     ("f()", "wrong_type"),
                 )
             ),
-            *((chat(USER, ANSWER, **media), "unsupported_media") for media in ({"videos": ["1.mp4"]}, {"video": "1"})),
+            *((chat(USER, ANSWER, **media), "video_count") for media in ({"videos": ["1.mp4"]}, {"video": "1"})),
             *(
                 (chat(USER, {**ANSWER, **fields}), reason)
                 for fields, reason in (
@@ -622,9 +623,9 @@ def test_rows_are_refused_for_this_reason(refusal, name: str, row: Mapping[str, 
         ),
         (
             "messages",
-            chat(said("user", [{"type": "video", "value": "x.mp4"}]), ANSWER),
-            "messages[0].content[0] has type 'video'; known: text, input_text, output_text, reasoning, thinking, tool_call, tool_use, image, image_url, audio, "
-            "audio_url",
+            chat(said("user", [{"type": "film", "value": "x.mp4"}]), ANSWER),
+            "messages[0].content[0] has type 'film'; known: text, input_text, output_text, reasoning, thinking, tool_call, tool_use, image, image_url, audio, "
+            "audio_url, video, video_url",
         ),
         (
             "GeneralInstructionHandler",

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import re
+import sys
 from collections.abc import Mapping
 from functools import cache
 from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -16,12 +18,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, MelFrames, Qwen2VL, tokens_around
+from prep_assets.config.base import (
+    Fixed,
+    Idefics3,
+    ImageRule,
+    InternVL,
+    LlavaNext,
+    MelFrames,
+    Qwen2VL,
+    Qwen2VLVideo,
+    Qwen3VLVideo,
+    tokens_around,
+)
 from prep_assets.config.models import Sft, media_mark
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError, Refused
 from prep_assets.proofs.image_tokens import expected_text
-from prep_assets.text.images import AUDIO_RULES, RULES, placeholder_of, rule_beside
+from prep_assets.text.images import AUDIO_RULES, RULES, VIDEO_RULES, placeholder_of, rule_beside
 from prep_assets_tests.effort import examples
+from prep_assets_tests.exports.readers import stand_in
 
 pytest.importorskip("PIL")
 TOKEN = "<image>"
@@ -226,6 +240,156 @@ def test_a_rule_of_audio_is_what_the_files_say(kind: str, nested: bool, tmp_path
     assert rule_beside(tmp_path, "audio") == MEL
     with pytest.raises(ConfigError, match=f"image_tokens: how many tokens {kind} writes is not known here"):
         rule_beside(tmp_path)
+
+
+QWEN2_FILM = {"patch_size": 14, "merge_size": 2, "temporal_patch_size": 2, "min_pixels": 100_352, "max_pixels": 602_112}
+QWEN3_FILM = {"patch_size": 16, "merge_size": 2, "temporal_patch_size": 2, "min_pixels": 4096, "max_pixels": 25_165_824}
+SAMPLED = {"fps": 2.0, "max_video_tokens": 20_000}
+
+
+@pytest.mark.parametrize(
+    ("numbers", "size", "tokens", "times"),
+    [
+        (QWEN2_FILM | {"min_pixels": 3136, "max_pixels": 12_845_056}, (20, 8.0, 96, 64), 60, []),
+        (QWEN2_FILM | {"min_pixels": 3136, "max_pixels": 12_845_056}, (1, 1.0, 28, 28), 4, []),
+        (QWEN2_FILM | SAMPLED, (20, 8.0, 96, 64), 280, []),
+        (QWEN2_FILM | SAMPLED, (900, 30.0, 1280, 720), 17_280, []),
+        (QWEN2_FILM | SAMPLED, (7193, 23.976023976, 1920, 1080), 36_000, []),
+        (QWEN2_FILM | SAMPLED, (3, 24.0, 640, 480), 391, []),
+        (QWEN3_FILM, (20, 8.0, 96, 64), 18, ["0.3", "1.5", "2.4"]),
+        (QWEN3_FILM, (3, 24.0, 20, 300), 30, ["0.0", "0.1"]),
+        (QWEN3_FILM, (250, 25.0, 640, 480), 3000, ["0.3", "1.3", "2.4", "3.4", "4.5", "5.5", "6.5", "7.6", "8.7", "9.7"]),
+        (QWEN3_FILM | {"max_video_tokens": 768}, (90, 30.0, 1920, 1080), 2160, ["0.3", "1.5", "2.7"]),
+    ],
+)
+def test_video_has_the_tokens_and_times_of_its_frames(
+    numbers: dict[str, Any], size: tuple[float, ...], tokens: int, times: list[str]
+) -> None:
+    """As the processors of transformers 5.23 write them."""
+    rule = Qwen3VLVideo(rule="qwen3_vl_video", **numbers) if times else Qwen2VLVideo(rule="qwen2_vl_video", **numbers)
+    for written in (placeholder_of(rule, TOKEN, *size), expected_text(rule, TOKEN, size)):
+        assert (written.count(TOKEN), re.findall(r"<([\d.]+) seconds>", written)) == (tokens, times)
+
+
+@cache
+def video_processor(kind: str, **options: Any) -> Any:
+    """A processor of video whose resizing only notes the size, so that it needs nothing of torchvision."""
+    import transformers  # before the stand-ins, as it asks whether torchvision is there
+
+    assert transformers.__version__
+    folder = "qwen3_vl" if kind == "Qwen3VLProcessor" else "qwen2_vl"
+    before = {*sys.modules}
+    stand_in(*(parts := [".".join(TORCHVISION[: count + 1]) for count in range(len(TORCHVISION))]))
+    for outer, inner in pairwise(parts):
+        setattr(sys.modules[outer], inner.rpartition(".")[2], sys.modules[inner])
+    module = import_module(f"transformers.models.{folder}.video_processing_{folder}")
+    for name in {*parts} - before:
+        del sys.modules[name]
+    made = getattr(module, f"{folder[:5].capitalize()}VLVideoProcessor")
+    sized = type("Sized", (made.__mro__[1],), {"resize": lambda self, image, size, resample: size})
+    return type(made.__name__, (made, sized), {})(
+        **{key: dict(value) if isinstance(value, tuple) else value for key, value in options.items()}
+    )
+
+
+TORCHVISION = ("torchvision", "transforms", "v2", "functional")
+
+
+def film_tokens(kind: str, rule: Qwen2VLVideo, total: int, rate: float, width: int, height: int) -> str:
+    """What transformers writes for a video."""
+    import torch
+    from transformers.video_utils import VideoMetadata
+
+    capped = rule.max_video_tokens is not None
+    more = {"max_video_tokens": rule.max_video_tokens} if capped else {}
+    numbers = {name: getattr(rule, name) for name in ("patch_size", "merge_size", "temporal_patch_size", "fps", "min_frames", "max_frames")}
+    size = (("shortest_edge", rule.min_pixels), ("longest_edge", rule.max_pixels))
+    theirs = video_processor(kind, size=size, cap_pixels_per_frame=capped, **numbers, **more)
+    about = VideoMetadata(total_num_frames=total, fps=rate)
+    about.frames_indices = [*map(int, theirs.sample_frames(about, fps=rule.fps) if rule.fps else range(total))]
+    frames = torch.empty((1, len(about.frames_indices), 3, height, width), device="meta")
+    factor, step = rule.patch_size * rule.merge_size, rule.temporal_patch_size
+    resized = theirs.resize(frames, theirs.size, None, factor=factor, temporal_factor=step, cap_pixels_per_frame=capped)
+    grid = [-(-len(about.frames_indices) // step), resized.height // rule.patch_size, resized.width // rule.patch_size]
+    around = {"vision_start_token": "<|vision_start|>", "vision_end_token": "<|vision_end|>"}
+    made = bare_processor(kind, None, None, video_processor=theirs, video_token=TOKEN, **around)
+    return str(made.replace_video_token({"video_grid_thw": torch.tensor([grid]), "video_metadata": [about]}, 0))
+
+
+films = st.tuples(
+    st.one_of(st.integers(1, 100), st.integers(1, 3000)),
+    st.one_of(st.sampled_from([1.0, 23.976023976, 24.0, 25.0, 29.97002997, 30.0]), st.floats(0.2, 120)),
+    sides,
+    sides,
+)
+
+
+@settings(max_examples=examples(300), deadline=None)
+@given(
+    st.sampled_from([*VIDEO_RULES]),
+    st.fixed_dictionaries(
+        {
+            "patch_size": st.sampled_from([14, 16]),
+            "merge_size": st.integers(1, 3),
+            "temporal_patch_size": st.integers(1, 3),
+            "min_pixels": st.sampled_from([1, 3136, 100_352]),
+            "max_pixels": st.sampled_from([100_352, 602_112, 25_165_824]),
+            "fps": st.sampled_from([None, 0.5, 1, 2, 3.7, 30]),
+            "min_frames": st.sampled_from([1, 4, 8]),
+            "max_frames": st.sampled_from([4, 16, 768]),
+            "max_video_tokens": st.sampled_from([None, 100, 768, 128_000]),
+        }
+    ),
+    films,
+)
+def test_video_is_what_transformers_writes(kind: str, numbers: dict[str, Any], size: tuple[int, float, int, int]) -> None:
+    if kind == "Qwen3VLProcessor":
+        rule: Qwen2VLVideo = Qwen3VLVideo(rule="qwen3_vl_video", **{**numbers, "fps": numbers["fps"] or 2})
+    else:
+        rule = Qwen2VLVideo(rule="qwen2_vl_video", **numbers)
+    try:
+        written = film_tokens(kind, rule, *size)
+    except (ValueError, ZeroDivisionError, RuntimeError):
+        with pytest.raises(Refused, match=r"image_resolution|video_length"):
+            placeholder_of(rule, TOKEN, *size)
+        with pytest.raises(CheckFailed):
+            expected_text(rule, TOKEN, size)
+        return
+    assert placeholder_of(rule, TOKEN, *size) == written == expected_text(rule, TOKEN, size)
+
+
+SPARSE = {"processor_class": "Qwen3VLProcessor", "video_processor_type": "Qwen3VLVideoProcessor"}
+
+
+@pytest.mark.parametrize(
+    ("files", "expected"),
+    [
+        ({"preprocessor_config": {"processor_class": "Qwen2_5_VLProcessor", "min_pixels": 3136, "max_pixels": 12_845_056, "patch_size": 14}},
+         QWEN2_FILM | {"min_pixels": 3136, "max_pixels": 12_845_056}),
+        ({"preprocessor_config": {"processor_class": "Qwen2VLProcessor"},
+          "video_preprocessor_config": {"processor_class": "Qwen2VLProcessor", "size": {"shortest_edge": 100_352, "longest_edge": 602_112},
+                                        "do_sample_frames": True, "fps": 2.0, "cap_pixels_per_frame": True, "max_video_tokens": 20_000}},
+         QWEN2_FILM | SAMPLED),
+        ({"processor_config": {"processor_class": "Qwen3VLProcessor",
+                               "video_processor": {"size": {"shortest_edge": 4096, "longest_edge": 25_165_824}, "patch_size": 16}}},
+         QWEN3_FILM),
+        ({"video_preprocessor_config": SPARSE}, QWEN3_FILM | {"min_pixels": 131_072, "max_pixels": 786_432}),
+        ({"video_preprocessor_config": SPARSE | {"do_sample_frames": False}}, "do_sample_frames is false, so the times of frames are not known"),
+        ({"video_preprocessor_config": SPARSE | {"num_frames": 8}}, "num_frames is set, so fps means nothing"),
+        ({"video_preprocessor_config": SPARSE | {"do_resize": False}}, "video_tokens: do_resize is false"),
+        ({"video_preprocessor_config": {"processor_class": "Qwen2VLProcessor", "do_sample_frames": True}}, "lack fps"),
+        ({"preprocessor_config": {"processor_class": "LlavaProcessor"}}, "video_tokens: how many tokens LlavaProcessor writes is not known here"),
+    ],
+)  # fmt: skip
+def test_a_rule_of_video_is_what_the_files_say(files: dict[str, Any], expected: Any, tmp_path: Path) -> None:
+    for name, values in files.items():
+        (tmp_path / f"{name}.json").write_text(json.dumps(values))
+    if isinstance(expected, str):
+        with pytest.raises(ConfigError, match=expected):
+            rule_beside(tmp_path, "video")
+    else:
+        rule = rule_beside(tmp_path, "video")
+        assert {name: getattr(rule, name) for name in expected} == expected
 
 
 def rules() -> list[ImageRule]:
