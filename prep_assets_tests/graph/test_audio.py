@@ -28,7 +28,7 @@ from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets_tests.exports.readers import reader
 from prep_assets_tests.graph.pictures import TOKEN, png, tokenizer_in
-from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, refusals, tree, workspace_in
+from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, refusals, resealed, tree, workspace_in
 
 soundfile = pytest.importorskip("soundfile")
 AUDIO = "<|AUDIO|>"
@@ -143,23 +143,23 @@ def test_chats_with_audio_and_images(make: Make) -> None:
     assert all(trial.passed for trial in trials.values())
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        (asks("long.wav", "q"), "audio_length"),
-        (asks("short.wav", "q"), "audio_length"),
-        (asks("gone.wav", "q"), "missing_image"),
-        (asks("no.wav", "q"), "unreadable_audio"),
-        (asks("https://example.org/a.wav", "q"), "no_length"),
-        (asks({"type": "audio", "audio": "a.wav", "duration": 1.2}, "q"), "duration_differs"),
-        (asks({"type": "audio", "audio": "a.wav", "duration": 0.97}, "q"), None),
-        (asks(f"typed {AUDIO}", "a.wav"), None),
-    ],
-)
-def test_audio_that_is_not_as_it_should_be_is_refused(make: Make, row: dict[str, Any], reason: str | None) -> None:
-    workspace = make([ROWS[0], row])
+UNHEARD = [
+    (asks("long.wav", "q"), "audio_length"),
+    (asks("short.wav", "q"), "audio_length"),
+    (asks("gone.wav", "q"), "missing_image"),
+    (asks("no.wav", "q"), "unreadable_audio"),
+    (asks("https://example.org/a.wav", "q"), "no_length"),
+    (asks({"type": "audio", "audio": "a.wav", "duration": 1.2}, "q"), "duration_differs"),
+    (asks({"type": "audio", "audio": "a.wav", "duration": 0.97}, "q"), None),
+    (asks(f"typed {AUDIO}", "a.wav"), None),
+]
+
+
+def test_audio_that_is_not_as_it_should_be_is_refused(make: Make) -> None:
+    workspace = make([ROWS[0], *(row for row, _ in UNHEARD)])
     published = build(workspace, "sft_tokens", "c")
-    assert [refusal.reason for refusal in refusals(published)] == ([reason] if reason else [])
+    bad = [(f"chats.jsonl:{number}", reason) for number, (_, reason) in enumerate(UNHEARD, 1) if reason]
+    assert [(refusal.id, refusal.reason) for refusal in refusals(published)] == bad
     assert failing(workspace, published) == []
 
 
@@ -187,6 +187,20 @@ def test_without_a_token_audio_is_refused_and_without_a_rule_nothing_is_built(ma
     ):
         with pytest.raises(ConfigError, match=says):
             build(make(**options), "sft_tokens", "c")
+
+
+@pytest.mark.parametrize(
+    ("before", "after"),
+    [('"samples": 16000', '"samples": 16001'), ('"kind": "audio", "samples": 16000, "sampling_rate"', '"width": 16000, "height"')],
+)
+def test_a_reference_that_is_not_the_files_is_caught(make: Make, before: str, after: str) -> None:
+    """A duration that is not the file's, though it gives as many tokens; audio as an image."""
+    workspace = make()
+    published = build(workspace, "sft_tokens", "c")
+    lines = published.directory / "train.images" / "images.jsonl"
+    lines.write_text(lines.read_text().replace(before, after))
+    np.save(lines.parent / "end.npy", np.cumsum([len(line) + 1 for line in lines.read_text().splitlines()]))
+    assert "row_integrity" in failing(workspace, resealed(published))
 
 
 @pytest.mark.parametrize("format", ["webdataset", "mds", "hf_parquet", "hf_arrow"])

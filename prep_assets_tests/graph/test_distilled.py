@@ -311,31 +311,32 @@ def test_rows_of_open_instruct_have_empty_texts(tmp_path: Path) -> None:
     assert (published.manifest.counts["kept"], failing(workspace, published)) == (2, [])
 
 
-@pytest.mark.parametrize(
-    ("field", "value", "reason"),
-    [
-        ("compressed_logprobs", [[0] * 9] * (len(IDS[0]) - 1), "other_compression"),
-        ("compressed_logprobs", [[256] * 32] * (len(IDS[0]) - 1), "other_compression"),
-        ("compressed_logprobs", [[0.5] * 32] * (len(IDS[0]) - 1), "other_compression"),
-        ("compressed_logprobs", [[1], [2, 3]], "other_compression"),
-        ("compressed_logprobs", [[0] * 6 + [248, 127] + [0] * 24] * (len(IDS[0]) - 1), "positive_logprob"),  # no number
-        ("bytepacked_indices", [[0] * 6] * (len(IDS[0]) - 1), "teacher_names_token_twice"),
-        ("bytepacked_indices", [[0] * 5] * (len(IDS[0]) - 1), "other_compression"),
-        ("bytepacked_indices", [[0] * 6] * 2, "length_mismatch"),
-        ("attention_mask", [1, *[2] * (len(IDS[0]) - 1)], "packed_row"),
-        ("packed_indices", [[1, 2]] * (len(IDS[0]) - 1), "other_compression"),
-        ("packed_indices", [[0]] * (len(IDS[0]) - 1), "teacher_names_token_twice"),
-        ("packed_indices", [[0.5]] * (len(IDS[0]) - 1), "other_compression"),
-        ("exact_values", [[9.5, 8.25, 1.0]] * (len(IDS[0]) - 1), "positive_logprob"),  # logits less their mean
-        ("exact_values", [[-1.0] * 3] * 2, "length_mismatch"),
-        ("coeffs", [[0.0]] * (len(IDS[0]) - 1), "other_compression"),
-        ("coeffs", None, "missing_field"),
-    ],
-)
-def test_bytes_of_another_compression_are_refused(tmp_path: Path, field: str, value: Any, reason: str) -> None:
-    make_row, options = FORMS["older" if field in ("packed_indices", "exact_values", "coeffs") else "compressed"]
-    _, published = built(tmp_path, [make_row(0) | {field: value}, make_row(1)], options)
-    assert [each.reason for each in refusals(published)] == [reason]
+OTHER_BYTES: list[tuple[str, Any, str]] = [
+    ("compressed_logprobs", [[0] * 9] * (len(IDS[0]) - 1), "other_compression"),
+    ("compressed_logprobs", [[256] * 32] * (len(IDS[0]) - 1), "other_compression"),
+    ("compressed_logprobs", [[0.5] * 32] * (len(IDS[0]) - 1), "other_compression"),
+    ("compressed_logprobs", [[1], [2, 3]], "other_compression"),
+    ("compressed_logprobs", [[0] * 6 + [248, 127] + [0] * 24] * (len(IDS[0]) - 1), "positive_logprob"),  # no number
+    ("bytepacked_indices", [[0] * 6] * (len(IDS[0]) - 1), "teacher_names_token_twice"),
+    ("bytepacked_indices", [[0] * 5] * (len(IDS[0]) - 1), "other_compression"),
+    ("bytepacked_indices", [[0] * 6] * 2, "length_mismatch"),
+    ("attention_mask", [1, *[2] * (len(IDS[0]) - 1)], "packed_row"),
+    ("packed_indices", [[1, 2]] * (len(IDS[0]) - 1), "other_compression"),
+    ("packed_indices", [[0]] * (len(IDS[0]) - 1), "teacher_names_token_twice"),
+    ("packed_indices", [[0.5]] * (len(IDS[0]) - 1), "other_compression"),
+    ("exact_values", [[9.5, 8.25, 1.0]] * (len(IDS[0]) - 1), "positive_logprob"),  # logits less their mean
+    ("exact_values", [[-1.0] * 3] * 2, "length_mismatch"),
+    ("coeffs", [[0.0]] * (len(IDS[0]) - 1), "other_compression"),
+    ("coeffs", None, "missing_field"),
+]
+
+
+@pytest.mark.parametrize("form", ["older", "compressed"])
+def test_bytes_of_another_compression_are_refused(tmp_path: Path, form: str) -> None:
+    make_row, options = FORMS[form]
+    bad = [each for each in OTHER_BYTES if (each[0] in ("packed_indices", "exact_values", "coeffs")) == (form == "older")]
+    _, published = built(tmp_path, [*(make_row(0) | {field: value} for field, value, _ in bad), make_row(1)], options)
+    assert [each.reason for each in refusals(published)] == [reason for *_, reason in bad]
 
 
 def test_a_chat_with_one_list_for_each_trained_token(tmp_path: Path) -> None:
@@ -356,33 +357,28 @@ def test_a_chat_with_one_list_for_each_trained_token(tmp_path: Path) -> None:
     assert failing(workspace, published) == []
 
 
-def test_padding_takes_its_entries_with_it(tmp_path: Path) -> None:
-    padded = axolotl(0)
-    for key, value in {
-        "input_ids": 0,
-        "labels": -100,
-        "target_token_ids": [0] * 4,
-        "target_logprobs": [-math.inf] * 4,
-        "target_mask": [0] * 4,
-    }.items():
-        padded[key] = [value, value, *padded[key], value]
-    padded["attention_mask"] = [0, 0, *[1] * len(IDS[0]), 0]
-    workspace, published = built(tmp_path, [padded])
-    assert stored(published) == [rounded(SAID[0])] and failing(workspace, published) == []
+def padded() -> dict[str, Any]:
+    fill = {"labels": -100, "target_logprobs": [-math.inf] * 4, "input_ids": 0, "attention_mask": 0}
+    row = {**axolotl(0), "attention_mask": [1] * len(IDS[0])}
+    return {key: [*[fill.get(key, [0] * 4)] * 2, *value, fill.get(key, [0] * 4)] for key, value in row.items()}
 
 
-def test_only_the_likeliest_are_kept_and_masked_entries_are_not(tmp_path: Path) -> None:
-    row = axolotl(0)
-    row["target_mask"] = [[0] * 4, *([1, 0, 1, 1] for _ in IDS[0][1:])]
-    workspace, published = built(tmp_path, [row], {"top_k": 2})
-    wanted = [[place[0], place[2]] if place else [] for place in rounded(SAID[0])]
+TURNED = dict(zip(("token_ids", "top_values"), columns([place[::-1] for place in SAID[0][1:]]), strict=True))
+LIKELIEST = [[place[0], place[2]] if place else [] for place in rounded(SAID[0])]
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "wanted"),
+    [
+        (padded(), {}, rounded(SAID[0])),
+        ({**axolotl(0), "target_mask": [[0] * 4, *([1, 0, 1, 1] for _ in IDS[0][1:])]}, {"top_k": 2}, LIKELIEST),
+        ({**distillkit(0), **TURNED}, FORMS["distillkit"][1], rounded(SAID[0])),
+    ],
+    ids=["padding takes its entries with it", "the likeliest are kept, masked ones not", "entries are sorted"],
+)
+def test_entries_of_a_row(tmp_path: Path, row: dict[str, Any], options: dict[str, Any], wanted: Said) -> None:
+    workspace, published = built(tmp_path, [row], options)
     assert stored(published) == [wanted] and failing(workspace, published) == []
-
-
-def test_entries_are_sorted(tmp_path: Path) -> None:
-    turned = {**distillkit(0), **dict(zip(("token_ids", "top_values"), columns([place[::-1] for place in SAID[0][1:]]), strict=True))}
-    workspace, published = built(tmp_path, [turned], FORMS["distillkit"][1])
-    assert stored(published) == [rounded(SAID[0])] and failing(workspace, published) == []
 
 
 def changed(number: int, place: int, entry: tuple[int, float]) -> dict[str, Any]:
@@ -401,32 +397,30 @@ SHIFTED = {**distillkit(0), "token_ids": [*columns(SAID[0])[0][2:], [], []], "to
 LATE = {**distillkit(0), "token_ids": columns(SAID[0])[0], "top_values": columns(SAID[0])[1]}
 
 
-@pytest.mark.parametrize(
-    ("row", "reason"),
-    [
-        (short(0, "token_ids"), "schema/length_mismatch"),
-        (short(0, "top_values"), "schema/length_mismatch"),
-        ({**distillkit(0), "input_ids": IDS[0][:-2]}, "schema/length_mismatch"),
-        ({**distillkit(0), "token_ids": distillkit(0)["token_ids"][1:]}, "schema/length_mismatch"),
-        (changed(0, 3, (5, 0.25)), "schema/positive_logprob"),
-        (changed(0, 3, (SAID[0][4][0][0], -3.0)), "schema/teacher_names_token_twice"),
-        (changed(0, 3, (5, -0.001)), "schema/probabilities_above_one"),
-        (changed(0, 3, (4096, -9.0)), "teacher/id_outside_vocabulary"),
-        (changed(0, 3, (-1, -9.0)), "teacher/id_outside_vocabulary"),
-        (SHIFTED, "teacher/teacher_shifted"),
-        (LATE, "teacher/teacher_shifted"),
-        ({**distillkit(0), "token_ids": [[1, 2, 3, 4] for _ in IDS[0][1:]]}, "teacher/teacher_of_other_tokens"),
-        ({**distillkit(0), "token_ids": [[] for _ in IDS[0]], "top_values": [[] for _ in IDS[0]]}, "schema/no_teacher"),
-        ({**distillkit(0), "top_values": [["a"] * 4 for _ in IDS[0][1:]]}, "schema/wrong_type"),
-        ({**distillkit(0), "text": TEXTS[1]}, "tokenize/ids_differ_from_text"),
-        ({"token_ids": [[1]], "top_values": [[-1.0]]}, "schema/missing_field"),
-        ({"input_ids": IDS[0], "packed_indices": [], "exact_values": [], "coeffs": []}, "schema/missing_field"),
-    ],
-)
-def test_what_does_not_belong_to_its_tokens_is_refused(tmp_path: Path, row: dict[str, Any], reason: str) -> None:
-    options = {**FORMS["distillkit"][1], "teacher_shifted": row in (SHIFTED, LATE)}
-    workspace, published = built(tmp_path, [row, distillkit(1), distillkit(2)], options)
-    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == [reason]
+FOREIGN: list[tuple[dict[str, Any], str]] = [
+    (short(0, "token_ids"), "schema/length_mismatch"),
+    (short(0, "top_values"), "schema/length_mismatch"),
+    ({**distillkit(0), "input_ids": IDS[0][:-2]}, "schema/length_mismatch"),
+    ({**distillkit(0), "token_ids": distillkit(0)["token_ids"][1:]}, "schema/length_mismatch"),
+    (changed(0, 3, (5, 0.25)), "schema/positive_logprob"),
+    (changed(0, 3, (SAID[0][4][0][0], -3.0)), "schema/teacher_names_token_twice"),
+    (changed(0, 3, (5, -0.001)), "schema/probabilities_above_one"),
+    (changed(0, 3, (4096, -9.0)), "teacher/id_outside_vocabulary"),
+    (changed(0, 3, (-1, -9.0)), "teacher/id_outside_vocabulary"),
+    ({**distillkit(0), "token_ids": [[1, 2, 3, 4] for _ in IDS[0][1:]]}, "teacher/teacher_of_other_tokens"),
+    ({**distillkit(0), "token_ids": [[] for _ in IDS[0]], "top_values": [[] for _ in IDS[0]]}, "schema/no_teacher"),
+    ({**distillkit(0), "top_values": [["a"] * 4 for _ in IDS[0][1:]]}, "schema/wrong_type"),
+    ({**distillkit(0), "text": TEXTS[1]}, "tokenize/ids_differ_from_text"),
+    ({"token_ids": [[1]], "top_values": [[-1.0]]}, "schema/missing_field"),
+    ({"input_ids": IDS[0], "packed_indices": [], "exact_values": [], "coeffs": []}, "schema/missing_field"),
+]
+
+
+@pytest.mark.parametrize(("bad", "moved"), [(FOREIGN, False), ([(row, "teacher/teacher_shifted") for row in (SHIFTED, LATE)], True)])
+def test_what_does_not_belong_to_its_tokens_is_refused(tmp_path: Path, bad: list[tuple[dict[str, Any], str]], moved: bool) -> None:
+    options = {**FORMS["distillkit"][1], "teacher_shifted": moved}
+    workspace, published = built(tmp_path, [*(row for row, _ in bad), distillkit(1), distillkit(2)], options)
+    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == [reason for _, reason in bad]
     assert failing(workspace, published) == []
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -452,10 +453,10 @@ SAMPLED_GROUPS_BAD = {
 }
 
 
-@pytest.mark.parametrize("reason", SAMPLED_GROUPS_BAD)
-def test_what_is_refused(tmp_path: Path, reason: str) -> None:
-    _, published = built(tmp_path, [rollout(1, **SAMPLED_GROUPS_BAD[reason]), rollout(2)], preprocessing={"max_seq_len": 200})
-    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == [reason]
+def test_what_is_refused(tmp_path: Path) -> None:
+    rows = [*(rollout(1, **bad) for bad in SAMPLED_GROUPS_BAD.values()), rollout(2)]
+    _, published = built(tmp_path, rows, preprocessing={"max_seq_len": 200})
+    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == [*SAMPLED_GROUPS_BAD]
     assert published.manifest.counts["kept"] == 1
 
 
@@ -508,23 +509,21 @@ def shifted(row: dict[str, Any], by: int) -> dict[str, Any]:
     return {"mask": [[*mask[by:], *mask[:by]], row["mask"][1]]}
 
 
-@pytest.mark.parametrize(
-    ("change", "reason"),
-    [
-        (lambda row: shifted(row, -1), "tokenize/stop_not_sampled"),
-        (lambda row: shifted(row, -3), "tokenize/ids_differ_from_text"),
-        (lambda row: shifted(row, 1), "tokenize/stop_not_sampled"),
-        (lambda row: {"mask": [[1] * len(row["mask"][0]), row["mask"][1]]}, "tokenize/mask_differs_from_turns"),
-        (lambda row: {"mask": [row["mask"][0][:-1], row["mask"][1]]}, "schema/length_mismatch"),
-        (lambda row: {"mask": [[2 * value for value in row["mask"][0]], row["mask"][1]]}, "schema/bad_mask"),
-        (lambda row: {"responses": [row["responses"][0][:1], row["responses"][1]]}, "tokenize/mask_differs_from_turns"),
-        (lambda row: {"logprobs": [[0.0] * len(each) for each in row["logprobs"]]}, "schema/logprobs_all_zero"),
-    ],
-    ids=["one late", "late", "one early", "trains the tool", "too short", "no mask", "turns lost", "no log-probabilities"],
-)
-def test_a_mask_that_is_not_of_these_turns_is_refused(tmp_path: Path, change: Any, reason: str) -> None:
-    _, published = built(tmp_path, [run_of(1) | change(run_of(1)), run_of(2)], SEVERAL)
-    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == [reason]
+MASKS_OF_OTHER_TURNS: list[tuple[Callable[[dict[str, Any]], dict[str, Any]], str]] = [
+    (lambda row: shifted(row, -1), "tokenize/stop_not_sampled"),
+    (lambda row: shifted(row, -3), "tokenize/ids_differ_from_text"),
+    (lambda row: shifted(row, 1), "tokenize/stop_not_sampled"),
+    (lambda row: {"mask": [[1] * len(row["mask"][0]), row["mask"][1]]}, "tokenize/mask_differs_from_turns"),
+    (lambda row: {"mask": [row["mask"][0][:-1], row["mask"][1]]}, "schema/length_mismatch"),
+    (lambda row: {"mask": [[2 * value for value in row["mask"][0]], row["mask"][1]]}, "schema/bad_mask"),
+    (lambda row: {"responses": [row["responses"][0][:1], row["responses"][1]]}, "tokenize/mask_differs_from_turns"),
+    (lambda row: {"logprobs": [[0.0] * len(each) for each in row["logprobs"]]}, "schema/logprobs_all_zero"),
+]
+
+
+def test_a_mask_that_is_not_of_these_turns_is_refused(tmp_path: Path) -> None:
+    _, published = built(tmp_path, [*(run_of(1) | change(run_of(1)) for change, _ in MASKS_OF_OTHER_TURNS), run_of(2)], SEVERAL)
+    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == [reason for _, reason in MASKS_OF_OTHER_TURNS]
 
 
 JUDGED = {**SEVERAL, "turn_rewards_key": "turns"}
@@ -558,18 +557,12 @@ def test_each_reward_of_an_answer_stands_at_its_last_token(tmp_path: Path) -> No
     assert [[[reward for reward in response if reward] for response in group] for group in exported] == [[[0.25, 1.5], [-1.0]]] * 6
 
 
-@pytest.mark.parametrize(
-    ("turns", "reason"),
-    [
-        ([[0.25], [-1]], "schema/length_mismatch"),
-        ([[0.25, 1.5]], "schema/length_mismatch"),
-        ([[0.25, True], [-1]], "schema/wrong_type"),
-        (None, "schema/missing_field"),
-    ],
-)
-def test_an_answer_without_a_reward(tmp_path: Path, turns: Any, reason: str) -> None:
-    _, published = built(tmp_path, [judged(1, turns=turns), judged(2)], JUDGED)
-    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == [reason]
+def test_an_answer_without_a_reward(tmp_path: Path) -> None:
+    _, published = built(
+        tmp_path, [*(judged(1, turns=turns) for turns in ([[0.25], [-1]], [[0.25, 1.5]], [[0.25, True], [-1]], None)), judged(2)], JUDGED
+    )
+    reasons = ["length_mismatch", "length_mismatch", "wrong_type", "missing_field"]
+    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == [f"schema/{reason}" for reason in reasons]
 
 
 def test_two_answers_in_a_row_have_no_border(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -227,31 +228,31 @@ def assert_nothing_published(workspace: Workspace, asset: str, partition: str = 
     assert [path for path in (folder / "versions").glob("*") if path.name != ".lock"] == []
 
 
-@pytest.mark.parametrize(
-    ("line", "reason", "payload"),
-    [
-        (b'{"text": "cut', "records/invalid_json", '{"text": "cut'),
-        (b"not json at all", "records/invalid_json", "not json at all"),
-        (b'{"text": "caf\xe9"}', "records/invalid_utf8", '{"text": "caf\\xe9"}'),
-        (b'{"text": "\\ud800"}', "records/invalid_json", '{"text": "\\ud800"}'),
-        (b'["a list"]', "records/not_an_object", '["a list"]'),
-        (b'{"body": "no text field"}', "schema/missing_field", '{"body": "no text field"}'),
-        (b'{"text": 7}', "schema/wrong_type", '{"text": 7}'),
-        (b'{"text": null}', "schema/missing_field", '{"text": null}'),
-        (b'{"text": " \\n\\t "}', "schema/empty_text", json.dumps({"text": " \n\t "})),
-        ('{"text": "a\ufdd0b"}'.encode(), "render/noncharacter", '{"text": "a\ufdd0b"}'),
-    ],
-)
-def test_a_broken_line_is_quarantined_and_the_others_are_kept(make: Make, tmp_path: Path, line: bytes, reason: str, payload: str) -> None:
+BROKEN = [
+    (b'{"text": "cut', "records/invalid_json", '{"text": "cut'),
+    (b"not json at all", "records/invalid_json", "not json at all"),
+    (b'{"text": "caf\xe9"}', "records/invalid_utf8", '{"text": "caf\\xe9"}'),
+    (b'{"text": "\\ud800"}', "records/invalid_json", '{"text": "\\ud800"}'),
+    (b'["a list"]', "records/not_an_object", '["a list"]'),
+    (b'{"body": "no text field"}', "schema/missing_field", '{"body": "no text field"}'),
+    (b'{"text": 7}', "schema/wrong_type", '{"text": 7}'),
+    (b'{"text": null}', "schema/missing_field", '{"text": null}'),
+    (b'{"text": " \\n\\t "}', "schema/empty_text", json.dumps({"text": " \n\t "})),
+    ('{"text": "a\ufdd0b"}'.encode(), "render/noncharacter", '{"text": "a\ufdd0b"}'),
+]
+
+
+def test_a_broken_line_is_quarantined_and_the_others_are_kept(make: Make, tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
-    file.write_bytes(GOOD + line + b"\n" + GOOD.replace(b"good", b"fine"))
-    workspace = pretrain(make, file)
-    published = build(workspace, "pretrain_tokens", "a")
-    (refusal,) = refusals(published)
-    assert (refusal.id, f"{refusal.stage}/{refusal.reason}", refusal.payload) == ("a.jsonl:1", reason, payload)
-    assert refusal.detail
-    assert dict(published.manifest.counts["refused"]) == {reason: 1}
-    assert (published.manifest.counts["read"], published.manifest.counts["kept"]) == (3, 2)
+    file.write_bytes(GOOD + b"".join(line + b"\n" for line, _, _ in BROKEN) + GOOD.replace(b"good", b"fine"))
+    published = build(pretrain(make, file), "pretrain_tokens", "a")
+    found = refusals(published)
+    assert [(each.id, f"{each.stage}/{each.reason}", each.payload) for each in found] == [
+        (f"a.jsonl:{number}", reason, payload) for number, (_, reason, payload) in enumerate(BROKEN, 1)
+    ]
+    assert all(each.detail for each in found)
+    assert dict(published.manifest.counts["refused"]) == Counter(reason for _, reason, _ in BROKEN)
+    assert (published.manifest.counts["read"], published.manifest.counts["kept"]) == (len(BROKEN) + 2, 2)
 
 
 def test_a_huge_line_is_quarantined_by_its_start(make: Make, tmp_path: Path) -> None:

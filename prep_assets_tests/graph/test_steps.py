@@ -104,26 +104,26 @@ def steps_of(*changes: dict[str, Any]) -> dict[str, Any]:
     return {**PRM, "label": {**PRM["label"], "steps": steps}}
 
 
-@pytest.mark.parametrize(
-    ("schema", "row", "reason"),
-    [
-        ("stepwise", {**ROW, "labels": [1, 0]}, "schema/length_mismatch"),
-        ("stepwise", {**ROW, "completions": [], "labels": []}, "schema/length_mismatch"),
-        ("stepwise", {**ROW, "completions": ["a", " ", "b"]}, "schema/empty_answer"),
-        ("stepwise", {**ROW, "labels": ["good", 0, 1]}, "schema/wrong_type"),
-        ("math_shepherd", {"input": "Q Step 1: a", "label": "Q Step 1: a +"}, "schema/bad_steps"),
-        ("math_shepherd", {"input": "Q Step 1: a ки", "label": "Q Step 1: b +"}, "schema/bad_steps"),
-        ("math_shepherd", {"input": "Q Step 1: a ки", "label": "Q Step 1: a ки"}, "schema/bad_steps"),
-        ("math_shepherd", {"input": "Q a ки", "label": "Q a +"}, "schema/bad_steps"),
-        ("prm800k", steps_of({"chosen_completion": 3}, {}), "schema/length_mismatch"),
-        ("prm800k", steps_of({"chosen_completion": None, "human_completion": {"text": "x", "rating": None}}, {}), "schema/unrated_step"),
-        ("prm800k", steps_of({}, {"completions": [{"text": "x", "rating": None}]}), "schema/unrated_step"),
-    ],
-)
-def test_what_cannot_be_judged_is_refused(tmp_path: Path, schema: str, row: dict[str, Any], reason: str) -> None:
-    good = {"stepwise": ROW, "math_shepherd": schemas()["math_shepherd"].example, "prm800k": PRM}[schema]
-    _, published = built(tmp_path, [row, good], schema)
-    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == [reason]
+UNJUDGED: list[tuple[str, dict[str, Any], str]] = [
+    ("stepwise", {**ROW, "labels": [1, 0]}, "schema/length_mismatch"),
+    ("stepwise", {**ROW, "completions": [], "labels": []}, "schema/length_mismatch"),
+    ("stepwise", {**ROW, "completions": ["a", " ", "b"]}, "schema/empty_answer"),
+    ("stepwise", {**ROW, "labels": ["good", 0, 1]}, "schema/wrong_type"),
+    ("math_shepherd", {"input": "Q Step 1: a", "label": "Q Step 1: a +"}, "schema/bad_steps"),
+    ("math_shepherd", {"input": "Q Step 1: a ки", "label": "Q Step 1: b +"}, "schema/bad_steps"),
+    ("math_shepherd", {"input": "Q Step 1: a ки", "label": "Q Step 1: a ки"}, "schema/bad_steps"),
+    ("math_shepherd", {"input": "Q a ки", "label": "Q a +"}, "schema/bad_steps"),
+    ("prm800k", steps_of({"chosen_completion": 3}, {}), "schema/length_mismatch"),
+    ("prm800k", steps_of({"chosen_completion": None, "human_completion": {"text": "x", "rating": None}}, {}), "schema/unrated_step"),
+    ("prm800k", steps_of({}, {"completions": [{"text": "x", "rating": None}]}), "schema/unrated_step"),
+]
+
+
+@pytest.mark.parametrize(("schema", "good"), [("stepwise", ROW), ("math_shepherd", schemas()["math_shepherd"].example), ("prm800k", PRM)])
+def test_what_cannot_be_judged_is_refused(tmp_path: Path, schema: str, good: dict[str, Any]) -> None:
+    bad = [(row, reason) for of, row, reason in UNJUDGED if of == schema]
+    _, published = built(tmp_path, [*(row for row, _ in bad), good], schema)
+    assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == [reason for _, reason in bad]
 
 
 def test_a_step_that_ends_inside_a_token_is_refused(tmp_path: Path) -> None:

@@ -20,6 +20,8 @@ from prep_assets_tests.graph.workspaces import (
     minimal,
     part_of,
     refusals,
+    resealed,
+    verdicts,
     workspace_in,
 )
 
@@ -80,3 +82,15 @@ def test_every_corruption_of_what_verifiers_are_told_is_caught(tmp_path: Path) -
     assert [trial for trial in trials if not trial.passed] == []
     caught = {trial.mutation for trial in trials if trial.caught}
     assert {"what the next verifier is told", "a verifier that is not told its last test", "a verifier that is told nothing"} <= caught
+
+
+def test_what_a_store_tells_is_compared_with_a_second_reading(tmp_path: Path) -> None:
+    workspace = of(tmp_path)
+    build(workspace, "rl_prompts")
+    published = part_of(workspace, "rl_prompts", "tasks")
+    assert verdicts(workspace, published)["gold_answers"].numbers == {"golds_checked": 10, "golds_agreed": 10}
+    path = published.directory / "rl_prompts_train.jsonl"
+    text = path.read_text("utf-8")
+    path.write_text(text.replace(r"\"5\\n\"", r"\"4\\n\"", 1), "utf-8")
+    assert path.read_text("utf-8") != text
+    assert failing(workspace, resealed(published)) == ["gold_answers", "source_match"]
