@@ -139,7 +139,7 @@ def test_whatever_is_proven_by_the_block_is_proven_alone(name: str) -> None:
 # -- part by part -----------------------------------------------------------------------------------------------------------------------
 
 
-ASKED, TALK = TALKS[0].roles, TALKS[1].roles
+ASKED = TALKS[0].roles
 
 
 @pytest.fixture(scope="module")
