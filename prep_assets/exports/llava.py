@@ -43,7 +43,7 @@ Parts = Sequence[Mapping[str, str]]
     opens={
         "llava": ("--data_path {folder}/{split}.json", "--image_folder {folder}", "--lazy_preprocess True"),
         "qwen_vl": (
-            "from qwenvl.data import data_dict  # train with --dataset_use mine",
+            "from qwenvl.data import data_dict  # --dataset_use mine, and the --min_pixels and --max_pixels of image_tokens",
             'data_dict["mine"] = {{"annotation_path": "{folder}/{split}.json", "data_path": "{folder}"}}',
         ),
     },
