@@ -27,16 +27,6 @@ def test_trl_packed(table: Table, tmp_path: Path) -> None:
         assert found[row] == {"input_ids": table.tokens(row), "labels": table.labels(row), "seq_lengths": table.lengths(row)}
 
 
-def test_trl_collator_finds_the_documents(table: Table, tmp_path: Path) -> None:
-    trainer = reader("trl.trainer.sft_trainer")
-    found = load(export(table.folder, "hf_arrow", tmp_path / "out"))
-    batch = trainer.DataCollatorForLanguageModeling(pad_token_id=0, padding_free=True)([found[row] for row in range(6)])
-    lengths = [length for row in range(6) for length in table.lengths(row)]
-    assert batch["position_ids"][0].tolist() == [place for length in lengths for place in range(length)]
-    assert batch["labels"][0].tolist() == [label for row in range(6) for label in table.labels(row)]
-    assert batch["cu_seq_lens_q"].diff().tolist() == lengths
-
-
 def test_trl_documents(chats: Stream, tmp_path: Path) -> None:
     found = load(export(chats.folder, "hf_arrow", tmp_path / "out"))
     for row in some(len(chats.documents)):

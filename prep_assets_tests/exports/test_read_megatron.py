@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -50,15 +49,3 @@ def test_samples_are_windows_of_the_documents_in_its_order(text: Stream, tmp_pat
         assert sample["tokens"].tolist() == stream[begin : begin + LENGTH]
         assert sample["labels"].tolist() == stream[begin + 1 : begin + LENGTH + 1]
         assert sample["loss_mask"].tolist() == [1.0] * LENGTH
-
-
-def test_windows_inside_a_document(text: Stream, tmp_path: Path) -> None:
-    """``get`` of a part of a document, which is how samples are cut."""
-    found = reader("megatron.core.datasets.indexed_dataset").IndexedDataset(
-        str(next(export(text.folder, "megatron", tmp_path / "out").glob("*.bin")).with_suffix(""))
-    )
-    assert list(accumulate(found.sequence_lengths.tolist()))[-1] == len(text.tokens)
-    for place in some(len(text.documents)):
-        tokens = text.documents[place][0]
-        for offset in range(len(tokens)):
-            assert found.get(place, offset=offset, length=len(tokens) - offset).tolist() == tokens[offset:]

@@ -100,14 +100,6 @@ def test_the_reward_collator_has_both_sides(pairs: tuple[Path, list[Document], l
     assert kept == expected
 
 
-def test_reward_steps(pairs: tuple[Path, list[Document], list[Document]], tmp_path: Path) -> None:
-    trl = reader("trl")
-    config = settings(trl.RewardConfig, tmp_path / "run", max_length=None)
-    data = load(export(pairs[0], "hf_arrow", tmp_path / "out"))
-    model = tiny("LlamaForSequenceClassification", num_labels=1)
-    losses(trl.RewardTrainer(model=model, args=config, train_dataset=data, processing_class=tokenizer()))
-
-
 def test_reward_steps_ask_for_margins(tmp_path: Path) -> None:
     """The loss of a batch is that of the rewards' differences less our margins, which the trainer reads beside our tokens."""
     import torch
