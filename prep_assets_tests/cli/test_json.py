@@ -61,5 +61,6 @@ def test_verdicts_and_rows_are_in_it(built: Workspace) -> None:
     assert refused["counts"][0]["records"] >= 1 and refused["records"][0]["payload"]
     assert all(trial["passed"] for trial in said("selftest", "sft_packed")["sft_packed"])
     assert said("sniff", str(SAMPLES / "chats.jsonl"))["fits"][0]["schema"] == "messages"
-    assert {each["state"] for each in said("status")} == {"current"}
+    [packed] = [each for each in said("status") if each["asset"] == "sft_packed"]
+    assert (packed["state"], packed["counts"]) == ("current", built.published("sft_packed").manifest.counts)
     assert "messages" in [schema["name"] for schema in said("schemas")]
