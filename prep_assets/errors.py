@@ -91,6 +91,14 @@ def require_known(subject: str, word: object, known: Iterable[str], listed: str 
         raise ConfigError(f"{subject} {word!r}{nearest(word, names) or '.'} {listed}: {', '.join(names)}")
 
 
+def require_number(what: str, number: int, of: str, count: int) -> None:
+    """Raises:
+    ConfigError: there are not so many.
+    """
+    if not 0 <= number < count:
+        raise ConfigError(f"{what} {number:,} of {of}: there are {count:,}, numbered from 0")
+
+
 def nearest(word: object, allowed: Iterable[str]) -> str:
     """A hint such as ``; did you mean 'messages'?``, or an empty string if no allowed word is near `word`, or it is not text."""
     matches = get_close_matches(word, [str(name) for name in allowed], n=1, cutoff=0.6) if isinstance(word, str) else ()

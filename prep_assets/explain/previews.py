@@ -9,7 +9,7 @@ import numpy as np
 from msgspec import Struct
 
 from prep_assets.config.models import FAMILIES
-from prep_assets.errors import ConfigError, require_known
+from prep_assets.errors import ConfigError, require_known, require_number
 from prep_assets.explain.rows import BlendRows, Row, Rows, record_names, streams
 from prep_assets.explain.visible import token_texts, visible
 from prep_assets.graph.graph import EVERY, one_partition
@@ -57,7 +57,7 @@ def preview(
         return dict(read_sources(published))
     if asset.stage in (QUALITY, LEAKS):
         verdicts = read_verdicts(published)
-        _require(row, verdicts.num_rows, name)
+        require_number("row", row, name, verdicts.num_rows)
         return dict(verdicts.slice(row, 1).to_pylist()[0])
     every: list[Rows] = [BlendRows(workspace, published)] if asset.stage == BLEND else [*streams(published)]
     rows = {each.name: each for each in every}
@@ -66,14 +66,9 @@ def preview(
     stream = next(iter(rows)) if stream is None else stream
     require_known(f"{name} has no stream", stream, rows)
     chosen = rows[stream]
-    _require(row, chosen.count, name)
+    require_number("row", row, name, chosen.count)
     [found] = chosen.rows([row], limit)
     return found.line if found.line is not None else _tokens(workspace, published, chosen, found)
-
-
-def _require(row: int, count: int, name: str) -> None:
-    if not 0 <= row < count:
-        raise ConfigError(f"row {row:,} of {name}: there are {count:,}, numbered from 0")
 
 
 def _tokens(workspace: Workspace, published: Published, stream: Rows, row: Row) -> Preview:

@@ -21,7 +21,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile
 from prep_assets.data.read import read_blocks
-from prep_assets.errors import ConfigError, StoreError, require_known
+from prep_assets.errors import ConfigError, StoreError, require_known, require_number
 from prep_assets.exports.readable import SIDES, Pairs, Readable, Source
 from prep_assets.exports.registry import reader
 from prep_assets.graph.exports import Exporting, open_export_source
@@ -350,9 +350,7 @@ def check_row(place: Place, count: int) -> None:
     """Raises:
     ConfigError: the store has no such row.
     """
-    if not 0 <= place.row < count:
-        stream = f" {place.stream}" if place.stream not in ("", place.asset) else ""
-        raise ConfigError(f"row {place.row:,} of {place.asset}{stream}: there are {count:,}, numbered from 0")
+    require_number("row", place.row, f"{place.asset} {place.stream}" if place.stream not in ("", place.asset) else place.asset, count)
 
 
 def _packed_row(opened: Opened, place: Place, table: PackedStore) -> Row:
@@ -581,8 +579,7 @@ def nth_row(workspace: Workspace, raw: str, domain: str, number: int) -> tuple[O
     assert published is not None
     counts = [entry["rows"] for entry in source_files(published)]
     total, files_before = sum(counts), 0
-    if not 0 <= number < total:
-        raise ConfigError(f"row {number:,} of {raw}[{domain}]: there are {total:,}, numbered from 0")
+    require_number("row", number, f"{raw}[{domain}]", total)
     family = workspace.family(FAMILIES[raw.removesuffix("_raw")])
     router, configured = router_of(workspace, family, domain), domain_of(family, domain)
     for index, (file, count) in enumerate(zip(files_of(workspace, raw, domain), counts, strict=True)):

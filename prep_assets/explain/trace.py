@@ -17,7 +17,7 @@ from prep_assets.checks.of_stores import Heard
 from prep_assets.config.models import Preference, Pretrain, Rl, Sft
 from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile, file_name, record_id
-from prep_assets.errors import ConfigError, Refused, StoreError
+from prep_assets.errors import ConfigError, Refused, StoreError, require_number
 from prep_assets.explain.streams import (
     DRAFT,
     Int64s,
@@ -715,8 +715,7 @@ def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
     row = trace.row
     if not len(row.ids):
         raise ConfigError(f"{row.place.asset} holds lines and no tokens; trace a row of what is made of it: {_tokenized(row.place.asset)}")
-    if not 0 <= place < len(row.ids):
-        raise ConfigError(f"token {place:,} of row {row.place.row:,}: there are {len(row.ids):,}, numbered from 0")
+    require_number("token", place, f"row {row.place.row:,}", len(row.ids))
     weights = _weights(trace).tolist()
     vocabulary = trace.made_with.vocabulary(family_of(trace.made_with, row.place.asset))
 
