@@ -138,7 +138,8 @@ def encode_chats(
         NeedsMore: they cannot hold the weights.
     """
     family = workspace.family(Sft)
-    certify(workspace.template(family))  # its probes show the ends of turns first, or a refusal's reason could depend on the rows that a process read
+    # its probes show the ends of turns first, or a refusal's reason could depend on the rows that a process read
+    certify(workspace.template(family))
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
     conversations = conversations_of(workspace, reading.domain, quarantine)
     images = examples = cut_away = entries = 0
