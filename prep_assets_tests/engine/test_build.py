@@ -76,14 +76,14 @@ def failing(monkeypatch: pytest.MonkeyPatch, name: str, *stores: tuple[str, str]
 
 
 def test_what_checks_and_domains_share_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The streams of each store, for all of its checks; what the template reads, as it is and with control tokens. Its certificate is not asked for."""
+    """The streams of each store, for all of its checks; what the template reads, as it is and with control tokens; its certificate."""
     asked = Counter[str]()
     for module, name in ((asset, "token_streams"), (certifying, "kinds"), (meta, "find_undeclared_variables")):
         counted = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *given, name=name, counted=counted: (asked.update([name]), counted(*given))[1])
     options = {"template": "qwen3", "template_options": {"enable_thinking": str(tmp_path)}}  # which no other test has
     told(workspace_in(tmp_path, {"sft": {**SHIPPED["sft"], **options}}), "sft_tokens")
-    assert asked == {"token_streams": len(SFT), "find_undeclared_variables": 2}
+    assert asked == {"token_streams": len(SFT), "kinds": 1, "find_undeclared_variables": 2}
 
 
 def test_one_call_builds_everything_upstream_in_order_checks_it_and_publishes_it(tmp_path: Path) -> None:
