@@ -432,6 +432,11 @@ def test_entries_of_what_comes_behind_the_last_token_are_of_no_token(tmp_path: P
     assert stored(published) == [rounded(SAID[1])] and failing(workspace, published) == []
 
 
+def test_a_domain_of_which_every_row_is_shifted_stops(tmp_path: Path) -> None:
+    with pytest.raises(PrepAssetsError, match="teacher_shifted"):
+        built(tmp_path, [LATE], {**FORMS["distillkit"][1], "teacher_shifted": True})
+
+
 def test_names_of_tokens_without_ids_are_refused(tmp_path: Path) -> None:
     named = {"input_ids": IDS[0], "logprobs": [[{"token": " apples", "logprob": -0.5}] for _ in IDS[0]]}
     _, published = built(tmp_path, [named, legacy(1)], FORMS["legacy"][1])
@@ -545,6 +550,51 @@ def test_a_packed_table_says_that_it_has_none(tmp_path: Path) -> None:
     workspace, _ = built(tmp_path, [distillkit(0), distillkit(2)], FORMS["distillkit"][1], packing={"row_len": 64})
     counts = build(workspace, "sft_packed").manifest.counts
     assert counts["teacher_entries_left_out"] == 4 * (len(IDS[0]) + len(IDS[2]) - 2)
+
+
+def distillation_loss(logits: Any, batch: Mapping[str, Any]) -> Any:
+    """Forward KL of the named tokens, in plain torch: what is put out at a place against the entries of the same place."""
+    import torch
+
+    named = torch.log_softmax(logits, -1).gather(-1, batch["target_token_ids"])
+    return (batch["target_logprobs"].exp() * (batch["target_logprobs"] - named))[batch["target_mask"].bool()].sum()
+
+
+def tensors(row: dict[str, Any]) -> dict[str, Any]:
+    import torch
+
+    width = max(map(len, row["target_mask"]))
+    fill = {"target_token_ids": 0, "target_logprobs": -1e9, "target_mask": 0}
+    padded = {key: [[*place, *[value] * (width - len(place))] for place in row[key]] for key, value in fill.items()}
+    return {key: torch.tensor([value]) for key, value in {**row, **padded}.items()}
+
+
+def test_ten_steps_of_distillation(tmp_path: Path) -> None:
+    """A student whose logits are the teacher's has no loss, one place beside it has; and a small model comes nearer in ten steps."""
+    import torch
+    import transformers
+
+    ids = IDS[0][:9]
+    teacher = torch.log_softmax(torch.randn(len(ids), 4096, generator=torch.Generator().manual_seed(0)) * 3, -1)
+    teacher[range(len(ids) - 1), ids[1:]] = -1.0
+    teacher = torch.log_softmax(teacher, -1)
+    top = teacher.topk(64)
+    said = {"token_ids": top.indices[:-1].tolist(), "top_values": top.values[:-1].tolist()}
+    [row] = exported(tmp_path, [{"input_ids": ids, **said}], FORMS["distillkit"][1])
+    batch = tensors(row)
+    assert abs(distillation_loss(teacher[None], batch)) < 0.01
+    assert distillation_loss(teacher.roll(1, 0)[None], batch) > 1 and distillation_loss(teacher.roll(-1, 0)[None], batch) > 1
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 4096}
+    model = transformers.LlamaForCausalLM(transformers.LlamaConfig(**sizes))
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), list[float]()
+    for _ in range(10):
+        loss = distillation_loss(model(input_ids=batch["input_ids"]).logits, batch)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert losses[-1] < losses[0]
 
 
 # What trainers make of it, from their own code. Neither is on a registry in a form that installs beside the pinned torch, so these take checkouts.

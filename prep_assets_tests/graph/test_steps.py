@@ -169,8 +169,39 @@ def test_exports_carry_them_or_refuse(tmp_path: Path) -> None:
     arrow, astrai = (next(each for name, each in assets_of(workspace).items() if name.endswith(form)) for form in ("hf_arrow", "astrai"))
     (file,) = make(workspace, arrow).directory.rglob("*.arrow")
     table = pa.ipc.open_stream(file.read_bytes()).read_all()
-    responses = open_groups(workspace.built("rl_groups").directory).responses
-    assert table["step_ends"].to_pylist() == [[responses.record(at, "step_ends").tolist()] for at in range(2)]
+    assert [sum(ends) for [ends] in table["step_ends"].to_pylist()] == [3, 3]
     assert [reward for [rewards] in table["step_rewards"].to_pylist() for reward in rewards if reward] == [1.0, -1.0] * 2
     with pytest.raises(PrepAssetsError, match="no place for step_ends, step_rewards"):
         make(workspace, astrai)
+
+
+def test_ten_steps_of_a_reward_model(tmp_path: Path) -> None:
+    """A classifier of tokens in plain torch and transformers, on the export: its loss is over the ends of steps alone, and falls."""
+    import torch
+    import transformers
+
+    workspace, _ = built(
+        tmp_path,
+        [{**ROW, "labels": [True, False, True]}, {**ROW, "labels": [True, True, False]}],
+        exports={"t": {"from": "rl_groups", "to": "hf_arrow"}},
+    )
+    build(workspace, "rl_groups")
+    [export] = [each for name, each in assets_of(workspace).items() if name.endswith("_t") or "export" in name]
+    (file,) = make(workspace, export).directory.rglob("*.arrow")
+    rows = pa.ipc.open_stream(file.read_bytes()).read_all().to_pylist()
+    torch.manual_seed(0)
+    sizes = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "vocab_size": 4096}
+    model = transformers.LlamaForTokenClassification(transformers.LlamaConfig(**sizes, num_labels=2))
+    optimizer, losses = torch.optim.AdamW(model.parameters(), lr=1e-2), list[float]()
+    for step in range(10):
+        row = rows[step % 2]
+        ids = torch.tensor([[*row["prompt_ids"], *row["responses"][0]]])
+        judged_at = zip(row["step_ends"][0], row["step_rewards"][0], strict=True)
+        labels = torch.tensor([[*[-100] * len(row["prompt_ids"]), *(int(reward) if end else -100 for end, reward in judged_at)]])
+        assert (labels >= 0).sum() == 3
+        loss = model(input_ids=ids, labels=labels).loss
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    assert np.mean(losses[-2:]) < np.mean(losses[:2])
