@@ -25,7 +25,7 @@ from prep_assets.stores.version_folders import Published
 from prep_assets.training import DatasetFactory
 from prep_assets.training.collate import PadGroups
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.exports.readers import needs, reader, stand_in
 from prep_assets_tests.graph.test_runs import encoded, trace
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, build_all, domain, failing, jsonl, refusals, workspace_in
 
@@ -284,6 +284,8 @@ def test_branches_of_a_graph_are_rows_of_calls() -> None:
 @given(made=st.lists(st.tuples(st.booleans(), *[st.lists(st.integers(2, 9), min_size=1, max_size=3)] * 2), min_size=1, max_size=6))
 def test_tinker_makes_the_same_rows(made: list[tuple[bool, list[int], list[int]]]) -> None:
     """`trajectory_to_data` of its cookbook, on runs of one agent: a call goes on with the one before, or begins otherwise."""
+    needs("tinker_cookbook")
+    stand_in("blobfile")  # it opens files in clouds
     processing, types, tinker = reader("tinker_cookbook.rl.data_processing"), reader("tinker_cookbook.rl.types"), reader("tinker")
     calls, before = list[Step](), list[int]()
     for number, (goes_on, asked, wrote) in enumerate(made):
