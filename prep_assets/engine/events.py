@@ -45,7 +45,7 @@ class Progress(Struct, frozen=True):
 
 
 class Written(Struct, frozen=True):
-    """A store is written and audited, or found sound where it was (`published.reused`). Its checks are next."""
+    """A store is written, or found sound where it was (`published.reused`). Its checks are next."""
 
     step: Step
     published: Published

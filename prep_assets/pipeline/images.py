@@ -96,7 +96,7 @@ def media_ids(workspace: Workspace, family: Family) -> dict[str, int]:
 
 
 def _text_around(template: ChatTemplate) -> str:
-    """What a template writes around the words of short chats. What it writes beside tools, say, is left to the audit of the store."""
+    """What a template writes around the words of short chats. What it writes beside tools, say, `row_integrity` finds."""
     system, chat = {"role": "system", "content": "0"}, ({"role": "user", "content": "1"}, {"role": "assistant", "content": "2"})
     written = []
     for messages in (chat, (system, *chat)):
