@@ -305,7 +305,8 @@ def leaks(
 ) -> Answer:
     workspace = Workspace.open()
     workspace.family(Eval)
-    require_known("no family", family or TRAINED[0], TRAINED)
+    if family is not None:
+        require_known("no family", family, TRAINED)
     if partition and family is None:
         raise ConfigError(f"--partition {partition} needs a family: prep-assets leaks FAMILY --partition {partition}")
     stores, missing = [], []

@@ -515,11 +515,11 @@ def faults(family: Any) -> Iterator[str]:
     for name, domain in family.domains.items():
         for rule in DOMAIN_RULES:
             yield from _apply_rule(domain, rule, domain, f"domains.{name}.")
-        if domain.image_dir is not None and not (_takes_images(family) or any(map(partial(_has, family), RECORDED))):
+        if domain.image_dir is not None and not (_takes_images(family) or any(map(partial(_has, family), AUDIO_AND_VIDEO))):
             remedy = "Set image_token" if hasattr(family, "image_token") else "Leave it out"
             yield f"domains.{name}.image_dir: means nothing here: records with images are refused. {remedy}"
         yield from (f"domains.{name}.{fault}" for fault in _faults_of_domain(family, domain))
-    for name in RECORDED:
+    for name in AUDIO_AND_VIDEO:
         if _has(family, name) and not _has(family, f"{name}s"):
             yield f"{name}: needs {name}s, the rule for their number, e.g. {name}s: {{rule: processor}}"
     if hasattr(family, "mask"):
@@ -566,7 +566,7 @@ def _stores_text(family: Any) -> bool:
     return not (hasattr(family, "template") or hasattr(family, "bos"))
 
 
-RECORDED = ("audio_token", "video_token")
+AUDIO_AND_VIDEO = ("audio_token", "video_token")
 
 
 def _has(family: Any, option: str) -> bool:

@@ -70,6 +70,7 @@ def llava(
     require_images(source, image_dir, "llava")
     chats, number = source.chats(), 0
     with WrittenFile(out / f"{split}.json") as file:
+        file.write(b"[")
         for block in row_blocks(source, progress):
             shown = placed_images(source.images, number, block.done)
             for ids, trained in _records(block):
@@ -80,7 +81,7 @@ def llava(
                 named = {"image": files[0] if len(files) == 1 else files} if files else {}
                 turns = [{"from": SPEAKERS[message["role"]], "value": "\n".join(map(_value, message["content"]))} for message in chat]
                 line = json.dumps({"id": str(number), **named, "conversations": turns}, ensure_ascii=False)
-                file.write(f"{',' if number else '['}\n{line}".encode())
+                file.write(f"{',' if number else ''}\n{line}".encode())
                 number += 1
         file.write(b"\n]\n")
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 from msgspec import Struct, field
 
-from prep_assets.config.family import Chat, Family
+from prep_assets.config.family import AUDIO_AND_VIDEO, Chat, Family
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.errors import ConfigError, PrepAssetsError
@@ -99,7 +99,7 @@ TOKENIZER = (*PUBLISHED, "pad_vocab_to")
 REASONING = ("reasoning", "reasoning_tags")
 TEMPLATE = (*TOKENIZER, "template", "template_options", "training_template")
 IMAGES = ("image_token", "image_patches", "image_tokens")
-RECORDED = ("audio_token", "audio_tokens", "video_token", "video_tokens")
+RECORDED = tuple(option for token in AUDIO_AND_VIDEO for option in (token, f"{token}s"))
 
 
 # Builds: everything that decides a store's bytes, and the function that writes them.
