@@ -164,7 +164,7 @@ def store(folder: Path) -> dict[str, Any]:
         "files": {name: hashlib.sha256(path.read_bytes()).hexdigest()[:24] for name, path in files.items()},
         "counts": {key: value for key, value in manifest["counts"].items() if key != "quarantine"},
         "rejected": manifest["quarantine"][:24],
-        "checks": {name: passed for name, (passed, _) in said["checks"].items()},
+        "checks": {name: passed for name, (passed, *_) in said["checks"].items()},
     }
 
 

@@ -371,7 +371,7 @@ class _Record:
             case Refused():
                 self.reasons.append(event.reason)
                 self.transient |= isinstance(event.error, SourceUnavailable)
-                yield from self.checks(event.step, event.verdicts)
+                yield from self.checks(event.step, event.verdicts, candidate=True)
             case _:
                 pass
 
@@ -412,11 +412,11 @@ class _Record:
             step = Step(self._asset, partition, "current", "", requested=True)
             yield from self.checks(step, {name: Verdict(*result) for name, result in known.items()})
 
-    def checks(self, step: Step, verdicts: Mapping[str, Verdict]) -> Iterator[dg.AssetCheckEvaluation]:
-        """The evaluations of the checks of one store."""
+    def checks(self, step: Step, verdicts: Mapping[str, Verdict], *, candidate: bool = False) -> Iterator[dg.AssetCheckEvaluation]:
+        """The evaluations of the checks of one store or candidate."""
         if verdicts:
             self._seen.add((step.asset.name, step.partition))
-        yield from evaluations(self._context.instance, self._site, self._workspace, step, verdicts)
+        yield from evaluations(self._context.instance, self._site, self._workspace, step, verdicts, candidate=candidate)
 
     def _materialization(self, event: Accepted) -> dg.AssetMaterialization:
         return materialization(self._context.instance, self._site, self._workspace, event.step, event.published, self._metadata(event))

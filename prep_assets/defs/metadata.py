@@ -295,15 +295,15 @@ def _preview(workspace: Workspace, published: Published) -> dict[str, Any]:
     }
 
 
-def check_metadata(workspace: Workspace, asset: Asset, verdict: Verdict, partition: str = "") -> dict[str, Any]:
+def check_metadata(workspace: Workspace, asset: Asset, verdict: Verdict, partition: str, *, candidate: bool) -> dict[str, Any]:
     """Metadata of a check: its figures; where it fails, also the worst row with the wrong token in red, both derivations of it, and the page of
-    the candidate, with both derivations of every mask."""
+    the store or of its candidate, with both derivations of every mask."""
     if verdict.passed or verdict.worst is None:
         return dict(verdict.numbers)
 
     closer = {
-        "look_closer": f"prep-assets report {arguments(asset.name, partition)} --candidate",
-        "report": dg.MetadataValue.url(page_address(asset.name, partition, candidate=True)),
+        "look_closer": f"prep-assets report {arguments(asset.name, partition)}{' --candidate' * candidate}",
+        "report": dg.MetadataValue.url(page_address(asset.name, partition, candidate=candidate)),
     }
     return {**_worst_row(workspace, asset, verdict.worst), **closer, **verdict.numbers}
 
@@ -380,9 +380,10 @@ def materialization(
 
 
 def evaluations(
-    instance: dg.DagsterInstance, site: Site, workspace: Workspace, step: Step, verdicts: Mapping[str, Verdict]
+    instance: dg.DagsterInstance, site: Site, workspace: Workspace, step: Step, verdicts: Mapping[str, Verdict], *, candidate: bool = False
 ) -> Iterator[dg.AssetCheckEvaluation]:
-    """The evaluations of a store's checks, which target its latest materialization; without it, Dagster ignores those of a partition."""
+    """The evaluations of the checks of a store or of its candidate. They target the latest materialization; without it, Dagster ignores those of
+    a partition."""
     key = site.key(step.asset.name)
     recorded = latest(instance, key, step.partition)
     target = recorded and AssetCheckEvaluationTargetMaterializationData(
@@ -395,7 +396,7 @@ def evaluations(
             passed=verdict.passed and not verdict.warns,
             severity=dg.AssetCheckSeverity.WARN if verdict.passed else dg.AssetCheckSeverity.ERROR,
             description=verdict.summary[:SHOWN_SUMMARY],
-            metadata=check_metadata(workspace, step.asset, verdict, step.partition),
+            metadata=check_metadata(workspace, step.asset, verdict, step.partition, candidate=candidate),
             blocking=True,
             partition=step.partition or None,
             target_materialization_data=target,

@@ -438,7 +438,7 @@ def make_current(workspace: Workspace, candidate: Candidate) -> Accepted:
 
 
 def _results(verdicts: Mapping[str, Verdict]) -> dict[str, Result]:
-    return {name: Result(verdict.passed, verdict.summary) for name, verdict in verdicts.items()}
+    return {name: Result(*(getattr(verdict, field) for field in Result._fields)) for name, verdict in verdicts.items()}
 
 
 def check(workspace: Workspace, step: Step) -> Iterator[Event]:

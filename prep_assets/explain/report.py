@@ -413,7 +413,7 @@ def report(
         "title": f"{asset}[{partition}]" if partition else asset,
         "summary": _summary(stores),
         "figures": _figures(stores),
-        "checks": [(store.manifest.label, name, *result) for store in stores for name, result in (store.results or {}).items()],
+        "checks": [(store.manifest.label, name, *result[:2]) for store in stores for name, result in (store.results or {}).items()],
         "measured": measured.figures,
         "histograms": measured.histograms,
         "mixture": mixture(*shares(stores[0])),

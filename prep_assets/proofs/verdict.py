@@ -7,9 +7,8 @@ from dataclasses import dataclass, field
 from html import escape
 from typing import Any
 
-from msgspec import Struct
-
 from prep_assets.stores.files import dumps
+from prep_assets.stores.manifest import Worst as Worst
 
 _SHOWN = 400
 
@@ -17,26 +16,6 @@ _SHOWN = 400
 def shown(row: Mapping[str, Any]) -> str:
     """Return a row as JSON, shortened where it is long."""
     return dumps(row)[:_SHOWN]
-
-
-class Worst(Struct, frozen=True):
-    """The failing row to show, with its wrong tokens.
-
-    Attributes:
-        where: record id or row number.
-        note: what is wrong with it: expected and found.
-        ids: its token ids; empty where it has none.
-        weights: their loss weights.
-        at: the first wrong token; -1 if unknown.
-        derivations: stored and expected text, stretch by stretch.
-    """
-
-    where: str
-    note: str
-    ids: tuple[int, ...] = ()
-    weights: tuple[float, ...] = ()
-    at: int = -1
-    derivations: tuple[tuple[str, str], ...] = ()
 
 
 Numbers = Mapping[str, float]

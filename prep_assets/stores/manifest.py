@@ -7,8 +7,11 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from operator import methodcaller
 from pathlib import Path
 from typing import Any, NamedTuple
+
+import msgspec
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, StoreError
@@ -300,16 +303,34 @@ def payload_faults(directory: Path, manifest: Manifest) -> list[str]:
 CHECKS = ".checks.json"
 
 
-class Result(NamedTuple):
-    """The result of one check.
+class Worst(msgspec.Struct, frozen=True):
+    """The failing row to show, with its wrong tokens.
 
     Attributes:
-        passed: whether the check holds.
-        summary: one sentence with numbers.
+        where: record id or row number.
+        note: what is wrong with it: expected and found.
+        ids: its token ids; empty where it has none.
+        weights: their loss weights.
+        at: the first wrong token; -1 if unknown.
+        derivations: stored and expected text, stretch by stretch.
     """
+
+    where: str
+    note: str
+    ids: tuple[int, ...] = ()
+    weights: tuple[float, ...] = ()
+    at: int = -1
+    derivations: tuple[tuple[str, str], ...] = ()
+
+
+class Result(NamedTuple):
+    """The result of one check: the first fields of a `Verdict`, in its order. Files of earlier versions end after the summary."""
 
     passed: bool
     summary: str
+    numbers: Mapping[str, int | float] = {}
+    worst: Worst | None = None
+    warns: bool = False
 
 
 def read_results(directory: Path, content_hash: str) -> Mapping[str, Result] | None:
@@ -326,11 +347,12 @@ def parse_results(data: bytes, content_hash: str) -> Mapping[str, Result] | None
         document = loads(data)
         if document["content_hash"] != content_hash:
             return None
-        return {name: Result(bool(passed), str(summary)) for name, (passed, summary) in document["checks"].items()}
-    except (ValueError, KeyError, TypeError, AttributeError):
+        return msgspec.convert(document["checks"], dict[str, Result])
+    except (ValueError, KeyError, TypeError, msgspec.ValidationError):
         return None
 
 
 def results_text(content_hash: str, results: Mapping[str, Result]) -> str:
     """Return the content of a file of check results."""
-    return json.dumps({"content_hash": content_hash, "checks": {name: list(result) for name, result in results.items()}}, indent=1) + "\n"
+    # figures may be scalars of NumPy
+    return json.dumps(msgspec.to_builtins({"content_hash": content_hash, "checks": results}, enc_hook=methodcaller("item"))) + "\n"

@@ -13,6 +13,8 @@ import numpy as np
 import pytest
 
 from prep_assets.definitions import defs
+from prep_assets.defs.sensors import recorder
+from prep_assets.defs.site import Site
 from prep_assets.engine import state
 from prep_assets.graph.graph import ASSETS, run_check
 from prep_assets.pipeline.asset import Asset, Check
@@ -86,6 +88,7 @@ def test_a_failed_check_shows_the_worst_row_with_its_tokens(
     assert metadata["wrong_token"].startswith("token 0 of ") and metadata["wrong_token"].endswith(", loss weight 1")
     assert metadata["derivations"][0]["stored"] == "<|im_start|>" and metadata["derivations"][0]["from the source"] != "<|im_start|>"
     assert metadata["worst_row_tokens"].count("data:image/svg+xml;base64,") == 1
+    assert metadata["look_closer"].endswith(" --candidate") and metadata["report"].endswith("/candidates/sft_tokens/dolly")
 
 
 def test_a_file_that_was_altered_fails_the_check_of_hashes_and_names_it(
@@ -289,3 +292,39 @@ def test_of_a_check_that_fails_in_one_partition_that_one_is_recorded_last(
     run_checks_alone(instance, "sft_tokens")
     latest, *_ = evaluations(instance, "sft_tokens", "row_integrity")
     assert (latest.partition, latest.passed) == (SFT[0], False)
+
+
+def test_results_that_are_recorded_again_show_what_the_run_that_checked_showed(
+    built: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a night or by the sensor. No wrong token was left of them, no figures, and a warning turned green."""
+
+    def shown(found: dg.DagsterInstance, asset: str, check: str) -> list[dict[str, Any]]:
+        latest = {each.partition: each for each in reversed(evaluations(found, asset, check))}
+        return [
+            {"passed": each.passed, "severity": each.severity, "said": each.description, **plain(each.metadata)}
+            for _, each in sorted(latest.items(), key=str)
+        ]
+
+    odd = Verdict(True, "rows are long", {"rows": 7, "share": 0.5}, warns=True)
+    with monkeypatch.context() as patch:
+        patch.setattr("prep_assets.engine.execute.run_check", wrong("mixture", "sft_packed", odd))
+        run_checks_alone(instance, "sft_packed")
+    [warned] = shown(instance, "sft_packed", "mixture")
+    assert (warned["passed"], warned["severity"], warned["rows"], warned["share"]) == (False, dg.AssetCheckSeverity.WARN, 7, 0.5)
+    job, key = defs.resolve_implicit_global_asset_job_def(), dg.AssetKey("sft_packed")
+    assert job.execute_in_process(instance=instance, asset_selection=[key], tags={"dagster/schedule_name": "night"}).success
+    assert len(evaluations(instance, "sft_packed", "mixture")) == 2 and shown(instance, "sft_packed", "mixture") == [warned]
+
+    store = Workspace.open().built("sft_tokens", "dolly")
+    flip_first_mask(store)
+    replace(store.manifest, files=list_payload(store.directory)).write(store.directory)
+    run_checks_alone(instance, "sft_tokens")
+    [failed] = (each for each in shown(instance, "sft_tokens", "mask_alignment") if not each["passed"])
+    assert {"wrong_token", "worst_row", "worst_row_tokens", "derivations", "rows_checked"} < {*failed}
+    # the store is current: none was held back
+    assert failed["look_closer"] == "prep-assets report sft_tokens -p dolly" and failed["report"].endswith("/stores/sft_tokens/dolly")
+    with dg.DagsterInstance.ephemeral() as fresh, dg.build_sensor_context(instance=fresh) as context:
+        recorder(Site(), ["sft"])(context)
+        for asset in ("sft_tokens", "sft_packed"):
+            assert [shown(fresh, asset, name) for name in checks_of(asset)] == [shown(instance, asset, name) for name in checks_of(asset)]

@@ -192,7 +192,7 @@ def test_a_failing_check_shows_the_wrong_token_and_both_derivations(built: tuple
     ids = tuple(range(5, 105))
     same = ("equal<e>", "equal<e>")
     worst = Worst("rows.jsonl:1", "trained 'x', the source says 'y'", ids, (0.0, 1.0) * 50, 61, (same, ("x", "y\u202e"), ("", "z")))
-    found = check_metadata(workspace, EVERY["sft_tokens"], Verdict(False, "1 of 2", {"rows_checked": 2}, worst), "evil")
+    found = check_metadata(workspace, EVERY["sft_tokens"], Verdict(False, "1 of 2", {"rows_checked": 2}, worst), "evil", candidate=True)
     vocabulary = workspace.vocabulary(workspace.family(FAMILIES["sft"]))
     assert found["wrong_token"] == f"token 61 of 100: {vocabulary.decode([66])!r}, id 66, loss weight 1"
     lines = found["worst_row"].value.split("\n")
@@ -203,7 +203,7 @@ def test_a_failing_check_shows_the_wrong_token_and_both_derivations(built: tuple
     ]
     assert found["look_closer"] == "prep-assets report sft_tokens -p evil --candidate"
     assert found["report"].value == "http://127.0.0.1:8899/candidates/sft_tokens/evil"
-    assert check_metadata(workspace, EVERY["sft_tokens"], Verdict(True, "", {"rows_checked": 2}), "evil") == {"rows_checked": 2}
+    assert check_metadata(workspace, EVERY["sft_tokens"], Verdict(True, "", {"rows": 2}), "evil", candidate=True) == {"rows": 2}
 
 
 def test_pages_may_be_served_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -24,7 +24,7 @@ from prep_assets.stores import files as digests
 from prep_assets.stores.bucket import bucket_of, local_root
 from prep_assets.stores.files import Digests, Kept
 from prep_assets.stores.guards import Verify
-from prep_assets.stores.manifest import Manifest, Result, digest, payload_faults
+from prep_assets.stores.manifest import Manifest, Result, Worst, digest, parse_results, payload_faults, results_text
 from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Place, open_published
 from prep_assets.stores.version_folders import Published
@@ -407,3 +407,32 @@ def test_killed_before_the_pointer_is_removed_the_new_store_is_read(tmp_path: Pa
     assert open_store(place.directory).fetch(0, 9, "sequence").tolist() == open_store(new.directory).fetch(0, 9, "sequence").tolist()
     made(place, NEW)
     assert not (place.directory / "damaged").is_symlink()
+
+
+# -- what checks said -------------------------------------------------------------------------------------------------------------------
+
+TEXTS = st.text(st.characters(), max_size=9) | st.just("\ud800")
+NUMBERS = st.integers(-(2**60), 2**60) | st.floats(allow_nan=False)
+WORST = st.builds(
+    Worst, TEXTS, TEXTS, st.lists(st.integers(0, 2**31)).map(tuple), st.lists(st.floats(0, 1)).map(tuple), st.integers(-1, 9),
+    st.lists(st.tuples(TEXTS, TEXTS)).map(tuple),
+)  # fmt: skip
+RESULTS = st.builds(Result, st.booleans(), TEXTS, st.dictionaries(TEXTS, NUMBERS), st.none() | WORST, st.booleans())
+
+
+@given(st.dictionaries(TEXTS, RESULTS))
+def test_results_are_read_as_they_were_written(results: dict[str, Result]) -> None:
+    assert parse_results(results_text(OLD, results).encode(), OLD) == results
+    assert parse_results(results_text(OLD, results).encode(), NEW) is None
+
+
+def test_results_of_earlier_versions_and_figures_of_numpy_are_read() -> None:
+    assert parse_results(b'{"content_hash": "a", "checks": {"sound": [false, "3 rows"]}}', "a") == {"sound": Result(False, "3 rows")}
+    worst = Worst("row 1", "wrong", (np.uint16(3), 4), (np.float32(0.5),), np.int64(0))  # type: ignore[arg-type]
+    result = Result(False, "", {"rows": np.int64(7)}, worst)  # type: ignore[dict-item]
+    assert parse_results(results_text("a", {"sound": result}).encode(), "a") == {"sound": result}
+
+
+@pytest.mark.parametrize("checks", ["[]", "3", '{"a": 1}', '{"a": []}', '{"a": [1, ""]}', '{"a": [true, "", {}, {"where": 3}]}'])
+def test_results_that_are_damaged_are_none(checks: str) -> None:
+    assert parse_results(f'{{"content_hash": "a", "checks": {checks}}}'.encode(), "a") is None

@@ -135,3 +135,6 @@ def test_a_failing_check_shows_the_wrong_token(built: Served, page: Any, picture
     said = page.inner_text("body")
     assert f"token {at} of" in said and "loss weight 0" in said
     page.screenshot(path=pictures / "failing-check.png")
+    page.goto(page.get_by_role("link", name="/stores/sft_tokens/mine").get_attribute("href"))
+    page.wait_for_selector("body[data-state=ready]")
+    assert page.locator("h1").inner_text() == "sft_tokens[mine]"
