@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import base64
-import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -50,8 +49,6 @@ LINE_CHARACTERS = 44
 TITLE_CHARACTERS = 240
 SVG_TOKENS = 320
 TRAINED, MASKED, WRONG = ("#1a7f37", "#ffffff"), ("#d0d7de", "#24292f"), ("#cf222e", "#ffffff")
-# control characters, line separators, bidirectional marks, lone surrogates, noncharacters
-_UNSEEN = re.compile("[\x00-\x1f\x7f-\x9f\u2028-\u202e\u2066-\u2069\ud800-\udfff\ufffe\uffff]")
 WIDTH, ROW, BAR, FIGURES = 336, 24, 144, 220
 NAME_CHARACTERS = 24
 HEIGHT, BINS = 60, 28
@@ -122,12 +119,8 @@ def _title(preview: Preview) -> str:
 
 
 def _one_line(text: str) -> str:
-    """Text on one line, with white space and control characters made visible, safe in a code block and in XML."""
-    return _UNSEEN.sub(_visible_character, text.replace("\n", "⏎").replace("\r", "␍").replace("\t", "⇥").replace("`", "ˋ"))
-
-
-def _visible_character(match: re.Match[str]) -> str:
-    return chr(0x2400 + ord(match[0])) if match[0] < " " else f"⟨{ord(match[0]):x}⟩"
+    """`one_line`, safe in a code block too."""
+    return one_line(text).replace("`", "ˋ")
 
 
 def mixture_picture(shares: Mapping[str, float], weights: Mapping[str, float]) -> str:
@@ -207,7 +200,7 @@ def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]
         **_preview(workspace, published),
         **(_rejected_records(published, chain) if reasons else {}),
         **({"mixture": dg.MetadataValue.md(mixture_picture(realised, weights))} if realised else {}),
-        **_by_domain(workspace, published),
+        **_by_domain(published),
         **_by_engine(workspace, published),
         **({"dagster/row_count": rows} if rows is not None else {}),
         **dict(sorted(numbers.items())),
@@ -243,7 +236,7 @@ def _rejected_records(published: Published, chain: Sequence[tuple[Asset, list[Pu
     return {"refused": dg.MetadataValue.table(first), **quarantine}
 
 
-def _by_domain(workspace: Workspace, published: Published) -> dict[str, Any]:
+def _by_domain(published: Published) -> dict[str, Any]:
     """A table of the domains and a histogram of document lengths; not for the largest stores, since masks are read."""
     if published.manifest.asset not in EVERY or published.manifest.counts.get("tokens", 0) > MEASURED_TOKENS:
         return {}

@@ -18,8 +18,8 @@ import dagster as dg
 from prep_assets.config.family import Domain, Family
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.files import SourceFile, fingerprint, folder_sign, is_remote
+from prep_assets.defs.materialize import RUNNING, OutsideRun, close_gone, damaged, family_job, lost_stores
 from prep_assets.defs.materialize import SECONDS as SENSOR_SECONDS
-from prep_assets.defs.materialize import OutsideRun, close_gone, damaged, family_job, lost_stores
 from prep_assets.defs.metadata import data_version, evaluations, latest, materialization, recorded_version, store_metadata
 from prep_assets.defs.site import Site, domains, register
 from prep_assets.engine.plan import Step
@@ -295,13 +295,7 @@ def _stores(damage: Damage) -> list[tuple[str, str]]:
 NAME = "built_elsewhere"
 AT_ONCE = 100
 """Most stores that one tick records: a sensor may take a minute, and charts are drawn of every store."""
-UNDER_WAY = [
-    dg.DagsterRunStatus.QUEUED,
-    dg.DagsterRunStatus.NOT_STARTED,
-    dg.DagsterRunStatus.STARTING,
-    dg.DagsterRunStatus.STARTED,
-    dg.DagsterRunStatus.CANCELING,
-]
+UNDER_WAY = [dg.DagsterRunStatus.QUEUED, dg.DagsterRunStatus.NOT_STARTED, *RUNNING]
 
 
 def recorder(site: Site, families: Sequence[str]) -> dg.SensorDefinition:

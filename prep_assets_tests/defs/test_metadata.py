@@ -263,7 +263,7 @@ def svg(markdown: str) -> ElementTree.Element:
         # without a mask nothing is green
         (["a", "b"], [], (0,), ["  ab"]),
         # white space and control characters can be seen
-        (["a", "\tb\r", "\x00\x1b", "\x85\u202e", "`\n"], [1] * 5, (0,), ["+ a⇥b␍␀␛⟨85⟩⟨202e⟩ˋ⏎"]),
+        (["a", "\tb\r", "\x00\x1b", "\x85\u202e", "`\n"], [1] * 5, (0,), ["+ a⇥b␍␀␛⟨u+0085⟩⟨u+202e⟩ˋ⏎"]),
         # a line ends where that of the text does and where it grows long
         (["a", "\n", "b", "\n\n", "c"], [1] * 5, (0,), ["+ a⏎", "+ b⏎⏎", "+ c"]),
         (["word "] * 20, [0] * 20, (0,), ["  " + "word " * 8, "  " + "word " * 8, "  " + "word " * 4]),
