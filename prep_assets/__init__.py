@@ -8,6 +8,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from prep_assets.version import __version__ as __version__
+
 if TYPE_CHECKING:
     from prep_assets.api import encode, load, plan, render, status, verify
     from prep_assets.defs.component import TrainingData
@@ -22,8 +24,6 @@ if TYPE_CHECKING:
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.stores.packed import PackedStore
     from prep_assets.stores.tokens import TokenStore
-
-__version__ = "0.2.0"
 
 _WHERE = {
     "Workspace": "prep_assets.pipeline.workspace",

@@ -34,7 +34,7 @@ def faults_of_version(tag: str, pyproject: str, module: str, changelog: str) -> 
 
     Args:
         tag: the tag of a release, such as ``v1.0.0``; empty for a trial.
-        pyproject, module, changelog: texts of `pyproject.toml`, `prep_assets/__init__.py` and `CHANGELOG.md`.
+        pyproject, module, changelog: texts of `pyproject.toml`, `prep_assets/version.py` and `CHANGELOG.md`.
     """
     versions = [re.search(pattern, text, re.M) for pattern, text in ((r'^version = "(.+)"', pyproject), (r'^__version__ = "(.+)"', module))]
     declared, imported = (found[1] if found else "" for found in versions)
@@ -69,7 +69,7 @@ def main() -> None:
     parser.add_argument("--tag", default="", help="the tag of a release; without it, a trial")
     parser.add_argument("--out", type=Path, default=ROOT / "build" / "release")
     given = parser.parse_args()
-    texts = [(ROOT / name).read_text("utf-8") for name in ("pyproject.toml", "prep_assets/__init__.py", "CHANGELOG.md")]
+    texts = [(ROOT / name).read_text("utf-8") for name in ("pyproject.toml", "prep_assets/version.py", "CHANGELOG.md")]
     if faults := faults_of_version(given.tag, *texts):
         sys.exit("\n".join(faults))
     out = given.out

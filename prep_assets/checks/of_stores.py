@@ -23,16 +23,15 @@ from prep_assets.config.models import Pretrain, media_tokens
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.errors import Refused, StoreError
 from prep_assets.exports.readable import SIDES, Pairs
-from prep_assets.pipeline.asset import Check, FromLines, FromParts, FromRows, Store
+from prep_assets.pipeline.asset import Check, FromLines, FromParts, FromRows, LineEncoder, LineOf, Reasons, Store
 from prep_assets.pipeline.conversations import conversations_of
 from prep_assets.pipeline.documents import MaskedDocuments, document_text
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
 from prep_assets.pipeline.groups import TEST, Tokenize, splits
 from prep_assets.pipeline.images import media_ids
-from prep_assets.pipeline.lines import RANKED, TIED, UNPAIRED, LineOf, form_of, is_tied
+from prep_assets.pipeline.lines import RANKED, TIED, UNPAIRED, form_of, is_tied
 from prep_assets.pipeline.sources import domain_of, read_sources, strings_in
 from prep_assets.pipeline.teachers import encode_of
-from prep_assets.pipeline.tokens import LineEncoder
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, places
 from prep_assets.proofs.image_tokens import check_images, check_references
@@ -263,8 +262,6 @@ RAW_ACCOUNTING = Check("accounting", "Rows read = readable rows + rows in quaran
 
 Judge = Callable[[Item], object]
 """Raises `Refused` for an item that the family rejects."""
-Reasons = Callable[[Sequence[Item]], Sequence[str]]
-"""Items → why the family rejects each, ``stage/reason``; ``""`` for none."""
 
 
 class Heard(Quarantine):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from prep_assets.data.read import read_blocks
 from prep_assets.data.stream import seekable
 from prep_assets.data.tables import LINES, TABLES
 from prep_assets.errors import CheckFailed, Refused, StoreError
-from prep_assets.pipeline.asset import FromLines, FromRows, Store
+from prep_assets.pipeline.asset import END, Content, FromLines, FromRows, Part, Store
 from prep_assets.pipeline.examples import Stretch, converter, shards_of
 from prep_assets.pipeline.images import REMEMBERED, REMOTE
 from prep_assets.pipeline.sources import domain_of, pinned
@@ -50,7 +49,6 @@ from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import prefetch, stretches
 from prep_assets.stores.images import Image
 from prep_assets.stores.lines import row_of
-from prep_assets.stores.segments import Window
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.workers.shards import Shard
 
@@ -59,39 +57,6 @@ T = TypeVar("T")
 # A store in parts: stretches of its sources with their records. The plan depends on the store and its sources alone.
 #
 # Every record belongs to one part, whatever origin the store claims, and is proven against the rows of that part.
-
-END = 1 << 62
-"""Greater than the place of any row."""
-
-
-class Part(Struct, frozen=True):
-    """Consecutive rows of a domain.
-
-    Attributes:
-        stretches: of the files of the domain.
-        begin, end: places of the first row and of the first one after the part, see `places`; 0 and `END` at the ends of the domain.
-    """
-
-    stretches: tuple[Stretch, ...]
-    begin: int
-    end: int
-
-    def rows_end(self, stretch: Stretch) -> int | None:
-        """Return the number of the row after a stretch; `None` where it reaches the end of its file."""
-        return None if stretch.part.stop is None else self.end & ((1 << 40) - 1)
-
-    def records_of(self, stream: TokenStore) -> TokenStore:
-        """Return the records of a stream that come from this part, with the images of all. Even out of order, each record belongs to exactly one
-        part."""
-
-        def first(place: int) -> int:
-            return bisect_left(range(len(stream)), place, key=lambda at: int(places(stream.file[at], stream.row[at])))
-
-        records = slice(first(self.begin) if self.begin else 0, len(stream) if self.end == END else first(self.end))
-        begin, end = (int(stream.ends[record - 1]) if record else 0 for record in (records.start, records.stop))
-        arrays = {key: Window(array, begin, end) for key, array in stream.arrays.items()}
-        part = TokenStore(arrays, stream.ends[records] - begin, stream.file[records], stream.row[records], stream.images, begin)
-        return part if stream.teachers is None else replace(part, teachers=stream.teachers.part(records, slice(begin, end)))
 
 
 def parts_of(store: Store) -> list[Shard]:
@@ -480,10 +445,6 @@ def prompt_of_line(line: bytes) -> Any:
 def prompt_json(prompt: Any) -> bytes:
     """Return the JSON of a prompt, keys in their order, which decides whether it is held out."""
     return json.dumps(prompt, ensure_ascii=False, separators=(",", ":")).encode()
-
-
-Content = Callable[[Mapping[str, Any]], bytes]
-"""Fields of a row → the bytes whose hash decides whether it is held out."""
 
 
 def by_fields(store: Store) -> Content:

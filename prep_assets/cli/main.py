@@ -13,8 +13,8 @@ from typer.core import TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
-from prep_assets import __version__
 from prep_assets.errors import PrepAssetsError
+from prep_assets.version import __version__
 
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""

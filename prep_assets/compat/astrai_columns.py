@@ -23,8 +23,8 @@ from prep_assets.data.files import SourceFile, is_remote
 from prep_assets.data.tables import Cut, line_cuts, table_cuts
 from prep_assets.errors import ConfigError, Refused, TemplateError
 from prep_assets.pipeline.examples import Reading, Stretch, converter, shards_of
+from prep_assets.pipeline.source_files import Progress
 from prep_assets.pipeline.sources import Pinned, Router
-from prep_assets.pipeline.workspace import Progress
 from prep_assets.samples import Record, Sample, Turn
 from prep_assets.schemas.fields import as_list, as_mapping, as_number, as_text, needed, peek, unread, value_at, whole, wrong_type
 from prep_assets.schemas.reader import Account

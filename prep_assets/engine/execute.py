@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from prep_assets.checks.of_stores import INTEGRITY, part_of, verdicts_of_parts
-from prep_assets.checks.sources_again import Part, Unsound, parts_of
+from prep_assets.checks.sources_again import Unsound, parts_of
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.tables import SHARD_BYTES
 from prep_assets.engine.events import Accepted, Candidate, Checked, Event, Planned, Progress, Refused, Skipped, Started, Written
@@ -24,7 +24,7 @@ from prep_assets.engine.plan import Store as PlannedStore
 from prep_assets.engine.status import failures
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 from prep_assets.graph.graph import EVERY, asset_and_partitions, holds, run_check, store_of, upstream_of
-from prep_assets.pipeline.asset import Asset, Check, Store
+from prep_assets.pipeline.asset import Asset, Check, Part, Store
 from prep_assets.pipeline.examples import text_bytes
 from prep_assets.pipeline.tokens import FEWEST, opened
 from prep_assets.pipeline.workspace import Workspace

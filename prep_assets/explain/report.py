@@ -23,7 +23,6 @@ import numpy.typing as npt
 from markupsafe import Markup, escape
 from msgspec import Struct, ValidationError, convert
 
-from prep_assets import __version__
 from prep_assets.caches import bounded_cache
 from prep_assets.checks.bounds import metrics_of
 from prep_assets.data.quarantine import Refusal, read_quarantine
@@ -50,6 +49,7 @@ from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.vocabulary import Vocabulary
+from prep_assets.version import __version__
 
 # Facts about stores that need no rows: counts from the sources on, and lineage.
 

@@ -7,7 +7,6 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from prep_assets import __version__
 from prep_assets.config.family import Family
 from prep_assets.config.loading import read_tombstones
 from prep_assets.config.models import FAMILIES, Eval, Pretrain, Rl, Sft
@@ -22,6 +21,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.files import installed_version, loads
 from prep_assets.stores.manifest import Manifest, Result, described, digest, fault, signature_of
 from prep_assets.stores.version_folders import Published
+from prep_assets.version import __version__
 
 FORMAT = 1
 """Version of the document."""

@@ -12,9 +12,9 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from prep_assets import __version__
 from prep_assets.neighbours.description import Column, Description, hashes_of
 from prep_assets.stores.manifest import Manifest
+from prep_assets.version import __version__
 
 PRODUCER = f"https://pypi.org/project/prep-assets/{__version__}"
 FACET = "prepAssets_store"

@@ -3,40 +3,38 @@
 from __future__ import annotations
 
 import shutil
+from bisect import bisect_left
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from msgspec import Struct, field
 
 from prep_assets.config.family import AUDIO_AND_VIDEO, Chat, Family
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.pipeline.examples import reading_recipe
+from prep_assets.pipeline.examples import AnyExample, Item, Stretch, reading_recipe
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.accounting import places
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Sample
 from prep_assets.stores.files import installed_version
 from prep_assets.stores.manifest import Manifest, build_key, differences
 from prep_assets.stores.published import Draft, Place
+from prep_assets.stores.segments import Window
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.agreement import ComparedEngine
 from prep_assets.text.engines import RoutedEngine
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.pool import rare_collections
-
-if TYPE_CHECKING:
-    from prep_assets.checks.of_stores import Kind, Reasons
-    from prep_assets.checks.sources_again import Content, Part
-    from prep_assets.pipeline.lines import LineOf
-    from prep_assets.pipeline.tokens import LineEncoder
 
 VERSIONS = {"raw": "3", "pretrain": "7", "sft": "9", "preference": "13", "rl": "10", "contrastive": "3", "export": "5"}
 """Code version of a family's assets, 1 where none is given; `raw`, `quality`, `leaks` and `export` cover all families. Raised when bytes change."""
@@ -252,6 +250,29 @@ class Stream(Struct, frozen=True):
     masked: bool = False
 
 
+# What an asset is given by other files: the lines of its rows, what encodes lines, and why its rows are rejected.
+
+RowForm = Literal["text", "messages"]
+Line = Callable[[RowForm], Mapping[str, Any] | list[dict[str, Any]]]
+"""Gives the line of an example in a form, or several lines, or raises `Refused`."""
+LineOf = Callable[[AnyExample], tuple[AnyExample, Line]]
+"""The content of an item → the example as it is written, with reasoning read, and its line; or raises `Refused`."""
+Reasons = Callable[[Sequence[Item]], Sequence[str]]
+"""Items → why the family rejects each, ``stage/reason``; ``""`` for none."""
+Content = Callable[[Mapping[str, Any]], bytes]
+"""Fields of a row → the bytes whose hash decides whether it is held out."""
+
+
+class LineEncoder(Protocol):
+    """Tokenizes lines of one form."""
+
+    def encode(
+        self, batch: Sequence[dict[str, Any]], first: int, quarantine: Quarantine, *, name: str
+    ) -> tuple[Sequence[int], Sequence[tuple[Mapping[str, npt.NDArray[Any]], npt.NDArray[np.int64], int]]]:
+        """Tokenize lines of the file `name`. Returns the indices of the kept lines, and per stream its arrays, record lengths and the number of truncated
+        tokens. Rejected lines are in quarantine."""
+
+
 class Check(Struct, frozen=True):
     """A check of one asset.
 
@@ -265,7 +286,7 @@ class Check(Struct, frozen=True):
     name: str
     description: str
     run: Callable[[Store], Verdict]
-    derived: Kind | None = None
+    derived: Callable[[Store], Any] | None = None
 
 
 class FromRows(Struct, frozen=True):
@@ -497,6 +518,40 @@ def ids_dtype(family: Family, vocabulary: Vocabulary) -> str:
             f"output.dtype {family.output.dtype} holds ids up to {np.iinfo(family.output.dtype).max:,}, the vocabulary has {size:,}"
         )
     return family.output.dtype
+
+
+END = 1 << 62
+"""Greater than the place of any row."""
+
+
+class Part(Struct, frozen=True):
+    """Consecutive rows of a domain.
+
+    Attributes:
+        stretches: of the files of the domain.
+        begin, end: places of the first row and of the first one after the part, see `places`; 0 and `END` at the ends of the domain.
+    """
+
+    stretches: tuple[Stretch, ...]
+    begin: int
+    end: int
+
+    def rows_end(self, stretch: Stretch) -> int | None:
+        """Return the number of the row after a stretch; `None` where it reaches the end of its file."""
+        return None if stretch.part.stop is None else self.end & ((1 << 40) - 1)
+
+    def records_of(self, stream: TokenStore) -> TokenStore:
+        """Return the records of a stream that come from this part, with the images of all. Even out of order, each record belongs to exactly one
+        part."""
+
+        def first(place: int) -> int:
+            return bisect_left(range(len(stream)), place, key=lambda at: int(places(stream.file[at], stream.row[at])))
+
+        records = slice(first(self.begin) if self.begin else 0, len(stream) if self.end == END else first(self.end))
+        begin, end = (int(stream.ends[record - 1]) if record else 0 for record in (records.start, records.stop))
+        arrays = {key: Window(array, begin, end) for key, array in stream.arrays.items()}
+        part = TokenStore(arrays, stream.ends[records] - begin, stream.file[records], stream.row[records], stream.images, begin)
+        return part if stream.teachers is None else replace(part, teachers=stream.teachers.part(records, slice(begin, end)))
 
 
 class Store(Struct, frozen=True):

@@ -32,8 +32,9 @@ from prep_assets.stores.tokens import RecordWriter
 from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Kind, Outline, OutlinedSample, as_json, outline_of, outlined, plain_chat
 from prep_assets.text.conversation import SpecialInContent, control_pattern, plain_message, shown_messages, tool_call, treat
 from prep_assets.text.encode import Encoded, Encoder
-from prep_assets.text.environment import END, WHITE_TO_PYTHON, MessageForm, blocks_of, only_writes
+from prep_assets.text.environment import MessageForm
 from prep_assets.text.forms import Form, Laid, Learned, Located, agreed
+from prep_assets.text.minijinja_blocks import END, WHITE_TO_PYTHON, blocks_of, only_writes
 from prep_assets.text.render import UNTEMPLATED, InlineReasoning, left_out, one_per_answer, render
 from prep_assets.text.spans import Ints, MaskPolicy, Placed, Rendered, Span, Stop, bounds, rounds, steps, trained, without_oldest_rounds
 from prep_assets.text.template import ChatTemplate

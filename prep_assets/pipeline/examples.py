@@ -27,9 +27,10 @@ from prep_assets.data.quarantine import Quarantine
 from prep_assets.data.read import read_blocks
 from prep_assets.data.tables import parts, shard_size
 from prep_assets.errors import Refused
+from prep_assets.pipeline.source_files import Progress
 from prep_assets.pipeline.sources import Benchmarks, Pinned, Router, domain_of, pinned, router_of
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
-from prep_assets.pipeline.workspace import Progress, Workspace
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Example, Pair, PlainChat, PlainPair, Record
 from prep_assets.schemas.reader import Account, Reader, weighed_by, without_speakers
 from prep_assets.schemas.registry import convert_with, own_code_hash

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import msgspec
 import numpy as np
@@ -16,7 +16,7 @@ import xxhash
 from prep_assets.config.models import Contrastive, Form, Preference, Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
-from prep_assets.pipeline.asset import FromRows, NeedsMore, Target
+from prep_assets.pipeline.asset import FromRows, Line, LineOf, NeedsMore, RowForm, Target
 from prep_assets.pipeline.examples import AnyExample, Source, as_example, held_out, passed_over
 from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.sources import unrendered_reasoning
@@ -54,9 +54,6 @@ from prep_assets.stores.published import Draft
 # An untrained answer has ``loss_weight`` 0 on its message; if only parts of it are untrained, its content is a list of text parts with weights. Strings
 # cannot hold weights, so such a row needs messages.
 
-RowForm = Literal["text", "messages"]
-Columns = dict[str, Any]
-
 
 def form_of(directory: Path) -> RowForm:
     """The form of the rows of a store, from its first row."""
@@ -74,7 +71,7 @@ def is_untemplated(example: Example | PlainChat | PlainPair) -> bool:
     return any(turn.role in (PROMPT, COMPLETION) for turns in parts_of(example) for turn in turns)
 
 
-def strings_as_messages(row: Mapping[str, Any]) -> Columns:
+def strings_as_messages(row: Mapping[str, Any]) -> dict[str, Any]:
     """A row of strings as messages: the prompt of a user, answers of an assistant."""
     roles = {"prompt": USER, "chosen": ASSISTANT, "rejected": ASSISTANT, "completion": ASSISTANT}
     changed_row = {key: [{"role": roles[key], "content": value}] if key in roles else value for key, value in row.items()}
@@ -82,7 +79,7 @@ def strings_as_messages(row: Mapping[str, Any]) -> Columns:
     return changed_row | answers
 
 
-def extra_columns(example: Sample | Pair | Prompt | Group) -> Columns:
+def extra_columns(example: Sample | Pair | Prompt | Group) -> dict[str, Any]:
     """The columns of a row apart from its turns, under TRL's names. Tools are JSON text: in a column of structs every tool would get the parameters of all
     others."""
     options = {**example.template_options, **({"documents": list(example.documents)} if example.documents else {})}
@@ -133,7 +130,7 @@ def _weights(turn: Turn) -> list[float]:
     return [1.0 if region.loss_weight is None else float(region.loss_weight) for region in turn.regions if not region.drop]
 
 
-def _weight_columns(turn: Turn, shown: Sequence[Region], kinds: Sequence[str]) -> Columns:
+def _weight_columns(turn: Turn, shown: Sequence[Region], kinds: Sequence[str]) -> dict[str, Any]:
     """The weights of a message; none if all of it is trained, the default of answers."""
     weights = _weights(turn)
     if turn.role not in ANSWERS or set(weights) <= {1.0}:
@@ -147,7 +144,7 @@ def _weight_columns(turn: Turn, shown: Sequence[Region], kinds: Sequence[str]) -
     return {"content": [{"type": "text", "text": region.text, "loss_weight": weight} for region, weight in parts]}
 
 
-def _message(turn: Turn) -> Columns:
+def _message(turn: Turn) -> dict[str, Any]:
     shown = [region for region in turn.regions if not region.drop]
     kinds = [region.kind if region.kind in (THINKING, TOOL_CALL) else TEXT for region in shown]
     order = [THINKING, TEXT, TOOL_CALL]
@@ -157,7 +154,7 @@ def _message(turn: Turn) -> Columns:
         kind: "".join(region.text for region, its_kind in zip(shown, kinds, strict=True) if its_kind == kind) for kind in (THINKING, TEXT)
     }
     calls = [_call(region) for region in shown if region.kind == TOOL_CALL]
-    message: Columns = {"role": turn.role, "content": texts[TEXT]}
+    message: dict[str, Any] = {"role": turn.role, "content": texts[TEXT]}
     if texts[THINKING]:
         message["reasoning_content"] = texts[THINKING]
     if calls:
@@ -167,7 +164,7 @@ def _message(turn: Turn) -> Columns:
     return message | {key: value for key, value in named.items() if value is not None}
 
 
-def _call(region: Region) -> Columns:
+def _call(region: Region) -> dict[str, Any]:
     call = json.loads(region.text)
     identity = {"id": call["id"]} if "id" in call else {}
     return {"type": "function", **identity, "function": {"name": call["name"], "arguments": call["arguments"]}}
@@ -312,7 +309,7 @@ FURTHER = {"label": (UNPAIRED, UNPAIRED_TEST), "responses": (RANKED, RANKED_TEST
 """Column by which lines other than pairs are told → the files that they go to, which exist only if a domain gives any."""
 
 
-def preference_row(example: object, form: RowForm) -> Columns:
+def preference_row(example: object, form: RowForm) -> dict[str, Any]:
     """The row of a pair, or of a sample with a label.
 
     Raises:
@@ -337,7 +334,7 @@ def preference_row(example: object, form: RowForm) -> Columns:
     return row | extra_columns(example) | {"margin": example.margin}
 
 
-def _ranked_row(group: Group, form: RowForm) -> Columns:
+def _ranked_row(group: Group, form: RowForm) -> dict[str, Any]:
     """All responses, the best first, with their rewards, by which they are ordered."""
     if len(group.responses) < 2 or len(set(group.rewards)) < 2:
         raise Refused(
@@ -364,7 +361,7 @@ def labelled_answers(example: Group) -> list[Sample]:
     ]
 
 
-def _plain_row(pair: PlainPair, form: RowForm) -> Columns | None:
+def _plain_row(pair: PlainPair, form: RowForm) -> dict[str, Any] | None:
     """The row of a plain pair; `None` if a string cannot hold its prompt."""
     roles, texts = pair.prompt.roles, pair.prompt.texts
     if form == "text":
@@ -374,7 +371,7 @@ def _plain_row(pair: PlainPair, form: RowForm) -> Columns | None:
     return {"prompt": prompt, "chosen": chosen, "rejected": rejected}
 
 
-def _row(parts: Mapping[str, Sequence[Turn]], columns: Columns, form: RowForm) -> Columns:
+def _row(parts: Mapping[str, Sequence[Turn]], columns: dict[str, Any], form: RowForm) -> dict[str, Any]:
     reject_images([turn for turns in parts.values() for turn in turns], "pair")
     parts = {part: turns if part != "prompt" else [weighted(turn, None) for turn in turns] for part, turns in parts.items()}
     reject_fractions([turn for turns in parts.values() for turn in turns], "pair")
@@ -431,10 +428,6 @@ def weighted(turn: Turn, weight: float | None) -> Turn:
 
 BLOCK_BYTES, AUTO_BYTES = 4 << 20, 256 << 10
 """Bytes of source read at a time: fewer if a row may show that the file needs the other form."""
-Line = Callable[[RowForm], Mapping[str, Any] | list[Columns]]
-"""Gives the line of an example in a form, or several lines, or raises `Refused`."""
-LineOf = Callable[[AnyExample], tuple[AnyExample, Line]]
-"""The content of an item → the example as it is written, with reasoning read, and its line; or raises `Refused`."""
 
 
 def write_lines(
@@ -516,7 +509,7 @@ def is_tied(row: Mapping[str, Any]) -> bool:
     return "rewards" in row and len(set(row["rewards"])) < len(row["rewards"])
 
 
-def _row_in_form(write: Line, form: RowForm, auto: bool) -> Mapping[str, Any] | list[Columns]:
+def _row_in_form(write: Line, form: RowForm, auto: bool) -> Mapping[str, Any] | list[dict[str, Any]]:
     """A row in the form of its file.
 
     Raises:

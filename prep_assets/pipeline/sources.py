@@ -4,25 +4,20 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from hashlib import sha256
-from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-import msgspec
-
-from prep_assets.config.family import Chat, Domain, Family, can_name_a_domain, faults
+from prep_assets.config.family import Chat, Domain, Family
 from prep_assets.data.blocks import Block
-from prep_assets.data.files import Pin, SourceFile, find, find_on_hub, is_hub, record_id, verify_pins
+from prep_assets.data.files import Pin, SourceFile, record_id, verify_pins
 from prep_assets.data.read import read_blocks
 from prep_assets.data.tables import Cut
-from prep_assets.errors import ConfigError, PrepAssetsError, Refused, SourceError, SourceUnavailable, nearest
-from prep_assets.pipeline.workspace import Workspace, build_command, keep
-from prep_assets.samples import Record
+from prep_assets.errors import ConfigError, Refused, SourceError, nearest
+from prep_assets.pipeline.source_files import addresses, value_of
+from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.guards import Guards, load_json
-from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import open_published
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.render import InlineReasoning
@@ -146,8 +141,6 @@ def benchmarks_pinned(workspace: Workspace, family: Family) -> dict[str, Any]:
 # Every domain with the same `domain_key` takes the rows with its value (`domain_value`, or its name). A value that no domain of the file declares stops the
 # build, so that no row is lost, and no two domains take the same rows.
 
-MISSING = "(missing)"
-
 
 @dataclass(slots=True)
 class Router:
@@ -219,19 +212,6 @@ def router_of(workspace: Workspace, family: Family, name: str) -> Router:
     return Router(domain.domain_key, values[name], declared)
 
 
-def addresses(workspace: Workspace, patterns: Sequence[str]) -> frozenset[str]:
-    """The addresses of the files that match patterns; a pattern may match none."""
-    urls: set[str] = set()
-    for pattern in patterns:
-        try:
-            urls.update(file.url for file in (find_on_hub(pattern) if is_hub(pattern) else find(pattern, workspace.configs.absolute())))
-        except SourceUnavailable:
-            raise  # an unreachable file may exist, and share rows
-        except SourceError:
-            continue  # missing files stop the build of the domain that names them, and no other
-    return frozenset(urls)
-
-
 def _check_no_shared_rows(name: str, key: str, values: Mapping[str, str], read: Mapping[str, frozenset[str]]) -> None:
     for other_name, value in values.items():
         shared = sorted(read[name] & read[other_name])
@@ -241,12 +221,6 @@ def _check_no_shared_rows(name: str, key: str, values: Mapping[str, str], read: 
                 f"domains {first} and {second} both take the rows of {shared[0]} in which {key!r} is {value!r}. Leave one of them out, give "
                 "one another domain_value, or tell the rows apart with `where` alone"
             )
-
-
-def value_of(payload: Mapping[str, Any], key: str) -> str:
-    """The value of a row's `domain_key` field as text."""
-    value = payload.get(key)
-    return MISSING if value is None else str(value)
 
 
 # Reasoning in the text of answers, as configured.
@@ -367,177 +341,3 @@ def strings_in(value: Any) -> Iterator[str]:
     elif isinstance(value, list | tuple):
         for inner in value:
             yield from strings_in(inner)
-
-
-# ``domains: auto``: the entry is replaced by one domain per value of `domain_key`.
-#
-# A found domain equals one written by hand with that `domain_value`: its stores have the same bytes.
-
-F = TypeVar("F", bound=Family)
-DEFAULT = "__default__"
-"""The domain of rows without a value, as AstrAI calls it."""
-REPLACED = {"domains": None, "max_domains": Domain.model_fields["max_domains"].default}
-LONGEST = 1000
-"""Most characters of a value that names a domain."""
-
-
-def with_found_domains(workspace: Workspace, family: F, where: str) -> F:
-    """Replace the ``auto`` domains of a family by those found in its files. A workspace that does not look at files uses the last values found; if that
-    fails, the family stays unresolved, and the next workspace that looks raises the error.
-
-    Raises:
-        ConfigError: values that cannot be told apart or are too many, or options that name an unknown domain; begins with `where`.
-        SourceUnavailable: a file is unreachable, and its values are not cached.
-    """
-    try:
-        return _resolved(workspace, family, where)
-    except PrepAssetsError:
-        if workspace.looks:
-            raise
-        return family
-
-
-def _resolved(workspace: Workspace, family: F, where: str) -> F:
-    domains: dict[str, Domain] = {}
-    for label, domain in family.domains.items():
-        try:
-            for name, member in _domains_by_value(workspace, family, domain, label) if domain.domains else [(label, domain)]:
-                _check_name_is_free(name, domains)
-                domains[name] = member
-        except SourceUnavailable:
-            raise
-        except PrepAssetsError as error:
-            raise ConfigError(f"{where}:\n  domains.{label}: {error}") from error
-    if not domains:
-        raise ConfigError(f"{where}:\n  domains: no file has a row that can be read")
-    resolved = family.model_copy(update={"domains": domains})
-    if not resolved.finds_domains and (wrong := list(faults(resolved))):
-        raise ConfigError("\n".join([f"{where}:", *(f"  {fault}" for fault in wrong)]))
-    return resolved
-
-
-def _domains_by_value(workspace: Workspace, family: Family, domain: Domain, label: str) -> Iterator[tuple[str, Domain]]:
-    """Yield name and domain for every value."""
-    written_domains = {name: other for name, other in family.domains.items() if not other.domains and other.domain_key == domain.domain_key}
-    read = addresses(workspace, (*domain.files, *domain.test_files)) if written_domains else frozenset()
-    taken = {other.value(name) for name, other in written_domains.items() if read & addresses(workspace, (*other.files, *other.test_files))}
-    files = values_of(workspace, domain, taken)
-    if files is None:
-        yield label, domain
-        return
-    counts = sum((Counter(file_counts) for file_counts in files), Counter[str]())
-    check_value_count(domain, counts, taken)
-    for value in sorted(counts.keys() - taken):
-        yield name_of(value), domain.model_copy(update={**REPLACED, "domain_value": value})
-
-
-def name_of(value: str) -> str:
-    """The name of a value's domain: the value itself, or its allowed characters and a hash."""
-    if value == MISSING:
-        return DEFAULT
-    if can_name_a_domain(value):
-        return value
-    stem = re.sub(r"[^A-Za-z0-9]+", "-", value)[:60].strip("-") or "domain"
-    return f"{stem}-{sha256(value.encode()).hexdigest()[:8]}"
-
-
-def _check_name_is_free(name: str, domains: Mapping[str, Domain]) -> None:
-    taken_name = next((existing for existing in domains if existing.casefold() == name.casefold()), None)
-    if taken_name is not None:
-        raise ConfigError(
-            f"the domain {name!r} is there already, as {taken_name!r}; names must differ in more than capital letters, because they are folders. Write one "
-            "of the two by hand under another name, with the same files and domain_key, and domain_value: the value as the rows have it"
-        )
-
-
-Counts = Mapping[str, int]
-"""Value → how many rows hold it."""
-
-
-def values_of(workspace: Workspace, domain: Domain, taken: Collection[str]) -> list[Counts] | None:
-    """The value counts of every file. If files cannot be read, or the workspace does not look at them, the cached ones; `None` if there are none.
-
-    Args:
-        taken: values that do not count towards `max_domains`.
-
-    Raises:
-        ConfigError: more values than `max_domains`, or a value that cannot name a domain.
-        SourceError: a file cannot be read, and nothing is cached.
-    """
-    remembered = _load_values(path := _values_path(workspace, domain))
-    if not workspace.looks:
-        return None if remembered is None else [counts for _, counts in remembered.values()]
-    try:
-        current = _read_values(workspace, domain, remembered or {}, taken)
-    except SourceError:
-        if remembered is None:
-            raise
-        current = remembered  # the build of a domain says what is wrong with its files
-    if current != remembered:
-        keep(path, current)
-    return [counts for _, counts in current.values()]
-
-
-def _values_path(workspace: Workspace, domain: Domain) -> Path:
-    read = [str(workspace.configs.absolute()), domain.files, domain.test_files, domain.format, domain.txt, domain.domain_key]
-    return workspace.stores / ".hashes" / f"values-{digest(read)[:20]}.json"
-
-
-def _load_values(path: Path) -> dict[str, tuple[str, dict[str, int]]] | None:
-    """The cached values: hash of a file's address → hash of its content, and value counts. Addresses are hashed because they may hold secrets."""
-    try:
-        return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[str, dict[str, int]]])
-    except (FileNotFoundError, msgspec.DecodeError):
-        return None
-
-
-def _read_values(
-    workspace: Workspace, domain: Domain, known: Mapping[str, tuple[str, dict[str, int]]], taken: Collection[str]
-) -> dict[str, tuple[str, dict[str, int]]]:
-    values = {}
-    for files in (workspace.files(domain), workspace.test_files(domain)):
-        for file, pin in zip(files, workspace.pins(files), strict=True):
-            sha256, counts = known.get(address := digest(file.url), ("", {}))
-            values[address] = (pin.sha256, counts if sha256 == pin.sha256 else _count_values(workspace, domain, file, pin, taken))
-    return values
-
-
-def _count_values(workspace: Workspace, domain: Domain, file: SourceFile, pin: Pin, taken: Collection[str]) -> dict[str, int]:
-    key, counts = str(domain.domain_key), Counter[str]()
-    for block in read_blocks(replace(file, blocks=pin.blocks), 0, txt=domain.txt):
-        counts.update(_domain_value(file, record, key) for record in block.records)
-        check_value_count(domain, counts, taken)
-        if workspace.progress:
-            workspace.progress(f"look for domains in {file.name}", block.bytes_read, file.size)
-    return dict(sorted(counts.items()))
-
-
-def _domain_value(file: SourceFile, record: Record, key: str) -> str:
-    """Raises:
-    ConfigError: the row's value cannot name a domain.
-    """
-    content, value = record.payload.get(key), value_of(record.payload, key)
-    if isinstance(content, list | Mapping):
-        wrong = f"a list or an object, {value!r:.80}"
-    elif content == MISSING:
-        wrong = f"the text {MISSING!r}, which is what rows without a value are called"
-    elif len(value) > LONGEST:
-        wrong = f"{len(value):,} characters, {value!r:.80}…"
-    else:
-        return value
-    raise ConfigError(f"{key!r} of {record_id(file, record.row)} holds {wrong}. Name another field, or fix the row")
-
-
-def check_value_count(domain: Domain, counts: Counts, taken: Collection[str]) -> None:
-    """Raise if there are more values than `max_domains`.
-
-    Raises:
-        ConfigError: names the most frequent values.
-    """
-    most = Counter({value: count for value, count in counts.items() if value not in taken})
-    if len(most) > domain.max_domains:
-        shown = ", ".join(f"{value!r:.80} ({count:,} rows)" for value, count in most.most_common(10))
-        raise ConfigError(
-            f"{domain.domain_key!r} holds {len(most):,} values or more, and max_domains is {domain.max_domains:,}. The most frequent so far: "
-            f"{shown}. Name a field that tells fewer domains apart, or raise max_domains"
-        )

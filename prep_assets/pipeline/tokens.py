@@ -18,7 +18,7 @@ from prep_assets.data import tables
 from prep_assets.data.files import Part
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.data.tables import LineCuts, parts, shard_size
-from prep_assets.pipeline.asset import FromLines, FromRows, NeedsMore, Target, ids_dtype
+from prep_assets.pipeline.asset import FromLines, FromRows, LineEncoder, NeedsMore, Target, ids_dtype
 from prep_assets.pipeline.examples import FirstPass, Pace, PinnedDuplicates, Reading, Source, is_held_out, note_records, without_duplicates
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.bucket import bucket_of
@@ -288,16 +288,6 @@ BATCH = 512
 _READ = 1 << 20
 Batch = tuple[int, list[dict[str, Any]]]
 """Number of the first line, and the lines."""
-
-
-class LineEncoder(Protocol):
-    """Tokenizes lines of one form."""
-
-    def encode(
-        self, batch: Sequence[dict[str, Any]], first: int, quarantine: Quarantine, *, name: str
-    ) -> tuple[Sequence[int], Sequence[tuple[Mapping[str, npt.NDArray[Any]], npt.NDArray[np.int64], int]]]:
-        """Tokenize lines of the file `name`. Returns the indices of the kept lines, and per stream its arrays, record lengths and the number of truncated
-        tokens. Rejected lines are in quarantine."""
 
 
 def tokenize_lines(target: Target, quarantine: Quarantine, *, what: str, promises: tuple[str, ...]) -> Draft:

@@ -3,16 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import json
-import os
 import platform
-import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -22,24 +19,20 @@ from prep_assets.config.family import Chat, Domain, Family
 from prep_assets.config.loading import config_dir, load_family, store_dir, with_tombstones
 from prep_assets.config.models import FAMILIES, Contrastive, Preference, Rl, family_name, media_mark, media_tokens
 from prep_assets.errors import ConfigError, TemplateError
+from prep_assets.pipeline.source_files import Progress, SourceFiles, with_found_domains
 from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
 from prep_assets.schemas.registry import convert_with, own_code_hash
 from prep_assets.stores.bucket import bucket_of, local_root
-from prep_assets.stores.files import loads
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Place, open_published
 from prep_assets.stores.version_folders import Pointers, Published
 from prep_assets.text.agreement import Agreement, compared, refuse_disagreement
-from prep_assets.text.code_tokenizer import from_code, prove
+from prep_assets.text.code_tokenizer import prove
 from prep_assets.text.engines import Engines, ReferenceEngine, choose_engine
 from prep_assets.text.template import ChatTemplate, bind
-from prep_assets.text.vocabulary import Vocabulary, folder_of, from_file, from_transformers, published_file
-from prep_assets.workers.pool import Workers
-
-if TYPE_CHECKING:
-    from prep_assets.data.files import Pin, SourceFile
-    from prep_assets.workers.pool import Pool
-    from prep_assets.workers.shards import Runner
+from prep_assets.text.vocabulary import Vocabulary, folder_of, from_code, from_file, from_transformers, published_file
+from prep_assets.workers.pool import Pool, Workers
+from prep_assets.workers.shards import Runner
 
 # Commands in messages.
 
@@ -47,17 +40,6 @@ if TYPE_CHECKING:
 def build_command(asset: str, partition: str = "") -> str:
     """The command that builds an asset."""
     return f"prep-assets build {asset}" + (f" --partition {partition}" if partition else "")
-
-
-# Cached facts about source files, kept next to the stores.
-
-
-def keep(cache: Path, content: Any) -> None:
-    """Write a cache file atomically: sensors and runs use the same files at once."""
-    cache.parent.mkdir(parents=True, exist_ok=True)
-    temporary = cache.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-    temporary.write_text(json.dumps(content), "utf-8")
-    temporary.replace(cache)
 
 
 # Tokenizers of families: opened once per process, compared with transformers, and bound to a chat template.
@@ -180,12 +162,10 @@ def engines_of(opened: Opened, vocabulary: Vocabulary, engine: str) -> Engines:
 
 F = TypeVar("F", bound=Family)
 T = TypeVar("T")
-Progress = Callable[[str, int, int], None]
-"""Called during long work: label (changing figures after a colon), amount done, total."""
 
 
 @dataclass(frozen=True)
-class Workspace:
+class Workspace(SourceFiles):
     """A configuration folder and a store folder.
 
     Attributes:
@@ -258,8 +238,13 @@ class Workspace:
         Args:
             busy: processors that this process keeps busy without workers; `auto` starts no workers for so few.
         """
-        ray = family.cluster.address if family.cluster.kind == "ray" else None
-        return None if self.pool is None else self.pool.runner(self.workers or family.workers, busy=busy, ray=ray)
+        if self.pool is None:
+            return None
+        if family.cluster.kind == "ray":
+            from prep_assets.workers.on_ray import RayTasks
+
+            return RayTasks(family.cluster.address, self.workers or family.workers, self.pool.effort)
+        return self.pool.runner(self.workers or family.workers, busy=busy)
 
     def _compare(self, what: str, hash_of: Callable[[], str]) -> None:
         """Raise if a worker reads another configuration or tokenizer than the process that planned."""
@@ -283,8 +268,6 @@ class Workspace:
             family = self.declared(kind)
             check_domains(family, f"{self.configs / name}.yaml")
             if family.finds_domains:
-                from prep_assets.pipeline.sources import with_found_domains
-
                 family = with_found_domains(self, family, f"{self.configs / name}.yaml")
             self._families[name] = with_tombstones(family, name, self.configs)
             self._compare(f"{name} configuration", lambda: configuration_hash(self._families[name]))
@@ -344,66 +327,6 @@ class Workspace:
         """The content hash of an asset's current store; `None` if it has none."""
         published = self.published(asset, partition)
         return published.manifest.content_hash if published else None
-
-    # -- sources ------------------------------------------------------------------------------------------------------------------------
-
-    def files(self, domain: Domain, *, fetch: bool = True) -> tuple[SourceFile, ...]:
-        """The source files of a domain, sorted by name. `fetch`: see `find_files`."""
-        from prep_assets.data.files import find_files
-
-        return _redacting(domain, find_files(domain.files, self.configs, format=domain.format, fetch=fetch))
-
-    def test_files(self, domain: Domain, *, fetch: bool = True) -> tuple[SourceFile, ...]:
-        """The held-out source files of a domain, sorted by name; often none."""
-        from prep_assets.data.files import find_files
-
-        if not domain.test_files:
-            return ()
-        return _redacting(domain, find_files(domain.test_files, self.configs, format=domain.format, fetch=fetch))
-
-    def benchmarks(self, family: Family, *, fetch: bool = True) -> tuple[SourceFile, ...]:
-        """The benchmark files of a family, sorted by name; often none. No record may hold a passage of them."""
-        from prep_assets.data.files import find_files
-
-        return find_files(family.decontaminate.files, self.configs, fetch=fetch) if family.decontaminate.files else ()
-
-    def pins(self, files: tuple[SourceFile, ...]) -> tuple[Pin, ...]:
-        """Content hashes of source files. A file that looks untouched since it was last hashed is not hashed again."""
-        from prep_assets.data.files import Pin, pin_files
-
-        if not files:
-            return ()
-        known = self.remembered(files)
-        pins = pin_files(files, known)
-        if list(pins) != known:
-            keep(self._pin_cache(files), [{name: getattr(pin, name) for name in Pin.__struct_fields__} for pin in pins])
-        return pins
-
-    def remembered(self, files: tuple[SourceFile, ...]) -> list[Pin]:
-        """The pins of source files from the cache on this machine, without looking at the files. Empty if the cache is missing or unreadable, because hashing
-        again costs only time."""
-        from prep_assets.data.files import Pin
-
-        try:
-            return [Pin(**entry) for entry in loads(self._pin_cache(files).read_bytes())]
-        except (FileNotFoundError, ValueError, TypeError):
-            return []
-
-    def _pin_cache(self, files: tuple[SourceFile, ...]) -> Path:
-        return self.stores / ".hashes" / f"{digest([file.url for file in files])[:20]}.json"
-
-    def image_folder(self, domain: Domain) -> Path | None:
-        """The folder of a domain's images; `None` if it has none."""
-        return None if domain.image_dir is None else self.configs / domain.image_dir
-
-    def image_pin(self, domain: Domain) -> dict[str, str | int] | None:
-        """The pin of a domain's image folder: number and size of its files, and a hash of their names and contents."""
-        folder = self.image_folder(domain)
-        if folder is None:
-            return None
-        from prep_assets.data.files import pin_folder
-
-        return pin_folder(folder, self.stores / ".hashes" / f"images-{digest(str(folder.absolute()))[:20]}.jsonl").identity
 
     # -- tokenizer and template ---------------------------------------------------------------------------------------------------------
 
@@ -465,16 +388,6 @@ class Workspace:
             )
 
         return self.once(("template", family_name(type(family))), load)
-
-
-def _redacting(domain: Domain, files: tuple[SourceFile, ...]) -> tuple[SourceFile, ...]:
-    """The files of a domain, to be read without the private data that it replaces."""
-    if not domain.redact:
-        return files
-    from prep_assets.quality.private_data import Redactor
-
-    redactor = Redactor(domain.redact, domain.forgotten)
-    return tuple(replace(file, redact=redactor) for file in files)
 
 
 def configuration_hash(family: Family) -> str:

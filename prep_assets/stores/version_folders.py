@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, Protocol
 from weakref import WeakValueDictionary, finalize
 
 from msgspec import Struct
@@ -22,9 +22,6 @@ from prep_assets.stores.bucket import Unanswered, bucket_of
 from prep_assets.stores.files import folder_size, locked, make_folder, os_errors_in_words, remove_tree, sync
 from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, fault, file_hash, payload_faults, read_results, results_text
 from prep_assets.stores.verification import replace_text, write_text
-
-if TYPE_CHECKING:
-    from prep_assets.stores.bucket_backend import BucketBackend
 
 # Leases: a reader holds one on each version that it has open, and `prune` leaves those alone.
 #
@@ -219,6 +216,17 @@ def point(folder: Path, name: str, version: Path) -> None:
 # A published store: the folder of one version, and its manifest.
 
 
+class Keeper(Protocol):
+    """What stores versions elsewhere: `BucketBackend`."""
+
+    @property
+    def where(self) -> str: ...
+    def fetch(self, version: str, manifest: Manifest) -> Path: ...
+    def faults(self, version: str, manifest: Manifest) -> list[str]: ...
+    def results(self, version: str, content_hash: str) -> Mapping[str, Result] | None: ...
+    def blocks(self, version: str, name: str, start: int) -> Iterator[bytes]: ...
+
+
 @dataclass(frozen=True, slots=True)
 class Published:
     """A store that can be read.
@@ -235,7 +243,7 @@ class Published:
     manifest: Manifest
     reused: bool = False
     notes: tuple[str, ...] = field(default=(), compare=False)
-    keeper: BucketBackend | None = field(default=None, compare=False, repr=False)
+    keeper: Keeper | None = field(default=None, compare=False, repr=False)
     evidence: dict[str, Any] | None = field(default=None, compare=False, repr=False)
 
     @property

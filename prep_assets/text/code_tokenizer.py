@@ -21,8 +21,6 @@ from prep_assets.schemas.registry import own_code_hash, own_function, within_lim
 from prep_assets.text.ids import ALPHABET, Flat
 from prep_assets.text.spans import characters
 from prep_assets.text.suspects import edge_set, typed
-from prep_assets.text.tokenizer_files import DEFAULT, chat_templates, special_tokens
-from prep_assets.text.vocabulary import CODE, Vocabulary
 
 # Work in another Python process, because it must share no state with this one, or because this one must not keep its imports.
 
@@ -64,6 +62,8 @@ def in_a_new_process(module: str, function: str, *arguments: str, **environment:
 # read; the engine checks for each text that the ids stand for its bytes.
 
 KEY = "tokenizer_class"
+CODE = "Code"
+"""Model type of a tokenizer that is a Python class of the user."""
 _LOADED: dict[str, str | None] = {}
 """Class → hash of its code as imported by this process."""
 
@@ -181,12 +181,8 @@ class CodeEngine:
         return ids if self._opened.bytes_of(ids.tolist()) == text.encode() else ids[:0]
 
 
-def from_code(name: str, folder: Path, path: str) -> Vocabulary:
-    """Open a folder with a class.
-
-    Args:
-        name: name of the tokenizer, for messages.
-        path: ``package.module:Class``.
+def open_code(path: str, folder: Path) -> tuple[Code, Any]:
+    """The class ``package.module:Class`` for a folder, and a `tokenizers.Tokenizer` of its tokens, which cannot encode.
 
     Raises:
         ConfigError: the class cannot be loaded, or its tables are invalid.
@@ -207,14 +203,11 @@ def from_code(name: str, folder: Path, path: str) -> Vocabulary:
     token_texts = {"".join(ALPHABET[byte] for byte in token): number for number, token in opened.tokens.items()}
     if in_both := sorted(token_texts.keys() & opened.control.keys()):
         raise code.fault(f"{in_both[0]!r} is a control token and an ordinary one")
-    special = {key: text for key, text in special_tokens(folder).items() if text in opened.control}
     # a tokenizer without an encoding: texts, ids and bytes of tokens
     backend = Tokenizer(models.BPE(vocab={**token_texts, **opened.control}, merges=[]))
     backend.decoder = decoders.ByteLevel()
     backend.add_special_tokens([AddedToken(text, normalized=False) for text in opened.control])
-    templates = chat_templates(folder)
-    single_template = templates.get(DEFAULT) if len(templates) < 2 else None
-    return Vocabulary(name, backend, special, single_template, templates={} if single_template else templates, file=path, code=code)
+    return code, backend
 
 
 def _files(folder: Path) -> str:

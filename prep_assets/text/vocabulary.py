@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 import msgspec
 import numpy as np
@@ -19,6 +19,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError
+from prep_assets.text.code_tokenizer import CODE, Code, open_code
 from prep_assets.text.ids import ALPHABET, composes, sorted_json, steps_of
 from prep_assets.text.tokenizer_files import (
     DEFAULT,
@@ -33,13 +34,7 @@ from prep_assets.text.tokenizer_files import (
     special_tokens,
 )
 
-if TYPE_CHECKING:
-    from prep_assets.text.code_tokenizer import Code
-
 # A tokenizer as the other rooms see it: its ids, control tokens, content hash, and the bytes of each id.
-
-CODE = "Code"
-"""Model type of a tokenizer that is a Python class of the user."""
 
 
 @dataclass(frozen=True)
@@ -467,15 +462,31 @@ def from_transformers(name: str, folder: Path) -> Vocabulary:
     )
 
 
+def from_code(name: str, folder: Path, path: str) -> Vocabulary:
+    """Open a folder with the user's class ``package.module:Class``.
+
+    Raises:
+        ConfigError: the class cannot be loaded, or its tables are invalid.
+    """
+    code, backend = open_code(path, folder)
+    control = {token.content for token in backend.get_added_tokens_decoder().values()}
+    special = {key: text for key, text in special_tokens(folder).items() if text in control}
+    return replace(_in_memory(name, backend, special, chat_templates(folder), path), code=code)
+
+
 def _make_vocabulary(name: str, path: Path, backend: Any, special: dict[str, str], templates: dict[str, str]) -> Vocabulary:
     backend.no_truncation()
     backend.no_padding()
-    single_template = templates.get(DEFAULT) if len(templates) < 2 else None
     if (largest := _largest_id(backend)) >= MOST_IDS:  # before tables with an entry per id are made
         raise ConfigError(f"{path}: the largest id is {largest:,}; ids are below {MOST_IDS:,}. Is it what was meant?")
-    vocabulary = Vocabulary(name, backend, special, single_template, templates={} if single_template else templates, file=path.name)
+    vocabulary = _in_memory(name, backend, special, templates, path.name)
     check_known_faults(vocabulary, path)
     return vocabulary
+
+
+def _in_memory(name: str, backend: Any, special: dict[str, str], templates: dict[str, str], file: str) -> Vocabulary:
+    single_template = templates.get(DEFAULT) if len(templates) < 2 else None
+    return Vocabulary(name, backend, special, single_template, templates={} if single_template else templates, file=file)
 
 
 def _largest_id(backend: Any) -> int:

@@ -26,7 +26,7 @@ from msgspec import Struct, field
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.workers.shards import Effort, Plan, Runner, Shard, ShardResult, Work, carry_out
+from prep_assets.workers.shards import Effort, Plan, Shard, ShardResult, Work, carry_out
 from prep_assets.workers.shards import greeting as hello
 
 # Fewer searches for garbage while rows are read: rows are dictionaries and lists by the million, none of which refers to itself.
@@ -405,16 +405,12 @@ class Pool(AbstractContextManager["Pool"]):
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def runner(self, workers: Workers, *, busy: int = 1, ray: str | None = None) -> Runner | None:
-        """Who carries out plans with so many workers: this pool, or tasks on the Ray cluster at the address `ray`.
+    def runner(self, workers: Workers, *, busy: int = 1) -> Pool | None:
+        """This pool, to carry out plans with so many workers; `None` if this process does it alone.
 
         Args:
-            busy: how many processors this process keeps busy without workers; ``auto`` starts none for so few, which gives `None`.
+            busy: how many processors this process keeps busy without workers; ``auto`` starts none for so few.
         """
-        if ray is not None:
-            from prep_assets.workers.on_ray import RayTasks
-
-            return RayTasks(ray, workers, self.effort)
         self.size = worker_count(workers)
         return self if self.size > (busy if workers == "auto" else 1) else None
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 import numpy as np
 import xxhash
 
-import prep_assets
+from prep_assets import version
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.files import installed_version
 from prep_assets.stores.verification import expected_in, recording
@@ -45,7 +45,7 @@ def greeting() -> Hello:
     python = ".".join(platform.python_version_tuple()[:2])
     return {
         "python": python,
-        "prep-assets": f"{prep_assets.__version__} (files {_source_hash()})",
+        "prep-assets": f"{version.__version__} (files {_source_hash()})",
         **{name: installed_version(name) for name in PACKAGES},
     }
 
@@ -68,7 +68,7 @@ def compare(expected: Hello) -> None:
 
 def _source_hash() -> str:
     """Return the hash of the files of this package, because its version does not identify a checkout."""
-    root, total = Path(prep_assets.__file__).parent, xxhash.xxh3_64()
+    root, total = Path(version.__file__).parent, xxhash.xxh3_64()
     for path in sorted(path for path in root.rglob("*") if path.suffix in _SOURCES):
         total.update(path.relative_to(root).as_posix().encode() + b"\0" + path.read_bytes())
     return total.hexdigest()[:8]

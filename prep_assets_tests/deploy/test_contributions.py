@@ -87,7 +87,7 @@ def test_versions_must_agree(tag: str, version: str, changelog: str, fault: str)
 def test_the_section_of_a_version_is_its_notes() -> None:
     assert section(CHANGELOG, "1.2.0") == "- New."
     assert section(CHANGELOG, "1.1.0") == "- Old." and section(CHANGELOG, "1.0.0") == ""
-    texts = [(ROOT / name).read_text("utf-8") for name in ("pyproject.toml", "prep_assets/__init__.py", "CHANGELOG.md")]
+    texts = [(ROOT / name).read_text("utf-8") for name in ("pyproject.toml", "prep_assets/version.py", "CHANGELOG.md")]
     assert faults_of_version("", *texts) == [] and section(texts[2], prep_assets.__version__)
 
 

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,7 @@ from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, blocks
 
 PACKAGE = ROOT / "prep_assets"
-DRAWN = next(block for block in blocks(DOCS / "architecture.md", "text") if block.startswith("errors, samples\n"))
+DRAWN = next(block for block in blocks(DOCS / "architecture.md", "text") if block.startswith("errors, samples, version\n"))
 *CORE, OUTER = [line.split(", ") for line in DRAWN.splitlines()]
 RANK = {room: rank for rank, rooms in enumerate(CORE) for room in rooms}
 BETWEEN_OUTER = {("cli", "compat"), ("definitions", "defs"), ("defs", "definitions"), ("defs", "training")}
@@ -25,11 +26,12 @@ HEAVY = {"torch", "transformers", "h5py", "pyarrow", "tokenizers", "datasets", "
 
 @dataclass(frozen=True)
 class Import:
-    """One import: which file, what it imports, whether at the top of the module."""
+    """One import: which file, what it imports, whether at the top of the module, whether for type checkers only."""
 
     file: str
     module: str
     top: bool
+    types: bool = False
 
     @property
     def here(self) -> str:
@@ -49,7 +51,7 @@ class Import:
 
 
 def imports_of(path: Path, base: Path) -> Iterator[Import]:
-    """Every import of a file, those inside functions too; those for type checkers only are left out."""
+    """Every import of a file, those inside functions and those for type checkers too."""
     tree = ast.parse(path.read_text("utf-8"))
     name = path.relative_to(base).as_posix()
     for_types = {
@@ -60,15 +62,13 @@ def imports_of(path: Path, base: Path) -> Iterator[Import]:
     }
     at_top = {id(node) for node in tree.body}
     for node in ast.walk(tree):
-        if id(node) in for_types:
-            continue
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             modules = [f"prep_assets.{alias.name}" for alias in node.names] if node.module == "prep_assets" else [node.module]
         else:
             continue
-        yield from (Import(name, module, id(node) in at_top) for module in modules)
+        yield from (Import(name, module, id(node) in at_top, id(node) in for_types) for module in modules)
 
 
 @cache
@@ -80,7 +80,7 @@ def imports() -> list[Import]:
 def allowed(found: Import) -> bool:
     """Whether the drawing lets one room use another."""
     here, there = found.here, found.there
-    if there in ("", "__version__", here) or here == "__init__":
+    if there in ("", here) or here == "__init__":
         return True
     if there in RANK:
         return here in OUTER or RANK[there] <= RANK[here]
@@ -94,6 +94,19 @@ def test_every_room_is_drawn() -> None:
 
 def test_rooms_use_only_what_is_drawn_above_them() -> None:
     assert [f"{found.file} imports {found.module}" for found in imports() if not allowed(found)] == []
+
+
+def test_files_import_each_other_in_no_circle() -> None:
+    modules = {path.relative_to(PACKAGE).as_posix(): path for path in PACKAGE.rglob("*.py")}
+    known = {"prep_assets": "__init__.py"} | {
+        name.removesuffix(".py").removesuffix("/__init__").replace("/", "."): name for name in modules
+    }
+    uses: dict[str, set[str]] = {name: set() for name in modules}
+    for found in imports():
+        if (used := known.get(found.module.removeprefix("prep_assets."))) and used != found.file:
+            uses[found.file].add(used)
+    order = [*TopologicalSorter(uses).static_order()]  # raises CycleError
+    assert len(order) == len(modules) and sum(map(len, uses.values())) > len(modules)
 
 
 def test_only_defs_use_dagster() -> None:
@@ -116,7 +129,7 @@ MADE_IT = {"text", "schemas", "pipeline", "checks", "graph", "packing", "exports
 
 def shares_code(found: Import) -> bool:
     """Whether a proof uses code of what it proves."""
-    return found.here == "proofs" and found.there in MADE_IT and found.module.removeprefix("prep_assets.") not in FACTS
+    return found.here == "proofs" and not found.types and found.there in MADE_IT and found.module.removeprefix("prep_assets.") not in FACTS
 
 
 def test_proofs_share_no_code_with_what_they_prove() -> None:

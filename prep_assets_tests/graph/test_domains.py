@@ -20,8 +20,9 @@ from prep_assets.engine.status import forgotten
 from prep_assets.errors import ConfigError, SourceError, SourceUnavailable
 from prep_assets.explain.changes import impact
 from prep_assets.graph.graph import ASSETS, EVERY
-from prep_assets.pipeline import sources as found_domains
-from prep_assets.pipeline.sources import DEFAULT, Benchmarks, name_of
+from prep_assets.pipeline import source_files as found_domains
+from prep_assets.pipeline.source_files import DEFAULT, name_of
+from prep_assets.pipeline.sources import Benchmarks
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.selection import Passages
 from prep_assets.stores.tokens import open_tokens

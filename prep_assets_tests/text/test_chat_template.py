@@ -15,10 +15,11 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, Refused, TemplateError
 from prep_assets.samples import Sample, turn
-from prep_assets.text import environment as blocks
+from prep_assets.text import minijinja_blocks as blocks
 from prep_assets.text.conversation import strings
-from prep_assets.text.environment import END, FROZEN_CLOCK, MessageForm, Spelled, blocks_of, chat_template_utils, only_writes
+from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, chat_template_utils
 from prep_assets.text.load_template import load_template, named_templates
+from prep_assets.text.minijinja_blocks import END, Spelled, blocks_of, only_writes
 from prep_assets.text.render import render
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary

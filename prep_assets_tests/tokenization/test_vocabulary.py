@@ -28,7 +28,7 @@ from prep_assets.text import code_tokenizer
 from prep_assets.text.code_tokenizer import prove
 from prep_assets.text.documents import Cut, FillInTheMiddle, cut_of, sentinels_of
 from prep_assets.text.engines import choose_engine
-from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
+from prep_assets.text.vocabulary import Vocabulary, from_code, load_vocabulary
 from prep_assets_tests.docs.pages import DOCS, blocks
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, refusals, workspace_in
@@ -454,7 +454,7 @@ def test_a_class_that_cannot_be_proven_stops_before_a_record_is_read(make: Calla
     changes, says = FAULTS[name]
     folder = make(name, *changes)
     with pytest.raises(ConfigError, match=says):
-        vocabulary = code_tokenizer.from_code("t", folder, f"{name}:World")
+        vocabulary = from_code("t", folder, f"{name}:World")
         assert vocabulary.code is not None
         prove(vocabulary.code)
 
@@ -475,7 +475,7 @@ def test_what_is_not_there_is_said(make: Callable[..., Path], tmp_path: Path) ->
         ("trie_e:Word", folder, "module 'trie_e' has no attribute 'Word'"),
     ):
         with pytest.raises(ConfigError, match=says):
-            code_tokenizer.from_code("t", place, path)
+            from_code("t", place, path)
 
 
 # Fill-in-the-middle: whatever is cut, the parts are the document, and nothing else than seed and record decides where.

@@ -151,7 +151,7 @@ def test_a_worker_with_other_software_is_refused_with_both_sides_named(tmp_path,
 
 def test_every_file_of_the_package_that_decides_bytes_is_part_of_the_hello(tmp_path, monkeypatch):
     (tmp_path / "a.py").write_text("x = 1")
-    monkeypatch.setattr(hello.prep_assets, "__file__", str(tmp_path / "__init__.py"))
+    monkeypatch.setattr(hello.version, "__file__", str(tmp_path / "__init__.py"))
     before = hello.greeting.__wrapped__()
     (tmp_path / "a.py").write_text("x = 2")
     assert hello.greeting.__wrapped__()["prep-assets"] != before["prep-assets"]
