@@ -41,6 +41,11 @@ class Model(BaseModel):
         return schema
 
 
+def younger(default: Any, **limits: Any) -> Any:
+    """A field that older recipes lack: dumps leave it out at its default, so that it makes no store stale."""
+    return Field(default=default, exclude_if=lambda value: value == default, **limits)
+
+
 @bounded_cache("descriptions", 128)
 def descriptions(model: type[Model]) -> dict[str, str]:
     """What each field of a model means, on one line. It is read from the source, which takes some milliseconds, so only when somebody wants to know."""

@@ -10,7 +10,18 @@ from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
 
 from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, field_validator, model_validator
 
-from prep_assets.config.base import LONGEST, MOST, MOST_DOMAINS, MOST_EPOCHS, MOST_PATCHES, MOST_SEED, MOST_WORKERS, ImageTokens, Model
+from prep_assets.config.base import (
+    LONGEST,
+    MOST,
+    MOST_DOMAINS,
+    MOST_EPOCHS,
+    MOST_PATCHES,
+    MOST_SEED,
+    MOST_WORKERS,
+    ImageTokens,
+    Model,
+    younger,
+)
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, SYSTEM, TOOL, USER, Sample
 
 # Domains: the data sets of a family, with their files and schemas.
@@ -169,7 +180,7 @@ class Documents(Preprocessing):
     """Shortest document in characters."""
     max_chars: int | None = Field(default=None, ge=1, le=MOST)
     """Longest document in characters."""
-    fim: Fim = Fim()
+    fim: Fim = younger(Fim())
 
 
 class Decontaminate(Model):
@@ -258,7 +269,7 @@ class Packing(Model):
     """Passes over each domain; fractions take a part."""
     max_items: dict[str, Annotated[int, Field(ge=1, le=MOST)]] | None = None
     """Most records by domain."""
-    buckets: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = None
+    buckets: tuple[Annotated[int, Field(ge=1, le=LONGEST)], ...] | None = younger(None)
     """Ascending lengths: documents up to the first, up to the second … never share a row."""
 
 

@@ -11,7 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
-from prep_assets.config.base import LONGEST, MOST, MOST_SEED, AudioTokens, Fixed, ImageRule, Model, VideoTokens
+from prep_assets.config.base import LONGEST, MOST, MOST_SEED, AudioTokens, Fixed, ImageRule, Model, VideoTokens, younger
 from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Preprocessing, WindowBlend
 from prep_assets.errors import ConfigError
 from prep_assets.samples import AUDIO, IMAGE, VIDEO, Contrast, Pair, Prompt
@@ -33,7 +33,7 @@ class Pretrain(Images, Family):
     preprocessing: Documents = Documents()
     blend: WindowBlend | None = None
     """Order of the windows of all domains: pretrain_blend."""
-    append_eod: bool = True
+    append_eod: bool = younger(True)
     """End documents with the end-of-text token. false: windows run into the next document, and exports without borders are errors."""
     split_sentences: str | None = None
     """Language of nltk's Punkt, e.g. english: tokenize sentences one by one, and keep their borders. null: whole documents."""

@@ -6,8 +6,10 @@ import base64
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
+from functools import reduce
 from html import escape
 from itertools import islice
+from operator import getitem
 from pathlib import Path
 from typing import Any
 
@@ -452,14 +454,14 @@ def code_version(workspace: Workspace, asset: Asset) -> str:
     declared = family.model_dump(mode="json", by_alias=True, exclude={"domains"})
     options: dict[str, Any] = {}
     for option in asset.options:
-        value: Any = declared
-        for key in option.split("."):
-            value = value.get(key) if isinstance(value, dict) else None
-        options[option] = value
+        try:
+            options[option] = reduce(getitem, option.split("."), declared)
+        except KeyError:  # `younger`, and at its default
+            continue
         if option in FILES:
-            path = workspace.configs / str(value)
+            path = workspace.configs / str(options[option])
             files = [file for file in (sorted(path.iterdir()) if path.is_dir() else [path]) if file.is_file()]
-            options[option] = [value, [[file.name, _hash(file, file.stat().st_size, file.stat().st_mtime_ns)] for file in files]]
+            options[option] = [options[option], [[file.name, _hash(file, file.stat().st_size, file.stat().st_mtime_ns)] for file in files]]
     return f"{asset.version}-{digest(options)[:10]}" if options else asset.version
 
 

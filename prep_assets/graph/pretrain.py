@@ -55,13 +55,9 @@ PRETRAIN_LEAKS = leaks_asset(PRETRAIN_RAW, PRETRAIN_QUALITY)
 def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
     """What a domain's token stream depends on."""
     family = workspace.family(Pretrain)
-    cut = family.preprocessing.fim.rate
     return {
-        **option_recipe(workspace, family, ("tokenizer", "image_tokens", "output", "test_fraction")),
-        # without a rate nothing is cut, and the other options of fim mean nothing
-        "preprocessing": family.preprocessing.model_dump(exclude=None if cut else {"fim"}),
+        **option_recipe(workspace, family, ("tokenizer", "image_tokens", "append_eod", "preprocessing", "output", "test_fraction")),
         "bos": ends_of(workspace.vocabulary(family), family.bos).bos is not None,
-        **({} if family.append_eod else {"append_eod": False}),
         **({"split_sentences": cutter.identity} if (cutter := sentences_of(family.split_sentences)) else {}),
         **workspace.media_marks(family),
     }

@@ -227,8 +227,7 @@ def _depends_packed(workspace: Workspace, _: str) -> dict[str, Any]:
     """What the packed table depends on."""
     family = workspace.family(Sft)
     return {
-        # recipes are older than buckets
-        "packing": family.packing.model_dump(exclude=set() if family.packing.buckets else {"buckets"}),
+        "packing": family.packing.model_dump(),
         "storage_format": family.output.storage_format,
         "dtype": family.output.dtype,
         # an h5 table is one file

@@ -10,16 +10,20 @@ import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
-from prep_assets.config.family import Domain, Export
-from prep_assets.config.models import FAMILIES, TRAINED
+from prep_assets.config.base import younger
+from prep_assets.config.family import Domain, Export, Packing
+from prep_assets.config.models import FAMILIES, TRAINED, Sft
+from prep_assets.defs.metadata import code_version
 from prep_assets.errors import PrepAssetsError
 from prep_assets.graph.graph import assets_of
+from prep_assets.pipeline.asset import option_recipe
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import open_tokens
@@ -84,6 +88,29 @@ def test_every_field_is_shown(family: str) -> None:
 def test_what_is_shown_elsewhere_is_there(test: str) -> None:
     file, _, name = test.partition("::")
     assert f"def {name}(" in (Path(__file__).resolve().parents[2] / file).read_text("utf-8")
+
+
+class NewerPacking(Packing):
+    halves: bool = younger(False)
+
+
+class Newer(Sft):
+    train_some: int | None = younger(None, ge=1)
+    packing: NewerPacking = NewerPacking()
+
+
+def test_a_younger_option_changes_recipes_and_code_versions_at_other_values_only() -> None:
+    """A new option must not make every store of its assets stale."""
+
+    def known(kind: type[Sft], **values: Any) -> tuple[Any, str]:
+        family = kind(**{"tokenizer": "t", "domains": {"a": domain("chats.jsonl", "messages")}, **values})
+        asset = Mock(family="sft", version="1", options=("mask", "packing", *(["train_some"] if kind is Newer else [])))
+        return option_recipe(Mock(), family, asset.options), code_version(Mock(family=lambda _: family), asset)
+
+    assert known(Newer) == known(Newer, train_some=None, packing={"halves": False}) == known(Sft)
+    changed = known(Newer, train_some=1, packing={"halves": True})
+    assert changed[0] == {**known(Sft)[0], "train_some": 1, "packing": {**known(Sft)[0]["packing"], "halves": True}}
+    assert len({version for _, version in (changed, known(Sft), known(Newer, train_some=1))}) == 3
 
 
 # -- building -----------------------------------------------------------------------------------------------------------------------------
