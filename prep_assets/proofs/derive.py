@@ -129,10 +129,10 @@ def weight_of(region: Region, role: str, options: MaskOptions) -> float:
     return 1.0 if options.mask.get(role, options.mask_default) == "train" else 0.0
 
 
-def only_last(turns: Sequence[Sequence[Part]]) -> None:
-    """Remove the loss weight of all turns but the last trained one."""
+def limit_turns(turns: Sequence[Sequence[Part]], options: MaskOptions) -> None:
+    """Remove the loss weight of trained turns that the options leave out: all but the last."""
     trained = [parts for parts in turns if any(part.weight > 0 for part in parts)]
-    for part in (part for parts in trained[:-1] for part in parts):
+    for part in (part for parts in (trained[:-1] if options.train_turns == "last" else ()) for part in parts):
         part.weight = min(part.weight, 0.0)
 
 
@@ -235,8 +235,7 @@ def untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) ->
         turns.append(parts)
         ends.append((len(text), len(text) + (len(eos) if turn.role != PROMPT else 0)))
         text = text if turn.role == PROMPT else text + eos
-    if options.train_turns == "last":
-        only_last(turns)
+    limit_turns(turns, options)
     steps: list[tuple[int, int, float]] = []
     for parts, end, weight in zip(turns, ends, stop_weights(turns, options.train_on_eos), strict=True):
         steps += [*((part.start, part.end, part.weight) for part in parts), (*end, weight if parts else 0.0)]
@@ -383,8 +382,7 @@ class _Derivation(Struct, frozen=True):
         starts = [self._start(blocks, number) for number in range(len(blocks))]
         ends = [self._stop(blocks, number) for number in range(len(blocks))]
         self._check_tags(blocks, starts, ends)
-        if self.options.train_turns == "last":
-            only_last(turns)
+        limit_turns(turns, self.options)
         shortenable = self._shortenable(blocks, turns)
         steps: list[tuple[int, int, float]] = []
         stops: list[Range] = []

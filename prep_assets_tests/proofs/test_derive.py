@@ -17,7 +17,7 @@ from prep_assets.proofs.derive import (
     Weighted,
     disagreement,
     examples_again,
-    only_last,
+    limit_turns,
     pattern,
     stop_weights,
     untemplated,
@@ -305,7 +305,9 @@ def parts(*weights: float, kind: str = STRETCH_TEXT) -> list[Part]:
 )
 def test_only_the_last_trained_turn(turns: list[list[float]], left: list[list[float]]) -> None:
     listed = [parts(*weights) for weights in turns]
-    only_last(listed)
+    limit_turns(listed, MaskOptions())
+    assert [[part.weight for part in each] for each in listed] == turns
+    limit_turns(listed, MaskOptions(train_turns="last"))
     assert [[part.weight for part in each] for each in listed] == left
 
 
