@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets.config.models import Sft
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, TOOL, USER, Region, Sample, Turn, turn
+from prep_assets.text.spans import MaskPolicy
 from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.graph.test_real_data import MOSS_WITHOUT_PLUGINS
 from prep_assets_tests.graph.workspaces import build, domain, minimal, workspace_in
@@ -120,16 +122,21 @@ TURNS = st.lists(
     min_size=1,
     max_size=5,
 )
-OPTIONS = st.builds(
-    MaskOptions,
-    st.dictionaries(st.sampled_from([SYSTEM, USER, ASSISTANT, TOOL]), st.sampled_from(["train", "mask"]), max_size=3),
-    st.sampled_from(["mask", "mask", "train"]),
-    st.sampled_from(["turn", "last", "all", "none"]),
-    st.sampled_from(["all", "all", "last"]),
-    st.booleans(),
-    st.booleans(),
-    st.booleans(),
-)
+DRAWN: dict[str, st.SearchStrategy[Any]] = {
+    "mask": st.dictionaries(st.sampled_from([SYSTEM, USER, ASSISTANT, TOOL]), st.sampled_from(["train", "mask"]), max_size=3),
+    "mask_default": st.sampled_from(["mask", "mask", "train"]),
+    "train_on_eos": st.sampled_from(["turn", "last", "all", "none"]),
+    "train_turns": st.sampled_from(["all", "all", "last"]),
+    "train_thinking": st.booleans(),
+    "train_tool_calls": st.booleans(),
+    "train_headers": st.booleans(),
+}
+OPTIONS = st.builds(MaskOptions, **DRAWN)
+
+
+def test_every_option_is_drawn_and_in_both_derivations() -> None:
+    names = {*DRAWN}
+    assert names == {*MaskOptions.__dataclass_fields__} == {*MaskPolicy.__dataclass_fields__} <= {*Sft.model_fields}
 
 
 @settings(max_examples=examples(120), deadline=None)
