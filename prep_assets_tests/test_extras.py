@@ -47,6 +47,24 @@ PROVES = {
     "http": ("import aiohttp", ("dagster", "torch")),
     "s3": ("from prep_assets.stores import bucket", ("dagster", "torch")),
     "images": ("import PIL", ("dagster", "torch")),
+    "audio": ("import soundfile", ("dagster", "torch")),
+    "video": (
+        "import av; from prep_assets.data.blocks import frames_of\n"
+        "with av.open('a.mp4', 'w') as file:\n"
+        "    stream = file.add_stream('mpeg4', 4); stream.width = stream.height = 32; stream.pix_fmt = 'yuv420p'\n"
+        "    for _ in range(8):\n"
+        "        file.mux(stream.encode(av.VideoFrame(32, 32, 'yuv420p')))\n"
+        "    file.mux(stream.encode())\n"
+        "assert frames_of(Path('a.mp4')) == (8, 4.0, 32, 32)",
+        ("dagster", "torch"),
+    ),
+    "quality": (
+        "from prep_assets.quality.steps import configured_steps, quality_steps, tried_on_itself\n"
+        "for name, step in quality_steps().items():\n"
+        "    [made] = configured_steps({name: {'keep': ['en']} if name == 'language' else {}}, step.takes[0])\n"
+        "    assert all(found for _, found in tried_on_itself(made)), name",
+        ("dagster", "torch"),
+    ),
     "tiktoken": ("import tiktoken", ("dagster", "torch")),
     "sentencepiece": ("import sentencepiece", ("dagster", "torch")),
     "mistral": ("import mistral_common", ("dagster", "torch")),
