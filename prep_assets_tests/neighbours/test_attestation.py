@@ -24,6 +24,8 @@ from prep_assets.neighbours.attestation import NOT_LOOKED_FOR, NOT_SAID, TO_STAT
 from prep_assets.neighbours.description import describe
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.spans import MaskPolicy
+from prep_assets_tests.graph.test_options import EVERY
 from prep_assets_tests.graph.workspaces import SAMPLES, copy_of, domain, jsonl, minimal, shipped, workspace_in
 from prep_assets_tests.neighbours.test_hub import run
 from prep_assets_tests.stores.test_signing import pair
@@ -358,6 +360,12 @@ def test_what_is_trained(watched: Workspace) -> None:
         "A weight that a row or its schema gives to a turn or a part of it goes before its role.",
         "Placeholders of images are never trained.",
     ]
+
+
+def test_every_option_of_masks_changes_a_sentence(watched: Workspace) -> None:
+    family = watched.family(Sft)
+    changed = {name: family.model_copy(update={name: EVERY["sft", name].value}) for name in MaskPolicy.__dataclass_fields__}  # type: ignore[union-attr]
+    assert [name for name, other in changed.items() if trained_in_words(other) == trained_in_words(family)] == []
 
 
 def test_the_command(watched: Workspace, keys: tuple[str, str], tmp_path: Path) -> None:
