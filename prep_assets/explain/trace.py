@@ -122,7 +122,9 @@ def _why_at(rendered: Rendered, policy: MaskPolicy, place: int) -> Why:
     weights = policy.weights(rendered.spans)
     for number, span in enumerate(rendered.spans):
         if span.start <= place < span.end:
-            return _why_content(span, weights[number], policy)
+            before = [policy.weight(each.role, each.region) for each in rendered.spans]
+            left_out = policy.left_out(rendered.spans, before).get(span.turn, "") if before[number] else ""
+            return _why_content(span, weights[number], policy, left_out)
     stops = policy.stop_weights(rendered.spans, weights)
     for stop in rendered.stops:
         # white space between the words and the stop token is generated with them
@@ -132,7 +134,7 @@ def _why_at(rendered: Rendered, policy: MaskPolicy, place: int) -> Why:
     return _why_template(rendered, place, weights, policy)
 
 
-def _why_content(span: Span, weight: float, policy: MaskPolicy) -> Why:
+def _why_content(span: Span, weight: float, policy: MaskPolicy, left_out: str) -> Why:
     region, role = span.region, span.role
     location: dict[str, Any] = {
         "turn": span.turn,
@@ -149,7 +151,7 @@ def _why_content(span: Span, weight: float, policy: MaskPolicy) -> Why:
         (not region.attend, f"the {kind} of this {role} turn is not attended to, and what is not is never trained", ""),
         (kind == THINKING and not policy.train_thinking, "train_thinking is false: reasoning is not trained", "train_thinking"),
         (kind == TOOL_CALL and not policy.train_tool_calls, "train_tool_calls is false: tool calls are not trained", "train_tool_calls"),
-        (policy.weight(role, region) and not weight, f"train_turns: last, and turn {span.turn} is not the last trained one", "train_turns"),
+        (left_out, f"{left_out}: {getattr(policy, left_out, None)} leaves turn {span.turn} out", left_out),
         (region.loss_weight is not None, f"the {kind} of this {role} turn has the loss weight {region.loss_weight or 0:g}", ""),
         (named, f"mask.{role}: {policy.mask.get(role)}", f"mask.{role}"),
         (True, f"mask_default: {policy.mask_default}, and mask does not name the role {role!r}", "mask_default"),

@@ -119,10 +119,15 @@ class MaskPolicy:
 
     def _loss_weights(self, spans: Sequence[Span]) -> list[float]:
         weights = [self.weight(span.role, span.region) for span in spans]
+        out = self.left_out(spans, weights)
+        return [0.0 if span.turn in out else weight for span, weight in zip(spans, weights, strict=True)] if out else weights
+
+    def left_out(self, spans: Sequence[Span], weights: Sequence[float]) -> dict[int, str]:
+        """Turn with a weight → the option that takes it away; `weights`: those of `weight`."""
         if self.train_turns == "all":
-            return weights
-        last = max((span.turn for span, weight in zip(spans, weights, strict=True) if weight), default=-1)
-        return [weight if span.turn == last else 0.0 for span, weight in zip(spans, weights, strict=True)]
+            return {}
+        turns = sorted({span.turn for span, weight in zip(spans, weights, strict=True) if weight})
+        return dict.fromkeys(turns[:-1], "train_turns")
 
     def check_attention(self, rendered: Rendered) -> None:
         """Reject (``trained_unattended``) a conversation with a region that is trained but not attended."""

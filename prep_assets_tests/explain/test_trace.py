@@ -220,6 +220,7 @@ def why_of(folder: Path, text: str, **options: Any) -> Any:
         ("One?", {}, False, "content", "mask_default"),
         ("One?", {"mask": {"user": "train", "assistant": "train"}}, True, "content", "mask.user"),
         ("Two.", {"train_turns": "last"}, False, "content", "train_turns"),
+        ("One?", {"train_turns": "last"}, False, "content", "mask_default"),
         ("Four.", {"train_turns": "last"}, True, "content", "mask.assistant"),
         ("<|im_start|>assistant", {}, False, "template", "train_headers"),
         ("<|im_start|>assistant", {"train_headers": True}, True, "template", "train_headers"),
@@ -236,6 +237,7 @@ def test_the_option_that_decided_is_named(
 ) -> None:
     why = why_of(tmp_path / "w", text, **options)
     assert (why.trained, why.part, why.option) == (trained, part, option)
+    assert option in why.because
 
 
 @pytest.mark.parametrize(
