@@ -25,7 +25,7 @@ from prep_assets.data.read import read_blocks
 from prep_assets.data.stream import seekable
 from prep_assets.data.tables import LINES, TABLES
 from prep_assets.errors import CheckFailed, Refused, StoreError
-from prep_assets.pipeline.asset import END, Content, FromLines, FromRows, Part, Store
+from prep_assets.pipeline.asset import END, Content, FromLines, FromRows, Store, StorePart
 from prep_assets.pipeline.examples import Stretch, converter, shards_of
 from prep_assets.pipeline.images import REMEMBERED, REMOTE
 from prep_assets.pipeline.sources import domain_of, pinned
@@ -66,7 +66,9 @@ def parts_of(store: Store) -> list[Shard]:
     sources = pinned(store.workspace, type(store.family), store.raw, store.partition)
     shards = shards_of(sources, store.family.cluster.shards)
     first_places = [int(places(shard.task[0].file, shard.task[0].part.row)) for shard in shards]
-    return [replace(shard, task=Part(shard.task, *ends)) for shard, ends in zip(shards, pairwise([0, *first_places[1:], END]), strict=True)]
+    return [
+        replace(shard, task=StorePart(shard.task, *ends)) for shard, ends in zip(shards, pairwise([0, *first_places[1:], END]), strict=True)
+    ]
 
 
 class Unsound(Exception):
@@ -135,7 +137,7 @@ class DomainSource:
         dropped = frozenset(self.dropped().rows) if self.dropped else frozenset[tuple[int, int]]()
         return Rules(domain.domain_key, value, domain.where, min(limits, default=None), deduplicate, passages, dropped, domain.forgotten)
 
-    def rows(self, part: Part | None = None) -> Iterator[tuple[int, bool, SourceRows]]:
+    def rows(self, part: StorePart | None = None) -> Iterator[tuple[int, bool, SourceRows]]:
         """Yield number, held-out flag and rows of each file, or of a part. Files are opened lazily."""
         if part is not None:
             yield from ((stretch.file, self.held_out[stretch.file], self._stretch(part, stretch)) for stretch in part.stretches)
@@ -143,7 +145,7 @@ class DomainSource:
         for number, file in enumerate(self.files):
             yield number, self.held_out[number], _rows(file, self.domain.txt)
 
-    def _stretch(self, part: Part, stretch: Stretch) -> SourceRows:
+    def _stretch(self, part: StorePart, stretch: Stretch) -> SourceRows:
         """Yield the rows of a stretch."""
         file, within, end = self.files[stretch.file], stretch.part, part.rows_end(stretch)
         if file.format not in LINES or self.domain.txt == "file":
@@ -206,7 +208,7 @@ class LineSource(Struct, frozen=True):
         """See `DomainSource.missing`."""
         return f"record {record:,} of {stream} is line {row}, which does not follow the one before it, or is not there"
 
-    def rows(self, part: Part | None = None) -> Iterator[tuple[int, bool, SourceRows]]:
+    def rows(self, part: StorePart | None = None) -> Iterator[tuple[int, bool, SourceRows]]:
         """Yield the lines of each file; such stores have no parts."""
         for number, path in enumerate(self.paths):
             with path.open("rb") as file:

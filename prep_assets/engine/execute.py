@@ -24,7 +24,7 @@ from prep_assets.engine.plan import Store as PlannedStore
 from prep_assets.engine.status import failures
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 from prep_assets.graph.graph import EVERY, asset_and_partitions, holds, run_check, store_of, upstream_of
-from prep_assets.pipeline.asset import Asset, Check, Part, Store
+from prep_assets.pipeline.asset import Asset, Check, Store, StorePart
 from prep_assets.pipeline.examples import text_bytes
 from prep_assets.pipeline.tokens import FEWEST, opened
 from prep_assets.pipeline.workspace import Workspace
@@ -101,7 +101,7 @@ def _plan(published: Published, shards: Sequence[Shard], ready: Callable[[], obj
 
 
 def _carried_out(
-    task: Part | Sequence[str], folder: Path, *, workspace: Workspace, asset: str, published: Published, kept: dict[str, Any]
+    task: StorePart | Sequence[str], folder: Path, *, workspace: Workspace, asset: str, published: Published, kept: dict[str, Any]
 ) -> dict[str, Any]:
     """The work of one shard: what is found of a part of a store, or the verdicts of some checks of all of it.
 
@@ -111,7 +111,7 @@ def _carried_out(
     if published.keeper is not None:  # the folder that it is fetched to is another one here
         published = workspace.place(asset, published.manifest.partition).backend.published(published.version)
     declared_asset = EVERY[asset]
-    if not isinstance(task, Part):
+    if not isinstance(task, StorePart):
         published = _asked(published, task)
         return {"verdicts": {check.name: run_check(check, workspace, published) for check in declared_asset.checks if check.name in task}}
     try:

@@ -524,7 +524,7 @@ END = 1 << 62
 """Greater than the place of any row."""
 
 
-class Part(Struct, frozen=True):
+class StorePart(Struct, frozen=True):
     """Consecutive rows of a domain.
 
     Attributes:
@@ -565,7 +565,7 @@ class Store(Struct, frozen=True):
     workspace: Workspace
     asset: Asset
     published: Published
-    part: Part | None = None
+    part: StorePart | None = None
     kept: dict[str, Any] = field(default_factory=dict)
 
     @property

@@ -18,11 +18,12 @@ import pytest
 
 from prep_assets.checks import of_documents as pretrain
 from prep_assets.checks import sources_again as parts
-from prep_assets.checks.sources_again import END, Part, parts_of
+from prep_assets.checks.sources_again import parts_of
 from prep_assets.data import tables as cuts
 from prep_assets.data.tables import line_cuts, table_cuts
 from prep_assets.engine import execute as checking
 from prep_assets.graph.graph import EVERY, store_of
+from prep_assets.pipeline.asset import END, StorePart
 from prep_assets.pipeline.sources import Pinned, pinned
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
@@ -276,7 +277,7 @@ class Mortal(Pool):
         return self
 
     def run_shards(self, plan: Plan, work: Work) -> Generator[ShardResult, None, None]:
-        return super().run_shards(plan, partial(die_amid, kind=Part, work=work, marks=self.marks))
+        return super().run_shards(plan, partial(die_amid, kind=StorePart, work=work, marks=self.marks))
 
 
 def test_a_worker_that_is_killed_amid_a_part_changes_no_verdict(shared: Workspace, tmp_path: Path) -> None:
