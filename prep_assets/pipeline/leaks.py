@@ -18,10 +18,10 @@ from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, SourceError
 from prep_assets.pipeline.asset import Target, holds_out
 from prep_assets.pipeline.examples import Source, reading_recipe
-from prep_assets.pipeline.quality import examples_of, form_of_domain, is_held_out, sides_recipe, source_to_judge
+from prep_assets.pipeline.quality import examples_of, is_held_out, sides_recipe, source_to_judge
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import QUALITY, VERDICTS, drops_leaks, read_table
-from prep_assets.pipeline.workspace import Workspace
+from prep_assets.pipeline.workspace import Workspace, form_of_domain
 from prep_assets.quality.overlap import RULES, Passages
 from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
 from prep_assets.schemas.registry import convert_with

@@ -27,7 +27,7 @@ from prep_assets.pipeline.examples import Item, Reading, Source, content_digest,
 from prep_assets.pipeline.lines import contrast_digest, prompt_digest
 from prep_assets.pipeline.sources import domain_of, unrendered_reasoning
 from prep_assets.pipeline.verdicts import VERDICTS
-from prep_assets.pipeline.workspace import Workspace, group_domains
+from prep_assets.pipeline.workspace import Workspace, form_of_domain
 from prep_assets.quality.steps import CLUSTER, AcrossDomains, Configured, Examples, Judged, KnowsGolds, Step, configured_steps
 from prep_assets.samples import Contrast, Example, Group, Prompt, Sample
 from prep_assets.stores.arrays import save_array
@@ -48,11 +48,6 @@ MOST_SHARES = 100
 """Different texts of a note whose shares are metrics."""
 BOTH_SIDES = "alike_across_splits"
 """Why an example to train on is dropped that is in a cluster with a held-out one."""
-
-
-def form_of_domain(options: Family, name: str) -> type:
-    """What the rows of a domain become."""
-    return Group if isinstance(options, Rl) and name in group_domains(options) else options.form_of_rows
 
 
 def steps_of(options: Family, name: str) -> list[Configured]:

@@ -15,13 +15,13 @@ from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
 from prep_assets.config.base import FromProcessor, ImageRule
-from prep_assets.config.family import Chat, Domain, Family
+from prep_assets.config.family import Chat, Family
 from prep_assets.config.loading import config_dir, load_family, store_dir, with_tombstones
-from prep_assets.config.models import FAMILIES, Contrastive, Preference, Rl, family_name, media_mark, media_tokens
+from prep_assets.config.models import FAMILIES, Rl, family_name, media_mark, media_tokens
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.pipeline.source_files import Progress, SourceFiles, with_found_domains
-from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
-from prep_assets.schemas.registry import convert_with, own_code_hash
+from prep_assets.samples import Group, Pair, Prompt
+from prep_assets.schemas.registry import convert_with, own_code_gives, own_code_hash, schema_named
 from prep_assets.stores.bucket import bucket_of, local_root
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Place, open_published
@@ -398,9 +398,6 @@ def configuration_hash(family: Family) -> str:
 
 # Checks of an opened configuration beyond the file itself: the schemas of all domains, their options and forms.
 
-GROUP_SCHEMAS = frozenset({"agent_steps", "group", "group_list", "math_shepherd", "prm800k", "sections", "stepwise", "verifiers_trace"})
-"""Schemas that give a `Group` and no `Prompt`."""
-
 
 def check_domains(family: Family, where: str) -> None:
     """Raise on unknown schemas or options, or schemas that do not give the form that the family needs.
@@ -414,9 +411,7 @@ def check_domains(family: Family, where: str) -> None:
     for name, domain in family.domains.items():
         if ":" in domain.schema_name:
             continue
-        gives: type = {Contrastive: Contrast, Preference: Pair, Rl: Group if domain.schema_name in GROUP_SCHEMAS else Prompt}.get(
-            type(family), Sample
-        )
+        gives = form_of_domain(family, name)
         try:
             convert_with(domain.schema_name, domain.options, gives=gives, or_labels=gives is Pair)
         except ConfigError as error:
@@ -425,19 +420,26 @@ def check_domains(family: Family, where: str) -> None:
         raise ConfigError("\n".join([f"{where}:", *faults]))
 
 
+def form_of_domain(family: Family, name: str) -> type:
+    """What the rows of a domain become: what its family reads, and in the family rl a `Group` if its schema gives that and no `Prompt`.
+
+    A user's function is imported for it, in the family rl alone.
+    """
+    schema = family.domains[name].schema_name
+    if not isinstance(family, Rl):
+        return family.form_of_rows
+    if ":" in schema:
+        return Group if own_code_gives(schema, Group) else Prompt
+    known = schema_named(schema)
+    groups = known is not None and known.can_give(Group) and not known.can_give(Prompt)
+    return Group if groups and schema != "group_kto" else Prompt  # whose labels are for preferences alone
+
+
 def group_domains(family: Rl) -> tuple[str, ...]:
     """Domains of scored groups, sorted: `rl_groups` reads them."""
-    return tuple(sorted(name for name, domain in family.domains.items() if _gives_groups(domain)))
+    return tuple(sorted(name for name in family.domains if form_of_domain(family, name) is Group))
 
 
 def prompt_domains(family: Rl) -> tuple[str, ...]:
     """All other domains, sorted: `rl_prompts` reads them, and raises on a schema that gives no `Prompt`."""
     return tuple(sorted(set(family.domains) - set(group_domains(family))))
-
-
-def _gives_groups(domain: Domain) -> bool:
-    if ":" not in domain.schema_name:
-        return domain.schema_name in GROUP_SCHEMAS
-    from prep_assets.schemas.registry import own_code_gives
-
-    return own_code_gives(domain.schema_name, Group)

@@ -415,6 +415,11 @@ def schemas() -> dict[str, Schema]:
     return dict(sorted(_SCHEMAS.items()))
 
 
+def schema_named(name: str) -> Schema | None:
+    """The registered schema with this name or alias, if there is one."""
+    return schemas().get(_ALIASES.get(name, name))
+
+
 def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: type | None = None, or_labels: bool = False) -> Convert:
     """The row function of the schema called `name` (or ``package.module:function``), bound to `options`.
 
@@ -427,8 +432,7 @@ def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: 
         ConfigError: no such schema or option, an option of the wrong type, or no way to `gives`; the message names what is allowed and
             the nearest match.
     """
-    known = schemas()
-    selected = known.get(_ALIASES.get(name, name))
+    known, selected = schemas(), schema_named(name)
     if selected is None and ":" in name:
         return _own_function(name, dict(options or {}))
     if selected is None:

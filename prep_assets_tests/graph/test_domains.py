@@ -6,13 +6,13 @@ import json
 from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.config.family import can_name_a_domain
+from prep_assets.config.family import Family, can_name_a_domain
 from prep_assets.config.loading import Tombstone, add_tombstones, payload_digest
 from prep_assets.config.models import FAMILIES, Pretrain
 from prep_assets.data.quarantine import read_quarantine
@@ -23,8 +23,9 @@ from prep_assets.graph.graph import ASSETS, EVERY
 from prep_assets.pipeline import source_files as found_domains
 from prep_assets.pipeline.source_files import DEFAULT, name_of
 from prep_assets.pipeline.sources import Benchmarks
-from prep_assets.pipeline.workspace import Workspace
+from prep_assets.pipeline.workspace import Workspace, check_domains
 from prep_assets.proofs.selection import Passages
+from prep_assets.samples import Group
 from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.data.servers import Quiet, serve
 from prep_assets_tests.graph.workspaces import (
@@ -74,6 +75,19 @@ def test_each_domain_takes_its_own_rows_and_nothing_is_counted_twice(tmp_path: P
         tokens = make(workspace, ASSETS["sft_tokens"], domain).manifest.counts
         counts[domain] = (raw["read"], tokens["read"], tokens["kept"], tokens["refused"])
     assert counts == {"math": (2, 2, 2, {}), "python": (2, 2, 1, {"records/filtered_by_where": 1})}
+
+
+def test_a_schema_gives_what_the_model_of_the_family_says() -> None:
+    class Ranked(Family):
+        form_of_rows: ClassVar[type] = Group
+
+    def check(*schemas: str) -> None:
+        domains = {f"d{n}": {"files": ["x.jsonl"], "schema": name} for n, name in enumerate(schemas)}
+        check_domains(Ranked.model_validate({"tokenizer": "t", "domains": domains}), "ranked.yaml")
+
+    check("group", "group_list", "never:imported")
+    with pytest.raises(ConfigError, match=r"domains\.d1: schema 'alpaca' gives no Group, which is needed here. These do: agent_steps"):
+        check("group", "alpaca")
 
 
 def test_a_value_that_no_domain_declares_stops_with_its_count_and_the_nearest(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from prep_assets.explain.previews import Preview, preview
 from prep_assets.graph.exports import asset_name
 from prep_assets.graph.graph import ASSETS, EVERY, asset_named, assets_of, family_exports
 from prep_assets.graph.selftest import selftest
-from prep_assets.pipeline.workspace import GROUP_SCHEMAS, Workspace, group_domains, prompt_domains
+from prep_assets.pipeline.workspace import Workspace, group_domains, prompt_domains
 from prep_assets.proofs.mutations import (
     IMAGE_MUTATIONS,
     MUTATIONS,
@@ -28,8 +28,6 @@ from prep_assets.proofs.mutations import (
     SELECTION_MUTATIONS,
     STEP_MUTATIONS,
 )
-from prep_assets.samples import Group, Prompt
-from prep_assets.schemas.registry import schemas
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.version_folders import Published
@@ -239,12 +237,6 @@ def test_equal_bytes_in_another_folder_and_order(made: Workspace, tmp_path: Path
 
 
 # -- which domains have groups ----------------------------------------------------------------------------------------------------------
-
-
-def test_the_names_that_definitions_load_by_are_those_of_the_registry() -> None:
-    variants = {other.variant_of for other in schemas().values() if other.can_give(Prompt)}
-    groups = {name for name, each in schemas().items() if each.can_give(Group) and not each.can_give(Prompt) and name not in variants}
-    assert groups - {"group_kto"} == GROUP_SCHEMAS, "labels of responses are for preferences alone"
 
 
 def test_the_graph_has_groups_where_a_domain_gives_them(made: Workspace, tmp_path: Path) -> None:
