@@ -307,12 +307,12 @@ def common_words_mask(*, prompt_key: str = "prompt", completion_key: str = "comp
     """
 
     def convert(row: Row) -> Sample:
-        return weighted(text_of(row, prompt_key), text_of(row, completion_key), words)
+        return weighed_words(text_of(row, prompt_key), text_of(row, completion_key), words)
 
     return convert
 
 
-def weighted(prompt: str, completion: str, words: Sequence[str]) -> Sample:
+def weighed_words(prompt: str, completion: str, words: Sequence[str]) -> Sample:
     """A prompt turn and a completion turn in runs of common words and others. Space before a word belongs to it; no character is lost or changed."""
     needed(prompt, "empty_prompt", "the prompt")
     needed(completion, "empty_answer", "the completion")
@@ -354,6 +354,6 @@ def ultra_chat_common_words_mask_hook(
         if messages[2:] and later_messages == "refuse":
             raise Refused("later_messages", f"{completion_key!r} has {len(messages)} messages; the answer is the second")
         whole(messages[2:])
-        return weighted(prompt, answered[1], COMMON_WORDS)
+        return weighed_words(prompt, answered[1], COMMON_WORDS)
 
     return convert

@@ -613,6 +613,9 @@ CASES: Mapping[str, list[Case]] = {
     "semantic": SEMANTIC,
     "sections": SECTIONS,
     "common_words_mask": [({"prompt": "p", "completion": "yes no yes"}, {"words": ["no"]}, "prompt: p | completion: yes*1 no*0 yes*1")],
+    "ultra_chat_common_words_mask_hook": [
+        ({"prompt": "q", "messages": [USER, said("assistant", "the cat")]}, "prompt: q | completion: the*0 cat*1")
+    ],
 }
 
 

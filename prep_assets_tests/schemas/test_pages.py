@@ -107,8 +107,8 @@ def test_a_page_shows_what_its_row_becomes_and_every_option(name: str) -> None:
     shown, listed = becomes(apply(convert_with(name, given), row)), options(name)
     if os.environ.get("PREP_ASSETS_WRITE_DOCS"):
         page = re.sub(r"^becomes an? .*?^```\n", lambda _: shown, page_of(name), count=1, flags=re.MULTILINE | re.DOTALL)
-        page = re.sub(r"^## Options\n\n(?:- .*\n)*", lambda _: listed, page, count=1, flags=re.MULTILINE)
-        (PAGES / f"{name}.md").write_text(page, "utf-8")
+        page = re.sub(r"^## Options\n+(?:- .*\n+)*", lambda _: f"{listed}\n", page, count=1, flags=re.MULTILINE)
+        (PAGES / f"{name}.md").write_text(page.rstrip("\n") + "\n", "utf-8")
     assert shown in page_of(name)
     assert listed in page_of(name)
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from prep_assets.errors import ConfigError
-from prep_assets.schemas.registry import convert_with
+from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.schemas import test_examples as sound
 from prep_assets_tests.schemas.test_examples import (
     ANSWER,
@@ -27,6 +28,7 @@ from prep_assets_tests.schemas.test_examples import (
     shares,
     typed,
 )
+from prep_assets_tests.schemas.test_pages import OWN
 
 Unfit = tuple[Mapping[str, Any], str] | tuple[Mapping[str, Any], str, Mapping[str, Any]]
 """What a sound row has otherwise, the reason of the refusal, and options."""
@@ -597,6 +599,26 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
         ],
     ),
 }
+
+
+ELSEWHERE = {
+    "graph/test_agent_steps.py": {"agent_steps"},
+    "graph/test_distilled.py": {"distilled"},
+    "graph/test_lines.py": {"contrastive", "ctx_embed_gen_hook", "ques_embed_gen_hook"},
+    "graph/test_rankings.py": {"compared", "group_best", "group_kto", "group_list", "group_pair"},
+    "graph/test_runs.py": {"verifiers_trace"},
+    "graph/test_steps.py": {"math_shepherd", "prm800k", "stepwise"},
+    "graph/test_tokenized_rows.py": {"tokenized"},
+    "schemas/test_gold.py": {"arithmetic"},
+    "schemas/test_logs.py": {"anthropic", "openai_responses"},
+}
+"""Schemas whose rows are in another file. Variants for AstrAI and ModelLink refuse what the schemas that they call refuse."""
+
+
+def test_every_schema_has_rows_that_it_reads_and_rows_that_it_refuses() -> None:
+    elsewhere = set[str]().union(*ELSEWHERE.values())
+    assert {*schemas()} - elsewhere <= {*sound.CASES} and {*OWN} - elsewhere <= {*REFUSED}
+    assert all(name in (Path(__file__).parents[1] / file).read_text("utf-8") for file, names in ELSEWHERE.items() for name in names)
 
 
 @pytest.mark.parametrize(
