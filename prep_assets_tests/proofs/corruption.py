@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.graph.graph import EVERY
 from prep_assets.stores.version_folders import Published
 
 Spoil = Callable[[Published], None]
@@ -122,12 +123,13 @@ def quarantine(published: Published, change: Callable[[list[dict[str, Any]]], li
     counts(published, refused=lambda _: refused, kept=lambda kept: kept + len(before) - len(after))
 
 
-DOMAINS = {
-    **dict.fromkeys(("preferences_by_domain", "preference_tokens_by_domain"), "hh"),
-    **dict.fromkeys(("rl_prompts_by_domain", "rl_tokens_by_domain"), "gsm8k"),
-    "rl_groups_by_domain": "scored",
-}
-"""Which store of an asset is spoiled."""
+DOMAINS = {"pretrain": "docs", "sft": "chats", "preference": "hh", "rl": "gsm8k", "contrastive": "questions", "eval": "bench"}
+"""Which store of a family's assets is spoiled."""
+
+
+def domain_of(asset: str) -> str:
+    """The partition that is spoiled; empty if the asset has none."""
+    return ("scored" if asset == "rl_groups_by_domain" else DOMAINS[EVERY[asset].family]) if EVERY[asset].partitioned else ""
 
 
 @dataclass(frozen=True)
@@ -141,4 +143,4 @@ class Mutation:
     partition: str = ""
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "partition", self.partition or DOMAINS.get(self.asset, ""))
+        object.__setattr__(self, "partition", self.partition or domain_of(self.asset))

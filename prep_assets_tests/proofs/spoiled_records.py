@@ -14,15 +14,20 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
+from prep_assets.config.models import TRAINED
+from prep_assets.graph.graph import CHECKS, EVERY
+from prep_assets.graph.selftest import TRIALS
+from prep_assets.pipeline.asset import FromRows
 from prep_assets.pipeline.leaks import PASSAGES, TEXTS
 from prep_assets.pipeline.verdicts import VERDICTS
 from prep_assets.proofs import mutations as kit
 from prep_assets.proofs.mask import Row
 from prep_assets.proofs.rows import Line
+from prep_assets.stores.lines import Lines
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import TOKENIZER
 from prep_assets_tests.proofs import corruption
-from prep_assets_tests.proofs.corruption import DOMAINS, Mutation, Ragged, Spoil, Stored
+from prep_assets_tests.proofs.corruption import Mutation, Ragged, Spoil, Stored
 from prep_assets_tests.proofs.shipped import SHIPPED
 
 EOS, PAD = 0, 3
@@ -63,20 +68,24 @@ def fitting(mutations: Sequence[kit.Mutation], *unfit: str) -> list[kit.Mutation
     return [each for each in mutations if not any(word in each.name for word in (*unfit, "an image", "nobody wrote"))]
 
 
-CONVERSATIONS = [("sft_tokens", stream, "chats") for stream in ("train", "dev")]
-CONVERSATIONS += [("preference_tokens_by_domain", side, "") for side in ("chosen", "rejected")]
+LINES = {
+    name: next(iter(asset.streams))
+    for name, asset in EVERY.items()
+    if isinstance(asset.source, FromRows) and all(stream.kind is Lines for stream in asset.streams.values())
+}
+"""Assets of lines that are made from rows → their first file."""
+UNFIT = {"preferences_by_domain": ("label", "weights", "list"), "rl_prompts_by_domain": ("verifier",)}
+CONVERSATIONS = [("sft_tokens", stream) for stream in ("train", "dev")]
+CONVERSATIONS += [("preference_tokens_by_domain", side) for side in ("chosen", "rejected")]
 RESPONSES = fitting(kit.MUTATIONS, "header", "prompt", "user turn", "control token")
-PAIRS = fitting(kit.PAIR_MUTATIONS, "label", "weights", "list")
-PROMPTS = fitting(kit.PROMPT_MUTATIONS, "verifier")
 KIT = [
-    *((each, asset, on_conversations(stream, each), part) for asset, stream, part in CONVERSATIONS for each in fitting(kit.MUTATIONS)),
-    *((each, "rl_groups_by_domain", on_conversations("responses", each), "") for each in RESPONSES),
-    *((each, "pretrain_tokens", on_ids("docs_train", each), "docs") for each in kit.DOCUMENT_MUTATIONS),
-    *((each, "rl_tokens_by_domain", on_ids("prompts", each), "") for each in kit.PROMPT_TOKEN_MUTATIONS),
-    *((each, "arithmetic_tokens", on_ids("arithmetic", each), "") for each in kit.PROMPT_TOKEN_MUTATIONS),
-    *((each, "preferences_by_domain", on_lines("preferences", each), "") for each in PAIRS),
-    *((each, "rl_prompts_by_domain", on_lines("rl_prompts_train", each), "") for each in PROMPTS),
-    *((each, "arithmetic_prompts", on_lines("arithmetic_prompts", each), "") for each in PROMPTS),
+    *((each, asset, on_conversations(stream, each)) for asset, stream in CONVERSATIONS for each in fitting(kit.MUTATIONS)),
+    *((each, "rl_groups_by_domain", on_conversations("responses", each)) for each in RESPONSES),
+    *((each, "pretrain_tokens", on_ids("docs_train", each)) for each in kit.DOCUMENT_MUTATIONS),
+    *((each, "rl_tokens_by_domain", on_ids("prompts", each)) for each in kit.PROMPT_TOKEN_MUTATIONS),
+    *((each, "arithmetic_tokens", on_ids("arithmetic", each)) for each in kit.PROMPT_TOKEN_MUTATIONS),
+    *((each, name, on_lines(file, each)) for name, file in LINES.items() for each in fitting(TRIALS[name].args[2], *UNFIT.get(name, ()))),
+    *((each, "arithmetic_prompts", on_lines("arithmetic_prompts", each)) for each in fitting(kit.PROMPT_MUTATIONS, "verifier")),
 ]
 
 # -- masks and tokens -------------------------------------------------------------------------------------------------------------------
@@ -313,13 +322,7 @@ BOOKS = {
     "a refusal that nobody wrote down": invented_refusal,
     "a refusal that nobody counted": invented_quarantine_line,
 }
-WITH_BOOKS = {
-    **{f"{family}_raw": domain for family, domain in (("pretrain", "docs"), ("sft", "chats"), ("preference", "hh"), ("rl", "gsm8k"))},
-    "pretrain_tokens": "docs",
-    "sft_tokens": "chats",
-    **DOMAINS,
-    **dict.fromkeys(("preferences", "preference_tokens", "rl_prompts", "arithmetic_tokens", "rl_tokens", "rl_groups"), ""),
-}
+WITH_BOOKS = [name for name, checks in CHECKS.items() if name != "sft_packed" and any(check.name == "accounting" for check in checks)]
 
 
 # -- verdicts ---------------------------------------------------------------------------------------------------------------------------
@@ -360,27 +363,26 @@ PAIR, PAIR_TOKENS, PROMPT, SUMS, GROUPS = (
 MASK, IDENTITY, ROWS, MATCH, SELECTION, SANITY, GOLD = kit.MASK, kit.IDENTITY, kit.ROWS, kit.MATCH, kit.SELECTION, kit.SANITY, kit.GOLD
 OTHER_PROMPT: dict[str, Any] = {"prompt": "What is 1 + 1?"}
 SPOILED = [
-    *(Mutation(each.name, asset, each.caught_by, spoil, partition) for each, asset, spoil, partition in KIT),
+    *(Mutation(each.name, asset, each.caught_by, spoil) for each, asset, spoil in KIT),
     *(
         Mutation(*each)
         for each in (
-            ("hole in the middle", "sft_tokens", MASK, on_mask("train", with_hole), "chats"),
-            ("line break after the stop included", "sft_tokens", MASK, on_mask("dev", with_break_after), "chats"),
-            ("another row", "sft_tokens", MASK, other_origin("train"), "chats"),
-            ("a start that is not trained", "pretrain_tokens", MASK, masked_document, "docs"),
-            ("another document's row", "pretrain_tokens", IDENTITY, other_origin("docs_train"), "docs"),
-            ("same text in other tokens", "pretrain_tokens", IDENTITY, spelled_otherwise("docs_train"), "docs"),
-            ("same text in other tokens", "sft_tokens", IDENTITY, spelled_otherwise("train"), "chats"),
+            ("hole in the middle", "sft_tokens", MASK, on_mask("train", with_hole)),
+            ("line break after the stop included", "sft_tokens", MASK, on_mask("dev", with_break_after)),
+            ("another row", "sft_tokens", MASK, other_origin("train")),
+            ("a start that is not trained", "pretrain_tokens", MASK, masked_document),
+            ("another document's row", "pretrain_tokens", IDENTITY, other_origin("docs_train")),
+            ("same text in other tokens", "pretrain_tokens", IDENTITY, spelled_otherwise("docs_train")),
+            ("same text in other tokens", "sft_tokens", IDENTITY, spelled_otherwise("train")),
             ("same text in other tokens", PAIR_TOKENS, IDENTITY, spelled_otherwise("chosen")),
             ("another prompt's row", "rl_tokens_by_domain", IDENTITY, other_origin("prompts")),
-            ("a duplicate that is none, in the books alone", "sft_tokens", SELECTION, duplicate_in_the_books, "chats"),
-            ("a field that no row has", "sft_tokens", SELECTION, field_in_the_books, "chats"),
+            ("a duplicate that is none, in the books alone", "sft_tokens", SELECTION, duplicate_in_the_books),
+            ("a field that no row has", "sft_tokens", SELECTION, field_in_the_books),
             ("empty answer in the test file", PAIR, SANITY, on_row("preferences_test", -1, chosen="")),
             ("prompt in both files", PAIR, SANITY, prompt_in_both),
             ("prompt in both files", "preferences", SANITY, prompt_in_both),
             ("a field too many", PAIR, SANITY, on_row("preferences", 2, score=1)),
             ("strings and messages", PAIR, SANITY, on_row("preferences", 2, chosen=[{"role": "assistant", "content": "x"}])),
-            ("pairs of another row", PAIR, MATCH, other_origin("preferences")),
             ("held-out pairs swapped", PAIR, MATCH, of_lines("preferences_test", sides_swapped)),
             ("a foreign prompt", PAIR, MATCH, on_row("preferences", 7, prompt="What is the capital of Peru?")),
             ("a space more", PAIR, MATCH, on_row("preferences", 3, rejected=lambda row: row["rejected"] + " ")),
@@ -404,28 +406,24 @@ SPOILED = [
             ("a record lost", PAIR_TOKENS, SELECTION, partial(first_lost, stream="chosen")),
             ("a record lost", "rl_tokens_by_domain", SELECTION, partial(first_lost, stream="prompts")),
             ("a record lost", "arithmetic_tokens", SELECTION, partial(first_lost, stream="arithmetic")),
-            ("a row that is not there", "pretrain_tokens", SELECTION, foreign_row("docs_train"), "docs"),
-            ("a row that is not there", "sft_tokens", SELECTION, foreign_row("train"), "chats"),
-            ("a row that is not there", PAIR, SELECTION, foreign_row("preferences")),
-            ("a row that is not there", PROMPT, SELECTION, foreign_row("rl_prompts_train")),
+            ("a row that is not there", "pretrain_tokens", SELECTION, foreign_row("docs_train")),
+            ("a row that is not there", "sft_tokens", SELECTION, foreign_row("train")),
             ("a row that is not there", GROUPS, SELECTION, foreign_row("prompts")),
             ("a leak left out", "sft_leaks", "leaks_again", changed(lambda table: table.slice(1)), "gsm8k"),
-            ("a leak made up", "pretrain_leaks", "leaks_again", changed(a_leak_made_up), "notes"),
-            ("a leak made up", "preference_leaks", "leaks_again", changed(a_leak_made_up), "hh"),
-            ("a leak made up", "rl_leaks", "leaks_again", changed(a_leak_made_up), "gsm8k"),
+            *(("a leak made up", f"{family}_leaks", "leaks_again", changed(a_leak_made_up)) for family in TRAINED),
             ("a text left out", "eval_passages", "passages_again", changed(lambda table: table.slice(1), TEXTS)),
             ("a passage left out", "eval_passages", "passages_again", changed(lambda table: table.slice(1), PASSAGES.format("gpt3"))),
         )
     ),
     *(
-        Mutation(f"id {value} in {stream}", asset, ROWS, on_tokens(stream, put(1, value)), partition)
-        for asset, stream, partition in (
-            ("sft_tokens", "dev", "chats"),
-            (PAIR_TOKENS, "chosen", ""),
-            ("preference_tokens", "chosen", ""),
-            ("rl_tokens", "arithmetic", ""),
-            ("rl_groups", "responses", ""),
-            *((GROUPS, stream, "") for stream in ("prompts", "responses", "test/prompts")),
+        Mutation(f"id {value} in {stream}", asset, ROWS, on_tokens(stream, put(1, value)))
+        for asset, stream in (
+            ("sft_tokens", "dev"),
+            (PAIR_TOKENS, "chosen"),
+            ("preference_tokens", "chosen"),
+            ("rl_tokens", "arithmetic"),
+            ("rl_groups", "responses"),
+            *((GROUPS, stream) for stream in ("prompts", "responses", "test/prompts")),
         )
         for value in (-1, 1 << 20)
     ),
@@ -452,26 +450,31 @@ SPOILED = [
             ("another row", other_origin(file)),
         )
     ),
+    *(
+        Mutation(name, asset, check, spoil)
+        for asset, file in LINES.items()
+        for name, check, spoil in (
+            ("lines exchanged", MATCH, of_lines(file, reversed_lines)),
+            ("another row", MATCH, other_origin(file)),
+            ("a line lost", SELECTION, partial(first_lost, stream=file)),
+            ("a row that is not there", SELECTION, foreign_row(file)),
+        )
+    ),
     *(Mutation(name, *where, on_rewards(c)) for where in ((GROUPS, "rewards"), ("rl_groups", "merged")) for name, c in REWARDS.items()),
     *(
-        Mutation(name, asset, "verdicts_again", changed(change), partition)
-        for asset, partition in (
-            ("pretrain_quality", "notes"),
-            ("sft_quality", "alpaca"),
-            ("preference_quality", "hh"),
-            ("rl_quality", "gsm8k"),
-        )
+        Mutation(name, f"{family}_quality", "verdicts_again", changed(change))
+        for family in TRAINED
         for name, change in (("a row dropped", a_row_dropped), ("a row left out", lambda table: table.slice(1)))
     ),
     *(
-        Mutation(f"{key} wrong", asset, "accounting", one_more(key), partition)
-        for asset, partition, *keys in (
-            ("sft_tokens", "chats", "tokens", "trained_tokens", "kept_dev"),
-            ("pretrain_tokens", "docs", "tokens"),
-            (PAIR_TOKENS, "", "tokens", "trained_tokens"),
-            ("rl_tokens_by_domain", "", "tokens"),
+        Mutation(f"{key} wrong", asset, "accounting", one_more(key))
+        for asset, *keys in (
+            ("sft_tokens", "tokens", "trained_tokens", "kept_dev"),
+            ("pretrain_tokens", "tokens"),
+            (PAIR_TOKENS, "tokens", "trained_tokens"),
+            ("rl_tokens_by_domain", "tokens"),
         )
         for key in keys
     ),
-    *(Mutation(name, asset, "accounting", spoil, partition) for asset, partition in WITH_BOOKS.items() for name, spoil in BOOKS.items()),
+    *(Mutation(name, asset, "accounting", spoil) for asset in WITH_BOOKS for name, spoil in BOOKS.items()),
 ]

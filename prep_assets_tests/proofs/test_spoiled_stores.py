@@ -12,8 +12,10 @@ from pathlib import Path
 import pytest
 import yaml
 
+from prep_assets.config.models import TRAINED
 from prep_assets.engine.execute import verdicts_of as in_one_run
-from prep_assets.graph.graph import ASSETS, CHECKS, run_check
+from prep_assets.graph.graph import CHECKS, EVERY, run_check
+from prep_assets.pipeline.asset import FromRows
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.version_folders import Published
@@ -28,7 +30,8 @@ MUTATIONS: list[Mutation] = [
 ]
 
 
-READ_ONCE = ("sft_tokens", "pretrain_tokens", "preferences_by_domain", "rl_prompts_by_domain")
+NONE_HERE = ("sampled_ids", "step_rewards", "runs", "teacher", "leaks_again")
+"""Checks that may have nothing to look at in clean stores."""
 
 
 def spoiled(pristine: Workspace, folder: Path, mutation: Mutation) -> tuple[Workspace, Published]:
@@ -46,9 +49,11 @@ def test_a_corruption_is_seen(pristine: Workspace, tmp_path: Path, mutation: Mut
     found = {check.name: check for check in CHECKS[mutation.asset]}
     assert run_check(found["file_hashes"], workspace, published).passed, "hashes alone must not explain it"
     verdict = run_check(found[mutation.check], workspace, published)
-    if mutation.asset in READ_ONCE:  # as the engine carries them out, what reads the same sources reads them once
+    if isinstance(
+        (asset := EVERY[mutation.asset]).source, FromRows
+    ):  # as the engine carries them out, what reads the same sources reads them once
         beside = [check for name, check in found.items() if name in (mutation.check, "tokenization_identity", "source_match", "selection")]
-        assert dict(in_one_run(workspace, ASSETS[mutation.asset], published, beside))[mutation.check] == verdict
+        assert dict(in_one_run(workspace, asset, published, beside))[mutation.check] == verdict
     assert not verdict.passed
     assert verdict.summary and verdict.worst is not None and verdict.worst.note
 
@@ -59,28 +64,23 @@ def test_clean_stores_pass_and_say_how_much_they_looked_at(pristine: Workspace) 
         assert published is not None
         for name, verdict in verdicts(pristine, published).items():
             assert verdict.passed, (asset, name, verdict.summary)
-            # no group here has sampled ids or judged steps, and no chat a teacher; they have tests of their own
-            assert verdict.worst is None and (any(verdict.numbers.values()) or name in ("sampled_ids", "step_rewards", "runs", "teacher"))
+            # no group here has sampled ids or judged steps, no chat a teacher, no contrastive row a leak; they have tests of their own
+            assert verdict.worst is None and (any(verdict.numbers.values()) or name in NONE_HERE)
 
 
 def test_every_check_has_a_corruption() -> None:
-    """`file_hashes`, which is made to hold here, `sampled_ids`, `step_rewards`, `runs`, `teacher`, `margins` and those of contrastive rows have tests of their
-    own; `policy_supported`, `not_blocked` and `no_leaks` are about no payload."""
+    """`file_hashes`, which is made to hold here, `sampled_ids`, `step_rewards`, `runs`, `teacher` and `margins` have tests of their own; `policy_supported`,
+    `not_blocked` and `no_leaks` are about no payload."""
     elsewhere = {
         ("sft_template", "policy_supported"),
         ("sft_tokens", "teacher"),
         ("preference_tokens_by_domain", "margins"),
         *(("rl_groups_by_domain", name) for name in ("sampled_ids", "step_rewards", "runs")),
     }
-    elsewhere |= {(f"{family}_quality", "not_blocked") for family in ("pretrain", "sft", "preference", "rl")}
-    elsewhere |= {(f"{family}_leaks", "no_leaks") for family in ("pretrain", "sft", "preference", "rl")}
+    elsewhere |= {(f"{family}_quality", "not_blocked") for family in TRAINED}
+    elsewhere |= {(f"{family}_leaks", "no_leaks") for family in TRAINED}
     covered = {(mutation.asset, mutation.check) for mutation in MUTATIONS} | elsewhere
-    assert covered == {
-        (asset, check.name)
-        for asset, checks in CHECKS.items()
-        for check in checks
-        if check.name != "file_hashes" and "contrastive" not in asset and asset != "eval_raw"
-    }
+    assert covered == {(asset, check.name) for asset, checks in CHECKS.items() for check in checks if check.name != "file_hashes"}
 
 
 def test_a_template_without_a_stop_token_cannot_support_a_mask_that_trains_it(stores: Workspace) -> None:
