@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prep_assets.graph.graph import CHECKS
 from prep_assets_tests.stores.payload import list_payload
 from prep_assets_tests.ui.conftest import console_of
 from prep_assets_tests.ui.serving import MINUTES, Served, small_workspace
@@ -85,10 +86,9 @@ def test_a_refused_row_is_on_the_page_of_its_partition(built: Served, page: Any,
 
 def test_every_check_holds(built: Served, page: Any, pictures: Path) -> None:
     _asset(page, built, "sft_packed", "checks")
-    checks = ("accounting", "file_hashes", "mask_alignment", "mixture", "row_integrity")
-    for check in checks:
-        page.get_by_text(check, exact=True).first.wait_for()
-    assert page.get_by_text("Succeeded", exact=True).count() == len(checks)
+    for check in CHECKS["sft_packed"]:
+        page.get_by_text(check.name, exact=True).first.wait_for()
+    assert page.get_by_text("Succeeded", exact=True).count() == len(CHECKS["sft_packed"])
     page.screenshot(path=pictures / "checks.png")
 
 
