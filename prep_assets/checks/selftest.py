@@ -392,37 +392,35 @@ def packed_trials(store: Store) -> list[Trial]:
     arrays = np.asarray(table.tokens), np.asarray(table.loss_mask)
     packed = PackedStore(*arrays, table.documents, table.sources, table.row_len, attention_mask=attention)
 
-    def verdict(check: str, changed: PackedStore | Documents | Ids) -> Verdict:
-        """Run a check on a table, on its documents, or on its position ids."""
-        if isinstance(changed, dict):
-            return mixture_of(store, "sft_packed", changed)
-        if isinstance(changed, np.ndarray):
-            return check_positions(changed, packed.documents, packed.row_len)
-        if check == MASK:
-            return check_pieces(changed, tokens, once=once)
-        return check_packed(changed, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id)
-
+    checks: dict[str, Check] = {
+        INTEGRITY: lambda table: check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id),
+        MASK: lambda table: check_pieces(table, tokens, once=once),
+        "mixture": lambda table: mixture_of(store, "sft_packed", table.documents),
+    }
     mask, counted, documents = packed.loss_mask, _positions(packed), _documents(packed)
     piece, number = len(documents["row"]) // 2, np.arange(len(documents["row"]))
-    corrupted: list[tuple[str, str, PackedStore | Documents | Ids]] = [
+    swapped = np.where(number == 0, number[-1], np.where(number == number[-1], 0, number))
+
+    def pieces(chosen: Any, **fields: Ids) -> PackedStore:
+        """Return the table with these pieces, some of their fields changed."""
+        return replace(packed, documents={field: values[chosen] for field, values in {**documents, **fields}.items()})
+
+    corrupted: list[tuple[str, str, PackedStore]] = [
         ("mask shifted by +1 in every row", MASK, replace(packed, loss_mask=np.roll(mask, 1, axis=1))),
         ("mask shifted by -1 in every row", MASK, replace(packed, loss_mask=np.roll(mask, -1, axis=1))),
         ("mask all ones", MASK, replace(packed, loss_mask=np.ones_like(mask))),
         ("mask all zeros", INTEGRITY, replace(packed, loss_mask=np.zeros_like(mask))),
         ("a token replaced", MASK, replace(packed, tokens=_token_changed(packed.tokens, vocabulary.size))),
-        ("documents' borders moved", INTEGRITY, replace(packed, documents=_border_moved(packed))),
-        ("two documents exchanged", MASK, replace(packed, documents=_records_exchanged(packed))),
-        ("position ids run on", INTEGRITY, np.tile(np.arange(packed.row_len), (len(packed), 1))),
-        ("position ids all zero", INTEGRITY, np.zeros_like(counted)),
-        ("position ids from 1", INTEGRITY, counted + 1),
+        ("documents' borders moved", INTEGRITY, pieces(number, row_offset=documents["row_offset"] + (number == piece))),
+        ("two documents exchanged", MASK, pieces(number, **{field: documents[field][swapped] for field in ("source", "record")})),
         ("a border inside a document", INTEGRITY, replace(packed, documents=_split(packed))),
         ("padding trained", INTEGRITY, _with_padding(packed, vocabulary.pad_id, "trained")),
         ("padding of another token", INTEGRITY, _with_padding(packed, vocabulary.pad_id, "another token")),
-        ("a document replaced by padding", "mixture", {field: values[number != piece] for field, values in documents.items()}),
-        ("a domain missing", "mixture", {field: values[documents["source"] > 0] for field, values in documents.items()}),
-        ("a record used again", "mixture", {field: np.append(values, values[piece]) for field, values in documents.items()}),
-        ("a record replaced by another", "mixture", {**documents, "record": documents["record"] + (number == piece)}),
-        ("a record cut short", "mixture", {**documents, "length": documents["length"] - (number == piece)}),
+        ("a document replaced by padding", "mixture", pieces(number != piece)),
+        ("a domain missing", "mixture", pieces(documents["source"] > 0)),
+        ("a record used again", "mixture", pieces(np.append(number, piece))),
+        ("a record replaced by another", "mixture", pieces(number, record=documents["record"] + (number == piece))),
+        ("a record cut short", "mixture", pieces(number, length=documents["length"] - (number == piece))),
     ]
     if attention is not None:
         corrupted += [
@@ -432,8 +430,17 @@ def packed_trials(store: Store) -> list[Trial]:
             ("trained tokens not attended", INTEGRITY, replace(packed, attention_mask=attention * (mask == 0))),
             ("padding attended", INTEGRITY, _with_padding(packed, vocabulary.pad_id, "attended")),
         ]
-    whole = [verdict(INTEGRITY, packed), verdict(MASK, packed), verdict(INTEGRITY, counted), verdict("mixture", documents)]
-    return [clean("every check", whole), *(tried(name, check, [verdict(check, changed)]) for name, check, changed in corrupted)]
+    positions = (
+        ("position ids run on", np.tile(np.arange(packed.row_len), (len(packed), 1))),
+        ("position ids all zero", np.zeros_like(counted)),
+        ("position ids from 1", counted + 1),
+    )
+    of_ids = partial(check_positions, documents=packed.documents, row_len=packed.row_len)
+    return [
+        clean("every check", [*(check(packed) for check in checks.values()), of_ids(counted)]),
+        *(tried(name, check, [checks[check](table)]) for name, check, table in corrupted),
+        *(tried(name, INTEGRITY, [of_ids(ids)]) for name, ids in positions),
+    ]
 
 
 def _documents(packed: PackedStore) -> Documents:
@@ -478,20 +485,6 @@ def _token_changed(tokens: Ids, size: int) -> Ids:
     changed = tokens.copy()
     changed[len(changed) // 2, 0] = (int(changed[len(changed) // 2, 0]) + 1) % size
     return changed
-
-
-def _border_moved(packed: PackedStore) -> Documents:
-    documents = _documents(packed)
-    documents["row_offset"][len(documents["row"]) // 2] += 1
-    return documents
-
-
-def _records_exchanged(packed: PackedStore) -> Documents:
-    """Exchange the records of two pieces."""
-    documents = _documents(packed)
-    documents["record"][[0, -1]] = documents["record"][[-1, 0]]
-    documents["source"][[0, -1]] = documents["source"][[-1, 0]]
-    return documents
 
 
 # Selftest of blends: an item used twice, lost, of nowhere; domains one after another; a border of phases moved.
