@@ -27,6 +27,7 @@ from prep_assets.graph.graph import ASSETS, EVERY, assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.compat import handler_rows
 from prep_assets_tests.compat.pipelines import CHAT, DPO, GRPO, INSTRUCTION, SECTIONS_CHAT, TEXT
+from prep_assets_tests.graph.families import LAST
 from prep_assets_tests.graph.pictures import film, png
 from prep_assets_tests.graph.test_agent_steps import of_rllm, of_verifiers, run
 from prep_assets_tests.graph.test_runs import trace
@@ -35,15 +36,6 @@ from prep_assets_tests.graph.workspaces import make, out_of_date
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
 RECIPES = CONFIGS / "recipes"
 FILES = sorted(path.relative_to(RECIPES).as_posix() for path in RECIPES.rglob("*.yaml"))
-LAST = {
-    "pretrain": "pretrain_tokens",
-    "sft": "sft_packed",
-    "preference": "preference_tokens",
-    "rl": "rl_tokens",
-    "contrastive": "contrastive",
-    "eval": "eval_passages",
-}
-
 ALPACA = [{"instruction": f"Add {n} and 1.", "input": "", "output": f"{n + 1}"} for n in range(6)]
 CHATS = [{"messages": [{"role": "user", "content": f"Hi {n}"}, {"role": "assistant", "content": f"Hello {n}!"}]} for n in range(6)]
 GSM8K = [{"question": f"What is {n} plus 1?", "answer": f"It is {n}+1.\n#### {n + 1}"} for n in range(6)]
@@ -324,7 +316,7 @@ def test_a_recipe_runs_on_local_files(name: str, local: Any, tmp_path: Path) -> 
         film(workspace.configs / "clips" / row["videos"][0], 8)
     groups = family == "rl" and any(domain.schema_name == "group" for domain in workspace.family(FAMILIES[family]).domains.values())
     exported = [asset for key, asset in assets_of(workspace).items() if key.startswith(f"{family}_export_")]
-    for last in (ASSETS[LAST[family]], *([EVERY["rl_groups"]] if groups else []), *exported):
+    for last in (ASSETS[{**LAST, "eval": "eval_passages"}[family]], *([EVERY["rl_groups"]] if groups else []), *exported):
         for partition in last.partitions(workspace):
             for above, each, _ in out_of_date(workspace, last, partition):
                 make(workspace, above, each)

@@ -312,7 +312,6 @@ def test_what_is_nested_too_deeply_is_an_error_and_not_the_end_of_the_process(tm
 
 
 TEXT = SMALLEST.replace("messages", "text")
-CONTRASTS = "tokenizer: t\ndomains: {a: {files: [a.jsonl], schema: contrastive}}\n"
 PAIRS = SMALLEST.replace("messages", "preference")
 
 IDLE = [
@@ -360,15 +359,6 @@ IDLE = [
     ("pretrain", "preprocessing: {fim: {seed: 3}}", "preprocessing.fim.seed: 3 means nothing here", "Set fim.rate"),
     ("pretrain", "preprocessing: {fim: {middle_token: m}}", "preprocessing.fim.middle_token: 'm' means nothing here", "Set fim.rate"),
     ("pretrain", "output: {max_tokens_per_shard: 9}", "output.max_tokens_per_shard: 9 means nothing here", "storage_format: bin"),
-    *(
-        ("contrastive", option, f"{path} means nothing here: its stores hold lines of text", "Leave it out")
-        for option, path in (
-            ("output: {storage_format: bin}", "output.storage_format: 'bin'"),
-            ("output: {dtype: int64}", "output.dtype: 'int64'"),
-            ("pad_vocab_to: 9", "pad_vocab_to: 9"),
-            ("engine: reference", "engine: 'reference'"),
-        )
-    ),
     ("preference", "shuffle: false\nseed: 3", "seed: 3 means nothing here", "shuffle: true"),
 ]
 
@@ -376,7 +366,7 @@ IDLE = [
 @pytest.mark.parametrize(("family", "more", "said", "remedy"), IDLE, ids=[f"{family}-{said.split(':')[0]}" for family, _, said, _ in IDLE])
 def test_an_option_that_means_nothing_is_refused(fault: Fault, family: str, more: str, said: str, remedy: str) -> None:
     """`overlong` of concat, `truncation_keeps_stop` of other truncations, `min_chars` outside pretraining and others were accepted and ignored."""
-    base = {"pretrain": TEXT, "preference": PAIRS, "contrastive": CONTRASTS}.get(family, SMALLEST)
+    base = {"pretrain": TEXT, "preference": PAIRS}.get(family, SMALLEST)
     message = fault(base + more + "\n", family)
     (line,) = [line for line in message.splitlines() if line.startswith(f"  {said}")]
     assert remedy in line
@@ -390,10 +380,7 @@ def test_an_option_that_means_nothing_is_refused(fault: Fault, family: str, more
         ("sft", "max_domains: 9", "domains.a.max_domains: 9 means nothing here: only domains: auto makes domains"),
         ("sft", "domains: auto, domain_key: k, domain_value: x", "domains.a.domain_value: 'x' means nothing here: domains: auto makes"),
         ("sft", "image_dir: x", "domains.a.image_dir: means nothing here: records with images are refused. Set image_token"),
-        ("preference", "image_dir: x", "domains.a.image_dir: means nothing here: records with images are refused. Leave it out"),
         ("sft", "tokenized_by: x", "domains.a.tokenized_by: 'x' means nothing here: no row brings token ids"),
-        ("preference", "weigh: a.b:c", "domains.a.weigh: 'a.b:c' means nothing here: the turns of samples are weighed"),
-        ("pretrain", "speaker_names: write", "domains.a.speaker_names: 'write' means nothing here: only messages have names. Leave it out"),
     ],
 )
 def test_an_option_of_a_domain_that_means_nothing_is_refused(fault: Fault, family: str, domain: str, said: str) -> None:

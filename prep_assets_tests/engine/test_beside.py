@@ -27,7 +27,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import file_hash
 from prep_assets.workers.pool import Pool
 from prep_assets_tests.graph.shard_inputs import turns
-from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, shipped, with_contrasts, with_groups, workspace_in
+from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, shipped, with_groups, with_others, workspace_in
 from prep_assets_tests.workers.works import die_of
 
 NAMES = ("a", "b", "c", "d")
@@ -252,7 +252,7 @@ def test_which_domains_are_built_beside_each_other(workspace: Workspace, tmp_pat
 
 def test_every_family_is_built_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: Pool) -> None:
     monkeypatch.setattr(beside, "_text_bytes", lambda *_: beside.LARGE_DOMAIN - 1)
-    made = workspace_in(tmp_path, with_groups(with_contrasts(shipped(), tmp_path), tmp_path))
+    made = workspace_in(tmp_path, with_groups(with_others(shipped(), tmp_path), tmp_path))
     names = [name for name, asset in ASSETS.items() if asset.family in TRAINED]
     several = {family for family in TRAINED if len(made.family(FAMILIES[family]).domains) > 1}
     alone = told(replace(made, workers=1, stores=tmp_path / "alone"), *names)

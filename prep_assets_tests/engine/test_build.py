@@ -27,7 +27,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.version_folders import Published
 from prep_assets.text import certify as certifying
-from prep_assets_tests.graph.workspaces import SHIPPED, build_all, checks_of, domain, shipped, with_contrasts, with_groups, workspace_in
+from prep_assets_tests.graph.workspaces import SHIPPED, build_all, checks_of, domain, shipped, with_groups, with_others, workspace_in
 
 SFT = tuple(SHIPPED["sft"]["domains"])
 RUN_CHECK = "prep_assets.engine.execute.run_check"
@@ -306,7 +306,7 @@ BESIDE_OTHERS = (
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """Every asset but exports, built. Read only."""
     folder = tmp_path_factory.mktemp("everything")
-    families = with_contrasts(with_groups(shipped(), folder / "groups"), folder)
+    families = with_others(with_groups(shipped(), folder / "groups"), folder)
     families["pretrain"]["blend"], families["sft"]["blend"] = {"window": 16}, {}
     workspace = workspace_in(folder, {**families, "eval": {"domains": {"bench": domain("notes.txt", "text")}, "policy": "report"}})
     build_all(workspace)

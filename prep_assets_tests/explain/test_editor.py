@@ -18,20 +18,19 @@ from prep_assets.explain.editor import json_schema
 from prep_assets.graph.graph import family_assets
 from prep_assets.pipeline.quality import steps_of
 from prep_assets_tests.docs.pages import PAGES, blocks
+from prep_assets_tests.graph.families import FAMILIES as TRIED
+from prep_assets_tests.graph.families import LAST
 from prep_assets_tests.graph.workspaces import CONFIGS, SHIPPED, domain, minimal, workspace_in
 
 FILES = [path for path in sorted(CONFIGS.rglob("*.yaml")) if path.stem in FAMILIES]
 BASES: dict[str, dict[str, Any]] = {
     **SHIPPED,
-    **minimal("contrastive", {"d": domain("gsm8k.jsonl", "contrastive")}),
+    **{
+        family: minimal(family, {"d": domain("gsm8k.jsonl", tried.schema)})[family]
+        for family, tried in TRIED.items()
+        if family not in SHIPPED
+    },
     "eval": {"domains": {"d": domain("gsm8k.jsonl", "gsm8k")}},
-}
-EXPORTED = {
-    "pretrain": "pretrain_tokens",
-    "sft": "sft_packed",
-    "preference": "preferences",
-    "rl": "rl_prompts",
-    "contrastive": "contrastive",
 }
 
 
@@ -100,7 +99,7 @@ def with_mistake(family: str, path: str, value: Any) -> dict[str, Any]:
     place, keys = base, [first if key == "d" else key for key in path.split(".")]
     for key in keys[:-1]:
         place = place.setdefault(key, {})
-    said = json.dumps(value).replace("@", EXPORTED.get(family, "")).replace('"d"', json.dumps(first))
+    said = json.dumps(value).replace("@", LAST.get(family, "")).replace('"d"', json.dumps(first))
     place[keys[-1]] = json.loads(said)
     return base
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from prep_assets.config.family import Family, can_name_a_domain
 from prep_assets.config.loading import Tombstone, add_tombstones, payload_digest
-from prep_assets.config.models import FAMILIES, Pretrain
+from prep_assets.config.models import FAMILIES, TRAINED, Pretrain
 from prep_assets.data.quarantine import read_quarantine
 from prep_assets.engine.status import forgotten
 from prep_assets.errors import ConfigError, SourceError, SourceUnavailable
@@ -28,6 +28,7 @@ from prep_assets.proofs.selection import Passages
 from prep_assets.samples import Group
 from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.data.servers import Quiet, serve
+from prep_assets_tests.graph.families import FAMILIES as TRIED
 from prep_assets_tests.graph.workspaces import (
     build,
     build_all,
@@ -250,10 +251,9 @@ def test_domains_have_the_rows_that_astrai_gives_them(tmp_path: Path) -> None:
 
 def test_every_family_finds_them(tmp_path: Path) -> None:
     read = {"files": [str(jsonl(tmp_path / "a.jsonl", [row("a", "x"), row("b", "y")]))], "domains": "auto", "domain_key": "source"}
-    schemas = {"pretrain": "text", "sft": "messages", "preference": "preference", "rl": "rl_prompt", "contrastive": "contrastive"}
-    every = {family: minimal(family, {"mixed": {**read, "schema": schema}})[family] for family, schema in schemas.items()}
+    every = {family: minimal(family, {"mixed": {**read, "schema": tried.schema}})[family] for family, tried in TRIED.items()}
     workspace = workspace_in(tmp_path, every)
-    for family, kind in ((family, FAMILIES[family]) for family in schemas):
+    for family, kind in ((family, FAMILIES[family]) for family in TRAINED):
         assert list(workspace.family(kind).domains) == ["x", "y"]
         assert EVERY[f"{family}_raw"].partitions(workspace) == ("x", "y")
         assert {domain.max_domains for domain in workspace.family(kind).domains.values()} == {100}

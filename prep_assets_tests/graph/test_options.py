@@ -21,7 +21,7 @@ from prep_assets.config.base import younger
 from prep_assets.config.family import Domain, Export, Packing
 from prep_assets.config.models import FAMILIES, TRAINED, Sft
 from prep_assets.defs.metadata import code_version
-from prep_assets.errors import PrepAssetsError
+from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.asset import option_recipe
 from prep_assets.pipeline.workspace import Workspace
@@ -32,15 +32,16 @@ from prep_assets.text.load_template import named_templates
 from prep_assets_tests.effort import SOAK
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.every_template import OWN, outcome, tokenizer, trl
+from prep_assets_tests.graph.families import FAMILIES as TRIED
 from prep_assets_tests.graph.test_refusals import chat
-from prep_assets_tests.graph.walked_inputs import SCHEMAS, write_inputs
-from prep_assets_tests.graph.walked_options import SHOWN, By, Doing, Elsewhere
+from prep_assets_tests.graph.walked_inputs import write_inputs
+from prep_assets_tests.graph.walked_options import SHOWN, By, Doing, Elsewhere, Idle, Shown
 from prep_assets_tests.graph.workspaces import build, build_all, copy_of, domain, jsonl, minimal, refusals, workspace_in
 
 # No option is accepted and ignored: each field of each family's configuration changes what is built from a fitting input, or what is done.
 #
 # An option that is on or off, or one of some words, is shown by another value. Every other has an entry in `SHOWN`, and so has one that means something
-# beside other options only. What means nothing beside other options is refused: `config/test_config.py`.
+# beside other options only. What means nothing beside other options is refused: `config/test_config.py`. What means nothing to a family is `Idle`.
 
 
 @pytest.fixture(scope="module")
@@ -75,7 +76,9 @@ def another(each: FieldInfo) -> By | None:
     return By(words[-1]) if words else None
 
 
-EVERY = {(family, path): SHOWN[family].get(path) or another(each) for family in TRAINED for path, each in fields(FAMILIES[family])}
+EVERY: dict[tuple[str, str], Shown | None] = {
+    (family, path): SHOWN[family].get(path) or another(each) for family in TRAINED for path, each in fields(FAMILIES[family])
+}
 
 
 @pytest.mark.parametrize("family", TRAINED)
@@ -118,7 +121,7 @@ def test_a_younger_option_changes_recipes_and_code_versions_at_other_values_only
 
 def configuration(family: str, files: Path, values: Mapping[str, Any]) -> dict[str, Any]:
     """A small configuration with options set by their paths."""
-    own = {"files": [f"@{family}.jsonl"], "schema": SCHEMAS[family]}
+    own = {"files": [f"@{family}.jsonl"], "schema": TRIED[family].schema}
     found: dict[str, Any] = {"tokenizer": "@tokenizer", "domains": {"a": dict(own)}}
     if family == "rl":
         found |= {"arithmetic": {"n": 20}}
@@ -163,6 +166,11 @@ PLAIN: dict[str, tuple[dict[str, Held], Path]] = {}
 def test_an_option_shows(files: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory, family: str, path: str) -> None:
     shown = EVERY[family, path]
     assert shown and not isinstance(shown, Elsewhere)
+    if isinstance(shown, Idle):
+        refused = workspace_in(tmp_path, {family: configuration(family, files, {path: shown.value})})
+        with pytest.raises(ConfigError, match=f"{path.split('.')[-1]}: .*means nothing here: .* Leave it out"):
+            refused.family(FAMILIES[family])
+        return
     without, with_it = (configuration(family, files, {**shown.beside, **more}) for more in ({}, {path: shown.value}))
     if path == "domains.*.format":
         shutil.copyfile(files / f"{family}.jsonl", files / f"{family}.data")

@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import wave
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from prep_assets.config.models import FAMILIES as MODELS
+from prep_assets_tests.graph.families import FAMILIES, ROW, Tried
 from prep_assets_tests.graph.pictures import film
 from prep_assets_tests.graph.workspaces import TOKENIZER, jsonl
 
@@ -46,7 +47,15 @@ CALLS = {
     "tools": [TOOL],
 }
 PICTURES = [{**messages(f"{mark} What is it?", "A cat."), "images": ["1.png"]} for mark in ("<image>", "Look: <image>")]
-ROWS: Mapping[str, list[dict[str, Any]]] = {
+
+
+def _asked(tried: Tried) -> list[dict[str, Any]]:
+    """Questions of a schema, and a long one twice."""
+    texts = [*((f"What is {n}?", f"It is {n}.") for n in range(12)), (f"{LONG}?", LONG), (f"{LONG}?", LONG)]
+    return [{**ROW[tried.schema](*asked, "No idea."), "source": f"s{n % 13 % 2}"} for n, asked in enumerate(texts)]
+
+
+ROWS: dict[str, list[dict[str, Any]]] = {
     "pretrain": [
         *({"text": f" Document {n} of some, in a few words.", "source": f"s{n % 2}"} for n in range(12)),
         {"text": LONG, "source": "s0"},
@@ -54,24 +63,9 @@ ROWS: Mapping[str, list[dict[str, Any]]] = {
         {"text": "Hi", "source": "s1"},
     ],
     "sft": CHATS,
-    "preference": [
-        *({"prompt": f"What is {n}?", "chosen": f"It is {n}.", "rejected": "No idea.", "source": f"s{n % 2}"} for n in range(12)),
-        {"prompt": "Count.", "chosen": LONG, "rejected": "No.", "source": "s0"},
-        {"prompt": "Count.", "chosen": LONG, "rejected": "No.", "source": "s0"},
-        {"prompt": "Why?", "chosen": "<think>\nBecause.\n</think>\n\nSo.", "rejected": "[[Slowly.]]No.", "source": "s1"},
-    ],
-    "contrastive": [
-        *({"query": f"What is {n}?", "positive": f"It is {n}.", "negative": "No idea.", "source": f"s{n % 2}"} for n in range(12)),
-        {"query": "Count.", "positive": LONG, "negative": "No.", "source": "s0"},
-        {"query": "Count.", "positive": LONG, "negative": "No.", "source": "s0"},
-    ],
-    "rl": [
-        *({"prompt": f"What is {n} + 1?", "gold": f"{n + 1}", "source": f"s{n % 2}"} for n in range(12)),
-        {"prompt": LONG, "gold": "17", "source": "s0"},
-        {"prompt": LONG, "gold": "17", "source": "s0"},
-    ],
+    **{family: _asked(tried) for family, tried in FAMILIES.items() if family not in ("pretrain", "sft")},
 }
-SCHEMAS = {"pretrain": "text", "sft": "messages", "preference": "preference", "rl": "rl_prompt", "contrastive": "contrastive"}
+ROWS["preference"].append({"prompt": "Why?", "chosen": "<think>\nBecause.\n</think>\n\nSo.", "rejected": "[[Slowly.]]No.", "source": "s1"})
 GROUPS = [
     {"prompt": "Hi", "responses": ["A", "B"], "rewards": [0, 1]},
     *(
@@ -80,9 +74,9 @@ GROUPS = [
     ),
 ]
 OWN = """
-from prep_assets.samples import ASSISTANT, USER, Contrast, Pair, Prompt, Sample, turn
+from prep_assets.samples import ASSISTANT, USER, Contrast, Group, Pair, Prompt, Sample, turn
 
-def chat(row):
+def sample(row):
     return Sample((turn(USER, "Say it."), turn(ASSISTANT, row["text"])))
 
 def weights(sample):
@@ -91,6 +85,9 @@ def weights(sample):
 def pair(row):
     return Pair((turn(USER, "Say it."),), (turn(ASSISTANT, row["text"]),), (turn(ASSISTANT, "No."),))
 
+def group(row):
+    return Group((turn(USER, row["text"]),), ((turn(ASSISTANT, "Yes."),), (turn(ASSISTANT, "No."),)), (1.0, 0.0))
+
 def contrast(row):
     return Contrast(row["text"], ("Yes.",))
 
@@ -98,15 +95,11 @@ def prompt(row):
     return Prompt((turn(USER, row["text"]),), "1")
 """
 OWN_SCHEMAS = {
-    "pretrain": "text",
-    "sft": "walk_schemas:chat",
-    "preference": "walk_schemas:pair",
-    "rl": "walk_schemas:prompt",
-    "contrastive": "walk_schemas:contrast",
+    name: "text" if name == "pretrain" else f"walk_schemas:{model.form_of_rows.__name__.lower()}" for name, model in MODELS.items()
 }
 
 
-def _asked(number: int) -> list[dict[str, str]]:
+def _by_ann(number: int) -> list[dict[str, str]]:
     return [{"role": "user", "name": "ann", "content": f"What is {number}?"}]
 
 
@@ -115,9 +108,9 @@ def _said(text: str) -> list[dict[str, str]]:
 
 
 NAMED = {
-    "sft": [{"messages": [*_asked(number), *_said("Four.")]} for number in range(4)],
-    "preference": [{"prompt": _asked(number), "chosen": _said("Four."), "rejected": _said("Five.")} for number in range(4)],
-    "rl": [{"prompt": _asked(number), "gold": "4"} for number in range(4)],
+    "sft": [{"messages": [*_by_ann(number), *_said("Four.")]} for number in range(4)],
+    "preference": [{"prompt": _by_ann(number), "chosen": _said("Four."), "rejected": _said("Five.")} for number in range(4)],
+    "rl": [{"prompt": _by_ann(number), "gold": "4"} for number in range(4)],
 }
 """Questions of a named speaker."""
 

@@ -14,8 +14,12 @@ from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.sensors import schedules
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.errors import PrepAssetsError
+from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.samples import Sample
 from prep_assets.text.certify import certify
+from prep_assets_tests.graph.families import FAMILIES as TRIED
+from prep_assets_tests.graph.families import LAST, OF_TEXT
 from prep_assets_tests.graph.walked_inputs import NAMED, OWN_SCHEMAS
 
 
@@ -43,10 +47,20 @@ class Doing:
 
 
 @dataclass(frozen=True)
+class Idle:
+    """Means nothing to the family: `value` is refused."""
+
+    value: Any
+
+
+@dataclass(frozen=True)
 class Elsewhere:
     """Shown by another test of the suite."""
 
     test: str
+
+
+Shown = By | Doing | Idle | Elsewhere
 
 
 def _schedule(workspace: Workspace, family: str) -> Any:
@@ -76,23 +90,6 @@ def _from_hub(workspace: Workspace, family: str) -> Any:
             return str(error)
 
 
-FROM: Mapping[str, tuple[str, dict[str, Any], str]] = {
-    "pretrain": (
-        "pretrain_tokens",
-        {"exports": {"e": {"from": "pretrain_raw", "to": "astrai"}}},
-        "no asset 'pretrain_raw' that can be exported",
-    ),
-    "sft": ("sft_packed", {"exports": {"e": {"from": "sft_tokens", "to": "astrai"}}}, ""),
-    "preference": ("preferences", {"exports": {"e": {"from": "preference_tokens", "to": "hf_arrow"}}}, ""),
-    "contrastive": (
-        "contrastive",
-        {"exports": {"e": {"from": "contrastive_raw", "to": "hf_arrow"}}},
-        "no asset 'contrastive_raw' that can be exported",
-    ),
-    "rl": ("rl_prompts", {"exports": {"e": {"from": "rl_groups", "to": "hf_arrow"}}}, ""),
-}
-
-
 def _reader(workspace: Workspace, family: str) -> Any:
     """Which of the two readers opens the tokenizer's files."""
 
@@ -111,56 +108,37 @@ def _reader(workspace: Workspace, family: str) -> Any:
         return str(caught.value)
 
 
-MEANS_NOTHING = "prep_assets_tests/config/test_config.py::test_an_option_of_a_domain_that_means_nothing_is_refused"
 IDS = {"domains.*.files": ["@ids.jsonl"], "domains.*.schema": "tokenized"}
+OF_TOKENS = {
+    "pad_vocab_to": Idle(70_000),
+    "output.storage_format": Idle("bin"),
+    "output.dtype": Idle("int64"),
+    "output.max_tokens_per_shard": Idle(60),
+    "engine": Idle("reference"),
+}
+"""To stores that hold no tokens they mean nothing."""
 
 
-def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
+def of_all(family: str) -> dict[str, Shown]:
     """Options that all families have."""
-    export = {
-        "pretrain": "pretrain_tokens",
-        "sft": "sft_tokens",
-        "preference": "preference_tokens",
-        "rl": "rl_groups",
-        "contrastive": "contrastive",
-    }[family]
-    other = {
-        "pretrain": "text_read_hook",
-        "sft": "walk_schemas:chat",
-        "preference": "walk_schemas:pair",
-        "rl": "walk_schemas:prompt",
-        "contrastive": "walk_schemas:contrast",
-    }[family]
-    lines: dict[str, Any] = {"domains.*.files": ["@lines.txt"], "domains.*.schema": "walk_schemas:nothing"} if ":" in other else {}
-    keyed: dict[str, Any] = {"domains.*.schema": OWN_SCHEMAS[family], "domains.b": {}}
-    found = {"domains.*.schema": OWN_SCHEMAS[family], "domains.*.files": ["@first_and_b.jsonl"], "domains.*.domain_key": "source"}
-    exported = {"exports": {"e": {"from": export, "to": "hf_arrow" if family == "contrastive" else "astrai"}}}
-    second = {
-        "pretrain": "@pretrain_more.jsonl",
-        "sft": "@sft_more.jsonl",
-        "preference": "@preference_more.jsonl",
-        "rl": "@rl_more.jsonl",
-        "contrastive": "@contrastive_more.jsonl",
-    }
-    options = {
-        "pretrain": {"strip": True},
-        "sft": {"roles": {"user": "system"}},
-        "preference": {"system_key": "source"},
-        "rl": {"verifier": "text"},
-        "contrastive": {"instruction_key": "source"},
-    }
+    model, tried, last, own = FAMILIES[family], TRIED[family], LAST[family], OWN_SCHEMAS[family]
+    lines = {"domains.*.files": ["@lines.txt"], "domains.*.schema": "walk_schemas:nothing"}
+    keyed: dict[str, Any] = {"domains.*.schema": own, "domains.b": {}}
+    found = {"domains.*.schema": own, "domains.*.files": ["@first_and_b.jsonl"], "domains.*.domain_key": "source"}
+    exported = {"exports": {"e": {"from": last, "to": "hf_arrow"}}}
+    more = [f"@{family}_more.jsonl"]
     return {
         "tokenizer": By("@fewer_merges"),
         "tokenizer_revision": Doing("0" * 40, _from_hub, {"tokenizer": "somebody/something"}),
         "tokenizer_loader": Doing("transformers", _reader),
         "tokenizer_class": Elsewhere("prep_assets_tests/tokenization/test_vocabulary.py::test_stores_hold_its_own_encoding"),
         "pad_vocab_to": By(70_000, {"output.dtype": "auto"}),
-        "domains.*.files": By([second[family]]),
-        "domains.*.schema": By(other, lines, stops="walk_schemas" if lines else ""),
-        "domains.*.options": By(options[family]),
-        "domains.*.test_files": By([second[family]]),
+        "domains.*.files": By(more),
+        "domains.*.schema": By("text_read_hook") if own == tried.schema else By(own, lines, stops="walk_schemas"),
+        "domains.*.options": By(tried.options),
+        "domains.*.test_files": By(more),
         "domains.*.format": By("jsonl", {"domains.*.files": [f"@{family}.data"]}, stops="format"),
-        "domains.*.txt": By("file", {"domains.*.files": ["@lines.txt"], "domains.*.schema": OWN_SCHEMAS[family]}),
+        "domains.*.txt": By("file", {"domains.*.files": ["@lines.txt"], "domains.*.schema": own}),
         "domains.*.domain_key": By("source", {**keyed, "domains.*.files": ["@a_and_b.jsonl"]}, stops="no domain declares: 'a'"),
         "domains.*.domain_value": By(
             "first",
@@ -171,16 +149,17 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
         "domains.*.max_domains": By(2, {**found, "domains.*.domains": "auto", "domains.*.max_domains": 1}, stops="max_domains is 1"),
         "domains.*.speaker_names": By("write", {"domains.*.files": [f"@{family}_named.jsonl"]}, stops="speaker_names: write")
         if family in NAMED
-        else Elsewhere(MEANS_NOTHING),
+        else Idle("write"),
         "domains.*.redact": Elsewhere(
             "prep_assets_tests/quality/test_redaction.py::test_rows_that_differ_in_private_data_alone_are_duplicates"
         ),
-        "domains.*.weigh": By("walk_schemas:weights") if family in ("sft", "pretrain") else Elsewhere(MEANS_NOTHING),
-        "domains.*.tokenized_by": By("@tokenizer", IDS, stops="tokenized_by: needed") if family == "sft" else Elsewhere(MEANS_NOTHING),
+        "domains.*.weigh": (By if model.form_of_rows is Sample else Idle)("walk_schemas:weights"),
+        "domains.*.tokenized_by": By("@tokenizer", IDS, stops="tokenized_by: needed") if family == "sft" else Idle("@tokenizer"),
+        "domains.*.image_dir": Idle("@here"),
         "domains.*.ignore": By(["mood"], {"domains.*.files": [f"@{family}_mood.jsonl"]}, stops=r"ignore: \[mood\]"),
         "domains.*.where": By({"source": "s0"}),
         "domains.*.max_items": By(3),
-        "preprocessing.max_seq_len": By({"pretrain": 15, "sft": 34, "preference": 24, "rl": 20, "contrastive": 20}[family]),
+        "preprocessing.max_seq_len": By(tried.length),
         "decontaminate.files": By(["@benchmark.jsonl"]),
         "quality.steps": Elsewhere(
             "prep_assets_tests/quality/test_verdicts.py::test_what_a_step_drops_is_refused_downstream_with_its_reason"
@@ -196,15 +175,10 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
         "refresh.timezone": Doing("Europe/Berlin", _schedule),
         "refresh.fresh_for": Elsewhere("prep_assets_tests/defs/test_gone.py::test_assets_are_fresh_for_as_long_as_the_configuration_says"),
         "exports": By(exported["exports"]),
-        "exports.*.from": By(*FROM[family]),
-        "exports.*.to": By(
-            {"pretrain": "mds", "sft": "mds", "preference": "hf_arrow", "rl": "hf_arrow", "contrastive": "flag_embedding"}[family], exported
-        ),
-        "exports.*.stream": By(
-            {"preference": "rejected", "rl": "test", "contrastive": "contrastive_test"}.get(family, "dev"),
-            {"test_fraction": 0.4, **exported},
-        ),
-        "exports.*.options": By({"split": "held"}, {"exports": {"e": {"from": export, "to": "hf_arrow"}}}),
+        "exports.*.from": By(last, {"exports": {"e": {"from": f"{family}_raw", "to": "hf_arrow"}}}, stops="no asset .* can be exported"),
+        "exports.*.to": By(tried.format, exported),
+        "exports.*.stream": By([*ASSETS[last].streams][1], {"test_fraction": 0.4, **exported}),
+        "exports.*.options": By({"split": "held"}, exported),
         "on_missing": Elsewhere("prep_assets_tests/defs/test_building.py::test_on_missing_fail_stops_with_the_commands"),
         "engine": Doing("reference", _engine),
         "cluster.kind": Elsewhere("prep_assets_tests/graph/test_workers.py::test_the_cluster_is_the_one_that_the_configuration_names"),
@@ -213,10 +187,11 @@ def of_all(family: str) -> dict[str, By | Doing | Elsewhere]:
         "licence": Elsewhere("prep_assets_tests/neighbours/test_description.py::test_licences"),
         "domains.*.licence": Elsewhere("prep_assets_tests/neighbours/test_description.py::test_licences"),
         "workers": Elsewhere("prep_assets_tests/graph/test_workers.py::test_the_number_of_workers_is_what_the_configuration_says"),
+        **(OF_TOKENS if family in OF_TEXT else {}),
     }
 
 
-CHAT: dict[str, By | Doing | Elsewhere] = {
+CHAT: dict[str, Shown] = {
     "template": By("vicuna"),
     "template_options": By({"loud": True}, {"template": "@odd.jinja"}),
     "training_template": Doing("@tagged.jinja", _derivations, {"template": "@odd.jinja"}),
@@ -226,7 +201,7 @@ CHAT: dict[str, By | Doing | Elsewhere] = {
 IMAGES = {"sft": ("@pictures.jsonl", "messages"), "pretrain": ("@documents.jsonl", "interleaved")}
 
 
-def of_images(family: str) -> dict[str, By | Doing | Elsewhere]:
+def of_images(family: str) -> dict[str, Shown]:
     """Options about images."""
     rows, schema = IMAGES[family]
     read = {"domains.p": {"files": [rows], "schema": schema, "image_dir": "@here"}}
@@ -253,7 +228,7 @@ SEEN = {
 LONG_QUESTION = {"domains.*.files": ["@long_question.jsonl"]}
 CUT = {"preprocessing.fim.rate": 1.0}
 MIXED = {"domains.b": {"files": ["@sft_more.jsonl"], "schema": "messages"}}
-SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
+SHOWN: Mapping[str, Mapping[str, Shown]] = {
     "pretrain": {
         **of_all("pretrain"),
         **of_images("pretrain"),
@@ -303,7 +278,6 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
     "preference": {
         **of_all("preference"),
         **CHAT,
-        "domains.*.image_dir": Elsewhere(MEANS_NOTHING),
         "max_per_source": By(3),
         "test_fraction": By(0.4),
         "seed": By(1),
@@ -312,17 +286,11 @@ SHOWN: Mapping[str, Mapping[str, By | Doing | Elsewhere]] = {
     "contrastive": {
         **of_all("contrastive"),
         "tokenizer": By("@fewer_merges", {"preprocessing.max_seq_len": 10}),
-        "domains.*.image_dir": Elsewhere(MEANS_NOTHING),
-        **dict.fromkeys(
-            ("pad_vocab_to", "output.storage_format", "output.dtype", "output.max_tokens_per_shard", "engine"),
-            Elsewhere("prep_assets_tests/config/test_config.py::test_an_option_that_means_nothing_is_refused"),
-        ),
         "test_fraction": By(0.4),
     },
     "rl": {
         **of_all("rl"),
         **CHAT,
-        "domains.*.image_dir": Elsewhere(MEANS_NOTHING),
         "test_fraction": By(0.4),
         "arithmetic.n": By(7),
         "arithmetic.largest": By(7),

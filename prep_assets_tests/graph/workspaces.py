@@ -24,6 +24,8 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.version_folders import POINTERS, Published, name_of, point, target
+from prep_assets_tests.graph.families import FAMILIES as TRIED
+from prep_assets_tests.graph.families import ROW
 from prep_assets_tests.stores.payload import list_payload
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"
@@ -96,12 +98,14 @@ def with_groups(families: dict[str, dict[str, Any]], folder: Path, count: int = 
     return families
 
 
-def with_contrasts(families: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
-    """The configurations with one of the contrastive family: queries with a positive and two negative texts."""
-    rows = [{"query": f"What is {n}?", "pos": [f"It is {n}."], "neg": [f"It is {n + 1}.", "Blue."]} for n in range(24)]
-    folder.mkdir(parents=True, exist_ok=True)
-    asked = domain(jsonl(folder / "questions.jsonl", rows), "contrastive")
-    return {**families, **minimal("contrastive", {"questions": asked}, test_fraction=0.2)}
+def with_others(families: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
+    """The configurations with those of families that have no shipped samples: a domain ``questions`` each."""
+    others = {family: tried.schema for family, tried in TRIED.items() if family not in families}
+    for family, schema in others.items():
+        rows = [ROW[schema](f"What is {n}?", f"It is {n}.", f"It is {n + 1}.") for n in range(24)]
+        asked = domain(jsonl(folder / f"{family}_questions.jsonl", rows), schema)
+        families = {**families, **minimal(family, {"questions": asked}, test_fraction=0.2)}
+    return families
 
 
 def judged(families: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:

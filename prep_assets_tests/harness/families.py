@@ -17,7 +17,7 @@ from prep_assets.stores import arrays
 from prep_assets.stores import arrays as columns
 from prep_assets.stores import files as digests
 from prep_assets.stores.published import Place
-from prep_assets_tests.graph.workspaces import SAMPLES, build_all, domain, make, minimal, with_contrasts, with_groups, workspace_in
+from prep_assets_tests.graph.workspaces import SAMPLES, build_all, domain, make, minimal, with_groups, with_others, workspace_in
 from prep_assets_tests.harness.workloads import InTurn, Workload
 
 ROWS = 12
@@ -57,7 +57,7 @@ def _configured(folder: Path) -> Workspace:
     }
     for family, exports in EXPORTS.items():
         families[family]["exports"] = {name: {"from": source, "to": name} for name, source in exports.items()}
-    return workspace_in(folder, with_contrasts(with_groups(families, folder / "groups", ROWS), folder / "contrasts"))
+    return workspace_in(folder, with_others(with_groups(families, folder / "groups", ROWS), folder / "contrasts"))
 
 
 @cache

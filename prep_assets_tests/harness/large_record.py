@@ -14,8 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from prep_assets_tests.graph.families import FAMILIES
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
-from prep_assets_tests.harness.memory import BUILD, SCHEMAS, Measured, in_a_process, text_of
+from prep_assets_tests.harness.memory import BUILD, Measured, in_a_process, text_of
 
 ALLOWED = 10
 SMALL = 50
@@ -54,7 +55,7 @@ def _measured(folder: Path, kind: str, asset: str, text: str, options: dict[str,
     source = jsonl(folder / "rows.jsonl", [*rows[: SMALL // 2], *([row(1000, text)] if text else []), *rows[SMALL // 2 :]])
     own = {"rl": {"arithmetic": {"n": 100}}, "sft": {"template": "chatml"}}.get(family, {})
     limit = {} if family in ("pretrain", "contrastive") else {"preprocessing": {"max_seq_len": LIMIT}}
-    schema = "group" if kind == "group" else SCHEMAS[family]
+    schema = "group" if kind == "group" else FAMILIES[family].schema
     workspace_in(folder, minimal(family, {"a": domain(source, schema)}, workers=1, **own, **limit, **options))
     in_a_process(folder, asset)  # what it is made from, and the choice of the engine
     return in_a_process(folder, asset, "--force")

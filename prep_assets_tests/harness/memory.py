@@ -26,6 +26,7 @@ from prep_assets.engine import build
 from prep_assets.engine.events import Checked, Event, Started, Written
 from prep_assets.graph.graph import family_assets
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets_tests.graph.families import FAMILIES, ROW
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
 ALLOWED = 1.1
@@ -37,28 +38,12 @@ def text_of(chance: random.Random, words: int) -> str:
     return " ".join(chance.choices(WORDS, k=words))
 
 
-def _rows(family: str, chance: random.Random) -> Iterator[dict[str, Any]]:
+def _rows(schema: str, chance: random.Random) -> Iterator[dict[str, Any]]:
     number = 0
     while True:
         number += 1
         asked, said = f"{number}: {text_of(chance, 30)}", text_of(chance, 120)
-        if family == "pretrain":
-            yield {"text": f"{number} {text_of(chance, 150)}"}
-        elif family == "sft":
-            yield {"messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}]}
-        elif family == "preference":
-            yield {"prompt": asked, "chosen": said, "rejected": text_of(chance, 120)}
-        elif family == "contrastive":
-            yield {"query": asked, "pos": [said], "neg": [text_of(chance, 60), text_of(chance, 60)]}
-        elif family == "rl":
-            yield {"prompt": asked, "gold": number}
-        else:
-            yield {"prompt": asked, "responses": [said, text_of(chance, 120)], "rewards": [1.0, 0.25]}
-
-
-SCHEMAS = {"pretrain": "text", "sft": "messages", "preference": "preference", "rl": "rl_prompt", "contrastive": "contrastive"}
-GROUPS = {"group": "group"}
-"""What the family ``rl`` reads besides, in a domain of its own and of the same size."""
+        yield ROW[schema](asked, said, text_of(chance, 120))
 
 
 def _sized(rows: Iterable[dict[str, Any]], size: int) -> Iterator[dict[str, Any]]:
@@ -73,9 +58,9 @@ def workspace_of(folder: Path, family: str, megabytes: float, workers: int = 1) 
     """One family with a domain of so much text for each kind of rows that it has."""
     folder.mkdir(parents=True)
     domains = {}
-    for kind, schema in {family: SCHEMAS[family], **(GROUPS if family == "rl" else {})}.items():
-        source = jsonl(folder / f"{kind}.jsonl", _sized(_rows(kind, random.Random(0)), int(megabytes * 2**20)))
-        domains[kind] = domain(source, schema)
+    for schema in (FAMILIES[family].schema, *(["group"] if family == "rl" else [])):
+        source = jsonl(folder / f"{schema}.jsonl", _sized(_rows(schema, random.Random(0)), int(megabytes * 2**20)))
+        domains[schema] = domain(source, schema)
     options = {"rl": {"arithmetic": {"n": 100}}, "sft": {"template": "chatml"}}.get(family, {})
     return workspace_in(folder, minimal(family, domains, workers=workers, **options))
 
@@ -180,7 +165,7 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--megabytes", type=float, default=16)
     parser.add_argument("--times", type=int, default=16)
-    parser.add_argument("--families", nargs="*", default=list(SCHEMAS))
+    parser.add_argument("--families", nargs="*", default=list(FAMILIES))
     parser.add_argument("--only", nargs="*", default=[])
     parser.add_argument("--workers", type=int, default=1)
     parser.add_argument("--where", action="store_true", help="say what was done when most was taken")

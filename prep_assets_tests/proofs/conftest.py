@@ -8,14 +8,14 @@ from pathlib import Path
 import pytest
 
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets_tests.graph.workspaces import build_all, judged, shipped, with_contrasts, with_groups, workspace_in
+from prep_assets_tests.graph.workspaces import build_all, judged, shipped, with_groups, with_others, workspace_in
 
 
 @pytest.fixture(scope="session")
 def pristine(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """All stores of all families, bin where tokens are concerned, so that a payload is plain arrays. Only ever copied."""
     folder = tmp_path_factory.mktemp("pristine")
-    workspace = workspace_in(folder, judged(with_contrasts(with_groups(shipped("bin"), folder), folder)))
+    workspace = workspace_in(folder, judged(with_others(with_groups(shipped("bin"), folder), folder)))
     build_all(workspace)
     return workspace
 

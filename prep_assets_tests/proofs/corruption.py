@@ -123,13 +123,15 @@ def quarantine(published: Published, change: Callable[[list[dict[str, Any]]], li
     counts(published, refused=lambda _: refused, kept=lambda kept: kept + len(before) - len(after))
 
 
-DOMAINS = {"pretrain": "docs", "sft": "chats", "preference": "hh", "rl": "gsm8k", "contrastive": "questions", "eval": "bench"}
-"""Which store of a family's assets is spoiled."""
+DOMAINS = {"pretrain": "docs", "sft": "chats", "preference": "hh", "rl": "gsm8k", "eval": "bench"}
+"""Which store of a family's assets is spoiled, if not that of ``questions``."""
 
 
 def domain_of(asset: str) -> str:
     """The partition that is spoiled; empty if the asset has none."""
-    return ("scored" if asset == "rl_groups_by_domain" else DOMAINS[EVERY[asset].family]) if EVERY[asset].partitioned else ""
+    return (
+        ("scored" if asset == "rl_groups_by_domain" else DOMAINS.get(EVERY[asset].family, "questions")) if EVERY[asset].partitioned else ""
+    )
 
 
 @dataclass(frozen=True)

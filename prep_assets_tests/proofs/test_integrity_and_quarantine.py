@@ -26,8 +26,8 @@ from prep_assets_tests.graph.workspaces import (
     resealed,
     shipped,
     verdicts,
-    with_contrasts,
     with_groups,
+    with_others,
     workspace_in,
 )
 from prep_assets_tests.proofs.conftest import spoilable
@@ -38,7 +38,7 @@ from prep_assets_tests.proofs.corruption import quarantine_file
 def small(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """All stores of all families, a few records each, because each file of each store is harmed in turn."""
     folder = tmp_path_factory.mktemp("small")
-    families = judged(with_contrasts(with_groups(shipped("bin"), folder), folder))
+    families = judged(with_others(with_groups(shipped("bin"), folder), folder))
     for options in families.values():
         for each in options["domains"].values():
             each["max_items"] = 12

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, get_args
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from prep_assets.checks.of_stores import stored_texts
 from prep_assets.config import models as config
-from prep_assets.config.family import PrivateKind
+from prep_assets.config.family import Chat, PrivateKind
 from prep_assets.config.loading import Tombstone, add_tombstones, payload_digest
 from prep_assets.data import tables as cuts
 from prep_assets.errors import CheckFailed, ConfigError
@@ -25,7 +24,10 @@ from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.quality.private_data import FORMS, PLACEHOLDERS, Redactor, private_values, redacted
+from prep_assets.stores.lines import Lines
 from prep_assets_tests.effort import SOAK
+from prep_assets_tests.graph.families import FAMILIES as TRIED
+from prep_assets_tests.graph.families import OF_TEXT, ROW
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, refusals, resealed, tree, verdicts, workspace_in
 from prep_assets_tests.proofs.corruption import Ragged, lines
 from prep_assets_tests.quality.test_steps import SENTENCES, planted
@@ -42,52 +44,29 @@ def planted_texts(count: int = 2000) -> tuple[list[str], list[str], list[str]]:
     return [sentences[number % 10].format(value) for number, value in enumerate(values)], values, list(map(str, kinds))
 
 
-Shape = Callable[[str, int], Mapping[str, Any]]
-FAMILIES: Mapping[str, tuple[str, str, Shape, dict[str, Any]]] = {
-    "pretrain_tokens": ("pretrain", "text", lambda text, number: {"text": f"{number}: {text}"}, {}),
-    "sft_tokens": (
-        "sft",
-        "messages",
-        lambda text, number: {"messages": [{"role": "user", "content": f"{number}: {text}"}, {"role": "assistant", "content": text}]},
-        {"template": "chatml"},
-    ),
-    "preference_tokens_by_domain": (
-        "preference",
-        "preference",
-        lambda text, number: {"prompt": f"{number}: {text}", "chosen": f"Yes: {text}", "rejected": f"No: {text}"},
-        {"template": "chatml", "test_fraction": 0.1},
-    ),
-    "rl_tokens_by_domain": (
-        "rl",
-        "rl_prompt",
-        lambda text, number: {"prompt": f"{number}: {text}", "gold": str(number)},
-        {"template": "chatml", "test_fraction": 0.1},
-    ),
-    "rl_groups_by_domain": (
-        "rl",
-        "group",
-        lambda text, number: {"prompt": f"{number}: {text}", "responses": [f"Yes: {text}", f"No: {text}"], "rewards": [1.0, 0.0]},
-        {"template": "chatml", "test_fraction": 0.1},
-    ),
-    "contrastive": (
-        "contrastive",
-        "contrastive",
-        lambda text, number: {"query": f"{number}: {text}", "pos": [f"Yes: {text}"], "neg": [f"No: {text}"]},
-        {"test_fraction": 0.1},
-    ),
-}
+ASSETS = [
+    name
+    for name, asset in EVERY.items()
+    if asset.partitioned
+    and asset.streams
+    and (asset.family in OF_TEXT or all(stream.kind is not Lines for stream in asset.streams.values()))
+]
+"""The assets of a domain's texts, or of their tokens."""
 
 
 def of(folder: Path, asset: str, texts: list[str], **options: Any) -> Workspace:
     """A workspace with one domain of the family of an asset, with a row for each text."""
-    family, schema, shape, beside = FAMILIES[asset]
+    family = EVERY[asset].family
+    schema = "group" if asset == "rl_groups_by_domain" else TRIED[family].schema
     folder.mkdir(parents=True, exist_ok=True)
-    source = domain(jsonl(folder / "rows.jsonl", [dict(shape(text, number)) for number, text in enumerate(texts)]), schema, **options)
+    rows = [ROW[schema](f"{number}: {text}", f"Yes: {text}", f"No: {text}") for number, text in enumerate(texts)]
+    source = domain(jsonl(folder / "rows.jsonl", rows), schema, **options)
+    beside = {"template": "chatml"} if issubclass(config.FAMILIES[family], Chat) else {}
     output = {"output": {"storage_format": "bin"}} if asset == "pretrain_tokens" else {}
-    return workspace_in(folder, minimal(family, {"rows": source}, **beside, **output))
+    return workspace_in(folder, minimal(family, {"rows": source}, test_fraction=0.1, **beside, **output))
 
 
-@pytest.mark.parametrize("asset", FAMILIES)
+@pytest.mark.parametrize("asset", ASSETS)
 def test_nothing_planted_is_left_and_every_proof_holds(tmp_path: Path, asset: str) -> None:
     """2,000 values in eight languages in every text of a row; in `make test` 400 where rows are enough to count by kind."""
     texts, values, kinds = planted_texts(2000 if SOAK or asset in ("sft_tokens", "rl_tokens_by_domain") else 400)
