@@ -19,6 +19,7 @@ from prep_assets.config.base import MOST
 from prep_assets.errors import ConfigError, require_known
 from prep_assets.exports.readable import Options, Pairs, Readable, Source, has_unattended, open_source
 from prep_assets.schemas.registry import check_options
+from prep_assets.stores.lines import Lines
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
@@ -145,12 +146,8 @@ def reader(format: str) -> Read:
     return _READERS[export_named(format).name]
 
 
-_TRL_TRAINERS: Mapping[str, str] = {
-    "unpaired": "KTOTrainer(model=model",
-    "rl_prompts": "GRPOTrainer(model=model, reward_funcs=reward",
-    "arithmetic_prompts": "GRPOTrainer(model=model, reward_funcs=reward",
-}
-"""Prefix of a JSONL file's name → TRL's trainer for it; `DPOTrainer` for other files."""
+_TRL_TRAINERS: Mapping[str, str] = {"label": "KTOTrainer(model=model", "gold": "GRPOTrainer(model=model, reward_funcs=reward"}
+"""Column of lines → TRL's trainer for them; `DPOTrainer` for other lines."""
 _OF_LISTS: Mapping[str, str] = {
     **dict.fromkeys(
         ("hf_arrow", "hf_parquet"), 'dataset[0]["responses"]  # with prompt and rewards, the best first: for a loss of whole lists'
@@ -173,8 +170,9 @@ def opening(format: str, folder: Path, source: object, options: Mapping[str, Any
     keys = [*([f"{layout} {kind}", layout] if layout else []), kind, ""]
     row_len = getattr(source, "row_len", 2048)
     stem = {"PackedStore": "sft_packed", "TokenStore": "pile_train"}.get(kind) or Path(getattr(source, "path", "")).stem
+    line = next(iter(source), {}) if isinstance(source, Lines) else {}
     placeholders = {
-        "trl_trainer": next((call for start, call in _TRL_TRAINERS.items() if stem.startswith(start)), "DPOTrainer(model=model"),
+        "trl_trainer": next((call for column, call in _TRL_TRAINERS.items() if column in line), "DPOTrainer(model=model"),
         "folder": folder.as_posix(),
         "level": "sentence" if STARTS in getattr(source, "arrays", {}) else "document",
         "row_len": row_len,
@@ -183,7 +181,7 @@ def opening(format: str, folder: Path, source: object, options: Mapping[str, Any
         "file": options.get("name") or stem,
     }
     lines = next(target.opens[key] for key in keys if key in target.opens)
-    if stem.startswith("ranked") and format in _OF_LISTS:
+    if "responses" in line and format in _OF_LISTS:
         lines = (*lines[:-1], _OF_LISTS[format])
     trainer = next((target.readers[key] for key in keys if key in target.readers), target.read_by)
     return trainer, "\n".join(lines).format(**{**options, **placeholders})

@@ -21,7 +21,7 @@ from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.lines import Lines
 from prep_assets_tests.cli.conftest import Run
-from prep_assets_tests.graph.workspaces import make, tree
+from prep_assets_tests.graph.workspaces import jsonl, make, tree
 
 
 def lines_of(output: str) -> list[str]:
@@ -149,18 +149,23 @@ def test_a_damaged_store_comes_with_the_command_that_builds_it(mine: Any, run: A
         assert result.exit_code == 1 and said in result.stderr and command in result.stderr
 
 
+def lines_with(folder: Path, *columns: str) -> Lines:
+    """Lines of a file whose name says nothing."""
+    return Lines(jsonl(folder / "ranked_unpaired.jsonl", [dict.fromkeys(columns)]), (), {})
+
+
 @pytest.mark.parametrize(
-    ("name", "trainer"),
-    [("unpaired", "KTO"), ("unpaired_test", "KTO"), ("preferences", "DPO"), ("rl_prompts_train", "GRPO"), ("arithmetic_prompts", "GRPO")],
+    ("columns", "trainer"),
+    [(["prompt", "completion", "label"], "KTO"), (["prompt", "chosen", "rejected"], "DPO"), (["prompt", "gold"], "GRPO")],
 )
-def test_the_trainer_that_is_named_reads_the_lines(tmp_path: Path, name: str, trainer: str) -> None:
-    _, lines = opening("hf_arrow", tmp_path, Lines(tmp_path / f"{name}.jsonl", (), {}), {"layout": "trl"})
+def test_the_trainer_that_is_named_reads_the_lines(tmp_path: Path, columns: list[str], trainer: str) -> None:
+    _, lines = opening("hf_arrow", tmp_path, lines_with(tmp_path, *columns), {"layout": "trl"})
     assert f"\n{trainer}Trainer(model=model" in lines and lines.count("Trainer") == 1
 
 
 def test_lists_are_no_pairs(tmp_path: Path) -> None:
     for format, says in (("hf_arrow", 'dataset[0]["responses"]'), ("sentence_transformers", "PListMLELoss")):
-        _, lines = opening(format, tmp_path, Lines(tmp_path / "ranked_test.jsonl", (), {}), {"layout": "trl", "split": "train"})
+        _, lines = opening(format, tmp_path, lines_with(tmp_path, "prompt", "responses", "rewards"), {"layout": "trl", "split": "train"})
         assert says in lines and "DPO" not in lines and "MultipleNegatives" not in lines
 
 
