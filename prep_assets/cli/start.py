@@ -23,14 +23,16 @@ from prep_assets.cli import terminal
 from prep_assets.cli.export import TRAINERS
 from prep_assets.cli.look import show_row
 from prep_assets.cli.stores import Live, first_rows
+from prep_assets.config.family import Chat
 from prep_assets.config.loading import load_family, store_dir
-from prep_assets.config.models import FAMILIES, Sft
+from prep_assets.config.models import FAMILIES, TRAINED, Sft
 from prep_assets.data.files import find_files
 from prep_assets.engine import build as build_assets
 from prep_assets.errors import ConfigError, SourceError, nearest, require_known
 from prep_assets.explain.editor import json_schema as described
 from prep_assets.explain.editor import schemas_of
 from prep_assets.explain.report import refused_counts, shares
+from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.schemas.reader import in_one_line
 from prep_assets.schemas.sniff import Fit, sniff, specialty
@@ -60,7 +62,7 @@ class Start(Struct, frozen=True):
 
 
 _CHAT = "template: {template}           # the tokenizer's own chat template, a shipped one (prep-assets certify), or a .jinja file\n"
-STARTS: dict[str, Start] = {
+_OWN: dict[str, Start] = {
     "pretrain": Start(
         "pretrain_tokens", "documents, every token", "append_eod: true               # each document ends with the end-of-text token\n"
     ),
@@ -79,8 +81,16 @@ STARTS: dict[str, Start] = {
         _CHAT + "test_fraction: 0.05            # pairs held out, by hash of the prompt\n",
     ),
     "rl": Start("rl_prompts", "prompts with a known answer", _CHAT),
-    "contrastive": Start("contrastive", "queries with texts that belong to them", ""),
 }
+
+
+def _start(family: str) -> Start:
+    """That of a family without an own one: its last asset, what its model says of itself, and the template if it renders chats."""
+    model, last = FAMILIES[family], [asset.name for asset in ASSETS.values() if asset.family == family][-1]
+    return Start(last, str(model.__doc__).partition(": ")[2].strip().rstrip("."), _CHAT if issubclass(model, Chat) else "")
+
+
+STARTS = {family: _OWN.get(family) or _start(family) for family in TRAINED}
 
 
 def init(

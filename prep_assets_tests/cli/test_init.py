@@ -13,7 +13,8 @@ from typer.testing import CliRunner
 
 from prep_assets.cli import start
 from prep_assets.cli.main import app
-from prep_assets_tests.graph.workspaces import SAMPLES, TOKENIZER
+from prep_assets.config.models import FAMILIES, TRAINED
+from prep_assets_tests.graph.workspaces import SAMPLES, TOKENIZER, jsonl
 
 FLAGS = ("--tokenizer", TOKENIZER)
 
@@ -24,6 +25,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(tmp_path / "stores"))
     for name in ("gsm8k.jsonl", "alpaca.json", "chats.jsonl", "notes.txt"):
         (tmp_path / name).write_bytes((SAMPLES / name).read_bytes())
+    jsonl(tmp_path / "questions.jsonl", [{"query": f"What is {n}?", "pos": [f"It is {n}."], "neg": ["No."]} for n in range(9)])
     return tmp_path
 
 
@@ -37,6 +39,7 @@ def init(*words: str, said: str | None = None) -> Any:
         ("sft", ["alpaca.json", "chats.jsonl"], "sft_packed row 0 of"),
         ("rl", ["gsm8k.jsonl"], '"gold"'),
         ("pretrain", ["notes.txt"], "no loss mask"),
+        ("contrastive", ["questions.jsonl"], '"positives"'),
     ],
 )
 def test_from_files_to_a_row(here: Path, family: str, files: list[str], shown: str) -> None:
@@ -71,7 +74,7 @@ def test_what_no_option_says_is_asked_for(here: Path, monkeypatch: pytest.Monkey
         (("chats.jsonl", "--train", "sft"), "--tokenizer is missing"),
         (
             ("chats.jsonl", "--train", "sftt", *FLAGS),
-            "--train 'sftt' is not one of pretrain, sft, preference, rl, contrastive; did you mean 'sft'?",
+            f"--train 'sftt' is not one of {', '.join(TRAINED)}; did you mean 'sft'?",
         ),
         (
             ("chats.jsonl", "--train", "preference", *FLAGS),
@@ -93,4 +96,4 @@ def test_json_schema(here: Path) -> None:
     printed = CliRunner().invoke(app, ["json-schema", "eval"])
     assert json.loads(printed.stdout)["title"] == "Eval"
     assert CliRunner().invoke(app, ["json-schema", "--out", "s"]).exit_code == 0
-    assert sorted(path.stem for path in (here / "s").iterdir()) == ["contrastive", "eval", "preference", "pretrain", "rl", "sft"]
+    assert sorted(path.stem for path in (here / "s").iterdir()) == sorted(FAMILIES)
