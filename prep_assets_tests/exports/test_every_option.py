@@ -14,6 +14,7 @@ import pytest
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
 from prep_assets.exports.readable import Pairs, Source, open_source
+from prep_assets.exports.registry import Count, Size
 from prep_assets.stores.groups import GroupStore, GroupWriter, Scored
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
@@ -28,24 +29,16 @@ NEEDED: dict[str, dict[str, Any]] = {
     "verl": {"data_source": "openai/gsm8k"},
 }
 OTHER: dict[tuple[str, str], list[dict[str, Any]]] = {
-    ("astrai", "max_tokens_per_shard"): [{"max_tokens_per_shard": 300}],
     ("cerebras", "max_seq_length"): [{"max_seq_length": 70}],
-    ("cerebras", "samples_per_file"): [{"samples_per_file": 20}],
     ("cerebras", "max_num_img"): [{"max_num_img": 3}],
-    ("hf_parquet", "rows_per_file"): [{"rows_per_file": 4}],
     ("hf_arrow", "pad_id"): [{"pad_id": 7}, {"pad_id": 7, "layout": "llama_factory"}],
     ("hf_arrow", "image_dir"): [{"image_dir": "d"}, {"image_dir": "d", "layout": "llama_factory"}],
     ("litdata", "block_size"): [{"block_size": 6}],
-    ("litdata", "chunk_bytes"): [{"chunk_bytes": 200}],
-    ("mds", "size_limit"): [{"size_limit": 2000}],
     ("megatron", "vocab_size"): [{"vocab_size": 1000}, {"vocab_size": 1000, "layout": "instruction"}],
     ("open_instruct", "dataset"): [{"dataset": {"number": "mine"}}],
-    ("olmo", "part_bytes"): [{"part_bytes": 500}],
     ("sentence_transformers", "negatives"): [{"negatives": 1, "leave_out": ["instruction"]}],
     ("sentence_transformers", "leave_out"): [{"leave_out": ["instruction"]}],
     ("sentence_transformers", "split"): [{"split": "held", "leave_out": ["instruction"]}],
-    ("packed_parquet", "rows_per_file"): [{"rows_per_file": 20}],
-    ("webdataset", "rows_per_file"): [{"rows_per_file": 20}],
 }
 """Other values of options than their defaults, where their types do not tell any, or they mean something beside other options only."""
 
@@ -58,6 +51,8 @@ def others(name: str, option: str) -> list[dict[str, Any]]:
     kinds = {hint, *get_args(hint), *(each for part in get_args(hint) for each in get_args(part))}
     if words := [word for part in (hint, *get_args(hint)) if get_origin(part) is Literal for word in get_args(part)]:
         return [{option: word} for word in words if word != default]
+    if hint in (Count, Size):  # of a file
+        return [{option: 4 if hint == Count else 500}]
     assert kinds & {bool, str}, f"which values has {option!r} of {name}? It needs an entry in OTHER"
     return [{option: not default}] if bool in kinds else [{option: "held"}]
 

@@ -6,6 +6,9 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
+import h5py
+import numpy as np
+import numpy.typing as npt
 import pytest
 
 from prep_assets.errors import ConfigError, StoreError
@@ -13,6 +16,7 @@ from prep_assets.exports import blocks as blocks_module
 from prep_assets.exports import export, exports
 from prep_assets.exports.readable import open_source
 from prep_assets.stores.lines import Lines
+from prep_assets.stores.tokens import TokenStore
 from prep_assets_tests.exports.conftest import Stream, Table, write_lines, write_stream
 from prep_assets_tests.exports.readers import reader
 
@@ -20,8 +24,7 @@ OPTIONS: dict[str, dict[str, Any]] = {"litdata": {"block_size": 5}}
 
 OF_TOKENS = [name for name, each in exports().items() if set(each.takes) != {Lines} and not each.chats]
 """Formats that hold tokens; the others are tried with lines."""
-READ_BY_DATASETS = pytest.param("hf_arrow", marks=pytest.mark.readers)
-BLOCKWISE = [READ_BY_DATASETS, "hf_parquet", "megatron", "packed_parquet", "tlfs", "astrai", "olmo", "nanotron", "mds", "webdataset"]
+BLOCKWISE = [pytest.param(name, marks=[pytest.mark.readers] * (name == "hf_arrow")) for name in OF_TOKENS]
 
 
 def contents(folder: Path) -> dict[str, str]:
@@ -37,15 +40,24 @@ def test_equal_bytes_for_any_folder(name: str, table: Table, text: Stream, tmp_p
     assert contents(first) == contents(second) != {}
 
 
+def h5_samples(folder: Path) -> npt.NDArray[Any]:
+    """The samples of all files, in their order."""
+    return np.concatenate([h5py.File(folder / f"output_chunk_0_{number}.h5")["data"][:] for number in range(len([*folder.glob("*.h5")]))])
+
+
 @pytest.mark.parametrize("name", BLOCKWISE)
-def test_blocks_do_not_show(name: str, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many rows are read at a time, a reader finds the same data; where no format has blocks of its own, the same bytes."""
-    whole = contents(export(table.folder, name, tmp_path / "a"))
+def test_blocks_do_not_show(name: str, table: Table, text: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many rows are read at a time, a reader finds the same data; where no format has blocks or files by them, the same bytes."""
+    source, options = text.folder if name == "litdata" else table.folder, OPTIONS.get(name, {})
+    whole = contents(export(source, name, tmp_path / "a", **options))
     monkeypatch.setattr(blocks_module, "BLOCK", 70)
-    parts = contents(export(table.folder, name, tmp_path / "b"))
+    parts = contents(export(source, name, tmp_path / "b", **options))
     if name == "hf_arrow":
         load = reader("datasets").load_from_disk
         assert load(str(tmp_path / "a"))[:] == load(str(tmp_path / "b"))[:]
+    elif name == "cerebras":
+        one, other = (h5_samples(tmp_path / side) for side in "ab")
+        assert np.array_equal(one, other)
     elif name == "olmo":
         data = [key for key in whole if not key.endswith(".csv.gz")]
         assert [whole[key] for key in data] == [parts[key] for key in data]
@@ -104,10 +116,6 @@ def test_ids_that_do_not_fit_are_no_other_ids(tmp_path: Path) -> None:
 
 
 def test_fractional_weights_are_refused(tmp_path: Path) -> None:
-    import numpy as np
-
-    from prep_assets.stores.tokens import TokenStore
-
     arrays = {"tokens": np.arange(4, dtype="int32"), "loss_mask": np.array([0, 1, 0.5, 1], "float32")}
     store = TokenStore(arrays, np.array([4]), np.zeros(1, "int32"), np.zeros(1, "int64"))
     with pytest.raises(ConfigError, match="neither 0 nor 1"):
