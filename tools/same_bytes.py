@@ -22,7 +22,8 @@ from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
-FAMILIES = ("pretrain", "sft", "preference", "rl", "contrastive")
+from prep_assets.config.models import TRAINED
+
 Cases = dict[str, tuple[str, str, dict[str, Any]]]
 CHATS: Cases = {
     "gsm8k": ("gsm8k/train.jsonl", "gsm8k", {}),
@@ -113,7 +114,7 @@ def write_cases(data: Path, folder: Path) -> None:
 def cases_below(folders: list[str]) -> Iterator[Path]:
     """Every folder below some folders that has a configuration."""
     for folder in map(Path, folders):
-        yield from sorted({path.parent for family in FAMILIES for path in folder.rglob(f"{family}.yaml")})
+        yield from sorted({path.parent for family in TRAINED for path in folder.rglob(f"{family}.yaml")})
 
 
 def record(case: Path) -> tuple[str, dict[str, Any]]:
@@ -123,7 +124,7 @@ def record(case: Path) -> tuple[str, dict[str, Any]]:
     from prep_assets.errors import PrepAssetsError
 
     note = json.loads((case / "case.json").read_text("utf-8")) if (case / "case.json").is_file() else {}
-    families = [note["family"]] if note else [family for family in FAMILIES if (case / f"{family}.yaml").is_file()]
+    families = [note["family"]] if note else [family for family in TRAINED if (case / f"{family}.yaml").is_file()]
     found: dict[str, Any] = {}
     stores = Path(tempfile.mkdtemp(prefix="same-", dir=os.environ.get("SAME_BYTES_DIR")))
     try:

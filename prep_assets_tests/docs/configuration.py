@@ -14,6 +14,7 @@ from prep_assets.config import family, models
 from prep_assets.config.base import RULES, Model, descriptions
 
 SECTIONS: dict[str, type[Model]] = {
+    **models.FAMILIES,
     "family": family.Family,
     "domain": family.Domain,
     "preprocessing": family.Preprocessing,
@@ -26,22 +27,16 @@ SECTIONS: dict[str, type[Model]] = {
     "refresh": family.Refresh,
     "export": family.Export,
     "images": family.Images,
-    "pretrain": models.Pretrain,
     "documents": family.Documents,
     "fim": family.Fim,
     "chat": family.Chat,
-    "sft": models.Sft,
     "keep": models.Keep,
     "packing": family.Packing,
     "blend": family.Blend,
     "windowblend": family.WindowBlend,
     "phase": family.Phase,
-    "preference": models.Preference,
-    "rl": models.Rl,
     "arithmetic": models.Arithmetic,
-    "contrastive": models.Contrastive,
     "contrasts": models.Contrasts,
-    "eval": models.Eval,
 }
 """What each table of the page shows: the fields that a model declares itself, not those that it inherits."""
 

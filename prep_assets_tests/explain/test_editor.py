@@ -87,10 +87,11 @@ OWN: dict[str, list[tuple[str, Any]]] = {
     ],
     "preference": [("test_fraction", -0.1), ("shuffle", "yes please"), ("form", "texts"), ("truncation", "start")],
     "rl": [("arithmetic.n", 0), ("arithmetic.levels", "add"), ("form", "json")],
-    "contrastive": [("preprocessing.max_seq_len", "x")],
     "eval": [("rules", ["gpt4"]), ("rules", []), ("policy", "warn"), ("splits", "some")],
 }  # fmt: skip
-MISTAKES = [(family, path, value) for family in FAMILIES for path, value in (*COMMON, *(TRAINED if family != "eval" else []), *OWN[family])]
+MISTAKES = [
+    (family, path, value) for family in FAMILIES for path, value in (*COMMON, *(TRAINED if family != "eval" else []), *OWN.get(family, []))
+]
 
 
 def with_mistake(family: str, path: str, value: Any) -> dict[str, Any]:

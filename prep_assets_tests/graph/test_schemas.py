@@ -18,7 +18,7 @@ from prep_assets.config.family import Domain
 from prep_assets.config.models import Preference, Rl, Sft
 from prep_assets.engine import state
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.graph.graph import ASSETS
+from prep_assets.graph.graph import ASSETS, EVERY
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.schemas.registry import convert_with, own_code_hash, source_files
@@ -29,6 +29,7 @@ from prep_assets.text.load_template import named_templates
 from prep_assets_tests.effort import SOAK
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.every_template import CHATML, PROMPT, tokenizer, trl, workspace_of
+from prep_assets_tests.graph.families import FAMILIES, ROW
 from prep_assets_tests.graph.workspaces import (
     build,
     build_all,
@@ -45,34 +46,19 @@ from prep_assets_tests.graph.workspaces import (
 # Fields that a schema does not read: counted where somebody says that they mean nothing, else a reason to refuse or to stop.
 
 
-LAST = {"pretrain": "pretrain_tokens", "sft": "sft_tokens", "preference": "preferences_by_domain", "rl": "rl_prompts_by_domain"}
-ROWS: dict[str, dict[str, Any]] = {
-    "pretrain": {"text": "A document about cats."},
-    "sft": {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]},
-    "preference": {"prompt": "q", "chosen": "good", "rejected": "bad"},
-    "rl": {"prompt": "What is 1 + 1?", "gold": "2"},
-    "groups": {"prompt": "What is 1 + 1?", "responses": ["2", "3"], "rewards": [1, 0]},
-}
-SCHEMAS = {"pretrain": "text", "sft": "messages", "preference": "preference", "rl": "rl_prompt", "groups": "group"}
+SCHEMAS = {**{family: tried.schema for family, tried in FAMILIES.items()}, "groups": "group"}
 
 
 def rows(family: str, count: int = 6) -> list[dict[str, Any]]:
     """Rows that differ, without a further field."""
-    keys = {"pretrain": "text", "sft": "messages"}
-    made = []
-    for number in range(count):
-        row = dict(ROWS[family])
-        key = keys.get(family, "prompt")
-        row[key] = [{"role": "user", "content": f"q{number}"}, row[key][1]] if family == "sft" else f"{row[key]} {number}"
-        made.append(row)
-    return made
+    return [ROW[SCHEMAS[family]](f"q{number}", "good", "bad") for number in range(count)]
 
 
 def built(make: Make, tmp_path: Path, family: str, content: list[dict[str, Any]], **more: Any) -> tuple[Workspace, Published]:
     kind = "rl" if family == "groups" else family
     workspace = make(minimal(kind, {"a": domain(jsonl(tmp_path / "a.jsonl", content), SCHEMAS[family], **more)}))
-    asset = "rl_groups_by_domain" if family == "groups" else LAST[kind]
-    return workspace, build(workspace, asset, "a")
+    first = next(name for name, asset in EVERY.items() if asset.family == kind and asset.partitioned and asset.streams)
+    return workspace, build(workspace, "rl_groups_by_domain" if family == "groups" else first, "a")
 
 
 @pytest.mark.parametrize("family", SCHEMAS)
@@ -117,7 +103,7 @@ def test_a_decisive_field_without_a_place_refuses_its_row_alone(make: Make, tmp_
 
 
 def test_fields_inside_messages_stop_the_build_as_well(make: Make, tmp_path: Path) -> None:
-    content = [{"messages": [{**ROWS["sft"]["messages"][0], "mood": "good"}, {"role": "assistant", "content": "a", "id": 3}]}]
+    content = [{"messages": [{"role": "user", "content": "q", "mood": "good"}, {"role": "assistant", "content": "a", "id": 3}]}]
     with pytest.raises(ConfigError, match=r"ignore: \[messages\.mood\]"):
         built(make, tmp_path, "sft", content)
     _, published = built(make, tmp_path, "sft", content, ignore=["messages.mood"])

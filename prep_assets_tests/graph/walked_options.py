@@ -283,10 +283,9 @@ SHOWN: Mapping[str, Mapping[str, Shown]] = {
         "seed": By(1),
         "truncation": By("end", {"preprocessing.max_seq_len": 24}),
     },
-    "contrastive": {
-        **of_all("contrastive"),
-        "tokenizer": By("@fewer_merges", {"preprocessing.max_seq_len": 10}),
-        "test_fraction": By(0.4),
+    **{
+        family: {**of_all(family), "tokenizer": By("@fewer_merges", {"preprocessing.max_seq_len": 10}), "test_fraction": By(0.4)}
+        for family in OF_TEXT
     },
     "rl": {
         **of_all("rl"),
