@@ -100,6 +100,7 @@ def with_groups(families: dict[str, dict[str, Any]], folder: Path, count: int = 
 
 def with_others(families: dict[str, dict[str, Any]], folder: Path) -> dict[str, dict[str, Any]]:
     """The configurations with those of families that have no shipped samples: a domain ``questions`` each."""
+    folder.mkdir(parents=True, exist_ok=True)
     others = {family: tried.schema for family, tried in TRIED.items() if family not in families}
     for family, schema in others.items():
         rows = [ROW[schema](f"What is {n}?", f"It is {n}.", f"It is {n + 1}.") for n in range(24)]
