@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from prep_assets.proofs.plain_reading import as_text, pair_line, plain_texts, plain_turns, turns_of_rows
@@ -57,6 +57,10 @@ MESSAGES = st.dictionaries(st.sampled_from(["who", "what", "n"]), TEXTS, max_siz
 PLAIN = st.lists(st.fixed_dictionaries({"who": st.sampled_from("ab"), "what": st.sampled_from(["x", "y z"])}), min_size=1, max_size=3)
 
 
+@example([[{"who": "a", "what": "x"}], [{"who": "a", "what": " "}]])
+@example([[{"who": "a", "what": "x"}], [{"who": "a", "what": 1}]])
+@example([[{"who": "a", "what": "x", "n": "y"}]])
+@example([({"who": "a", "what": "x"},)])
 @given(st.lists(PLAIN, max_size=4) | st.lists(st.one_of(PLAIN, st.lists(MESSAGES, max_size=3), TEXTS), max_size=4))
 def test_turns_of_a_block_are_those_of_each_row(values: list[Any]) -> None:
     assert turns_of_rows(values, "who", "what") == [plain_turns(value, "who", "what") for value in values]

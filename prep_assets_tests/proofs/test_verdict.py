@@ -45,3 +45,14 @@ def test_verdicts_on_several_streams() -> None:
     wrong, other = (fails(name, "is wrong", {"rows": 1}) for name in "ab")
     assert combined(iter([one, wrong, other])) == Verdict(False, "a: is wrong", {"rows": 4}, wrong.worst)
     assert added([]) == {}
+
+
+def test_a_notebook_shows_a_verdict() -> None:
+    numbers = {"rows<": 2000, "more": 1}
+    for mark, verdict in (
+        ("✓", Verdict(True, "a < b", numbers)),
+        ("⚠", Verdict(True, "a < b", numbers, warns=True)),
+        ("✗", Verdict(False, "a < b", numbers)),
+    ):
+        table = "<table><tr><th>rows&lt;</th><td>2,000</td></tr><tr><th>more</th><td>1</td></tr></table>"
+        assert verdict._repr_html_() == f"<p><b>{mark}</b> a &lt; b</p>{table}"

@@ -7,6 +7,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, SYSTEM, TEXT, USER, Region, Sample, Turn, turn
 from prep_assets_tests.proofs.conversations import PLAIN, TRIMS, chat, result, says, user
@@ -114,8 +115,11 @@ TRAINED = [
 NOT_PROVEN = [
     pytest.param(NO_STOP, {}, chat(user('Hi'), says('!f'), result('1'), says('x')), 'no control token ends turn 1 after its tool_call, so nothing is proven', id='nostop call'),
     pytest.param(LATE, {'mask_default': 'train'}, chat(user('Hi'), says('Hello.'), user('Bye'), says('See you.')), 'template own writes trained turns in another order, so nothing is proven', id='late all'),
+    pytest.param(LATE, {}, chat(user('Hi'), says('Hello.'), Turn(USER, (Region(TEXT, 'Bye', attend=False),)), says('See you.')), 'template own writes trained or unattended turns in another order, so nothing is proven', id='late unattended'),
+    pytest.param(LATE, {'mask': {'user': 'train', 'assistant': 'train'}}, chat(user('Hi'), says('Hello.'), result('1'), user('Bye'), says('x')), 'template own writes trained turns in another order, so nothing is proven', id='late untrained'),
     pytest.param(UNCLOSED, {}, chat(user('Hi'), says('!f {"n": 1}'), result('1'), says('x')), 'no control token ends turn 1 after its tool_call, so nothing is proven', id='unclosed'),
     pytest.param(PLAIN, {}, chat(user('Hi'), says('!f', '!g', weights={1: 0.0}), result('1'), says('x')), 'of several tool calls in turn 1 some are trained and some are not; where one ends is not proven', id='mixed calls'),
+    pytest.param(PLAIN, {}, chat(user('Hi'), Turn(ASSISTANT, tuple(replace(region, loss_weight=0.0, attend=at > 0) for at, region in enumerate(says('!f', '!g').regions))), result('1'), says('x')), 'of several tool calls in turn 1 some are trained and some are not; where one ends is not proven', id='calls attended or not'),
     pytest.param(ESCAPES, {}, chat(user('Hi'), says('a\n', 'b', weights={0: 0.0})), 'turn 1 is written with escapes, and not all of it has one weight; nothing is proven', id='escapes of two weights'),
     pytest.param(ESCAPES, {}, chat(user('Hi'), says('a\n', 'b', 'c', weights={0: 0.0, 1: 0.5})), 'turn 1 is written with escapes, and not all of it has one weight; nothing is proven', id='escapes of three weights'),
 ]
