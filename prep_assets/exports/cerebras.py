@@ -19,6 +19,7 @@ never counts.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -94,25 +95,37 @@ def cerebras(
     else:
         samples = _samples(source, width, pad_id, progress)
     mask_rows = [index for index, name in enumerate(features) if name.endswith("attention_mask") or name == "loss_mask"]
-    done = files = valid = 0
-    for arrays in samples:
-        for start in range(0, len(arrays["data"]), samples_per_file):
-            chunk = {name: values[start : start + samples_per_file] for name, values in arrays.items()}
-            with new_h5(out / f"output_chunk_0_{files}.h5") as file:
-                for name, values in chunk.items():
-                    _write_dataset(file, name, values)
-                file.attrs["n_examples"] = len(chunk["data"])
-            done, files, valid = done + len(chunk["data"]), files + 1, valid + int(chunk["data"][:, mask_rows].sum())
+    done = valid = 0
+    with ExitStack() as opened:
+        for arrays in samples:
+            rest = arrays
+            while count := len(rest["data"]):
+                number, first = divmod(done, samples_per_file)
+                size = min(samples_per_file, len(source) - number * samples_per_file)
+                if not first:
+                    opened.close()
+                    file = opened.enter_context(new_h5(out / f"output_chunk_0_{number}.h5"))
+                part = slice(first, min(first + count, size))
+                taken = {name: values[: part.stop - first] for name, values in rest.items()}
+                for name, values in taken.items():
+                    _write_samples(file, name, values, part, size)
+                if part.stop == size:
+                    file.attrs["n_examples"] = size
+                rest = {name: values[part.stop - first :] for name, values in rest.items()}
+                done, valid = done + part.stop - first, valid + int(taken["data"][:, mask_rows].sum())
     params |= {"features": list(features), "post-process": {"loss_valid_tokens": valid, "n_examples": done}}
     write_json(out / "data_params.json", params, indent=2)
 
 
-def _write_dataset(file: Any, name: str, values: npt.NDArray[Any]) -> None:
-    """Write a data set with one chunk per sample; object arrays become UTF-8 strings."""
+def _write_samples(file: Any, name: str, values: npt.NDArray[Any], part: slice, size: int) -> None:
+    """Write some of the `size` samples of a data set, with one chunk per sample; object arrays become UTF-8 strings."""
     import h5py
 
-    dtype = h5py.string_dtype() if values.dtype == object else values.dtype
-    file.create_dataset(name, data=values, dtype=dtype, compression="gzip", chunks=(1, *values.shape[1:]), track_times=False)
+    if name not in file:
+        dtype = h5py.string_dtype() if values.dtype == object else values.dtype
+        shape = (size, *values.shape[1:])
+        file.create_dataset(name, shape, dtype, compression="gzip", chunks=(1, *values.shape[1:]), track_times=False)
+    file[name][part] = values
 
 
 def _samples(

@@ -54,7 +54,7 @@ IGNORED: Mapping[str, tuple[str, ...]] = {
         "config/test_config.py::output: {max_tokens_per_shard: 9}",
         'graph/walked_options.py::"output.max_tokens_per_shard"',
     ),
-    "dtype": ("config/test_config.py::output: {dtype: int64}", 'graph/walked_options.py::"output.dtype"'),
+    "dtype": ('graph/walked_options.py::"output.dtype": Idle("int64")', 'graph/walked_options.py::"output.dtype"'),
     "min_chars, max_chars": ("config/test_config.py::preprocessing.min_chars: unknown key",),
     "packing.overlong": ("config/test_config.py::strategy: concat, overlong", "config/test_config.py::strategy: bfd_split, overlong"),
     "truncation_keeps_stop": ("config/test_config.py::truncation: turns\\ntruncation_keeps_stop",),

@@ -6,9 +6,7 @@ import hashlib
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from prep_assets.errors import ConfigError, StoreError
@@ -40,11 +38,6 @@ def test_equal_bytes_for_any_folder(name: str, table: Table, text: Stream, tmp_p
     assert contents(first) == contents(second) != {}
 
 
-def h5_samples(folder: Path) -> npt.NDArray[Any]:
-    """The samples of all files, in their order."""
-    return np.concatenate([h5py.File(folder / f"output_chunk_0_{number}.h5")["data"][:] for number in range(len([*folder.glob("*.h5")]))])
-
-
 @pytest.mark.parametrize("name", BLOCKWISE)
 def test_blocks_do_not_show(name: str, table: Table, text: Stream, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many rows are read at a time, a reader finds the same data; where no format has blocks or files by them, the same bytes."""
@@ -55,9 +48,6 @@ def test_blocks_do_not_show(name: str, table: Table, text: Stream, tmp_path: Pat
     if name == "hf_arrow":
         load = reader("datasets").load_from_disk
         assert load(str(tmp_path / "a"))[:] == load(str(tmp_path / "b"))[:]
-    elif name == "cerebras":
-        one, other = (h5_samples(tmp_path / side) for side in "ab")
-        assert np.array_equal(one, other)
     elif name == "olmo":
         data = [key for key in whole if not key.endswith(".csv.gz")]
         assert [whole[key] for key in data] == [parts[key] for key in data]

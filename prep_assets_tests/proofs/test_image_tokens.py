@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, MelFrames, Qwen2VL
+from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, MelFrames, Qwen2VL, Qwen2VLVideo, Qwen3VLVideo
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs import image_tokens as module
 from prep_assets.proofs.image_tokens import LARGEST, check_images, check_packed_images, check_references, counted_again, expected_text
@@ -91,6 +91,37 @@ def test_two_derivations_agree(rule: ImageRule) -> None:
                 expected_text(rule, "\0", (width, height))
         else:
             assert expected_text(rule, "\0", (width, height)) == wanted, (width, height)
+
+
+FILM: dict[str, Any] = {"patch_size": 14, "merge_size": 2, "temporal_patch_size": 2, "min_pixels": 3136, "max_pixels": 602_112}
+FILMS: tuple[dict[str, Any], ...] = (
+    {},
+    {"fps": 2.0},
+    {"fps": 3.7, "min_frames": 1, "max_frames": 16, "temporal_patch_size": 3},
+    {"fps": 0.5, "min_frames": 2, "temporal_patch_size": 1, "merge_size": 1},
+    {"fps": 30, "min_frames": 8, "max_frames": 10, "patch_size": 16, "max_pixels": 25_165_824},
+    {"fps": 2, "max_video_tokens": 100, "min_pixels": 100_352},
+    {"fps": 1, "max_video_tokens": 768, "max_frames": 4},
+    {"fps": 2, "max_video_tokens": 128_000, "min_pixels": 1, "temporal_patch_size": 3},
+    {"fps": 30, "max_video_tokens": 128_000, "min_pixels": 1, "min_frames": 5, "max_frames": 5, "max_pixels": 12_544},
+)
+LENGTHS = ((1, 1.0), (2, 1.0), (3, 24.0), (4, 3.0), (7, 2.5), (20, 8.0), (91, 30.0), (250, 25.0), (901, 29.97))
+
+
+@pytest.mark.parametrize("numbers", FILMS, ids=range(len(FILMS)))
+@pytest.mark.parametrize("kind", [Qwen2VLVideo, Qwen3VLVideo])
+def test_two_derivations_of_video_agree(kind: type[Qwen2VLVideo], numbers: dict[str, Any]) -> None:
+    rule = kind(rule="qwen3_vl_video" if kind is Qwen3VLVideo else "qwen2_vl_video", **{**FILM, **numbers})  # type: ignore[arg-type]
+    for (frames, rate), width, height in product(LENGTHS, (1, 20, 41, 56, 300, 640, 1920), (9, 28, 57, 480, 1000)):
+        try:
+            wanted = placeholder_of(rule, "\0", frames, rate, width, height)
+        except Refused as refusal:
+            many = r"\d+ frames are too few for the processor"
+            why = many if refusal.reason == "video_length" else r"\d+ x \d+ pixels are refused by the processor"
+            with pytest.raises(CheckFailed, match=f"^{why}$"):
+                expected_text(rule, "\0", (frames, rate, width, height))
+        else:
+            assert expected_text(rule, "\0", (frames, rate, width, height)) == wanted, (frames, rate, width, height)
 
 
 def test_the_longest_shape_that_is_not_refused() -> None:
