@@ -114,6 +114,7 @@ def addresses(sources: SourceFiles, patterns: Sequence[str]) -> frozenset[str]:
 
 
 MISSING = "(missing)"
+"""What rows without a value are called."""
 
 
 def value_of(payload: Mapping[str, Any], key: str) -> str:
