@@ -136,8 +136,8 @@ LONGEST = 1000
 
 
 def with_found_domains(sources: SourceFiles, family: F, where: str) -> F:
-    """Replace the ``auto`` domains of a family by those found in its files. One that does not look at files uses the last values found; if that
-    fails, the family stays unresolved, and the next one that looks raises the error.
+    """Replace the ``auto`` domains of a family by those found in its files. Where `sources` does not look at files, the last values found count; if
+    that fails, the family stays unresolved, and the next workspace that looks raises the error.
 
     Raises:
         ConfigError: values that cannot be told apart or are too many, or options that name an unknown domain; begins with `where`.
@@ -209,7 +209,7 @@ Counts = Mapping[str, int]
 
 
 def values_of(sources: SourceFiles, domain: Domain, taken: Collection[str]) -> list[Counts] | None:
-    """The value counts of every file. If files cannot be read, or it does not look at them, the cached ones; `None` if there are none.
+    """The value counts of every file. If files cannot be read, or are not looked at, the cached ones; `None` if there are none.
 
     Args:
         taken: values that do not count towards `max_domains`.

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports import export
+from prep_assets.exports import blocks, export
 from prep_assets_tests.exports.conftest import ROW_LEN, Document, Stream, Table, write_stream
 
 
@@ -42,6 +42,18 @@ def test_documents(chats: Stream, tmp_path: Path) -> None:
         "features": ["input_ids", "attention_mask", "labels"],
         "post-process": {"loss_valid_tokens": trained, "n_examples": len(chats.documents)},
     }
+
+
+@pytest.mark.parametrize("count", [1, 3, 5])
+def test_files_have_as_many_samples_as_asked_for(count: int, table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many are read at a time."""
+    whole = load(export(table.folder, "cerebras", tmp_path / "whole"))
+    monkeypatch.setattr(blocks, "BLOCK", 70)
+    out = export(table.folder, "cerebras", tmp_path / "out", samples_per_file=count)
+    assert np.array_equal(load(out), whole)
+    full, rest = divmod(len(whole), count)
+    sizes = [len(h5py.File(out / f"output_chunk_0_{number}.h5")["data"]) for number in range(len([*out.glob("*.h5")]))]
+    assert sizes == [count] * full + [rest] * bool(rest)
 
 
 def test_a_document_that_does_not_fit_is_refused(chats: Stream, tmp_path: Path) -> None:
