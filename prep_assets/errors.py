@@ -25,6 +25,10 @@ class ConfigError(PrepAssetsError):
     """A configuration that is invalid or contradicts itself."""
 
 
+class LoadersDiffer(ConfigError):
+    """A tokenizer that transformers reads differently from its published file, while `tokenizer_loader` chooses neither."""
+
+
 class SourceError(PrepAssetsError):
     """A source file that is missing, empty, cut short or changed during the build."""
 

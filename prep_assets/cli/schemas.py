@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from types import UnionType
 from typing import Annotated, Any, get_args
@@ -17,13 +17,13 @@ from prep_assets.cli import terminal
 from prep_assets.cli.stores import first_rows
 from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.config.loading import config_dir
-from prep_assets.data.files import find_files
+from prep_assets.data.files import find_files, skipped_files
 from prep_assets.errors import ConfigError, SourceError, nearest
 from prep_assets.explain.visible import visible
-from prep_assets.schemas.reader import in_one_line
+from prep_assets.schemas.reader import in_one_line, shown
 from prep_assets.schemas.registry import Schema
 from prep_assets.schemas.registry import schemas as registered
-from prep_assets.schemas.sniff import Fit, domain_of, read_dataset_info
+from prep_assets.schemas.sniff import Fit, domain_of, known_form, read_dataset_info
 from prep_assets.schemas.sniff import sniff as try_all
 
 
@@ -96,37 +96,87 @@ def sniff(
     if not rows:
         why = f"; the first: {unreadable[0]}" if unreadable else ""
         raise SourceError(f"{files[0].url}: no readable record, {terminal.counted(len(unreadable), 'unreadable row')}{why}")
-    fits = try_all([payload for _, payload in rows])
+    payloads = [payload for _, payload in rows]
+    fits = try_all(payloads)
     fitting, unfit = [fit for fit in fits if fit.fitting], [fit for fit in fits if not fit.fitting]
+    form = "" if fitting else known_form(payloads)
 
     def show(console: Console) -> None:
         if fitting:
-            headings = ("schema", "gives", "records", "fields it does not use", "first refusal")
+            headings = ("schema", "gives", "records", "options", "fields it does not use", "first refusal")
             console.print(terminal.table(*headings, rows=map(_fit_row, fitting), numbers=("records",), title=f"fits {file}"))
-        told = [fit for fit in unfit if every or not fit.refusal.startswith("missing_field: needs ")] or ([] if fitting else unfit)
-        if told:
-            reasons = [(fit.schema, Text(_reason(fit))) for fit in told]
+        if every:
+            reasons = [(fit.schema, Text(_reason(fit))) for fit in unfit]
             console.print(terminal.table("schema", "first reason why not", rows=reasons, title="does not fit"))
-        if lacking := len(unfit) - len(told):
-            console.print(f"{lacking} more need a field that these records lack; --all lists them", style="dim")
+        elif unfit:
+            closest = "" if fitting else f"; the closest: {unfit[0].schema} ({_reason(unfit[0])})"
+            console.print(f"{terminal.counted(len(unfit), 'schema')} fit no record{closest}. --all lists the reasons", style="dim")
         for detail in unreadable[:1]:
             console.print(f"{terminal.counted(len(unreadable), 'row')} could not be read; the first: {visible(detail)}", style="yellow")
-        if fitting:
-            console.print(f"in the configuration:\n  a_name: {_domain_yaml(file, format, fitting[0])}")
-        else:
+        for line in not_read([file], Path.cwd()):
+            console.print(line, style="yellow")
+        if form:
+            console.print(f"{file} is {form}", style="bold")
+        elif not fitting:
             console.print("no schema fits; write one of your own and name it as package.module:function", style="bold")
+        else:
+            _show_domain(console, file, format, fitting[0])
 
-    return Answer({"fits": fits, "unreadable": unreadable}, show, int(not fitting))
+    described = [{"schema": fit.schema, **{name: getattr(fit, name) for name in _SHOWN}} for fit in fits]
+    return Answer({"fits": described, "unreadable": unreadable, "form": form}, show, int(not fitting))
+
+
+_SHOWN = ("options", "ignore", "fitting", "rows", "unread", "passed_over", "refusal")
+
+
+def _show_domain(console: Console, file: str, format: str | None, fit: Fit) -> None:
+    """Print the domain to paste, and what it leaves out."""
+    for line in left_out(fit):
+        console.print(line, style="yellow")
+    if fit.decisive:
+        names = ", ".join(fit.decisive)
+        console.print(
+            f"no schema reads {names}, which decides what is trained or asked: rewrite the rows so that a schema reads it", style="yellow"
+        )
+        console.print(f"in the configuration, once {names} is in its place:")
+    else:
+        console.print("in the configuration:")
+    console.print(f"  a_name: {_domain_yaml(file, format, fit)}")
+
+
+def left_out(fit: Fit, paths: Iterable[str] | None = None) -> list[str]:
+    """Say of fields, or of all that a fit leaves out, in how many rows they hold something, with an example."""
+    return [
+        f"left out: {path}, {count:,} of {fit.fitting:,} rows, e.g. {visible(shown(value))}"
+        for path, (count, value) in fit.left_out.items()
+        if paths is None or path in paths
+    ]
+
+
+def not_read(patterns: Sequence[str], base: Path) -> list[str]:
+    """Say which files of folders are not read, as their suffixes say nothing of their format."""
+    lines = []
+    for pattern in patterns:
+        if names := skipped_files(pattern, base):
+            listed = ", ".join(names[:5]) + (" …" if len(names) > 5 else "")
+            lines.append(
+                f"{terminal.counted(len(names), 'file')} of {pattern} not read, as no format has the suffix: {visible(listed)}. A glob with `format: txt` "
+                "and `txt: file` reads such files as documents"
+            )
+    return lines
 
 
 def _fit_row(fit: Fit) -> tuple[str | Text, ...]:
     records = Text(f"{fit.fitting:,} of {fit.rows:,}", "bold green" if fit.fitting == fit.rows else "yellow")
-    return fit.schema, gives(registered()[fit.schema].gives), records, Text(", ".join((*fit.unread, *fit.passed_over))), Text(_reason(fit))
+    options = Text(in_one_line(dict(fit.options)) if fit.options else "")
+    unused = Text(", ".join((*fit.unread, *fit.ignore, *fit.passed_over)))
+    return fit.schema, gives(registered()[fit.schema].gives), records, options, unused, Text(_reason(fit))
 
 
 def _domain_yaml(file: str, format: str | None, fit: Fit) -> str:
     """The domain as YAML, for the configuration."""
-    optional = {"format": format, "ignore": list(fit.unread)}
+    offered = [path for path in (*fit.unread, *fit.ignore) if path not in fit.decisive]
+    optional = {"format": format, "options": dict(fit.options), "ignore": offered}
     # relative to the configuration folder where that is below the working directory; absolute paths and URLs stay
     if not ("://" in file or Path(file).expanduser().is_absolute()) and config_dir().is_relative_to(Path.cwd()):
         file = os.path.relpath(file, config_dir())

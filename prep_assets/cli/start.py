@@ -7,13 +7,14 @@ import os
 import re
 import shutil
 import sys
+import tempfile
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import typer
-from msgspec import Struct
+from msgspec import Struct, structs
 from rich.console import Console
 from rich.panel import Panel
 from rich.table import Table
@@ -22,20 +23,23 @@ from rich.text import Text
 from prep_assets.cli import terminal
 from prep_assets.cli.export import TRAINERS
 from prep_assets.cli.look import show_row
+from prep_assets.cli.schemas import left_out, not_read
 from prep_assets.cli.stores import Live, first_rows
 from prep_assets.config.family import Chat
 from prep_assets.config.loading import load_family, store_dir
 from prep_assets.config.models import FAMILIES, TRAINED, Sft
 from prep_assets.data.files import find_files
 from prep_assets.engine import build as build_assets
-from prep_assets.errors import ConfigError, SourceError, nearest, require_known
+from prep_assets.errors import ConfigError, LoadersDiffer, PrepAssetsError, SourceError, TemplateError, nearest, require_known
 from prep_assets.explain.editor import json_schema as described
 from prep_assets.explain.editor import schemas_of
 from prep_assets.explain.report import refused_counts, shares
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.samples import DOCUMENT, Contrast, Group, Pair, Prompt, Sample
 from prep_assets.schemas.reader import in_one_line
-from prep_assets.schemas.sniff import Fit, sniff, specialty
+from prep_assets.schemas.registry import Schema
+from prep_assets.schemas.sniff import Fit, known_form, sniff, specialty
 from prep_assets.stores.bucket import local_root
 from prep_assets.stores.version_folders import Published
 
@@ -93,62 +97,117 @@ def _start(family: str) -> Start:
 STARTS = {family: _OWN.get(family) or _start(family) for family in TRAINED}
 
 
+ALSO = {"dpo": "preference", "kto": "preference", "grpo": "rl", "rlvr": "rl", "ppo": "rl"}
+"""Names of trainings → the family that holds their data."""
+
+
 def init(
     files: Annotated[list[str] | None, typer.Argument(metavar="[FILE]…", help="Files, globs, URLs or hub addresses.")] = None,
     tokenizer: Annotated[str | None, typer.Option("--tokenizer", "-t", help="A tokenizer's directory, or NAME@COMMIT of the hub.")] = None,
     train: Annotated[str | None, typer.Option("--train", help=f"What is trained: {', '.join(STARTS)}.")] = None,
     trainer: Annotated[str | None, typer.Option("--for", metavar="TRAINER", help=f"Who reads it: {', '.join(TRAINERS)}, or none.")] = None,
     template: Annotated[str, typer.Option("--template", help="The chat template.")] = "tokenizer",
+    loader: Annotated[
+        str | None, typer.Option("--tokenizer-loader", metavar="LOADER", help="file or transformers, where the two give other ids.")
+    ] = None,
+    ignore: Annotated[
+        list[str] | None, typer.Option("--ignore", metavar="FIELD", help="A field that no schema reads, to be left out. May be repeated.")
+    ] = None,
     row_len: Annotated[int, typer.Option("--row-len", min=2, help="Tokens of a packed row.")] = 2048,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder of the configuration.")] = Path("configs"),
     build: Annotated[
         bool, typer.Option("--build/--no-build", help="Build it at once where the files are small, and show its first row.")
     ] = True,
 ) -> None:
-    asked = files or _ask("files", "Which files? (paths, globs, URLs or hub:// addresses, separated by spaces)").split()
-    fits = {address: _sniffed(address) for address in asked}
-    likely = next((name for name in STARTS if all(_fitting(found, name) for found in fits.values())), "sft")
-    train = train or _ask("--train", f"What do you train? ({', '.join(STARTS)})", likely)
-    if train not in STARTS:
-        raise ConfigError(f"--train {train!r} is not one of {', '.join(STARTS)}{nearest(train, STARTS)}")
-    tokenizer = tokenizer or _ask("--tokenizer", "Which tokenizer? (a directory, or NAME@COMMIT of the hub)")
-    trainer = trainer or (_ask("--for", f"Who reads it? ({', '.join(TRAINERS)}, none)", "none") if sys.stdin.isatty() else "none")
-    require_known("no trainer", trainer, (*TRAINERS, "none"))
+    def sniffed(words: str) -> dict[str, list[Fit]]:
+        return {address: _sniffed(address) for address in words.split()}
+
+    fits = (
+        {address: _sniffed(address) for address in files}
+        if files
+        else _ask("FILE", "Which files? (paths, globs, URLs or hub:// addresses, separated by spaces)", sniffed)
+    )
+    train = _family(train) if train else _ask("--train", f"What do you train? ({', '.join(STARTS)})", _family, _likely(fits))
     path = out / f"{train}.yaml"
     if path.exists():
         raise ConfigError(
             f"{path} is there already. Add domains to it (prep-assets sniff FILE prints them), or name another folder with --out"
         )
-    domains = _domains(fits, train, out)
-    text = _text(train, tokenizer, template, row_len, domains, trainer, out)
+    tokenizer = tokenizer or _ask("--tokenizer", "Which tokenizer? (a directory, or NAME@COMMIT of the hub)", str)
+    if trainer is None:
+        trainer = _ask("--for", f"Who reads it? ({', '.join(TRAINERS)}, none)", _trainer, "none") if sys.stdin.isatty() else "none"
+    chosen = Chosen(train, tokenizer, template, loader, row_len, _trainer(trainer), out)
+    domains = _domains(fits, train, out, ignore or ())
+    chosen = _probed(chosen, domains)
+    written = [folder for folder in (out, out / EDITOR) if not folder.exists()]
     out.mkdir(parents=True, exist_ok=True)
     _write_schema(train, out / EDITOR)
-    path.write_text(text, "utf-8")
+    path.write_text(_text(chosen, domains), "utf-8")
     console = terminal.out()
     console.print(f"{path}: {terminal.counted(len(domains), 'domain')}", style="bold")
-    for name, (_, fit) in domains.items():
+    for name, (domain, fit) in domains.items():
+        options = f" with {in_one_line(domain['options'])}" if "options" in domain else ""
         console.print(
-            f"  {name}: {fit.schema}, {fit.fitting:,} of the first {fit.rows:,} rows fit"
+            f"  {name}: {fit.schema}{options}, {fit.fitting:,} of the first {fit.rows:,} rows fit"
             + (f"; not: {fit.refusal[:160]}" if fit.refusal else "")
         )
-    load_family(train, out)
-    size = sum(file.size or SMALL for address in asked for file in find_files([address], Path.cwd()))
-    if build and size < SMALL:
-        _build(out, train)
-    else:
+        for line in fit.left_out and left_out(fit):
+            console.print(f"  {name}: {line}", style="yellow")
+        if unit := domain.get("txt"):
+            console.print(f"  {name}: each {unit} of a .txt file is one document (txt: {unit})")
+        for line in not_read(domain["files"], out):
+            console.print(f"  {name}: {line}", style="yellow")
+    size = sum(file.size or SMALL for address in fits for file in find_files([address], Path.cwd()))
+    if not build or size >= SMALL:
         console.print(f"next: PREP_ASSETS_CONFIG_DIR={out} prep-assets build {STARTS[train].makes}")
+        return
+    try:
+        _build(out, train)
+    except PrepAssetsError as error:
+        path.unlink()
+        for folder in reversed(written):
+            shutil.rmtree(folder)
+        raise type(error)(f"{error}\n{path} is removed again, so that init can be run once more") from error
 
 
-def _ask(option: str, question: str, default: str | None = None) -> str:
-    """An answer from the keyboard.
+T = TypeVar("T")
+
+
+def _ask(option: str, question: str, read: Callable[[str], T], default: str | None = None) -> T:
+    """Ask on the terminal until the answer can be read.
 
     Raises:
-        ConfigError: nobody is there to answer.
+        ConfigError: stdin is not a terminal.
     """
     if not sys.stdin.isatty():
-        raise ConfigError(f"{option} is missing, and nobody is at the keyboard to say it. See prep-assets init --help")
-    answer: str = typer.prompt(question, default=default)
-    return answer
+        raise ConfigError(f"{option} is required when stdin is not a terminal. See prep-assets init --help")
+    while True:
+        try:
+            return read(typer.prompt(question, default=default))
+        except PrepAssetsError as error:
+            terminal.err().print(str(error), style="yellow")
+
+
+def _family(name: str) -> str:
+    family = ALSO.get(name, name)
+    if family not in STARTS:
+        raise ConfigError(f"--train {name!r} is not one of {', '.join(STARTS)}{nearest(name, STARTS)}")
+    return family
+
+
+def _trainer(name: str) -> str:
+    require_known("no trainer", name, (*TRAINERS, "none"))
+    return name
+
+
+def _likely(fits: Mapping[str, Sequence[Fit]]) -> str:
+    """Return the family that the rows of all files fit."""
+    likely = set[str]()
+    for found in fits.values():
+        example = next((fit.example for fit in found if not specialty(fit.schema)), None)
+        is_document = isinstance(example, Sample) and all(turn.role == DOCUMENT for turn in example.turns)
+        likely.add("pretrain" if is_document else KINDS.get(type(example), "sft"))
+    return likely.pop() if len(likely) == 1 else "sft"
 
 
 def _sniffed(address: str) -> list[Fit]:
@@ -156,18 +215,42 @@ def _sniffed(address: str) -> list[Fit]:
     rows, unreadable = first_rows(find_files([address], Path.cwd()), SNIFFED)
     if not rows:
         raise SourceError(f"{address}: no readable row{f'; the first: {unreadable[0]}' if unreadable else ''}")
-    return [fit for fit in sniff([payload for _, payload in rows]) if fit.fitting]
+    payloads = [payload for _, payload in rows]
+    fits = [fit for fit in sniff(payloads) if fit.fitting]
+    if not fits and (form := known_form(payloads)):
+        raise SourceError(f"{address} is {form}")
+    return fits
 
 
 def _fitting(fits: Sequence[Fit], family: str) -> Fit | None:
     """The best schema of those that a family takes; none that is for a special purpose, as rows do not say whether it is meant."""
     known = schemas_of(family)
-    return next((fit for fit in fits if fit.schema in known and not specialty(fit.schema)), None)
+    return next(
+        (fit for fit in fits if fit.schema in known and not specialty(fit.schema) and _is_for(known[fit.schema], fit, family)), None
+    )
 
 
-def _domains(fits: dict[str, list[Fit]], family: str, out: Path) -> dict[str, tuple[dict[str, Any], Fit]]:
-    """A domain for each file, called as it is."""
-    domains: dict[str, tuple[dict[str, Any], Fit]] = {}
+def _is_for(schema: Schema, fit: Fit, family: str) -> bool:
+    """Whether the examples of a fit are what a family holds."""
+    if isinstance(fit.example, Sample):
+        return family in ("pretrain", "sft") or (family == "preference" and schema.labels)
+    return KINDS.get(type(fit.example)) == family
+
+
+KINDS: dict[type, str] = {Pair: "preference", Prompt: "rl", Group: "rl", Contrast: "contrastive"}
+"""Type of an example → the family that holds it."""
+
+
+Domains = dict[str, tuple[dict[str, Any], Fit]]
+
+
+def _domains(fits: Mapping[str, Sequence[Fit]], family: str, out: Path, ignore: Sequence[str]) -> Domains:
+    """A domain for each file, called as it is.
+
+    Raises:
+        ConfigError: no schema fits, or a field would be left out that nobody has agreed to leave out.
+    """
+    domains: Domains = {}
     for address, found in fits.items():
         if (fit := _fitting(found, family)) is None:
             others = ", ".join(fit.schema for fit in found[:5]) or "none"
@@ -175,27 +258,125 @@ def _domains(fits: dict[str, list[Fit]], family: str, out: Path) -> dict[str, tu
                 f"{address}: no schema of {family} fits its rows; of other families these do: {others}. See prep-assets sniff {address} --all, or "
                 "write one of your own: docs/add-a-data-set.md"
             )
+        _leave_out(address, fit, ignore)
         stem = re.sub(r"[^A-Za-z0-9_-]+", "_", re.split(r"[.*?]", address.rstrip("/").rpartition("/")[2])[0]).strip("_-") or "data"
         name = next(candidate for candidate in (stem, *(f"{stem}_{number}" for number in range(2, 10_000))) if candidate not in domains)
         local = "://" not in address and not Path(address).expanduser().is_absolute()
         domain = {"files": [os.path.relpath(address, out) if local else address], "schema": fit.schema}
-        domains[name] = (domain | ({"ignore": list(fit.unread)} if fit.unread else {}), fit)
+        if any(file.format == "txt" for file in find_files([address], Path.cwd())):
+            question = f"{address}: is a line or a whole .txt file one document? (line, file)"
+            domain["txt"] = _ask("txt", question, _unit, "line") if sys.stdin.isatty() else "line"
+        optional = {"options": dict(fit.options), "ignore": [*fit.unread, *fit.ignore]}
+        domains[name] = (domain | {key: value for key, value in optional.items() if value}, fit)
     return domains
 
 
-def _text(
-    family: str, tokenizer: str, template: str, row_len: int, domains: dict[str, tuple[dict[str, Any], Fit]], trainer: str, out: Path
-) -> str:
+def _unit(answer: str) -> str:
+    require_known("no unit of documents", answer, ("line", "file"))
+    return answer
+
+
+def _leave_out(address: str, fit: Fit, ignore: Sequence[str]) -> None:
+    """Ask for each field that no option reads whether it is left out.
+
+    Raises:
+        ConfigError: one is not to be left out, or stdin is not a terminal.
+    """
+    asked = [path for path in fit.left_out if path not in ignore]
+    if not asked:
+        return
+    lines = left_out(fit, asked)
+    offered = " ".join(f"--ignore {path}" for path in asked if path not in fit.decisive)
+    remedy = "Rewrite the rows so that a schema reads them" + (f", or leave them out: {offered}" if offered else "")
+    if not sys.stdin.isatty():
+        raise ConfigError(
+            f"{address}: schema {fit.schema} does not read these fields:\n" + "\n".join(f"  {line}" for line in lines) + f"\n{remedy}"
+        )
+    for path, line in zip(asked, lines, strict=True):
+        if not typer.confirm(f"{address}: {line}. Leave {path} out of the training data?", default=False):
+            raise ConfigError(f"{address}: {path} is not to be left out. {remedy}")
+
+
+class Chosen(Struct, frozen=True):
+    """What the user has chosen.
+
+    Attributes:
+        loader: `tokenizer_loader`; `None` leaves it out.
+    """
+
+    family: str
+    tokenizer: str
+    template: str
+    loader: str | None
+    row_len: int
+    trainer: str
+    out: Path
+
+
+LOADER, TEMPLATE = "--tokenizer-loader file (or transformers)", "--template NAME"
+
+
+def _probed(chosen: Chosen, domains: Domains) -> Chosen:
+    """Open the tokenizer and the template that the configuration names, and ask for what they lack.
+
+    Raises:
+        ConfigError: names everything that is missing, each with the option to add.
+    """
+    faults = _faults(chosen, domains)
+    while faults and sys.stdin.isatty() and all(option for _, option in faults):
+        for fault, option in faults:
+            terminal.err().print(fault, style="yellow")
+            if option == LOADER:
+                chosen = structs.replace(chosen, loader=_ask(LOADER, "Which loader? (file, transformers)", str))
+            else:
+                chosen = structs.replace(chosen, template=_ask(TEMPLATE, "Which chat template?", str, "chatml"))
+        faults = _faults(chosen, domains)
+    if faults:
+        listed = "\n".join(f"- {fault}{f'. Add {option}' if option else ''}" for fault, option in faults)
+        raise ConfigError(f"nothing is written, as this would not build:\n{listed}")
+    return chosen
+
+
+def _faults(chosen: Chosen, domains: Domains) -> list[tuple[str, str]]:
+    """What keeps a configuration from building, each with the option of `init` that mends it."""
+    folder = chosen.out.absolute()
+    while not folder.parent.is_dir():  # relative paths of the configuration need a folder as deep
+        folder = folder.parent
+    probe = Path(tempfile.mkdtemp(prefix=".prep-assets-", dir=folder.parent))
+    place = probe / chosen.out.absolute().relative_to(folder)
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        (place / f"{chosen.family}.yaml").write_text(_text(chosen, domains), "utf-8")
+        family = load_family(chosen.family, place)
+        workspace = Workspace(place, probe / "stores")
+        try:
+            workspace.vocabulary(family)
+        except LoadersDiffer as error:
+            return [(str(error), LOADER), *_faults(structs.replace(chosen, loader="file"), domains)]
+        if isinstance(family, Chat):
+            workspace.template(family)
+    except TemplateError as error:
+        return [(str(error), TEMPLATE)]
+    except PrepAssetsError as error:
+        return [(str(error), "")]
+    finally:
+        shutil.rmtree(probe)
+    return []
+
+
+def _text(chosen: Chosen, domains: Domains) -> str:
     """The configuration file."""
+    family, trainer, out = chosen.family, chosen.trainer, chosen.out
     start = STARTS[family]
-    name, _, commit = tokenizer.partition("@")
+    name, _, commit = chosen.tokenizer.partition("@")
     place = os.path.relpath(name, out) if Path(name).expanduser().is_dir() and not Path(name).is_absolute() else name
     lines = [
         f"# yaml-language-server: $schema={EDITOR}/{family}.json",
         f"# {start.what[0].upper()}{start.what[1:]}. Paths are relative to this file; docs/configuration.md has every key.",
         f"tokenizer: {json.dumps(place)}",
         *([f"tokenizer_revision: {json.dumps(commit)}"] if commit else []),
-        *start.lines.format(template=json.dumps(template), row_len=row_len).splitlines(),
+        *([f"tokenizer_loader: {chosen.loader}"] if chosen.loader else []),
+        *start.lines.format(template=json.dumps(chosen.template), row_len=chosen.row_len).splitlines(),
         "domains:",
         *(f"  {domain}: {in_one_line(entry)}" for domain, (entry, _) in domains.items()),
     ]

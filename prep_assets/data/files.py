@@ -6,6 +6,7 @@ import fnmatch
 import glob
 import hashlib
 import json
+import mimetypes
 import os
 import re
 import shlex
@@ -292,10 +293,35 @@ def is_data(name: str) -> bool:
 
 
 def _glob_local(pattern: Path, base: Path) -> list[MatchedFile]:
+    return [MatchedFile(str(path), path.as_posix()) for path in _paths_of_glob(pattern, base)]
+
+
+def _paths_of_glob(pattern: Path, base: Path) -> list[Path]:
     anchor = Path(pattern.anchor) if pattern.anchor else base
     parts = pattern.relative_to(pattern.anchor).parts
     paths = sorted({Path(os.path.normpath(path)) for path in _glob_below(anchor, parts)})
-    return [MatchedFile(str(path), path.as_posix()) for path in paths if path.is_file() and is_data(path.name)]
+    return [path for path in paths if path.is_file() and is_data(path.name)]
+
+
+def _is_whole_folder(pattern: str) -> bool:
+    """Whether a glob takes every file of its folders, whatever its name."""
+    return pattern.rpartition("/")[2] in ("*", "**")
+
+
+def skipped_files(pattern: str, base: Path) -> list[str]:
+    """Names of the files in a local folder, or of a glob that ends with ``*`` or ``**``, whose suffix no format has.
+
+    Pictures, sounds and films are left out: rows name them.
+    """
+    if "://" in pattern.removeprefix("file://"):
+        return []
+    path = Path(pattern.removeprefix("file://")).expanduser()
+    folder = Path(os.path.normpath(base / path))
+    if not folder.is_dir() and not _is_whole_folder(pattern):
+        return []
+    paths = _paths_of_glob(folder / "**", folder) if folder.is_dir() else _paths_of_glob(path, base)
+    names = [path.name for path in paths if not format_of(path.name)[0]]
+    return [name for name in names if not (mimetypes.guess_type(name)[0] or "").startswith(("image/", "audio/", "video/"))]
 
 
 def _glob_below(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
@@ -768,11 +794,14 @@ def find_files(patterns: Sequence[str], base: Path, *, format: str | None = None
         patterns = (patterns,)
     by_url: dict[str, tuple[str, MatchedFile]] = {}
     for pattern in patterns:
+        whole_folder = format is None and _is_whole_folder(pattern)
         for match in find_on_hub(pattern, fetch=fetch) if is_hub(pattern) else find(pattern, base.absolute()):
+            if whole_folder and not format_of(file_name(match.place))[0]:
+                continue  # as in a folder; see `skipped_files`
             if match.url not in by_url or match.group:
                 by_url[match.url] = (pattern, match)
     if not by_url:
-        raise SourceError("no source files: the list of patterns is empty. Name at least one file, folder or glob")
+        raise SourceError("no source files. Name at least one file, folder or glob with a file whose suffix has a format")
     names = stable_names(match.place for _, match in by_url.values())
     matches = sorted(by_url.values(), key=lambda entry: order(entry[1], names))
     return tuple(_source_file(pattern, match, names[match.place], format) for pattern, match in matches)
@@ -844,6 +873,11 @@ def _source_file(pattern: str, match: MatchedFile, name: str, format: str | None
     suffix_format, compression = format_of(file_name(match.place))
     if format is None and suffix_format is None and not is_hub(match.url):
         raise SourceError(f"{match.url} (of {pattern!r}): its suffix says nothing of its format. Known: {SUFFIXES}; or set `format`")
+    if format is not None and suffix_format not in (None, "txt", format) and {format, suffix_format} != {"json", "jsonl"}:
+        raise SourceError(
+            f"{match.url} (of {pattern!r}): `format: {format}` contradicts its suffix, which says {suffix_format}. Name files of one format "
+            "in a domain, or rename the file"
+        )
     listed = match.listed or ListedFile(match.url)
     size = listed.size if listed.size >= 0 else remote_size(match.url) if is_remote(match.url) else _stat(match.url).st_size
     if size == 0 and not (is_remote(match.url) or Path(match.url).is_file()):

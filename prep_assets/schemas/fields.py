@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NoReturn, SupportsIndex
 
@@ -57,6 +58,24 @@ DECISIVE = frozenset(
 )
 """Fields that decide what is trained, or that are part of a prompt. A row is rejected where its schema has no place for one of them."""
 
+_DECIDING = frozenset(
+    {
+        *("train", "training", "trained", "weight", "weights", "mask", "loss", "margin", "reward", "rewards", "label", "labels"),
+        *("chosen", "rejected", "reject", "system", "persona", "instruction", "instructions", "prefix", "history"),
+        *("tool", "tools", "function", "functions", "reasoning", "thinking", "thought", "thoughts"),
+        *("image", "images", "video", "videos", "audio", "audios"),
+    }
+)
+"""Words in names of fields that decide what is trained or asked."""
+
+
+def decides(path: str) -> bool:
+    """Whether the name of a field says that it decides what is trained or asked, such as ``system_prompt``, ``messages.train_detail`` or ``lossScale``.
+
+    Such a field is never offered for `ignore`."""
+    name = re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", path.rpartition(".")[2])
+    return not _DECIDING.isdisjoint(re.split(r"[^a-z0-9]+", name.lower()))
+
 
 # Typed access to the values of a raw row.
 #
@@ -89,6 +108,8 @@ def value_at(row: Mapping[str, Any], key: str, where: str = "") -> Any:
     """The value under `key`; absent and null are both rejected (``missing_field``)."""
     value = row.get(key)
     if value is None:
+        if key in row:
+            raise Refused("missing_field", f"{inside(where, key)!r} is null")
         place = f"{where} " if where else ""
         raise Refused("missing_field", f"{place}needs {key!r}; it has {', '.join(map(repr, row)) or 'no fields'}")
     return value

@@ -32,7 +32,7 @@ from prep_assets.samples import (
     parts_of,
     turn,
 )
-from prep_assets.schemas.fields import DECISIVE, MEDIA, NEUTRAL, Row, View, as_weight, has_content, join, unread, view_of, whole
+from prep_assets.schemas.fields import DECISIVE, MEDIA, NEUTRAL, Row, View, as_weight, decides, has_content, join, unread, view_of, whole
 from prep_assets.schemas.registry import Convert, OwnFunction, own_function
 
 # Plain rows: messages with a role and a text each, or a prompt and two answers. Most rows of chats and pairs are plain, and are read without a view of
@@ -341,12 +341,21 @@ class Account(Struct):
             f"  {path!r} in {count:,} {'row' if count == 1 else 'rows'}, e.g. {shown(self.examples[path])}"
             for path, count in sorted(self.unknown.items())
         )
-        ignored = in_one_line([*self.ignore, *sorted(self.unknown)])
-        ignore_hint = f"Use a schema or options that read them. If nothing is lost without them, write in the domain:\n  ignore: {ignored}"
         raise ConfigError(
-            f"{where} does not read these fields, and their names do not say that they mean nothing:\n{lines}\n"
-            + (ignore_hint if remedy is None else remedy(self))
+            f"{where} does not read these fields, and their names do not say that they can be left out:\n{lines}\n"
+            + (self._ignore_hint() if remedy is None else remedy(self))
         )
+
+    def _ignore_hint(self) -> str:
+        """The line that leaves out the unknown fields; fields whose names say that they decide what is trained or asked are not offered."""
+        decisive, offered = ([path for path in sorted(self.unknown) if decides(path) is kind] for kind in (True, False))
+        hint = "Use a schema or options that read them."
+        if decisive:
+            hint += f" By their names, {', '.join(decisive)} decide what is trained or asked: rewrite the rows so that a schema reads them."
+        if offered:
+            without = "the others" if decisive else "them"
+            hint += f" If nothing is lost without {without}, write in the domain:\n  ignore: {in_one_line([*self.ignore, *offered])}"
+        return hint
 
     def verdict(self, path: str) -> Verdict:
         """The verdict on the field at `path`, by its name."""

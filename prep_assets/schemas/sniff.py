@@ -2,32 +2,41 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from msgspec import Struct
 from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError
 
 from prep_assets.errors import ConfigError, Refused, nearest
+from prep_assets.samples import MEDIA, Example, Sample
+from prep_assets.schemas.fields import decides, has_content
 from prep_assets.schemas.messages import TAGS
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import Schema, convert_with, schemas
+from prep_assets.schemas.rewards import nested
+from prep_assets.schemas.turns import OPENAI_ROLES
 from prep_assets.stores.files import loads
 
-# Sniffing: every registered schema is tried on the rows.
+# Sniffing: every registered schema is tried on the rows, and general ones also with options that name the rows' columns and roles.
 
 
 class Fit(Struct, frozen=True):
-    """How well one schema, with its default options, fits some rows.
+    """How well one schema fits some rows.
 
     Attributes:
         schema: its name.
+        options: the options that it was tried with; empty for the defaults.
+        ignore: fields that it was tried without, as the rows are rejected otherwise.
         fitting: number of rows that it converts.
         rows: number of rows tried.
         unread: fields of converted rows that it does not read and that are not known to be safe to ignore, in the order of their first
             appearance.
         passed_over: fields that it does not read, and whose names show that nothing is lost without them.
         refusal: the first rejection as ``reason: detail``; ``""`` where every row fits.
+        left_out: path → number of rows with content there, and one value, for each field of `unread` and `ignore`.
+        example: the first converted row.
     """
 
     schema: str
@@ -36,29 +45,145 @@ class Fit(Struct, frozen=True):
     unread: tuple[str, ...]
     passed_over: tuple[str, ...]
     refusal: str
+    options: Mapping[str, Any] = {}
+    ignore: tuple[str, ...] = ()
+    left_out: Mapping[str, tuple[int, Any]] = {}
+    example: Example | None = None
+
+    @property
+    def decisive(self) -> tuple[str, ...]:
+        """The unread fields whose names say that they decide what is trained or asked."""
+        return tuple(path for path in self.unread if decides(path))
 
 
 def sniff(payloads: Sequence[Mapping[str, Any]]) -> list[Fit]:
     """How well each registered schema fits `payloads`, best first.
 
+    A schema of `GENERAL` is also tried with options that name the rows' columns and roles, where that converts more rows or reads more fields.
+
     The order is by most rows converted, then fewest fields unread, then general schemas before those for a special purpose, then by name.
     """
-    fits = [_fit(schema, payloads) for schema in schemas().values()]
-    return sorted(fits, key=lambda fit: (-fit.fitting, len(fit.unread) + len(fit.passed_over), specialty(fit.schema), fit.schema))
+    fits = [_with_options(schema, _fit(schema, payloads), payloads) for schema in schemas().values()]
+    return sorted(fits, key=_rank)
 
 
-def _fit(schema: Schema, payloads: Sequence[Mapping[str, Any]]) -> Fit:
-    account = Account()
-    reader = Reader(convert_with(schema.name), account)
-    fitting, rejection = 0, ""
+def _rank(fit: Fit) -> tuple[Any, ...]:
+    unread = len(fit.unread) + len(fit.ignore) + len(fit.passed_over)
+    is_special = max(specialty(fit.schema), int(fit.schema == "llava" and not _has_media(fit.example)))
+    general = GENERAL.index(fit.schema) if fit.schema in GENERAL else len(GENERAL)
+    proposed = general if fit.options or not fit.fitting else -1
+    return -fit.fitting, len(fit.decisive), unread, is_special, proposed, len(fit.options), fit.schema
+
+
+def _has_media(example: Example | None) -> bool:
+    return isinstance(example, Sample) and any(region.kind in MEDIA for turn in example.turns for region in turn.regions)
+
+
+def _fit(
+    schema: Schema, payloads: Sequence[Mapping[str, Any]], options: Mapping[str, Any] | None = None, ignore: Sequence[str] = ()
+) -> Fit:
+    account = Account(ignore)
+    reader = Reader(convert_with(schema.name, options), account)
+    fitting, rejection, example = 0, "", None
     for payload in payloads:
         try:
-            apply(reader, payload)
+            converted = apply(reader, payload)
         except Refused as error:
             rejection = rejection or str(error)
         else:
-            fitting += 1
-    return Fit(schema.name, fitting, len(payloads), tuple(account.unknown), tuple(account.counts), rejection)
+            fitting, example = fitting + 1, example or converted
+    left_out = {path: (account.unknown[path], account.examples[path]) for path in account.unknown}
+    left_out |= {path: (account.counts[path], next((row[path] for row in payloads if row.get(path)), None)) for path in ignore}
+    passed_over = tuple(path for path in account.counts if path not in ignore)
+    unread = tuple(account.unknown)
+    return Fit(schema.name, fitting, len(payloads), unread, passed_over, rejection, options or {}, tuple(ignore), left_out, example)
+
+
+GENERAL = ("messages", "sharegpt", "alpaca", "gsm8k", "preference", "alpaca_pairwise", "kto", "rl_prompt", "contrastive", "text")
+"""Schemas that are tried with options, in the order in which they are proposed."""
+_ASKED = ("instruction", "question", "problem", "prompt", "query", "input", "user", "ask")
+_ANSWERED = ("output", "response", "answer", "completion", "solution", "reply", "assistant")
+COLUMNS: Mapping[str, tuple[str, ...]] = {
+    "messages_key": ("messages", "conversations", "conversation", "dialogue", "dialog", "chat", "turns"),
+    **dict.fromkeys(("prompt_key", "question_key"), _ASKED),
+    **dict.fromkeys(("response_key", "answer_key"), _ANSWERED),
+    "gold_key": ("gold", "ground_truth", "reward_model.ground_truth", "final_answer", "answer", "solution"),
+    "chosen_key": ("chosen", "preferred", "accepted", "better"),
+    "rejected_key": ("rejected", "dispreferred", "worse"),
+    "query_key": ("input", "context"),
+    "system_key": ("system", "system_prompt", "system_message", "persona"),
+    "verifier_key": ("verifier",),
+    "text_key": ("text", "content", "document", "body", "article"),
+    "tools_key": ("tools", "functions", "available_tools"),
+}
+"""Option → names that columns for it have in public data sets, in any case, the likeliest first."""
+ROLES = {
+    **dict.fromkeys(("user", "human", "prompter", "question"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "model", "bot", "ai", "chatgpt", "answer"), "assistant"),
+    **dict.fromkeys(("tool", "observation", "tool_response", "function_response", "ipython"), "tool"),
+    **dict.fromkeys(("system", "developer"), "system"),
+}
+"""Words for roles in public data sets, in any case, and what they mean."""
+
+
+def _with_options(schema: Schema, plain: Fit, payloads: Sequence[Mapping[str, Any]]) -> Fit:
+    """The best of a fit and of those with other columns, roles and ignored fields."""
+    if schema.name not in GENERAL or (plain.fitting == plain.rows and not plain.unread):
+        return plain
+    best, columns = plain, _columns_of(payloads)
+    named: dict[str, Any] = {}
+    for option in (option for option in schema.options if option in COLUMNS):
+        default, taken = schema.options[option].default, {*named.values()}
+        column = next((columns[name] for name in COLUMNS[option] if name in columns and columns[name] not in taken), None)
+        if column is not None and column != default and (default is None or default not in columns.values()):
+            named[option] = column
+    tries: list[dict[str, Any]] = [named] if named else []
+    if "roles" in schema.options and (roles := _roles_of(payloads, plain)):
+        tries += [{"roles": roles}, {**named, "roles": roles}]
+    if "gold_key" in named and all(re.search("[0-9]", str(_value_of(payload, named["gold_key"]))) for payload in payloads):
+        tries += [{**named, "verifier": "math"}]  # golds that are no plain numbers, such as fractions
+    for options in tries:
+        best = min(best, _fit(schema, payloads, options), key=_rank)
+    rejected = UNSUPPORTED.match(best.refusal)
+    if rejected and not best.fitting and not decides(rejected[1]):
+        best = min(best, _fit(schema, payloads, best.options, (rejected[1],)), key=_rank)
+    return best
+
+
+def _value_of(payload: Mapping[str, Any], column: str) -> Any:
+    try:
+        return nested(payload, column)
+    except Refused:
+        return None
+
+
+UNSUPPORTED = re.compile(r"unsupported_column: the record has '([^']+)'")
+
+
+def _columns_of(payloads: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Lower-case name → name of each column with content, those inside objects with a dot."""
+    columns: dict[str, str] = {}
+    for payload in payloads:
+        for name, value in payload.items():
+            if has_content(value):
+                columns.setdefault(name.lower(), name)
+                for inner in value if isinstance(value, Mapping) else ():
+                    columns.setdefault(f"{name}.{inner}".lower(), f"{name}.{inner}")
+    return columns
+
+
+def _roles_of(payloads: Sequence[Mapping[str, Any]], plain: Fit) -> dict[str, str]:
+    """Words for roles that the rows have and OpenAI does not → the role that each means."""
+    if not plain.refusal.startswith("unknown_role"):
+        return {}
+    words = {
+        message["role"]
+        for payload in payloads
+        for value in payload.values()
+        for message in (value if isinstance(value, list) else ())
+        if isinstance(message, Mapping) and isinstance(message.get("role"), str)
+    }
+    return {word: ROLES[word.lower()] for word in sorted(words) if word not in OPENAI_ROLES and word.lower() in ROLES}
 
 
 def specialty(name: str) -> int:
@@ -67,6 +192,29 @@ def specialty(name: str) -> int:
     if name.endswith("PretrainHandler"):
         return 2
     return int("_hook" in name or name.endswith("Handler") or name in ("common_words_mask", "sections", "anthropic"))
+
+
+# Forms that no schema reads, so that a reader learns what the file is.
+
+KNOWN_FORMS: tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...] = (
+    (
+        "a session of Claude Code: one event a line, which a converter has to join into a chat",
+        lambda row: {"sessionId", "uuid"} <= row.keys(),
+    ),
+    (
+        "a session of Codex: one event a line, which a converter has to join into a chat",
+        lambda row: {"type", "payload"} <= row.keys() and row["type"] in ("session_meta", "response_item", "event_msg", "turn_context"),
+    ),
+    (
+        "an agent trajectory in ATIF, which a converter has to turn into chats",
+        lambda row: str(row.get("schema_version")).startswith("ATIF"),
+    ),
+)
+
+
+def known_form(payloads: Sequence[Mapping[str, Any]]) -> str:
+    """What rows are that no schema reads; ``""`` if that is not known."""
+    return next((form for form, has in KNOWN_FORMS if payloads and has(payloads[0])), "")
 
 
 # LLaMA-Factory's ``dataset_info.json``, which ModelLink's `LlamaFactoryInstructionHandler` reads too, as domains of a configuration.

@@ -17,7 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from prep_assets.errors import ConfigError
+from prep_assets.errors import ConfigError, LoadersDiffer
 from prep_assets.stores.files import Kept, installed_version, key_of
 from prep_assets.text.code_tokenizer import in_a_new_process
 from prep_assets.text.engines import Engines, choose_engine
@@ -67,12 +67,14 @@ def refuse_disagreement(vocabulary: Vocabulary, folder: Path) -> Agreement:
     """`agreement`, cached in the user's cache folder; raise if the two differ.
 
     Raises:
-        ConfigError: with a text and both ids, and the option that chooses.
+        LoadersDiffer: with a text and both ids, and the option that chooses.
+        ConfigError: no option chooses.
     """
     result = agreement(vocabulary, folder, KEPT)
     if result.fault:
-        remedy = REMEDY if is_tokenizer_json(published_file(folder)) else "Use the tokenizer.json that is published with it"
-        raise ConfigError(f"tokenizer {vocabulary.name!r}: {result.fault}. {remedy}")
+        if is_tokenizer_json(published_file(folder)):
+            raise LoadersDiffer(f"tokenizer {vocabulary.name!r}: {result.fault}. {REMEDY}")
+        raise ConfigError(f"tokenizer {vocabulary.name!r}: {result.fault}. Use the tokenizer.json that is published with it")
     return result
 
 

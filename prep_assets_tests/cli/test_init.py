@@ -58,7 +58,7 @@ def test_from_files_to_a_row(here: Path, family: str, files: list[str], shown: s
 
 def test_what_no_option_says_is_asked_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(["chats.jsonl gsm8k.jsonl", "sft", TOKENIZER, "trl"])
-    monkeypatch.setattr(start, "_ask", lambda option, question, default=None: next(answers))
+    monkeypatch.setattr(start, "_ask", lambda option, question, read, default=None: read(next(answers)))
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     result = CliRunner().invoke(app, ["init", "--no-build", "--for", "trl"])
     assert result.exit_code == 0, result.output
@@ -70,8 +70,8 @@ def test_what_no_option_says_is_asked_for(here: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        ((), "files is missing, and nobody is at the keyboard"),
-        (("chats.jsonl", "--train", "sft"), "--tokenizer is missing"),
+        ((), "FILE is required when stdin is not a terminal"),
+        (("chats.jsonl", "--train", "sft"), "--tokenizer is required when stdin is not a terminal"),
         (
             ("chats.jsonl", "--train", "sftt", *FLAGS),
             f"--train 'sftt' is not one of {', '.join(TRAINED)}; did you mean 'sft'?",
@@ -97,3 +97,54 @@ def test_json_schema(here: Path) -> None:
     assert json.loads(printed.stdout)["title"] == "Eval"
     assert CliRunner().invoke(app, ["json-schema", "--out", "s"]).exit_code == 0
     assert sorted(path.stem for path in (here / "s").iterdir()) == sorted(FAMILIES)
+
+
+def test_a_field_is_left_out_only_by_agreement(here: Path) -> None:
+    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]
+    jsonl(here / "mine.jsonl", [{"messages": chat, "system_note": "A pirate."}, {"messages": chat, "mood": "good"}])
+    words = ("mine.jsonl", "--train", "sft", "--template", "chatml", *FLAGS)
+    result = init(*words)
+    assert result.exit_code == 1 and not (here / "configs").exists()
+    assert "left out: system_note, 1 of 2 rows, e.g. 'A pirate.'" in result.output and "leave them out: --ignore mood\n" in result.output
+    agreed = init(*words, "--no-build", "--ignore", "system_note", "--ignore", "mood")
+    assert agreed.exit_code == 0, agreed.output
+    assert yaml.safe_load((here / "configs" / "sft.yaml").read_text("utf-8"))["domains"]["mine"]["ignore"] == ["system_note", "mood"]
+
+
+def test_what_would_not_build_is_said_before_anything_is_written(here: Path) -> None:
+    result = init("chats.jsonl", "--train", "sft", "--tokenizer", "nowhere", "--template", "chatml")
+    assert result.exit_code == 1 and "nothing is written, as this would not build:\n- tokenizer '" in result.output
+    result = init("chats.jsonl", "--train", "sft", "--template", "nosuch", *FLAGS)
+    assert result.exit_code == 1 and "nosuch" in result.output and "Add --template NAME" in result.output
+    assert sorted(path.name for path in here.iterdir() if path.name.startswith((".", "configs"))) == []
+
+
+def test_a_failed_build_leaves_nothing_that_blocks_the_next_init(here: Path) -> None:
+    jsonl(here / "long.jsonl", [{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a " * 99}]}])
+    words = ("long.jsonl", "--train", "sft", "--template", "chatml", *FLAGS)
+    failed = init(*words, "--row-len", "16")
+    assert failed.exit_code == 1 and "is removed again" in failed.output and not (here / "configs").exists()
+    assert init(*words).exit_code == 0
+
+
+def test_a_typo_is_asked_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    answers = iter(["nofile.jsonl", "chats.jsonl"])
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
+    monkeypatch.setattr(start.typer, "prompt", lambda *_, **__: next(answers))
+    monkeypatch.setattr("sys.stdin", type("Terminal", (), {"isatty": lambda self: True})())
+    assert [*start._ask("FILE", "Which files?", lambda words: {word: start._sniffed(word) for word in words.split()})] == ["chats.jsonl"]
+
+
+@pytest.mark.parametrize(
+    ("row", "family"),
+    [
+        ({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}, "sft"),
+        ({"text": "One."}, "pretrain"),
+        ({"prompt": "q", "chosen": "a", "rejected": "b"}, "preference"),
+        ({"prompt": "q", "gold": "7"}, "rl"),
+        ({"query": "q", "pos": ["a"], "neg": ["b"]}, "contrastive"),
+    ],
+)
+def test_the_default_family_is_the_one_that_the_rows_fit(here: Path, row: dict[str, Any], family: str) -> None:
+    jsonl(here / "mine.jsonl", [row])
+    assert start._likely({"mine.jsonl": start._sniffed("mine.jsonl")}) == family

@@ -166,7 +166,7 @@ def test_nothing_fits(run: Any, tmp_path: Path) -> None:
     result = run("sniff", tmp_path / "odd.jsonl")
     assert result.exit_code == 1
     assert "no schema fits" in result.stdout
-    assert "missing_field: needs 'instruction'; it has 'x'" in result.stdout
+    assert "schemas fit no record; the closest: messages (missing_field: needs 'messages'; it has 'x')" in result.stdout
     assert "1 row could not be read; the first: odd.jsonl:2 invalid_json" in result.stdout
 
 
@@ -194,8 +194,8 @@ def test_schemas_that_need_other_fields_are_counted_and_listed_when_asked(run: A
     everything, shown = (run("sniff", SAMPLES / "gsm8k.jsonl", "-n", 20, *more).stdout for more in (["--all"], []))
     _, others = parts(everything)
     _, near = parts(shown)
-    left_out = len([line for line in everything.splitlines() if "missing_field: needs " in line])
-    assert f"{left_out} more need a field that these records lack; --all lists them" in shown
+    assert "schemas fit no record. --all lists the reasons" in shown
+    assert len([line for line in everything.splitlines() if "missing_field: needs " in line]) > 50
     assert "sharegpt" in others and "sharegpt" not in near
 
 
@@ -209,3 +209,64 @@ def test_the_domain_names_the_file_as_its_configuration_does(run: Any, tmp_path:
     assert [yaml.safe_load(line)["a_name"]["files"] for line in named] == [["../data/docs.jsonl"], [str(tmp_path / "data" / "docs.jsonl")]]
     monkeypatch.delenv("PREP_ASSETS_CONFIG_DIR")
     assert "files: [data/docs.jsonl]" in run("sniff", "data/docs.jsonl").stdout, "a configuration elsewhere"
+
+
+CHAT = [{"role": "User", "content": "q"}, {"role": "Assistant", "content": "a"}]
+
+
+@pytest.mark.parametrize(
+    ("rows", "domain", "left_out"),
+    [
+        (
+            [{"question": "q", "response": "a", "source": "s", "score": 0.9}],
+            {"schema": "alpaca", "options": {"prompt_key": "question", "response_key": "response"}, "ignore": ["score"]},
+            ["left out: score, 1 of 1 rows, e.g. 0.9"],
+        ),
+        ([{"Question": "q", "Answer": "a"}], {"schema": "alpaca", "options": {"prompt_key": "Question", "response_key": "Answer"}}, []),
+        (
+            [{"data_source": "d", "prompt": [{"role": "user", "content": "q"}], "reward_model": {"style": "rule", "ground_truth": "7"}}],
+            {"schema": "rl_prompt", "options": {"gold_key": "reward_model.ground_truth"}, "ignore": ["data_source", "reward_model.style"]},
+            ["left out: data_source, 1 of 1 rows, e.g. 'd'"],
+        ),
+        ([{"messages": CHAT}], {"schema": "messages", "options": {"roles": {"Assistant": "assistant", "User": "user"}}}, []),
+        (
+            [{"messages": [*CHAT, {"role": "observation", "content": "o"}, {"role": "Assistant", "content": "b"}]}],
+            {"schema": "messages", "options": {"roles": {"Assistant": "assistant", "User": "user", "observation": "tool"}}},
+            [],
+        ),
+        (
+            [{"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "context": "c"}],
+            {"schema": "messages", "ignore": ["context"]},
+            ["left out: context, 1 of 1 rows, e.g. 'c'"],
+        ),
+        ([{"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}], {"schema": "sharegpt"}, []),
+    ],
+)
+def test_options_are_proposed(run: Any, tmp_path: Path, rows: list[dict[str, Any]], domain: dict[str, Any], left_out: list[str]) -> None:
+    file = jsonl(tmp_path / "mine.jsonl", rows)
+    shown = run("sniff", file).stdout.splitlines()
+    assert yaml.safe_load(shown[-1])["a_name"] == {"files": [str(file)], **domain}
+    assert [line for line in shown if line.startswith("left out: ")][: len(left_out)] == left_out
+
+
+def test_a_field_that_decides_is_never_offered_to_be_ignored(run: Any, tmp_path: Path) -> None:
+    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "train_detail": [1]}]
+    file = jsonl(tmp_path / "mine.jsonl", [{"messages": chat, "loss_scale": 0.5, "mood": "good"}])
+    shown = run("sniff", file).stdout
+    domain = yaml.safe_load(shown.splitlines()[-1])["a_name"]
+    assert domain["ignore"] == ["mood"]
+    assert "no schema reads loss_scale, messages.train_detail, which decides what is trained or asked" in shown
+
+
+def test_forms_that_no_schema_reads_are_named(run: Any, tmp_path: Path) -> None:
+    event = {"type": "user", "sessionId": "s", "uuid": "u", "message": {"role": "user", "content": "q"}}
+    result = run("sniff", jsonl(tmp_path / "session.jsonl", [event]))
+    assert result.exit_code == 1 and "session.jsonl is a session of Claude Code" in result.stdout
+
+
+@pytest.mark.parametrize("pattern", ["", "/*", "/**"])
+def test_files_of_a_folder_that_no_format_reads_are_named(run: Any, tmp_path: Path, pattern: str) -> None:
+    for name in ("a.md", "b.txt", "c.png"):
+        (tmp_path / name).write_text("One.\n", "utf-8")
+    shown = run("sniff", f"{tmp_path}{pattern}").stdout
+    assert f"1 file of {tmp_path}{pattern} not read, as no format has the suffix: a.md" in shown

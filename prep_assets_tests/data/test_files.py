@@ -167,7 +167,7 @@ def test_a_missing_file_names_the_folder_it_was_looked_up_from(tmp_path: Path) -
 
 
 def test_no_patterns_at_all(tmp_path: Path) -> None:
-    with pytest.raises(SourceError, match="list of patterns is empty"):
+    with pytest.raises(SourceError, match="no source files"):
         find_files([], tmp_path)
 
 
@@ -559,3 +559,16 @@ def test_the_documented_counts(real_data: Path, read: Read) -> None:
     expected |= {"moss/conversations.jsonl": 840, "llama_factory/v1_sft_demo.jsonl": 500, "llama_factory/mllm_demo.json": 6}
     found = {name: len(read(find_files([name], real_data)[0])[0]) for name in expected}
     assert found == expected
+
+
+@pytest.mark.parametrize(
+    ("name", "format", "is_read"),
+    [("a.jsonl", "txt", False), ("a.csv", "jsonl", False), ("a.json", "jsonl", True), ("a.txt", "csv", True), ("a.log", "txt", True)],
+)
+def test_a_format_does_not_contradict_a_suffix(tmp_path: Path, name: str, format: str, is_read: bool) -> None:
+    fill(tmp_path, name)
+    if is_read:
+        assert [file.format for file in find_files([name], tmp_path, format=format)] == [format]
+    else:
+        with pytest.raises(SourceError, match=f"`format: {format}` contradicts its suffix"):
+            find_files([name], tmp_path, format=format)

@@ -654,7 +654,7 @@ def test_rows_are_refused_for_this_reason(refusal, name: str, row: Mapping[str, 
             {**ALPACA_ROW, "system": "Be brief."},
             "the record has 'system', which this schema does not read: 'Be brief.'. Where it means nothing here, list it under `ignore`",
         ),
-        ("rl_prompt", {"prompt": "q", "gold": None}, "needs 'gold'; it has 'prompt', 'gold'"),
+        ("rl_prompt", {"prompt": "q", "gold": None}, "'gold' is null"),
     ],
 )
 def test_a_refusal_says_where_and_what(refusal, name: str, row: Mapping[str, Any], detail: str) -> None:
