@@ -17,13 +17,14 @@ def blend_verdict(store: Store, blend: BlendStore) -> Verdict:
     for domain, content in store.recipe["tokens"].items():
         if store.workspace.content(asset, domain) != content:
             raise StoreError(f"{asset}[{domain}] was built again since. Make the blend again: {build_command(store.asset.name)}")
-    lengths = item_lengths(training_streams(store.workspace, store.asset.family), blend.window)
-    claimed = {"tokens": store.manifest.counts["tokens"], **store.manifest.metrics}
-    return check_blend(blend, lengths, store.recipe["blend"], claimed)
+    streams = training_streams(store.workspace, store.asset.family)
+    offered = {name: stream.tokens for name, stream in streams.items()}
+    claimed = {**store.manifest.counts, **store.manifest.metrics}
+    return check_blend(blend, item_lengths(streams, blend.window), offered, store.recipe["blend"], claimed)
 
 
 MIXTURE = Check(
     "mixture",
-    "Every item exists, none comes again before its domain is through, each phase has its tokens and shares, to half an item, evenly spread.",
+    "Every item is the window or record that options and seed put there, derived again; so are shares and epochs.",
     lambda store: blend_verdict(store, open_blend(store.directory)),
 )

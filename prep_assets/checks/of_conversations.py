@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.checks.of_stores import Derivation, Kind, Reader, derived, proof
+from prep_assets.checks.of_stores import Derivation, Kind, Reader, derived, ids_type, proof
 from prep_assets.checks.sources_again import (
     StoredRows,
     as_example,
@@ -535,8 +535,9 @@ def _prompted(store: Store, identity: str, ids: Any, sample: Sample) -> Conversa
 
 def _group_integrity(store: Store) -> Verdict:
     """Check the rows of prompts and responses."""
-    size, groups = store.vocabulary.size, [open_groups(folder) for folder in splits(store.directory).values()]
-    return combined(check_records(stream, vocabulary_size=size) for split in groups for stream in (split.prompts, split.responses))
+    size, types, groups = store.vocabulary.size, ids_type(store), map(open_groups, splits(store.directory).values())
+    streams = (stream for split in groups for stream in (split.prompts, split.responses))
+    return combined(check_records(stream, vocabulary_size=size, types=types) for stream in streams)
 
 
 GROUP_ROWS = Check("row_integrity", "Ids are inside the vocabulary, and every response trains something.", _group_integrity)

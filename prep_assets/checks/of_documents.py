@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks.of_conversations import fresh_render
-from prep_assets.checks.of_stores import Derivation, Reader, image_verdicts, proof
+from prep_assets.checks.of_stores import Derivation, Reader, ids_type, image_verdicts, proof
 from prep_assets.checks.sources_again import domain_source, example_of, images_again, source_records, stored_rows
 from prep_assets.config.base import tokens_around
 from prep_assets.config.models import Pretrain
@@ -48,7 +48,8 @@ def pretrain_rows(store: Store) -> Verdict:
     streams, vocabulary, family = store.streams().values(), store.vocabulary, store.workspace.family(Pretrain)
     begin = documents_begin_with(vocabulary, family.bos)
     size, end, ended = vocabulary.size, vocabulary.eos_id, family.append_eod
-    row_verdicts = (check_records(stream, vocabulary_size=size, eos_id=end, bos_id=begin, ended=ended) for stream in streams)
+    types = ids_type(store)
+    row_verdicts = (check_records(each, vocabulary_size=size, types=types, eos_id=end, bos_id=begin, ended=ended) for each in streams)
     return combined(chain(row_verdicts, image_verdicts(store, streams)))
 
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.checks.of_stores import image_verdicts
+from prep_assets.checks.of_stores import ids_type, image_verdicts
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.image_tokens import check_packed_images
-from prep_assets.proofs.packed import Trained, check_mixture, check_pieces
+from prep_assets.proofs.orders import Trained
+from prep_assets.proofs.packed import check_mixture, check_pieces
 from prep_assets.proofs.rows import check_packed, check_positions
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.stores.arrays import sizes
@@ -41,7 +42,9 @@ def _table(store: Store, name: str) -> PackedStore:
 def packed_rows(store: Store, name: str) -> Iterator[Verdict]:
     """Check rows, their position ids, which the format bin stores, and their images."""
     vocabulary, table = store.vocabulary, _table(store, name)
-    yield check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id)
+    fractions = any(tokens.arrays["loss_mask"].dtype.kind == "f" for tokens in _domains(store, name).values())
+    types = ids_type(store) | {"loss_mask": "float32" if fractions else "int8"}
+    yield check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id, types=types)
     if (store.directory / name).is_dir():
         rows = open_rows(store.directory, name, table.row_len, Guards())
         yield check_positions(rows["position_ids"], table.documents, table.row_len)
@@ -60,8 +63,9 @@ def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]
     sources, stores = _table(store, name).sources, _domains(store, name)
     prefix, options = ("", packing) if name == "sft_packed" else ("dev_", {**packing, "weights": None, "epochs": None, "max_items": None})
     lengths = {domain: sizes(store.ends) for domain, store in stores.items()}
-    claimed = {key: manifest.counts[prefix + key] for key in ("tokens_left_out", "tokens_in_untrained_rows")}
-    claimed |= {f"share_{domain}": manifest.metrics[f"{prefix}share_{domain}"] for domain in sources}
+    claimed = {
+        key.removeprefix(prefix): number for key, number in {**manifest.counts, **manifest.metrics}.items() if key.startswith(prefix)
+    }
     return check_mixture(documents, sources, lengths, options, _trained(list(stores.values())), claimed)
 
 
@@ -96,14 +100,14 @@ def _open_domains(store: Store, name: str) -> dict[str, TokenStore]:
 def packed_mask(store: Store, name: str) -> Iterator[Verdict]:
     """Check every piece against its record."""
     packed, stores = _table(store, name), _domains(store, name)
-    yield check_pieces(packed, stores, once=not store.recipe["packing"].get("epochs"))
+    yield check_pieces(packed, stores)
     if len(packed.images) or any(len(store.images) for store in stores.values()):
         yield check_packed_images(packed, stores)
 
 
 @of_each_table
 def packed_accounting(store: Store, name: str) -> Iterator[Verdict]:
-    """Check the counts of a table. Without weights, epochs or limits, every token of the domains must be in rows or counted as left out."""
+    """Check the counts of a table against its rows. Without weights, epochs or limits, every token of the domains is in rows or counted as left out."""
     prefix, counts, packing = "" if name == "sft_packed" else "dev_", store.manifest.counts, store.recipe["packing"]
     packed, left_out = _table(store, name), counts[f"{prefix}tokens_left_out"]
     trained = sum(int((mask != 0).sum()) for _, _, mask in packed.blocks())

@@ -426,8 +426,22 @@ def token_rows(store: Store) -> Verdict:
         other = streams[name.removesuffix(SIDES[0]) + SIDES[1]] if name.endswith(SIDES[0]) else stream
         if not np.array_equal(stream.row, other.row):
             raise StoreError(f"{name} and {SIDES[1]} do not hold the same pairs")
-    records = (check_records(stream, vocabulary_size=size) for stream in streams.values())
+    types = ids_type(store)
+    if isinstance(store.asset.source, FromRows) and all("loss_mask" in stream.arrays for stream in streams.values()):
+        types |= {"loss_mask": "float32" if any(map(_has_fractions, streams.values())) else "uint8"}
+    records = (check_records(stream, vocabulary_size=size, types=types) for stream in streams.values())
     return combined(chain(records, image_verdicts(store, streams.values())))
+
+
+def ids_type(store: Store) -> dict[str, str]:
+    """Return the type that the options give token ids."""
+    asked, size = store.family.output.dtype, store.family.pad_vocab_to or store.vocabulary.size
+    return {"tokens": ("uint32" if size > 65_536 else "uint16") if asked == "auto" else asked}
+
+
+def _has_fractions(stream: TokenStore) -> bool:
+    mask = stream.arrays["loss_mask"]
+    return mask.dtype.kind == "f" and any(bool(((mask[tokens] != 0) & (mask[tokens] != 1)).any()) for _, tokens in stream.blocks())
 
 
 PLAIN_ROWS = Check("row_integrity", "Ids are inside the vocabulary.", token_rows)

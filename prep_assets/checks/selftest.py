@@ -387,14 +387,13 @@ def packed_trials(store: Store) -> list[Trial]:
     """Corrupt a whole table in memory: borders moved, padding trained, masks shifted, pieces exchanged."""
     vocabulary, table = store.vocabulary, open_packed(store.directory, "sft_packed")
     tokens = {name: open_tokens(store.above("sft_tokens", name).directory, "train") for name in table.sources}
-    once = not store.recipe["packing"].get("epochs")
     attention = None if table.attention_mask is None else np.asarray(table.attention_mask)
     arrays = np.asarray(table.tokens), np.asarray(table.loss_mask)
     packed = PackedStore(*arrays, table.documents, table.sources, table.row_len, attention_mask=attention)
 
     checks: dict[str, Check] = {
         INTEGRITY: lambda table: check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id),
-        MASK: lambda table: check_pieces(table, tokens, once=once),
+        MASK: lambda table: check_pieces(table, tokens),
         "mixture": lambda table: mixture_of(store, "sft_packed", table.documents),
     }
     mask, counted, documents = packed.loss_mask, _positions(packed), _documents(packed)
@@ -422,6 +421,9 @@ def packed_trials(store: Store) -> list[Trial]:
         ("a record replaced by another", "mixture", pieces(number, record=documents["record"] + (number == piece))),
         ("a record cut short", "mixture", pieces(number, length=documents["length"] - (number == piece))),
     ]
+    if len(packed) > 1:
+        turned = np.argsort(-documents["row"], kind="stable")
+        corrupted.append(("rows in another order", "mixture", pieces(turned, row=(documents["row"].max() - documents["row"]))))
     if attention is not None:
         corrupted += [
             ("attention lost", MASK, replace(packed, attention_mask=None)),

@@ -28,17 +28,32 @@ from prep_assets.stores.tokens import ATTENTION, TokenStore
 # Row integrity: shapes, dtypes, ids inside the vocabulary, something trained in every row, consistent document borders.
 
 BLOCK = 1 << 20
+NO_TYPES: Mapping[str, str] = {}
 _before = partial(predecessors, first=-1)  # no row and no record has this number
 
 
+def _wrong_type(arrays: Mapping[str, Any], types: Mapping[str, str]) -> str:
+    """Return the first array of another type than the options ask for; ``""`` if none."""
+    wrong = (f"{key} is {arrays[key].dtype}, and must be {asked}" for key, asked in types.items() if arrays[key].dtype != asked)
+    return next(wrong, "")
+
+
 def check_records(
-    store: TokenStore, *, vocabulary_size: int, eos_id: int | None = None, bos_id: int | None = None, ended: bool = True
+    store: TokenStore,
+    *,
+    vocabulary_size: int,
+    types: Mapping[str, str] = NO_TYPES,
+    eos_id: int | None = None,
+    bos_id: int | None = None,
+    ended: bool = True,
 ) -> Verdict:
-    """Check a ragged token store: no empty record, ids inside the vocabulary, a mask (if any) of weights in [0, 1] with
+    """Check a ragged token store: arrays of the `types` that are named, no empty record, ids inside the vocabulary, a mask (if any) of weights in [0, 1] with
     something trained in every record, an attention mask (where there is one) of 0 and 1 with nothing trained where it is 0; with `eos_id`, exactly one
     end-of-text token in each record, its last, or none where not `ended`; with `bos_id`, one begin-of-text token, its first."""
     lengths = sizes(store.ends)
     numbers = {"records": len(store), "tokens": store.tokens}
+    if fault_of_type := _wrong_type(store.arrays, types):
+        return fails("the store", fault_of_type, numbers)
     if len(lengths) and lengths.min() < 1:
         return fails(f"record {int(lengths.argmin()):,}", f"{int(lengths.min())} tokens", numbers)
     for records, tokens in store.blocks(BLOCK):
@@ -95,11 +110,14 @@ def _record_faults(
                 yield record, f"token {at - int(starts[record])}: {what.format(attention[at])}"
 
 
-def check_packed(store: PackedStore, *, vocabulary_size: int, pad_id: int) -> Verdict:
-    """Check a packed table: ids inside the vocabulary; pieces that fill each row from its start without gap or overlap; padding after them that
+def check_packed(store: PackedStore, *, vocabulary_size: int, pad_id: int, types: Mapping[str, str] = NO_TYPES) -> Verdict:
+    """Check a packed table: arrays of the `types` that are named; ids inside the vocabulary; pieces that fill each row from its start without gap or
+    overlap; padding after them that
     is `pad_id`, untrained and unattended; something trained in every row, and nothing that is not attended."""
     documents = {field: np.asarray(values) for field, values in store.documents.items()}
     numbers = {"rows": len(store), "pieces": len(documents["row"])}
+    if fault_of_type := _wrong_type({"tokens": store.tokens, "loss_mask": store.loss_mask}, types):
+        return fails("the table", fault_of_type, numbers)
     borders = _border_fault(documents, len(store), store.row_len)
     if borders is not None:
         return Verdict(False, borders, numbers, Worst("documents", borders))

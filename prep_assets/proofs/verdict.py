@@ -64,6 +64,16 @@ def some_fail(failed: int, count: int, what: str, worst: Worst, numbers: Numbers
     return Verdict(False, f"{failed:,} of {count:,} {what}; first {worst.where}: {worst.note}", numbers, worst)
 
 
+def wrong_claim(amounts: Numbers, claimed: Numbers) -> str:
+    """Return the first number that a manifest does not say, or says wrongly; ``""`` for none. A share may be off by 1e-9."""
+    for name, number in amounts.items():
+        if name not in claimed:
+            return f"{name} is {number:,}, and the manifest does not say it"
+        if not abs(claimed[name] - number) <= 1e-9:
+            return f"{name} is {number:,}, the manifest says {claimed[name]:,}"
+    return ""
+
+
 def merged(parts: Sequence[Verdict]) -> Verdict:
     """Return the verdict on a whole whose parts all hold, with the sum of their figures."""
     say = parts[0].say

@@ -73,7 +73,7 @@ LIVED: Mapping[str, tuple[str, ...]] = {
     "position ids of zero": ("proofs/spoiled_packed.py::position ids all zero",),
     "a false border": ("proofs/spoiled_packed.py::a border inside a document",),
     "a document replaced by padding": ("proofs/spoiled_packed.py::a document replaced by padding",),
-    "a domain missing": ("proofs/test_packed.py::def test_a_domain_that_is_missing_is_seen",),
+    "a domain missing": ("proofs/test_orders.py::def test_a_domain_that_is_missing_is_seen",),
     "one pair swapped": ("proofs/test_mutations.py::one pair swapped",),
     "all pairs swapped": ("proofs/test_mutations.py::all pairs swapped",),
     "a foreign prompt": ("proofs/spoiled_records.py::a foreign prompt",),

@@ -15,6 +15,8 @@ from prep_assets_tests.proofs import corruption
 from prep_assets_tests.proofs.corruption import Mutation, Spoil
 from prep_assets_tests.proofs.spoiled_records import EOS, PAD, one_more
 
+FIELDS = ("row", "row_offset", "length", "source", "record", "start")
+
 
 def on_packed(key: str, change: Any) -> Spoil:
     """Change a table in place: `change(rows, used)`, `used` being the number of places taken in each row."""
@@ -80,8 +82,7 @@ def pieces_swapped(published: Published) -> None:
     second = int((rows == 1).argmax())
     order = np.arange(len(rows))
     order[[second - 1, second]] = order[[second, second - 1]]
-    fields = ("row", "row_offset", "length", "source", "record", "start")
-    corruption.documents(published, **{field: lambda values: values[order] for field in fields})
+    corruption.documents(published, **{field: lambda values: values[order] for field in FIELDS})
 
 
 def alias_of_the_record_before(published: Published) -> None:
@@ -97,6 +98,33 @@ def alias_of_the_record_before(published: Published) -> None:
     size = int(np.diff(ends, prepend=0)[records[piece]])
     assert lengths[piece] <= size
     corruption.documents(published, record=at(piece, 1), start=at(piece, -size))
+
+
+def rows_exchanged(published: Published) -> None:
+    """The first two rows stand in each other's place, with their documents."""
+    for key in ("sequence", "loss_mask", "position_ids"):
+        table = corruption.packed(published, key)
+        table[[0, 1]] = table[[1, 0]]
+        table.flush()  # type: ignore[attr-defined]
+    row = np.load(published.directory / "sft_packed.documents" / "row.npy")
+    moved = np.where(row < 2, 1 - row, row)
+    order = np.argsort(moved, kind="stable")
+    changes: dict[str, Any] = {field: lambda values: values[order] for field in FIELDS}
+    corruption.documents(published, **{**changes, "row": lambda _: moved[order]})
+
+
+def of_type(stream: str, key: str, dtype: str) -> Spoil:
+    """An array holds the same numbers in another type."""
+
+    def spoil(published: Published) -> None:
+        for meta in sorted((published.directory / stream).glob("shard_*/meta.json")):
+            about = json.loads(meta.read_text())
+            path = meta.with_name(f"{key}.bin")
+            np.fromfile(path, about[key]["dtype"]).astype(dtype).tofile(path)
+            about[key]["dtype"] = dtype
+            meta.write_text(json.dumps(about))
+
+    return spoil
 
 
 def packed_twice(published: Published) -> None:
@@ -132,8 +160,7 @@ def last_row_lost(published: Published) -> None:
     (folder / "meta.json").write_text(json.dumps(meta))
     rows = np.load(published.directory / "sft_packed.documents" / "row.npy")
     kept = rows < rows.max()
-    fields = ("row", "row_offset", "length", "source", "record", "start")
-    corruption.documents(published, **{field: lambda values: values[kept] for field in fields})
+    corruption.documents(published, **{field: lambda values: values[kept] for field in FIELDS})
 
 
 def on_positions(change: Any) -> Spoil:
@@ -194,6 +221,7 @@ SPOILED = [
             ("a domain that does not exist", "domain", at(3, 99)),
             ("an item that does not exist", "item", at(3, 1 << 20)),
             ("domains one after another", "domain", np.sort),
+            ("two items exchanged", "item", lambda items: np.concatenate([items[1::-1], items[2:]])),
         )
     ),
     Mutation("rows swapped", "sft_packed", "mask_alignment", on_packed("sequence", swap_rows)),
@@ -205,7 +233,20 @@ SPOILED = [
     Mutation("a domain that does not exist", "sft_packed", "mask_alignment", on_documents(source=at(0, 99))),
     Mutation("another start", "sft_packed", "mask_alignment", on_documents(start=at(0, 1))),
     Mutation("a start before the record", "sft_packed", "mask_alignment", alias_of_the_record_before),
-    Mutation("record packed twice", "sft_packed", "mask_alignment", packed_twice),
+    Mutation("record packed twice", "sft_packed", "mixture", packed_twice),
+    Mutation("rows exchanged", "sft_packed", "mixture", rows_exchanged),
+    *(
+        Mutation(f"{key} as {dtype}", asset, "row_integrity", of_type(stream, key, dtype))
+        for asset, stream, key, dtype in (
+            ("sft_packed", "sft_packed", "sequence", "int64"),
+            ("sft_packed", "sft_packed", "loss_mask", "float32"),
+            ("sft_tokens", "train", "sequence", "int64"),
+            ("sft_tokens", "dev", "loss_mask", "float32"),
+            ("pretrain_tokens", "docs_train", "sequence", "uint32"),
+            ("preference_tokens", "chosen", "sequence", "uint16"),
+            ("rl_groups_by_domain", "responses", "sequence", "int64"),
+        )
+    ),
     Mutation("id outside", "sft_packed", "row_integrity", on_packed("sequence", assign(0, 7, 1 << 20))),
     Mutation("negative id", "sft_packed", "row_integrity", on_packed("sequence", assign(0, 7, -100))),
     Mutation("padding trained", "sft_packed", "row_integrity", on_packed("loss_mask", assign(-1, "padding", 1))),

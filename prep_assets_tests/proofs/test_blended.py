@@ -1,4 +1,4 @@
-"""Blends: whatever is asked for, the order holds to it by the proof, which knows nothing of how it was chosen."""
+"""Blends: whatever is asked for, the order is the one that the proof derives, and has the shares that are asked for, evenly spread."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from prep_assets.errors import ConfigError
+from prep_assets.packing import blending
 from prep_assets.packing.blending import Blended, Phase, blend
 from prep_assets.proofs.blended import check_blend
-from prep_assets.stores.arrays import STRETCH
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores import arrays as columns
 from prep_assets.stores.blends import BlendStore
 
 LENGTHS = {"a": [10] * 40, "b": [10] * 20, "c": [7, 3, 30] * 10}
@@ -27,23 +30,56 @@ def stored(blended: Blended) -> BlendStore:
 def claims(blended: Blended) -> dict[str, float]:
     tokens = [sum(phase[number].tokens for phase in blended.phases) for number in range(len(blended.domains))]
     shares = {f"share_{name}": count / max(1, sum(tokens)) for name, count in zip(blended.domains, tokens, strict=True)}
-    return {"tokens": sum(tokens), **shares}
+    return {"items": len(blended.item), "tokens": sum(tokens), "phases": len(blended.phases), **shares}
 
 
-def options(phases: list[Phase], epochs: dict[str, float] | None, shuffle: bool) -> dict[str, Any]:
+def options(phases: list[Phase], epochs: dict[str, float] | None, shuffle: bool, seed: int) -> dict[str, Any]:
     as_asked = [{"tokens": phase.tokens, "weights": phase.weights} for phase in phases]
     several = len(phases) > 1
-    return {**as_asked[0], "schedule": as_asked if several else None, "epochs": epochs, "shuffle": shuffle}
+    return {**as_asked[0], "schedule": as_asked if several else None, "epochs": epochs, "shuffle": shuffle, "seed": seed}
+
+
+def verdict_on(blended: Blended, lengths: dict[str, Any], claimed: dict[str, float], *asked: Any) -> Verdict:
+    known = {name: np.array(sizes, np.int64) for name, sizes in lengths.items()}
+    offered = {name: int(sizes.sum()) for name, sizes in known.items()}
+    epochs = {f"epochs_{name}": claimed.get(f"share_{name}", 0) * claimed["tokens"] / max(1, offered[name]) for name in known}
+    return check_blend(stored(blended), known, offered, options(*asked), {**epochs, **claimed})
 
 
 def proven(
     lengths: dict[str, Any], phases: list[Phase], epochs: dict[str, float] | None = None, *, shuffle: bool = True, seed: int = 0
 ) -> Blended:
     blended = blend(lengths, phases, epochs=epochs, seed=seed, shuffle=shuffle)
-    known = {name: np.array(sizes, np.int64) for name, sizes in lengths.items()}
-    verdict = check_blend(stored(blended), known, options(phases, epochs, shuffle), claims(blended))
+    verdict = verdict_on(blended, lengths, claims(blended), phases, epochs, shuffle, seed)
     assert verdict.passed, verdict.summary
+    hold(blended, lengths, phases, epochs or {})
     return blended
+
+
+def hold(blended: Blended, lengths: dict[str, Any], phases: list[Phase], epochs: dict[str, float]) -> None:
+    """What the options say of shares and evenness holds; nothing is said of random numbers.
+
+    A phase has its tokens of each domain to half an item, and of the first k of its items each domain has its part, give or take an item of each domain.
+    """
+    items = list(zip(blended.domain.tolist(), blended.item.tolist(), strict=True))
+    for number, name in enumerate(blended.domains):
+        used = [item for domain, item in items if domain == number]
+        for begin in range(0, len(used), max(1, len(lengths[name]))):
+            one_pass = used[begin : begin + len(lengths[name])]
+            assert len(set(one_pass)) == len(one_pass)
+        assert len(used) <= int(len(lengths[name]) * epochs.get(name, 1.0) + 0.5)
+    natural = {name: epochs.get(name, 1.0) * sum(sizes) for name, sizes in lengths.items()}
+    for phase, shares in zip(phases, blended.phases, strict=True):
+        taken, items = items[: sum(share.records for share in shares)], items[sum(share.records for share in shares) :]
+        weights = natural if phase.weights is None else phase.weights
+        total = sum(share.tokens for share in shares) if phase.tokens is None else phase.tokens
+        for number, share in enumerate(shares):
+            wanted, longest = weights[share.domain] / sum(weights.values()) * total, max(lengths[share.domain])
+            assert phase.tokens is None or abs(share.tokens - wanted) <= longest / 2 + 1e-6
+            places = [at for at, (domain, _) in enumerate(taken) if domain == number]
+            for at, place in enumerate(places):
+                part = len(taken) / len(places)
+                assert abs(place + 0.5 - (at + 0.5) * part) <= part / 2 + len(lengths)
 
 
 @st.composite
@@ -109,118 +145,78 @@ def test_what_cannot_be_given(phases: list[Phase], epochs: dict[str, float] | No
         blend(LENGTHS, phases, epochs=epochs)
 
 
-# The proof alone, on orders written by hand.
+# What the verdict says.
 
-TENS = {"a": [10] * 5, "b": [10] * 5}
-ASKED: dict[str, Any] = {"tokens": 100, "weights": {"a": 1, "b": 1}, "schedule": None, "epochs": None, "shuffle": True}
-IN_TURN = [(number % 2, number // 2) for number in range(10)]
-FIT = "items with {} tokens have the shares and the order that the options ask for"
+TWO = [Phase(200, {"a": 1, "b": 1, "c": 0}), Phase(300, {"a": 3, "b": 0, "c": 0})]
 
 
-def said(
-    order: list[tuple[int, int]], claimed: dict[str, float], lengths: Any = TENS, *, ends: Any = None, domains: Any = None, **asked: Any
-) -> Any:
-    """Place, summary and figures of the verdict on an order of (domain, item)."""
-    columns = np.array(order, np.int64).reshape(-1, 2)
-    names = tuple(sorted(lengths)) if domains is None else domains
-    blend_ = BlendStore(columns[:, 0].astype(np.uint16), columns[:, 1].astype(np.uint32), names, ends or (len(order),), 0)
-    known = {name: np.array(sizes, np.int64) for name, sizes in lengths.items()}
-    verdict = check_blend(blend_, known, {**ASKED, **asked}, claimed)
-    where = verdict.worst.where if verdict.worst else ""
-    return (
-        (where, verdict.summary.removeprefix(f"{where}: "), dict(verdict.numbers))
-        if not verdict.passed
-        else (verdict.summary, dict(verdict.numbers))
-    )
+def said(change: Any = None, *, seed: int = 3, shuffle: bool = True, asked: list[Phase] = TWO, **claimed: float) -> Verdict:
+    blended = blend(LENGTHS, TWO, seed=3, shuffle=True)
+    changed = replace(blended, **change(blended)) if change else blended
+    return verdict_on(changed, LENGTHS, {**claims(blended), **claimed}, asked, None, shuffle, seed)
 
 
-HALVES = {"tokens": 100, "share_a": 0.5, "share_b": 0.5}
+def test_the_words_of_the_verdict() -> None:
+    assert said() == Verdict(True, "50 items with 500 tokens stand where the options put them", {"items": 50, "tokens": 500})
 
 
-def used(a: list[int], b: list[int], at: list[int]) -> list[tuple[int, int]]:
-    """The items of a at the places `at`, those of b at all others."""
-    left, right = iter(a), iter(b)
-    return [(0, next(left)) if place in at else (1, next(right)) for place in range(len(a) + len(b))]
+@pytest.mark.parametrize("stretch", [1 << 13, 2])
+@pytest.mark.parametrize(("column", "place"), [("item", 0), ("item", 9), ("domain", 30), ("domain", 49)])
+def test_each_item_counts(monkeypatch: pytest.MonkeyPatch, stretch: int, column: str, place: int) -> None:
+    monkeypatch.setattr(columns, "STRETCH", stretch)
+    one_more = np.arange(50) == place
+    verdict = said(lambda blended: {column: getattr(blended, column) + one_more})
+    assert verdict.worst is not None and verdict.worst.where == f"item {place}" and "; the options put number " in verdict.worst.note
+
+
+def test_an_item_of_no_domain() -> None:
+    verdict = said(lambda blended: {"domain": np.where(np.arange(50) == 4, 9, blended.domain)})
+    assert "of domain 9; the options put number" in verdict.summary
+
+
+def test_other_options() -> None:
+    assert not said(seed=4).passed and not said(shuffle=False).passed
+    lost = said(lambda blended: {"domain": blended.domain[:-1], "item": blended.item[:-1]})
+    assert lost.worst == Worst("phases", "phases end at [20, 50] of 49 items; the options end them at [20, 50]")
+    assert said(asked=[Phase(300, TWO[0].weights), TWO[1]]).summary.startswith("phases: phases end at [20, 50] of 50 items")
+
+
+@pytest.mark.parametrize("name", ["items", "tokens", "phases", "share_a", "epochs_b"])
+def test_each_claim_of_a_manifest(name: str) -> None:
+    assert f"manifest: {name} is " in said(**{name: 0.25}).summary
+
+
+def test_domains_are_those_of_the_configuration() -> None:
+    verdict = said(lambda _: {"domains": ("a", "b", "d")})
+    assert verdict.worst == Worst("domains", "the blend is of ['a', 'b', 'd'], the configuration of ['a', 'b', 'c']")
+
+
+def test_an_order_by_hand() -> None:
+    """Each domain's items stand in the middle of equal parts: 1/4, 3/4 of a, and 1/6, 3/6, 5/6 of b."""
+    blended = proven({"a": [1, 1], "b": [1, 1, 1]}, [Phase()], shuffle=False)
+    assert list(zip(blended.domain.tolist(), blended.item.tolist(), strict=True)) == [(1, 0), (0, 0), (1, 1), (0, 1), (1, 2)]
+
+
+# Bugs planted in code that blends.
+
+
+def one_early(name: str, tokens: Any, target: Any, real: Any = blending.nearest_count) -> int:
+    return max(1, int(real(name, tokens, target)) - 1)
 
 
 @pytest.mark.parametrize(
-    ("order", "asked", "expected"),
+    ("name", "bug"),
     [
-        (IN_TURN, {}, (f"10 {FIT.format(100)}", {"items": 10, "tokens": 100})),
-        (IN_TURN, {"domains": ("a",)}, ("domains", "the blend is of ['a'], the configuration of ['a', 'b']", {"items": 10})),
-        ([*IN_TURN[:7], (1, 5), *IN_TURN[8:]], {}, ("item 7", "is number 5 of b, where there is none", {"items": 10})),
-        ([*IN_TURN[:3], (2, 0), *IN_TURN[4:]], {}, ("item 3", "is number 0 of domain 2, where there is none", {"items": 10})),
-        (IN_TURN, {"ends": (5, 10)}, ("phases", "the blend has 2 phases, its options 1", {"items": 10})),
-        ([*IN_TURN[:4], (0, 0), *IN_TURN[5:]], {}, ("a", "item 0 comes again before pass 1 over the domain is through", {"items": 10})),
-        (IN_TURN, {"epochs": {"b": 0.8}}, ("b", "5 of its items are used, and epochs allow 4", {"items": 10})),
-        (used([1, 0, 2, 4, 3], [0, 1, 2, 3, 4], [0, 2, 4, 6, 8]), {"shuffle": False}, ("a", "item 1 comes where item 0 must: shuffle is false", {"items": 10})),
-        (IN_TURN, {"shuffle": False}, (f"10 {FIT.format(100)}", {"items": 10, "tokens": 100})),
-        (IN_TURN, {"tokens": 110}, (f"10 {FIT.format(100)}", {"items": 10, "tokens": 100})),
-        (IN_TURN, {"tokens": 112}, ("phase 1", "it has 50 tokens of a, and is to have 56.0", {"items": 10})),
-        (IN_TURN, {"tokens": None}, (f"10 {FIT.format(100)}", {"items": 10, "tokens": 100})),
-        (IN_TURN, {"tokens": None, "weights": None}, (f"10 {FIT.format(100)}", {"items": 10, "tokens": 100})),
-        (IN_TURN, {"tokens": None, "weights": None, "epochs": {"b": 2}}, ("phase 1", "b has items left, and all are asked for", {"items": 10})),
-        (
-            IN_TURN,
-            {"tokens": None, "epochs": {"a": 2, "b": 2}},
-            ("phase 1", "no domain gives all of its items, and no budget ends the phase before", {"items": 10}),
-        ),
+        ("stream_of", lambda seed, name, real=blending.stream_of: real(0, name)),
+        ("stream_of", lambda seed, name, real=blending.stream_of: real(seed, "a")),
+        ("offer", lambda count, pool, total, stream, real=blending.offer: real(count, pool, total, None)),
+        ("_places", lambda count, stream, real=blending._places: real(count, None)),
+        ("_places", lambda count, stream, real=blending._places: np.arange(count, dtype=np.uint64)),
+        ("argsort", lambda keys: np.argsort(keys)[::-1].copy()),
+        ("nearest_count", one_early),
     ],
-)  # fmt: skip
-def test_what_the_proof_says(order: list[tuple[int, int]], asked: dict[str, Any], expected: Any) -> None:
-    assert said(order, HALVES, **asked) == expected
-
-
-def test_what_the_manifest_claims() -> None:
-    numbers = {"items": 10, "tokens": 100}
-    assert said(IN_TURN, {**HALVES, "tokens": 110}) == ("tokens", "the items have 100 tokens, the manifest says 110", numbers)
-    assert said(IN_TURN, {**HALVES, "share_b": 0.4}) == ("b", "is 0.5000 of the tokens, the manifest says 0.4000", numbers)
-    one = said([(0, 0)], {"tokens": 1, "share_a": 1.0}, {"a": [1]}, tokens=1, weights={"a": 1})
-    assert one == (f"1 {FIT.format(1)}", {"items": 1, "tokens": 1})
-
-
-def test_without_weights_a_budget_is_shared_by_what_there_is() -> None:
-    order, asked = used([0, 1, 2, 3], [0, 1], [0, 1, 3, 4]), {"tokens": 60, "weights": None, "epochs": {"a": 2}}
-    assert said(order, {"tokens": 60, "share_a": 2 / 3, "share_b": 1 / 3}, **asked) == (f"6 {FIT.format(60)}", {"items": 6, "tokens": 60})
-    fault = ("phase 1", "it has 40 tokens of a, and is to have 30.0", {"items": 6})
-    assert said(order, {"tokens": 60, "share_a": 2 / 3, "share_b": 1 / 3}, **{**asked, "epochs": None}) == fault
-    unlike = {"a": [10] * 8, "b": [10] * 4}
-    assert said(order, {"tokens": 60, "share_a": 2 / 3, "share_b": 1 / 3}, unlike, **{**asked, "epochs": None})[0] == f"6 {FIT.format(60)}"
-
-
-def test_a_domain_without_items() -> None:
-    found = said([(0, 0)], {"tokens": 10, "share_a": 1.0, "share_b": 0.0}, {"a": [10], "b": []}, tokens=10, weights={"a": 1, "b": 0})
-    assert found == (f"1 {FIT.format(10)}", {"items": 1, "tokens": 10})
-
-
-@pytest.mark.parametrize(
-    ("at", "fault"),
-    [([6, 7], ""), ([1, 2], ""), ([7, 8], "item 0 of 2 of a stands at 7 of 9"), ([0, 1], "item 1 of 2 of a stands at 1 of 9")],
 )
-def test_how_far_an_item_may_stand_from_its_part(at: list[int], fault: str) -> None:
-    """Two of nine: 4.5 items each, and two more for two domains."""
-    lengths = {"a": [10] * 2, "b": [10] * 7}
-    found = said(used([0, 1], [*range(7)], at), {"tokens": 90, "share_a": 2 / 9, "share_b": 7 / 9}, lengths, tokens=None, weights=None)
-    expected = (
-        ("phase 1", f"{fault}: they are not spread evenly", {"items": 9}) if fault else (f"9 {FIT.format(90)}", {"items": 9, "tokens": 90})
-    )
-    assert found == expected
-
-
-def test_long_orders_are_looked_at_in_stretches() -> None:
-    count = 3 * STRETCH
-    lengths = {"a": [2] * count, "b": [2] * count}
-    order = [(number % 2, number // 2) for number in range(2 * count)]
-    claimed, asked = {"tokens": 4 * count, "share_a": 0.5, "share_b": 0.5}, {"tokens": None, "weights": None}
-    assert said(order, claimed, lengths, **asked) == (
-        f"{2 * count:,} {FIT.format(f'{4 * count:,}')}",
-        {"items": 2 * count, "tokens": 4 * count},
-    )
-    place = STRETCH + 5
-    stray = [*order[:place], (0, count), *order[place + 1 :]]
-    assert said(stray, claimed, lengths, **asked)[:2] == (f"item {place:,}", f"is number {count:,} of a, where there is none")
-    late = STRETCH + 1
-    block = order[2 * late : 2 * late + 80]
-    moved = [*order[: 2 * late], *sorted(block), *order[2 * late + 80 :]]
-    fault = f"item {late + 39:,} of {count:,} of a stands at {2 * late + 39:,} of {2 * count:,}: they are not spread evenly"
-    assert said(moved, claimed, lengths, **asked)[:2] == ("phase 1", fault)
+def test_a_bug_is_seen(monkeypatch: pytest.MonkeyPatch, name: str, bug: Any) -> None:
+    monkeypatch.setattr(blending, name, bug)
+    blended = blend(LENGTHS, TWO, seed=3)
+    assert not verdict_on(blended, LENGTHS, claims(blended), TWO, None, True, 3).passed

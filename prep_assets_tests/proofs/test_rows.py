@@ -155,8 +155,8 @@ def table(**changes: list[Any]) -> PackedStore:
     return PackedStore(found["tokens"], found["loss_mask"], {key: found[key] for key in pieces}, ("a",), 5)
 
 
-def proven(packed: PackedStore, *, once: bool = True) -> Verdict:
-    return check_pieces(packed, {"a": store(*TOKENS, masks=MASKS)}, once=once)
+def proven(packed: PackedStore) -> Verdict:
+    return check_pieces(packed, {"a": store(*TOKENS, masks=MASKS)})
 
 
 def test_a_sound_table() -> None:
@@ -181,6 +181,22 @@ def test_a_sound_table() -> None:
 def test_a_table_that_is_not_sound(changes: dict[str, list[Any]], says: str) -> None:
     verdict = check_packed(table(**changes), vocabulary_size=SIZE, pad_id=PAD)
     assert not verdict.passed and says in verdict.summary
+
+
+def test_types_that_are_asked_for() -> None:
+    types = {"tokens": "int64", "loss_mask": "int64"}
+    assert check_packed(table(), vocabulary_size=SIZE, pad_id=PAD, types=types).passed
+    verdict = check_packed(table(), vocabulary_size=SIZE, pad_id=PAD, types={**types, "loss_mask": "int8"})
+    assert verdict.worst == Worst("the table", "loss_mask is int64, and must be int8")
+    records = store([5, 6], [7], masks=[[0, 1], [1]])
+    assert check_records(records, vocabulary_size=SIZE, types={"tokens": "int32"}).passed
+    found = check_records(records, vocabulary_size=SIZE, types={"tokens": "uint16"})
+    assert found == Verdict(
+        False,
+        "the store: tokens is int32, and must be uint16",
+        {"records": 2, "tokens": 3},
+        Worst("the store", "tokens is int32, and must be uint16"),
+    )
 
 
 def test_a_faulty_row_is_shown() -> None:
@@ -346,9 +362,9 @@ def test_pieces_have_the_attention_of_their_records(changed: list[list[int]] | N
     own = np.array([1, 1, 1, 0, 1, 1, 0, 1, 1], np.uint8)
     tokens = {"a": TokenStore({**records.arrays, "attention_mask": own}, records.ends, records.file, records.row)}
     packed = replace(table(), attention_mask=None if changed is None else np.array(changed, np.uint8))
-    verdict = check_pieces(packed, tokens, once=True)
+    verdict = check_pieces(packed, tokens)
     assert verdict.passed == (says is None) and (says is None or verdict.summary == says)
-    all_seen = check_pieces(replace(table(), attention_mask=np.array(SEEN, np.uint8)), {"a": records}, once=True)
+    all_seen = check_pieces(replace(table(), attention_mask=np.array(SEEN, np.uint8)), {"a": records})
     assert all_seen.summary == "row 0: attention_mask differs from a record 1 at place 3 of the row"
 
 

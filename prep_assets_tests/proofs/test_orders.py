@@ -1,0 +1,417 @@
+"""The second derivation of tables and blends: it agrees with the first on every option and with an obvious one, and sees a bug planted in any strategy."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.packing import mix, pack, strategies
+from prep_assets.proofs.orders import Order, expected_order, expected_places
+from prep_assets.proofs.packed import check_mixture
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores import arrays as columns
+from prep_assets_tests.effort import examples
+from prep_assets_tests.packing import reference
+from prep_assets_tests.peak import peak
+
+# -- Tables: the whole derivation -----------------------------------------------------------------------------------------------------
+
+NAMES = ("beta", "alpha", "gamma")
+LENGTHS = {name: np.random.default_rng(number).integers(1, 30, 40 + 9 * number) for number, name in enumerate(NAMES)}
+PLAIN: dict[str, Any] = {
+    "strategy": "concat",
+    "row_len": 32,
+    "seed": 7,
+    "shuffle": True,
+    "tail": "pad",
+    "overlong": "raise",
+    "weights": None,
+    "epochs": None,
+    "max_items": None,
+}
+
+numbers = st.dictionaries(st.sampled_from(NAMES), st.floats(0, 3), max_size=3)
+options = st.fixed_dictionaries(
+    {
+        "strategy": st.sampled_from(["concat", "simple", "ffd", "bfd", "bfd_split"]),
+        "row_len": st.integers(8, 40),
+        "seed": st.integers(0, 9),
+        "shuffle": st.booleans(),
+        "tail": st.sampled_from(["pad", "drop"]),
+        "overlong": st.sampled_from(["truncate", "drop", "split"]),
+        "weights": st.none() | st.fixed_dictionaries({name: st.sampled_from([0.0, 0.1, 0.5, 1, 3]) for name in NAMES}),
+        "epochs": st.none() | numbers,
+        "max_items": st.none() | st.dictionaries(st.sampled_from(NAMES), st.integers(1, 60), max_size=3),
+    }
+)
+
+
+def table(lengths: dict[str, Any], chosen: dict[str, Any], mixed: Any = mix) -> tuple[dict[str, Any], tuple[str, ...], dict[str, float]]:
+    """Pieces of a packed table, its domains, and what a manifest counts."""
+    mixture = mixed(lengths, **{key: chosen[key] for key in ("weights", "epochs", "max_items", "seed", "shuffle")})
+    overlong = {} if chosen["strategy"] in ("concat", "bfd_split") else {"overlong": chosen["overlong"]}
+    plan = pack(mixture.lengths, chosen["row_len"], chosen["strategy"], tail=chosen["tail"], buckets=chosen.get("buckets", ()), **overlong)
+    documents = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
+    documents |= {"source": mixture.domain[plan.record], "record": mixture.record[plan.record]}
+    used = np.bincount(documents["source"], documents["length"], len(mixture.domains))
+    claims = {f"share_{name}": float(count) / max(1, plan.used) for name, count in zip(mixture.domains, used, strict=True)}
+    claims |= {"rows": plan.rows, "records": len(mixture.lengths), "tokens": plan.used, "fill_rate": plan.fill}
+    return documents, mixture.domains, {**claims, "tokens_left_out": int(plan.dropped[:, 2].sum()), "tokens_in_untrained_rows": 0}
+
+
+def checked(documents: dict[str, Any], names: tuple[str, ...], chosen: dict[str, Any], claimed: dict[str, float]) -> Verdict:
+    return check_mixture(documents, names, LENGTHS, chosen, lambda source, record, start, end: end - start, claimed)
+
+
+@given(options, st.booleans())
+def test_what_is_packed_is_what_was_asked_for(chosen: dict[str, Any], buckets: bool) -> None:
+    chosen = {**chosen, "tail": chosen["tail"] if chosen["strategy"] == "concat" else "pad"}
+    if buckets and chosen["strategy"] not in ("concat", "simple"):
+        chosen["buckets"] = [5, 20]
+    try:
+        documents, names, claimed = table(LENGTHS, chosen)
+    except (ConfigError, PrepAssetsError):
+        return
+    verdict = checked(documents, names, chosen, claimed)
+    assert verdict.passed, verdict.summary
+
+
+@given(options)
+def test_the_order_of_the_mixture(chosen: dict[str, Any]) -> None:
+    try:
+        mixture = mix(LENGTHS, **{key: chosen[key] for key in ("weights", "epochs", "max_items", "seed", "shuffle")})
+    except ConfigError:
+        return
+    order = expected_order(LENGTHS, chosen)
+    assert np.array_equal(order.source, mixture.domain)
+    assert np.array_equal(order.record, mixture.record)
+    assert np.array_equal(order.length, mixture.lengths)
+
+
+# -- Rows, against the obvious derivation -----------------------------------------------------------------------------------------------
+
+
+def rows_of(lengths: list[int], **packing: Any) -> list[reference.Row]:
+    """The tokens of each row, as pairs of record and number."""
+    asked = {"overlong": "split", "tail": "pad", "buckets": None, **packing}
+    places = expected_places(np.array(lengths, np.int64), asked)
+    rows: list[reference.Row] = [[] for _ in range(int(places.row.max(initial=-1)) + 1)]
+    for member, start, length, row, offset in zip(*(getattr(places, field).tolist() for field in places.__struct_fields__), strict=True):
+        assert offset == len(rows[row])
+        rows[row] += [(member, start + token) for token in range(length)]
+    return rows
+
+
+@settings(max_examples=examples(150))
+@given(reference.LENGTHS, reference.ROW_LEN, st.sampled_from(["truncate", "drop", "split"]))
+def test_rows(lengths: list[int], row_len: int, overlong: str) -> None:
+    pieces, _ = reference.documents(lengths, row_len, overlong)
+    sizes = [len(piece) if overlong == "split" else lengths[piece[0][0]] for piece in pieces]
+    whole = reference.documents(lengths, row_len, "split")[0]
+    stream = reference.concat(lengths, row_len)
+    asked = {"row_len": row_len, "overlong": overlong}
+    assert rows_of(lengths, strategy="concat", **asked) == stream
+    assert rows_of(lengths, strategy="concat", **asked, tail="drop") == [row for row in stream if len(row) == row_len]
+    assert rows_of(lengths, strategy="simple", **asked) == reference.next_fit(pieces, row_len)
+    assert rows_of(lengths, strategy="ffd", **asked) == reference.decreasing(pieces, sizes, row_len, best=False)
+    assert rows_of(lengths, strategy="bfd", **asked) == reference.decreasing(pieces, sizes, row_len, best=True)
+    assert rows_of(lengths, strategy="bfd_split", **asked) == reference.decreasing(whole, [*map(len, whole)], row_len, best=True)
+
+
+def test_buckets_have_rows_of_their_own() -> None:
+    rows = rows_of([3, 9, 20, 4, 10, 5], strategy="bfd", row_len=32, buckets=[4, 9])
+    assert [[record for record, token in row if not token] for row in rows] == [[3, 0], [1, 5], [2, 4]]
+
+
+def test_a_record_that_must_not_be_too_long_fits_no_row() -> None:
+    documents, names, claimed = table({"a": np.array([9])}, {**PLAIN, "row_len": 8, "strategy": "simple", "overlong": "split"})
+    verdict = check_mixture(documents, names, {"a": np.array([9])}, {**PLAIN, "row_len": 8, "strategy": "simple"}, lambda *_: 1, claimed)
+    what = "is tokens 0 to 8 of a record 0 at place 0 of row 0; the options put tokens 0 to 9 of a record 0 at place 0 of row 0 there"
+    assert verdict.worst == Worst("piece 0", what)
+
+
+# -- What the verdict says --------------------------------------------------------------------------------------------------------------
+
+INORDER = {**PLAIN, "shuffle": False, "strategy": "simple"}
+
+
+@pytest.fixture
+def packed() -> tuple[dict[str, Any], tuple[str, ...], dict[str, float]]:
+    return table(LENGTHS, INORDER)
+
+
+def test_a_mixture_in_the_words_of_the_verdict(packed: Any) -> None:
+    documents, names, claimed = packed
+    summary = "the 147 records that the options ask for stand where they put them, or are counted as left out"
+    numbers = {"records_expected": 147, "tokens_packed": int(documents["length"].sum()), "tokens_untrained": 0}
+    assert checked(documents, names, INORDER, claimed) == Verdict(True, summary, numbers)
+
+
+@pytest.mark.parametrize("field", ["row", "row_offset", "source", "record", "start", "length"])
+@pytest.mark.parametrize("stretch", [1 << 13, 2])
+def test_each_field_of_a_piece_counts(packed: Any, monkeypatch: pytest.MonkeyPatch, field: str, stretch: int) -> None:
+    monkeypatch.setattr(columns, "STRETCH", stretch)
+    documents, names, claimed = packed
+    values = documents[field].copy()
+    values[5] += 1
+    verdict = checked({**documents, field: values}, names, INORDER, claimed)
+    assert verdict.worst is not None and verdict.worst.where == "piece 5"
+    assert not verdict.passed and "; the options put tokens 0 to " in verdict.summary
+
+
+@pytest.mark.parametrize("change", [-1, 1])
+def test_pieces_that_only_one_has(packed: Any, change: int) -> None:
+    documents, names, claimed = packed
+    count = len(documents["row"])
+    chosen = np.arange(count - 1) if change < 0 else np.minimum(np.arange(count + 1), count - 1)
+    verdict = checked({field: values[chosen] for field, values in documents.items()}, names, INORDER, claimed)
+    said = "is none; the options put tokens" if change < 0 else "the options put none there"
+    assert said in verdict.summary and f"piece {count + min(change, 0):,}" in verdict.summary
+
+
+@pytest.mark.parametrize("name", ["rows", "records", "tokens", "tokens_left_out", "tokens_in_untrained_rows", "fill_rate", "share_beta"])
+def test_each_claim_of_a_manifest(packed: Any, name: str) -> None:
+    documents, names, claimed = packed
+    assert f"manifest: {name} is " in checked(documents, names, INORDER, {**claimed, name: claimed[name] + 1e-8}).summary
+    assert checked(documents, names, INORDER, {**claimed, name: claimed[name] + 1e-10}).passed
+    del claimed[name]
+    assert checked(documents, names, INORDER, claimed).summary.endswith("and the manifest does not say it")
+
+
+def test_a_domain_that_is_missing_is_seen() -> None:
+    documents, _, claimed = table({name: LENGTHS[name] for name in ("alpha", "beta")}, PLAIN)
+    verdict = checked(documents, ("alpha", "beta"), PLAIN, claimed)
+    assert verdict.worst == Worst("domains", "the table is of ['alpha', 'beta'], the configuration of ['alpha', 'beta', 'gamma']")
+
+
+def test_rows_without_a_trained_token_are_left_out() -> None:
+    """Records of 5, 12 and 3 in rows of 4: the row that holds only the middle of the second is in no table, unless a token of it is trained."""
+    lengths, asked = {"a": np.array([5, 12, 3])}, {**PLAIN, "shuffle": False, "row_len": 4}
+    stretches = list[tuple[int, int, int, int]]()
+
+    def trained(*stretch: int) -> int:
+        stretches.append(stretch)  # type: ignore[arg-type]
+        return int(stretch == (0, 0, 0, 4))
+
+    documents = {"row": [0, 1], "row_offset": [0, 1], "source": [0, 0], "record": [0, 2], "start": [0, 0], "length": [4, 3]}
+    claimed = {
+        "rows": 2,
+        "records": 3,
+        "tokens": 8,
+        "tokens_left_out": 12,
+        "tokens_in_untrained_rows": 12,
+        "fill_rate": 1.0,
+        "share_a": 1.0,
+    }
+    documents = {field: np.array(values) for field, values in documents.items()}
+    documents = {
+        field: np.insert(values, 1, {"row": 1, "row_offset": 0, "source": 0, "record": 1, "start": 11, "length": 1}[field])
+        for field, values in documents.items()
+    }
+    verdict = check_mixture(documents, ("a",), lengths, asked, trained, claimed)
+    assert verdict.passed, verdict.summary
+    assert verdict.numbers["tokens_untrained"] == 12
+    assert stretches == [(0, 0, 0, 4), (0, 0, 4, 5), (0, 1, 0, 3), (0, 1, 3, 7), (0, 1, 7, 11)]
+    assert not check_mixture(documents, ("a",), lengths, asked, lambda *_: 1, claimed).passed
+
+
+# -- Bugs planted in code that packs ----------------------------------------------------------------------------------------------------
+
+
+class Loosest(strategies.BestFit):
+    def take(self, length: int) -> tuple[int, int, int] | None:
+        spaces = self._spaces
+        self._spaces = [space for space in spaces if space >= length][-1:]
+        found = super().take(length)
+        self._spaces = sorted({space for space in spaces if self._ranges[space]})
+        return found
+
+
+class LastFit(strategies.FirstFit):
+    def take(self, length: int) -> tuple[int, int, int] | None:
+        fits = [row for row in range(self._leaves) if self._maxima[self._leaves + row] >= length]
+        return (self._maxima[self._leaves + fits[-1]], fits[-1], self._stop[fits[-1]]) if fits else None
+
+
+def unshuffled(lengths: Any, **options: Any) -> Any:
+    return mix(lengths, **{**options, "shuffle": False})
+
+
+def other_seed(lengths: Any, **options: Any) -> Any:
+    return mix(lengths, **{**options, "seed": options["seed"] + 1})
+
+
+def ascending(keys: Any) -> Any:
+    return np.argsort(-keys, kind="stable")
+
+
+def without(option: str) -> Callable[..., Any]:
+    return lambda lengths, **options: mix(lengths, **{**options, option: None})
+
+
+def cut_one_late(lengths: Any, row_len: int, parts: Any, shift: Any = None, cut: Any = strategies.cut) -> Any:
+    return cut(lengths, row_len, parts, shift if shift is None else (shift + 1) % row_len)
+
+
+def overlong_as(done: Any) -> Any:
+    cut_to_rows = strategies.cut_to_rows
+    return lambda lengths, row_len, _: cut_to_rows(lengths, row_len, done)
+
+
+MIXED: dict[str, Any] = {"weights": {"alpha": 1.0, "beta": 2.0, "gamma": 0.5}, "epochs": {"alpha": 2.5}, "max_items": {"beta": 20}}
+
+
+@pytest.mark.parametrize("strategy", ["concat", "simple", "ffd", "bfd", "bfd_split"])
+@pytest.mark.parametrize(
+    ("mixed", "bug"),
+    [({}, unshuffled), ({}, other_seed), (MIXED, unshuffled), (MIXED, other_seed), *((MIXED, without(option)) for option in MIXED)],
+)
+def test_a_bug_of_the_mixture(strategy: str, mixed: dict[str, Any], bug: Any) -> None:
+    chosen = {**PLAIN, **mixed, "strategy": strategy}
+    documents, names, claimed = table(LENGTHS, chosen, bug)
+    assert not checked(documents, names, chosen, claimed).passed
+
+
+@pytest.mark.parametrize(
+    ("options", "name", "bug"),
+    [
+        ({"strategy": "bfd"}, "BestFit", Loosest),
+        ({"strategy": "bfd_split"}, "BestFit", Loosest),
+        ({"strategy": "ffd"}, "FirstFit", LastFit),
+        ({"strategy": "bfd"}, "BestFit", lambda: strategies.FirstFit(256)),
+        ({"strategy": "bfd"}, "argsort", ascending),
+        ({"strategy": "ffd"}, "argsort", ascending),
+        ({"strategy": "simple"}, "next_fit", lambda lengths, row_len: strategies.zeros(lengths.size) + np.arange(lengths.size)),
+        ({"strategy": "concat"}, "cut", cut_one_late),
+        ({"strategy": "concat", "tail": "drop"}, "_concat", lambda lengths, row_len, tail, real=strategies._concat: real(lengths, row_len, "pad")),
+        ({"strategy": "concat"}, "_concat", lambda lengths, row_len, tail, real=strategies._concat: real(lengths, row_len, "drop")),
+        *(
+            ({"strategy": strategy, "row_len": 20, "overlong": asked}, "cut_to_rows", overlong_as(done))
+            for strategy in ("simple", "ffd", "bfd")
+            for asked in ("truncate", "drop", "split")
+            for done in ("truncate", "drop", "split")
+            if asked != done
+        ),
+        ({"strategy": "bfd", "buckets": [5, 20]}, "_placed", lambda lengths, *_: np.zeros(lengths.size, np.int64) + np.arange(lengths.size)),
+    ],
+)  # fmt: skip
+def test_a_bug_of_a_strategy(monkeypatch: pytest.MonkeyPatch, options: dict[str, Any], name: str, bug: Any) -> None:
+    chosen = {**PLAIN, **options}
+    assert checked(*table(LENGTHS, chosen)[:2], chosen, table(LENGTHS, chosen)[2]).passed
+    monkeypatch.setattr(strategies, name, bug)
+    documents, names, claimed = table(LENGTHS, chosen)
+    assert not checked(documents, names, chosen, claimed).passed
+
+
+def test_plan_and_check_take_little_more_memory_for_more_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in {"STRETCH": 1 << 10, "IN_MEMORY": 1 << 12, "DIGIT": 8}.items():
+        monkeypatch.setattr(columns, name, value)
+
+    def packed(records: int) -> int:
+        lengths = {"a": np.random.default_rng(0).integers(20, 30, records), "b": np.full(100, 5)}
+        chosen = {**PLAIN, "strategy": "bfd", "row_len": 1024}
+
+        def work() -> None:
+            mixture = mix(lengths, seed=7)
+            plan = pack(mixture.lengths, 1024, "bfd")
+            plan.check(mixture.lengths)
+            documents = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
+            documents |= {"source": columns.take(mixture.domain, plan.record), "record": columns.take(mixture.record, plan.record)}
+            verdict = check_mixture(documents, ("a", "b"), lengths, {**chosen, "weights": None}, lambda *_: 0, {})
+            assert verdict.summary.startswith("manifest: rows is")
+
+        return peak(work)
+
+    assert packed(40_000) < 2 * packed(10_000)
+
+
+# -- The order of a mixture, worked out here from the definition with PCG64's own outputs -------------------------------------------------
+
+DRAWN_PLAIN: dict[str, Any] = {"weights": None, "epochs": None, "max_items": None, "seed": 7, "shuffle": False}
+DRAWN_LENGTHS = {"b": np.array([5, 6, 7]), "a": np.array([1, 2, 3, 4])}
+
+
+def listed(order: Order) -> list[tuple[int, int, int]]:
+    assert order.source.dtype == order.record.dtype == order.length.dtype == np.int64
+    return list(zip(order.source.tolist(), order.record.tolist(), order.length.tolist(), strict=True))
+
+
+A, B = [(0, 0, 1), (0, 1, 2), (0, 2, 3), (0, 3, 4)], [(1, 0, 5), (1, 1, 6), (1, 2, 7)]
+
+
+@pytest.mark.parametrize(
+    ("options", "wanted"),
+    [
+        ({}, A + B),
+        ({"max_items": {"a": 2}}, A[:2] + B),
+        ({"max_items": {"a": 9, "b": 1}}, A + B[:1]),
+        ({"epochs": {"a": 2.0}}, A + A + B),
+        ({"epochs": {"a": 1.5}}, A + A[:2] + B),
+        ({"epochs": {"a": 0.125, "b": 0}}, A[:1]),
+        ({"epochs": {"a": 0.1}}, B),
+        ({"epochs": {"b": 0.5}}, A + B[:2]),
+        ({"epochs": {"a": 1.5}, "max_items": {"a": 2}}, A[:2] + A[:1] + B),
+        ({"weights": {"a": 1, "b": 1}}, A + B[:2]),  # 10 of a, so 10 of b: 11 is nearer than 5
+        ({"weights": {"a": 0, "b": 1}}, B),
+        ({"weights": {"a": 1.0, "b": 0.5}}, A + B[:1]),
+        ({"weights": {"a": 1, "b": 9}}, A[:1] + B),  # 18 of b, so 2 of a: 1 and 3 are as near, fewer are taken
+    ],
+)
+def test_without_shuffling(options: dict[str, Any], wanted: list[tuple[int, int, int]]) -> None:
+    assert listed(expected_order(DRAWN_LENGTHS, {**DRAWN_PLAIN, **options})) == wanted
+
+
+def generator(name: str, seed: int = 7) -> np.random.PCG64:
+    return np.random.PCG64(int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest(), "big"))
+
+
+def permutation(draw: np.random.PCG64, count: int) -> list[int]:
+    raw = draw.random_raw(count).tolist()
+    return sorted(range(count), key=lambda at: raw[at])
+
+
+@pytest.mark.parametrize("seed", [7, 8])
+def test_shuffled(seed: int) -> None:
+    placed = []
+    for number, name in enumerate(("a", "b")):
+        draw, count = generator(name, seed), len(DRAWN_LENGTHS[name])
+        pool = permutation(draw, count)[:3]
+        passes = [[pool[at] for at in permutation(draw, 3)] for _ in range(2)]
+        records = [*passes[0], *passes[1][:1]]  # 3 × 1.25 = 3.75, rounded
+        placed += [(rank, number, record) for rank, record in zip(draw.random_raw(4).tolist(), records, strict=True)]
+    wanted = [(number, record, int(DRAWN_LENGTHS["ab"[number]][record])) for _, number, record in sorted(placed)]
+    options = {**DRAWN_PLAIN, "seed": seed, "shuffle": True, "max_items": {"a": 3}, "epochs": {"a": 1.25, "b": 1.25}}
+    assert listed(expected_order(DRAWN_LENGTHS, options)) == wanted
+
+
+def test_a_long_column_is_made_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for stretch in (columns.STRETCH, 2):
+        monkeypatch.setattr(columns, "STRETCH", stretch)
+        for shuffle in (True, False):
+            made = expected_order(DRAWN_LENGTHS, {**DRAWN_PLAIN, "shuffle": shuffle})
+            found.append((made.source.tolist(), made.record.tolist(), made.length.tolist()))
+    assert found[:2] == found[2:] and len(found[0][0]) == 7
+
+
+class Falling:
+    """Random numbers of 64 bits, each one less than the one before: alike to whatever has less than 64 bits."""
+
+    def __init__(self, seed: int) -> None: ...
+
+    def random_raw(self, count: int) -> Any:
+        return np.uint64(2**64 - 1) - np.arange(count, dtype=np.uint64)
+
+
+def test_all_bits_of_random_numbers_count(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Chosen last to first, passed last to first, and placed last to first."""
+    monkeypatch.setattr(np.random, "PCG64", Falling)
+    found = expected_order({"a": np.array([5, 6, 7])}, {**DRAWN_PLAIN, "shuffle": True})
+    assert (found.record.tolist(), found.length.tolist()) == ([2, 1, 0], [7, 6, 5])
