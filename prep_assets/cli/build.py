@@ -39,7 +39,9 @@ def build(
     options: Annotated[
         list[str] | None,
         typer.Option(
-            "--set", metavar="KEY=VALUE", help="An option of this run, e.g. packing.row_len=2048; may be repeated. It makes a draft."
+            "--set",
+            metavar="[FAMILY.]KEY=VALUE",
+            help="An option of this run, e.g. packing.row_len=2048; may be repeated. It makes a draft.",
         ),
     ] = None,
     publish: Annotated[bool, typer.Option("--publish", help="With --set: make the store current instead of a draft.")] = False,
@@ -69,7 +71,7 @@ def build(
 
 def _names(workspace: Workspace, assets: list[str], everything: bool) -> list[str]:
     if everything == bool(assets):
-        raise ConfigError("build what? Name assets, e.g. prep-assets build sft_packed, or build all of them with --all")
+        raise ConfigError("No assets given. Name some, e.g. prep-assets build sft_packed, or build all with --all")
     return assets or [asset.name for asset in configured(workspace)]
 
 
@@ -80,10 +82,7 @@ def _with_options(workspace: Workspace, names: list[str], words: list[str]) -> W
     families = list(dict.fromkeys(asset_named(name, workspace).family for name in names))
     if len(families) > 1:
         raise ConfigError(f"--set is for assets of one family; these are of {', '.join(families)}")
-    options: dict[str, Any] = {}
-    for word in words:
-        terminal.put_option(options, word)
-    return workspace.overriding(families[0], options)
+    return workspace.overriding(families[0], terminal.options_of_run(words, families)[families[0]])
 
 
 def _planned(steps: Sequence[Step], forecasts: Sequence[Forecast]) -> Iterator[dict[str, Any]]:

@@ -18,7 +18,7 @@ from prep_assets.cli import terminal
 from prep_assets.cli.stores import Live, working
 from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.config.models import FAMILIES
-from prep_assets.errors import ConfigError, PrepAssetsError, nearest
+from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.explain.changes import LONG, SAMPLE, STALE, Changed, Difference, Effect, Pair, side_by_side
 from prep_assets.explain.changes import diff as compare_versions
 from prep_assets.explain.changes import impact as effects_of
@@ -227,7 +227,7 @@ OUTCOMES = {
 def impact(
     options: Annotated[
         list[str] | None,
-        typer.Option("--set", metavar="FAMILY.KEY=VALUE", help="An option to change, e.g. sft.template=chatml; may be repeated."),
+        typer.Option("--set", metavar="[FAMILY.]KEY=VALUE", help="An option to change, e.g. sft.template=chatml; may be repeated."),
     ] = None,
     configs: Annotated[Path | None, typer.Option("--configs", metavar="DIR", help="Another folder of configurations.")] = None,
     count: Annotated[int, typer.Option("-n", min=0, help="How many records to show of each store.")] = 3,
@@ -255,13 +255,7 @@ def _changed(workspace: Workspace, words: list[str], configs: Path | None) -> Wo
         raise ConfigError("what changes? Give --set FAMILY.KEY=VALUE, e.g. --set sft.template=chatml, or --configs DIR")
     if configs is not None and not configs.is_dir():
         raise ConfigError(f"--configs {configs}: there is no such folder")
-    options: dict[str, dict[str, Any]] = {}
-    for word in words:
-        family, dot, rest = word.partition(".")
-        if not dot or family not in FAMILIES:
-            known = f"{nearest(family, FAMILIES) or '.'} There are: {', '.join(FAMILIES)}"
-            raise ConfigError(f"--set {word}: begins with a family, e.g. sft.template=chatml{known}")
-        terminal.put_option(options.setdefault(family, {}), rest)
+    options = terminal.options_of_run(words, [family for family in FAMILIES if workspace.has(family)])
     changed = workspace if configs is None else replace(workspace, configs=configs)
     for family, overrides in options.items():
         changed = changed.overriding(family, overrides)

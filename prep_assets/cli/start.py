@@ -26,7 +26,7 @@ from prep_assets.cli.look import show_row
 from prep_assets.cli.schemas import left_out, not_read
 from prep_assets.cli.stores import Live, first_rows
 from prep_assets.config.family import Chat
-from prep_assets.config.loading import load_family, store_dir
+from prep_assets.config.loading import checkout, load_family, store_dir
 from prep_assets.config.models import FAMILIES, TRAINED, Sft
 from prep_assets.data.files import find_files
 from prep_assets.engine import build as build_assets
@@ -433,6 +433,14 @@ NEXT: tuple[tuple[str, str], ...] = (
 )
 
 
+def _next_commands() -> tuple[tuple[str, str], ...]:
+    """The commands to type next. Outside of a checkout Dagster has to be told the module of the definitions."""
+    if checkout() is not None and checkout() == Path.cwd():
+        return NEXT
+    module = " -m prep_assets.definitions"
+    return tuple((command + module if command.startswith("dagster") else command, why) for command, why in NEXT)
+
+
 def demo() -> None:
     started, workspace, console = time.monotonic(), Workspace.open(), terminal.out()
     console.print(f"building {ASSET} from {terminal.near(workspace.configs / 'sft.yaml')}", style="dim")
@@ -441,9 +449,9 @@ def demo() -> None:
     _summary(console, workspace, published, time.monotonic() - started)
     console.print()
     show_row(console, workspace, published, 0, most=PREVIEW_TOKENS)
-    programs, commands = Path(sys.executable).parent, NEXT
+    programs, commands = Path(sys.executable).parent, _next_commands()
     if shutil.which("prep-assets") is None and (programs / "activate").is_file():
-        commands = ((f". {terminal.near(programs / 'activate')}", "first, so that the commands below are found"), *NEXT)
+        commands = ((f". {terminal.near(programs / 'activate')}", "first, so that the commands below are found"), *commands)
     console.print(terminal.table("what to type next", "", rows=[(Text(command, "bold"), why) for command, why in commands]))
 
 

@@ -6,7 +6,7 @@ import inspect
 import json
 import os
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from pathlib import Path
 from typing import Annotated, Any
@@ -20,7 +20,8 @@ from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeE
 from rich.table import Table
 from rich.text import Text
 
-from prep_assets.errors import ConfigError
+from prep_assets.config.models import FAMILIES
+from prep_assets.errors import ConfigError, nearest
 from prep_assets.explain.visible import NEWLINE, visible
 
 # Consoles: results go to stdout, everything else to stderr.
@@ -253,9 +254,30 @@ Stream = Annotated[
 Draft = Annotated[bool, typer.Option("--draft", help="The last store that options of one run gave, instead of the current one.")]
 
 
-def put_option(options: dict[str, Any], word: str) -> None:
+def options_of_run(words: Iterable[str], families: Collection[str]) -> dict[str, dict[str, Any]]:
+    """Family → nested options, from words such as ``sft.packing.row_len=2048``. The family may be left out where only one is possible.
+
+    Args:
+        families: the families that the options may belong to.
+    """
+    options: dict[str, dict[str, Any]] = {}
+    for word in words:
+        family, _, rest = word.partition(".")
+        if family in FAMILIES and "=" not in family:
+            if family not in families:
+                raise ConfigError(f"--set {word}: is of family {family}, not of {', '.join(families)}")
+            _put_option(options.setdefault(family, {}), rest, word)
+        elif len(families) == 1:
+            _put_option(options.setdefault(next(iter(families)), {}), word, word)
+        else:
+            known = f"{nearest(family, families) or '.'} There are: {', '.join(families)}"
+            raise ConfigError(f"--set {word}: begins with a family, e.g. sft.template=chatml{known}")
+    return options
+
+
+def _put_option(options: dict[str, Any], text: str, word: str) -> None:
     """Add ``packing.row_len=2048`` to nested options; the value is read as YAML."""
-    key, equals, value = word.partition("=")
+    key, equals, value = text.partition("=")
     if not equals or not key:
         raise ConfigError(f"--set {word}: needs the form KEY=VALUE, e.g. packing.row_len=2048")
     *above, last = key.split(".")

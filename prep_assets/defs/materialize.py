@@ -371,7 +371,9 @@ class _Record:
             case Refused():
                 self.reasons.append(event.reason)
                 self.transient |= isinstance(event.error, SourceUnavailable)
-                yield from self.checks(event.step, event.verdicts, candidate=True)
+                # a current store whose bounds have changed fails without a candidate
+                candidate = self._workspace.place(event.step.asset.name, event.step.partition).candidate() is not None
+                yield from self.checks(event.step, event.verdicts, candidate=candidate)
             case _:
                 pass
 

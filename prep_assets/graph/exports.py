@@ -109,7 +109,7 @@ class Exporting(Struct, frozen=True):
         exporter = export_named(self.format)
         known = exporter.options
         defaults = {name: option.default for name, option in known.items() if option.default is not inspect.Parameter.empty}
-        if {"pad_id", "vocab_size"} & set(known):
+        if {"pad_id", "vocab_size"} & set(known) and self.kind is not Lines:  # text needs no tokenizer
             family = workspace.family(FAMILIES[self.source.family])
             vocabulary = workspace.vocabulary(family)
             suggested = {"pad_id": vocabulary.pad_id, "vocab_size": vocabulary_size(family, vocabulary)}

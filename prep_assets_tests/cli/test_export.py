@@ -227,3 +227,12 @@ def test_a_pointer_file_in_place_of_a_link(mine: Any, run: Any) -> None:
     current.unlink()
     current.write_text(f"versions/{version.name}\n", "utf-8")
     assert run("path", "sft_packed").stdout == f"{version}\n"
+
+
+def test_text_is_exported_without_a_tokenizer(mine: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def opened(*_: Any) -> None:
+        raise AssertionError("the tokenizer is opened")
+
+    monkeypatch.setattr(Workspace, "_tokenizer", opened)
+    result = run("export", "preferences", "--to", "hf_arrow", "--out", tmp_path / "pairs")
+    assert result.exit_code == 0, result.output

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -13,6 +14,7 @@ import typer
 
 from prep_assets import __version__
 from prep_assets.cli.main import app
+from prep_assets.cli.terminal import options_of_run
 from prep_assets.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -63,3 +65,44 @@ def test_interrupt(built: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.setattr("prep_assets.cli.build.one_store", interrupted)
     result = run("path", "sft_packed")
     assert (result.exit_code, result.stdout, result.stderr) == (130, "", "interrupted\n")
+
+
+@pytest.mark.cli
+def test_own_code_is_found_in_the_working_directory_and_beside_the_configuration(tmp_path: Path) -> None:
+    for folder in ("work", "project/configs"):
+        (tmp_path / folder).mkdir(parents=True)
+    (tmp_path / "work" / "here.py").write_text("", "utf-8")
+    (tmp_path / "project" / "beside.py").write_text("", "utf-8")
+    code = (
+        "import sys; sys.argv = ['prep-assets', '--version']\n"
+        "from prep_assets.cli import entry\n"
+        "try: entry.main()\n"
+        "except SystemExit: pass\n"
+        "import here, beside"
+    )
+    environment = {**os.environ, "PREP_ASSETS_CONFIG_DIR": str(tmp_path / "project" / "configs"), "PYTHONPATH": str(ROOT)}
+    subprocess.run([sys.executable, "-P", "-c", code], cwd=tmp_path / "work", env=environment, check=True, capture_output=True)
+
+
+@pytest.mark.parametrize(
+    ("words", "families", "options"),
+    [
+        (["sft.packing.row_len=2048"], ["sft", "rl"], {"sft": {"packing": {"row_len": 2048}}}),
+        (["packing.row_len=2048", "sft.template=chatml"], ["sft"], {"sft": {"packing": {"row_len": 2048}, "template": "chatml"}}),
+    ],
+)
+def test_options_of_one_run(words: list[str], families: list[str], options: dict[str, Any]) -> None:
+    assert options_of_run(words, families) == options
+
+
+@pytest.mark.parametrize(
+    ("word", "families", "message"),
+    [
+        ("template=chatml", ["sft", "rl"], "begins with a family, e.g. sft.template=chatml. There are: sft, rl"),
+        ("rl.template=chatml", ["sft"], "is of family rl, not of sft"),
+        ("sft.template", ["sft"], "needs the form KEY=VALUE"),
+    ],
+)
+def test_options_of_one_run_that_cannot_be_read(word: str, families: list[str], message: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(message)):
+        options_of_run([word], families)

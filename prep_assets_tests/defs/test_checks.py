@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,7 +12,9 @@ from typing import Any
 import dagster as dg
 import numpy as np
 import pytest
+from typer.testing import CliRunner
 
+from prep_assets.cli.main import app
 from prep_assets.definitions import defs
 from prep_assets.defs.sensors import recorder
 from prep_assets.defs.site import Site
@@ -88,7 +91,11 @@ def test_a_failed_check_shows_the_worst_row_with_its_tokens(
     assert metadata["wrong_token"].startswith("token 0 of ") and metadata["wrong_token"].endswith(", loss weight 1")
     assert metadata["derivations"][0]["stored"] == "<|im_start|>" and metadata["derivations"][0]["from the source"] != "<|im_start|>"
     assert metadata["worst_row_tokens"].count("data:image/svg+xml;base64,") == 1
-    assert metadata["look_closer"].endswith(" --candidate") and metadata["report"].endswith("/candidates/sft_tokens/dolly")
+    shown = CliRunner().invoke(app, shlex.split(metadata["look_closer"])[1:])  # the remedy works
+    assert shown.exit_code == 0, shown.output
+    assert metadata["report"].endswith(
+        "/candidates/sft_tokens/dolly" if "--candidate" in metadata["look_closer"] else "/stores/sft_tokens/dolly"
+    )
 
 
 def test_a_file_that_was_altered_fails_the_check_of_hashes_and_names_it(
