@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
 INSTALL := $(PIP) install --quiet --constraint constraints.txt
 
-.PHONY: bench sim killpoints faults fulldisk memory powercut crashstates fuzz demo docs test soak test-extras test-readers test-ui test-cluster mutants grid setup lint ui clean release-check pages-of-version
+.PHONY: bench sim killpoints faults fulldisk memory powercut crashstates fuzz demo docs test soak test-extras test-readers test-ui test-cluster mutants planted grid setup lint ui clean release-check pages-of-version
 demo: setup
 	@$(BIN)/prep-assets demo
 
@@ -101,6 +101,10 @@ $(VENV)/.installed-mutants: $(VENV)/.installed-test
 
 mutants: $(VENV)/.installed-mutants
 	@PYTHONPATH=tools $(BIN)/python -m mutants $(MODULE)
+
+# bugs planted in the code that builds: MODULE="text schemas/turns", SEED, COUNT (200) of them, JOBS at a time; what was tried before is not tried again
+planted: $(VENV)/.installed-test
+	@PYTHONPATH=tools MODULE='$(MODULE)' SEED='$(SEED)' COUNT='$(COUNT)' JOBS='$(JOBS)' $(BIN)/python -m planted
 
 # every chat data set × tokenizer × template of PREP_ASSETS_TEST_DATA: ROWS rows each with shipped templates, FEWER with TRL's
 ROWS ?= 200

@@ -1,0 +1,352 @@
+"""Rows of real form for the workspaces: what data sets hold, odd rows and rows that are rejected among them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+Row = dict[str, Any]
+ASKED = (
+    "How do I keep basil alive on a window sill?",
+    "Explain why the sky is red in the evening.",
+    "写一首关于秋天的短诗。",
+    "What does `zip(*rows)` do?\n\nPlease show an example.",
+    "Wie weit ist der Mond entfernt?",
+    "Name three rivers in Africa.",
+    "My train leaves at 7:45 and takes 95 minutes. When do I arrive?",
+    "Is 91 a prime number?",
+)
+SAID = (
+    "Water it when the top of the soil is dry, and turn the pot once a week.",
+    "The light passes through more air, which scatters blue away.\nSo red is left.",
+    "落叶随风去，\n秋水映长天。",
+    "It turns rows into columns:\n```python\nlist(zip(*[(1, 2), (3, 4)]))\n```",
+    "Im Mittel sind es 384.400 km.",
+    "The Nile, the Congo and the Niger.",
+    "At 9:20.",
+    "No: 91 = 7 · 13.",
+)
+SYSTEMS = ("You are a patient gardener.", "Answer in one sentence.", "")
+
+
+def asked(number: int) -> str:
+    return f"{ASKED[number % len(ASKED)]} ({number})"
+
+
+def said(number: int) -> str:
+    return f"{SAID[number % len(SAID)]} [{number}]"
+
+
+def message(role: str, content: Any, **more: Any) -> Row:
+    return {"role": role, "content": content, **more}
+
+
+def chat(number: int, rounds: int = 1, **more: Any) -> Row:
+    """A chat of some rounds; every third begins with a system prompt."""
+    turns = [message("system", SYSTEMS[number % 2])] if number % 3 == 0 else []
+    for at in range(rounds):
+        turns += [message("user", asked(number * 7 + at)), message("assistant", said(number * 5 + at))]
+    return {"messages": turns, **more}
+
+
+def chats(count: int) -> list[Row]:
+    """Chats of one to four rounds, with duplicates, and chats that are rejected for several reasons."""
+    rows = [chat(number, 1 + number % 4) for number in range(count)]
+    rows[7 % count] = rows[2 % count]
+    return [
+        *rows,
+        chat(1, 2),
+        {"messages": [message("user", "Only a question.")]},
+        {"messages": [message("user", "q"), message("assistant", "")]},
+        {"messages": [message("user", 4), message("assistant", "a")]},
+        {"messages": [message("critic", "x"), message("assistant", "a")]},
+        {"messages": []},
+        {"messages": [message("assistant", "I begin."), message("user", "Why?"), message("assistant", "Because.")]},
+        {"messages": [message("user", "Long. " * 400), message("assistant", "Short.")]},
+    ]
+
+
+def odd_chats() -> list[Row]:
+    """White space, typed control tokens, reasoning in tags, several turns of a role, developers, Unicode."""
+    answers = (
+        " a",
+        "a\n",
+        "\n\n",
+        "\t",
+        "a  b",
+        "<|im_end|>",
+        "<think>\nHm.\n</think>\n\nSo.",
+        "<think></think>Yes",
+        "e\u0301 \u200b\u00a0",
+        "</s>",
+        "{{ x }}",
+        "🍵🇩🇪",
+    )
+    rows: list[Row] = [{"messages": [message("user", f"{text}?{text}"), message("assistant", text)]} for text in answers]
+    return [
+        *rows,
+        {"messages": [message("developer", "Be brief."), message("user", "One?"), message("assistant", "One.")]},
+        {"messages": [message("user", "One?"), message("user", "Two?"), message("assistant", "Three.")]},
+        {"messages": [message("user", "Go on."), message("assistant", "A."), message("assistant", "B.")]},
+        {"messages": [message("system", "S."), message("assistant", "Hello."), message("user", "Hi."), message("assistant", "Yes?")]},
+        {"messages": [message("user", "Go."), message("assistant", "Done."), message("user", "Thanks.")]},
+        {
+            "messages": [
+                message("user", [{"type": "text", "text": "In "}, {"type": "text", "text": "parts."}]),
+                message("assistant", "Yes."),
+            ]
+        },
+    ]
+
+
+def weighted_chats(count: int = 12) -> list[Row]:
+    """Chats with weights of messages and of parts."""
+    rows: list[Row] = []
+    for n in range(count):
+        turns = chat(n, 3)["messages"]
+        answers = [turn for turn in turns if turn["role"] == "assistant"]
+        answers[0] |= ({"weight": 0}, {"train": False}, {"loss_weight": 0.25}, {"weight": 1})[n % 4]
+        if n % 2:
+            answers[1]["content"] = [
+                {"type": "text", "text": said(n), "weight": 0.5},
+                {"type": "text", "text": " And so on.", "weight": n % 3},
+            ]
+        rows.append({"messages": turns})
+    return [*rows, {"messages": [message("user", "q"), message("assistant", "a", weight=-1)]}]
+
+
+CITIES = ("Oslo", "Lima", "東京", "Accra")
+
+
+def tool(name: str, **fields: str) -> Row:
+    properties = {key: {"type": kind} for key, kind in fields.items()}
+    described = {"name": name, "description": f"{name.title()} of something.", "parameters": {"type": "object", "properties": properties}}
+    return {"type": "function", "function": described}
+
+
+TOOLS = [tool("weather", city="string", unit="string"), tool("time", city="string"), tool("add", a="number", b="number")]
+
+
+def call(name: str, identity: str, **arguments: Any) -> Row:
+    return {"id": identity, "type": "function", "function": {"name": name, "arguments": arguments}}
+
+
+def tool_chats(count: int = 12, texts: bool = True) -> list[Row]:
+    """Chats with one call or parallel ones, whose results come in another order; every other one thinks before it calls."""
+    rows: list[Row] = []
+    for n in range(count):
+        city, other = CITIES[n % 4], CITIES[(n + 1) % 4]
+        calls = [call("weather", f"a{n}", unit="C", city=city)]
+        results = [message("tool", json.dumps({"celsius": n}), tool_call_id=f"a{n}")]
+        if n % 3 == 1:
+            calls.append(call("time", f"b{n}", city=other))
+            results.insert(0, message("tool", f"{n}:00", tool_call_id=f"b{n}"))
+        if n % 3 == 2:
+            calls = [call("add", f"c{n}", b=n, a=1.5), call("add", f"d{n}", a=2, b=[n, {"x": None}])]
+            results = [message("tool", f"{n}", tool_call_id=f"d{n}"), message("tool", f"-{n}", tool_call_id=f"c{n}")]
+        turns = [message("user", f"How is it in {city}, and what is {n} and a half?")]
+        thought = {"reasoning_content": f"I must look up {city}."} if n % 2 else {}
+        turns += [message("assistant", "Let me see." if texts and n % 4 == 0 else None, tool_calls=calls, **thought), *results]
+        turns += [
+            message("assistant", f"It is {n} degrees in {city}."),
+            *([message("user", "Thanks!"), message("assistant", f"Welcome, {n}.")] if n % 4 else []),
+        ]
+        rows.append({"messages": turns, "tools": TOOLS[: 1 + n % 3] if n % 3 != 1 else TOOLS[:2]})
+        if n % 3 == 2:
+            rows[-1]["tools"] = TOOLS
+    lost = message("assistant", None, tool_calls=[call("time", "z", city="Oslo")])
+    return [
+        *rows,
+        {"messages": [message("user", "q"), lost, message("tool", "1", tool_call_id="y"), message("assistant", "a")], "tools": TOOLS},
+    ]
+
+
+def thoughts(count: int = 12) -> list[Row]:
+    """Chats whose answers have reasoning, in a field, in a part or in tags."""
+    rows: list[Row] = []
+    for n in range(count):
+        answers = (
+            message("assistant", said(n), reasoning_content=f"First {n}.\nThen more."),
+            message("assistant", [{"type": "thinking", "thinking": f"Hm {n}."}, {"type": "text", "text": said(n)}]),
+            message("assistant", f"<think>\nLet me see {n}.\n</think>\n\n{said(n)}"),
+            message("assistant", said(n)),
+        )
+        rows.append({"messages": [message("user", asked(n)), answers[n % 4], message("user", asked(n + 1)), answers[(n + 1) % 4]]})
+    return rows
+
+
+def instructions(count: int = 24) -> list[Row]:
+    rows: list[Row] = [
+        {"instruction": asked(n), "input": ("", f"Use {n} words.", " \n", None)[n % 4], "output": said(n)} for n in range(count)
+    ]
+    past = {"system": "Be brief.", "history": [[asked(3), said(3)], [asked(4), said(4)]]}
+    return [*rows, {**rows[1], **past, "instruction": "And now?"}, {**rows[2], "output": ""}, {**rows[3], "instruction": 3}, rows[5]]
+
+
+def shares(count: int = 20) -> list[Row]:
+    rows: list[Row] = []
+    for n in range(count):
+        turns = [{"from": "human", "value": asked(n)}, {"from": "gpt", "value": said(n)}]
+        if n % 3 == 1:
+            turns += [
+                {"from": "human", "value": "Add."},
+                {"from": "function_call", "value": json.dumps({"name": "add", "arguments": {"b": n, "a": 1}})},
+            ]
+            turns += [{"from": "observation", "value": f"{n + 1}"}, {"from": "gpt", "value": f"It is {n + 1}."}]
+        rows.append(
+            {
+                "conversations": turns,
+                **({"system": SYSTEMS[0]} if n % 2 else {}),
+                **({"tools": json.dumps(TOOLS[2:])} if n % 3 == 1 else {}),
+            }
+        )
+    return [*rows, {"conversations": [{"from": "human", "value": "q"}, {"from": "nobody", "value": "a"}]}, rows[0]]
+
+
+def shared_pairs(count: int = 16) -> list[Row]:
+    return [
+        {
+            **row,
+            "conversations": row["conversations"][:-1],
+            "chosen": row["conversations"][-1],
+            "rejected": {"from": "gpt", "value": f"Bad {n}."},
+        }
+        for n, row in enumerate(shares(count)[:count])
+    ]
+
+
+def judged(count: int = 16) -> list[Row]:
+    rows: list[Row] = [
+        {"instruction": asked(n), "input": ("", f"In {n} words.")[n % 2], "chosen": said(n), "rejected": said(n + 1)} for n in range(count)
+    ]
+    return [*rows, {**rows[0], "system": "S.", "history": [["a", "b"]]}, {**rows[1], "rejected": rows[1]["chosen"]}]
+
+
+def pairs(count: int = 24) -> list[Row]:
+    """Pairs as texts, some with a margin; equal sides, an empty one, duplicates, long ones."""
+    rows: list[Row] = [{"prompt": asked(n), "chosen": said(n), "rejected": said(n + 3)} for n in range(count)]
+    rows = [row | ({"margin": n / 7} if n % 3 else {}) for n, row in enumerate(rows)]
+    return [*rows, rows[4], {**rows[0], "rejected": rows[0]["chosen"]}, {**rows[1], "chosen": " "}, {**rows[2], "rejected": "Long. " * 300}]
+
+
+def pairs_of_messages(count: int = 16) -> list[Row]:
+    rows: list[Row] = []
+    for n in range(count):
+        prompt = chat(n, 1 + n % 2)["messages"][:-1]
+        good = message("assistant", said(n), **({"reasoning_content": f"Hm {n}."} if n % 2 else {}))
+        rows.append({"prompt": prompt, "chosen": [good], "rejected": [message("assistant", said(n + 2))]})
+    tools = tool_chats(6)[:6]
+    called = [
+        {
+            "prompt": row["messages"][:1],
+            "chosen": row["messages"][1:2],
+            "rejected": [message("assistant", "No idea.")],
+            "tools": row["tools"],
+        }
+        for row in tools
+    ]
+    return [*rows, *called]
+
+
+def labelled(count: int = 16) -> list[Row]:
+    return [{"prompt": asked(n), "completion": said(n), "label": n % 3 > 0} for n in range(count)]
+
+
+def scored(count: int = 16, answers: int = 3) -> list[Row]:
+    scores = ([0.5, -0.25, 1.5], [1, 0, 0], [0.1, 0.2, 0.30000001], [-1, 2, 2])
+    rows: list[Row] = [
+        {
+            "prompt": asked(n),
+            "responses": [said(n + at) for at in range(2 + n % 2)][:answers],
+            "rewards": scores[n % 4][: 2 + n % 2][:answers],
+        }
+        for n in range(count)
+    ]
+    return [*rows, {**rows[0], "rewards": [1]}, {**rows[1], "rewards": [1e39, 1, 2][: len(rows[1]["responses"])]}, rows[3]]
+
+
+def compared(count: int = 16) -> list[Row]:
+    return [
+        {"context": asked(n), "response1": said(n), "response2": said(n + 1), "overall_preference": (-2, 1, 3, -1, 0)[n % 5]}
+        for n in range(count)
+    ]
+
+
+def prompts(count: int = 24) -> list[Row]:
+    golds = ("1,234", "$5", 18.0, 18, -0.5, " 7 ", "x", "12")
+    rows: list[Row] = [{"prompt": asked(n), "gold": golds[n % len(golds)], "source": f"s{n % 2}"} for n in range(count)]
+    return [
+        *rows,
+        rows[1],
+        {**rows[0], "prompt": ""},
+        {**rows[0], "prompt": [message("system", "S."), message("user", "2 + 2?")], "gold": "4"},
+    ]
+
+
+def problems(count: int = 24) -> list[Row]:
+    rows: list[Row] = [
+        {
+            "question": f"Ann has {n} pears and buys {n + 2}. How many has she?",
+            "answer": f"She has {n}+{n + 2}=<<{n}+{n + 2}={2 * n + 2}>>{2 * n + 2} pears.\n#### {2 * n + 2:,}",
+        }
+        for n in range(count)
+    ]
+    return [*rows, {**rows[0], "answer": "no gold"}, {**rows[1], "answer": "#### 3"}, rows[2]]
+
+
+def contrasts(count: int = 24, *, graded_too: bool = False) -> list[Row]:
+    rows: list[Row] = [{"query": asked(n), "pos": [said(n)], "neg": [said(n + 1), said(n + 2)][: 1 + n % 2]} for n in range(count)]
+    rows = [row | {"prompt": f"Find answer {n % 2}."} for n, row in enumerate(rows)]
+    graded = {**rows[1], "query": "Which?", "pos_scores": [0.75], "neg_scores": [0.5, 0.25]}
+    return [
+        *rows,
+        *([graded] if graded_too else []),
+        {**rows[0], "pos": []},
+        {**rows[1], "neg": [rows[1]["pos"][0]]},
+        rows[3],
+        {**rows[4], "query": rows[4]["pos"][0]},
+    ]
+
+
+def documents(count: int = 40) -> list[Row]:
+    """Documents of a line to many, with a field that chooses rows; duplicates, short and blank ones."""
+    rows: list[Row] = [
+        {"text": "\n".join(said(n + at) for at in range(1 + n % 9)), "source": f"s{n % 2}", "score": n % 5} for n in range(count)
+    ]
+    return [
+        *rows,
+        rows[3],
+        {**rows[0], "text": ""},
+        {**rows[0], "text": "x"},
+        {**rows[0], "text": " \n"},
+        {**rows[0], "text": f"  {said(1)}  "},
+        {**rows[0], "text": None},
+    ]
+
+
+def steps(count: int = 12) -> list[Row]:
+    texts = ("First, 3 * 4 is 12.", "Then 2 + 12 is 14.", "So it is 14.")
+    return [
+        {"prompt": asked(n), "completions": list(texts[: 1 + n % 3]), "labels": [bool((n + at) % 2) for at in range(1 + n % 3)]}
+        for n in range(count)
+    ]
+
+
+def varied(value: Any, number: int) -> Any:
+    """A row of a table of examples with longer texts, so that there are several of it."""
+    words = {
+        "q": asked,
+        "a": said,
+        "good": said,
+        "bad": lambda n: said(n + 1),
+        "s": lambda n: f"System {n}.",
+        "x": lambda n: said(n + 2),
+        "b": lambda n: said(n + 4),
+    }
+    if isinstance(value, str):
+        return words[value](number) if value in words else value
+    if isinstance(value, Mapping):
+        kept = ("role", "from", "type", "name", "id", "tool_call_id")
+        return {key: each if key in kept else varied(each, number) for key, each in value.items()}
+    return [varied(each, number) for each in value] if isinstance(value, list | tuple) else value

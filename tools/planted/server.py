@@ -1,0 +1,246 @@
+"""A process that has imported everything and built nothing: each trial runs in a fork of it, so that no cache knows what the unchanged code makes."""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import pickle
+import random
+import resource
+import shutil
+import signal
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from planted import planting, trial
+from planted.candidates import Plant
+from planted.workspaces import Given
+
+MEMORY = 6 << 30
+"""Bytes by which a trial may grow."""
+SECONDS = 60
+"""Of processor time that a trial may take, beside ten times what its clean builds take; and a sixth of what it may take by the clock."""
+MOST = 4
+"""Workspaces that a trial builds at most: the cheapest that run the line, and some of the others."""
+Result = dict[str, Any]
+
+
+@dataclass
+class Clean:
+    """What the unchanged code makes of a workspace.
+
+    Attributes:
+        stores: see `trial.stores_of`.
+        seconds: of processor time that it takes with all checks.
+        lines: by file of the package, the lines that the build runs through without the checks.
+    """
+
+    stores: trial.Stores
+    seconds: float
+    lines: Mapping[str, set[int]]
+
+
+@dataclass
+class Server:
+    """Where trials run.
+
+    Attributes:
+        given: the workspaces.
+        folder: a folder that goes with the server.
+        clean: the clean builds, by workspace.
+    """
+
+    given: Mapping[str, Given]
+    folder: Path
+    clean: dict[str, Clean] = field(default_factory=dict)
+    functions: dict[planting.Key, list[Any]] = field(default_factory=dict)
+
+    def start(self, *, trace: bool = True) -> None:
+        """Import what the builds import, and build each workspace as the code is.
+
+        Raises:
+            SystemExit: a clean build is stopped, or two differ.
+        """
+        os.environ["PREP_ASSETS_CACHE"] = str(self.folder / "cache")
+        for given in self.given.values():
+            imported = _in_fork(lambda given=given: self._imported(given))
+            for name in imported:
+                if name not in sys.modules and not name.startswith(("planted", "__mp")):
+                    with suppress(Exception):  # what can be imported in some order only is left to the trials
+                        __import__(name)
+        for name, given in self.given.items():
+            stores, seconds = _in_fork(lambda given=given: self._built(given))
+            if isinstance(stores, str):
+                raise SystemExit(f"{name}: the clean build is stopped: {stores}")
+            again, lines = _in_fork(lambda given=given: self._traced(given)) if trace else (stores, {})
+            kind, what = trial.difference(stores, again)
+            if kind:
+                raise SystemExit(f"{name}: two clean builds differ: {what}")
+            self.clean[name] = Clean(stores, seconds, lines)
+        self.functions = planting.live_functions()
+        gc.freeze()
+
+    def _imported(self, given: Given) -> list[str]:
+        with suppress(trial.Stopped), self._room() as room:
+            trial.stores_of(given.configs, room)
+        return [name for name in sys.modules if name != "__main__"]
+
+    def _built(self, given: Given) -> tuple[trial.Stores | str, float]:
+        began = _seconds()
+        try:
+            with self._room() as room:
+                return trial.stores_of(given.configs, room, sharded=given.sharded), _seconds() - began
+        except trial.Stopped as stopped:
+            return ": ".join(stopped.args), 0
+
+    def _traced(self, given: Given) -> tuple[trial.Stores, dict[str, set[int]]]:
+        lines: dict[str, set[int]] = {}
+        with self._room() as room, trial.traced(lines):
+            # what workers run through this process does not see, and shards are small pieces of the same work
+            return trial.stores_of(given.configs, room, checks=False, sharded=given.sharded), lines
+
+    def _room(self) -> tempfile.TemporaryDirectory[Path]:
+        return _Room(self.folder)
+
+    def workspaces_of(self, bug: Plant) -> list[str]:
+        """The workspaces whose builds run through a line, cheapest first; where the import runs it, those that run something of its module."""
+        path = str(bug.path)
+        found = [name for name, clean in self.clean.items() if path in clean.lines and (not bug.function or bug.line in clean.lines[path])]
+        return sorted(found, key=lambda name: self.clean[name].seconds)
+
+    def drawn(self, bug: Plant) -> list[str]:
+        """The workspaces of a trial."""
+        found = self.workspaces_of(bug)
+        rng = random.Random(bug.key)
+        found = [name for name in found if rng.random() < self.given[name].share] or found[:1]
+        others = found[MOST // 2 :]
+        return [*found[: MOST // 2], *sorted(rng.sample(others, min(len(others), MOST - MOST // 2)), key=found.index)]
+
+    def tried(self, bug: Plant, names: Sequence[str]) -> Result:
+        """What becomes of a bug, in this process, which is of no use afterwards."""
+        said: Result = {"verdict": "same", "workspace": names[0] if names else ""}
+        try:
+            planting.plant(bug, self.functions)
+        except BaseException as error:
+            return {**said, "verdict": "stopped", "by": type(error).__name__, "says": str(error)[:300]}
+        for name in names:
+            given = self.given[name]
+            said["workspace"] = name
+            try:
+                with self._room() as room:
+                    stores = trial.stores_of(given.configs, room, sharded=given.sharded)
+            except trial.Stopped as stopped:
+                by, says = stopped.args
+                return {**said, "verdict": "stopped", "by": by, "says": says}
+            kind, what = trial.difference(self.clean[name].stores, stores)
+            if kind == "stores":
+                return {**said, "verdict": "stopped", "by": "stores are missing", "says": str(what)[:300]}
+            if kind:
+                return {**said, "verdict": "published", "kind": kind, "differs": what}
+        return {**said, "workspace": names[0] if names else "", "built": list(names)}
+
+    def results(
+        self, bugs: Iterable[Plant], workspaces: Callable[[Plant], list[str]] | None = None, *, jobs: int = 1
+    ) -> Iterator[tuple[Plant, Result]]:
+        """What becomes of each bug, in the order in which the trials end; `workspaces`: those of a trial, drawn if it is left out."""
+        drawn = workspaces or self.drawn
+        waiting, running = list(reversed(list(bugs))), dict[int, tuple[Plant, Path, float, float]]()
+        while waiting or running:
+            while waiting and len(running) < jobs:
+                bug = waiting.pop()
+                answer = Path(tempfile.mkstemp(dir=self.folder)[1])
+                limit = SECONDS + 10 * sum(self.clean[name].seconds for name in drawn(bug))
+                child = os.fork()
+                if not child:
+                    _limit(limit)
+                    answer.write_text(json.dumps(self.tried(bug, drawn(bug)), default=str), "utf-8")
+                    os._exit(0)
+                running[child] = bug, answer, time.monotonic(), limit
+            child, _, used = os.wait4(-1, os.WNOHANG)
+            if not child:
+                for late, (_, _, began, limit) in running.items():
+                    if time.monotonic() - began > 6 * limit:
+                        _end(late)
+                time.sleep(0.02)
+                continue
+            if child not in running:
+                continue
+            bug, answer, *_ = running.pop(child)
+            _end(child)
+            text = answer.read_text("utf-8")
+            answer.unlink()
+            trial.remove(self.folder / str(child))
+            ended = {"verdict": "stopped", "workspace": (drawn(bug) or [""])[0], "by": "killed", "says": "no end, or no memory"}
+            yield bug, {**(json.loads(text) if text else ended), "seconds": round(used.ru_utime + used.ru_stime, 2)}
+
+
+class _Room(tempfile.TemporaryDirectory):  # type: ignore[type-arg]
+    """A folder of a process, and a copy of the cache for it, so that no trial finds what another left."""
+
+    def __init__(self, folder: Path) -> None:
+        self.place = folder / str(os.getpid())
+
+    def __enter__(self) -> Path:
+        trial.remove(self.place)
+        self.place.mkdir()
+        return self.place / "stores"
+
+    def __exit__(self, *_: object) -> None:
+        trial.remove(self.place)
+
+
+def _limit(seconds: float) -> None:
+    """Bound this process and those that it starts."""
+    os.setsid()
+    cache = Path(os.environ["PREP_ASSETS_CACHE"])
+    mine = cache.with_name(f"cache-{os.getpid()}")
+    resource.setrlimit(resource.RLIMIT_CPU, (int(seconds), int(seconds) + 5))
+    size = int(Path("/proc/self/statm").read_text("ascii").split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY, size + MEMORY))
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 30, 1 << 30))
+    nowhere = os.open(os.devnull, os.O_RDWR)
+    for stream in (0, 1, 2):
+        os.dup2(nowhere, stream)
+    shutil.copytree(cache, mine)
+    os.environ["PREP_ASSETS_CACHE"] = str(mine)
+
+
+def _end(child: int) -> None:
+    with suppress(ProcessLookupError, PermissionError):
+        os.killpg(child, signal.SIGKILL)
+
+
+def _seconds() -> float:
+    others = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + others.ru_utime + others.ru_stime
+
+
+def _in_fork(work: Callable[[], Any]) -> Any:
+    """What `work` returns, without leaving a trace in this process."""
+    source, sink = os.pipe()
+    child = os.fork()
+    if not child:
+        try:
+            os.close(source)
+            with os.fdopen(sink, "wb") as stream:
+                pickle.dump(work(), stream)
+            os._exit(0)
+        except BaseException:
+            import traceback
+
+            traceback.print_exc()
+        finally:
+            os._exit(1)
+    os.close(sink)
+    with os.fdopen(source, "rb") as stream:
+        data = stream.read()
+    os.waitpid(child, 0)
+    return pickle.loads(data)
