@@ -17,7 +17,7 @@ Turns = tuple[tuple[str, ...], tuple[str, ...]]
 _ROLES = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
 """Column of a pair → role of its speaker."""
 _ANSWERS = ("chosen", "rejected")
-_ANSWER = "\n\nAssistant:"
+_ANSWER, _HUMAN = "\n\nAssistant:", "\n\nHuman:"
 
 
 def plain_texts(row: Row, schema: str, options: Row) -> Texts | None:
@@ -94,6 +94,8 @@ def pair_line(row: Row, texts: Texts, schema: str, form: str, tags: Iterable[str
     if schema not in columns or row.keys() != columns[schema] or any(not isinstance(value, str) for value in row.values()):
         return None
     if schema == "hh" and {row[side].rpartition(_ANSWER)[0].strip() for side in _ANSWERS} != {texts["prompt"]}:
+        return None
+    if schema == "hh" and any(_HUMAN in row[side].rpartition(_ANSWER)[2] for side in _ANSWERS):
         return None
     all_texts = [*texts.values()]
     if texts["chosen"] == texts["rejected"] or not all(map(str.strip, all_texts)) or any(tag in text for tag in tags for text in all_texts):

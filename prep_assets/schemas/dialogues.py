@@ -177,7 +177,7 @@ def hh(
             return None
         (prompt, mark, chosen), (rejected_prompt, rejected_mark, rejected) = (row[key].rpartition(ASSISTANT_MARK) for key in keys)
         prompt = prompt.strip()
-        if not mark or not rejected_mark or not prompt or prompt != rejected_prompt.strip():
+        if not mark or not rejected_mark or not prompt or prompt != rejected_prompt.strip() or HUMAN_MARK in chosen + rejected:
             return None
         return PlainChat((USER,), (prompt,)), chosen.strip(), rejected.strip()
 
@@ -188,7 +188,14 @@ def _split_answer(text: str, key: str) -> tuple[str, str]:
     prompt, mark, answer = text.rpartition(ASSISTANT_MARK)
     if not mark:
         raise Refused("no_assistant_turn", f"{key!r} has no {ASSISTANT_MARK!r}; it ends {text[-50:]!r}")
-    return prompt, answer.strip()
+    return prompt, answer_alone(answer, HUMAN_MARK, key).strip()
+
+
+def answer_alone(answer: str, human_mark: str, where: str) -> str:
+    """`answer`, rejected (``role_order``) where it holds a human's turn: the dialogue does not end with the assistant."""
+    if human_mark in answer:
+        raise Refused("role_order", f"{where!r} ends with a human's turn: {answer[answer.rindex(human_mark) :][:60]!r}")
+    return answer
 
 
 def split_marked(text: str, marks: Mapping[str, str], where: str) -> list[tuple[str, str]]:
@@ -227,7 +234,7 @@ def belle(
         turns = split_marked(past, {human_mark: USER, assistant_mark: ASSISTANT}, instruction_key)
         if not turns or turns[-1] != (ASSISTANT, ""):
             raise Refused("role_order", f"{instruction_key!r} must end with {assistant_mark!r}; it ends {past[-60:]!r}")
-        turns[-1] = (ASSISTANT, answer.strip())
+        turns[-1] = (ASSISTANT, answer_alone(answer, f"\n{human_mark}", output_key).strip())
         sample = Sample(turns_of(turns))
         require_alternation(sample.turns, ends_with_answer=True)
         return sample

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
 from typing import Any, NoReturn, SupportsIndex
 
 from msgspec import Struct, field
@@ -26,7 +27,16 @@ NEUTRAL = frozenset(
         *("hash", "md5", "sha1", "sha256"),
     }
 )
-"""Fields that identify a row and say nothing that a model reads. Passed over and counted, in lower or upper case, at every level."""
+"""Fields that identify a row and say nothing that a model reads. Passed over and counted, in lower or upper case, at every level, unless they contradict
+the order of a list or mix conversations (`require_agreement`)."""
+
+NUMBERS = ("index", "idx")
+TIMES = ("timestamp", "date", "created", "created_at")
+"""Neutral fields that say which place an object has in its list: of any object, and of a message."""
+TOGETHER = ("conversation_id", "prompt_id", "question_id")
+"""Neutral fields that say to which conversation or prompt an object belongs."""
+SPEAKERS = ("role", "from")
+"""Fields that only messages have."""
 
 MEDIA = ("images", "image", "videos", "video", "audios", "audio")
 """Columns of media. A text loses its meaning without them."""
@@ -46,14 +56,30 @@ SYSTEM_PROMPT = "system"
 LABELS = ("label", "kto_tag")
 """Columns that say whether an answer is a good one."""
 
-WEIGHTS = ("loss_weight", "weight", "loss_mask")
+WEIGHTS = ("loss_weight", "weight", "loss_mask", "loss_scale")
 FLAGS = ("train", "training", "loss")
 """Fields that say how much a row, a message or a part is trained: numbers, and true or false."""
 
+STRETCHES = ("train_detail", "training_detail")
+"""Fields that say which stretches of a message's text are trained (axolotl)."""
+
 DECISIVE = frozenset(
     {
-        *(*MEDIA, *REASONING, "reasoning_details", *CALLS, *TOOLS, TEMPLATE_OPTIONS, DOCUMENTS, SYSTEM_PROMPT, *LABELS, *WEIGHTS, *FLAGS),
-        *("history", "input", "context", "margin", "refusal", "prefix"),
+        *(
+            *MEDIA,
+            *REASONING,
+            "reasoning_details",
+            *CALLS,
+            *TOOLS,
+            TEMPLATE_OPTIONS,
+            DOCUMENTS,
+            SYSTEM_PROMPT,
+            *LABELS,
+            *WEIGHTS,
+            *FLAGS,
+            *STRETCHES,
+        ),
+        *("history", "input", "context", "margin", "refusal", "prefix", "rejected_response", "rejected_messages"),
     }
 )
 """Fields that decide what is trained, or that are part of a prompt. A row is rejected where its schema has no place for one of them."""
@@ -188,12 +214,14 @@ class Book(Struct):
         ignore: path of an object → its keys to hide, as if the row did not have them.
         dropped: paths of hidden fields with content.
         views: the objects of the row that a schema has reached.
+        lists: those of each list of several objects.
         by_name: whether a field counts as read only when it is accessed by name: a user's function may loop over all of them.
     """
 
     ignore: Mapping[str, Sequence[str]] = field(default_factory=dict)
     dropped: set[str] = field(default_factory=set)
     views: list[View] = field(default_factory=list)
+    lists: list[list[View]] = field(default_factory=list)
     by_name: bool = False
 
 
@@ -222,13 +250,28 @@ class View(dict[str, Any]):
     def get(self, key: str, default: Any = None) -> Any:
         if key in self.left:
             self._take(key, key)
+        elif key not in self:
+            return default if (inner := self._inner(key)) is None else inner
         return super().get(key, default)
+
+    def __missing__(self, key: str) -> Any:
+        if (inner := self._inner(key)) is None:
+            raise KeyError(key)
+        return inner
+
+    def _inner(self, path: str) -> Any:
+        """The field at a dotted path, as options of schemas may name one; `None` without it."""
+        if self.book.by_name or "." not in path:
+            return None
+        first, _, rest = path.partition(".")
+        holder = self.get(first)
+        return holder.get(rest) if isinstance(holder, View) else None
 
     def _take(self, key: str, shown: str, *, named: bool = True) -> None:
         if not self.book.by_name or (named and not self.listed):
             self.left.discard(key)
         value = _get_item(self, key)
-        if type(value) is dict or type(value) is list:
+        if type(value) in _READ and key != "bytes":
             _set_item(self, key, _with_views(value, join(self.path, shown), self.book))
 
     # without an `__iter__` of its own, Python copies a dict past `__getitem__`
@@ -317,10 +360,34 @@ def join(path: str, key: str) -> str:
     return f"{path}.{key}" if path else key
 
 
+_READ = frozenset({dict, list, bytes})
+
+
 def _with_views(value: Any, path: str, book: Book) -> Any:
+    """`value` as a schema reads it: objects as views, messages in columns as a list of them, text of a binary column as text."""
     if type(value) is dict:
-        return _view(value, path, book)
-    return [_with_views(element, path, book) for element in value] if type(value) is list else value
+        messages = None if book.by_name else _messages_of_columns(value)
+        return _view(value, path, book) if messages is None else _with_views(messages, path, book)
+    if type(value) is bytes and not book.by_name:
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value
+    if type(value) is not list:
+        return value
+    elements = [_with_views(element, path, book) for element in value]
+    if len(elements) > 1 and type(elements[0]) is View:
+        book.lists.append(elements)
+    return elements
+
+
+def _messages_of_columns(value: dict[str, Any]) -> list[dict[str, Any]] | None:
+    """The messages of an object of lists with one entry a message, as `datasets` stores a sequence of objects; `None` for any other object."""
+    if not any(type(value.get(key)) is list for key in SPEAKERS) or {*map(type, value.values())} != {list}:
+        return None
+    if len({*map(len, value.values())}) > 1:
+        return None
+    return [{key: inner for key, inner in zip(value, row, strict=True) if inner is not None} for row in zip(*value.values(), strict=True)]
 
 
 def whole(value: Any) -> Any:
@@ -355,14 +422,58 @@ def unread(row: View) -> list[tuple[str, Any]]:
     return fields
 
 
+def require_agreement(row: View) -> None:
+    """Reject a row of which a neutral field that the schema did not read says something else than the row's own form.
+
+    Raises:
+        Refused: ``order_contradicted``, where numbers of the objects of a list, or times of messages, do not ascend; ``mixed_conversations``, where a field of
+            `TOGETHER` has two values.
+    """
+    for elements in row.book.lists:
+        for key in (*NUMBERS, *(TIMES if any(name in elements[0] for name in SPEAKERS) else ())):
+            values = [
+                _get_item(each, key) for each in elements if type(each) is View and key in each.left and has_content(_get_item(each, key))
+            ]
+            ordered = [] if len(values) < 2 else _as_order(values, key)
+            if ordered != sorted(ordered):
+                detail = f"{join(elements[0].path, key)!r} is {', '.join(map(str, values[:8]))}, which is not the order of the list"
+                raise Refused("order_contradicted", f"{detail}. Put it in order, or list the field under `ignore`")
+    for key in TOGETHER:
+        if (
+            len(
+                named := {
+                    str(_get_item(view, key)): view.path
+                    for view in row.book.views
+                    if key in view.left and has_content(_get_item(view, key))
+                }
+            )
+            > 1
+        ):
+            raise Refused("mixed_conversations", f"{key!r} is {' and '.join(map(repr, list(named)[:2]))} in one row")
+
+
+def _as_order(values: list[Any], key: str) -> list[Any]:
+    """Numbers or times that can be compared; empty for others."""
+    if {*map(type, values)} <= {int, float}:
+        return values
+    if key in NUMBERS or {*map(type, values)} != {str}:
+        return []
+    try:
+        times = [datetime.fromisoformat(value) for value in values]
+        return times if len({time.tzinfo is None for time in times}) == 1 else []
+    except ValueError:
+        return []
+
+
 # Loss weights in rows.
 
 
 def loss_weight_of(message: Mapping[str, Any], where: str) -> float | None:
     """The loss weight that a message, a content part or a row sets; `None` where it sets none.
 
-    Reads ``loss_weight`` (LLaMA-Factory v1), ``weight`` (OpenAI fine-tuning), ``loss_mask``, and the booleans ``train`` and ``training`` (Axolotl) and
-    ``loss`` (ms-swift). Rejects a weight that `as_weight` does not accept (``bad_weight``) and two fields that disagree (``conflicting_weights``).
+    Reads ``loss_weight`` (LLaMA-Factory v1), ``weight`` (OpenAI fine-tuning), ``loss_mask``, ``loss_scale`` (ms-swift), and the booleans ``train`` and
+    ``training`` (Axolotl) and ``loss`` (ms-swift). Rejects a weight that `as_weight` does not accept (``bad_weight``) and two fields that disagree
+    (``conflicting_weights``).
     """
     weights = {key: as_weight(message[key], inside(where, key)) for key in WEIGHTS if message.get(key) is not None}
     for key in FLAGS:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prep_assets.errors import ConfigError, Refused, require_known
@@ -139,7 +139,7 @@ def alpaca_pairwise(
     join: str = PAIR_JOIN,
     strip: bool = False,
 ) -> Convert:
-    """The prompt of an Alpaca row and two answers to it.
+    """The prompt of an Alpaca row and two answers to it; of a row without ``chosen``, those of its ``output``, an array of the better and the worse one.
 
     Options:
         prompt_key: the instruction.
@@ -155,10 +155,18 @@ def alpaca_pairwise(
 
     def convert(row: Row) -> Pair:
         prompt = alpaca_prompt(row, prompt_key, query_key, system_key, history_key, join, strip)
-        answers = (text.strip() if strip else text for text in texts_of(row, chosen_key, rejected_key))
+        both = _ranked_output(row) if row.get(chosen_key) is None and row.get("output") is not None else None
+        answers = (text.strip() if strip else text for text in both or texts_of(row, chosen_key, rejected_key))
         return pair_of(row, prompt, *((turn(ASSISTANT, text),) for text in answers))
 
     return convert
+
+
+def _ranked_output(row: Row) -> Sequence[str]:
+    """The two answers under ``output``, the better one first (LLaMA-Factory's older layout)."""
+    if len(answers := as_list(row["output"], "output", "an array of the better and the worse answer")) != 2:
+        raise Refused("several_answers", f"'output' has {len(answers)} answers, a pair has two. Rank more of them with group_list")
+    return [as_text(answer, "output") for answer in answers]
 
 
 @schema("AlpacaStylePairwiseHandler", gives=Pair, example=PAIR_EXAMPLE)
@@ -327,7 +335,7 @@ LEETCODE = {
 def leetcode_python(
     *, problem_key: str = "code_with_problem", code_key: str = "code_only", explanation_key: str = "explanation_only"
 ) -> Convert:
-    """The problem (the text before the first ``` fence, stripped), answered with code, a line break and the explanation.
+    """The problem (the text before its code in ``` fences, stripped), answered with code, a line break and the explanation.
 
     Options:
         problem_key: the problem and, after a fence, its code.
@@ -338,6 +346,8 @@ def leetcode_python(
     def convert(row: Row) -> Sample:
         problem, code, explanation = texts_of(row, problem_key, code_key, explanation_key)
         user = needed(problem.partition("```")[0].strip(), "empty_prompt", problem_key)
+        if after := "".join(problem.split("```")[2:]).strip():
+            raise Refused("trailing_text", f"{problem_key!r} goes on behind its code, which would be lost: {after[:60]!r}")
         needed(code, "empty_answer", code_key)
         return Sample((turn(USER, user), turn(ASSISTANT, f"{code}\n{explanation}")))
 

@@ -13,9 +13,11 @@ from prep_assets.schemas.fields import SYSTEM_PROMPT, TOOLS, Row, as_mapping, ne
 from prep_assets.schemas.reader import PlainMessages, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, convert_with, options_of, schema
 from prep_assets.schemas.turns import (
-    OPENAI_ROLES,
+    AGENT_ROLES,
+    CALL_TAGS,
     ChatFormat,
     Images,
+    chat_format,
     chat_sample,
     pair_of,
     plain_sample,
@@ -178,13 +180,13 @@ def messages(
         messages_key: array of messages.
         role_key: field of a message with its role.
         content_key: field of a message with its content: a string, an array of parts, or null with tool calls.
-        roles: further role tags, such as `{"human": "user"}`; they may replace OpenAI's.
+        roles: further role tags, such as `{"human": "user"}`; they may replace those that are known.
         tools_key: tools, an array or its JSON text.
         images_key: paths of images; default `images`, else `image`.
         image_token: mark of an image in text, if the row has images.
         order: `any`, or `alternate`: only system?, (user or tool, assistant)+.
     """
-    form = ChatFormat(role_key, content_key, {**OPENAI_ROLES, **(roles or {})})
+    form = chat_format(role_key, content_key, roles)
 
     def check(turns: Sequence[Turn]) -> None:
         require_answer(turns)
@@ -201,7 +203,7 @@ def messages(
         return sample if tools is sample.tools else changed(sample, tools=tools)
 
     beside = {SYSTEM_PROMPT: (None, ""), tools_key: NO_TOOLS}
-    return reads_plain(convert, PlainMessages(messages_key, role_key, content_key, plain_roles(form.roles), check, beside))
+    return reads_plain(convert, PlainMessages(messages_key, role_key, content_key, plain_roles(form.roles, form.call_tags), check, beside))
 
 
 def _tools_with_messages(messages: Sequence[Mapping[str, Any]], tools: Tools, where: str) -> Tools:
@@ -341,7 +343,7 @@ def conversations(
         user_tag: tag of the user.
         assistant_tag: tag of the assistant.
         observation_tag: tag of a tool's result.
-        function_tag: tag of an assistant's tool call; its text is the JSON of one call or of several.
+        function_tag: tag of an assistant's tool call; its text is the JSON of one call or of several. Calls one after the other are parallel.
         system_tag: tag of a system message, which may only come first.
         system_key: the system prompt, if any.
         tools_key: tools, an array or its JSON text.
@@ -351,10 +353,14 @@ def conversations(
         videos_key: paths of video, with `<video>` in text; default `videos`, else `video`.
     """
     tags = {user_tag: USER, assistant_tag: ASSISTANT, observation_tag: TOOL, function_tag: ASSISTANT, system_tag: SYSTEM}
-    form = ChatFormat(role_tag, content_tag, tags, function_tag)
+    calls = (function_tag, *(tag for tag in CALL_TAGS if tag not in tags))
+    remedy = "Name it in one of the options user_tag, assistant_tag, observation_tag, function_tag and system_tag"
+    form = ChatFormat(role_tag, content_tag, {**OTHER_TAGS, **tags}, calls, remedy)
     return Conversations(form, assistant_tag, system_key, tools_key, images_key, image_token, audios_key, videos_key)
 
 
+OTHER_TAGS = {"user": USER, "assistant": ASSISTANT, "tool": TOOL, **AGENT_ROLES}
+"""Tags that rows have beside those of the options."""
 DEFAULT_FORM = conversations().form
 
 
@@ -372,7 +378,7 @@ def sharegpt(read: Conversations, *, messages_key: str = "conversations") -> Con
 
     def check(turns: Sequence[Turn]) -> None:
         if not any(turn.role == ASSISTANT for turn in turns):
-            raise Refused("no_assistant_turn", f"no message of {messages_key!r} has tag {read.assistant_tag!r} or {form.call_tag!r}")
+            raise Refused("no_assistant_turn", f"no message of {messages_key!r} has tag {read.assistant_tag!r} or {form.call_tags[0]!r}")
         require_alternation(turns, ends_with_answer=True)
 
     def convert(row: Row) -> Sample:
@@ -381,7 +387,7 @@ def sharegpt(read: Conversations, *, messages_key: str = "conversations") -> Con
         return chat_sample(row, turns, read.tools_key)
 
     beside = {read.system_key: (None, ""), read.tools_key: NO_TOOLS}
-    roles = plain_roles(form.roles, form.call_tag)
+    roles = plain_roles(form.roles, form.call_tags)
     return reads_plain(convert, PlainMessages(messages_key, form.role_key, form.content_key, roles, check, beside))
 
 

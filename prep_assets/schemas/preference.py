@@ -9,7 +9,7 @@ from typing import Any, Literal
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Contrast, Pair, PlainChat, Turn, changed, turn
-from prep_assets.schemas.dialogues import ASSISTANT_MARK, HUMAN_MARK, split_marked
+from prep_assets.schemas.dialogues import ASSISTANT_MARK, HUMAN_MARK, answer_alone, split_marked
 from prep_assets.schemas.dialogues import EXAMPLE as HH_EXAMPLE
 from prep_assets.schemas.fields import (
     Row,
@@ -17,6 +17,7 @@ from prep_assets.schemas.fields import (
     as_mapping,
     as_number,
     as_text,
+    has_content,
     needed,
     objects,
     text_of,
@@ -27,8 +28,7 @@ from prep_assets.schemas.fields import (
 from prep_assets.schemas.reader import PlainPairs, plain_chats, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, schema, text_to_embed
 from prep_assets.schemas.turns import (
-    OPENAI_ROLES,
-    ChatFormat,
+    chat_format,
     common_prompt,
     content_of,
     pair_of,
@@ -40,7 +40,9 @@ from prep_assets.schemas.turns import (
 # ``preference``: pairs with an explicit prompt, or with the prompt at the start of both sides; strings or messages.
 
 ASSISTANT_ROLE = "assistant:"
-LLAMA_FACTORY_V1 = ("chosen_messages", "rejected_messages")
+RESPONSE = "rejected_response"
+LAYOUTS = (("chosen_messages", "rejected_messages"), ("messages", "rejected_messages"), ("messages", RESPONSE))
+"""Columns of both answers in rows without ``chosen``: LLaMA-Factory v1, and ms-swift."""
 EXAMPLE = {"prompt": "What is the capital of Peru?", "chosen": "Lima.", "rejected": "Cusco."}
 
 
@@ -55,11 +57,13 @@ def preference(
     assistant_mark: str = ASSISTANT_MARK,
     tools_key: str = "tools",
     system_key: str | None = "system",
+    roles: Mapping[str, str] | None = None,
 ) -> Callable[[Row], Pair]:
     """Two answers to one prompt.
 
-    Without a prompt column the prompt is the longest common beginning of both sides, in whole turns. Rows that have no ``chosen`` but
-    ``chosen_messages`` and ``rejected_messages`` (LLaMA-Factory v1) are read from these.
+    Without a prompt column the prompt is the longest common beginning of both sides, in whole turns. Rows that have no ``chosen`` are read from
+    ``chosen_messages`` and ``rejected_messages`` (LLaMA-Factory v1), or from ``messages``, which end with the better answer, and ``rejected_messages`` or
+    ``rejected_response`` (ms-swift).
 
     Options:
         prompt_key: the prompt, a string or messages; null or absent: implicit prompt.
@@ -70,35 +74,54 @@ def preference(
         assistant_mark: mark before an assistant's turn there.
         tools_key: the tools on offer.
         system_key: the system prompt, if any; null: none.
+        roles: further role tags of messages, such as `{"Human": "user"}`.
     """
+    form = chat_format(roles=roles)
+    tags = plain_roles(form.roles, form.call_tags)
+
+    def as_turns(value: object, key: str) -> tuple[Turn, ...]:
+        return form.turns([value] if isinstance(value, Mapping) else value, key)
+
     marks = {user_mark: USER, assistant_mark: ASSISTANT}
     default = (chosen_key, rejected_key) == ("chosen", "rejected")
+
+    def answer_turns(answer: object, key: str, prompt: tuple[Turn, ...]) -> tuple[Turn, ...]:
+        """The turns of one side, without the prompt where the side repeats it."""
+        if isinstance(answer, str):
+            return (turn(COMPLETION if prompt[0].role == PROMPT else ASSISTANT, answer),)
+        turns = as_turns(answer, key)
+        return turns[len(prompt) :] if content_of(turns[: len(prompt)]) == content_of(prompt) else turns
 
     def convert(row: Row) -> Pair:
         return _with_system_of(row, system_key, _pair(row))
 
     def _pair(row: Row) -> Pair:
         prompt = None if prompt_key is None else row.get(prompt_key)
-        keys = LLAMA_FACTORY_V1 if default and "chosen" not in row and LLAMA_FACTORY_V1[0] in row else (chosen_key, rejected_key)
+        keys: tuple[str, str] = (chosen_key, rejected_key)
+        if default and row.get("chosen") is None:
+            keys = next((found for found in LAYOUTS if all(has_content(row.get(key)) for key in found)), keys)
         chosen, rejected = (value_at(row, key) for key in keys)
+        if keys[1] == RESPONSE:
+            rejected = _with_other_answer(as_list(chosen, keys[0]), rejected, keys[1])
         if isinstance(chosen, str) != isinstance(rejected, str):
             wrong_type(rejected, keys[1], f"the same form as {keys[0]!r}")
+        sides = ((chosen, keys[0]), (rejected, keys[1]))
         if prompt is not None:
             if isinstance(prompt, str):
                 prompt_turns: tuple[Turn, ...] = (turn(USER if template else PROMPT, prompt),)
             else:
-                require_open_end(prompt_turns := _as_turns(prompt, str(prompt_key)), str(prompt_key))
-            return pair_of(row, prompt_turns, *(_answer_turns(row[key], key, prompt_turns) for key in keys), tools_key=tools_key)
+                require_open_end(prompt_turns := as_turns(prompt, str(prompt_key)), str(prompt_key))
+            return pair_of(row, prompt_turns, *(answer_turns(side, key, prompt_turns) for side, key in sides), tools_key=tools_key)
         if isinstance(chosen, str):
-            return pair_of(row, *common_prompt(*(turns_of(split_marked(row[key], marks, key)) for key in keys)), tools_key=tools_key)
-        return pair_of(row, *common_prompt(*(_as_turns(row[key], key) for key in keys)), tools_key=tools_key)
+            return pair_of(row, *common_prompt(*(turns_of(split_marked(side, marks, key)) for side, key in sides)), tools_key=tools_key)
+        return pair_of(row, *common_prompt(*(as_turns(side, key) for side, key in sides)), tools_key=tools_key)
 
     def split(row: Row) -> tuple[PlainChat | None, object, object]:
         prompt, chosen, rejected = row[str(prompt_key)], row[chosen_key], row[rejected_key]
         if isinstance(prompt, str):
             prompt_chat = PlainChat((USER,), (prompt,)) if prompt.strip() else None
         else:
-            [prompt_chat] = plain_chats([prompt], "role", "content", _PLAIN_TAGS)
+            [prompt_chat] = plain_chats([prompt], "role", "content", tags)
         strings = isinstance(chosen, str) and isinstance(rejected, str)
         return (prompt_chat, chosen, rejected) if strings else (prompt_chat, _single_answer(chosen), _single_answer(rejected))
 
@@ -107,9 +130,6 @@ def preference(
         if prompt_key is None or not template
         else reads_plain(convert, PlainPairs(frozenset([prompt_key, chosen_key, rejected_key]), split))
     )
-
-
-_PLAIN_TAGS = plain_roles(OPENAI_ROLES)
 
 
 def _single_answer(messages: object) -> object:
@@ -126,16 +146,16 @@ def _with_system_of(row: Row, key: str | None, example: Pair) -> Pair:
     return changed(example, prompt=prompt)
 
 
-def _answer_turns(answer: object, key: str, prompt: tuple[Turn, ...]) -> tuple[Turn, ...]:
-    """The turns of one side, without the prompt where the side repeats it."""
+def _with_other_answer(messages: Sequence[Any], answer: object, key: str) -> list[Any]:
+    """`messages` with another answer to their last prompt: a text, an array of one text, or messages."""
+    if isinstance(answer, list) and {*map(type, answer)} == {str}:
+        if len(answer) > 1:
+            raise Refused("several_answers", f"{key!r} has {len(answer)} answers, a pair has one. Write a row for each")
+        [answer] = answer
     if isinstance(answer, str):
-        return (turn(COMPLETION if prompt[0].role == PROMPT else ASSISTANT, answer),)
-    turns = _as_turns(answer, key)
-    return turns[len(prompt) :] if content_of(turns[: len(prompt)]) == content_of(prompt) else turns
-
-
-def _as_turns(value: object, key: str) -> tuple[Turn, ...]:
-    return ChatFormat().turns([value] if isinstance(value, Mapping) else value, key)
+        return [*messages[:-1], {"role": ASSISTANT, "content": answer}]
+    end = max((at + 1 for at, message in enumerate(messages) if as_mapping(message, "messages").get("role") != ASSISTANT), default=0)
+    return [*messages[:end], *as_list(answer, key, "a string or an array")]
 
 
 @schema("dpo_read_hook", gives=Pair, example=HH_EXAMPLE)
@@ -177,7 +197,7 @@ def _cut_at_mark(chosen: str, rejected: str, mark: str) -> tuple[str, str, str]:
         raise Refused(
             "prompts_differ", f"the prompts, up to the last {mark!r} of chosen, end {chosen[:end][-50:]!r} and {rejected[:end][-50:]!r}"
         )
-    return chosen[:end], chosen[end:], rejected[end:]
+    return chosen[:end], answer_alone(chosen[end:], HUMAN_MARK, "chosen"), answer_alone(rejected[end:], HUMAN_MARK, "rejected")
 
 
 # ``ultrafeedback``: HuggingFaceH4/ultrafeedback_binarized, and the rows with all completions of openbmb/UltraFeedback.

@@ -21,6 +21,7 @@ from prep_assets.samples import (
     TOOL,
     TOOL_CALL,
     USER,
+    Contrast,
     Example,
     PlainChat,
     PlainPair,
@@ -32,8 +33,23 @@ from prep_assets.samples import (
     parts_of,
     turn,
 )
-from prep_assets.schemas.fields import DECISIVE, MEDIA, NEUTRAL, Row, View, as_weight, decides, has_content, join, unread, view_of, whole
+from prep_assets.schemas.fields import (
+    DECISIVE,
+    MEDIA,
+    NEUTRAL,
+    Row,
+    View,
+    as_weight,
+    decides,
+    has_content,
+    join,
+    require_agreement,
+    unread,
+    view_of,
+    whole,
+)
 from prep_assets.schemas.registry import Convert, OwnFunction, own_function
+from prep_assets.schemas.turns import require_offered
 
 # Plain rows: messages with a role and a text each, or a prompt and two answers. Most rows of chats and pairs are plain, and are read without a view of
 # each message.
@@ -167,9 +183,9 @@ def plain_rows_of(convert: Callable[..., Any]) -> PlainRows | None:
     return plain
 
 
-def plain_roles(tags: Mapping[str, str], without: str | None = None) -> dict[str, str]:
-    """The tags of plain messages → their roles: those of system, user and assistant, except the tag `without`."""
-    return {tag: role for tag, role in tags.items() if role in (SYSTEM, USER, ASSISTANT) and tag != without}
+def plain_roles(tags: Mapping[str, str], without: Sequence[str]) -> dict[str, str]:
+    """The tags of plain messages → their roles: those of system, user and assistant, except the tags `without`."""
+    return {tag: role for tag, role in tags.items() if role in (SYSTEM, USER, ASSISTANT) and tag not in without}
 
 
 # Speaker names where the chat template shows none: left out and counted, or written in front of the text.
@@ -409,6 +425,8 @@ class Reader(Struct, frozen=True):
                 return None
             _reject_unstorable(example)  # before anything of the row is counted
             example, unread_fields = _without_views(example), unread(row)
+            if unread_fields:
+                require_agreement(row)
             if isinstance(self.convert, OwnFunction):
                 passed_over = lambda path: self.account.verdict(path) in ("passed over", "used")  # noqa: E731
                 unread_fields = self.convert.unread(whole(self.account.view(payload)), unread_fields, passed_over)
@@ -505,9 +523,12 @@ def apply(convert: Convert, payload: Row) -> Example:
 
 
 def _reject_unstorable(example: Example) -> None:
-    """Reject what stores cannot hold: white space with its own weight next to reasoning or a call (``weighted_space``), and outside of documents and
-    chats, whose stores alone have an attention mask, a region that is rendered and not attended to (``not_attended``)."""
+    """Reject calls of tools that are not on offer (``unknown_tool``), and what stores cannot hold: white space with its own weight next to reasoning or a
+    call (``weighted_space``), and outside of documents and chats, whose stores alone have an attention mask, a region that is rendered and not attended to
+    (``not_attended``)."""
     has_mask = isinstance(example, Sample) and example.label is None
+    if not isinstance(example, Contrast) and example.tools:
+        require_offered(chain.from_iterable(parts_of(example)), example.tools, example.template_options)
     for turn in chain.from_iterable(parts_of(example)):
         if len(turn.regions) > 1:
             _reject_weighted_space(turn)

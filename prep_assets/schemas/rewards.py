@@ -23,7 +23,7 @@ from prep_assets.schemas.turns import (
     require_open_end,
     with_system_of,
 )
-from prep_assets.schemas.verifiers import BAD, FORMS, json_of
+from prep_assets.schemas.verifiers import BAD, CODE, FORMS, OTHER_LANGUAGES, json_of
 from prep_assets.stores.files import loads
 
 T = TypeVar("T")
@@ -39,9 +39,9 @@ _NUMBER = re.compile(r"(?:([+\-−])?\$?|\$([+\-−]))([0-9]+|[0-9]{1,3}(?:,[0-9
 
 
 def gold_number(answer: str) -> str:
-    """The number after the first ``####`` of a GSM8K answer, as an exact decimal string such as ``"1234"`` or ``"-0.50"``.
+    """The number after ``####`` of a GSM8K answer, as an exact decimal string such as ``"1234"`` or ``"-0.50"``.
 
-    The rest of that line must be the number and nothing else. Thousands separators and ``$`` are taken away.
+    What follows the mark must be the number and nothing else. Thousands separators and ``$`` are taken away.
 
     Raises:
         Refused: ``no_gold`` without the mark, ``bad_gold`` without a number after it.
@@ -50,12 +50,18 @@ def gold_number(answer: str) -> str:
 
 
 def final_text(answer: str) -> str:
-    """The text after the first ``####`` up to the end of its line, or to another mark, stripped."""
+    """The text after ``####``, stripped.
+
+    Raises:
+        Refused: ``no_gold`` without the mark; ``bad_gold`` with two, or with more than a line behind it, which would be lost.
+    """
     _, mark, after_mark = answer.partition(MARK)
     if not mark:
         raise Refused("no_gold", f"the answer has no {MARK!r}; it ends {answer[-60:]!r}")
-    lines = after_mark.partition(MARK)[0].strip().splitlines()
-    return lines[0].strip() if lines else ""
+    text = after_mark.strip()
+    if MARK in text or len(text.splitlines()) > 1:
+        raise Refused("bad_gold", f"more than one line stands behind {MARK!r}: {text[:60]!r}")
+    return text
 
 
 def plain_number(text: str) -> str:
@@ -188,7 +194,9 @@ def rl_prompt(
         turns = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
         if system is not None and turns[0].role != SYSTEM:
             turns = (turn(SYSTEM, system), *turns)
-        verifier_name = verifier if verifier_key is None else as_text(value_at(row, verifier_key), verifier_key)
+        verifier_name = verifier
+        if verifier_key is not None:
+            verifier_name = needed(as_text(value_at(row, verifier_key), verifier_key), "no_verifier", verifier_key)
         gold = "" if gold_key is None else _gold(nested(row, gold_key), gold_key, verifier_name)
         arguments = "" if arguments_key is None else _arguments(row, arguments_key, verifier_name)
         return Prompt(turns, gold, verifier_name, **offered(row, tools_key), arguments=arguments)
@@ -233,6 +241,8 @@ def _arguments(row: Row, keys: str | list[str], verifier: str) -> str:
         value = json_of(value, keys) if isinstance(value, str) else whole(value)
     else:
         value = {key: whole(nested(row, key)) for key in keys}
+    if verifier == CODE and (language := str(row.get("language") or row.get("lang") or "").lower()) in OTHER_LANGUAGES:
+        raise Refused(BAD, f"the row is of language {language!r}; only tests of Python are run")
     text = require_json(value, BAD, "the verifier's arguments")
     if verifier in FORMS:
         FORMS[verifier](loads(text))

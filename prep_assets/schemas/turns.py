@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, takewhile
+from operator import itemgetter
 from typing import Any, TypedDict
 
 from msgspec import Struct, field
@@ -36,7 +38,9 @@ from prep_assets.schemas.fields import (
     CALLS,
     DOCUMENTS,
     LABELS,
+    NEUTRAL,
     REASONING,
+    STRETCHES,
     SYSTEM_PROMPT,
     TEMPLATE_OPTIONS,
     TOOLS,
@@ -70,14 +74,19 @@ OPENAI_ROLES: Mapping[str, str] = {
     "tool": TOOL,
     "function": TOOL,
 }
+CALL_TAGS = ("tool_call", "function_call")
+"""Tags of messages whose content is the JSON of one tool call, or of several (ms-swift, ShareGPT)."""
+RESULT_TAGS = ("tool_response", "observation")
+"""Further tags of a tool's result (ms-swift, GLM and ShareGPT)."""
+AGENT_ROLES: Mapping[str, str] = {**dict.fromkeys(CALL_TAGS, ASSISTANT), **dict.fromkeys(RESULT_TAGS, TOOL)}
+MESSAGE_ROLES: Mapping[str, str] = {**OPENAI_ROLES, **AGENT_ROLES}
 
 
-def role_at(message: Row, key: str, roles: Mapping[str, str], where: str) -> str:
+def role_at(message: Row, key: str, roles: Mapping[str, str], where: str, remedy: str = "") -> str:
     """The role of the tag under `key`. A tag that `roles` does not list is rejected: a guess could train the wrong side."""
     tag = text_of(message, key, where)
     if tag not in roles:
-        hint = nearest(tag, roles)
-        raise Refused("unknown_role", f"{where} has {key} {tag!r}{hint}; known tags: {', '.join(roles)}")
+        raise Refused("unknown_role", f"{where} has {key} {tag!r}; known tags: {', '.join(roles)}{remedy and f'. {remedy}'}")
     return roles[tag]
 
 
@@ -88,8 +97,9 @@ def require_answer(turns: Sequence[Turn]) -> None:
 
 
 def require_alternation(turns: Sequence[Turn], *, ends_with_answer: bool) -> None:
-    """Reject (``role_order``) anything but: at most one system turn, then user or tool turns alternating with assistant turns."""
+    """Reject (``role_order``) anything but: at most one system turn, then user turns or the results of tools alternating with assistant turns."""
     body = turns[1:] if turns and turns[0].role == SYSTEM else turns
+    body = [turn for at, turn in enumerate(body) if turn.role != TOOL or not at or body[at - 1].role != TOOL]
     for position, turn in enumerate(body):
         if (turn.role == ASSISTANT) != (position % 2 == 1) or turn.role == SYSTEM:
             raise Refused("role_order", f"turn {position} after the system turn is {turn.role}; the roles are {_roles(turns)}")
@@ -97,13 +107,6 @@ def require_alternation(turns: Sequence[Turn], *, ends_with_answer: bool) -> Non
         raise Refused(
             "role_order", f"the last turn must {'' if ends_with_answer else 'not '}be the assistant's; the roles are {_roles(turns)}"
         )
-
-
-def require_calls_before_results(turns: Sequence[Turn]) -> None:
-    """Reject (``role_order``) a tool turn that follows neither an assistant turn nor another tool turn."""
-    for position, turn in enumerate(turns):
-        if turn.role == TOOL and (position == 0 or turns[position - 1].role not in (ASSISTANT, TOOL)):
-            raise Refused("role_order", f"turn {position} is a tool result that answers no assistant turn; the roles are {_roles(turns)}")
 
 
 def require_open_end(turns: Sequence[Turn], where: str) -> None:
@@ -167,10 +170,20 @@ def require_json(value: object, reason: str, where: str) -> str:
 def call_texts(value: object, where: str) -> list[str]:
     """The texts of one call or of an array of calls, from JSON text or JSON values."""
     parsed = _parse_json(value, "bad_tool_call", where) if isinstance(value, str) else value
-    texts = [call_text(call, place) for place, call in objects([parsed] if isinstance(parsed, Mapping) else parsed, where)]
+    calls = list(objects([parsed] if isinstance(parsed, Mapping) else parsed, where))
+    if isinstance(value, str) and (foreign := [key for _, call in calls for key in _beside_call(call)]):
+        raise Refused("bad_tool_call", f"{where!r} has {foreign[0]!r}, which is no part of a call")
+    texts = [call_text(call, place) for place, call in calls]
     if not texts:
         raise Refused("bad_tool_call", f"{where!r} has no call")
     return texts
+
+
+def _beside_call(call: Row) -> list[str]:
+    """The fields of a parsed call that would be lost: no view counts what is read of JSON text."""
+    function = call["function"] if isinstance(call.get("function"), Mapping) else call
+    known = ("name", "id", "type", "function", *ARGUMENTS)
+    return [key for key in {**call, **function} if key not in known and key.lower() not in NEUTRAL]
 
 
 def tools_at(row: Row, key: str | None) -> tuple[Mapping[str, Any], ...]:
@@ -229,7 +242,7 @@ class Images:
 
     def __init__(self, row: Row, key: str, token: str, audios: str = "audios", videos: str = "videos") -> None:
         self._columns: dict[str, tuple[str, str, list[Region]]] = {}  # kind → column, token, files
-        self._keys, self._taken = {IMAGE: key, AUDIO: audios, VIDEO: videos}, dict.fromkeys(MEDIA, 0)
+        self._keys, self._taken = {IMAGE: key, AUDIO: audios, VIDEO: videos}, {kind: list[int]() for kind in MEDIA}
         for kind, name in self._keys.items():
             mark = token if kind == IMAGE else f"<{kind}>"
             column = row.get(name)
@@ -259,19 +272,21 @@ class Images:
                 placed.append(changed(region, text=piece))
         return placed
 
-    def take(self, kind: str = IMAGE) -> Region:
-        """The next file of a kind."""
+    def take(self, kind: str = IMAGE, index: int | None = None) -> Region:
+        """The file of a kind at `index` of its column, the next one without."""
         name, _, files = self._columns.get(kind, (self._keys[kind], "", []))
-        if self._taken[kind] >= len(files):
-            raise Refused(f"{kind}_count", f"more {kind}s are placed in the text than the {len(files)} of {name!r}")
-        self._taken[kind] += 1
-        return files[self._taken[kind] - 1]
+        taken = self._taken[kind]
+        index = len(taken) if index is None else index
+        if not 0 <= index < len(files):
+            raise Refused(f"{kind}_count", f"the text places {kind} {index} of the {len(files)} of {name!r}, counted from 0")
+        taken.append(index)
+        return files[index]
 
     def require_all_taken(self) -> None:
-        """Reject (``image_count``, ``audio_count``, ``video_count``) a row with more files than marks."""
+        """Reject (``image_count``, ``audio_count``, ``video_count``) a row with a file that the text does not place."""
         for kind, (name, mark, files) in self._columns.items():
-            if self._taken[kind] < len(files):
-                detail = f"{name!r} has {len(files)} {kind}s, the text places {self._taken[kind]} with {mark!r}"
+            if placed := {*range(len(files))} - {*self._taken[kind]}:
+                detail = f"{name!r} has {len(files)} {kind}s, the text places {len(files) - len(placed)} with {mark!r}"
                 raise Refused(f"{kind}_count", detail)
 
 
@@ -360,9 +375,11 @@ def _part_regions(part: Row, where: str, weight: float | None, images: Images) -
         texts = [call_text(part, where)] if is_call else call_texts(_agreeing_value(part, holders, where), f"{where}.value")
         return [Region(TOOL_CALL, text, weight) for text in texts]
     if (of := FILE_PARTS.get(kind)) is not None:
-        keys = (f"{of}_url", of, "path", "url", "value")
-        has_path = any(part.get(key) is not None for key in keys)
-        file = image_of(_agreeing_value(part, keys, where), where, part, of) if has_path else images.take(of)
+        keys = (f"{of}_url", of, "path", "url", "value", "source", "uri")
+        if any(part.get(key) is not None for key in keys):
+            file = image_of(_agreeing_value(part, keys, where), where, part, of)
+        else:
+            file = images.take(of, None if part.get("index") is None else as_integer(part["index"], f"{where}.index"))
         return [changed(file, loss_weight=weight)]
     raise Refused("unknown_part", f"{where} has type {kind!r}{nearest(kind, PARTS)}; known: {', '.join(PARTS)}")
 
@@ -415,16 +432,18 @@ class ChatFormat(Struct, frozen=True):
         role_key: field with the role tag.
         content_key: field with the content.
         roles: role tags → roles.
-        call_tag: the tag of messages whose content is the JSON of tool calls (ShareGPT's ``function_call``).
+        call_tags: the tags of messages whose content is the JSON of tool calls.
+        remedy: says which option reads an unknown tag.
     """
 
     role_key: str = "role"
     content_key: str = "content"
-    roles: Mapping[str, str] = field(default_factory=lambda: OPENAI_ROLES)
-    call_tag: str | None = None
+    roles: Mapping[str, str] = field(default_factory=lambda: MESSAGE_ROLES)
+    call_tags: tuple[str, ...] = CALL_TAGS
+    remedy: str = ""
 
     def turns(self, messages: object, where: str, images: Images | None = None) -> tuple[Turn, ...]:
-        """One turn for each message. Without `images`, image marks in a text are plain text.
+        """One turn for each message; tool calls in messages of their own join the answer before them. Without `images`, image marks in a text are plain text.
 
         Rejects unknown roles and parts, an empty assistant message (``empty_answer``), an empty user message (``empty_turn``), a tool result
         without a call before it (``role_order``, ``unknown_tool_call``), and a call without its result (``unanswered_tool_call``).
@@ -433,28 +452,35 @@ class ChatFormat(Struct, frozen=True):
         listed = as_list(messages, where)
         if any(kind is not dict and kind is not View for kind in {*map(type, listed)}):
             listed = [message for _, message in objects(listed, where)]
-        numbered, marks = enumerate(listed), images if images else None
-        turns = tuple([self._plain_turn(turn, marks) or self._general_turn(turn, f"{where}[{at}]", images) for at, turn in numbered])
-        require_calls_before_results(turns)
-        return _in_call_order(turns, where)
+        marks, turns = images if images else None, list[Turn]()
+        for at, message in enumerate(listed):
+            turn = self._plain_turn(message, marks) or self._general_turn(message, f"{where}[{at}]", images)
+            if turns and turns[-1].role == turn.role == ASSISTANT and message.get(self.role_key) in self.call_tags:
+                turns[-1] = changed(turns[-1], regions=turns[-1].regions + turn.regions)
+            else:
+                turns.append(turn)
+        return _with_results(turns, where)
 
     def _plain_turn(self, message: Row, images: Images | None) -> Turn | None:
         """The turn of a message with only a role and a text, as most are; `None` for others."""
         if len(message) != 2:
             return None
         tag, text = message.get(self.role_key), message.get(self.content_key)
-        role = self.roles.get(tag) if isinstance(tag, str) and tag != self.call_tag else None
+        role = self.roles.get(tag) if isinstance(tag, str) and tag not in self.call_tags else None
         if role is None or not isinstance(text, str) or not text or text.isspace():
             return None
         return Turn(role, (Region(TEXT, text),) if images is None else tuple(images.split(text, None)))
 
     def _general_turn(self, message: Row, where: str, images: Images) -> Turn:
-        role = role_at(message, self.role_key, self.roles, where)
+        role = role_at(message, self.role_key, self.roles, where, self.remedy)
         weight = loss_weight_of(message, where)
         place = f"{where}.{self.content_key}"
         content = _message_content(message, message.get(self.content_key), where)
-        if self.call_tag is not None and message.get(self.role_key) == self.call_tag:
+        if role == ASSISTANT and message.get(self.role_key) in self.call_tags:
             regions = [Region(TOOL_CALL, text, weight) for text in call_texts(content, place)]
+        elif stretches := [message[key] for key in STRETCHES if has_content(message.get(key))]:
+            pieces = _stretches(as_text(content, place), stretches[0], f"{where}.{STRETCHES[0]}", weight)
+            regions = [region for text, own_weight in pieces for region in images.split(text, own_weight)]
         else:
             regions = content_regions(content, place, weight, images)
         calls = {key: call_texts(message[key], f"{where}.{key}") for key in CALLS if has_content(message.get(key))}
@@ -465,6 +491,11 @@ class ChatFormat(Struct, frozen=True):
         _require_content(role, regions, place)
         name, call_id = (None if message.get(key) is None else text_of(message, key, where) for key in ("name", "tool_call_id"))
         return Turn(role, tuple(regions) or (Region(TEXT, "", weight),), name, call_id)
+
+
+def chat_format(role_key: str = "role", content_key: str = "content", roles: Mapping[str, str] | None = None) -> ChatFormat:
+    """The format of messages with the option `roles`. A known tag of tool calls keeps its meaning where the option calls it the assistant's."""
+    return ChatFormat(role_key, content_key, {**MESSAGE_ROLES, **(roles or {})}, remedy="Say whose it is with the option roles")
 
 
 def _message_content(message: Row, content: object, where: str) -> object:
@@ -489,37 +520,130 @@ def _require_content(role: str, regions: Sequence[Region], where: str) -> None:
         raise Refused("empty_turn", f"{where!r} of the user is empty")
 
 
-def _in_call_order(turns: tuple[Turn, ...], where: str) -> tuple[Turn, ...]:
-    """`turns` with the results of parallel calls in the order of the calls, where both have ids: most templates write no id, so a model pairs them by position.
+def _stretches(text: str, value: object, where: str, weight: float | None) -> list[tuple[str, float]]:
+    """Pieces of `text` with their weights, as axolotl's ``train_detail`` gives them: from ``begin_offset`` to ``end_offset``, both within; what no entry
+    names is not trained. White space at the end of a piece goes to the next one, as the token of a word has the space before it."""
+    trained = 1.0 if weight is None else weight
+    entries = [
+        (
+            *(as_integer(value_at(entry, key, place), f"{place}.{key}") for key in ("begin_offset", "end_offset")),
+            value_at(entry, "train", place),
+        )
+        for place, entry in objects(value, where)
+    ]
+    pieces, at = list[tuple[str, float]](), 0
+    for begin, end, train in sorted(entries, key=itemgetter(0)):
+        if not at <= begin < min(end + 1, len(text)):
+            detail = f"{where!r} has a stretch from {begin} to {end}, after one up to {at - 1}, in a text of {len(text)} characters"
+            raise Refused("bad_weight", detail)
+        train = train if isinstance(train, bool) else wrong_type(train, where, "true or false")
+        pieces += [(text[at:begin], 0.0), (text[begin : end + 1], trained * train)]
+        at = min(end + 1, len(text))
+    joined, space = list[tuple[str, float]](), ""
+    for own_weight, run in groupby([*pieces, (text[at:], 0.0)], key=itemgetter(1)):
+        piece = space + "".join(words for words, _ in run)
+        words, space = piece.rstrip(), piece[len(piece.rstrip()) :]
+        joined += [(words, own_weight)] if words else []
+    return [*joined[:-1], (joined[-1][0] + space, joined[-1][1])] if joined else [(text, 0.0)]
 
-    Rejects a result of a call that was never made (``unknown_tool_call``), and a call without a result beside calls that have one (``unanswered_tool_call``).
+
+# Calls and their results.
+
+_TYPED = re.compile(r"[<\[][^<>\[\]\n]{0,24}(tool|function|python|call|invoke)|```|^ *Action:", re.IGNORECASE | re.MULTILINE)
+"""What a call looks like that is typed in the text of an answer, in the notation of a template, as code or as ReAct writes it."""
+
+
+def _with_results(turns: Sequence[Turn], where: str) -> tuple[Turn, ...]:
+    """`turns` with the results of parallel calls in the order of the calls, where both have ids: most templates write no id, so a model pairs them by
+    position. An answer before a result that is the JSON of calls and nothing else is read as calls.
+
+    Raises:
+        Refused: ``role_order``, where a result follows no call; ``unknown_tool_call``, for a result of a call that was never made, or more results than calls;
+            ``unanswered_tool_call``, for a call before the last turn without a result.
     """
-    if all(turn.tool_call_id is None for turn in turns):
-        return turns
+    if not any(turn.role == TOOL or any(region.kind == TOOL_CALL for region in turn.regions) for turn in turns):
+        return tuple(turns)
     ordered: list[Turn] = []
     made: list[str] = []
+    open_calls: dict[str, int] = {}
     for is_result, run in groupby(enumerate(turns), lambda numbered: numbered[1].role == TOOL):
         numbered = list(run)
         if is_result:
-            for number, turn in numbered:
-                if turn.tool_call_id is not None and made and turn.tool_call_id not in made:
-                    detail = f"{where}[{number}] answers call {turn.tool_call_id!r}; made so far: {', '.join(made)}"
-                    raise Refused("unknown_tool_call", detail)
-            latest = _call_ids(ordered[-1]) if ordered else []
-            answered = [turn.tool_call_id for _, turn in numbered]
-            if None not in latest and None not in answered and not {*answered}.isdisjoint(latest):
-                if missing := [call_id for call_id in latest if call_id not in answered]:
-                    detail = f"{where} has no result of call {missing[0]!r} before message {numbered[-1][0] + 1}; others of the same turn have one"
-                    raise Refused("unanswered_tool_call", detail)
-                numbered.sort(key=lambda result: latest.index(result[1].tool_call_id) if result[1].tool_call_id in latest else -1)
-        ordered += [turn for _, turn in numbered]
-        made += [call_id for _, turn in numbered for call_id in _call_ids(turn) if call_id is not None]
+            if not ordered or ordered[-1].role != ASSISTANT:
+                detail = f"turn {numbered[0][0]} is a tool result that answers no assistant turn; the roles are {_roles(turns)}"
+                raise Refused("role_order", detail)
+            ordered[-1] = _as_calls(ordered[-1], f"{where}[{numbered[0][0]}]")
+            results = _in_order(numbered, _call_ids(ordered[-1]), made, where)
+            for result in results:
+                open_calls.pop(str(result.tool_call_id), None)
+            if any(result.tool_call_id is None for result in results):
+                open_calls.clear()
+            ordered += results
+            continue
+        for number, turn in numbered:
+            ids = _call_ids(turn)
+            if ordered and ordered[-1].role == ASSISTANT and turn.role == ASSISTANT and None in _call_ids(ordered[-1]) and not ids:
+                raise Refused("unanswered_tool_call", f"{where}[{number}] follows a call without its result")
+            if open_calls and not ids:
+                call_id, at = next(iter(open_calls.items()))
+                raise Refused(
+                    "unanswered_tool_call", f"{where} has no result of call {call_id!r}, made in turn {at}, before message {number}"
+                )
+            open_calls.update({call_id: number for call_id in ids if call_id is not None})
+            made += [call_id for call_id in ids if call_id is not None]
+            ordered.append(turn)
     return tuple(ordered)
+
+
+def _as_calls(turn: Turn, where: str) -> Turn:
+    """`turn`, which results follow, with its calls as regions."""
+    if any(region.kind == TOOL_CALL for region in turn.regions):
+        return turn
+    texts = [region for region in turn.regions if region.kind == TEXT]
+    if len(texts) == 1 and texts[0].text.lstrip()[:1] in ("{", "["):
+        try:
+            calls = tuple(Region(TOOL_CALL, text, texts[0].loss_weight) for text in call_texts(texts[0].text, where))
+            return changed(turn, regions=(*(region for region in turn.regions if region.kind != TEXT), *calls))
+        except Refused:
+            pass  # some other JSON
+    if not any(_TYPED.search(region.text) for region in texts):
+        detail = f"{where} is the result of a tool behind an answer without a call: {turn.text[:60]!r}. Write calls as `tool_calls` or in a message "
+        raise Refused("role_order", f"{detail}with role {CALL_TAGS[0]!r}; where nothing is called, give results the role of the user")
+    return turn
+
+
+def _in_order(results: Sequence[tuple[int, Turn]], calls: Sequence[str | None], made: Sequence[str], where: str) -> list[Turn]:
+    """The results of a turn's `calls` in their order."""
+    for number, turn in results:
+        if turn.tool_call_id is not None and made and turn.tool_call_id not in made:
+            detail = f"{where}[{number}] answers call {turn.tool_call_id!r}; made so far: {', '.join(made)}"
+            raise Refused("unknown_tool_call", detail)
+    turns, answered = [turn for _, turn in results], [turn.tool_call_id for _, turn in results]
+    if None in answered and calls and len(turns) not in (1, len(calls)):
+        reason = "unknown_tool_call" if len(turns) > len(calls) else "unanswered_tool_call"
+        raise Refused(reason, f"{where} has {len(turns)} results before message {results[-1][0] + 1}, and {len(calls)} calls")
+    if None not in calls and None not in answered and not {*answered}.isdisjoint(calls):
+        if missing := [call_id for call_id in calls if call_id not in answered]:
+            detail = f"{where} has no result of call {missing[0]!r} before message {results[-1][0] + 1}; others of the same turn have one"
+            raise Refused("unanswered_tool_call", detail)
+        turns.sort(key=lambda turn: calls.index(turn.tool_call_id) if turn.tool_call_id in calls else -1)
+    return turns
 
 
 def _call_ids(turn: Turn) -> list[str | None]:
     """The id of each call of `turn`, `None` where it has none."""
     return [json.loads(region.text).get("id") if '"id":' in region.text else None for region in turn.regions if region.kind == TOOL_CALL]
+
+
+def require_offered(turns: Iterable[Turn], tools: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> None:
+    """Reject (``unknown_tool``) a call of a tool that is not among the named `tools` of a row, which may have none."""
+    functions = [tool["function"] if isinstance(tool.get("function"), Mapping) else tool for tool in tools]
+    names = {function.get("name") for function in functions} | {*(options.get("builtin_tools") or ())}
+    if not functions or None in names:
+        return
+    for called in (json.loads(region.text)["name"] for turn in turns for region in turn.regions if region.kind == TOOL_CALL):
+        if called not in names:
+            raise Refused("unknown_tool", f"{called!r} is called, and the tools on offer are {', '.join(sorted(map(str, names)))}")
 
 
 # Columns with one meaning in all schemas: system prompt, tools, documents, template variables, label, weight.
@@ -636,6 +760,8 @@ def pair(prompt: Sequence[Turn], chosen: Sequence[Turn], rejected: Sequence[Turn
             raise Refused("empty_answer", f"the {side} answer is empty")
         if answer[0].role not in (ASSISTANT, COMPLETION):
             raise Refused("role_order", f"the {side} answer begins with a {answer[0].role} turn")
+        if answer[-1].role == USER:
+            raise Refused("role_order", f"the {side} answer ends with a user turn")
     if content_of(chosen) == content_of(rejected):
         raise Refused("equal_answers", f"chosen and rejected are the same: {answer[0].text[:60]!r}")
     return Pair(tuple(prompt), tuple(chosen), tuple(rejected))

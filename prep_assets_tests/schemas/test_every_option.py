@@ -127,6 +127,10 @@ ROWS_OF: Mapping[tuple[str, str], Mapping[str, Any]] = {
     ("ultra_chat_common_words_mask_hook", "later_messages"): {"prompt": "1?", "messages": [QUESTION, ANSWER, QUESTION, ANSWER]},
     ("messages", "order"): TWO_QUESTIONS,
     ("messages", "roles"): {"messages": [{"role": "human", "content": "1?"}, *CHAT[1:]]},
+    ("preference", "roles"): {
+        side: [{"role": "human", "content": "1?"}, {"role": "assistant", "content": answer}]
+        for side, answer in (("chosen", "3"), ("rejected", "4"))
+    },
     ("kto", "roles"): {"messages": [{"role": "human", "content": "1?"}, *CHAT[1:]], "label": True},
     ("hh", "prompt_check"): OTHER_PROMPT,
     ("hh", "split_turns"): LONG_CHAT,
@@ -221,6 +225,7 @@ OTHER: Mapping[tuple[str, str], tuple[Any, Mapping[str, Any]]] = {
     ("image_captions", "pretraining"): (True, {}),
     ("interleaved", "image_dir"): ("there", {}),
     ("kto", "roles"): ({"human": "user"}, {}),
+    ("preference", "roles"): ({"human": "user"}, {}),
     ("kto", "template"): (False, {}),
     ("llama3_chat", "strip"): (False, {}),
     ("llava", "phase"): (1, {}),

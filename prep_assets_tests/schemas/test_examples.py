@@ -61,8 +61,8 @@ RESULTS = [said("tool", "", tool_call_id=name) for name in ("c1", "c2")]
 MESSAGES: list[Case] = [
     (chat(said("system", ""), said("user", " q\n"), said("assistant", "\ta ")), "system:  | user:  q\n | assistant: \ta "),
     (
-        chat(said("developer", "s"), USER, ANSWER, said("function", "r", name="f"), ANSWER),
-        "system: s | user: q | assistant: a | tool(f): r | assistant: a",
+        chat(said("developer", "s"), USER, said("assistant", "<tool_call>f"), said("function", "r", name="f"), ANSWER),
+        "system: s | user: q | assistant: <tool_call>f | tool(f): r | assistant: a",
     ),
     ({"c": [HUMAN, GPT, {"from": "critic", "value": "x"}]}, RENAMED, "user: q | assistant: a | critic: x"),
     (
@@ -112,6 +112,85 @@ MESSAGES: list[Case] = [
             ({"weight": None}, ""),
         )
     ),
+    # ms-swift's and GLM's calls in messages of their own, and one that `roles` calls the assistant's
+    (
+        chat(
+            USER,
+            *(said("tool_call", json.dumps({"name": name, "arguments": {}})) for name in "fg"),
+            *(said("tool_response", text) for text in "45"),
+            ANSWER,
+        ),
+        f"user: q | assistant: {NO_ARGUMENTS}{NO_ARGUMENTS.replace('f', 'g')} | tool: 4 | tool: 5 | assistant: a",
+    ),
+    (
+        chat(
+            USER, said("assistant", "see:"), said("tool_call", '[{"name": "f", "arguments": "{}"}]', loss=False), said("tool", "4"), ANSWER
+        ),
+        f"user: q | assistant: see:{NO_ARGUMENTS}*0 | tool: 4 | assistant: a",
+    ),
+    (
+        chat(USER, said("assistant", ' {"name": "f", "parameters": {}}\n', reasoning="hm"), said("observation", "4"), ANSWER),
+        f"user: q | assistant: <thinking>hm</thinking>{NO_ARGUMENTS} | tool: 4 | assistant: a",
+    ),
+    (
+        chat(USER, said("tool_call", '{"name": "f"}'), said("seen", "4"), ANSWER),
+        {"roles": {"tool_call": "assistant", "seen": "tool"}},
+        f"user: q | assistant: {NO_ARGUMENTS} | tool: 4 | assistant: a",
+    ),
+    # parallel calls in two messages, answered later
+    (
+        chat(USER, *(said("assistant", None, tool_calls=[{**CALL, "id": name}]) for name in ("c1", "c2")), *RESULTS, ANSWER),
+        f"user: q | assistant: {CALLED} | assistant: {CALLED_AGAIN} | tool:  | tool:  | assistant: a",
+    ),
+    (chat(USER, said("assistant", None, tool_calls=[CALL]), tools=[{"name": "f", "parameters": {}}]), f"user: q | assistant: {CALLED}"),
+    (
+        chat(
+            USER,
+            said("assistant", None, tool_calls=[CALL]),
+            tools=[{"name": "g", "parameters": {}}],
+            chat_template_kwargs={"builtin_tools": ["f"]},
+        ),
+        f"user: q | assistant: {CALLED}",
+    ),
+    # axolotl's stretches of a text: both ends are within, what is not named is not trained, a word has the space before it
+    (
+        chat(
+            USER,
+            said(
+                "assistant",
+                "Good day. I am not sure.",
+                train_detail=[{"begin_offset": 10, "end_offset": 99, "train": False}, {"begin_offset": 0, "end_offset": 9, "train": True}],
+            ),
+        ),
+        "user: q | assistant: Good day.*1 I am not sure.*0",
+    ),
+    (
+        chat(USER, said("assistant", "one two three", weight=0.5, training_detail=[{"begin_offset": 4, "end_offset": 6, "train": True}])),
+        "user: q | assistant: one*0 two*0.5 three*0",
+    ),
+    (
+        chat(USER, said("assistant", "one", train=False, train_detail=[{"begin_offset": 0, "end_offset": 2, "train": True}])),
+        "user: q | assistant: one*0",
+    ),
+    (chat(USER, {**ANSWER, "loss_scale": 0.5}), "user: q | assistant: a*0.5"),
+    # the image that a part names
+    (
+        chat(
+            said("user", [{"type": "image", "index": 1}, {"type": "text", "text": "?", "index": None}, {"type": "image", "index": 0}]),
+            ANSWER,
+            images=["0.jpg", "1.jpg"],
+        ),
+        "user: <image>1.jpg</image>?<image>0.jpg</image> | assistant: a",
+    ),
+    # what data sets store as columns of lists, and text in a binary column
+    ({"messages": {"role": ["user", "assistant"], "content": ["q", "a"], "weight": [None, 0]}}, "user: q | assistant: a*0"),
+    ({"a": {"b": [USER, ANSWER]}}, {"messages_key": "a.b"}, "user: q | assistant: a"),
+    (chat({"role": b"user", "content": "q"}, {"role": "assistant", "content": "ä".encode()}), "user: q | assistant: ä"),
+    (chat({**USER, "timestamp": 1, "index": 0}, {**ANSWER, "timestamp": 1, "index": 1}), "user: q | assistant: a"),
+    (
+        chat({**USER, "timestamp": "noon", "conversation_id": 7}, {**ANSWER, "timestamp": "morning"}, conversation_id=7),
+        "user: q | assistant: a",
+    ),
     (chat(USER, USER, ANSWER), "user: q | user: q | assistant: a"),
     (chat(USER, ANSWER, videos=[], audios=None), "user: q | assistant: a"),
     (chat(USER, said("assistant", None, refusal="No.", prefix=False)), "user: q | assistant: No."),
@@ -127,6 +206,16 @@ SEEN, SYSTEM = {"from": "observation", "value": "4"}, {"from": "system", "value"
 SHAREGPT: list[Case] = [
     (shares(HUMAN, ONE_CALL, SEEN, GPT), f"user: q | assistant: {NO_ARGUMENTS} | tool: 4 | assistant: a"),
     (shares(HUMAN, CALLS), "user: q | assistant: " + NO_ARGUMENTS + NO_ARGUMENTS.replace("f", "g")),
+    (
+        shares(HUMAN, ONE_CALL, ONE_CALL, SEEN, SEEN, GPT),
+        f"user: q | assistant: {NO_ARGUMENTS}{NO_ARGUMENTS} | tool: 4 | tool: 4 | assistant: a",
+    ),
+    (
+        shares({"from": "user", "value": "q"}, GPT, {"from": "tool_call", "value": ONE_CALL["value"]}, {"from": "tool", "value": "4"}, GPT),
+        f"user: q | assistant: a{NO_ARGUMENTS} | tool: 4 | assistant: a",
+    ),
+    ({"conversations": {"from": ["human", "gpt"], "value": ["q", "a"]}}, "user: q | assistant: a"),
+    ({"conversations": {"role": ["user", "assistant"], "content": ["q", "a"]}}, "user: q | assistant: a"),
     *(
         (row, "system: s | user: q | assistant: a")
         for row in (shares(SYSTEM, HUMAN, GPT), shares(HUMAN, GPT, system="s"), shares(SYSTEM, HUMAN, GPT, system="s"))
@@ -420,7 +509,7 @@ CASES: Mapping[str, list[Case]] = {
     **{
         name: [(JUDGED, "system: s | user: a | assistant: b | user: i\nj >> assistant:  good >> assistant: bad"), *more]
         for name, more in (
-            ("alpaca_pairwise", []),
+            ("alpaca_pairwise", [({"instruction": "q", "input": "", "output": ["good", "bad"]}, PAIR)]),
             (
                 "AlpacaStylePairwiseHandler",
                 [
@@ -513,6 +602,13 @@ CASES: Mapping[str, list[Case]] = {
                 {"prompt": None, **SIDES},
                 {"chosen": "\n\nHuman: q\n\nAssistant: good", "rejected": "\n\nHuman: q\n\nAssistant: bad"},
                 {f"{side}_messages": turns for side, turns in SIDES.items()},  # LLaMA-Factory v1
+                # ms-swift
+                *({"messages": SIDES["chosen"], "rejected_response": bad} for bad in ("bad", ["bad"], [BAD])),
+                {"messages": SIDES["chosen"], "rejected_messages": SIDES["rejected"]},
+                {
+                    side: {"role": ["user", "assistant"], "content": ["q", answer]}
+                    for side, answer in (("chosen", "good"), ("rejected", "bad"))
+                },
                 *({"prompt": "q", "chosen": "good", "rejected": "bad", "system": blank} for blank in ("", " ", None)),
                 *(
                     {"prompt": "q", "chosen": "good", "rejected": "bad", column: nothing}
@@ -522,6 +618,16 @@ CASES: Mapping[str, list[Case]] = {
             )
         ),
         ({"prompt": "q ", "chosen": " g", "rejected": " b"}, {"template": False}, "prompt: q  >> completion:  g >> completion:  b"),
+        (
+            {"question": "q", "pos_answer": {"answer": "good", "score": 1.0}, "neg_answer": {"answer": "bad", "score": 0.0}},
+            {"prompt_key": "question", "chosen_key": "pos_answer.answer", "rejected_key": "neg_answer.answer"},
+            PAIR,
+        ),
+        (
+            {"prompt": [{**USER, "role": "Human"}], "chosen": [said("Bot", "good")], "rejected": [said("Bot", "bad")]},
+            {"roles": {"Human": "user", "Bot": "assistant"}},
+            PAIR,
+        ),
         ({"chosen": "<U>q<A>good", "rejected": "<U>q<A>bad"}, {"user_mark": "<U>", "assistant_mark": "<A>"}, PAIR),
         (
             {"c": [{**USER, "loss_weight": 0.0}, {**GOOD, "loss_weight": 1.0}], "r": [USER, {**BAD, "loss_weight": 0.5}]},

@@ -33,8 +33,6 @@ from prep_assets_tests.schemas.conftest import in_short
         ("#### .5", "0.5"),
         ("#### 007", "7"),
         ("#### -0", "0"),
-        ("#### 7\n#### 8", "7"),
-        ("#### 7 #### 8", "7"),
         ("#### 12345678901234567890.123456789", "12345678901234567890.123456789"),
     ],
 )
@@ -47,6 +45,13 @@ def test_without_the_mark_there_is_no_gold(answer: str) -> None:
     with pytest.raises(Refused) as caught:
         gold_number(answer)
     assert caught.value.reason == "no_gold"
+
+
+@pytest.mark.parametrize("answer", ["#### 7\n#### 8", "#### 7 #### 8", "#### 7\nThat is all.", "#### 7\n\n7 it is", "#### 7\u2028x"])
+def test_what_would_be_lost_behind_the_gold_is_refused(answer: str) -> None:
+    with pytest.raises(Refused) as caught:
+        gold_number(answer)
+    assert caught.value.reason == "bad_gold"
 
 
 NOT_PLAIN = "|forty|1/2|50%|1e5|5-3|10-20|1,2,3|1,23|12,34|5 apples|1 234|7 then 8|--5|$|.|٣|1_000|∞"

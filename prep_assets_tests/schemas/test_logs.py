@@ -98,7 +98,7 @@ def test_blocks_of_anthropic() -> None:
                     {"role": "user", "content": [{"type": "text", "text": "So:"}, *ANTHROPIC["messages"][2]["content"]]},
                 ]
             },
-            "role_order",
+            "unanswered_tool_call",
         ),
         ("anthropic", {"messages": [{**ANTHROPIC["messages"][2], "role": "assistant"}]}, "role_content"),
         ("anthropic", {"messages": [*ANTHROPIC["messages"], {"role": "assistant", "content": []}]}, "empty_answer"),

@@ -138,6 +138,67 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             (chat(USER, CALLED, said("tool", "4", tool_call_id="c2")), "unknown_tool_call"),
             (chat(USER, CALLED_TWICE, said("tool", "4", tool_call_id="c2"), ANSWER), "unanswered_tool_call"),
             (chat(USER, CALLED_TWICE, said("tool", "4", tool_call_id="c1")), "unanswered_tool_call"),
+            # a result that nobody asked for, and a call that nobody answers
+            (chat(USER, ANSWER, said("tool", "4"), ANSWER), "role_order"),
+            (chat(USER, said("assistant", '{"celsius": 4}'), said("observation", "4"), ANSWER), "role_order"),
+            (chat(USER, CALLED, ANSWER), "unanswered_tool_call"),
+            (chat(USER, CALLED, USER, ANSWER), "unanswered_tool_call"),
+            (chat(USER, CALLED_TWICE, ANSWER), "unanswered_tool_call"),
+            (chat(USER, said("assistant", None, tool_calls=[{"name": "f"}]), ANSWER), "unanswered_tool_call"),
+            (
+                chat(USER, CALLED, said("tool", "4", tool_call_id="c1"), said("assistant", None, tool_calls=[{**CALL, "id": "c2"}]), USER),
+                "unanswered_tool_call",
+            ),
+            (chat(USER, CALLED, said("tool", "4"), said("tool", "5"), ANSWER), "unknown_tool_call"),
+            (chat(USER, CALLED, tools=[{"name": "g", "parameters": {}}]), "unknown_tool"),
+            (chat(USER, CALLED, tools='[{"type": "function", "function": {"name": "ff"}}]'), "unknown_tool"),
+            # what a list says of its own order
+            (
+                chat({**USER, "timestamp": "2026-05-01T10:00:01Z"}, {**ANSWER, "timestamp": "2026-05-01T10:00:00+00:00"}),
+                "order_contradicted",
+            ),
+            (chat({**USER, "created_at": 2}, {**ANSWER, "created_at": 1.5}), "order_contradicted"),
+            (chat({**USER, "index": 1}, {**ANSWER, "index": 0}), "order_contradicted"),
+            (
+                chat(USER, said("assistant", None, tool_calls=[{**CALL, "index": 1}, {**CALL, "id": "c2", "index": 0}])),
+                "order_contradicted",
+            ),
+            (chat({**USER, "conversation_id": "x"}, {**ANSWER, "conversation_id": "y"}), "mixed_conversations"),
+            (chat(USER, {**ANSWER, "prompt_id": 1}, prompt_id=2), "mixed_conversations"),
+            # which image is meant
+            (
+                chat(said("user", [{"type": "image", "index": 2}, {"type": "image", "index": 0}]), ANSWER, images=["1.jpg", "2.jpg"]),
+                "image_count",
+            ),
+            (chat(said("user", [{"type": "image", "index": 0}]), ANSWER, images=["1.jpg", "2.jpg"]), "image_count"),
+            (chat(said("user", [{"type": "image", "index": "0"}]), ANSWER, images=["1.jpg"]), "wrong_type"),
+            (
+                chat(said("user", [{"type": "image", "source": {"type": "base64", "data": "AA=="}}]), ANSWER, images=["1.jpg"]),
+                "missing_field",
+            ),
+            (chat(said("user", [{"type": "image", "path": "1.jpg", "uri": "2.jpg"}]), ANSWER), "conflicting_content"),
+            # stretches of a text
+            *(
+                (chat(USER, said("assistant", "abc", train_detail=detail)), reason)
+                for detail, reason in (
+                    (
+                        [{"begin_offset": 0, "end_offset": 1, "train": True}, {"begin_offset": 1, "end_offset": 2, "train": False}],
+                        "bad_weight",
+                    ),
+                    ([{"begin_offset": 3, "end_offset": 4, "train": True}], "bad_weight"),
+                    ([{"begin_offset": 2, "end_offset": 1, "train": True}], "bad_weight"),
+                    ([{"begin_offset": 0, "end_offset": 2, "train": 1}], "wrong_type"),
+                    ([{"begin_offset": 0, "train": True}], "missing_field"),
+                )
+            ),
+            (
+                chat(
+                    USER,
+                    said("assistant", [{"type": "text", "text": "a"}], train_detail=[{"begin_offset": 0, "end_offset": 0, "train": True}]),
+                ),
+                "wrong_type",
+            ),
+            (chat(USER, ANSWER, rejected_response="b"), "unsupported_column"),
             (chat(USER, USER, ANSWER), "role_order", {"order": "alternate"}),
             (chat(USER, ANSWER, USER), "role_order", {"order": "alternate"}),
             (chat(USER, {**ANSWER, "reasoning": "oh", "reasoning_content": "hm"}), "conflicting_reasoning"),
@@ -225,7 +286,11 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
                     ([HUMAN], "no_assistant_turn"),
                     ([SYSTEM], "no_assistant_turn"),
                     ([], "no_assistant_turn"),
-                    ([{"from": "user", "value": "q"}, GPT], "unknown_role"),
+                    ([{"from": "critic", "value": "q"}, GPT], "unknown_role"),
+                    ([HUMAN, GPT, SEEN, GPT], "role_order"),  # no call
+                    ([HUMAN, sound.ONE_CALL, GPT], "unanswered_tool_call"),
+                    ([HUMAN, sound.ONE_CALL, SEEN, SEEN, GPT], "unknown_tool_call"),
+                    ([HUMAN, {"from": "tool_call", "value": '{"name": "f", "arguments": {}, "thought": "hm"}'}], "bad_tool_call"),
                     ([HUMAN, {"from": "gpt", "value": ""}], "empty_answer"),
                     ([HUMAN, {"from": "function_call", "value": "f(1)"}], "bad_tool_call"),
                     ([HUMAN, {"from": "function_call", "value": "[]"}], "bad_tool_call"),
@@ -277,7 +342,14 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
     "AlpacaPretrainHandler": (ALPACA_ROW, [({"output": " "}, "empty_text")]),
     "alpaca_pairwise": (
         {"instruction": "i", "chosen": "good", "rejected": "bad"},
-        [({"chosen": "bad"}, "equal_answers"), ({"rejected": ""}, "empty_answer"), ({"instruction": ""}, "empty_prompt")],
+        [
+            ({"chosen": "bad"}, "equal_answers"),
+            ({"rejected": ""}, "empty_answer"),
+            ({"instruction": ""}, "empty_prompt"),
+            ({"chosen": None, "rejected": None, "output": ["a", "b", "c"]}, "several_answers"),
+            ({"chosen": None, "rejected": None, "output": "a"}, "wrong_type"),
+            ({"chosen": None, "output": ["a", "a"]}, "equal_answers"),
+        ],
     ),
     "dolly": (sound.DOLLY, [({"response": ""}, "empty_answer")]),
     "leetcode_python": (
@@ -286,6 +358,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             ({"code_with_problem": "```python"}, "empty_prompt"),
             ({"code_only": ""}, "empty_answer"),
             ({"explanation_only": None}, "missing_field"),
+            ({"code_with_problem": "P\n\n```python\nx=1\n```\nNote after the fence"}, "trailing_text"),
         ],
     ),
     "moss": (
@@ -354,6 +427,9 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             (dialogue("", "bad"), "empty_answer"),
             (dialogue("good", " "), "empty_answer"),
             (dialogue("same", " same"), "equal_answers"),
+            (dialogue("Hello!\n\nHuman: Bye", "Hello!\n\nHuman: Go"), "role_order"),
+            (dialogue("Hello!", "Hello, you!\n\nHuman: Go"), "role_order"),
+            (dialogue("Hello!\n\nHuman: Bye", "Hello you!"), "role_order", {"split_turns": True}),
             ({"chosen": "\n\nAssistant: x", "rejected": "\n\nAssistant: y"}, "empty_prompt"),
             ({"chosen": "x", "rejected": "y"}, "no_assistant_turn"),
             ({"chosen": "x"}, "missing_field"),
@@ -413,6 +489,17 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             ({"prompt": 5}, "wrong_type"),
             ({"system": "s"}, "unsupported_column", {"system_key": None}),
             ({"system": "s"}, "unsupported_column", {"template": False}),
+            ({"prompt": None, "chosen": [USER, sound.GOOD, USER], "rejected": [USER, sound.BAD]}, "role_order"),
+            ({"prompt": [USER], "chosen": [sound.GOOD], "rejected": [said("Bot", "bad")]}, "unknown_role"),
+            *(
+                ({"prompt": None, "chosen": None, "rejected": None, "messages": [USER, sound.GOOD], **answers}, reason)
+                for answers, reason in (
+                    ({"rejected_response": "good"}, "equal_answers"),
+                    ({"rejected_response": ["bad", "worse"]}, "several_answers"),
+                    ({"rejected_messages": [said("user", "p"), sound.BAD]}, "prompts_differ"),
+                    ({}, "missing_field"),
+                )
+            ),
             # a name that somebody chose is never exchanged for LLaMA-Factory's
             ({"chosen_messages": [USER, sound.GOOD], "rejected_messages": [USER, sound.BAD]}, "missing_field", {"rejected_key": "worse"}),
         ],
@@ -423,6 +510,10 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             ({"rejected": "İ: p assistant: bad"}, "prompts_differ"),
             ({"chosen": "x", "rejected": "y"}, "no_assistant_turn"),
             ({"rejected": [sound.BAD]}, "wrong_type"),
+            *(
+                ({side: f"q assistant: {text}" for side, text in sides.items()}, "role_order")
+                for sides in ({"chosen": "a\n\nHuman: b", "rejected": "c"}, {"chosen": "a", "rejected": "c\n\nHuman: b"})
+            ),
         ],
     ),
     **{
@@ -431,6 +522,8 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             [
                 ({"answer": "It is 72."}, "no_gold"),
                 ({"answer": "x\n#### many"}, "bad_gold"),
+                ({"answer": "r\n#### 12\nThat is all of them."}, "bad_gold"),
+                ({"answer": "First part.\n#### 12\n\nSecond part.\n#### 13"}, "bad_gold"),
                 ({"question": " "}, "empty_prompt"),
                 ({"answer": None}, "missing_field"),
                 ({"question": 5}, "wrong_type"),
@@ -447,6 +540,8 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
             ({"gold": "forty"}, "bad_gold"),
             ({"gold": NAN}, "bad_gold"),
             ({"gold": True}, "wrong_type"),
+            *(({"source": name}, "no_verifier", {"verifier_key": "source"}) for name in ("", " ")),
+            ({"tests": ["assert 1"], "language": "cpp"}, "bad_arguments", {"verifier": "code", "arguments_key": "tests"}),
             ({"gold": ["1"]}, "wrong_type"),
             ({"prompt": " "}, "empty_prompt"),
             ({"prompt": [USER, ANSWER]}, "role_order"),
@@ -641,7 +736,14 @@ def test_rows_are_refused_for_this_reason(refusal, name: str, row: Mapping[str, 
         (
             "messages",
             chat(said("human", "q"), ANSWER),
-            "messages[0] has role 'human'; known tags: system, developer, user, assistant, tool, function",
+            "messages[0] has role 'human'; known tags: system, developer, user, assistant, tool, function, tool_call, function_call, tool_response, "
+            "observation. Say whose it is with the option roles",
+        ),
+        (
+            "sharegpt",
+            shares({"from": "critic", "value": "q"}, GPT),
+            "conversations[0] has from 'critic'; known tags: user, assistant, tool, tool_call, function_call, tool_response, observation, human, gpt, "
+            "system. Name it in one of the options user_tag, assistant_tag, observation_tag, function_tag and system_tag",
         ),
         (
             "messages",

@@ -371,7 +371,7 @@ def test_the_weight_of_a_message_goes_before_the_action_of_its_section(convert) 
         assert weights(sample.turns) == [weight, 0.0, weight, weight, None, None]
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), datetime(2026, 1, 1), b"x"])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), datetime(2026, 1, 1), b"\xff"])
 def test_what_json_cannot_write_reaches_no_template(refusal, value: object) -> None:
     """Parquet files hold such values; a template wrote `NaN` among the tools, and lines of JSON null."""
     for field, content, reason in (
