@@ -47,6 +47,7 @@ KEYS = {GENERAL: None, SHAREGPT: "conversations", "AlpacaPretrainHandler": "text
 """Handler of documents → the key that it writes; `None`: the keys in ``--json-keys``."""
 ALPACA = ("GeneralInstructionHandler", "LeetcodePythonInstructionHandler", "BelleMultiTurnInstructionHandler")
 MOSS = {"MOSSInstructionHandler": "alpaca", "MOSSMultiTurnHandler": "prompt_type:baichuan2"}
+BAICHUAN = ("<reserved_106>", "<reserved_107>")
 HUNYUAN = "HunyuanInstructionHandler"
 BY_PROMPT_TYPE = ("AlpacaStyleInstructionHandler", "SharegptStyleInstructionHandler", "OpenAIInstructionHandler")
 PAIRWISE = ("AlpacaStylePairwiseHandler", "SharegptStylePairwiseHandler")
@@ -362,7 +363,13 @@ def _template_options(flags: argparse.Namespace, notes: list[str]) -> dict[str, 
         return {"template": "tokenizer"}
     template = MOSS.get(handler, "alpaca")
     if template != "alpaca":
-        return {"template": template}
+        vocabulary = load_vocabulary(_tokenizer(flags))
+        if missing := [token for token in BAICHUAN if token not in vocabulary.control]:
+            raise ConfigError(
+                f"{handler} begins turns with Baichuan 2's tokens {' and '.join(BAICHUAN)}, ids 195 and 196; the tokenizer has no {missing[0]}. "
+                "Take Baichuan 2's, or MOSSInstructionHandler, which writes text"
+            )
+        return {"template": template, "template_options": {"end_with_eos": "last"}}
     if handler == "GeneralInstructionHandler":
         notes.append("an instruction without an input has no line break behind it")
     return {"template": template, **_end_options(flags, notes, _bos_options(flags, notes))}
@@ -383,9 +390,8 @@ def _end_options(flags: argparse.Namespace, notes: list[str], options: Mapping[s
     """Options of --append-eod for a template without a stop token of its own."""
     if flags.append_eod:
         return {"template_options": {**options, "end_with_eos": "last"}}
-    notes.append(
-        "without --append-eod no token ends an answer, so a model does not learn to stop; what follows the answer's text is not trained"
-    )
+    flag = "without --append-eod " if flags.handler_name in READ_BY["append_eod"] else f"{flags.handler_name} has no --append-eod: "
+    notes.append(f"{flag}no token ends an answer, so a model does not learn to stop; what follows the answer's text is not trained")
     return {"template_options": {**options, "end_with_eos": False}, "train_on_eos": "none"}
 
 

@@ -18,7 +18,7 @@ from prep_assets.schemas.registry import schemas
 from prep_assets_tests.compat.handler_rows import MODELLINK
 from prep_assets_tests.graph.test_document_ends import punkt as punkt
 from prep_assets_tests.graph.workspaces import jsonl
-from prep_assets_tests.modellink.conftest import BOS, EOS, INSTRUCTION, PAIRS, Call, files, names, pair, plain, token, whole, write
+from prep_assets_tests.modellink.conftest import BOS, CONFIGS, EOS, INSTRUCTION, PAIRS, Call, files, names, pair, plain, token, whole, write
 
 ROWS = {
     "GeneralPretrainHandler": [{"text": f"Text {n}."} for n in range(6)],
@@ -86,6 +86,31 @@ def test_belle_trains_the_last_answer_alone(here: Path, llama: Path, call: Call)
     (ids,), _, (labels,) = (pair(here / "out" / f"x_packed_{key}_document") for key in INSTRUCTION)
     end = [*plain(llama, "Gone\n"), token(llama, EOS)]
     assert ids[-len(end) :] == end and labels == [*[-100] * (len(ids) - len(end)), *end]
+
+
+def test_moss_has_two_tokens_a_turn_and_one_end(here: Path, llama: Path, call: Call) -> None:
+    """user_token [195], assistant_token [196], and the end-of-text token once, behind the last answer. The next question's token ends an answer before."""
+    talk = [("What is AI?", "It is a field."), ("More", "Sure thing.")]
+    turns = {f"turn_{n}": {"Human": f"<|Human|>: {q}<eoh>\n", "MOSS": f"<|MOSS|>: {a}<eom>\n"} for n, (q, a) in enumerate(talk)}
+    jsonl(here / "rows.jsonl", [{"chat": turns}])
+    words = ("--input", "rows.jsonl", "--output-prefix", "out/x", "--handler-name", "MOSSMultiTurnHandler")
+    code, said = call("preprocess", *words)
+    assert code == 0, said
+    asks, answers = (token(llama, f"<reserved_{number}>") for number in (106, 107))
+    expected, trained = list[int](), list[int]()
+    for question, answer in talk:
+        expected += [asks, *plain(llama, question), answers, *plain(llama, answer)]
+        trained += [asks if trained else -100, *[-100] * (len(plain(llama, question)) + 1), *plain(llama, answer)]
+    (ids,), _, (labels,) = (pair(here / "out" / f"x_packed_{key}_document") for key in INSTRUCTION)
+    assert ids == [*expected, token(llama, EOS)] and labels == [*trained, token(llama, EOS)]
+
+
+def test_moss_needs_the_tokens_of_its_turns(here: Path, call: Call) -> None:
+    """Without them they were written as text, in silence."""
+    jsonl(here / "rows.jsonl", ROWS["MOSSMultiTurnHandler"])
+    words = ("--input", "rows.jsonl", "--output-prefix", "out/x", "--handler-name", "MOSSMultiTurnHandler")
+    code, said = call("preprocess", *words, tokenizer=CONFIGS / "tokenizer")
+    assert code == 1 and "ids 195 and 196; the tokenizer has no <reserved_106>" in said and not (here / "out").exists()
 
 
 def slots(tokenizer: Path, row: dict[str, Any]) -> tuple[list[int], list[int]]:
