@@ -129,7 +129,7 @@ class LogProgress:
 
 # Dagster's records without their objects: runs whose process died, and stores that were moved or deleted by hand.
 
-PROCESS = "prep_assets/process"
+PROCESS = ".dagster/prep_assets_process"
 RUNNING = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.STARTING, dg.DagsterRunStatus.CANCELING]
 
 

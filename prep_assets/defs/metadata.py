@@ -60,7 +60,7 @@ FILL, INK, ASKED = "#218bff", "#818b98", "#cf222e"
 
 def diff_block(preview: Preview, wrong: int = -1) -> str:
     """Markdown: trained tokens on ``+`` lines (green), masked ones on plain lines, a wrong one on a ``-`` line (red); cut to what the asset page
-    shows inline. Lines break where the text does, and where they grow long."""
+    shows inline. A line that begins where the text has no line break begins with ↪."""
     lines: list[str] = []
     title = _title(preview)
     room = INLINE_CHARACTERS - len(title)
@@ -70,12 +70,12 @@ def diff_block(preview: Preview, wrong: int = -1) -> str:
         sign = "- " if i == wrong else "+ " if preview.weights and preview.weights[i] > 0 else "  "
         shown = _one_line(text)
         begins = sign != previous or i in starts or ended or len(lines[-1]) + len(shown) > LINE_CHARACTERS
-        room -= len(shown) + 3 * begins
+        room -= len(shown) + 4 * begins
         if room < 0:
             lines.append("  …")
             break
         if begins:
-            lines.append(sign)
+            lines.append(sign + ("" if ended or i in starts or not lines else "↪"))
         previous, ended = sign, shown.endswith("⏎")
         lines[-1] += shown
     body = "\n".join(lines)
@@ -181,8 +181,17 @@ SHOWN_TOKENS, SHOWN_BEFORE = 600, 24
 SHOWN_STRETCHES = 12
 
 
-def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]:
-    """Metadata of a materialization, most important first: trained share, rejected records, report, a row, mixture; then figures."""
+_FIRST = ("rows", "kept", "tokens", "fill_rate")
+"""Figures that stand before all others."""
+
+
+def store_metadata(workspace: Workspace, published: Published, **about: Any) -> dict[str, Any]:
+    """Metadata of a materialization, in the order in which people read: rows, tokens, trained share, rejected records, domains, a row, mixture, further
+    figures; last paths and hashes.
+
+    Args:
+        about: further facts for the group of hashes.
+    """
 
     manifest = published.manifest
     figures = {key: value for key, value in {**manifest.counts, **manifest.metrics}.items() if isinstance(value, int | float)}
@@ -195,22 +204,28 @@ def store_metadata(workspace: Workspace, published: Published) -> dict[str, Any]
     realised, weights = shares(published)
     reasons = refused_counts(store for _, stores in chain for store in stores)
     return {
+        **{name: numbers.pop(name) for name in _FIRST if name in numbers},
         **({"trained_share": share} if share is not None else {}),
         "refused_records": sum(reasons.values()),
         **({"refused_by_reason": dg.MetadataValue.json(reasons)} if reasons else {}),
-        "report": dg.MetadataValue.md(report_link(manifest.asset, manifest.partition)),
-        **_preview(workspace, published),
-        **(_rejected_records(published, chain) if reasons else {}),
-        **({"mixture": dg.MetadataValue.md(mixture_picture(realised, weights))} if realised else {}),
         **_by_domain(published),
+        **_preview(workspace, published),
+        **({"mixture": dg.MetadataValue.md(mixture_picture(realised, weights))} if realised else {}),
+        **(_rejected_records(published, chain) if reasons else {}),
+        "report": dg.MetadataValue.md(report_link(manifest.asset, manifest.partition)),
         **_by_engine(workspace, published),
         **({"dagster/row_count": rows} if rows is not None else {}),
         **dict(sorted(numbers.items())),
+        "bytes": sum(entry["bytes"] for entry in manifest.files.values()),
         "path": dg.MetadataValue.path(published.where),
         "content_hash": data_version(published),
-        "build_key": manifest.build_key[:20],
-        "reused": published.reused,
-        "bytes": sum(entry["bytes"] for entry in manifest.files.values()),
+        "version": dg.MetadataValue.json(
+            {
+                "build_key": manifest.build_key[:20],
+                "reused": published.reused,
+                **about,
+            }
+        ),
     }
 
 

@@ -356,7 +356,7 @@ def record(instance: dg.DagsterInstance, site: Site, workspace: Workspace, step:
         return False  # damaged: its own check says so
     if published is None or data_version(published) == recorded_version(latest(instance, site.key(step.asset.name), step.partition)):
         return False
-    metadata = {"built_elsewhere": True, **store_metadata(workspace, published)}
+    metadata = store_metadata(workspace, published, built_elsewhere=True)
     instance.report_runless_asset_event(materialization(instance, site, workspace, step, published, metadata))
     results = {name: Verdict(*result) for name, result in (published.results or {}).items()}
     checks.record(evaluations(instance, site, workspace, step, results))

@@ -66,7 +66,7 @@ def test_a_run_builds_what_is_missing_upstream_and_records_each_store_once(built
             version = data_version(each)
             assert len(version) == 32 and version == each.metadata["content_hash"].value
             assert workspace.built(asset, partition or "").manifest.content_hash.startswith(version)
-            assert each.metadata["reused"].value is (lost == "none" or ("/" in lost and asset == "sft_packed"))
+            assert each.metadata["version"].value["reused"] is (lost == "none" or ("/" in lost and asset == "sft_packed"))
             assert state(workspace, ASSETS[asset], partition or "") == "current"
             assert lost != "." or stale(instance, asset, partition) == []
         for check in checks_of(asset):

@@ -204,7 +204,7 @@ def test_a_store_that_fails_a_check_is_not_published(
     # it is built anew before it is believed: its files are what its manifest says, and it may be wrong all the same
     assert run(instance, "sft_packed").success
     assert place.current() == candidate and place.candidate() is None
-    assert materializations(instance, "sft_packed")[0].metadata["reused"].value is False
+    assert materializations(instance, "sft_packed")[0].metadata["version"].value["reused"] is False
 
 
 def test_only_the_partitions_that_pass_are_published(stores: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -22,7 +22,7 @@ def test_an_unchanged_rebuild_has_the_same_version_whether_reused_or_not(built: 
     shutil.rmtree(built / "sft_packed")
     run(instance, "sft_packed")
     after, before = materializations(instance, "sft_packed")
-    assert (before.metadata["reused"].value, after.metadata["reused"].value) == (True, False)
+    assert (before.metadata["version"].value["reused"], after.metadata["version"].value["reused"]) == (True, False)
     assert data_version(before) == data_version(after)
 
 
@@ -39,7 +39,7 @@ def test_another_way_to_the_same_content_has_the_same_version(built: Path, insta
     run(instance, "sft_tokens", partition="dolly")
     run(instance, "sft_tokens", partition="dolly", options={"sft_tokens": {"preprocessing": {"max_seq_len": 1023}, "publish": True}})
     second, first = materializations(instance, "sft_tokens")
-    assert first.metadata["build_key"] != second.metadata["build_key"]
+    assert first.metadata["version"].value["build_key"] != second.metadata["version"].value["build_key"]
     assert data_version(first) == data_version(second) == first.metadata["content_hash"].value
 
 

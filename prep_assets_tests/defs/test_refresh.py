@@ -240,7 +240,7 @@ def test_a_night_without_a_change_writes_nothing(built: Path, instance: dg.Dagst
     job = defs.resolve_job_def(defs.resolve_schedule_def("nightly_preference").job_name)
     assert job.execute_in_process(instance=instance, run_config=request.run_config, tags=request.tags).success
     names = [name for name, asset in ASSETS.items() if asset.family == "preference"]
-    assert all(each.metadata["reused"].value for name in names for each in materializations(instance, name))
+    assert all(each.metadata["version"].value["reused"] for name in names for each in materializations(instance, name))
     assert sorted(str(path) for path in built.rglob("manifest.json")) == before
 
 
