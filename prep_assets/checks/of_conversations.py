@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.checks.of_stores import Derivation, Kind, Reader, derived, ids_type, proof
+from prep_assets.checks.of_stores import Derivation, Kind, Reader, derived, has_few_tokens, ids_type, is_small, proof
 from prep_assets.checks.sources_again import (
     StoredRows,
     as_example,
@@ -176,7 +176,7 @@ class Conversations(Derivation):
     def _proven(self, name: str, stream: TokenStore, blocks: Iterator[Selected]) -> Proven:
         """Prove a stream. Chats that hold a reasoning tag are proven one by one."""
         vocabulary, lengths = self.vocabulary, stream.lengths
-        masks, identities = MaskProof(vocabulary), IdentityProof(vocabulary)
+        masks, identities = MaskProof(vocabulary), IdentityProof(vocabulary, whole=has_few_tokens(self.store))
         tags = [tag for pair in self.store.recipe["reasoning_tags"] for tag in pair]
         plain = PlainBlocks(self.derivation, masks, identities, (*vocabulary.control, *tags))
         for block in in_batches(self.examples(name, blocks=blocks), lambda record: int(lengths[record.number]), BLOCK_TOKENS):
@@ -220,7 +220,8 @@ class Conversations(Derivation):
             for mask, stops, identity in parts:
                 numbers = {key: int(number) for key, number in {**mask.numbers, **identity.numbers}.items()}
                 tagged, unattended = numbers.get("rows_by_tags_too", 0), numbers.get("unattended_tokens", 0)
-                masks.proven(numbers["rows_checked"], numbers["trained_tokens"], stops, tagged, unattended)
+                prefixed = numbers.get("rows_by_prefix", 0)
+                masks.proven(numbers["rows_checked"], numbers["trained_tokens"], stops, tagged, unattended, prefixed)
                 taken = numbers.get("tokens_cut_away", 0)
                 identities.proven(numbers["rows_tokenized_again"], numbers["control_tokens_in_content"], taken)
             streams.append((masks.verdict(), frozenset(masks.stops), identities.verdict()))
@@ -234,7 +235,8 @@ class Chats(Conversations):
         super().__init__(store)
         recipe, self.template = store.recipe, store.workspace.template(store.workspace.family(Sft))
         options = MaskOptions.of(recipe)
-        self.derivation = PlainDerivation(options, self.template, typed_controls=recipe["special_in_content"] == "allow")
+        typed = recipe["special_in_content"] == "allow"
+        self.derivation = PlainDerivation(options, self.template, typed_controls=typed, alone=is_small(store))
         limit = recipe["preprocessing"]["max_seq_len"]
         self.truncation = Truncation(recipe["truncation"], limit, recipe["truncation_keeps_stop"], recipe["truncation_keeps"])
         self._domain = domain_source(store).domain
@@ -344,7 +346,7 @@ class Sides(Conversations):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._template = store.workspace.template(store.workspace.family(Preference))
-        self.derivation = answers_derivation(self._template)
+        self.derivation = answers_derivation(self._template, alone=is_small(store))
         self.truncation = Truncation(store.recipe["truncation"], store.recipe["max_seq_len"])
         require_current(store, "pairs", f"preferences_by_domain[{store.partition}]")
 
@@ -449,7 +451,7 @@ class StoredGroup(Struct, frozen=True):
 
     def rows(self) -> Iterator[Row]:
         """Yield each response with its prompt, and what must be trained."""
-        expected = self.store.once("answers", lambda: answers_derivation(_template(self.store)))
+        expected = self.store.once("answers", lambda: answers_derivation(_template(self.store), alone=is_small(self.store)))
         return (Row(identity, ids, mask, expected(sample).expected) for identity, sample, ids, mask in self._responses())
 
     def renders(self) -> Iterator[Conversation]:
@@ -527,7 +529,7 @@ def _prompted(store: Store, identity: str, ids: Any, sample: Sample) -> Conversa
     """A prompt with a fresh render that ends with the generation prompt."""
 
     def make() -> PlainDerivation:
-        return PlainDerivation(MaskOptions(), _template(store), typed_controls=False, prompted=True)
+        return PlainDerivation(MaskOptions(), _template(store), typed_controls=False, prompted=True, alone=is_small(store))
 
     derived = store.once("prompted", make)(sample)
     return Conversation(identity, ids, derived.text, derived.controls, derived.typed)
@@ -558,7 +560,7 @@ def _of_groups(name: str, *proofs: tuple[Callable[[StoredGroup], Iterable[Any]],
 
 
 def _identical(store: Store, conversations: Iterable[Conversation]) -> Verdict:
-    return prove_identity(conversations, store.vocabulary)
+    return prove_identity(conversations, store.vocabulary, whole=has_few_tokens(store))
 
 
 GROUP_MASKS = _of_groups("mask_alignment", (StoredGroup.rows, lambda store, rows: prove_masks(rows, store.vocabulary)))
@@ -586,7 +588,7 @@ def prompt_conversations(store: Store, name: str, blocks: Iterator[Selected] | N
 
 def _prompt_readers(store: Store) -> Sequence[Reader]:
     def read(name: str, rows: Iterator[Selected]) -> Verdict:
-        return prove_identity(prompt_conversations(store, name, rows), store.vocabulary)
+        return _identical(store, prompt_conversations(store, name, rows))
 
     return [partial(read, name) for name in store.streams()]
 

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks.of_conversations import fresh_render
-from prep_assets.checks.of_stores import Derivation, Reader, ids_type, image_verdicts, proof
+from prep_assets.checks.of_stores import Derivation, Reader, has_few_tokens, ids_type, image_verdicts, proof
 from prep_assets.checks.sources_again import domain_source, example_of, images_again, source_records, stored_rows
 from prep_assets.config.base import tokens_around
 from prep_assets.config.models import Pretrain
@@ -143,7 +143,8 @@ def _text_readers(store: Store) -> Sequence[Reader]:
     def texts(stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
         if len(stream.images):
             return prove_identity(document_conversations(store, stream, rows), store.vocabulary)
-        return prove_texts(document_texts(store, stream, rows), store.vocabulary, store.workspace.engines(store.family))
+        engines = None if has_few_tokens(store) else store.workspace.engines(store.family)
+        return prove_texts(document_texts(store, stream, rows), store.vocabulary, engines)
 
     def sentences(stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
         documents = enumerate(document_texts(store, stream, rows))

@@ -23,12 +23,15 @@ from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import ATTENTION, TokenStore
 
 SAMPLE = 100
-"""Rows that are compared in addition to the first and the last."""
+"""Rows that are compared in addition to the first and the last, and the first of each domain."""
+SMALL = 2000
+"""Of an export of fewer rows all are compared."""
 NO_PADDING = -1
 
 
 def compare(folder: Path, source: Source, format: str, options: Mapping[str, Any]) -> Verdict:
-    """Compare the first, the last and `SAMPLE` seeded random rows of an export in `folder` with those of `source`.
+    """Compare the first, the last, the first of each domain and `SAMPLE` seeded random rows of an export in `folder` with those of `source`; all of them
+    where they are fewer than `SMALL`.
 
     Args:
         options: all options of the export.
@@ -42,7 +45,8 @@ def compare(folder: Path, source: Source, format: str, options: Mapping[str, Any
     if export.count != total:
         problem = f"{export.count:,} rows in {format}, the store has {total:,}"
         return Verdict(False, problem, {}, Worst(format, problem))
-    chosen = sorted({0, total - 1, *random.Random(0).sample(range(total), min(SAMPLE, total))})
+    count = total if total < SMALL else min(SAMPLE, total)
+    chosen = sorted({0, total - 1, *_firsts(source, by_document), *random.Random(0).sample(range(total), count)})
     lines = _lines(source, set(chosen)) if isinstance(source, Lines) else {}
     tokens = trained = 0
     for row in chosen:
@@ -76,6 +80,17 @@ def _compared(
 
 
 # -- expected rows ----------------------------------------------------------------------------------------------------------------------
+
+
+def _firsts(source: Source, by_document: bool) -> list[int]:
+    """Return the first row of each domain of a merged source."""
+    if isinstance(source, PackedStore):
+        firsts = np.unique(source.documents["source"], return_index=True)[1]
+        return list(map(int, firsts if by_document else source.documents["row"][firsts]))
+    if not isinstance(source, Lines | GroupStore):
+        return []
+    column = source.index["source"] if isinstance(source, Lines) else source.source
+    return list(map(int, np.unique(column, return_index=True)[1]))
 
 
 def _lines(source: Lines, wanted: set[int]) -> dict[int, dict[str, Any]]:

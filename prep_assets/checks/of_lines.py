@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.checks.of_stores import Derivation, Reader, line_of
+from prep_assets.checks.of_stores import Derivation, Reader, is_small, line_of
 from prep_assets.checks.sources_again import domain_source, stored_rows
 from prep_assets.config.models import Arithmetic, Preference, Rl
 from prep_assets.errors import Refused, StoreError
@@ -58,7 +58,7 @@ from prep_assets.stores.version_folders import Published
 # Lines of a JSONL store of one domain, joined with their source rows.
 
 ONE_IN = 64
-"""One in so many lines that a second reading gives is also converted by the schema."""
+"""One in so many lines that a second reading gives is also converted by the schema; so are the first, and all of a small store."""
 Row = Mapping[str, Any]
 
 
@@ -101,7 +101,7 @@ class LinesMatch(OfLines):
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
-        self._line, self._form = line_of(store), form_of(store.directory)
+        self._line, self._form, self._is_small = line_of(store), form_of(store.directory), is_small(store)
 
     def whole(self, row: Row, texts: Texts | None) -> Row | list[Row] | None:
         """Return the line of a row from its second reading, or its lines; `None` where only the schema can convert it."""
@@ -116,15 +116,18 @@ class LinesMatch(OfLines):
         return {"source_match": lines_verdict(results, stored=sum(map(len, self.files)))}
 
     def lines(self, lines: Lines, blocks: Iterator[Selected] | None) -> Iterator[Line]:
-        """Yield each line of a file, in source order, with the line its row gives: by a second reading where that is enough, by the schema for
-        one in `ONE_IN` of these and for all others."""
-        domain = self.source.domain
+        """Yield each line of a file, in source order, with the line its row gives: by a second reading where that is enough, also by the schema for
+        one in `ONE_IN` of these, and by the schema for all others."""
+        domain, also = self.source.domain, True
         for identity, own in groupby(self.with_rows(lines, blocks), key=itemgetter(0)):
             _, rows, payloads, stored = zip(*own, strict=True)
             texts = plain_texts(payloads[0], domain.schema_name, domain.options)
-            whole = self.whole(payloads[0], texts) if rows[0] % ONE_IN else None
-            converted = self._convert_row(payloads[0]) if whole is None else whole
-            texts = {} if texts is None and whole else texts
+            whole = self.whole(payloads[0], texts)
+            also = also or self._is_small or rows[0] % ONE_IN == 0
+            converted = self._convert_row(payloads[0]) if whole is None or also else whole
+            texts, also = {} if texts is None and whole else texts, False
+            if whole is not None and converted == (list(stored) if isinstance(converted, list) else stored[0]):
+                converted = whole
             for line, made in zip_longest(stored, converted if isinstance(converted, list) else [converted]):
                 yield Line(identity, line or {}, made, None if made is None else texts)
 

@@ -466,6 +466,24 @@ Reader = Callable[[Iterator[Selected]], Any]
 Outcome = Verdict | Exception
 
 
+SMALL = 2000
+"""Of a store of fewer records every one is derived the slow way; of others a sample is, and the first of each kind."""
+
+
+FEW_TOKENS = 1 << 18
+"""The reference tokenizes all texts of a small store whole if they have no more tokens: it takes half a second for so many."""
+
+
+def is_small(store: Store) -> bool:
+    """Whether a store has fewer than `SMALL` records."""
+    return int(store.manifest.counts["kept"]) < SMALL
+
+
+def has_few_tokens(store: Store) -> bool:
+    """Whether a store is small and has no more than `FEW_TOKENS`."""
+    return is_small(store) and int(store.manifest.counts["tokens"]) <= FEW_TOKENS
+
+
 class Derivation:
     """A second derivation of a store, which gives the verdicts of one or several checks."""
 
@@ -728,7 +746,7 @@ class Selection(Derivation):
             return set(reader.account.counts)
 
         claimed = store.manifest.counts.get("fields_passed_over", {}).get(store.partition, {})
-        return Fields(store.partition, claimed, source.domain.ignore, passed_over)
+        return Fields(store.partition, claimed, source.domain.ignore, passed_over, every=store.manifest.counts["read"] < SMALL)
 
     def blocks(self) -> Iterator[Selected]:
         """Yield the rows with their fates."""

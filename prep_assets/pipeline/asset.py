@@ -208,9 +208,29 @@ class Build(Struct, frozen=True):
                     shutil.rmtree(leftover) if leftover.is_dir() else leftover.unlink()
         if counts.get("read") == 0 and not self.asset.may_be_empty(self.workspace, self.partition):
             raise PrepAssetsError("there is nothing to build from: what it reads holds no record. Add sources, or hold out a smaller share")
+        if "read" in counts and (fault := disagreement(counts["read"], counts["refused"], refused)):
+            raise PrepAssetsError(fault)
         if counts.get("read") and not counts.get("kept"):
             raise PrepAssetsError(all_refused(counts["read"], read_quarantine(refused)))
         return replace(draft, counts=counts)
+
+
+DERIVATIONS_DIFFER = "derivations_differ"
+"""The reason of a record of which two derivations give different loss masks."""
+DIFFERING = 1000
+"""One in so many such records is a fault of the record, more are a fault of the build."""
+
+
+def disagreement(read: int, refused: Mapping[str, int], quarantine: Path) -> str:
+    """Return the error message if two derivations of loss masks differ in more than one record in `DIFFERING`: what each says of the first; else ``""``."""
+    count = sum(count for reason, count in refused.items() if reason.endswith(f"/{DERIVATIONS_DIFFER}"))
+    if count * DIFFERING <= read:
+        return ""
+    first = next(refusal for refusal in read_quarantine(quarantine) if refusal.reason == DERIVATIONS_DIFFER)
+    return (
+        f"two independent derivations of the loss mask differ in {count:,} of {read:,} records, which is a fault of prep-assets, not of the records: nothing "
+        f"is built. The first one, {first.id}: {first.detail}. Please report it with this record and the chat template"
+    )
 
 
 def all_refused(read: int, refusals: Iterable[Refusal]) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cached_property
+from functools import cache, cached_property
 from itertools import compress
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -19,6 +19,7 @@ from prep_assets.config.family import Domain
 from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, Refused, TemplateError
+from prep_assets.pipeline.asset import DERIVATIONS_DIFFER
 from prep_assets.pipeline.documents import TokenizedRows
 from prep_assets.pipeline.examples import AnyExample, Item
 from prep_assets.pipeline.images import ImageFiles, ImageParts, media_ids, shown_images
@@ -33,7 +34,7 @@ from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Kind, Outline
 from prep_assets.text.conversation import SpecialInContent, control_pattern, plain_message, shown_messages, tool_call, treat
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.environment import MessageForm
-from prep_assets.text.forms import Form, Laid, Learned, Located, agreed
+from prep_assets.text.forms import Form, Laid, Learned, Located, agreed, form_of
 from prep_assets.text.minijinja_blocks import END, WHITE_TO_PYTHON, blocks_of, only_writes
 from prep_assets.text.render import UNTEMPLATED, InlineReasoning, left_out, one_per_answer, render
 from prep_assets.text.spans import Ints, MaskPolicy, Placed, Rendered, Span, Stop, bounds, rounds, steps, trained, without_oldest_rounds
@@ -157,13 +158,14 @@ class Proven(Struct, frozen=True, dict=True):
 
 
 def check_mask(rendered: Rendered, encoder: Encoder, derived: Callable[[], Derived]) -> None:
-    """Reject (``mask_not_provable``) a render whose mask a second derivation contradicts or cannot derive."""
+    """Reject a render whose mask a second derivation cannot derive (``mask_not_provable``), or contradicts (``derivations_differ``), which stops a build that
+    meets more than `asset.DIFFERING` of them."""
     try:
         differs = disagreement(derived(), rendered.text, trained(rendered, encoder.policy))
     except CheckFailed as error:  # e.g. the template treats two texts in the same place differently
         raise Refused("mask_not_provable", str(error), stage="render") from error
     if differs is not None:
-        raise Refused("mask_not_provable", differs, stage="render")
+        raise Refused(DERIVATIONS_DIFFER, differs, stage="render")
 
 
 # Truncation by turns: a conversation that is too long is rendered again without its oldest rounds.
@@ -348,7 +350,8 @@ class PlainChats:
         if second is None:
             return None
 
-        def answer(texts: Sequence[str]) -> Marked:
+        @cache
+        def answer(texts: tuple[str, ...]) -> Marked:
             sample = outline.sample(texts)
             rendered = render(sample, self._template)
             if (chat := in_columns(sample)) and not _is_bare(chat):
@@ -356,15 +359,20 @@ class PlainChats:
             return Marked.of(sample, rendered)
 
         try:
-            words = agreed(second.form, answer, Marked.moved)
-            if words is None or disagreement(second.words, words.rendered.text, trained(words.rendered, self._encoder.policy)) is not None:
+            form = form_of(kind, spaced, lambda texts: answer(texts).rendered.text)
+            words = None if form is None else agreed(form, answer, Marked.moved)
+            if (
+                form is None
+                or words is None
+                or disagreement(second.words, words.rendered.text, trained(words.rendered, self._encoder.policy)) is not None
+            ):
                 return None
             self._encoder.policy.check_stops(words.rendered)
         except Refused:
             return None
         cutter = self._encoder.cutter
         return Located.of(
-            second.form, words, cutter.controls(words.rendered), steps(words.rendered, cutter.policy), cutter.prompts_of(words.rendered)
+            form, words, cutter.controls(words.rendered), steps(words.rendered, cutter.policy), cutter.prompts_of(words.rendered)
         )
 
     def _keeps_control_tokens_apart(self, outline: Outline, spaced: bool) -> bool:

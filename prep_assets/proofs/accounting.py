@@ -84,14 +84,15 @@ class Fields:
     """Counts the rows of a domain in which fields were passed over.
 
     Rows that hold something there are counted without any schema. Where fewer were passed over, as of a field that is read in some rows, all rows are
-    converted once more, each alone, and so is one row in `SAMPLED` in any case, by its number, so that parts of a domain look at those that the whole does:
-    to find a field that the manifest does not name.
+    converted once more, each alone, and so are the first row and one in `SAMPLED` in any case, by its number, so that parts of a domain look at those that
+    the whole does: to find a field that the manifest does not name.
 
     Attributes:
         domain: its name.
         claimed: passed-over rows by path, from the manifest.
         ignored: the paths that the configuration lists under `ignore`.
         passed_over: row → paths of the fields that its schema passes over.
+        every: whether all rows are converted once more.
         found: rows that hold a value, by path.
         unnamed: paths that are passed over in sampled rows, and not in `claimed`.
     """
@@ -102,12 +103,15 @@ class Fields:
     passed_over: Callable[[Mapping[str, Any]], Set[str]]
     found: Counter[str] = field(default_factory=Counter)
     unnamed: set[str] = field(default_factory=set)
+    every: bool = False
+    _begun: bool = False
 
     def add(self, numbers: Sequence[int], rows: Sequence[Mapping[str, Any] | None], read: Sequence[int]) -> None:
         """Count rows; `numbers`: their row numbers, `read`: indices of the rows that reached their schema."""
         paths = [(path, path.split(".")) for path in {*self.claimed, *self.ignored}]
         for at in read:
-            sampled = numbers[at] % SAMPLED == 0
+            sampled = self.every or not self._begun or numbers[at] % SAMPLED == 0
+            self._begun = True
             if not paths and not sampled:
                 continue
             row = rows[at]

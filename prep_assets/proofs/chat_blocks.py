@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING, Any
+from weakref import WeakSet
 
 import numpy as np
 import numpy.typing as npt
@@ -71,7 +72,7 @@ def _is_generation(node: Any) -> bool:
 # others. A template may look for a string of its own source, so a chat with such a string in a text is derived alone.
 
 ONE_IN = 64
-"""One in so many chats is also derived alone."""
+"""One in so many chats is also derived alone, and so is the first of each form."""
 
 
 def answer_chat(sample: Sample) -> PlainChat | None:
@@ -94,7 +95,7 @@ def moved(words: Derived, form: Form, shown: Sequence[str]) -> Derived:
 
     controls = tuple([(at(start), at(end)) for start, end in words.controls])
     shortenable = tuple([(at(start), at(end), role) for start, end, role in words.shortenable])
-    return Derived(text, tuple(map(stretch, words.expected)), controls, words.typed, shortenable, words.tagged)
+    return Derived(text, tuple(map(stretch, words.expected)), controls, words.typed, shortenable, words.tagged, words.prefixed)
 
 
 @bounded_cache(
@@ -129,13 +130,27 @@ def derived_forms(template: ChatTemplate, options: MaskOptions, plain: MaskOptio
     return Learned(learn, plain_at_once=True)
 
 
+class Firsts:
+    """Tells the first chat of each form from later ones."""
+
+    def __init__(self) -> None:
+        self._seen = WeakSet[Located[Derived]]()
+
+    def __call__(self, located: Located[Derived]) -> bool:
+        """Whether this form comes for the first time."""
+        is_first = located not in self._seen
+        self._seen.add(located)
+        return is_first
+
+
 class PlainDerivation:
-    """`derive` for many samples under one policy: plain chats by form, all others alone, and one in `ONE_IN` plain chats both ways.
+    """`derive` for many samples under one policy: plain chats by form, all others alone; the first plain chat of each form and one in `ONE_IN` both ways.
 
     Attributes:
         forms: the derivations by form.
         template: the template.
         looked_for: a chat with any of these strings is derived alone.
+        alone: whether all chats are derived alone.
     """
 
     def __init__(
@@ -147,11 +162,13 @@ class PlainDerivation:
         read: Callable[[Sample], PlainChat | None] = plain_chat,
         plain: MaskOptions | None = None,
         prompted: bool = False,
+        alone: bool = False,
     ) -> None:
         """With a policy and a template.
 
         Args:
             typed_controls, prompted: see `derive`.
+            alone: see `PlainDerivation`.
             read: sample → plain chat in columns, or `None`.
             plain: the policy for what `read` gives, equal to the weights that these samples carry.
         """
@@ -159,6 +176,7 @@ class PlainDerivation:
         self.forms = derived_forms(template, options, plain or options, prompted=prompted)
         self.looked_for = (*strings_looked_for(template.source, template.training), *template.control)
         self._suspect = re.compile("|".join([*map(re.escape, sorted(self.looked_for)), "[\ud800-\udfff]"]))
+        self.alone, self._begins = alone, Firsts()
 
     def __call__(self, sample: Sample) -> Derived:
         """Return what a sample must have become.
@@ -166,13 +184,14 @@ class PlainDerivation:
         Raises:
             CheckFailed: see `derive`; or both ways differ.
         """
-        chat, known = self._read(sample), None
+        chat, known = None if self.alone else self._read(sample), None
         if chat is not None and all(map(str.strip, chat.texts)) and not any(map(self._suspect.search, chat.texts)):
             known = self.forms.of(chat.roles, any(text != text.strip() for text in chat.texts))
         if chat is None or known is None:
             return self._alone(sample)
         derived = moved(known.words, known.form, known.form.shown(chat.texts))
-        if zlib.crc32(chat.texts[-1].encode()) % ONE_IN == 0 and (derived_alone := self._alone(sample)) != derived:
+        both = self._begins(known) or zlib.crc32(chat.texts[-1].encode()) % ONE_IN == 0
+        if both and (derived_alone := self._alone(sample)) != derived:
             raise CheckFailed(
                 f"derived by itself a chat is {derived_alone.text[:200]!r}, by its form {derived.text[:200]!r}; nothing is proven"
             )
@@ -182,9 +201,10 @@ class PlainDerivation:
         return derive(sample, self._options, self.template, prompted=self._prompted, typed_controls=self._typed_controls)
 
 
-def answers_derivation(template: ChatTemplate) -> PlainDerivation:
+def answers_derivation(template: ChatTemplate, *, alone: bool = False) -> PlainDerivation:
     """Return `derive` for conversations whose regions carry their loss weights, such as the sides of a pair."""
-    return PlainDerivation(MaskOptions(mask={}), template, typed_controls=False, read=answer_chat, plain=MaskOptions(train_turns="last"))
+    plain = MaskOptions(train_turns="last")
+    return PlainDerivation(MaskOptions(mask={}), template, typed_controls=False, read=answer_chat, plain=plain, alone=alone)
 
 
 # Chats proven in blocks: both proofs of many records at once, as arrays.
@@ -194,7 +214,7 @@ def answers_derivation(template: ChatTemplate) -> PlainDerivation:
 # text; and the weights change exactly where the trained stretches begin and end.
 #
 # A chat that differs is not judged here: the proofs of single rows say what is wrong. They also take chats without a known
-# form, chats with a string that is looked for, and the sample that is derived alone as well.
+# form, chats with a string that is looked for, the first of each form, and the sample that is derived alone as well.
 
 
 @dataclass(frozen=True, slots=True)
@@ -223,7 +243,7 @@ class PlainBlocks:
 
     def __init__(self, derivation: PlainDerivation, masks: MaskProof, identities: IdentityProof, looked_for: Iterable[str]) -> None:
         """`looked_for`: chats with any of these strings are left to the proofs of single rows."""
-        self._derivation, self._masks, self._identities = derivation, masks, identities
+        self._derivation, self._masks, self._identities, self._begins = derivation, masks, identities, Firsts()
         listed = {*derivation.looked_for, *looked_for}
         bare = listed | {string.strip() for string in listed} - {""}  # texts of outlines have no white space at their ends
         within_json = {as_json(string)[1:-1] for string in bare}
@@ -233,6 +253,8 @@ class PlainBlocks:
 
     def prove(self, chats: ChatColumns, claims: Claims) -> Bools:
         """Return which chats are proven."""
+        if self._derivation.alone:
+            return np.zeros(len(chats), bool)
         known = self._known(chats)
         proven: Bools = known.form >= 0
         if not proven.any():
@@ -244,7 +266,8 @@ class PlainBlocks:
             counts = np.bincount(laid.form[good], minlength=len(known.located)).tolist()
             counted_words = [(each.words, count) for each, count in zip(known.located, counts, strict=True) if count]
             stops = {stretch.stop for words, _ in counted_words for stretch in words.expected if stretch.stop}
-            self._masks.proven(sum(counts), trained, stops, sum(count for words, count in counted_words if words.tagged))
+            tagged, prefixed = (sum(count for words, count in counted_words if getattr(words, by)) for by in ("tagged", "prefixed"))
+            self._masks.proven(sum(counts), trained, stops, tagged, prefixed=prefixed)
             self._identities.proven(sum(counts))
         proven[proven] = good
         return proven
@@ -256,7 +279,11 @@ class PlainBlocks:
         outlined = np.array([isinstance(kind, Outline) for kind in chats.kinds], bool)
         for is_outline in {*outlined.tolist()}:
             allowed[chats.holding(self._suspects[is_outline]) & (outlined[chats.kind] == is_outline)] = False
-        return self._derivation.forms.known(chats, allowed, edged)
+        known = self._derivation.forms.known(chats, allowed, edged)
+        for number, located in enumerate(known.located):
+            if self._begins(located):
+                known.form[np.argmax(known.form == number)] = -1
+        return known
 
     def _ids_agree(self, laid: Laid, claims: Claims) -> Bools:
         """Return the rows whose stored ids are the reference ids."""

@@ -6,6 +6,7 @@ import re
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Self
 
@@ -13,6 +14,7 @@ from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import CheckFailed
+from prep_assets.proofs.generated import stop_within
 from prep_assets.proofs.rebuilt import Block, Borders, Rebuilder, Rebuilt, blocks_of
 from prep_assets.samples import (
     ASSISTANT,
@@ -91,6 +93,7 @@ class Derived:
         typed: number of control tokens in the source's own texts.
         shortenable: untrained texts that truncation may shorten: start, end, role, ascending.
         tagged: whether generation tags in the template, or in its training variant, agree.
+        prefixed: whether the prefix property says what of every answer is generated.
     """
 
     text: str
@@ -99,6 +102,7 @@ class Derived:
     typed: int
     shortenable: tuple[Prompt, ...]
     tagged: bool = False
+    prefixed: bool = False
 
 
 class Part(Struct):
@@ -367,7 +371,7 @@ def _known(template: ChatTemplate) -> tuple[Rebuilder, Borders]:
 # -- chats ------------------------------------------------------------------------------------------------------------------------------
 
 
-class _Derivation(Struct, frozen=True):
+class _Derivation(Struct, frozen=True, dict=True):
     chat: Rebuilt
     borders: Borders
     options: MaskOptions
@@ -402,8 +406,14 @@ class _Derivation(Struct, frozen=True):
                 steps.append((last if parts[-1].weight > 0 else end[0], end[1], weight))
                 stops.append(end)
             before = end[1] if end is not None else last
+        answers = [block for block in blocks if block.role == ASSISTANT]
         return Derived(
-            self.chat.text, stretches(self.chat.text, steps, stops), *self._controls(), tuple(shortenable), self.chat.tagged is not None
+            self.chat.text,
+            stretches(self.chat.text, steps, stops),
+            *self._controls(),
+            tuple(shortenable),
+            self.chat.tagged is not None,
+            bool(answers) and all(map(self._generated, answers)),
         )
 
     def _parts(self, block: Block) -> list[Part]:
@@ -457,7 +467,8 @@ class _Derivation(Struct, frozen=True):
         block = blocks[number]
         first = self.chat.places[block.places[0]]
         if block.role == ASSISTANT:
-            return self.real(self.borders.start(self.chat, blocks[number - 1] if number else None, block))
+            before, known = blocks[number - 1] if number else None, self._generated(block)
+            return self.real(known[0] if known else self.borders.start(self.chat, before, block))
         return first.start - self._margins(block.places[0])[0]
 
     def _margins(self, place: int) -> tuple[int, int]:
@@ -465,8 +476,29 @@ class _Derivation(Struct, frozen=True):
         return self.chat.margins.get(self.chat.places[place].slot, (0, 0))
 
     def _stop(self, blocks: Sequence[Block], number: int) -> Range | None:
-        stop = self.borders.stop(self.chat, blocks[number], blocks[number + 1] if number + 1 < len(blocks) else None)
+        block, after = blocks[number], blocks[number + 1] if number + 1 < len(blocks) else None
+        known = self._generated(block)
+        if known is None:
+            stop = self.borders.stop(self.chat, block, after)
+        else:
+            rest = self.chat.invented_text[block.end : known[1]]
+            within = stop_within(rest, self.control, is_text=block.kinds[-1] == TEXT)
+            stop = within and (block.end + within[0], block.end + within[1])
         return (self.real(stop[0]), self.real(stop[1])) if stop else None
+
+    def _generated(self, block: Block) -> Range | None:
+        """Return what is generated of an answer, where the prefix property holds."""
+        known = self.chat.generated(block.turn) if block.role == ASSISTANT else None
+        if known is None or not known[0] <= block.start <= block.end <= known[1]:
+            return None
+        # a header that is missing from the prompt, as after a tool's result, or without any prompt, is a header all the same
+        prompt, opening = self.borders.lone_prompt, self.chat.invented_text[known[0] : block.start]
+        return None if (prompt in opening if prompt else opening.strip()) else known
+
+    @cached_property
+    def control(self) -> re.Pattern[str]:
+        """Any control token."""
+        return pattern(self.chat.chat.template)
 
     def _close(self, block: Block, parts: list[Part], end: Range | None) -> None:
         """Extend the last part over the closing bracket of a tool call or the closing reasoning tag."""

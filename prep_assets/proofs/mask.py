@@ -15,7 +15,7 @@ from msgspec import Struct, field
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected, Prompt, Range
-from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids
+from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids, whole_ids
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds
 from prep_assets.proofs.words import ByteTable
 from prep_assets.samples import SYSTEM, UNATTENDED, USER, Sample, changed
@@ -70,7 +70,7 @@ Cut = Literal["none", "start", "end"]
 class Row:
     """One record to prove: its id, token ids and weights (both 1-D and equally long; below 0 where a token is not attended, see
     `TokenStore.weights`), what of the truncated record must be trained or not attended, where it was cut, the weight of each token where the row
-    itself gives it, and whether a template's tags agree (`Derived.tagged`)."""
+    itself gives it, whether a template's tags agree (`Derived.tagged`), and whether the prefix property decides (`Derived.prefixed`)."""
 
     id: str
     ids: npt.NDArray[np.integer]
@@ -79,6 +79,7 @@ class Row:
     cut: Cut = "none"
     weights: npt.NDArray[np.float32] | None = None
     tagged: bool = False
+    prefixed: bool = False
 
 
 LONG = 1 << 20
@@ -98,6 +99,7 @@ class MaskProof(Struct, dict=True):
 
     Attributes:
         checked, failed, trained, tagged: rows and tokens so far, and rows of which a template's tags say the same.
+        prefixed: rows so far of which the prefix property says where answers begin and end.
         unattended: tokens that are not attended so far.
         stops: the tokens that end turns so far.
         worst: the first row that fails.
@@ -108,6 +110,7 @@ class MaskProof(Struct, dict=True):
     failed: int = 0
     trained: int = 0
     tagged: int = 0
+    prefixed: int = 0
     unattended: int = 0
     stops: set[str] = field(default_factory=set)
     worst: Worst | None = None
@@ -117,11 +120,12 @@ class MaskProof(Struct, dict=True):
         """The bytes of each id."""
         return ByteTable(self.vocabulary)
 
-    def proven(self, rows: int, trained: int, stops: Iterable[str], tagged: int = 0, unattended: int = 0) -> None:
+    def proven(self, rows: int, trained: int, stops: Iterable[str], tagged: int = 0, unattended: int = 0, prefixed: int = 0) -> None:
         """Count rows that were proven elsewhere."""
         self.checked += rows
         self.unattended += unattended
         self.tagged += tagged
+        self.prefixed += prefixed
         self.trained += trained
         self.stops.update(stops)
 
@@ -132,7 +136,7 @@ class MaskProof(Struct, dict=True):
         decoded = iter(self.vocabulary.decode_batch(listed))
         for row, runs in zip(rows, runs_of, strict=True):
             trained = sum(end - start for start, end in runs if row.mask[start] > 0)
-            self.proven(1, trained, (), row.tagged, sum(end - start for start, end in runs) - trained)
+            self.proven(1, trained, (), row.tagged, sum(end - start for start, end in runs) - trained, row.prefixed)
             texts = [next(decoded) for _ in runs]
             fault = _compare(row, runs, texts, self.vocabulary, self.stops)
             if fault is not None:
@@ -144,6 +148,8 @@ class MaskProof(Struct, dict=True):
         numbers = {"rows_checked": self.checked, "rows_failed": self.failed, "trained_tokens": self.trained}
         if self.tagged:
             numbers["rows_by_tags_too"] = self.tagged
+        if self.prefixed:
+            numbers["rows_by_prefix"] = self.prefixed
         if self.unattended:
             numbers["unattended_tokens"] = self.unattended
         if self.worst is None:
@@ -340,9 +346,9 @@ class Rendered(Protocol):
     def controls(self) -> tuple[tuple[int, int], ...]: ...
 
 
-def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary) -> Verdict:
-    """Tokenize every row with the reference tokenizer and compare; the verdict shows the first that differs."""
-    proof = IdentityProof(vocabulary)
+def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary, *, whole: bool = False) -> Verdict:
+    """Tokenize every row with the reference tokenizer and compare; the verdict shows the first that differs. `whole`: see `IdentityProof`."""
+    proof = IdentityProof(vocabulary, whole=whole)
     for batch in in_batches(rows, lambda row: len(row.text), BATCH_CHARACTERS):
         proof.add(batch)
         if proof.worst is not None:
@@ -357,6 +363,7 @@ class IdentityProof(Struct, dict=True):
         tokenized, typed: rows, and control tokens in their content, so far.
         taken: tokens truncated so far.
         worst: the first row that differs; later rows are skipped.
+        whole: whether every text is tokenized whole.
     """
 
     vocabulary: Vocabulary
@@ -364,11 +371,12 @@ class IdentityProof(Struct, dict=True):
     typed: int = 0
     taken: int = 0
     worst: Worst | None = None
+    whole: bool = False
 
     @cached_property
     def reference(self) -> ReferenceIds:
         """The reference tokenizer."""
-        return reference_ids(self.vocabulary)
+        return whole_ids(self.vocabulary) if self.whole else reference_ids(self.vocabulary)
 
     def proven(self, rows: int, typed: int = 0, taken: int = 0) -> None:
         """Count rows that were proven elsewhere."""
@@ -488,7 +496,7 @@ class Left:
 
     def row(self, identity: str, ids: Ids, mask: npt.NDArray[Any]) -> Row:
         """Return the row that proves the mask of a record."""
-        return Row(identity, ids, mask, self.expected, self.cut, self.weights, self.derived.tagged)
+        return Row(identity, ids, mask, self.expected, self.cut, self.weights, self.derived.tagged, self.derived.prefixed)
 
     def conversation(self, identity: str, ids: Ids) -> Conversation:
         """Return the conversation that proves the ids of a record."""

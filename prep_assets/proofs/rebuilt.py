@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from prep_assets.errors import CheckFailed
+from prep_assets.proofs.generated import generated
 from prep_assets.samples import ASSISTANT, MEDIA, TEXT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.stores.files import dumps
 from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, chat_template_utils
@@ -208,6 +209,13 @@ class Rebuilt(Struct, frozen=True):
     margins: Mapping[int, tuple[int, int]]
     tagged: tuple[tuple[int, int], ...] | None
     chat: _Chat
+    _generated: dict[int, tuple[int, int] | None]
+
+    def generated(self, turn: int) -> tuple[int, int] | None:
+        """Return what of an answer is generated in the invented render, by the prefix property; `None` where it does not hold."""
+        if turn not in self._generated:
+            self._generated[turn] = generated(self.invented_text, turn, lambda turns, prompted: self.beginning(turns, prompted=prompted))
+        return self._generated[turn]
 
     def own_margins(self, place: int, region: int) -> tuple[int, int]:
         """Return how much white space around a text's words belongs to a region of it; a neighbouring region may be blank."""
@@ -288,11 +296,12 @@ def _invented_for(text: str, number: int) -> str:
 
 
 class _Shape(Struct, frozen=True):
-    """A render with invented words, their places, and the margins of `Rebuilt`."""
+    """A render with invented words, their places, the margins of `Rebuilt`, and what its answers generate as far as it is known."""
 
     text: str
     places: tuple[Place, ...]
     margins: Mapping[int, tuple[int, int]]
+    generated: dict[int, tuple[int, int] | None] = field(default_factory=dict)
 
 
 class Rebuilder(Struct):
@@ -321,7 +330,7 @@ class Rebuilder(Struct):
             tagged = chat.marked_by_variant(messages.messages, prompted, text)
         shape = self._shape(chat, prompted)
         places = _place_texts(self.template.name, messages, text, shape.text, shape.places)
-        return Rebuilt(text, messages, places, shape.places, shape.text, shape.margins, tagged, chat)
+        return Rebuilt(text, messages, places, shape.places, shape.text, shape.margins, tagged, chat, shape.generated)
 
     def _shape(self, chat: _Chat, prompted: bool) -> _Shape:
         sample = chat.sample

@@ -239,6 +239,13 @@ def reference_ids(vocabulary: Vocabulary) -> ReferenceIds:
     return reference
 
 
+def whole_ids(vocabulary: Vocabulary) -> ReferenceIds:
+    """Return a `ReferenceIds` that tokenizes every text whole."""
+    reference = ReferenceIds(vocabulary)
+    reference.cuts = False
+    return reference
+
+
 def keep_words() -> None:
     """Write the known words to disk."""
     for tokenizer, reference in CACHES["reference ids"].items():

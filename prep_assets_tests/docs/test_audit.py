@@ -115,7 +115,7 @@ CLAIMS: Mapping[str, Mapping[str, tuple[str, ...]]] = {
         "Words and white space that were\nadded": ("text/test_written.py::Audit W8:",),
         "whose flags": ("text/test_written.py::def test_flags_that_change_the_ids_around_a_token",),
         "compared with the text that must be trained": ("proofs/test_mask.py::def test_wrong_masks",),
-        "It shares no code with what makes masks": ("docs/test_imports.py::def test_proofs_share_no_code_with_what_they_prove",),
+        "What the derivations share": ("docs/test_imports.py::def test_proofs_share_no_code_with_what_they_prove",),
         "that is a third derivation": (
             "graph/test_chats.py::def test_tags_are_compared",
             "graph/test_chats.py::def test_what_tags_contradict",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
@@ -13,7 +14,7 @@ import pytest
 
 from prep_assets.exports import exports
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.docs.pages import DOCS, blocks
+from prep_assets_tests.docs.pages import DOCS, blocks, read
 
 PACKAGE = ROOT / "prep_assets"
 DRAWN = next(block for block in blocks(DOCS / "architecture.md", "text") if block.startswith("errors, samples, version\n"))
@@ -134,6 +135,21 @@ def shares_code(found: Import) -> bool:
 
 def test_proofs_share_no_code_with_what_they_prove() -> None:
     assert [f"{found.file} imports {found.module}" for found in imports() if shares_code(found)] == []
+
+
+def shared(of: str, rooms: set[str]) -> set[str]:
+    """What a room has of others, module by module."""
+    uses = (found for found in imports() if found.here == of and found.there in rooms and not found.types)
+    return {found.module.removeprefix("prep_assets.") for found in uses}
+
+
+def test_the_page_lists_what_checks_and_builds_share() -> None:
+    part = read(DOCS / "checks.md").partition("## What checks share with builds\n")[2].partition("\n## ")[0]
+    rows = re.findall(r"^\| (`.*?) \| (.*) \|$", part, re.MULTILINE)
+    listed = [name for names, why in rows for name in re.findall("`(.*?)`", names) if why]
+    assert sorted(listed) == sorted(shared("checks", MADE_IT - {"checks"}))
+    assert {*re.findall(r"`(proofs\..*?)`", part)} == shared("pipeline", {"proofs"})
+    assert [shared(room, {"proofs"}) for room in ("data", "schemas", "text", "packing", "exports", "stores")] == [set()] * 6
 
 
 def test_a_proof_that_uses_the_renderer_is_found(tmp_path: Path) -> None:

@@ -326,7 +326,7 @@ def test_a_response_goes_on_from_the_very_prompt(tmp_path: Path) -> None:
     build(made, "rl_raw", "scored")
     with pytest.raises(
         PrepAssetsError,
-        match=r"all 4 records were refused \(render/mask_not_provable: 4\).*has loss weight 0 by its marks and 1 by its frames",
+        match=r"loss mask differ in 4 of 4 records.*has loss weight 0 by its marks and 1 by its frames",
     ):
         build(made, "rl_groups")
 

@@ -46,8 +46,9 @@ TALKS = [
 
 @pytest.fixture(autouse=True)
 def no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No chat is left to the proofs of single rows because its hash says so."""
+    """No chat is left to the proofs of single rows because its hash says so, or because it is the first of its form."""
     monkeypatch.setattr(module, "ONE_IN", 1 << 40)
+    monkeypatch.setattr(module.Firsts, "__call__", lambda *_: False)
 
 
 def rows_of(bound: Bound, chats: Sequence[PlainChat], options: MaskOptions) -> tuple[list[PlainChat], list[Row], list[Conversation]]:
@@ -57,7 +58,7 @@ def rows_of(bound: Bound, chats: Sequence[PlainChat], options: MaskOptions) -> t
     for at, number in enumerate(found.kept):
         derived = derive(chats[number].sample(), options, bound.template)
         kept.append(chats[number])
-        rows.append(Row(str(at), found.ids(at), found.loss(at), derived.expected, tagged=derived.tagged))
+        rows.append(Row(str(at), found.ids(at), found.loss(at), derived.expected, tagged=derived.tagged, prefixed=derived.prefixed))
         renders.append(Conversation(str(at), found.ids(at), derived.text, derived.controls, derived.typed))
     return kept, rows, renders
 
@@ -179,6 +180,14 @@ def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monk
     chats = [PlainChat(ASKED, ("b", f"{number} \u00e9")) for number in range(40)]
     alone = [zlib.crc32(chat.texts[-1].encode()) % 3 == 0 for chat in chats]
     assert (blocks._known(ChatColumns.of(chats)).form < 0).tolist() == alone and {*alone} == {True, False}
+
+
+def test_the_first_chat_of_each_form_is_derived_by_itself(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "ONE_IN", 1 << 40)
+    chats = [PlainChat(ASKED * (1 + number % 2), ("b", "c") * (1 + number % 2)) for number in range(6)]
+    found = [(blocks._known(ChatColumns.of(part)).form < 0).tolist() for part in (chats, chats)]
+    assert found == [[True, True, False, False, False, False], [False] * 6]
 
 
 def test_ids_of_each_row(bound: Bound, blocks: PlainBlocks) -> None:

@@ -24,8 +24,9 @@ from prep_assets_tests.masks.test_shaped_batches import ACTS, CALLED, CALLS, TOO
 
 @pytest.fixture(autouse=True)
 def learned_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Forms are learned of the first sample, and none is left to the proofs of single rows because its hash says so."""
+    """Forms are learned of the first sample, and none is left to the proofs of single rows because its hash says so or it is the first."""
     monkeypatch.setattr(module, "ONE_IN", 1 << 40)
+    monkeypatch.setattr(module.Firsts, "__call__", lambda *_: False)
     monkeypatch.setattr(forms, "LEARN_AFTER", 1)
 
 

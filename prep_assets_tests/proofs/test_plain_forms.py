@@ -42,6 +42,7 @@ def located(source: str | None, kind: Kind, *, spaced: bool = False, options: Ma
 
 def without_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ONE_IN", 1 << 40)
+    monkeypatch.setattr(module.Firsts, "__call__", lambda *_: False)
 
 
 @pytest.mark.parametrize("prompted", [False, True])
@@ -86,6 +87,7 @@ def test_what_a_model_continues_from(monkeypatch: pytest.MonkeyPatch) -> None:
     whole, prompt = (PlainDerivation(MaskOptions(), bound.template, typed_controls=False, prompted=each) for each in (False, True))
     assert whole(asked).text == "<|im_start|>user\nHi<|im_end|>\n"
     assert prompt(asked).text == f"{whole(asked).text}<|im_start|>assistant\n"
+    without_sample(monkeypatch)
     monkeypatch.setattr(prompt, "_alone", Mock(side_effect=AssertionError))
     for text in ("So?", " So?\n"):
         sample = Sample((turn(USER, text),))
@@ -202,7 +204,16 @@ def test_one_in_so_many_is_derived_both_ways(monkeypatch: pytest.MonkeyPatch) ->
     for text in last:
         derivation(Sample((turn(USER, "So?"), turn(ASSISTANT, text))))
     seen = [each.args[0].turns[1].regions[0].text for each in by_itself.call_args_list]
-    assert seen == [text for text in last if zlib.crc32(text.encode()) % module.ONE_IN == 0] != []
+    sampled = [text for text in last if zlib.crc32(text.encode()) % module.ONE_IN == 0]
+    assert seen == [last[0], *sampled] and sampled and sampled[0] != last[0]
+
+
+def test_of_a_small_store_all_are_derived_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    derivation = PlainDerivation(MaskOptions(), template(), typed_controls=False, alone=True)
+    monkeypatch.setattr(derivation, "forms", None)
+    for number in range(3):
+        sample = Sample((turn(USER, "So?"), turn(ASSISTANT, f"Answer {number}")))
+        assert derivation(sample) == derive(sample, MaskOptions(), template())
 
 
 @pytest.mark.parametrize("typed_controls", [True, False])

@@ -140,6 +140,7 @@ def test_the_last_number_ends_as_the_first_begins() -> None:
 @pytest.fixture(autouse=True)
 def learned_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(chat_blocks, "ONE_IN", 1 << 40)
+    monkeypatch.setattr(chat_blocks.Firsts, "__call__", lambda *_: False)
     monkeypatch.setattr(forms, "LEARN_AFTER", 1)
 
 
