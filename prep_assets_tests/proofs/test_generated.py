@@ -117,7 +117,8 @@ def test_published_templates() -> None:
     entries = published(Path(os.environ["PREP_ASSETS_TEST_DATA"]))
     assert len(entries) > 40
     without = [name for name, entry in entries.items() if not compared(entry)]
-    assert without == []
+    # DeepSeek's answers do not go on from its prompt, and GLM's original template writes no stop
+    assert without == ["deepseekv3", "deepseekv3_training", "glm4moe"]
 
 
 def test_a_real_chat_says_which_oracle_decides() -> None:
