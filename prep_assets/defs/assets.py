@@ -11,7 +11,7 @@ import yaml
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.materialize import check_only, materialize
-from prep_assets.defs.metadata import code_version
+from prep_assets.defs.metadata import WARNINGS, code_version, warns
 from prep_assets.defs.site import Nothing, Partitions, Site, domains, found_domains, options
 from prep_assets.errors import PrepAssetsError
 from prep_assets.graph.graph import ASSETS, EVERY, family_assets
@@ -130,6 +130,12 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partition
         check_specs=[
             dg.AssetCheckSpec(check.name, asset=spec.key, description=check.description, blocking=True, partitions_def=partitions_def)
             for check in asset.checks
+        ]
+        + [
+            dg.AssetCheckSpec(
+                WARNINGS, asset=spec.key, description="Metrics are inside the limits that warn.", partitions_def=partitions_def
+            )
+            for _ in range(warns(workspace, asset))
         ],
         # so that checks can run without materializing
         can_subset=True,

@@ -15,7 +15,15 @@ import dagster as dg
 
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.defs.io_manager import Stores
-from prep_assets.defs.metadata import UNRECORDED, data_version, evaluations, known_versions, materialization, store_metadata
+from prep_assets.defs.metadata import (
+    UNRECORDED,
+    WARNINGS,
+    data_version,
+    evaluations,
+    known_versions,
+    materialization,
+    store_metadata,
+)
 from prep_assets.defs.site import Site, chosen, publishes, register
 from prep_assets.engine import Statuses, plan, run
 from prep_assets.engine.events import Accepted, Candidate, Checked, Event, Planned, Refused, Skipped, Started, Tally, Written
@@ -418,7 +426,10 @@ class _Record:
         """The evaluations of the checks of one store or candidate."""
         if verdicts:
             self._seen.add((step.asset.name, step.partition))
-        yield from evaluations(self._context.instance, self._site, self._workspace, step, verdicts, candidate=candidate)
+        selected = {(key.asset_key, key.name) for key in self._context.op_execution_context.selected_asset_check_keys}
+        for evaluation in evaluations(self._context.instance, self._site, self._workspace, step, verdicts, candidate=candidate):
+            if evaluation.check_name != WARNINGS or (evaluation.asset_key, WARNINGS) in selected:
+                yield evaluation
 
     def _materialization(self, event: Accepted) -> dg.AssetMaterialization:
         return materialization(self._context.instance, self._site, self._workspace, event.step, event.published, self._metadata(event))

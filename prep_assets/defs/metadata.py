@@ -394,8 +394,8 @@ def evaluations(
 ) -> Iterator[dg.AssetCheckEvaluation]:
     """The evaluations of the checks of a store or of its candidate. They target the latest materialization; without it, Dagster ignores those of
     a partition."""
-    key = site.key(step.asset.name)
-    recorded = latest(instance, key, step.partition)
+    key, warned = site.key(step.asset.name), [verdict for verdict in verdicts.values() if verdict.warns]
+    recorded, apart = latest(instance, key, step.partition), warns(workspace, step.asset)
     target = recorded and AssetCheckEvaluationTargetMaterializationData(
         storage_id=recorded.storage_id, run_id=recorded.run_id, timestamp=recorded.timestamp
     )
@@ -403,7 +403,7 @@ def evaluations(
         yield dg.AssetCheckEvaluation(
             asset_key=key,
             check_name=name,
-            passed=verdict.passed and not verdict.warns,
+            passed=verdict.passed and (apart or not verdict.warns),
             severity=dg.AssetCheckSeverity.WARN if verdict.passed else dg.AssetCheckSeverity.ERROR,
             description=verdict.summary[:SHOWN_SUMMARY],
             metadata=check_metadata(workspace, step.asset, verdict, step.partition, candidate=candidate),
@@ -411,6 +411,26 @@ def evaluations(
             partition=step.partition or None,
             target_materialization_data=target,
         )
+    if apart and verdicts:
+        yield dg.AssetCheckEvaluation(
+            asset_key=key,
+            check_name=WARNINGS,
+            passed=not warned,
+            severity=dg.AssetCheckSeverity.WARN,
+            description="; ".join(verdict.summary for verdict in warned)[:SHOWN_SUMMARY] or "every metric is inside its limits",
+            partition=step.partition or None,
+            target_materialization_data=target,
+        )
+
+
+WARNINGS = "warnings"
+"""The check of limits that warn. It blocks nothing: automation waits for every blocking check that is not green, whatever its severity."""
+
+
+def warns(workspace: Workspace, asset: Asset) -> bool:
+    """Whether `quality.bounds` warns of a metric of an asset."""
+    bounds = workspace.family(FAMILIES[asset.family]).quality.bounds
+    return any(name.partition(".")[0] == asset.name and bound.warn is not None for name, bound in bounds.items())
 
 
 def known_versions(

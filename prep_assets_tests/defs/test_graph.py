@@ -381,6 +381,30 @@ def test_stores_that_were_built_without_dagster_keep_nothing_waiting(built: Path
     assert daemon.tick() == {"sft_packed": set()}
 
 
+def test_a_metric_outside_of_limits_that_warn_keeps_nothing_waiting(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: dg.DagsterInstance
+) -> None:
+    folder = tmp_path / "configs"
+    shutil.copytree(ROOT / "configs", folder)
+    bounds = "quality: {bounds: {sft_raw.read: {warn: {min: 100000}}}}\n"
+    (folder / "sft.yaml").write_text((folder / "sft.yaml").read_text("utf-8") + bounds, "utf-8")
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(folder))
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(tmp_path / "stores"))
+    loaded = definitions(Site())
+    before = dg.evaluate_automation_conditions(defs=loaded, instance=history)
+    assert run_of_exports(loaded, history, "sft_raw", "dolly")
+    latest = {
+        key.name: history.event_log_storage.get_latest_asset_check_execution_by_key([key])[key]
+        for key in loaded.resolve_asset_graph().asset_check_keys
+        if key.asset_key == dg.AssetKey("sft_raw")
+    }
+    passed = {name: record.event.dagster_event.event_specific_data.passed for name, record in latest.items()}
+    assert passed == {"file_hashes": True, "accounting": True, "warnings": False}
+    after = dg.evaluate_automation_conditions(defs=loaded, instance=history, cursor=before.cursor)
+    requested = after.get_requested_partitions(dg.AssetKey("sft_tokens"))
+    assert "dolly" in requested
+
+
 def test_the_sensor_covers_every_asset_that_has_a_condition() -> None:
     graph = defs.resolve_asset_graph()
     sensor = defs.get_repository_def().get_sensor_def("rebuild_downstream")
