@@ -33,8 +33,11 @@ test: $(VENV)/.installed-test
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3
 
 # all tests, random ones with all of their examples, a third of which `make test` tries, those of grids with every cell, and those that take long
+# SOAK_SEED repeats a run; seeds and commits of all runs are in build/soak-seeds.txt
+soak: SOAK_SEED := $(or $(SOAK_SEED),$(shell date +%s))
 soak: $(VENV)/.installed-test
-	@PREP_ASSETS_SOAK=1 $(BIN)/python -m pytest -n 2
+	@mkdir -p build && echo "seed $(SOAK_SEED) of $$(git rev-parse --short HEAD 2>/dev/null)" | tee -a build/soak-seeds.txt
+	@PREP_ASSETS_SOAK=1 $(BIN)/python -m pytest -n 2 --hypothesis-seed=$(SOAK_SEED)
 
 # what trainers' packages depend on is left out for those of readers.txt, so that torch stays the one of constraints.txt
 $(VENV)/.installed-readers: $(VENV)/.installed-test prep_assets_tests/readers.txt

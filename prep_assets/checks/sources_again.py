@@ -20,10 +20,10 @@ from msgspec import Struct
 from prep_assets.config.family import Domain
 from prep_assets.config.models import media_tokens
 from prep_assets.data.blocks import Unreadable, size_of
-from prep_assets.data.files import SourceFile, open_stored
+from prep_assets.data.files import Part, SourceFile, open_stored
 from prep_assets.data.read import read_blocks
 from prep_assets.data.stream import seekable
-from prep_assets.data.tables import LINES, TABLES
+from prep_assets.data.tables import LINES, TABLES, rows_at_once
 from prep_assets.errors import CheckFailed, Refused, StoreError
 from prep_assets.pipeline.asset import END, Content, FromLines, FromRows, Store, StorePart
 from prep_assets.pipeline.examples import Stretch, converter, shards_of
@@ -35,6 +35,7 @@ from prep_assets.proofs.accounting import places
 from prep_assets.proofs.image_tokens import Measures, counted_again
 from prep_assets.proofs.second_reading import (
     ALL,
+    ROWS,
     Between,
     Unsupported,
     canonical_json,
@@ -164,7 +165,9 @@ def _rows(file: SourceFile, txt: Literal["line", "file"], between: Between = ALL
     with ExitStack() as stack:
         stream: IO[bytes] = stack.enter_context(seekable(file) if file.format in TABLES else open_stored(file))
         try:
-            read = read_rows(stream, file.format, file.compression, whole_file=txt == "file", between=between)
+            part = Part(between.first, between.end)
+            at_once = rows_at_once(stream, file.format, part) if file.format in TABLES else ROWS
+            read = read_rows(stream, file.format, file.compression, whole_file=txt == "file", between=between, at_once=at_once)
             yield from read if file.redact is None else _redacted(file.redact, read)
         except Unsupported:  # raised before the first row: only the project's own reader can recover a damaged list
             for block in read_blocks(file, 0, txt=txt):

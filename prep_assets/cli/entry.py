@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import codecs
 import gc
 import os
 import sys
@@ -10,6 +11,24 @@ from pathlib import Path
 
 EXTRAS = {"typer": "cli", "click": "cli", "rich": "cli", "dagster": "dagster", "torch": "train"}
 """Package → the extra of prep-assets that installs it."""
+
+MARKS = {
+    "✓": "+",
+    "✗": "x",
+    "→": "->",
+    "…": "...",
+    "–": "-",
+    "−": "-",
+    "─": "-",
+    "│": "|",
+    "·": "-",
+    "⟦": "[[",
+    "⟧": "]]",
+    "⟪": "<<",
+    "⟫": ">>",
+}
+MARKS |= {"⟨": "<", "⟩": ">", "⏎": "\\n", "⇥": "\\t"} | {chr(0x2400 + code): f"^{chr(0x40 + code)}" for code in range(32)}
+"""Signs of the output in ASCII."""
 
 
 def _project_folders() -> list[str]:
@@ -21,6 +40,10 @@ def _project_folders() -> list[str]:
 
 def main() -> None:
     """Run the command line."""
+    codecs.register_error("prep-assets", in_ascii)
+    for stream in (sys.stdout, sys.stderr):
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="prep-assets")
     # silence the advice of transformers to install torch, which no command needs
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
     gc.set_threshold(200_000)  # modules are no garbage, and searching them takes a tenth of a short command
@@ -35,3 +58,11 @@ def main() -> None:
         if extra is None:
             raise
         sys.exit(f"error: {error.name} is not installed. Install it with:\n  pip install 'prep-assets[{extra}]'")
+
+
+def in_ascii(error: UnicodeError) -> tuple[str, int]:
+    """What stands for characters that the encoding of a stream does not have, such as those of file names that are no text."""
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    text = error.object[error.start : error.end]
+    return "".join(MARKS.get(char) or char.encode("ascii", "backslashreplace").decode() for char in text), error.end

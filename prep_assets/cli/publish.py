@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Literal
@@ -92,17 +91,17 @@ def describe(
     text = ""
     match form:
         case "json":
-            text = json.dumps(asdict(description), indent=1, ensure_ascii=False)
+            text = terminal.json_text(asdict(description))
         case "card":
             text = card(description)
         case "croissant":
-            text = json.dumps(croissant(description), indent=1, ensure_ascii=False)
+            text = terminal.json_text(croissant(description))
         case "openlineage":
             try:
                 text = event_json(description)
             except ImportError as error:
                 raise ConfigError("--as openlineage needs a package: pip install 'prep-assets[openlineage]'") from error
-    typer.echo(text.removesuffix("\n"))
+    typer.echo(terminal.safe(text).removesuffix("\n"))
 
 
 def attest(

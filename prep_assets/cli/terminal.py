@@ -15,14 +15,15 @@ import typer
 import yaml
 from msgspec import Struct, to_builtins
 from rich import box
-from rich.console import Console, RenderableType
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.progress import BarColumn, Progress, ProgressColumn, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, nearest
-from prep_assets.explain.visible import NEWLINE, visible
+from prep_assets.explain.visible import NEWLINE, SIGNS, visible
 
 # Consoles: results go to stdout, everything else to stderr.
 
@@ -40,10 +41,28 @@ def err() -> Console:
     return _console(stderr=True)
 
 
+class _SafeConsole(Console):
+    """A console on which names of files and texts of data sets cannot steer the terminal: their control characters are visible."""
+
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterator[Segment]:
+        """Give the segments of a renderable."""
+        for segment in super().render(renderable, options):
+            is_safe = segment.control or segment.text.isprintable()
+            yield segment if is_safe else Segment(safe(segment.text), segment.style)
+
+
+def safe(text: str) -> str:
+    """Text with visible control characters; line breaks and tabs stay."""
+    return text.translate(_CONTROLS)
+
+
+_CONTROLS = {code: sign for code, sign in SIGNS.items() if chr(code) not in "\n\t"}
+
+
 def _console(*, stderr: bool) -> Console:
     # no markup: in data sets and file names [x] and :x: are plain text
     # soft wrap: paths and commands stay on one line to be copied; tables fold their own columns
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
+    console = _SafeConsole(stderr=stderr, highlight=False, markup=False, emoji=False, soft_wrap=True)
     if not console.is_terminal and "COLUMNS" not in os.environ:
         console.width = PIPED_WIDTH
     return console
@@ -56,7 +75,15 @@ def has_colour(console: Console) -> bool:
 
 def print_json(value: Any) -> None:
     """Print a value as JSON on stdout."""
-    print(json.dumps(value, indent=1, ensure_ascii=False, default=str))
+    print(json_text(value))
+
+
+def json_text(value: Any) -> str:
+    """A value as JSON, with escapes for characters that could steer the terminal."""
+    return json.dumps(value, indent=1, ensure_ascii=False, default=str).translate(_ESCAPES)
+
+
+_ESCAPES = {code: json.dumps(chr(code))[1:-1] for code in SIGNS if code >= 0x7F} | {0x7F: "\\u007f"}
 
 
 def complain(message: str) -> None:

@@ -103,13 +103,15 @@ def _merge(base: Mapping[str, Any], overrides: Mapping[str, Any]) -> dict[str, A
 
 DEEPEST = 100
 """Levels of a configuration's values, as many as JSON of strangers may have."""
+MOST_REPEATED = 100_000
+"""Values that aliases of a YAML file may repeat; a hundred characters of a text count as one."""
 
 
 @bounded_cache("configurations", 64)
 def _parse_family(name: str, text: str, path: Path) -> Family:
     """The model of a file's text. It is frozen, so callers with the same text share one."""
     try:
-        _require_shallow(text)
+        require_bounded(text)
         values = yaml.load(text, Loader=_UniqueKeys)
     except (
         yaml.YAMLError,
@@ -125,13 +127,39 @@ def _parse_family(name: str, text: str, path: Path) -> Family:
     return family
 
 
-def _require_shallow(text: str) -> None:
-    """Raise on values nested deeper than `DEEPEST`: the loader, which is C, recurses into them until its stack ends with the process."""
-    depth = 0
+def require_bounded(text: str) -> None:
+    """Check YAML before it is loaded: the loader, which is C, recurses into values until its stack ends with the process, and few aliases of aliases are
+    more values than memory holds.
+
+    Raises:
+        yaml.YAMLError: values nested deeper than `DEEPEST`, aliases that repeat more than `MOST_REPEATED`, or a syntax error.
+    """
+    anchors, repeated = dict[str, int](), 0
+    sizes: list[tuple[str | None, int]] = [(None, 0)]  # anchor and size of each open collection
     for event in yaml.parse(text, Loader=_Loader):
-        depth += isinstance(event, yaml.CollectionStartEvent) - isinstance(event, yaml.CollectionEndEvent)
-        if depth > DEEPEST:
-            raise yaml.YAMLError(f"line {event.start_mark.line + 1 if event.start_mark else '?'} is nested more than {DEEPEST} deep")
+        line = event.start_mark.line + 1 if event.start_mark else "?"
+        anchor = getattr(event, "anchor", None)
+        if isinstance(event, yaml.CollectionStartEvent):
+            sizes.append((anchor, 0))
+            if len(sizes) > DEEPEST + 1:
+                raise yaml.YAMLError(f"line {line} is nested more than {DEEPEST} deep")
+            continue
+        if isinstance(event, yaml.AliasEvent):
+            size = anchors.get(event.anchor, 0)
+            repeated += size
+            if repeated > MOST_REPEATED:
+                raise yaml.YAMLError(
+                    f"the aliases up to line {line} (*{event.anchor}) repeat more than {MOST_REPEATED:,} values. Write fewer of them"
+                )
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, size = sizes.pop()
+        elif isinstance(event, yaml.ScalarEvent):
+            size = 1 + len(event.value) // 100
+        else:
+            continue
+        if anchor is not None and not isinstance(event, yaml.AliasEvent):
+            anchors[anchor] = size + 1
+        sizes[-1] = (sizes[-1][0], sizes[-1][1] + size + 1)
 
 
 def parse(model: type[Any], values: Mapping[str, Any], where: str) -> Any:

@@ -27,7 +27,7 @@ class Unreadable(Struct, frozen=True):
     Attributes:
         file: position of the file in its domain's sorted file list.
         row: zero-based row within the file, counted as `Record.row` is.
-        reason: counted slug: `invalid_json`, `invalid_utf8`, `not_an_object`, `too_long`, `ragged_row`, `invalid_csv`,
+        reason: counted slug: `invalid_json`, `invalid_utf8`, `nul_byte`, `not_an_object`, `too_long`, `ragged_row`, `invalid_csv`,
             `unreadable_value`, `filtered_by_where`, `where_wrong_type`.
         detail: what exactly is wrong, for a person.
         payload: start of the raw text, at most 2000 characters, invalid bytes as backslash escapes. Empty where a filter rejects the row.
@@ -70,6 +70,11 @@ def reject_row(file: int, row: int, reason: str, detail: str, raw: bytes) -> Unr
 def invalid_byte(error: UnicodeDecodeError, raw: bytes) -> str:
     """Where and why `raw` is not UTF-8."""
     return f"byte {error.start} of {len(raw)} (0x{raw[error.start]:02x}): {error.reason}"
+
+
+def nul_byte(raw: bytes) -> str:
+    """Where `raw` has a NUL, which text in UTF-8 has not: it is binary data, or text in another encoding."""
+    return f"byte {raw.index(0)} of {len(raw)} is NUL: binary data, or text in an encoding other than UTF-8"
 
 
 def reject_long_row(file: int, row: int, start: bytes, length: int, limit: int) -> Unreadable:

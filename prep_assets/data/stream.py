@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import bz2
+import codecs
 import lzma
 import sys
 import tempfile
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing, contextmanager
@@ -18,7 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, reject_long_row, reject_row
+from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, nul_byte, reject_long_row, reject_row
 from prep_assets.data.files import WHOLE, Part, SourceFile, error_text, file_name, is_remote, open_stored
 from prep_assets.errors import PrepAssetsError, SourceError
 from prep_assets.samples import Record
@@ -295,15 +297,19 @@ Offsets = npt.NDArray[np.int64]
 _NEWLINE = ord("\n")
 _PART = 1 << 16
 _BOM = b"\xef\xbb\xbf"
-_MAGIC_BYTES = 8
+_HEAD = 4096
+"""Bytes of a file that show what it is."""
 # Lines are split and decoded in pieces of this size, which fit into the processor's cache, whatever the size of blocks.
 _PIECE = 1 << 20
 _KEPT_OF_LONG = 4 * PAYLOAD_CHARACTERS  # bytes kept of a line that is too long: enough for the text that its rejection shows
 
 # Magic numbers of files whose name says text but whose content is something else.
+_TO_UTF8 = "Convert it to UTF-8: iconv -f {} -t UTF-8"
 _NO_UTF8_TEXT = {
-    b"\xff\xfe": ("is UTF-16 text", "Convert it to UTF-8"),
-    b"\xfe\xff": ("is UTF-16 text", "Convert it to UTF-8"),
+    b"\xff\xfe\0\0": ("is UTF-32 text", _TO_UTF8.format("UTF-32")),
+    b"\0\0\xfe\xff": ("is UTF-32 text", _TO_UTF8.format("UTF-32")),
+    b"\xff\xfe": ("is UTF-16 text", _TO_UTF8.format("UTF-16")),
+    b"\xfe\xff": ("is UTF-16 text", _TO_UTF8.format("UTF-16")),
     b"\x1f\x8b": ("is compressed with gzip, but its name says otherwise", "Give it the suffix .gz"),
     b"\x28\xb5\x2f\xfd": ("is compressed with zstd, but its name says otherwise", "Give it the suffix .zst"),
     b"\xfd7zXZ\x00": ("is compressed with xz, but its name says otherwise", "Give it the suffix .xz"),
@@ -339,15 +345,50 @@ def text_start(stream: Stream) -> bytes:
     """The first bytes of a text file or of a part of one, without a byte order mark.
 
     Raises:
-        SourceError: the file is not UTF-8 text, but UTF-16, compressed or Parquet.
+        SourceError: the file is not UTF-8 text, but UTF-16 or UTF-32, compressed or Parquet.
     """
-    head = stream.read(_MAGIC_BYTES)
+    head = stream.read(_HEAD)
     if stream.part.start:
         return head
     for magic, (problem, remedy) in _NO_UTF8_TEXT.items():
         if head.startswith(magic):
             raise stream.broken(problem, remedy)
+    if encoding := _wide_encoding(head):
+        raise stream.broken(f"is {encoding} text without a byte order mark", _TO_UTF8.format(encoding))
     return head.removeprefix(_BOM)
+
+
+_NO_TEXT = bytes(set(range(0x20)) - {*b"\t\n\v\f\r\x1b"})
+"""Control bytes that are rare in UTF-8, and common in UTF-16 and UTF-32 as upper bytes of letters and spaces."""
+
+
+def _wide_encoding(head: bytes) -> str | None:
+    """UTF-16 or UTF-32, if the beginning of a file is text in it and not in UTF-8."""
+    if len(head.translate(None, _NO_TEXT)) == len(head):
+        return None
+    is_whole = len(head) < _HEAD
+    for encoding in ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE"):
+        try:
+            text = codecs.getincrementaldecoder(encoding)().decode(head, is_whole)
+        except UnicodeDecodeError:
+            continue
+        kinds = {unicodedata.category(char) for char in {*text} - {*"\t\n\v\f\r\x1b"}}
+        # two bytes of UTF-8 are one letter beyond U+2000 in UTF-16, and half of the letters there are not valid UTF-8
+        if (
+            text
+            and kinds.isdisjoint(("Cc", "Cn", "Co"))
+            and not (_is_utf8(head) and sum(char >= "\u2000" for char in text) > len(text) / 4)
+        ):
+            return encoding
+    return None
+
+
+def _is_utf8(head: bytes) -> bool:
+    try:
+        codecs.getincrementaldecoder("utf-8")().decode(head)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def read_lines(stream: Stream, block_bytes: int, max_line_bytes: int) -> Iterator[Lines]:
@@ -449,6 +490,9 @@ def read_text_file(stream: Stream, index: int, max_record_bytes: int) -> Iterato
 
 
 def _add_text(records: list[Record], unreadable: list[Unreadable], index: int, row: int, raw: bytes) -> None:
+    if b"\0" in raw:
+        unreadable.append(reject_row(index, row, "nul_byte", nul_byte(raw), raw))
+        return
     try:
         records.append(Record(index, row, {"text": raw.decode()}))
     except UnicodeDecodeError as error:

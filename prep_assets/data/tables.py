@@ -13,7 +13,7 @@ from typing import IO, Any, Literal
 import numpy as np
 from msgspec import Struct, field
 
-from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, reject_row
+from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, nul_byte, reject_row
 from prep_assets.data.files import WHOLE, Part, SourceFile, file_name, is_remote
 from prep_assets.data.stream import Stream, read_lines, seekable
 from prep_assets.errors import SourceError
@@ -124,6 +124,8 @@ def _problem(fields: list[str], header: list[str], raw: bytes) -> tuple[str, str
             raw.decode()
         except UnicodeDecodeError as error:
             return "invalid_utf8", invalid_byte(error, raw)
+    if b"\0" in raw:
+        return "nul_byte", nul_byte(raw)
     if len(fields) != len(header):
         return "ragged_row", f"{len(fields)} fields, the header has {len(header)}"
     return None
@@ -152,8 +154,8 @@ def read_parquet(file: SourceFile, index: int, block_bytes: int, part: Part = WH
             total = table.metadata.num_rows
             _check_columns(file, table.schema_arrow.names)
             groups, rows = _groups_in_part(table.metadata, part)
-            batches = table.iter_batches(_batch_rows(table.metadata, block_bytes), row_groups=groups, use_threads=False)
-            for batch in batches:
+            at_once = min(_batch_rows(table.metadata, block_bytes), rows_at_once(source, file.format, part))
+            for batch in table.iter_batches(at_once, row_groups=groups, use_threads=False):
                 rows_in_part, first = _rows_in_part(batch, rows, part)
                 rows += batch.num_rows
                 if rows_in_part.num_rows:
@@ -194,7 +196,7 @@ def read_arrow(file: SourceFile, index: int, block_bytes: int, part: Part = WHOL
             for batch in _arrow_batches(source):
                 _check_columns(file, batch.schema.names)
                 _check_buffers(batch)
-                size = max(1, block_bytes * batch.num_rows // max(1, batch.nbytes))
+                size = max(1, min(block_bytes * batch.num_rows // max(1, batch.nbytes), _MOST_BYTES // _longest_values(batch.columns)))
                 rows_in_part, first = _rows_in_part(batch, rows, part)
                 for start in range(0, rows_in_part.num_rows, min(size, _MAX_BATCH_ROWS)):
                     piece = rows_in_part.slice(start, min(size, _MAX_BATCH_ROWS))
@@ -233,6 +235,95 @@ def _batch_rows(metadata: Any, block_bytes: int) -> int:
     groups = [metadata.row_group(i) for i in range(metadata.num_row_groups)]
     row_bytes = max((group.total_byte_size // max(1, group.num_rows) for group in groups), default=0)
     return max(1, min(_MAX_BATCH_ROWS, block_bytes // max(1, row_bytes)))
+
+
+_MOST_BYTES = 64 << 20
+"""Bytes of a batch, if a file stores values once that many rows repeat."""
+
+
+def rows_at_once(source: IO[bytes], format: str, part: Part = WHOLE) -> int:
+    """The number of rows of a table, or of a part of it, that certainly fit into memory: a batch can take a thousand times its bytes in the file where rows
+    repeat long values, such as the same system prompt or tools."""
+    if format == "arrow":
+        has_dictionaries = any(_holds(kind, "dictionary") for kind in _arrow_schema(source).types)
+        batches = _arrow_batches(source) if has_dictionaries else ()
+        longest = max((_longest_values(batch.columns) for batch in batches), default=1)
+    else:
+        import pyarrow.parquet as pq
+
+        metadata = pq.ParquetFile(source).metadata
+        longest = max((_longest_row(source, metadata.row_group(group), group) for group in _groups_in_part(metadata, part)[0]), default=1)
+    source.seek(0)
+    return max(1, min(_MAX_BATCH_ROWS, _MOST_BYTES // longest))
+
+
+def _longest_row(source: IO[bytes], group: Any, number: int) -> int:
+    """Bytes of a row of a row group that repeats the longest repeated value of each column, about."""
+    columns = [group.column(at) for at in range(group.num_columns)]
+    return 1 + sum(
+        -(-column.num_values // max(1, group.num_rows)) * _longest_repeated(source, column, number)
+        for column in columns
+        if column.physical_type == "BYTE_ARRAY" and column.num_values * column.total_uncompressed_size > _MOST_BYTES
+    )
+
+
+def _longest_repeated(source: IO[bytes], column: Any, group: int) -> int:
+    """Bytes of the longest value of a column chunk that may be stored once for several rows, or a bound of them."""
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    if not column.has_dictionary_page and "DELTA_BYTE_ARRAY" not in column.encodings:
+        return 0
+    path, bound = column.path_in_schema, int(column.total_uncompressed_size)
+    if not column.has_dictionary_page:
+        return bound
+    try:
+        table = pq.ParquetFile(source, read_dictionary=[path], buffer_size=1 << 20, pre_buffer=False)
+        batch = next(table.iter_batches(ROWS_LOOKED_AT, row_groups=[group], columns=[path], use_threads=False))
+        return _longest_values(batch.columns) if any(map(_dictionaries, batch.columns)) else bound
+    except (pa.ArrowException, StopIteration):
+        return bound
+
+
+ROWS_LOOKED_AT = 256
+"""Rows of a row group that are read to see its dictionaries, which are whole from the first row on."""
+
+
+def _longest_values(columns: Sequence[Any]) -> int:
+    """The bytes of the longest value of each dictionary in columns, at any depth, added; at least 1."""
+    import pyarrow.compute as pc
+
+    dictionaries = [array.dictionary for column in columns for array in _dictionaries(column)]
+    texts = [dictionary for dictionary in dictionaries if _is_text(dictionary.type)]
+    return 1 + sum(pc.max(pc.binary_length(text)).as_py() or 0 for text in texts)
+
+
+def _is_text(kind: Any) -> bool:
+    from pyarrow import types
+
+    return bool(types.is_string(kind) or types.is_large_string(kind) or types.is_binary(kind) or types.is_large_binary(kind))
+
+
+def _dictionaries(array: Any) -> list[Any]:
+    """The dictionary arrays in an array, at any depth."""
+    from pyarrow import types
+
+    if not _holds(array.type, "dictionary"):
+        return []
+    if types.is_dictionary(array.type):
+        return [array]
+    inner_arrays = array.flatten()  # the members of a struct, or the elements of lists
+    return [inner for member in (inner_arrays if types.is_struct(array.type) else [inner_arrays]) for inner in _dictionaries(member)]
+
+
+def _arrow_schema(source: IO[bytes]) -> Any:
+    """The schema of an Arrow file or stream."""
+    from pyarrow import ipc
+
+    source.seek(0)
+    is_file = source.read(len(_ARROW_MAGIC)) == _ARROW_MAGIC
+    source.seek(0)
+    return (ipc.open_file if is_file else ipc.open_stream)(source).schema
 
 
 def _arrow_batches(source: IO[bytes]) -> Iterator[Any]:
@@ -285,7 +376,7 @@ def _without_texts(kind: Any) -> Any:
 
 
 def _block_of(batch: Any, index: int, start: int, bytes_read: int) -> Block:
-    padded = [name for name, kind in zip(batch.schema.names, batch.schema.types, strict=True) if _has_structs(kind)]
+    padded = [name for name, kind in zip(batch.schema.names, batch.schema.types, strict=True) if _holds(kind, "struct")]
     try:
         rows = batch.to_pylist()
     except _NO_PYTHON_FORM:
@@ -295,11 +386,12 @@ def _block_of(batch: Any, index: int, start: int, bytes_read: int) -> Block:
     return Block([Record(index, row, payload) for row, payload in enumerate(rows, start)], [], bytes_read)
 
 
-def _has_structs(kind: Any) -> bool:
-    """Whether an Arrow type contains structs, at any depth."""
-    import pyarrow.types as types
+def _holds(kind: Any, name: Literal["struct", "dictionary"]) -> bool:
+    """Whether an Arrow type is of this sort, or contains such a type, at any depth."""
+    from pyarrow import types
 
-    return bool(types.is_struct(kind)) or any(_has_structs(kind.field(i).type) for i in range(kind.num_fields))
+    is_kind = types.is_struct if name == "struct" else types.is_dictionary
+    return bool(is_kind(kind)) or any(_holds(kind.field(i).type, name) for i in range(kind.num_fields))
 
 
 def _without_padding(value: Any) -> Any:
@@ -342,10 +434,13 @@ def _broken_errors() -> tuple[type[Exception], ...]:
 
 
 def _broken(file: SourceFile, rows: int, error: Exception) -> SourceError:
+    unsupported = isinstance(error, NotImplementedError)
+    remedy = (
+        "pyarrow does not support this: write the file again" if unsupported else "The download is incomplete or damaged: fetch it again"
+    )
     return SourceError(
         f"{file.name}: no readable {file.format} file, after {rows:,} rows, of {file.size:,} bytes ({file_name(file.url)}): "
-        f"{str(error) or type(error).__name__}. "
-        "The download is incomplete or damaged: fetch it again"
+        f"{str(error) or type(error).__name__}. {remedy}"
     )
 
 

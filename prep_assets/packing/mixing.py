@@ -113,7 +113,7 @@ def check_room(offered: Mapping[str, int]) -> None:
         name = max(offered, key=lambda name: offered[name])
         raise ConfigError(
             f"the mixture would have {sum(offered.values()):,} records, {offered[name]:,} of domain {name!r}: its plan takes about "
-            f"{needed / 2**30:,.1f} GiB of temporary files, {free / 2**30:,.1f} GiB are free at {folder}. Lower epochs or max_items, or set "
+            f"{needed:,} bytes of temporary files, {free:,} bytes are free at {folder}. Lower epochs or max_items, or set "
             "TMPDIR to a larger disk"
         )
 

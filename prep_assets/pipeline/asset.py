@@ -36,7 +36,7 @@ from prep_assets.text.engines import RoutedEngine
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.pool import rare_collections
 
-VERSIONS = {"raw": "3", "pretrain": "7", "sft": "10", "preference": "14", "rl": "11", "contrastive": "3", "export": "6"}
+VERSIONS = {"raw": "4", "pretrain": "8", "sft": "10", "preference": "14", "rl": "11", "contrastive": "4", "export": "6"}
 """Code version of a family's assets, 1 where none is given; `raw`, `quality`, `leaks` and `export` cover all families. Raised when bytes change."""
 
 

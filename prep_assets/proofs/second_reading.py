@@ -185,6 +185,7 @@ def read_rows(
     *,
     whole_file: bool = False,
     between: Between = ALL,
+    at_once: int = ROWS,
 ) -> Rows:
     """Return the rows of an opened file.
 
@@ -193,13 +194,14 @@ def read_rows(
         compression: ``gzip``, ``bz2``, ``xz``, ``zstd`` or `None`.
         whole_file: a text file is one row.
         between: which rows; lines begin at the position of the stream.
+        at_once: rows of a table that fit into memory.
 
     Raises:
         CheckFailed: the lines do not match `between`.
         Unsupported: the file is damaged, so other rules decide which rows it has.
     """
     if format in ("parquet", "arrow"):
-        return _tables(stream, format, between)
+        return _tables(stream, format, between, min(at_once, ROWS))
     opened = decompressed(stream, compression)
     if format == "jsonl":
         return _json_lines(opened, between)
@@ -214,8 +216,58 @@ def decompressed(stream: IO[bytes], compression: str | None) -> IO[bytes]:
     """Return the decompressed, seekable bytes of an opened file."""
     if compression is None:
         return stream
-    openers: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": lzma.open, "zstd": _open_zstd}
+    openers: dict[str, Any] = {"gzip": gzip.open, "bz2": bz2.open, "xz": _XzStreams, "zstd": _open_zstd}
     return io.BufferedReader(openers[compression](stream), _AT_ONCE)  # by itself it decompresses a few kilobytes at a time
+
+
+class _XzStreams(io.RawIOBase):
+    """The decompressed bytes of all streams of an xz file. `lzma.open` ends without an error at the zeros that may separate them."""
+
+    def __init__(self, stored: IO[bytes]) -> None:
+        self._stored = stored
+        self._begin()
+
+    def _begin(self) -> None:
+        self._stored.seek(0)
+        self._position, self._decoder = 0, lzma.LZMADecompressor(lzma.FORMAT_XZ)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        """Go to a byte; what is before it is decompressed again where it is passed already."""
+        offset += self._position if whence == io.SEEK_CUR else 0
+        if offset < self._position:
+            self._begin()
+        while self._position < offset and self.readinto(bytearray(min(_AT_ONCE, offset - self._position))):
+            pass
+        return self._position
+
+    def readinto(self, buffer: Any) -> int:
+        """Decompress into a buffer.
+
+        Raises:
+            EOFError, lzma.LZMAError: the file is cut short or damaged.
+        """
+        out = b""
+        while not out:
+            data = b"" if self._decoder.eof or not self._decoder.needs_input else self._stored.read(_AT_ONCE)
+            if self._decoder.eof:
+                data = self._decoder.unused_data.lstrip(b"\0")
+                while not data:
+                    if not (stored := self._stored.read(_AT_ONCE)):
+                        return 0
+                    data = stored.lstrip(b"\0")
+                self._decoder = lzma.LZMADecompressor(lzma.FORMAT_XZ)
+            elif self._decoder.needs_input and not data:
+                raise EOFError("the xz stream is cut short")
+            out = self._decoder.decompress(data, len(buffer))
+        buffer[: len(out)] = out
+        self._position += len(out)
+        return len(out)
 
 
 def _open_zstd(stream: IO[bytes]) -> Any:
@@ -288,8 +340,8 @@ def _parsed(reader: Iterable[list[str]]) -> Iterator[list[str] | None]:
 
 
 def _is_text(value: str) -> bool:
-    """Whether "surrogateescape" left no undecodable byte."""
-    return value.isascii() or not any("\udc80" <= char <= "\udcff" for char in value)
+    """Whether "surrogateescape" left no undecodable byte, and there is no NUL."""
+    return "\0" not in value and (value.isascii() or not any("\udc80" <= char <= "\udcff" for char in value))
 
 
 def _text_lines(stream: IO[bytes], between: Between) -> Rows:
@@ -306,20 +358,22 @@ def _text_file(stream: IO[bytes]) -> Rows:
 
 
 def _text(data: bytes) -> dict[str, Any] | None:
+    """Return a document; `None` for one that is no text in UTF-8."""
     try:
-        return {"text": data.decode()}
+        text = data.decode()
     except UnicodeDecodeError:
         return None
+    return None if "\0" in text else {"text": text}
 
 
-def _tables(stream: IO[bytes], format: str, between: Between) -> Rows:
+def _tables(stream: IO[bytes], format: str, between: Between, at_once: int) -> Rows:
     end = sys.maxsize if between.end is None else between.end
-    for first, batch in _batches(stream, format, between.first):
+    for first, batch in _batches(stream, format, between.first, at_once):
         if first >= end:
             return
         low, high = (min(max(row - first, 0), batch.num_rows) for row in (between.first, end))
-        for start in range(low, high, ROWS):
-            part = batch.slice(start, min(ROWS, high - start))
+        for start in range(low, high, at_once):
+            part = batch.slice(start, min(at_once, high - start))
             try:
                 rows: list[dict[str, Any] | None] = list(part.to_pylist())
             except (ValueError, ArithmeticError):
@@ -342,15 +396,15 @@ def _table_row(row: Any) -> dict[str, Any] | None:
     return rows[0]
 
 
-def _batches(stream: IO[bytes], format: str, first: int) -> Iterator[tuple[int, Any]]:
+def _batches(stream: IO[bytes], format: str, first: int, at_once: int) -> Iterator[tuple[int, Any]]:
     """Yield batches of a table with the number of their first row, from the row group of row `first` on."""
-    begins, batches = _opened_table(stream, format, first)
+    begins, batches = _opened_table(stream, format, first, at_once)
     for batch in batches:
         yield begins, batch
         begins += batch.num_rows
 
 
-def _opened_table(stream: IO[bytes], format: str, first: int) -> tuple[int, Iterator[Any]]:
+def _opened_table(stream: IO[bytes], format: str, first: int, at_once: int) -> tuple[int, Iterator[Any]]:
     import pyarrow as pa
 
     if format == "parquet":
@@ -359,7 +413,7 @@ def _opened_table(stream: IO[bytes], format: str, first: int) -> tuple[int, Iter
         table = pq.ParquetFile(stream, **_PARQUET)
         begins = list(accumulate((table.metadata.row_group(group).num_rows for group in range(table.num_row_groups)), initial=0))
         group = max(0, bisect_right(begins, first) - 1)
-        return begins[group], table.iter_batches(ROWS, row_groups=list(range(group, table.num_row_groups)), **_ONE_THREAD)
+        return begins[group], table.iter_batches(at_once, row_groups=list(range(group, table.num_row_groups)), **_ONE_THREAD)
     magic = stream.read(6)
     stream.seek(0)
     if magic == b"ARROW1":

@@ -308,6 +308,36 @@ def test_what_is_nested_too_deeply_is_an_error_and_not_the_end_of_the_process(tm
         load_family("sft", tmp_path)
 
 
+def aliases(levels: int, width: int) -> str:
+    """Lists of lists: the last level holds `width` to the power of `levels` values."""
+    lists = [f"b{level}: &l{level} [{', '.join([f'*l{level - 1}' if level else 'x'] * width)}]" for level in range(levels)]
+    return "\n".join([*lists, f"tokenizer: *l{levels - 1}", ""])
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        aliases(8, 9),
+        aliases(3, 60),
+        "tokenizer: &long " + "x" * 100_000 + "\nb: [" + "*long, " * 200 + "]\n",
+        "a: &a {b: 1, c: 2}\nd: &d [" + "*a, " * 1000 + "]\ne: [" + "*d, " * 100 + "]\n",
+    ],
+)
+def test_aliases_that_repeat_too_much_are_an_error_at_once(tmp_path: Path, text: str) -> None:
+    """Models copy what aliases repeat: eight levels of nine are 43 million values."""
+    (tmp_path / "sft.yaml").write_text(text)
+    with pytest.raises(ConfigError, match=r"not YAML: the aliases up to line \d+ .* repeat more than 100,000 values"):
+        load_family("sft", tmp_path)
+
+
+def test_usual_aliases_and_merges_are_read(tmp_path: Path) -> None:
+    shared = "&shared {schema: text, where: {language: en}}"
+    domains = "\n".join(f"  d{number}: {{<<: *shared, files: [a{number}.txt]}}" for number in range(1000))
+    (tmp_path / "pretrain.yaml").write_text(f"tokenizer: t\ndomains:\n  first: {shared[:-1]}, files: [a.txt]}}\n{domains}\n")
+    family = load_family("pretrain", tmp_path)
+    assert len(family.domains) == 1001 and family.domains["d999"].where == {"language": "en"}
+
+
 # An option that would be ignored is refused when the configuration loads, and the message says how to go on.
 
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 import fsspec
+import numpy as np
 import pytest
 from typer.testing import CliRunner
 
@@ -73,7 +74,7 @@ def test_what_is_sound_is_read_in_rotation_and_each_byte_once(workspace: Workspa
 
 
 def test_a_file_larger_than_the_budget_is_read_on_from_where_it_stopped(tmp_path: Path, workspace: Workspace) -> None:
-    (tmp_path / "large").write_bytes(os.urandom(3 * BLOCK + 9))
+    (tmp_path / "large").write_bytes(np.random.default_rng(0).bytes(3 * BLOCK + 9))
     file = _File("large", str(tmp_path / "large"), 3 * BLOCK + 9, sums_of(tmp_path / "large").blocks, EVERY["pretrain_raw"], "a")
     assert _compare(file, 0, 1, float("inf")) == (BLOCK, "")
     assert _compare(file, BLOCK, 2 * BLOCK, float("inf")) == (3 * BLOCK, "")

@@ -13,6 +13,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import prep_assets
@@ -107,7 +108,7 @@ def test_two_machines_that_build_the_same_share_a_version(
 
 
 def test_a_download_that_breaks_goes_on_where_it_broke(s3: S3, place: Place, publish: Publish, monkeypatch: Any, tmp_path: Path) -> None:
-    data = os.urandom(3 << 20)
+    data = np.random.default_rng(0).bytes(3 << 20)
     publish(files={"x": data})
     elsewhere(monkeypatch, tmp_path / "elsewhere")
     fetched = place_of(place).current()

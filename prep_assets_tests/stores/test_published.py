@@ -186,7 +186,7 @@ def test_a_long_file_is_on_its_way_to_the_disk_while_it_is_written(tmp_path: Pat
 def test_a_byte_that_the_disk_changes_stops_the_build(tmp_path: Path, at: int) -> None:
     with recording(tmp_path) as expected_files:
         with WrittenFile(tmp_path / "x") as file:
-            file.write(os.urandom(3 * BLOCK + 5))
+            file.write(np.random.default_rng(0).bytes(3 * BLOCK + 5))
         data = bytearray((tmp_path / "x").read_bytes())
         data[at] ^= 1
         (tmp_path / "x").write_bytes(data)
