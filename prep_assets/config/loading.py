@@ -145,7 +145,7 @@ def require_bounded(text: str) -> None:
                 raise yaml.YAMLError(f"line {line} is nested more than {DEEPEST} deep")
             continue
         if isinstance(event, yaml.AliasEvent):
-            size = anchors.get(event.anchor, 0)
+            size = anchors.get(str(event.anchor), 0)
             repeated += size
             if repeated > MOST_REPEATED:
                 raise yaml.YAMLError(

@@ -259,12 +259,11 @@ def rows_at_once(source: IO[bytes], format: str, part: Part = WHOLE) -> int:
 
 def _longest_row(source: IO[bytes], group: Any, number: int) -> int:
     """Bytes of a row of a row group that repeats the longest repeated value of each column, about."""
-    columns = [group.column(at) for at in range(group.num_columns)]
-    return 1 + sum(
-        -(-column.num_values // max(1, group.num_rows)) * _longest_repeated(source, column, number)
-        for column in columns
-        if column.physical_type == "BYTE_ARRAY" and column.num_values * column.total_uncompressed_size > _MOST_BYTES
-    )
+    longest = 1
+    for column in map(group.column, range(group.num_columns)):
+        if column.physical_type == "BYTE_ARRAY" and column.num_values * column.total_uncompressed_size > _MOST_BYTES:
+            longest += -(-int(column.num_values) // max(1, int(group.num_rows))) * _longest_repeated(source, column, number)
+    return longest
 
 
 def _longest_repeated(source: IO[bytes], column: Any, group: int) -> int:
@@ -295,7 +294,7 @@ def _longest_values(columns: Sequence[Any]) -> int:
 
     dictionaries = [array.dictionary for column in columns for array in _dictionaries(column)]
     texts = [dictionary for dictionary in dictionaries if _is_text(dictionary.type)]
-    return 1 + sum(pc.max(pc.binary_length(text)).as_py() or 0 for text in texts)
+    return 1 + sum(int(pc.max(pc.binary_length(text)).as_py() or 0) for text in texts)
 
 
 def _is_text(kind: Any) -> bool:
