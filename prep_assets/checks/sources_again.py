@@ -107,10 +107,14 @@ class DomainSource:
 
         Raises:
             SourceError: a file changed since it was pinned.
+            StoreError: the files were pinned again since the store was built.
         """
         family, source = store.family, store.asset.source
         assert isinstance(source, FromRows)
         sources = pinned(store.workspace, type(family), store.raw, store.partition)
+        if sources.content_hash != store.recipe["raw"]:
+            command = build_command(store.asset.name, store.partition)
+            raise StoreError(f"the source files were pinned again since this store was built. Build it again: {command}")
         held_out = (False,) * len(sources.files) + (True,) * len(sources.test_files)
 
         def passages() -> Passages:

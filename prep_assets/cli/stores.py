@@ -20,7 +20,7 @@ from prep_assets.engine.events import Accepted, Checked, Event, Planned, Progres
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 from prep_assets.explain.visible import arguments
 from prep_assets.graph.graph import asset_and_partitions, family_assets, one_partition
-from prep_assets.pipeline.asset import Asset
+from prep_assets.pipeline.asset import Asset, many_refused
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.published import open_published
 from prep_assets.stores.version_folders import Published
@@ -190,6 +190,10 @@ class Live:
             case Accepted(step, _, verdicts) as accepted:
                 if step.why:
                     self._line("✓", f"{step.label}: {_figures(accepted)}, {counted(len(verdicts), 'check')} hold", "green")
+                    if many := many_refused(accepted.published.manifest.counts):
+                        where = f"{step.asset.name} --partition {step.partition}" if step.partition else step.asset.name
+                        said = f"  ! {step.label}: {many}. Look at them: prep-assets quarantine {where}"
+                        self._console.print(Text(said, "yellow"))
                 elif step.requested:
                     self._line("✓", f"{step.label} is up to date: nothing to do", "green")
             case Refused(step):

@@ -300,7 +300,18 @@ def _paths_of_glob(pattern: Path, base: Path) -> list[Path]:
     anchor = Path(pattern.anchor) if pattern.anchor else base
     parts = pattern.relative_to(pattern.anchor).parts
     paths = sorted({Path(os.path.normpath(path)) for path in _glob_below(anchor, parts)})
+    for path in paths:
+        if is_data(path.name) and (format_of(path.name)[0] or not _is_whole_folder(str(pattern))):
+            _reject_dangling(path)
     return [path for path in paths if path.is_file() and is_data(path.name)]
+
+
+def _reject_dangling(path: Path) -> None:
+    """Raises:
+    SourceError: a link leads nowhere, so that rows would be missing unnoticed.
+    """
+    if path.is_symlink() and not path.exists():
+        raise SourceError(f"{path}: this link leads to {path.readlink()}, which does not exist. Fetch the file, or remove the link")
 
 
 def _is_whole_folder(pattern: str) -> bool:
@@ -334,7 +345,7 @@ def _glob_below(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
     if not parts:
         yield folder
     elif not folder.is_dir():
-        return
+        _reject_dangling(folder)
     elif parts[0] == "**":
         for subfolder in _folders(folder, folder):
             yield from _glob_below(subfolder, parts[1:] or ("*",))
@@ -383,6 +394,8 @@ def walk(folder: Path, start: Path | None = None) -> Iterator[MatchedFile]:
         if path.is_dir():
             if not _links_to_ancestor(path, start):
                 yield from walk(path, start)
+        elif not path.suffix and path.is_symlink():
+            _reject_dangling(path)
         elif format_of(path.name)[0]:
             yield MatchedFile(str(path), path.as_posix())
 

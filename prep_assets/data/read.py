@@ -14,7 +14,8 @@ import msgspec
 import numpy as np
 
 from prep_assets.data.blocks import Block, Unreadable, invalid_byte, reject_long_row, reject_row
-from prep_assets.data.files import WHOLE, Part, SourceFile
+from prep_assets.data.files import WHOLE, Part, SourceFile, file_name, open_stored
+from prep_assets.data.recognize import LFS_POINTER, MOST_OF_POINTER, POINTER, recognized
 from prep_assets.data.stream import (
     Lines,
     Offsets,
@@ -26,7 +27,7 @@ from prep_assets.data.stream import (
     text_start,
 )
 from prep_assets.data.tables import read_arrow, read_delimited, read_parquet
-from prep_assets.errors import ConfigError
+from prep_assets.errors import ConfigError, SourceError
 from prep_assets.samples import Record, changed
 from prep_assets.stores.files import TOO_DEEP, KeyTwice, is_too_deep, may_be_too_deep, once
 
@@ -241,6 +242,8 @@ def _elements(stream: Stream, data: bytes) -> Iterable[bytes | msgspec.Raw]:
     start = len(data) - len(data.lstrip(_WHITE))
     opening = data[start : start + 1]
     if opening not in (b"[", b"{"):
+        if found := recognized(data[start : start + 1024], "json", whole=False):
+            raise stream.broken(*found)
         beginning = f"starts with {opening!r}" if opening else "holds white space only"
         raise stream.broken(f"the file {beginning} at byte {start}; needs a list [...] of objects or one object; stopped", _TO_JSONL)
     try:
@@ -311,13 +314,15 @@ def read_blocks(
         watch: called with the decompressed bytes as they are read, except for tables.
 
     Raises:
-        SourceError: while iterating, if the file is cut short, damaged, or not of its format.
+        SourceError: while iterating, if the file is cut short, damaged, or not of its format; at once, if it is a Git LFS pointer.
         ConfigError: at once, for an invalid argument.
     """
     if block_bytes < 1 or max_record_bytes < 1:
         raise ConfigError(f"block_bytes ({block_bytes}) and max_record_bytes ({max_record_bytes}) must be at least 1")
     if txt not in ("line", "file"):
         raise ConfigError(f"txt is 'line' or 'file', not {txt!r}")
+    if file.size <= MOST_OF_POINTER and not part.start:
+        _reject_pointer(file)
     if file.format == "parquet":
         blocks = read_parquet(file, index, block_bytes, part)
     elif file.format == "arrow":
@@ -329,6 +334,12 @@ def read_blocks(
         read = partial(_BY_BLOCK[file.format], index=index, block_bytes=block_bytes, max_record_bytes=max_record_bytes, **extra_options)
         blocks = blocks_of(read, file, part, watch)
     return blocks if file.redact is None else map(partial(_redacted, file.redact), blocks)
+
+
+def _reject_pointer(file: SourceFile) -> None:
+    with open_stored(file) as stored:
+        if stored.read(len(LFS_POINTER)) == LFS_POINTER:
+            raise SourceError(f"{file.name}: {POINTER[0]} ({file_name(file.url)}). {POINTER[1]}")
 
 
 def _redacted(redact: Callable[[Any], Any], block: Block) -> Block:

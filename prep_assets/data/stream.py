@@ -22,6 +22,7 @@ from msgspec import Struct
 
 from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, nul_byte, reject_long_row, reject_row
 from prep_assets.data.files import WHOLE, Part, SourceFile, error_text, file_name, is_remote, open_stored
+from prep_assets.data.recognize import recognized
 from prep_assets.errors import PrepAssetsError, SourceError
 from prep_assets.samples import Record
 from prep_assets.stores.arrays import prefetch
@@ -128,6 +129,11 @@ class Stream:
         stream.part, stream._watch, stream.rows = part, watch, part.row
         stream._seek(part.start)
         return stream
+
+    @property
+    def format(self) -> str:
+        """The format of the file."""
+        return self._file.format
 
     def __enter__(self) -> Stream:
         return self
@@ -400,7 +406,10 @@ def read_lines(stream: Stream, block_bytes: int, max_line_bytes: int) -> Iterato
     number = stream.part.row
     unfinished: list[bytes | memoryview] = []  # the pieces of the last line so far, so that a long one is joined once
     length = 0
-    for chunk in chain([text_start(stream)], stream.pieces(min(block_bytes, _PIECE))):
+    start = text_start(stream)
+    if not stream.part.start and (found := recognized(start, stream.format, whole=len(start) + len(_BOM) < _HEAD)):
+        raise stream.broken(*found)
+    for chunk in chain([start], stream.pieces(min(block_bytes, _PIECE))):
         if end := chunk.rfind(b"\n") + 1:
             first_length, text = length + chunk.find(b"\n"), b"".join([*unfinished, memoryview(chunk)[:end]])
             unfinished, length = [chunk[end:]], len(chunk) - end

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 from bisect import bisect_left
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
@@ -18,14 +18,16 @@ from msgspec import Struct, field
 from prep_assets.config.family import AUDIO_AND_VIDEO, Chat, Family
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
-from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.data.recognize import of_row
+from prep_assets.errors import ConfigError, PrepAssetsError, SourceError
 from prep_assets.pipeline.examples import AnyExample, Item, Stretch, reading_recipe
-from prep_assets.pipeline.sources import domain_of
+from prep_assets.pipeline.sources import SOURCES, domain_of, read_sources
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.accounting import places
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Sample
 from prep_assets.stores.files import installed_version
+from prep_assets.stores.guards import Guards, load_json
 from prep_assets.stores.manifest import Manifest, build_key, differences
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.segments import Window
@@ -195,10 +197,12 @@ class Build(Struct, frozen=True):
 
     def _write(self, payload: Path, refused: Path) -> Draft:
         needed: dict[str, str] = {}
+        # another process may have built what this build reads since its key was made
+        workspace = self.workspace.expecting(self.asset.contents(self.workspace, self.partition, self.recipe))
         while True:
             try:
                 with Quarantine(refused) as quarantine:
-                    draft = self.asset.write(Target(self.workspace, self.asset, self.partition, payload, needed), quarantine)
+                    draft = self.asset.write(Target(workspace, self.asset, self.partition, payload, needed), quarantine)
                     counts = {**draft.counts, "refused": quarantine.counts} if "read" in draft.counts else draft.counts
                 break
             except NeedsMore as error:
@@ -212,6 +216,11 @@ class Build(Struct, frozen=True):
             raise PrepAssetsError(fault)
         if counts.get("read") and not counts.get("kept"):
             raise PrepAssetsError(all_refused(counts["read"], read_quarantine(refused)))
+        if self.asset.stage == "raw" or (isinstance(self.asset.source, FromRows) and counts.get("refused")):
+            raw = f"{self.asset.family}_raw"
+            sources = load_json(payload / SOURCES, Guards()) if self.asset.stage else read_sources(workspace.built(raw, self.partition))
+            shared = domain_of(workspace.family(FAMILIES[self.asset.family]), self.partition).domain_key is not None
+            require_a_row_of_each(sources, counts["refused"], refused, shared=shared)
         return replace(draft, counts=counts)
 
 
@@ -233,6 +242,54 @@ def disagreement(read: int, refused: Mapping[str, int], quarantine: Path) -> str
     )
 
 
+_ASKED_FOR = ("records/filtered_by_where", "records/forgotten", "deduplicate/", "decontaminate/", "quality/", "leaks/")
+"""Beginnings of the reasons that a configuration asks for: what it does not want, duplicates, and what verdicts drop."""
+MANY = 0.1
+"""The share of refused records from which on a build says why."""
+
+
+def many_refused(counts: Mapping[str, Any]) -> str:
+    """Say how many records were refused for which reasons, if they are a tenth or more; ``""`` if fewer. Filters do not count."""
+    reasons = {reason: count for reason, count in counts.get("refused", {}).items() if not reason.startswith(_ASKED_FOR[:2])}
+    refused, read = sum(reasons.values()), counts.get("read", 0)
+    if not refused or refused < MANY * read:
+        return ""
+    listed = ", ".join(f"{reason} {count:,}" for reason, count in sorted(reasons.items(), key=lambda entry: -entry[1]))
+    return f"{refused:,} of {read:,} records ({refused / read:.0%}) are refused: {listed}"
+
+
+def require_a_row_of_each(sources: Mapping[str, Any], refused: Mapping[str, int], quarantine: Path, *, shared: bool) -> None:
+    """Raise for a file of which every row was rejected, unless the configuration asked for it, or it is one record alone.
+
+    Args:
+        sources: the content of the raw store.
+        refused: records by reason.
+        shared: whether other domains read rows of the same files. Rows that cannot be read belong to all of them.
+
+    Raises:
+        SourceError: names the file, the reasons and, if its rows show it, what the file is.
+    """
+    rows = {entry["name"]: entry["rows"] for role in ("files", "test_files") for entry in sources[role]}
+    wrong = {reason for reason in refused if not reason.startswith(_ASKED_FOR)}
+    if sum(refused[reason] for reason in wrong) < min(rows.values(), default=1):
+        return
+    left, reasons, first = Counter(rows), defaultdict[str, Counter[str]](Counter), dict[str, Refusal]()
+    for refusal in read_quarantine(quarantine):
+        name, reason = refusal.id.rpartition(":")[0], f"{refusal.stage}/{refusal.reason}"
+        left[name] -= 1
+        if reason in wrong:
+            reasons[name][reason] += 1
+            first.setdefault(name, refusal)
+    for name, counted in reasons.items():
+        found = of_row(first[name].payload, rows[name]) if first[name].stage == "records" else None
+        by_reading = first[name].stage == "records"
+        if left[name] or (shared and by_reading and not found) or (counted.total() == 1 and not by_reading):
+            continue
+        listed = ", ".join(f"{reason} {count:,}" for reason, count in counted.most_common())
+        what, remedy = found or (f"the first one, {first[name].id}: {first[name].detail}", "Correct the file, or leave it out")
+        raise SourceError(f"{name}: none of its {rows[name]:,} rows can be used ({listed}); {'it ' if found else ''}{what}. {remedy}")
+
+
 def all_refused(read: int, refusals: Iterable[Refusal]) -> str:
     """The error message if all records were rejected: counts by reason, and the first record of the most frequent one."""
     counts, first = Counter[str](), dict[str, Refusal]()
@@ -245,6 +302,8 @@ def all_refused(read: int, refusals: Iterable[Refusal]) -> str:
     if not counts:
         return message
     example = first[(reason_of_most := counts.most_common(1)[0][0])]
+    if example.stage == "records" and (found := of_row(example.payload, read)):
+        return f"{message} {example.id.rpartition(':')[0]} {found[0]}. {found[1]}"
     subject = f"The first one of {reason_of_most}" if len(counts) > 1 else "The first one"
     return f"{message} {subject}, {example.id}: {example.detail}"
 
@@ -461,6 +520,16 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
         if self.depends is not None:
             return {**recipe, **self.depends(workspace, partition)}
         return {**recipe, **workspace.once(("options of", self.name), lambda: option_recipe(workspace, family, self.options))}
+
+    def contents(self, workspace: Workspace, partition: str, recipe: Mapping[str, Any]) -> dict[tuple[str, str], str]:
+        """Asset and partition → content hash, of the stores that a recipe names as its inputs."""
+        inputs = [(key, above) for key, above in self.inputs_in(workspace) if key in recipe]
+        keys, contents = [key for key, _ in inputs], dict[tuple[str, str], str]()
+        for key, above in inputs:
+            content = recipe[key].get(above.name) if keys.count(key) > 1 else recipe[key]
+            by_partition = content if isinstance(content, Mapping) else {partition if above.partitioned else "": content}
+            contents |= {(above.name, name): each for name, each in by_partition.items() if each is not None}
+        return contents
 
     def build(self, workspace: Workspace, partition: str) -> Build:
         """The build of one store."""

@@ -18,7 +18,6 @@ from prep_assets.errors import ConfigError, Refused, SourceError, nearest
 from prep_assets.pipeline.source_files import addresses, value_of
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.guards import Guards, load_json
-from prep_assets.stores.published import open_published
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.render import InlineReasoning
 from prep_assets.workers.pool import require_memory
@@ -63,12 +62,12 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
     """The source files that the raw asset pinned.
 
     Raises:
-        StoreError: the raw asset has no store.
+        StoreError: the raw asset has no store, or another one than the build expects.
         SourceError: a file changed since; the message names it and the remedy.
     """
     family = workspace.family(kind)
     domain, remedy = domain_of(family, name), build_command(asset, name)
-    raw = open_published(workspace.stores, asset, name, remedy=remedy)
+    raw = workspace.built(asset, name)
     files, test_files = workspace.files(domain), workspace.test_files(domain)
     listed, blocks = read_sources(raw), read_hashes(raw)
     for domain_files, role in ((files, "files"), (test_files, "test_files")):

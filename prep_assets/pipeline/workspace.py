@@ -18,7 +18,7 @@ from prep_assets.config.base import FromProcessor, ImageRule
 from prep_assets.config.family import Chat, Family
 from prep_assets.config.loading import config_dir, load_family, store_dir, with_tombstones
 from prep_assets.config.models import FAMILIES, Rl, family_name, media_mark, media_tokens
-from prep_assets.errors import ConfigError, TemplateError
+from prep_assets.errors import ConfigError, StoreError, TemplateError
 from prep_assets.pipeline.source_files import Progress, SourceFiles, with_found_domains
 from prep_assets.samples import Group, Pair, Prompt
 from prep_assets.schemas.registry import convert_with, own_code_gives, own_code_hash, schema_named
@@ -177,6 +177,7 @@ class Workspace(SourceFiles):
         pool: the process pool for shards; `None`: work in this process.
         same: name → hash that configuration and tokenizer must have in a worker; empty in the process that plans.
         glanced: cache of the stores and options read, if each is to be read once.
+        expected: asset and partition → content hash of the stores that a build reads, as its build key says.
         looks: whether source files are searched for domains (``domains: auto``); false: use the last ones found.
     """
 
@@ -188,6 +189,7 @@ class Workspace(SourceFiles):
     pool: Pool | None = field(default=None, compare=False)
     same: Mapping[str, str] = field(default_factory=dict)
     looks: bool = True
+    expected: Mapping[tuple[str, str], str] = field(default_factory=dict, compare=False, repr=False)
     _families: dict[str, Family] = field(default_factory=dict, init=False, repr=False, compare=False)
     glanced: dict[tuple[str, ...], Any] | None = field(default=None, compare=False, repr=False)
 
@@ -203,7 +205,9 @@ class Workspace(SourceFiles):
     def __reduce__(self) -> tuple[object, ...]:
         """Pickle the bucket's address instead of its mirror folder, and nothing that was opened."""
         bucket = bucket_of(self.stores)
-        rebuild = partial(Workspace, overrides=self.overrides, workers=self.workers, same=self.same, looks=self.looks)
+        rebuild = partial(
+            Workspace, overrides=self.overrides, workers=self.workers, same=self.same, looks=self.looks, expected=self.expected
+        )
         return rebuild, (self.configs, self.stores if bucket is None else bucket.url)
 
     def overriding(self, family: str, options: Mapping[str, Any]) -> Workspace:
@@ -230,7 +234,7 @@ class Workspace(SourceFiles):
         same = {f"{name} configuration": configuration_hash(family)}
         if tokenized:
             same[f"{name} tokenizer"] = self.vocabulary(family).hash
-        return Workspace(self.configs.absolute(), self.stores.absolute(), self.overrides, same=same)
+        return Workspace(self.configs.absolute(), self.stores.absolute(), self.overrides, same=same, expected=self.expected)
 
     def runner(self, family: Family, *, busy: int = 1) -> Runner | None:
         """The runner of shards with the family's number of workers; `None` if one local process does the work.
@@ -298,7 +302,15 @@ class Workspace(SourceFiles):
 
     def at_a_glance(self) -> Workspace:
         """A copy that reads every store and tokenizer once, for looking at many stores while nothing is built."""
-        copy = replace(self, glanced={})
+        return self._alike(glanced={})
+
+    def expecting(self, contents: Mapping[tuple[str, str], str]) -> Workspace:
+        """A copy that reads no other stores than these in their place; see `expected`."""
+        return self._alike(expected=contents)
+
+    def _alike(self, **changes: Any) -> Workspace:
+        """A copy with the families as they were read."""
+        copy = replace(self, **changes)
         copy._families.update(self._families)
         return copy
 
@@ -319,9 +331,16 @@ class Workspace(SourceFiles):
         """An asset's current store, to be read.
 
         Raises:
-            StoreError: there is none; the message has the command that builds it.
+            StoreError: there is none, or another one than `expected`; the message has the command that builds it.
         """
-        return open_published(self.stores, asset, partition, remedy=build_command(asset, partition))
+        published = open_published(self.stores, asset, partition, remedy=build_command(asset, partition))
+        content = published.manifest.content_hash
+        if (expected := self.expected.get((asset, partition), content)) != content:
+            raise StoreError(
+                f"{published.manifest.label} was built again by another process while this build began: it was {expected[:12]}… and is "
+                f"{content[:12]}…. Nothing is published. Build again"
+            )
+        return published
 
     def content(self, asset: str, partition: str = "") -> str | None:
         """The content hash of an asset's current store; `None` if it has none."""
