@@ -398,7 +398,7 @@ def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
 def _expected_line(source: Source) -> Callable[[dict[str, Any], int], Any]:
     """A function from a line to its row: if a gold of the file is text, all are."""
     texts = isinstance(source, Lines) and any(isinstance(line.get("gold"), str) for line in source)
-    return lambda line, _: without_nulls({**line, "gold": gold_again(line.get("gold"))} if texts else line)
+    return lambda line, _: without_nulls({**line, "gold": gold_again(line.get("gold_text", line.get("gold")))} if texts else line)
 
 
 @reads("hf_parquet")

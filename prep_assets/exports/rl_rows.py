@@ -100,7 +100,9 @@ def _messages(row: Mapping[str, Any], location: str) -> list[dict[str, str]]:
 def _shown(line: Mapping[str, Any]) -> tuple[Any, str]:
     """The messages of a line, and its gold as text."""
     prompt = line["prompt"]
-    return ([{"content": prompt, "role": "user"}] if isinstance(prompt, str) else without_nulls(prompt)), gold_again(line["gold"])
+    return ([{"content": prompt, "role": "user"}] if isinstance(prompt, str) else without_nulls(prompt)), gold_again(
+        line.get("gold_text", line["gold"])
+    )
 
 
 @reads("open_instruct")

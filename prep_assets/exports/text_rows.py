@@ -21,6 +21,7 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.arrow import save_parquet
 from prep_assets.exports.readable import Options, Readable, Source, gold_again, parquet_table, without_nulls
 from prep_assets.exports.registry import FileName, Progress, exporter, reads
+from prep_assets.schemas.rewards import number_text
 from prep_assets.schemas.verifiers import CODE, FORMS, code_tests
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.verification import WrittenFile
@@ -125,11 +126,11 @@ def require_no_tools(row: Mapping[str, Any], location: str, why: str) -> None:
 
 
 def gold_text(row: Mapping[str, Any], location: str) -> str:
-    """The gold of a row as the text that reward functions compare, whole numbers without ``.0``."""
-    gold = row["gold"]
+    """The gold of a row as the text that reward functions compare: as its source spells it."""
+    gold = row.get("gold_text", row["gold"])
     if isinstance(gold, bool) or not isinstance(gold, str | int | float):
         raise ConfigError(f"{location}: the gold is {gold!r:.80}, trainers compare text or numbers")
-    return gold if isinstance(gold, str) else str(int(gold)) if float(gold).is_integer() else repr(gold)
+    return gold if isinstance(gold, str) else number_text(gold)
 
 
 def _data_source(row: dict[str, Any], data_source: str | Mapping[str, str] | None, location: str) -> str:
@@ -155,7 +156,7 @@ def read_verl(folder: Path, source: Source, options: Options) -> Readable:
     def expected(line: dict[str, Any], number: int) -> Any:
         if "messages" in line:
             return without_nulls({name: line[name] for name in ("messages", "tools", "enable_thinking") if name in line})
-        prompt, gold = line["prompt"], line["gold"]
+        prompt, gold = line["prompt"], line.get("gold_text", line["gold"])
         data_source, verifier = options["data_source"], line.get("verifier")
         if isinstance(data_source, dict):
             data_source = data_source[verifier or "number"]

@@ -42,7 +42,7 @@ from prep_assets.samples import (
     changed,
     parts_of,
 )
-from prep_assets.schemas.rewards import gold_as_json_number
+from prep_assets.schemas.rewards import gold_as_json_number, number_text
 from prep_assets.stores.lines import LinesWriter, open_lines
 from prep_assets.stores.published import Draft
 
@@ -283,8 +283,8 @@ def prompt_of(example: object) -> Prompt:
 
 
 def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
-    """``{prompt, gold}``: the gold of a number verifier is a JSON number, as train-llm-from-scratch writes it; of any other verifier it is text, with the
-    verifier's name. What the verifier is told is JSON text, as tools are.
+    """``{prompt, gold}``: the gold of a number verifier is a JSON number, as train-llm-from-scratch writes it, and as ``gold_text`` its digits where others
+    are shorter, such as 2.50 and 0.00005; of any other verifier it is text, with the verifier's name. What the verifier is told is JSON text, as tools are.
 
     Raises:
         Refused: the prompt is empty, or does not fit the form.
@@ -296,7 +296,9 @@ def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
     if example.arguments:
         columns = {"arguments": example.arguments, **columns}
     if example.verifier == "number":
-        return {"prompt": prompt, "gold": gold_as_json_number(example.gold), **columns}
+        gold = gold_as_json_number(example.gold)
+        spelling = {} if example.gold == number_text(gold) else {"gold_text": example.gold}
+        return {"prompt": prompt, "gold": gold, **spelling, **columns}
     return {"prompt": prompt, "gold": example.gold, "verifier": example.verifier, **columns}
 
 

@@ -465,6 +465,8 @@ PROMPT_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a gold off by one", GOLD, _gold(lambda gold: gold + 1)),
     Mutation("a gold of the other sign", GOLD, _gold(lambda gold: -gold)),
     Mutation("a gold tenfold", GOLD, _gold(lambda gold: gold * 10)),
+    Mutation("a gold with other digits", MATCH, _field("gold_text", lambda digits: f"{digits}0")),
+    Mutation("a gold without its digits", MATCH, _without("gold_text")),
     Mutation("a gold that is no number", GOLD, _gold(lambda gold: float("nan"))),
     Mutation("what the next verifier is told", MATCH, _of_next_line("arguments")),
     Mutation("a verifier that is not told its last test", MATCH, _field("arguments", _one_less)),

@@ -104,6 +104,11 @@ def gold_as_json_number(gold: str) -> float:
     return number
 
 
+def number_text(number: float) -> str:
+    """The shortest digits of a number, as Python writes it, a whole one without ``.0``."""
+    return str(int(number)) if float(number).is_integer() else repr(number)
+
+
 # ``gsm8k`` and ``gsm8k_prompt``: grade-school math as SFT answers and as RL prompts.
 
 EXAMPLE = {"question": "Tom has 3 boxes of 4 pens. How many pens has he?", "answer": "He has 3*4 = <<3*4=12>>12 pens.\n#### 12"}

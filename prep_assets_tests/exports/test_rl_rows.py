@@ -49,6 +49,14 @@ def test_open_instruct(tmp_path: Path) -> None:
     assert compare(tmp_path / "out", open_source(lines), "open_instruct", OPEN).passed
 
 
+def test_a_gold_has_the_digits_of_its_source(tmp_path: Path) -> None:
+    rows = [{"prompt": "a?", "gold": 5e-05, "gold_text": "0.00005"}, {"prompt": "b?", "gold": 3.0, "gold_text": "3.0"}]
+    lines = write_lines(tmp_path / "l", "rl_prompts_train", rows)
+    found = pq.read_table(export(lines, "open_instruct", tmp_path / "out") / "train.parquet").to_pylist()
+    assert [row["ground_truth"] for row in found] == ["0.00005", "3.0"]
+    assert compare(tmp_path / "out", open_source(lines), "open_instruct", OPEN).passed
+
+
 @pytest.mark.parametrize("place", range(2, len(ROWS)))
 def test_a_verifier_that_is_told_something_else_is_noticed(place: int, tmp_path: Path) -> None:
     told = ROWS[place]["arguments"]

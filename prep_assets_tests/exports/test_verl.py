@@ -27,6 +27,20 @@ def test_rl(gold: Any, truth: str, tmp_path: Path) -> None:
     ]
 
 
+def test_a_gold_has_the_digits_of_its_source(tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "a?", "gold": 5e-05, "gold_text": "0.00005"},
+        {"prompt": "b?", "gold": 2.5, "gold_text": "2.50"},
+        {"prompt": "c?", "gold": 2.5},
+    ]
+    lines, options = write_lines(tmp_path / "l", "rl_prompts_train", rows), {"data_source": "d", "ability": "math", "split": "train"}
+    found = pq.read_table(export(lines, "verl", tmp_path / "out", data_source="d") / "train.parquet").to_pylist()
+    assert [row["reward_model"]["ground_truth"] for row in found] == ["0.00005", "2.50", "2.5"]
+    assert compare(tmp_path / "out", open_source(lines), "verl", options).passed
+    changed = write_lines(tmp_path / "m", "rl_prompts_train", [{**rows[0], "gold_text": "0.000050"}, *rows[1:]])
+    assert not compare(tmp_path / "out", open_source(changed), "verl", options).passed
+
+
 def test_sft(tmp_path: Path) -> None:
     rows = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], "source": "x"}]
     out = export(write_lines(tmp_path / "l", "chats", rows), "verl", tmp_path / "out", split="val")

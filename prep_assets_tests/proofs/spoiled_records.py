@@ -74,7 +74,7 @@ LINES = {
     if isinstance(asset.source, FromRows) and all(stream.kind is Lines for stream in asset.streams.values())
 }
 """Assets of lines that are made from rows → their first file."""
-UNFIT = {"preferences_by_domain": ("label", "weights", "list"), "rl_prompts_by_domain": ("verifier",)}
+UNFIT = {"preferences_by_domain": ("label", "weights", "list"), "rl_prompts_by_domain": ("verifier", "digits")}
 CONVERSATIONS = [("sft_tokens", stream) for stream in ("train", "dev")]
 CONVERSATIONS += [("preference_tokens_by_domain", side) for side in ("chosen", "rejected")]
 RESPONSES = fitting(kit.MUTATIONS, "header", "prompt", "user turn", "control token")
@@ -85,7 +85,7 @@ KIT = [
     *((each, "rl_tokens_by_domain", on_ids("prompts", each)) for each in kit.PROMPT_TOKEN_MUTATIONS),
     *((each, "arithmetic_tokens", on_ids("arithmetic", each)) for each in kit.PROMPT_TOKEN_MUTATIONS),
     *((each, name, on_lines(file, each)) for name, file in LINES.items() for each in fitting(TRIALS[name].args[2], *UNFIT.get(name, ()))),
-    *((each, "arithmetic_prompts", on_lines("arithmetic_prompts", each)) for each in fitting(kit.PROMPT_MUTATIONS, "verifier")),
+    *((each, "arithmetic_prompts", on_lines("arithmetic_prompts", each)) for each in fitting(kit.PROMPT_MUTATIONS, "verifier", "digits")),
 ]
 
 # -- masks and tokens -------------------------------------------------------------------------------------------------------------------

@@ -89,7 +89,7 @@ def test_which_check_catches_each(kit: Any) -> None:
         "MASK_MUTATIONS": {"mask_alignment": 5},
         "ATTENTION_MASK_MUTATIONS": {"mask_alignment": 3},
         "PAIR_MUTATIONS": {"source_match": 13, "pair_sanity": 6},
-        "PROMPT_MUTATIONS": {"source_match": 9, "gold_answers": 5},
+        "PROMPT_MUTATIONS": {"source_match": 11, "gold_answers": 5},
         "CONTRAST_MUTATIONS": {"source_match": 7, "contrast_sanity": 6},
         "SELECTION_MUTATIONS": {"selection": 14},
         "LINE_MUTATIONS": {"merged": 6},
@@ -385,6 +385,12 @@ GOLDS = [line(prompt="What is 2?", gold=2.0), line(prompt="x", gold=2.5), line(p
 def test_golds(kit: Any, name: str, golds: list[Any]) -> None:
     found = each_alone(kit.PROMPT_MUTATIONS, name, GOLDS)
     assert repr([None if each is None else each.stored["gold"] for each in found]) == repr(golds)
+
+
+def test_digits_of_golds(kit: Any) -> None:
+    lines = [line(prompt="x", gold=2.5, gold_text="2.50"), line(prompt="y", gold=2.5)]
+    for name, fields in (("a gold with other digits", {"gold": 2.5, "gold_text": "2.500"}), ("a gold without its digits", {"gold": 2.5})):
+        assert each_alone(kit.PROMPT_MUTATIONS, name, lines) == [replace(lines[0], stored={"prompt": "x", **fields}), None]
 
 
 def test_golds_and_prompts_of_the_next_line(kit: Any) -> None:

@@ -12,6 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, Refused
+from prep_assets.pipeline.lines import prompt_row
+from prep_assets.samples import Prompt
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.registry import convert_with
 from prep_assets.schemas.rewards import LEVELS, arithmetic_rows, gold_as_json_number, gold_number, gold_of_number, plain_number
 from prep_assets_tests.schemas.conftest import in_short
 
@@ -52,6 +56,27 @@ def test_what_would_be_lost_behind_the_gold_is_refused(answer: str) -> None:
     with pytest.raises(Refused) as caught:
         gold_number(answer)
     assert caught.value.reason == "bad_gold"
+
+
+@pytest.mark.parametrize(
+    ("gold", "number", "text"),
+    [
+        ("0.00005", 5e-05, "0.00005"),
+        ("2.50", 2.5, "2.50"),
+        ("18.0", 18.0, "18.0"),
+        ("-.10", -0.1, "-0.10"),
+        (0.00005, 5e-05, "0.00005"),
+        ("2.5", 2.5, None),
+        ("$1,000", 1000.0, None),
+        (18.0, 18.0, None),
+        ("10000000000000000000000", 1e22, None),
+    ],
+)
+def test_lines_keep_the_digits_of_a_gold(gold: object, number: float, text: str | None) -> None:
+    """Reward functions compare texts: 5e-05 and 2.5 score 0 for ever where a model writes what the row says."""
+    example = apply(convert_with("rl_prompt"), {"prompt": "q", "gold": gold})
+    assert isinstance(example, Prompt)
+    assert prompt_row(example, "text") == {"prompt": "q", "gold": number, **({} if text is None else {"gold_text": text})}
 
 
 NOT_PLAIN = "|forty|1/2|50%|1e5|5-3|10-20|1,2,3|1,23|12,34|5 apples|1 234|7 then 8|--5|$|.|٣|1_000|∞"
