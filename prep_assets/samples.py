@@ -18,6 +18,9 @@ TEXT = "text"
 THINKING = "thinking"
 TOOL_CALL = "tool_call"
 IMAGE, AUDIO, VIDEO = "image", "audio", "video"
+SEPARATOR = "<separator>"
+"""The kind of a region between a prompt and a completion without a chat template, in which control tokens are what they say; ``""`` is the tokenizer's
+own separator."""
 MEDIA = (IMAGE, AUDIO, VIDEO)
 """Kinds of regions whose text is the path of a file, for which a processor writes placeholders."""
 

@@ -22,6 +22,7 @@ from prep_assets.samples import (
     DOCUMENT,
     MEDIA,
     PROMPT,
+    SEPARATOR,
     SYSTEM,
     TEXT,
     THINKING,
@@ -228,11 +229,15 @@ def untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) ->
     text = ""
     turns: list[list[Part]] = []
     ends: list[Range] = []
+    separators: list[Range] = []
     for turn in sample.turns:
         parts: list[Part] = []
         for number, region in enumerate(turn.regions):
             if not region.drop:
                 text_of_region = template.marks.get(region.kind, "") if region.kind in MEDIA else region.text
+                if region.kind == SEPARATOR:
+                    text_of_region = text_of_region or template.special.get("sep_token", "<|sep|>")
+                    separators.append((len(text), len(text) + len(text_of_region)))
                 kind = region.kind if region.kind in (THINKING, TOOL_CALL, *MEDIA) else TEXT
                 parts.append(Part(len(text), len(text) + len(text_of_region), kind, number, weight_of(region, turn.role, options)))
                 text += text_of_region
@@ -245,7 +250,7 @@ def untemplated(sample: Sample, options: MaskOptions, template: ChatTemplate) ->
         steps += [*((part.start, part.end, part.weight) for part in parts), (*end, weight if parts else 0.0)]
     wrote = [end for end in ends if control.fullmatch(text, *end)]
     images = [(part.start, part.end) for parts in turns for part in parts if part.kind in MEDIA]
-    for image in images:
+    for image in (*images, *separators):
         wrote += [match.span() for match in control.finditer(text, *image)]
     total = sum(1 for _ in control.finditer(text))
     shortenable = [

@@ -8,7 +8,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TOOL, USER, Example, Pair, Region, Sample, Turn, changed, turn
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TOOL, USER, Example, Pair, Sample, Turn, changed, turn
 from prep_assets.schemas.fields import SYSTEM_PROMPT, TOOLS, Row, as_mapping, needed, texts_of, value_at, weighted, wrong_type
 from prep_assets.schemas.reader import PlainMessages, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, convert_with, options_of, schema
@@ -24,13 +24,13 @@ from prep_assets.schemas.turns import (
     require_alternation,
     require_answer,
     require_open_end,
+    separated,
     tools_of,
     with_system_of,
 )
 
 # ``prompt_completion``: TRL's prompt-completion form, and Cerebras' hooks of that kind.
 
-SEPARATOR = "separator"
 EXAMPLE = {"prompt": "The sky is", "completion": " blue."}
 
 
@@ -41,7 +41,7 @@ def prompt_completion(
     completion_key: str = "completion",
     template: bool = False,
     strip: bool = False,
-    separator: str = "",
+    separator: str | None = "",
     tools_key: str = "tools",
 ) -> Callable[[Row], Sample]:
     """A prompt and its completion, both strings or both arrays of messages.
@@ -53,10 +53,10 @@ def prompt_completion(
         completion_key: the completion.
         template: render string prompts as a user turn and string completions as an assistant turn.
         strip: strip strings.
-        separator: text between a string prompt and its completion, never trained.
+        separator: text or control token between a string prompt and its completion, never trained; null: the tokenizer's `sep_token`, else `<|sep|>`.
         tools_key: the tools on offer.
     """
-    if separator and template:
+    if separator != "" and template:
         raise ConfigError("separator stands between texts without a chat template, and template is true. Leave one of the two out")
 
     def convert(row: Row) -> Sample:
@@ -67,13 +67,11 @@ def prompt_completion(
             if strip:
                 prompt, completion = prompt.strip(), completion.strip()
             turns = (turn(USER if template else PROMPT, prompt), turn(ASSISTANT if template else COMPLETION, completion))
-            if separator:
-                turns = (changed(turns[0], regions=(*turns[0].regions, Region(SEPARATOR, separator, 0.0))), turns[1])
-            return chat_sample(row, with_system_of(row, turns), tools_key) if template else plain_sample(row, turns)
+            return chat_sample(row, with_system_of(row, turns), tools_key) if template else plain_sample(row, separated(turns, separator))
         if isinstance(prompt, str) != isinstance(completion, str):
             mismatched = completion if isinstance(prompt, str) else prompt
             wrong_type(mismatched, completion_key if isinstance(prompt, str) else prompt_key, "a string, as the other side is one")
-        if separator:
+        if separator != "":
             wrong_type(prompt, prompt_key, "a string, because the option separator stands between texts")
         return chat_sample(row, with_system_of(row, _chat(row, prompt_key, completion_key)), tools_key)
 
@@ -91,14 +89,17 @@ def _chat(row: Row, prompt_key: str, completion_key: str) -> tuple[Turn, ...]:
 
 
 @schema("prompt_completion_text_read_hook", gives=Sample, example=EXAMPLE)
-def prompt_completion_text_read_hook(*, prompt_key: str = "prompt", completion_key: str = "completion") -> Convert:
-    """Cerebras' hook for prompt and completion without a chat template.
+def prompt_completion_text_read_hook(
+    *, prompt_key: str = "prompt", completion_key: str = "completion", separator: str | None = None
+) -> Convert:
+    """Cerebras' hook for prompt and completion without a chat template, with a separator between them.
 
     Options:
         prompt_key: field with the prompt.
         completion_key: field with the completion.
+        separator: what stands between them, never trained; null: the tokenizer's `sep_token`, else `<|sep|>`; empty: nothing.
     """
-    return prompt_completion(prompt_key=prompt_key, completion_key=completion_key)
+    return prompt_completion(prompt_key=prompt_key, completion_key=completion_key, separator=separator)
 
 
 @schema("prompt_completion_chat_read_hook", gives=Sample, example=EXAMPLE)

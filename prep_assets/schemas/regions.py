@@ -16,6 +16,7 @@ from prep_assets.samples import (
     DOCUMENT,
     IMAGE,
     PROMPT,
+    SEPARATOR,
     SYSTEM,
     TEXT,
     TOOL,
@@ -30,7 +31,7 @@ from prep_assets.samples import (
 from prep_assets.schemas.fields import Row, as_list, as_mapping, as_text, as_weight, needed, objects, value_at, weighted, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.rewards import rewards_for
-from prep_assets.schemas.turns import ChatFormat, common_prompt, pair, require_answer, require_open_end
+from prep_assets.schemas.turns import ChatFormat, common_prompt, pair, require_answer, require_open_end, separated
 
 # ``semantic``: Cerebras Model Zoo's semantic data arrays.
 
@@ -60,6 +61,7 @@ def semantic(
     semantic_loss_weight: Mapping[str, float] | None = None,
     semantic_drop_mask: Mapping[str, bool | int] | None = None,
     semantic_attention_mask: Mapping[str, bool | int] | None = None,
+    separator: str | None = None,
 ) -> Convert:
     """Turns of named regions, each with its own loss weight, drop mask and attention mask.
 
@@ -71,6 +73,7 @@ def semantic(
         semantic_loss_weight: weight by region name, for turns without their own list; 0 counts.
         semantic_drop_mask: the same, for leaving regions out.
         semantic_attention_mask: the same, for attention.
+        separator: what stands between a prompt and a completion, never trained; null: the tokenizer's `sep_token`, else `<|sep|>`; empty: nothing.
     """
     defaults = RegionDefaults(semantic_loss_weight or {}, semantic_drop_mask or {}, semantic_attention_mask or {})
 
@@ -83,7 +86,7 @@ def semantic(
             return _document(turns, array_key, defaults)
         if not all(typed):
             raise Refused("mixed_types", f"{array_key}[{typed.index(False)}] has no 'type', other turns have one")
-        return _typed_example(turns, array_key, defaults)
+        return _typed_example(turns, array_key, defaults, separator)
 
     return convert
 
@@ -95,14 +98,14 @@ def _document(turns: Sequence[Mapping[str, Any]], where: str, defaults: RegionDe
     return Sample((Turn(DOCUMENT, tuple(regions)),))
 
 
-def _typed_example(turns: Sequence[Mapping[str, Any]], where: str, defaults: RegionDefaults) -> Sample | Pair:
+def _typed_example(turns: Sequence[Mapping[str, Any]], where: str, defaults: RegionDefaults, separator: str | None) -> Sample | Pair:
     types = [_checked_type(turn, f"{where}[{i}]") for i, turn in enumerate(turns)]
     regions = [defaults.regions(turn, f"{where}[{i}]", pretraining=False) for i, turn in enumerate(turns)]
     if any(kind in ANSWER_TYPES for kind in types):
         return _pair(types, regions, where)
     if any(kind in PLAIN_TYPES for kind in types) and any(kind in CHAT_TYPES for kind in types):
         raise Refused("mixed_types", f"{where!r} mixes types with a chat template and without one: {' '.join(types)}")
-    sample = Sample(tuple(Turn(kind, tuple(region)) for kind, region in zip(types, regions, strict=True)))
+    sample = Sample(separated([Turn(kind, tuple(region)) for kind, region in zip(types, regions, strict=True)], separator))
     if types[0] in CHAT_TYPES:
         require_answer(sample.turns)
     elif COMPLETION not in types:
@@ -150,6 +153,8 @@ class RegionDefaults(Struct, frozen=True):
             names = [name for name in as_mapping(named_region, place) if name != "include_tags"]
             if len(names) != 1:
                 raise Refused("wrong_type", f"{place} names {len(names)} regions ({', '.join(map(str, names))}), needs one")
+            if names == [SEPARATOR]:
+                raise Refused("unknown_part", f"{place} is called {SEPARATOR!r}, which is not the name of a region")
             [name], value, tagged = names, named_region[names[0]], _flag(named_region.get("include_tags", False), f"{place}.include_tags")
             if value is None or value == "":
                 if pretraining:

@@ -19,6 +19,8 @@ from prep_assets.samples import (
     COMPLETION,
     IMAGE,
     MEDIA,
+    PROMPT,
+    SEPARATOR,
     SYSTEM,
     TEXT,
     THINKING,
@@ -665,6 +667,19 @@ def chat_sample(row: Row, turns: Sequence[Turn], tools_key: str | None = "tools"
 def plain_sample(row: Row, turns: Sequence[Turn]) -> Sample:
     """Text that no template renders, with the row's label and weight. It has no place for tools or documents."""
     return Sample(weighted_by(row, turns), label=label_of(row))
+
+
+def separated(turns: Sequence[Turn], separator: str | None) -> tuple[Turn, ...]:
+    """`turns` without a chat template, with `separator` at the end of each prompt before a completion, never trained; `None` is the tokenizer's own."""
+    if separator == "":
+        return tuple(turns)
+    between = Region(SEPARATOR, separator or "", 0.0)
+    return tuple(
+        changed(turn, regions=(*turn.regions, between))
+        if turn.role == PROMPT and at + 1 < len(turns) and turns[at + 1].role == COMPLETION
+        else turn
+        for at, turn in enumerate(turns)
+    )
 
 
 def offered(row: Row, tools_key: str | None = "tools") -> Offered:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.samples import MEDIA, TEXT, TOOL_CALL, PlainChat, Region, Sample, Spelled, Turn
+from prep_assets.samples import MEDIA, SEPARATOR, TEXT, TOOL_CALL, PlainChat, Region, Sample, Spelled, Turn
 
 # Outlines of samples with tools, calls or reasoning: without their texts many are equal, and the outline decides how they are rendered.
 
@@ -109,7 +109,7 @@ def _outlined(turn: Turn, texts: list[str], listed: list[int], read: Read) -> _T
 
 
 def _pattern(region: Region, texts: list[str], listed: list[int], read: Read) -> tuple[str, ...]:
-    if region.drop or not region.attend or region.kind in MEDIA:
+    if region.drop or not region.attend or region.kind in (*MEDIA, SEPARATOR):
         raise _NotOutlined
     if region.kind == TOOL_CALL:
         call = read(region)

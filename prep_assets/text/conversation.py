@@ -12,7 +12,7 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from prep_assets.errors import Refused
-from prep_assets.samples import MEDIA, TEXT, THINKING, TOOL, TOOL_CALL, Region, Sample, Turn, changed
+from prep_assets.samples import MEDIA, SEPARATOR, TEXT, THINKING, TOOL, TOOL_CALL, Region, Sample, Turn, changed
 from prep_assets.stores.files import TOO_DEEP, decode_once, is_too_deep, may_be_too_deep
 from prep_assets.text.environment import MessageForm
 from prep_assets.text.spans import control_pattern
@@ -365,15 +365,16 @@ def treat(sample: Sample, pattern: re.Pattern[str] | None, mode: SpecialInConten
 
 
 def _region_texts(region: Region) -> list[str]:
-    """The texts of a region; of a tool call its strings, because JSON may escape a control token. A file has none: its path is not rendered."""
-    if region.kind in MEDIA:
+    """The texts of a region; of a tool call its strings, because JSON may escape a control token. A file has none: its path is not rendered; nor has a
+    separator, which the configuration names."""
+    if region.kind in (*MEDIA, SEPARATOR):
         return []
     call = _parse_call(region)
     return [region.text] if call is None else [text for _, text in walk(call)]
 
 
 def _strip_region(region: Region, pattern: re.Pattern[str]) -> Region:
-    if region.kind in MEDIA:
+    if region.kind in (*MEDIA, SEPARATOR):
         return region
     strip, call = partial(without, pattern=pattern), _parse_call(region)
     if call is None:

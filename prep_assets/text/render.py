@@ -20,6 +20,7 @@ from prep_assets.samples import (
     DOCUMENT,
     MEDIA,
     PROMPT,
+    SEPARATOR,
     THINKING,
     TOOL,
     TOOL_CALL,
@@ -272,6 +273,8 @@ def _generated_spans(
 __all__ = ["UNTEMPLATED", "Rendered", "Span", "Stop", "render"]
 
 UNTEMPLATED = (DOCUMENT, PROMPT, COMPLETION)
+SEP = "<|sep|>"
+"""What separates prompt and completion for a tokenizer without a ``sep_token``, in Cerebras Model Zoo."""
 
 
 def render(sample: Sample, template: ChatTemplate | None, *, generation_prompt: bool = False) -> Rendered:
@@ -331,13 +334,15 @@ def _without_template(sample: Sample, eos: str = "", template: ChatTemplate | No
         for region in turn.regions:
             if not region.drop:
                 parts.append(mark_of(region, marks) if region.kind in MEDIA else region.text)
+                if region.kind == SEPARATOR and not region.text:
+                    parts[-1] = (template.special.get("sep_token") if template else None) or SEP
                 spans.append(Span(at, at + len(parts[-1]), number, turn.role, region))
                 at += len(parts[-1])
         if eos and turn.role in (COMPLETION, DOCUMENT):
             parts.append(eos)
             stops.append(Stop(number, at, at + len(eos)))
             at += len(eos)
-    content = tuple((span.start, span.end) for span in spans if span.region.kind not in MEDIA)
+    content = tuple((span.start, span.end) for span in spans if span.region.kind not in (*MEDIA, SEPARATOR))
     images = tuple((span.start, span.end, span.region) for span in spans if span.region.kind in MEDIA)
     return expanded(Rendered("".join(parts), tuple(spans), content, tuple(stops), images), marks, template.image if template else "")
 

@@ -290,7 +290,7 @@ SEMANTIC: list[Case] = [
     (array(typed("system", {"text": "s"}), typed("user", {"text": "q"}), ANSWERED), "system: s | user: q | assistant: a"),
     (
         array(typed("prompt", {"text": "p"}), typed("completion", {"a": "x"}, {"b": "y"}, loss_weight=[0.5, True])),
-        "prompt: p | completion: <a>x</a>*0.5<b>y</b>*1",
+        "prompt: p<<separator>></<separator>>*0 | completion: <a>x</a>*0.5<b>y</b>*1",
     ),
     (
         array(
@@ -304,7 +304,7 @@ SEMANTIC: list[Case] = [
             typed("prompt", {"image": "i.png"}, {"text": "t"}, drop_mask=[False, True], attention_mask=[1, 0]),
             typed("completion", {"text": "c"}),
         ),
-        "prompt: <image>i.png</image>*0~[t] | completion: c",
+        "prompt: <image>i.png</image>*0~[t]<<separator>></<separator>>*0 | completion: c",
     ),
     (array(OPENED[0], ANSWERED), "user: <image>i.png</image>*0t | assistant: a"),
     (array({**OPENED[0], "semantic_loss_weight": [1, 1]}, ANSWERED), "user: <image>i.png</image>*1t*1 | assistant: a"),
@@ -445,9 +445,13 @@ CASES: Mapping[str, list[Case]] = {
         (COMPLETION, {"template": True}, "user:  q  | assistant:  a "),
         (TRAINED, "user: a | assistant: b*0 | assistant: c*0.5 | user: d | assistant: a"),
         # Cerebras: prompt + sep token + completion; the sep token belongs to no region, so its weight is 0
-        (COMPLETION, {"separator": "<|sep|>"}, "prompt:  q <separator><|sep|></separator>*0 | completion:  a "),
+        (COMPLETION, {"separator": "<|sep|>"}, "prompt:  q <<separator>><|sep|></<separator>>*0 | completion:  a "),
     ],
-    "prompt_completion_text_read_hook": [(COMPLETION, "prompt:  q  | completion:  a ")],
+    "prompt_completion_text_read_hook": [
+        (COMPLETION, "prompt:  q <<separator>></<separator>>*0 | completion:  a "),
+        (COMPLETION, {"separator": "|"}, "prompt:  q <<separator>>|</<separator>>*0 | completion:  a "),
+        (COMPLETION, {"separator": ""}, "prompt:  q  | completion:  a "),
+    ],
     "prompt_completion_chat_read_hook": [(COMPLETION, "user: q | assistant: a")],
     "nlg_read_hook": [({"context": "a", "completion": "b"}, "prompt: a | completion: b")],
     "messages": MESSAGES,

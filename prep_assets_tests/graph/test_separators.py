@@ -1,0 +1,88 @@
+"""What stands between a prompt and a completion without a chat template: Cerebras Model Zoo writes the tokenizer's ``sep_token``, else ``<|sep|>``."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tokenizers import Tokenizer
+
+from prep_assets.stores.tokens import open_tokens
+from prep_assets_tests.graph.workspaces import CONFIGS, build, domain, jsonl, minimal, verdicts, workspace_in
+
+PAIR = {"prompt": "Say hi", "completion": "hi  "}
+TURNS = {
+    "semantic_data_array": [{"type": kind, "content": [{"text": text}]} for kind, text in PAIR.items() if kind in ("prompt", "completion")]
+}
+TOKEN = "<|im_start|>"
+
+
+def tokenizer(folder: Path, **special: str) -> Path:
+    """The shipped tokenizer with more special tokens."""
+    made = Path(shutil.copytree(CONFIGS / "tokenizer", folder / "tokenizer"))
+    file = made / "tokenizer_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text("utf-8")) | special), "utf-8")
+    return made
+
+
+@pytest.mark.parametrize(("schema", "row"), [("prompt_completion_text_read_hook", PAIR), ("semantic", TURNS), ("prompt_completion", PAIR)])
+@pytest.mark.parametrize(
+    ("special", "options", "between"),
+    [
+        ({"sep_token": TOKEN}, {"separator": None}, TOKEN),
+        ({}, {"separator": None}, "<|sep|>"),
+        ({"sep_token": TOKEN}, {"separator": "|"}, "|"),
+        ({"sep_token": TOKEN}, {"separator": ""}, ""),
+        ({}, {"separator": TOKEN}, TOKEN),
+    ],
+)
+@pytest.mark.parametrize("typed", ["text", "strip", "refuse", "allow"])
+def test_it_is_one_token_if_the_tokenizer_has_it(
+    tmp_path: Path, schema: str, row: dict[str, Any], special: dict[str, str], options: dict[str, Any], between: str, typed: str
+) -> None:
+    if typed != "text" and (schema != "prompt_completion" or between not in (TOKEN, "<|sep|>")):
+        pytest.skip("each way once")
+    folder = tokenizer(tmp_path, **special)
+    domains = {"a": domain(jsonl(tmp_path / "a.jsonl", [row]), schema, options=options)}
+    workspace = workspace_in(tmp_path, minimal("sft", domains, tokenizer=str(folder), template="chatml", special_in_content=typed))
+    published = build(workspace, "sft_tokens", "a")
+    assert all(verdict.passed for verdict in verdicts(workspace, published).values())
+    store, read = open_tokens(published.directory, "train"), Tokenizer.from_file(str(folder / "tokenizer.json"))
+    # the reference: text between control tokens encoded alone, one id for each control token
+    (end,) = (read.token_to_id(token) for token in ("<|endoftext|>",))
+    plain = lambda text: read.encode(text, add_special_tokens=False).ids  # noqa: E731
+    if between == TOKEN:
+        ids = [*plain("Say hi"), read.token_to_id(TOKEN), *plain("hi  "), end]
+    else:
+        ids = [*plain(f"Say hi{between}hi  "), end]
+    assert store.arrays["tokens"][:].tolist() == ids
+    trained = [token for token, weight in zip(ids, store.arrays["loss_mask"][:].tolist(), strict=True) if weight]
+    assert read.decode(trained, skip_special_tokens=False) == "hi  <|endoftext|>"
+
+
+def test_the_default_of_the_hooks_is_the_tokenizers_own(tmp_path: Path) -> None:
+    folder = tokenizer(tmp_path, sep_token=TOKEN)
+    domains = {
+        name: domain(jsonl(tmp_path / f"{name}.jsonl", [row]), schema)
+        for name, schema, row in (
+            ("a", "prompt_completion_text_read_hook", PAIR),
+            ("b", "semantic", TURNS),
+            ("c", "prompt_completion", PAIR),
+        )
+    }
+    workspace = workspace_in(tmp_path, minimal("sft", domains, tokenizer=str(folder), template="chatml"))
+    token = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id(TOKEN)
+    counts = [open_tokens(build(workspace, "sft_tokens", name).directory, "train").arrays["tokens"][:].tolist().count(token) for name in domains]
+    assert counts == [1, 1, 0]
+
+
+def test_a_separator_typed_in_a_row_stays_text(tmp_path: Path) -> None:
+    folder = tokenizer(tmp_path, sep_token=TOKEN)
+    rows = [{"prompt": f"Say {TOKEN}", "completion": f"{TOKEN}hi"}]
+    domains = {"a": domain(jsonl(tmp_path / "a.jsonl", rows), "prompt_completion", options={"separator": None})}
+    workspace = workspace_in(tmp_path, minimal("sft", domains, tokenizer=str(folder), template="chatml"))
+    ids = open_tokens(build(workspace, "sft_tokens", "a").directory, "train").arrays["tokens"][:].tolist()
+    assert ids.count(Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id(TOKEN)) == 1
