@@ -75,7 +75,9 @@ def test_the_default_of_the_hooks_is_the_tokenizers_own(tmp_path: Path) -> None:
     }
     workspace = workspace_in(tmp_path, minimal("sft", domains, tokenizer=str(folder), template="chatml"))
     token = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id(TOKEN)
-    counts = [open_tokens(build(workspace, "sft_tokens", name).directory, "train").arrays["tokens"][:].tolist().count(token) for name in domains]
+    counts = [
+        open_tokens(build(workspace, "sft_tokens", name).directory, "train").arrays["tokens"][:].tolist().count(token) for name in domains
+    ]
     assert counts == [1, 1, 0]
 
 

@@ -402,3 +402,100 @@ def test_78_results_paired_by_position(tmp_path: Path) -> None:
     ids = np.array(backend.encode(exchanged, add_special_tokens=False).ids, first.ids.dtype)
     assert len(ids) == len(first.ids)
     right.caught("tokenization_identity", lambda _: [Row(ids, first.mask), second])
+
+
+def test_79_calls_as_plain_text(tmp_path: Path) -> None:
+    """Calls stood in messages with a role of their own, which a mapping of roles made answers in text; parallel ones became two answers.
+
+    Hit: LLaMA-Factory#9585, #6521
+    Stopped by: messages with the role `tool_call` or `function_call` are read as calls; `tokenization_identity`.
+    """
+    called, result = json.dumps(CALL["function"]), said("tool_response", "4")
+    form = {"messages": [CALLED[0], *[said("tool_call", called)] * 2, *[result] * 2, CALLED[3]], "tools": [TOOL]}
+    same = {"messages": [CALLED[0], said(ASSISTANT, "", tool_calls=[CALL, CALL]), *[said("tool", "4")] * 2, CALLED[3]], "tools": [TOOL]}
+    right, other = chats(tmp_path / "right", [form], template="qwen3"), chats(tmp_path / "other", [same], template="qwen3")
+    assert np.array_equal(right.row().ids, other.row().ids)
+    text = chats(tmp_path / "text", [{**form, "messages": [CALLED[0], said(ASSISTANT, called), CALLED[3]]}], template="qwen3")
+    assert "<tool_call>\n" in right.trained(right.row()) and "<tool_call>" not in text.trained(text.row())
+    right.caught("tokenization_identity", lambda _: text.rows())
+
+
+def test_80_the_humans_last_words(tmp_path: Path) -> None:
+    """A dialogue was cut at its last mark of the assistant: of one that ends with the human, the human's words were trained as the answer.
+
+    Hit: trl#1858
+    Stopped by: rejected as `role_order`; `source_match`.
+    """
+    asked = "\n\nHuman: Hi\n\nAssistant: Hello"
+    rows = [
+        {"chosen": f"{asked}, friend!", "rejected": f"{asked}!"},
+        {"chosen": f"{asked}!\n\nHuman: Bye", "rejected": f"{asked}!\n\nHuman: Go"},
+    ]
+    stand = stand_of(tmp_path, "preference", "hh", rows, "preference_raw", "preferences_by_domain", test_fraction=0.0)
+    assert [(each.id, each.reason) for each in refusals(stand.published)] == [("shown.jsonl:1", "role_order")]
+
+
+def test_81_stretches_that_the_row_leaves_out(tmp_path: Path, show: Show) -> None:
+    """A row said which stretches of its answer are trained, in a field that the loader did not read: all of it was.
+
+    Hit: axolotl PR#1756
+    Stopped by: `train_detail` is read; `mask_alignment`.
+    """
+    stretches = [{"begin_offset": 0, "end_offset": 8, "train": True}, {"begin_offset": 9, "end_offset": 31, "train": False}]
+    answer = said(ASSISTANT, "Good day. I am not sure, though.", train_detail=stretches)
+    right = chats(tmp_path, [[said(USER, "Say good day."), answer]])
+    assert right.trained(right.row()).startswith("Good day.") and "sure" not in right.trained(right.row())
+    start = int(right.row().mask.argmax())
+    right.mask_caught("mask_alignment", lambda ids, mask: np.where((np.arange(len(ids)) >= start) & (ids != ids[-1]), 1, mask), show)
+
+
+def test_82_a_result_invented(tmp_path: Path) -> None:
+    """After a call without a result the next message was the answer: the model learned to make up what a tool says.
+
+    Hit: microsoft-foundry/fine-tuning#23
+    Stopped by: rejected as `unanswered_tool_call`; a call of a tool that is not on offer as `unknown_tool`.
+    """
+    call = {**CALL, "id": "c1"}
+    answered = [CALLED[0], said(ASSISTANT, "", tool_calls=[call]), said("tool", "4", tool_call_id="c1"), CALLED[3]]
+    offered = {"type": "function", "function": {**TOOL["function"], "name": "sub"}}
+    rows = [
+        {"messages": messages, "tools": [tool]}
+        for messages, tool in ((answered, TOOL), (answered[:2] + answered[3:], TOOL), (answered, offered))
+    ]
+    stand = chats(tmp_path, rows, template="qwen3")
+    assert [each.reason for each in refusals(stand.published)] == ["unanswered_tool_call", "unknown_tool"]
+
+
+def test_83_images_in_the_order_of_their_column(tmp_path: Path) -> None:
+    """Parts named their images by index, out of order, and each took the next one of the column: the answer was about the other image.
+
+    Hit: rows in the form of llava-instruct-mix (unsloth#2697)
+    Stopped by: the image at `index` is taken, and each must be; numbers that descend in other lists reject the row.
+    """
+    parts = [{"type": "image", "index": 1}, {"type": "text", "text": "First the yarn:"}, {"type": "image", "index": 0}]
+    names = [f"https://example.org/{name}.png" for name in ("cat", "yarn")]
+    folder = tokenizer(tmp_path / "tokenizer", special=["<image>"])
+    rows: list[dict[str, Any]] = [
+        {"messages": [{"role": USER, "content": listed}, said(ASSISTANT, "Yarn, then cat.")], "images": names}
+        for listed in (parts, [*parts[:2], {"type": "image", "index": 1}])
+    ]
+    stand = chats(tmp_path, rows, tokenizer=folder, template="chatml", image_token="<image>")
+    lines = (stand.published.directory / "train.images" / "images.jsonl").read_text("utf-8").splitlines()
+    assert [json.loads(line)["path"] for line in lines] == names[::-1]
+    assert [each.reason for each in refusals(stand.published)] == ["image_count"]
+
+
+def test_84_golds_in_another_spelling(tmp_path: Path) -> None:
+    """Golds went through floats: 0.00005 became 5e-05 and 2.50 became 2.5, and reward functions compare texts, so right answers earned nothing.
+
+    Hit: pytorch/rl#3542
+    Stopped by: `gold_text` keeps the digits of the row; `source_match`.
+    """
+    golds = ["0.00005", "2.50", "2.5"]
+    rows = [{"prompt": f"How much is {gold}?", "gold": gold} for gold in golds]
+    stand = stand_of(tmp_path, "rl", "rl_prompt", rows, "rl_raw", "rl_prompts_by_domain", test_fraction=0.0, arithmetic={"n": 5})
+    file = stand.published.directory / "rl_prompts_train.jsonl"
+    lines = [json.loads(line) for line in file.read_text("utf-8").splitlines()]
+    assert sorted(line.get("gold_text", str(line["gold"])) for line in lines) == sorted(golds)
+    corruption.lines(stand.published, file.stem, lambda lines: [{key: line[key] for key in line if key != "gold_text"} for line in lines])
+    assert not Stand(stand.workspace, resealed(stand.published)).verdict("source_match").passed
