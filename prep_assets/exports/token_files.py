@@ -46,6 +46,7 @@ from prep_assets.stores.verification import WrittenFile, write_bytes, write_json
         "": (
             "NumpyPackedFSLDatasetConfig(",
             '    paths=["{folder}/token_ids_part_*.npy"], label_mask_paths=["{folder}/labels_mask_part_*.npy"],  # masks where there are any',
+            "    use_array_if_local=False,  # borders of documents from the .csv.gz, or each end token would be one",
             "    expand_glob=True, sequence_length=2048, tokenizer=tokenizer)",
         )
     },
