@@ -75,7 +75,7 @@ def test_options_are_keyword_only_have_defaults_and_are_explained(name: str) -> 
 @pytest.mark.parametrize("name", [name for name in schemas() if name.endswith("_hook")])
 def test_hooks_name_their_columns_as_cerebras_does(name: str) -> None:
     """There every keyword that names a column of the input ends in ``_key``."""
-    others = {"image_token", "phase", "image_dir", "assistant_role", "later_messages"}
+    others = {"image_token", "phase", "image_dir", "assistant_role", "later_messages", "separator"}
     assert all(option.endswith("_key") or option in others for option in schemas()[name].options)
 
 
