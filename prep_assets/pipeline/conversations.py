@@ -27,6 +27,7 @@ from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, derived_forms
 from prep_assets.proofs.derive import Derived, MaskOptions, derive, disagreement
+from prep_assets.proofs.rebuilt import RendersDiffer
 from prep_assets.samples import MEDIA, TOOL_CALL, PlainChat, Region, Sample, Spelled, changed
 from prep_assets.stores.teachers import TeacherBlock
 from prep_assets.stores.tokens import RecordWriter
@@ -162,6 +163,8 @@ def check_mask(rendered: Rendered, encoder: Encoder, derived: Callable[[], Deriv
     meets more than `asset.DIFFERING` of them."""
     try:
         differs = disagreement(derived(), rendered.text, trained(rendered, encoder.policy))
+    except RendersDiffer as error:
+        raise Refused(DERIVATIONS_DIFFER, str(error), stage="render") from error
     except CheckFailed as error:  # e.g. the template treats two texts in the same place differently
         raise Refused("mask_not_provable", str(error), stage="render") from error
     if differs is not None:

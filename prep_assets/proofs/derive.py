@@ -15,7 +15,7 @@ from msgspec import Struct
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.generated import stop_within
-from prep_assets.proofs.rebuilt import Block, Borders, Rebuilder, Rebuilt, blocks_of
+from prep_assets.proofs.rebuilt import Block, Borders, Rebuilder, Rebuilt, blocks_of, first_difference
 from prep_assets.samples import (
     ASSISTANT,
     COMPLETION,
@@ -344,6 +344,7 @@ def derive(
 
     Raises:
         CheckFailed: the template's render cannot be taken apart, so that nothing is proven.
+        RendersDiffer: `rendered` is not the render.
     """
     images = [region for turn in sample.turns for region in turn.regions if region.kind in MEDIA and not region.drop]
     if all(turn.role in (DOCUMENT, PROMPT, COMPLETION) for turn in sample.turns):
@@ -612,8 +613,7 @@ def disagreement(derived: Derived, text: str, trained: Iterable[Weighted]) -> st
     """Return the first difference between a derivation and a build of the same conversation, in render or trained text, white
     space included: the proof of the tokens decides whose it is. `None` where they agree."""
     if text != derived.text:
-        at = next((i for i, (a, b) in enumerate(zip(text, derived.text, strict=False)) if a != b), min(len(text), len(derived.text)))
-        return f"two renders of it differ: …{text[max(0, at - 20) : at + 40]!r}…, …{derived.text[max(0, at - 20) : at + 40]!r}…"
+        return first_difference(text, derived.text)
     built, derived_steps = list(trained), [(stretch.start, stretch.end, stretch.weight) for stretch in derived.expected]
     edges = sorted({edge for start, end, _ in (*built, *derived_steps) for edge in (start, end)})
     next_of = [0, 0]

@@ -26,6 +26,10 @@ if TYPE_CHECKING:
 # Invented words can fill the slots. This separates what a template writes from what the conversation says.
 
 
+class RendersDiffer(CheckFailed):
+    """A build and its proof render a conversation differently."""
+
+
 class Slot(Struct, frozen=True):
     """One text in the messages.
 
@@ -319,6 +323,7 @@ class Rebuilder(Struct):
 
         Raises:
             CheckFailed: the template raises, or treats a text differently from an invented word.
+            RendersDiffer: `rendered` is not the render.
         """
         messages = slotted(sample, self.template.form, self.template.marks)
         chat = _Chat(sample, self.template, messages)
@@ -329,7 +334,12 @@ class Rebuilder(Struct):
         if self.template.training:
             tagged = chat.marked_by_variant(messages.messages, prompted, text)
         shape = self._shape(chat, prompted)
-        places = _place_texts(self.template.name, messages, text, shape.text, shape.places)
+        try:
+            places = _place_texts(self.template.name, messages, text, shape.text, shape.places)
+        except CheckFailed:
+            if rendered is not None and (own := chat.render(messages.messages, prompted)[0]) != rendered:
+                raise RendersDiffer(first_difference(rendered, own)) from None
+            raise
         return Rebuilt(text, messages, places, shape.places, shape.text, shape.margins, tagged, chat, shape.generated)
 
     def _shape(self, chat: _Chat, prompted: bool) -> _Shape:
@@ -393,6 +403,12 @@ def _place_texts(name: str, messages: Slotted, text: str, invented_text: str, in
         if number not in shown and slot.text.strip() and slot.kind != THINKING:  # reasoning may be left out of history
             raise CheckFailed(f"template {name} does not show {slot.text[:60]!r} of turn {slot.turn}")
     return tuple(places)
+
+
+def first_difference(text: str, other: str) -> str:
+    """Return how two renders of a conversation differ."""
+    at = next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))
+    return f"two renders of it differ: …{text[max(0, at - 20) : at + 40]!r}…, …{other[max(0, at - 20) : at + 40]!r}…"
 
 
 def _content_dependent(name: str, text: str, at: int, expected: str) -> CheckFailed:

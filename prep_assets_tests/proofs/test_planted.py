@@ -28,7 +28,9 @@ from prep_assets.schemas.reader import Reader as SchemaReader
 from prep_assets.text import spans
 from prep_assets.text.forms import Known, Located
 from prep_assets.text.ids import Flat
+from prep_assets.text.load_template import named_templates
 from prep_assets.text.spans import MaskPolicy
+from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.graph.workspaces import SAMPLES, build, domain, jsonl, make, minimal, workspace_in
 
 ROWS = 60
@@ -140,6 +142,50 @@ def test_derivations_that_differ_stop_a_build(
         build(workspace := chats(tmp_path, rows=CHATS[:20]), "sft_raw", "few")
         plant(monkeypatch)
         with pytest.raises(PrepAssetsError, match=r"loss mask differ in 20 of 20 records.*by its marks and .* by its frames"):
+            build(workspace, "sft_tokens", "few")
+
+
+TOOLS = [{"type": "function", "function": {"name": name, "parameters": {"type": "object", "properties": {}}}} for name in ("add", "sort")]
+CALLED = [
+    {"role": "user", "content": "Two and one?"},
+    {"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {"b": 1, "a": 2}}}]},
+    {"role": "tool", "content": "3"},
+    {"role": "assistant", "content": "Three."},
+]
+
+
+def sorted_arguments(given: dict[str, Any]) -> dict[str, Any]:
+    def said(message: Any) -> Any:
+        calls = [
+            {"function": {**call["function"], "arguments": dict(sorted(call["function"]["arguments"].items()))}}
+            for call in message["tool_calls"]
+        ]
+        return {**message, "tool_calls": calls}
+
+    return {**given, "messages": [said(message) if message.get("tool_calls") else message for message in given["messages"]]}
+
+
+def ignored_option(given: dict[str, Any]) -> dict[str, Any]:
+    return {key: value for key, value in given.items() if key != "enable_thinking"}
+
+
+@pytest.mark.parametrize("plant", [sorted_arguments, ignored_option])
+def test_another_render_than_the_template_gives_stops_a_build(
+    plant: Callable[[dict[str, Any]], dict[str, Any]], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """One row in 17 shows it, so that the others would be published."""
+    option = {"chat_template_kwargs": {"enable_thinking": False}} if plant is ignored_option else {}
+    rows = [*CHATS[:16], {"messages": CALLED, "tools": TOOLS, **option}]
+    source = "{% if enable_thinking is defined %}<|im_start|>system\nThink.<|im_end|>\n{% endif %}" + named_templates()["qwen3"]
+    workspace = workspace_in(
+        tmp_path, minimal("sft", {"few": domain(jsonl(tmp_path / "few.jsonl", rows), "messages")}, template="own.jinja")
+    )
+    (workspace.configs / "own.jinja").write_text(source, "utf-8")
+    variables = ChatTemplate.render_variables
+    with fresh_caches():
+        build(workspace, "sft_raw", "few")
+        monkeypatch.setattr(ChatTemplate, "render_variables", lambda self, *given: plant(variables(self, *given)))
+        with pytest.raises(PrepAssetsError, match=r"loss mask differ in 1 of 17 records.*two renders of it differ"):
             build(workspace, "sft_tokens", "few")
 
 
