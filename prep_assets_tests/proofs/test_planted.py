@@ -80,7 +80,7 @@ def planted_lay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def planted_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    of = Located.of.__func__
+    of: Any = vars(Located)["of"].__func__
 
     def spoiled(cls: Any, form: Any, words: Any, controls: Any, steps: Sequence[tuple[int, float]], *more: Any) -> Any:
         kept = untrained_last([weight for _, weight in steps])
