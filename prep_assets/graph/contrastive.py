@@ -8,6 +8,7 @@ from typing import Any
 from prep_assets.checks import of_stores
 from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
+from prep_assets.checks.of_texts import SOURCE_TEXTS
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Contrastive
 from prep_assets.graph.optional import leaks_asset, quality_asset
@@ -66,6 +67,7 @@ Texts that are only to be embedded stand there with their ids.""",
         ),
         derived("source_match", "Every line is what its row says, each text on its side.", LinesMatch),
         SELECTION,
+        SOURCE_TEXTS,
     ),
     streams={TRAIN: Stream(Lines, TRAIN), TEST: Stream(Lines, TEST)},
     source=FromRows(Contrast, of_stores.lines, by_fields, line=contrast_line),

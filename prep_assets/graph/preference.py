@@ -9,6 +9,7 @@ from prep_assets.checks import of_stores
 from prep_assets.checks.of_conversations import IDENTITY, MARGINS, Sides
 from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, PairsMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, SELECTION, derived, token_rows
+from prep_assets.checks.of_texts import SOURCE_TEXTS
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.exports.readable import Pairs
 from prep_assets.graph.optional import leaks_asset, merged_asset, quality_asset
@@ -80,6 +81,7 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lis
         SANITY,
         derived("source_match", "Every pair is what its row says, prompt and answers, each on its side.", PairsMatch),
         SELECTION,
+        SOURCE_TEXTS,
     ),
     streams=FILES,
     source=FromRows(Pair, of_stores.lines, by_prompt, plain=True, line=pair_line),
@@ -136,6 +138,7 @@ Pairs that are held out are in the folder `test`.""",
         INTEGRITY,
         ACCOUNTING,
         LINE_SELECTION,
+        SOURCE_TEXTS,
         ROWS,
         derived("mask_alignment", "Trained tokens of both sides decode to exactly the answers and their stop token.", Sides),
         derived("tokenization_identity", IDENTITY, Sides),

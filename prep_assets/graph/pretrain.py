@@ -14,6 +14,7 @@ import xxhash
 from prep_assets.checks import of_stores
 from prep_assets.checks.of_documents import TEXTS, Masks, pretrain_rows
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
+from prep_assets.checks.of_texts import SOURCE_TEXTS
 from prep_assets.checks.sources_again import by_text
 from prep_assets.config.models import Pretrain, media_tokens
 from prep_assets.data.quarantine import Quarantine
@@ -212,6 +213,7 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
             "tokenization_identity", "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids.", TEXTS
         ),
         SELECTION,
+        SOURCE_TEXTS,
     ),
     in_parts=True,
     streams={"train": Stream(TokenStore, "{partition}_train"), "dev": Stream(TokenStore, "{partition}_dev")},

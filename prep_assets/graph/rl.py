@@ -19,6 +19,7 @@ from prep_assets.checks.of_conversations import (
 )
 from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, Golds, LinesMatch, arithmetic_golds, questions_match
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, PLAIN_ROWS, SELECTION, derived
+from prep_assets.checks.of_texts import SOURCE_TEXTS
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
@@ -81,6 +82,7 @@ RL_PROMPTS_BY_DOMAIN = Asset(
         derived("gold_answers", "Every gold equals a second reading of its source by other code.", Golds),
         derived("source_match", "Every prompt is what its row says, with the gold of that row.", LinesMatch),
         SELECTION,
+        SOURCE_TEXTS,
     ),
     streams=FILES,
     source=FromRows(Prompt, of_stores.lines, by_prompt, plain=True, line=prompt_line),
@@ -142,7 +144,7 @@ ARITHMETIC_PROMPTS = Asset(
 STREAM = "prompts"
 PROMISES = ("ids inside the vocabulary",)
 OPTIONS = (*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "output.dtype", "output.max_tokens_per_shard")
-PROMPT_CHECKS = (INTEGRITY, ACCOUNTING, LINE_SELECTION, PLAIN_ROWS, PROMPT_IDENTITY)
+PROMPT_CHECKS = (INTEGRITY, ACCOUNTING, LINE_SELECTION, SOURCE_TEXTS, PLAIN_ROWS, PROMPT_IDENTITY)
 
 
 ARITHMETIC_TOKENS = Asset(
@@ -233,6 +235,7 @@ RL_GROUPS_BY_DOMAIN = Asset(
         INTEGRITY,
         ACCOUNTING,
         SELECTION,
+        SOURCE_TEXTS,
         GROUP_ROWS,
         derived(
             "mask_alignment",

@@ -13,6 +13,7 @@ from prep_assets.checks import of_stores
 from prep_assets.checks.of_conversations import IDENTITY, MASKED, TEACHER, Chats
 from prep_assets.checks.of_packed import packed_accounting, packed_mask, packed_mixture, packed_rows
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived, token_rows
+from prep_assets.checks.of_texts import SOURCE_TEXTS
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
@@ -209,6 +210,7 @@ Each conversation is rendered once by the chat template and tokenized once; the 
         derived("tokenization_identity", IDENTITY, Chats),
         TEACHER,
         SELECTION,
+        SOURCE_TEXTS,
     ),
     in_parts=True,
     streams={split: Stream(TokenStore, split, masked=True) for split in ("train", "dev")},

@@ -204,12 +204,12 @@ def trained_runs(row: Row, vocabulary: Vocabulary) -> Runs:
 def _length(text: str, ids: npt.NDArray[np.integer], vocabulary: Vocabulary) -> int:
     """Return how many of `ids` decode to a text and the white space before it; all, where they do not begin with it."""
 
-    def solid(count: int) -> str:
-        return _solid(vocabulary.decode(ids[:count]).rstrip(BROKEN), vocabulary)
+    def begun(count: int) -> str:
+        return solid(vocabulary.decode(ids[:count]).rstrip(BROKEN), vocabulary)
 
-    wanted = _solid(text, vocabulary)
-    count = bisect_left(range(len(ids)), len(wanted), key=lambda count: len(solid(count)))
-    if solid(count) != wanted:
+    wanted = solid(text, vocabulary)
+    count = bisect_left(range(len(ids)), len(wanted), key=lambda count: len(begun(count)))
+    if begun(count) != wanted:
         return len(ids)
     trailing = len(text) - len(text.rstrip())
     while trailing > 0 and (blank := vocabulary.decode(ids[count : count + 1])).isspace():
@@ -244,8 +244,8 @@ def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], 
         if expected.stop and not decoded_text.rstrip().endswith(expected.stop):
             return f"the trained text ends {decoded_text[-40:]!r}, without {expected.stop!r}, which ends the turn"
         if decoded_text.strip() != wanted.strip() and (
-            (vocabulary.token_bytes is not None and not _puts_spaces(vocabulary))
-            or _solid(decoded_text, vocabulary) != _solid(wanted, vocabulary)
+            (vocabulary.token_bytes is not None and not puts_spaces(vocabulary))
+            or solid(decoded_text, vocabulary) != solid(wanted, vocabulary)
         ):
             return f"{word} {_difference(decoded_text.strip(), wanted.strip())}"
         if expected.stop:
@@ -270,7 +270,7 @@ def _weight_text(weight: float) -> str:
     return "no attention" if weight == UNATTENDED else f"loss weight {UNATTENDED - weight:g} and no attention"
 
 
-def _puts_spaces(vocabulary: Vocabulary) -> bool:
+def puts_spaces(vocabulary: Vocabulary) -> bool:
     """Whether a tokenizer adds a space after each control token."""
     return vocabulary.prefix_space == "always" or vocabulary.normalized("x") != "x"
 
@@ -278,8 +278,8 @@ def _puts_spaces(vocabulary: Vocabulary) -> bool:
 def _prefix_space(row: Row, start: int, vocabulary: Vocabulary) -> int:
     """1 where the token at `start` may begin with a space that the tokenizer adds, else 0."""
     if start == 0:
-        return int(vocabulary.prefix_space != "never" or _puts_spaces(vocabulary))
-    return int(_puts_spaces(vocabulary) and row.ids[start - 1] in vocabulary.control.values())
+        return int(vocabulary.prefix_space != "never" or puts_spaces(vocabulary))
+    return int(puts_spaces(vocabulary) and row.ids[start - 1] in vocabulary.control.values())
 
 
 def _is_blank(token: npt.NDArray[np.integer], most: int, vocabulary: Vocabulary) -> bool:
@@ -287,7 +287,7 @@ def _is_blank(token: npt.NDArray[np.integer], most: int, vocabulary: Vocabulary)
     return most > 0 and (text := vocabulary.decode(token)).isspace() and len(text) <= most
 
 
-def _solid(text: str, vocabulary: Vocabulary) -> str:
+def solid(text: str, vocabulary: Vocabulary) -> str:
     """Return a text as the tokenizer normalizes it, without white space."""
     return "".join(vocabulary.normalized(text).replace("▁", " ").split())
 

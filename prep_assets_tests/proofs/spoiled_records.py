@@ -361,6 +361,7 @@ PAIR, PAIR_TOKENS, PROMPT, SUMS, GROUPS = (
     *("preferences_by_domain", "preference_tokens_by_domain", "rl_prompts_by_domain", "arithmetic_prompts", "rl_groups_by_domain"),
 )
 MASK, IDENTITY, ROWS, MATCH, SELECTION, SANITY, GOLD = kit.MASK, kit.IDENTITY, kit.ROWS, kit.MATCH, kit.SELECTION, kit.SANITY, kit.GOLD
+TEXTS_OF_ROWS = "source_texts"
 OTHER_PROMPT: dict[str, Any] = {"prompt": "What is 1 + 1?"}
 SPOILED = [
     *(Mutation(each.name, asset, each.caught_by, spoil) for each, asset, spoil in KIT),
@@ -409,6 +410,21 @@ SPOILED = [
             ("a row that is not there", "pretrain_tokens", SELECTION, foreign_row("docs_train")),
             ("a row that is not there", "sft_tokens", SELECTION, foreign_row("train")),
             ("a row that is not there", GROUPS, SELECTION, foreign_row("prompts")),
+            ("answers untrained", "sft_tokens", TEXTS_OF_ROWS, on_mask("train", lambda _, mask: mask * 0)),
+            ("words of a chat swapped", "sft_tokens", TEXTS_OF_ROWS, on_tokens("dev", lambda ids, _: ids[::-1])),
+            ("another document's row", "pretrain_tokens", TEXTS_OF_ROWS, other_origin("docs_train")),
+            ("held-out pairs swapped", PAIR, TEXTS_OF_ROWS, of_lines("preferences_test", sides_swapped)),
+            ("one pair swapped", PAIR, TEXTS_OF_ROWS, of_lines("preferences", one_swapped)),
+            ("prompts of the next pairs", PAIR, TEXTS_OF_ROWS, of_lines("preferences", next_lines("prompt"))),
+            ("another pair's line", PAIR_TOKENS, TEXTS_OF_ROWS, other_origin("chosen")),
+            ("a rejected answer untrained", PAIR_TOKENS, TEXTS_OF_ROWS, on_mask("rejected", lambda _, mask: mask * 0)),
+            ("a held-out prompt altered", PROMPT, TEXTS_OF_ROWS, on_row("rl_prompts_test", 0, **OTHER_PROMPT)),
+            ("gold of another", PROMPT, TEXTS_OF_ROWS, on_row("rl_prompts_train", 9, gold=lambda row: row["gold"] + 1)),
+            ("another prompt's line", "rl_tokens_by_domain", TEXTS_OF_ROWS, other_origin("prompts")),
+            ("another question's line", "arithmetic_tokens", TEXTS_OF_ROWS, other_origin("arithmetic")),
+            ("a response of another group", GROUPS, TEXTS_OF_ROWS, response_of_the_next_group),
+            ("answer token replaced", GROUPS, TEXTS_OF_ROWS, on_tokens("test/responses", put(0, 300))),
+            ("queries of the next lines", "contrastive", TEXTS_OF_ROWS, of_lines("contrastive", next_lines("query"))),
             ("a leak left out", "sft_leaks", "leaks_again", changed(lambda table: table.slice(1)), "gsm8k"),
             *(("a leak made up", f"{family}_leaks", "leaks_again", changed(a_leak_made_up)) for family in TRAINED),
             ("a text left out", "eval_passages", "passages_again", changed(lambda table: table.slice(1), TEXTS)),

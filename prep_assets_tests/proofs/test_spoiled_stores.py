@@ -52,7 +52,11 @@ def test_a_corruption_is_seen(pristine: Workspace, tmp_path: Path, mutation: Mut
     if isinstance(
         (asset := EVERY[mutation.asset]).source, FromRows
     ):  # as the engine carries them out, what reads the same sources reads them once
-        beside = [check for name, check in found.items() if name in (mutation.check, "tokenization_identity", "source_match", "selection")]
+        beside = [
+            check
+            for name, check in found.items()
+            if name in (mutation.check, "tokenization_identity", "source_match", "selection", "source_texts")
+        ]
         assert dict(in_one_run(workspace, asset, published, beside))[mutation.check] == verdict
     assert not verdict.passed
     assert verdict.summary and verdict.worst is not None and verdict.worst.note

@@ -1,0 +1,395 @@
+"""`source_texts`: the texts of source rows, looked for in what a store decodes to, or in its lines."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct, field
+
+from prep_assets.checks.of_stores import Derivation, Reader, derived
+from prep_assets.checks.sources_again import StoredRows, domain_source, stored_rows, token_streams_of
+from prep_assets.pipeline.asset import FromLines, Store
+from prep_assets.pipeline.groups import splits
+from prep_assets.proofs.mask import Truncation, puts_spaces, solid
+from prep_assets.proofs.selection import Selected
+from prep_assets.proofs.source_texts import EXACT, Held, Missing, Reading, Said, missing
+from prep_assets.proofs.verdict import Numbers, Verdict, Worst, combined, holds
+from prep_assets.proofs.words import ByteTable
+from prep_assets.stores.groups import GroupStore, open_groups
+from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.tokens import TokenStore
+from prep_assets.text.vocabulary import Vocabulary
+
+Row = Mapping[str, Any]
+NOT_COMPARED = "not compared: "
+LOST = "reasoning_dropped_by_template"
+
+# Tokens as text.
+
+
+class Decoded(Struct, frozen=True):
+    """Consecutive records as text.
+
+    Attributes:
+        whole: the bytes of each record.
+        trained, untrained: those of its trained and of its untrained tokens.
+    """
+
+    whole: Sequence[bytes]
+    trained: Sequence[bytes]
+    untrained: Sequence[bytes]
+
+
+class Decoder:
+    """Decodes records: by the bytes of each id, where these are proven, else by the tokenizer's own decoder, without white space if it changes that."""
+
+    def __init__(self, vocabulary: Vocabulary) -> None:
+        self._vocabulary, self._table = vocabulary, ByteTable(vocabulary)
+        self._exact = vocabulary.token_bytes is not None and not puts_spaces(vocabulary)
+
+    def spell(self, text: str) -> bytes:
+        """A text as it stands in decoded tokens."""
+        return text.encode() if self._exact else solid(text, self._vocabulary).encode()
+
+    def normal(self, text: str) -> bytes:
+        """The same, as the tokenizer normalizes it."""
+        return self._vocabulary.normalized(text).encode() if self._exact else self.spell(text)
+
+    def records(self, ids: npt.NDArray[Any], sizes: Sequence[int], weights: npt.NDArray[Any] | None) -> Decoded:
+        """Decode the ids of several records, end to end."""
+        ends = np.cumsum(sizes)
+        trained = None if weights is None else weights > 0
+        if self._exact and (taken := self._table.take(len(ids), lambda: ids)) is not None:
+            data, places = taken
+            whole = _cut(bytes(data[: places[-1]]), places[ends])
+            if trained is None:
+                return Decoded(whole, (), ())
+            kept = np.repeat(trained, np.diff(places))
+            text = np.frombuffer(data, np.uint8, int(places[-1]))
+            cuts = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[places[ends]]
+            return Decoded(whole, _cut(text[kept].tobytes(), cuts), _cut(text[~kept].tobytes(), places[ends] - cuts))
+        lists = [ids[end - size : end] for size, end in zip(sizes, ends.tolist(), strict=True)]
+        if trained is None:
+            return Decoded(self._own(lists), (), ())
+        kept_lists = [trained[end - size : end] for size, end in zip(sizes, ends.tolist(), strict=True)]
+        pairs = [*zip(lists, kept_lists, strict=True)]
+        return Decoded(self._own(lists), self._own([each[kept] for each, kept in pairs]), self._own([each[~kept] for each, kept in pairs]))
+
+    def _own(self, lists: Sequence[npt.NDArray[Any]]) -> list[bytes]:
+        decoded = self._vocabulary.decode_batch([each.tolist() for each in lists])
+        return [text.encode() if self._exact else solid(text, self._vocabulary).encode() for text in decoded]
+
+
+def _cut(data: bytes, ends: npt.NDArray[Any]) -> list[bytes]:
+    last, pieces = 0, list[bytes]()
+    for end in ends.tolist():
+        pieces.append(data[last:end])
+        last = end
+    return pieces
+
+
+def leaves(value: Any) -> Iterator[str]:
+    """Yield the strings and numbers of a field of a line."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping):
+        for key, inner in value.items():
+            yield key
+            yield from leaves(inner)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from leaves(inner)
+    elif value is not None:
+        yield json.dumps(value)
+
+
+def _joined(value: Any) -> bytes:
+    return "\x00".join(leaves(value)).encode()
+
+
+# What is compared, and what was found.
+
+
+class Found(Struct):
+    """What was found so far.
+
+    Attributes:
+        numbers: rows and texts compared, and rows of each kind.
+        failed: rows that lack a text.
+        worst: the first of them.
+    """
+
+    numbers: Counter[str] = field(default_factory=Counter)
+    failed: int = 0
+    worst: Worst | None = None
+
+    def fail(self, identity: str, fault: object) -> None:
+        """Count a row that lacks a text."""
+        self.failed += 1
+        self.worst = self.worst or Worst(identity, str(fault))
+
+    def verdict(self) -> Verdict:
+        """The verdict on all rows so far."""
+        rows = self.numbers["rows_compared"]
+        if self.worst is None:
+            return holds(_said, dict(self.numbers))
+        summary = f"{self.failed:,} of {rows:,} rows are not in the store as they say; first {self.worst.where}: {self.worst.note}"
+        return Verdict(False, summary, dict(self.numbers), self.worst)
+
+
+def _said(numbers: Numbers) -> str:
+    texts = f"{numbers.get('texts_found', 0):,} texts of {numbers.get('rows_compared', 0):,} rows stand in the store, on their side, in their order"
+    lost = f"; {numbers[LOST]:,} turns without their reasoning, which the template drops" if numbers.get(LOST) else ""
+    cut = f"; {numbers['rows_cut']:,} rows as far as truncation left them" if numbers.get("rows_cut") else ""
+    listed = [f"{name}, {rows:,} rows" for name, rows in numbers.items() if name.startswith(NOT_COMPARED)]
+    return "; ".join([f"{texts}{lost}{cut}", *listed])
+
+
+class SourceTexts(Derivation):
+    """Looks for the texts of rows in a store of one domain."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__(store)
+        recipe = store.recipe
+        tags: Sequence[Sequence[str]] = recipe.get("reasoning_tags", ())
+        if isinstance(store.asset.source, FromLines):
+            kind = "prompts" if store.asset.family == "rl" else "pairs"
+            self.reading = Reading(f"lines of {kind}", {}, "Prompt" if kind == "prompts" else "Pair", tags)
+            self._weighs = True
+        else:
+            domain, gives = domain_source(store).domain, domain_source(store).gives
+            chosen_by = frozenset((*domain.where, *filter(None, [domain.domain_key])))
+            self.reading = Reading(domain.schema_name, domain.options, gives.__name__, tags, frozenset(domain.ignore), chosen_by)
+            self._weighs = domain.weigh is None
+        self.name = store.partition or store.asset.name
+        self.trains, self.truncation = self._policy(), Truncation()
+        limit = recipe.get("preprocessing", {}).get("max_seq_len", recipe.get("max_seq_len"))
+        if "truncation" in recipe:
+            self.truncation = Truncation(recipe["truncation"], limit)
+        self._stripped = _control(store) if recipe.get("special_in_content") == "strip" else None
+
+    def _policy(self) -> dict[str, bool]:
+        """Which roles are trained, where a row does not say otherwise."""
+        recipe = self.store.recipe
+        if "mask" not in recipe:
+            return {"assistant": True, "user": False}
+        trains = {role: recipe["mask"].get(role, recipe["mask_default"]) == "train" for role in ("assistant", "user", "tool")}
+        return {role: trained for role, trained in trains.items() if recipe["train_turns"] == "all" or not trained}
+
+    @property
+    def decoder(self) -> Decoder:
+        """Of the store's tokenizer."""
+        return self.store.once("decoder", lambda: Decoder(self.store.vocabulary))
+
+    def readers(self) -> Sequence[Reader]:
+        """One per stream, file or split."""
+        store = self.store
+        if store.holds(GroupStore):
+            return [partial(self._groups, folder) for folder in splits(store.directory).values()]
+        if store.holds(Lines):
+            return [partial(self._lines, open_lines(store.directory, path.stem)) for path in sorted(store.directory.glob("*.jsonl"))]
+        return [partial(self._tokens, name, stream) for name, stream in token_streams_of(store).items()]
+
+    def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
+        """The verdict on all streams."""
+        whole = combined(results)
+        if whole.passed and results:
+            whole = holds(_said, whole.numbers)
+            counted, lost = int(self.store.manifest.counts.get(LOST, 0)), int(whole.numbers.get(LOST, 0))
+            counts = "mask" in self.store.recipe and self.truncation.mode == "drop" and self.store.recipe["expand"] != "turns"
+            if lost > counted and counts:
+                detail = f"{lost:,} turns are without their reasoning, of which the template dropped {counted:,}"
+                whole = Verdict(False, detail, whole.numbers, Worst("counts", detail))
+        return {"source_texts": whole}
+
+    def identity(self, stored: StoredRows, at: int) -> str:
+        """The id of a record."""
+        return f"{self.name}/{stored.identity(at)}"
+
+    # Streams of tokens.
+
+    def _tokens(self, name: str, stream: TokenStore, blocks: Iterator[Selected]) -> Verdict:
+        found, several = Found(), self.store.recipe.get("expand") == "turns"
+        side = {"Sample": "", "Prompt": "prompt"}.get(self.reading.gives, name.rpartition("/")[2])
+        masked = "loss_mask" in stream.arrays and self._weighs and not several
+        begins, before = np.append(stream.begins_row, True) if several else None, list[Held]()
+        for stored in stored_rows(self.store, stream, name, several=several, blocks=blocks):
+            records = slice(stored.first, stored.first + len(stored.rows))
+            span = stream.span(records.start, records.stop)
+            sizes = np.diff(np.concatenate([[span.start], stream.ends[records]])).tolist()
+            weights = stream.weights(span) if masked else None
+            decoded = self.decoder.records(np.asarray(stream.arrays["tokens"][span]), sizes, weights)
+            for at, payload in enumerate(stored.payloads):
+                last = begins is None or bool(begins[records.start + at + 1])
+                whole = Held(decoded.whole[at], *((decoded.trained[at], decoded.untrained[at]) if masked else ()))
+                self._compare(
+                    found,
+                    self.identity(stored, at),
+                    payload,
+                    {side: whole},
+                    whole=self.truncation.leaves_whole(sizes[at]) and not several,
+                    begin=several and not last,
+                    before=before,
+                )
+                before = [*before, whole] if several and not last else []
+        return found.verdict()
+
+    def _compare(
+        self,
+        found: Found,
+        identity: str,
+        row: Row,
+        held: Mapping[str, Held],
+        *,
+        whole: bool = True,
+        begin: bool = False,
+        before: Sequence[Held] = (),
+    ) -> None:
+        """Compare a row with what a store holds of it; `before`: records of the row's earlier answers, which have the reasoning of these."""
+        said = self.reading.texts(row)
+        found.numbers["rows_compared"] += 1
+        if self.reading.schema.startswith("lines of "):
+            said = _of_side(said, held)
+        if not self.store.holds(Lines):  # golds and labels stand in lines
+            said = [each for each in said if each.kind != EXACT]
+        lost = list[Said]()
+        fault = self._missing(said, held, lost)
+        if fault is not None and not self.reading.known:
+            self._uncompared(found, said, held)
+            return
+        if fault is not None and not whole:
+            found.numbers["rows_cut"] += 1
+            fault = self._as_cut(said, held, begin=begin)
+        if fault is not None:
+            found.fail(identity, fault)
+            return
+        lost = [each for each in lost if not any(self._holds(record, each) for record in before)]
+        found.numbers["texts_found"] += len(said) - len(lost)
+        if lost and not begin:
+            last = max(each.turn for each in said)
+            if any(each.turn == last for each in lost):
+                found.fail(
+                    identity,
+                    Missing(next(each for each in lost if each.turn == last), "is reasoning of the last turn, and stands nowhere in it"),
+                )
+                return
+            found.numbers[LOST] += len({each.turn for each in lost})
+
+    def _missing(self, said: Sequence[Said], held: Mapping[str, Held], lost: list[Said]) -> Missing | None:
+        spell = self.decoder.spell if self.store.holds(TokenStore) or self.store.holds(GroupStore) else str.encode
+        fault = missing(said, held, lost, spell, self.trains)
+        if fault is None or spell is str.encode:
+            return fault
+        lost.clear()
+        return missing(said, held, lost, self._normal, self.trains)
+
+    def _holds(self, record: Held, said: Said) -> bool:
+        lost = list[Said]()
+        return self._missing([said], {said.side: record}, lost) is None and not lost
+
+    def _normal(self, text: str) -> bytes:
+        if self._stripped is not None:
+            text = self._stripped.sub("", text).strip()
+        return self.decoder.normal(text)
+
+    def _as_cut(self, said: Sequence[Said], held: Mapping[str, Held], *, begin: bool) -> Missing | None:
+        """What a record lacks that truncation did not take: texts at one end of it, or texts that are not trained."""
+        mode, turns = self.truncation.mode, sorted({each.turn for each in said})
+        if self.truncation.limit is not None and mode == "prompt":
+            return self._missing([each for each in said if each.is_answer], held, [])
+        first = self._missing(said, held, [])
+        for number in range(1, len(turns)):
+            kept = {*turns[number:]} if mode in ("turns", "start") and not begin else {*turns[: len(turns) - number]}
+            if self._missing([each for each in said if each.turn in kept and each.kind != "anywhere"], held, []) is None:
+                return None
+        return first if len(turns) < 2 and mode not in ("start", "end") else None
+
+    def _uncompared(self, found: Found, said: Sequence[Said], held: Mapping[str, Held]) -> None:
+        """Count the columns of a user's schema whose strings do not stand in the record."""
+        for path in dict.fromkeys(each.path for each in said if self._missing([each], held, []) is not None):
+            found.numbers[f"{NOT_COMPARED}{path}"] += 1
+
+    # Lines.
+
+    def _lines(self, lines: Lines, blocks: Iterator[Selected]) -> Verdict:
+        found, stem = Found(), lines.path.stem
+        if not len(lines):
+            return found.verdict()
+        several, objects = stem.startswith("unpaired"), iter(lines)
+        stream = TokenStore({}, np.arange(1, len(lines) + 1), lines.index["file"], lines.index["row"])
+        rows = (
+            (self.identity(stored, at), payload, next(objects))
+            for stored in stored_rows(self.store, stream, stem, several=several, blocks=blocks)
+            for at, payload in enumerate(stored.payloads)
+        )
+        for identity, own in groupby(rows, key=itemgetter(0)):
+            listed = list(own)
+            self._compare(found, identity, listed[0][1], sides_of([line for _, _, line in listed]))
+        return found.verdict()
+
+    # Groups.
+
+    def _groups(self, folder: Path, blocks: Iterator[Selected]) -> Verdict:
+        found, groups = Found(), open_groups(folder)
+        for stored in stored_rows(self.store, TokenStore({}, groups.prompts.ends, groups.prompts.file, groups.prompts.row), blocks=blocks):
+            for at, payload in enumerate(stored.payloads):
+                group = stored.first + at
+                prompt = groups.prompts.record(group, "tokens")
+                held = {"prompt": Held(self.decoder.records(prompt, [len(prompt)], None).whole[0])}
+                for number, record in enumerate(groups.responses_of(group)):
+                    ids, mask = groups.responses.record(record, "tokens"), groups.responses.record(record, "loss_mask")
+                    decoded = self.decoder.records(ids, [len(ids)], mask)
+                    held[f"responses[{number}]"] = Held(decoded.whole[0], decoded.trained[0], decoded.untrained[0])
+                self._compare(found, self.identity(stored, at), payload, held)
+        return found.verdict()
+
+
+def _of_side(said: Sequence[Said], held: Mapping[str, Held]) -> list[Said]:
+    """The texts of a line that belong to one side of a pair, the prompt in front of the answer."""
+    [side] = held
+    return [each._replace(side=side) for each in said if each.side in ("prompt", "", side)]
+
+
+def sides_of(lines: Sequence[Row]) -> dict[str, Held]:
+    """What the lines of one row hold, side by side; several lines are labelled answers to one prompt."""
+    [line, *_] = lines
+    prompt = _joined(line.get("prompt"))
+    offered = [line[key] for key in ("tools", "chat_template_kwargs", "instruction") if key in line]
+    sides = {"prompt": Held(prompt)}
+    answers = {side: line[side] for side in ("chosen", "rejected") if side in line}
+    answers |= {f"responses[{number}]": response for number, response in enumerate(line.get("responses", ()))}
+    if "completion" in line:
+        answers |= {f"responses[{number}]": each["completion"] for number, each in enumerate(lines)}
+        sides |= {f"label[{number}]": Held(json.dumps(each["label"]).encode()) for number, each in enumerate(lines)}
+        sides["label"] = sides["label[0]"]
+    for side, answer in answers.items():
+        sides[side] = Held(prompt + b"\x00" + _joined(answer), begins=len(prompt) + 1)
+    for field_name in ("gold", "verifier"):
+        if field_name in line:
+            sides[field_name] = Held(json.dumps(line[field_name]).encode())
+    sides |= {name: Held(_joined(line[name])) for name in ("query", "positives", "negatives", "instruction") if name in line}
+    if "arguments" in line:
+        sides["arguments"] = Held(_joined(json.loads(line["arguments"])))
+    sides[""] = Held(_joined([*(json.loads(each) if isinstance(each, str) and each[:1] == "[" else each for each in offered), *lines]))
+    return sides
+
+
+def _control(store: Store) -> re.Pattern[str]:
+    return re.compile("|".join(re.escape(token) for token in sorted(store.vocabulary.control, key=len, reverse=True)) or "(?!)")
+
+
+SOURCE_TEXTS = derived(
+    "source_texts",
+    "Every text of a row, read by a table of what becomes of it, stands in the store: on its side, in its order, as often, trained as the row says.",
+    SourceTexts,
+)

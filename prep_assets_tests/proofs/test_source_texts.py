@@ -1,0 +1,157 @@
+"""Texts of source rows in what a store holds: every schema of the registry, by its example rows, clean and with each text changed in turn."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import pytest
+
+from prep_assets.proofs.source_table import TABLE
+from prep_assets.proofs.source_texts import Held, Missing, Reading, Said, missing
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, MEDIA, Contrast, Example, Pair, Prompt, Sample, Turn, changed
+from prep_assets.schemas.fields import unread, view_of
+from prep_assets.schemas.registry import convert_with, schemas
+from prep_assets_tests.schemas.test_examples import CASES
+
+TAGS = (("<think>", "</think>"),)
+TRAINED = (ASSISTANT, COMPLETION, DOCUMENT)
+
+
+def shown(turns: Sequence[Turn]) -> tuple[bytes, bytes, bytes]:
+    """All texts of turns, the trained ones and the others, with a mark before each turn."""
+    parts: tuple[list[str], list[str], list[str]] = ([], [], [])
+    for turn in turns:
+        for part in parts:
+            part.append("\x01")
+        for region in turn.regions:
+            if not region.drop and region.kind not in MEDIA:
+                weight = (turn.role in TRAINED) if region.loss_weight is None else region.loss_weight
+                for part in (parts[0], parts[1] if weight else parts[2]):
+                    part.append(region.text)
+    return tuple("".join(part).encode() for part in parts)  # type: ignore[return-value]
+
+
+def held(example: Example, name: str) -> dict[str, Held]:
+    """What a store holds of an example, side by side, as plainly as can be."""
+    offered = b"" if isinstance(example, Contrast) else json.dumps([*example.tools, *example.documents], ensure_ascii=False).encode()
+    if isinstance(example, Sample):
+        text, trained, untrained = shown(example.turns)
+        label = {} if example.label is None else {"label": Held(json.dumps(example.label).encode())}
+        return {"": Held(offered + text, trained, untrained), **label}
+    if isinstance(example, Contrast):
+        sides = {"query": example.query, "positives": "\n".join(example.positives), "negatives": "\n".join(example.negatives)}
+        return {side: Held(text.encode()) for side, text in {**sides, "instruction": example.instruction or ""}.items()}
+    prompt = offered + shown(example.prompt)[0]
+    if isinstance(example, Prompt):
+        fields = {"gold": json.dumps(example.gold), "verifier": json.dumps(example.verifier), "arguments": example.arguments}
+        return {"prompt": Held(prompt), **{side: Held(text.encode()) for side, text in fields.items()}}
+    labels = {}
+    if isinstance(example, Pair):
+        answers = {"chosen": example.chosen, "rejected": example.rejected}
+    else:
+        kept = [number for number in range(len(example.responses)) if not example.labels or example.labels[number] is not None]
+        order = sorted(kept, key=lambda number: -example.rewards[number]) if name == "group_list" else kept
+        answers = {f"responses[{at}]": example.responses[number] for at, number in enumerate(order)}
+        labels = {f"label[{at}]": Held(json.dumps(example.labels[number]).encode()) for at, number in enumerate(order) if example.labels}
+    whole = {side: (shown(turns)[0], *shown((*example.prompt, *turns))[1:]) for side, turns in answers.items()}
+    return {"prompt": Held(prompt), **labels, **{side: Held(prompt + text, *parts, len(prompt)) for side, (text, *parts) in whole.items()}}
+
+
+def rows() -> Iterator[tuple[str, Mapping[str, Any], dict[str, Any]]]:
+    """Schema, row and options of every case, and the example of each schema."""
+    for name, cases in CASES.items():
+        yield from ((name, case[0], dict(*case[1:-1])) for case in cases)
+    yield from ((name, schema.example, {}) for name, schema in schemas().items())
+
+
+ALL = [pytest.param(*case, id=f"{case[0]}-{number}") for number, case in enumerate(rows())]
+
+
+def read(name: str, row: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Example, list[Said]]:
+    """The example that a schema makes of a row, and what the row says; what the schema leaves unread is ignored, as a configuration must."""
+    view = view_of(row)
+    example = convert_with(name, options)(view)
+    assert example is not None
+    ignored = frozenset(path for path, _ in unread(view))
+    gives = "Pair" if name in ("group_list", "group_kto") else type(example).__name__  # lines of preferences
+    return example, Reading(name, options, gives, TAGS, ignored).texts(row)
+
+
+def fault(said: Sequence[Said], sides: Mapping[str, Held]) -> Missing | None:
+    lost = list[Said]()
+    found = missing(said, sides, lost, trains={"assistant": True, "user": False})
+    return found or (Missing(lost[0], "is lost") if lost else None)
+
+
+@pytest.mark.parametrize(("name", "row", "options"), ALL)
+def test_clean_rows_hold(name: str, row: Mapping[str, Any], options: dict[str, Any]) -> None:
+    example, said = read(name, row, options)
+    assert fault(said, held(example, name)) is None
+
+
+def in_turn(example: Example) -> Iterator[tuple[str, Example]]:
+    """The example with each of its texts changed, and with each taken out; with turns of a conversation swapped, and sides."""
+    if isinstance(example, Contrast):
+        yield "query", changed(example, query="\x02")
+        for name in ("positives", "negatives"):
+            for number in range(len(getattr(example, name))):
+                yield (
+                    name,
+                    changed(example, **{name: tuple("\x02" if at == number else text for at, text in enumerate(getattr(example, name)))}),
+                )
+        return
+    for name in ("turns", "prompt", "chosen", "rejected"):
+        for spoiled in _spoiled(getattr(example, name, ())):
+            yield name, changed(example, **{name: spoiled})
+    for number, response in enumerate(getattr(example, "responses", ())):
+        for spoiled in _spoiled(response):
+            answers = tuple(spoiled if at == number else each for at, each in enumerate(example.responses))
+            yield f"responses[{number}]", changed(example, responses=answers)
+    if isinstance(example, Pair):
+        yield "sides", changed(example, chosen=example.rejected, rejected=example.chosen)
+    if isinstance(example, Prompt) and example.gold:
+        yield "gold", changed(example, gold=f"1{example.gold}")
+    if isinstance(example, Sample) and example.label is not None:
+        yield "label", changed(example, label=not example.label)
+    if example.tools:
+        yield "tools", changed(example, tools=example.tools[:-1])
+
+
+def _spoiled(turns: Sequence[Turn]) -> Iterator[tuple[Turn, ...]]:
+    for number, turn in enumerate(turns):
+        for at, region in enumerate(turn.regions):
+            short = (len(region.text) < 2 and turn.role == "system") or '{"name":"g",' in region.text  # stands in other words, too
+            of_row = region.text not in (*OF_OPTIONS, *OF_TAGS)
+            if region.text.strip() and region.kind not in MEDIA and not region.drop and not short and of_row:
+                for regions in ((changed(region, text="\x02"),), ()):
+                    spoiled = changed(turn, regions=(*turn.regions[:at], *regions, *turn.regions[at + 1 :]))
+                    yield (*turns[:number], spoiled, *turns[number + 1 :])
+
+
+OF_OPTIONS, OF_TAGS = ("<|sep|>",), ("<image>", "</image>", "<|image|>")
+"""Texts that are of the configuration, or written around a part; no row has them."""
+BY_IDS = ("agent_steps", "verifiers_trace")
+"""Schemas whose rows hold ids, which `runs` compares."""
+
+
+@pytest.mark.parametrize(("name", "row", "options"), [case for case in ALL if case.values[0] not in BY_IDS])
+def test_each_text_is_missed(name: str, row: Mapping[str, Any], options: dict[str, Any]) -> None:
+    example, said = read(name, row, options)
+    unseen = [what for what, spoiled in in_turn(example) if fault(said, held(spoiled, name)) is None]
+    assert unseen == []
+
+
+def test_every_schema_has_an_entry() -> None:
+    assert {*schemas()} <= {*TABLE}
+
+
+@pytest.mark.parametrize("more", ["\nBut that is wrong.", "\n#### 6", " #### 6", " or 6"])
+@pytest.mark.parametrize("name", ["gsm8k", "gsm8k_prompt"])
+def test_text_behind_a_final_answer_is_missed(name: str, more: str) -> None:
+    row = {"question": "How many?", "answer": "Two and <<2+3=5>>three.\n#### 5"}
+    example, said = read(name, row, {})
+    assert fault(said, held(example, name)) is None
+    said = Reading(name, {}, type(example).__name__).texts({**row, "answer": row["answer"] + more})
+    assert fault(said, held(example, name)) is not None
