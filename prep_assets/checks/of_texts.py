@@ -176,6 +176,9 @@ class SourceTexts(Derivation):
         limit = recipe.get("preprocessing", {}).get("max_seq_len", recipe.get("max_seq_len"))
         if "truncation" in recipe:
             self.truncation = Truncation(recipe["truncation"], limit)
+        fim = recipe.get("preprocessing", {}).get("fim")
+        parts = ("prefix", "suffix", "middle")
+        self._sentinels = [store.vocabulary.backend.token_to_id(fim[f"{part}_token"]) for part in parts] if fim and fim["rate"] else None
         self._stripped = _control(store) if recipe.get("special_in_content") == "strip" else None
 
     def _policy(self) -> dict[str, bool]:
@@ -228,7 +231,8 @@ class SourceTexts(Derivation):
             span = stream.span(records.start, records.stop)
             sizes = np.diff(np.concatenate([[span.start], stream.ends[records]])).tolist()
             weights = stream.weights(span) if masked else None
-            decoded = self.decoder.records(np.asarray(stream.arrays["tokens"][span]), sizes, weights)
+            ids = np.asarray(stream.arrays["tokens"][span])
+            decoded = self.decoder.records(ids if self._sentinels is None else self._in_text_order(ids, sizes), sizes, weights)
             for at, payload in enumerate(stored.payloads):
                 last = begins is None or bool(begins[records.start + at + 1])
                 whole = Held(decoded.whole[at], *((decoded.trained[at], decoded.untrained[at]) if masked else ()))
@@ -243,6 +247,20 @@ class SourceTexts(Derivation):
                 )
                 before = [*before, whole] if several and not last else []
         return found.verdict()
+
+    def _in_text_order(self, ids: npt.NDArray[Any], sizes: Sequence[int]) -> npt.NDArray[Any]:
+        """Records whose middle stands at the end, with it in its place and the sentinels behind."""
+        ordered = list[npt.NDArray[Any]]()
+        for record in np.split(ids, np.cumsum(sizes)[:-1]):
+            found = [np.flatnonzero(record == token) for token in self._sentinels or ()]
+            if any(len(places) != 1 for places in found):
+                ordered.append(record)
+                continue
+            (prefix,), (suffix,), (middle,) = found
+            end = len(record) - bool(self.store.recipe.get("append_eod", True))
+            parts = (record[:prefix], record[prefix + 1 : suffix], record[middle + 1 : end], record[suffix + 1 : middle])
+            ordered += [*parts, record[end:], record[[prefix, suffix, middle]]]
+        return np.concatenate(ordered)
 
     def _compare(
         self,

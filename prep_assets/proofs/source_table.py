@@ -88,7 +88,7 @@ _ENTRIES: Mapping[str, str] = {
     "rl_prompt": (
         "system:=system user:prompt_key=prompt gold:gold_key=gold>gold verifier:verifier_key=>value arguments:arguments_key=>told"
     ),
-    "group": "system:=system user:prompt_key=prompt responses:responses_key=responses skip:rewards_key=rewards",
+    "group": "system:=system user:prompt_key=prompt>unless_sampled responses:responses_key=responses>unless_sampled skip:rewards_key=rewards",
     "stepwise": "system:=system user:prompt_key=prompt responses:completions_key=completions>joined",
     "math_shepherd": "user:input_key=input>shepherd skip:label_key=label",
     "prm800k": "user:=question responses:=label>rated_steps",

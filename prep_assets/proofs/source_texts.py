@@ -443,6 +443,13 @@ def text(walk: _Walk, value: Any, role: str, path: str) -> None:
     walk.turn += role not in ("words",)
 
 
+@rule
+def unless_sampled(walk: _Walk, value: Any, role: str, path: str) -> None:
+    """Texts, unless the row has the ids that a model was given or wrote, which `sampled_ids` compares."""
+    if walk.options.get("token_ids_key" if role == "responses" else "prompt_ids_key") is None:
+        text(walk, value, role, path)
+
+
 def _is_message(walk: _Walk, value: Any) -> bool:
     return isinstance(value, Mapping) and any(key in value for key in (*walk.reading.role_keys, *walk.reading.content_keys))
 

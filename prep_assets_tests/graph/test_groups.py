@@ -182,6 +182,7 @@ def test_every_check_holds_and_looks_at_everything(made: Workspace) -> None:
         "sampled_ids",
         "step_rewards",
         "runs",
+        "source_texts",
     }
     assert set(found) == expected
     assert [name for name, verdict in found.items() if not verdict.passed] == []
