@@ -100,9 +100,9 @@ _ENTRIES: Mapping[str, str] = {
     ),
     "ques_embed_gen_hook": "query:question_key=question",
     "ctx_embed_gen_hook": "query:context_key=context",
-    # ids, which `mask_alignment`, `sampled_ids` and `runs` compare; their texts stand in the record where the row has them
-    "tokenized distilled": "skip:messages_key=messages skip:text_key=text",
-    "agent_steps verifiers_trace": "skip:=.",
+    # ids, which `mask_alignment`, `teacher`, `sampled_ids` and `runs` compare
+    "tokenized": "skip:messages_key=messages skip:text_key=text",
+    "distilled agent_steps verifiers_trace": "skip:=.",
     # lines of a store, from which tokens are made
     "lines of pairs": _LINES,
     "lines of prompts": "user:=prompt skip:=gold skip:=verifier skip:=arguments",
