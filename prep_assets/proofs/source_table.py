@@ -37,7 +37,7 @@ _ENTRIES: Mapping[str, str] = {
     # instructions
     "alpaca AlpacaStyleInstructionHandler": f"{_ALPACA} assistant:response_key=output",
     "GeneralInstructionHandler": "user:=instruction user:=input assistant:=output",
-    "alpaca_pairwise AlpacaStylePairwiseHandler": f"{_ALPACA} {_SIDES}",
+    "alpaca_pairwise AlpacaStylePairwiseHandler": f"{_ALPACA} {_SIDES} chosen:=output>better_and_worse",
     "R1AlpacaStyleInstructionHandler": f"{_ALPACA} gold:response_key=output>gold",
     "PPOAlpacaStyleInstructionHandler": f"{_ALPACA} unread:=output",
     "dolly": "user:instruction_key=instruction user:context_key=context assistant:response_key=response unread:=category",
@@ -70,7 +70,7 @@ _ENTRIES: Mapping[str, str] = {
     "hh": "chosen:chosen_key=chosen>marked rejected:rejected_key=rejected>marked",
     "preference": (
         "system:system_key=system user:prompt_key=prompt chosen:chosen_key=chosen>side rejected:rejected_key=rejected>side "
-        "chosen:=chosen_messages rejected:=rejected_messages"
+        "chosen:=chosen_messages chosen:=messages>with_better rejected:=rejected_messages rejected:=rejected_response>other_answer"
     ),
     "compared": "system:=system user:prompt_key=context first:first_key=response1>side second:second_key=response2>side skip:verdict_key=overall_preference",
     "dpo_read_hook": "system:=system user:prompt_key= chosen:chosen_key=chosen>cut rejected:rejected_key=rejected>cut",

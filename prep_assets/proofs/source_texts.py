@@ -9,7 +9,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
-from itertools import groupby
+from itertools import groupby, takewhile
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
@@ -24,10 +24,12 @@ ASIDE = ("gold", "verifier", "arguments", "label", "instruction", "query", "posi
 """Fields of lines beside a prompt and answers."""
 _REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking", "thought", "tool_plan", "Complex_CoT")
 _CALL_FIELDS = ("tool_calls", "function_call", "function_calls")
-_ASSISTANTS = frozenset(("assistant", "gpt", "function_call", "completion", "chosen", "rejected"))
+_CALLERS = ("tool_call", "function_call")
+_ASSISTANTS = frozenset(("assistant", "gpt", *_CALLERS, "completion", "chosen", "rejected"))
 _SYSTEMS = frozenset(("system", "developer"))
-_RESULTS = frozenset(("tool", "function", "observation", "ipython"))
-_WEIGHTS = ("loss_weight", "weight", "loss_mask", "train", "training", "loss")
+_RESULTS = frozenset(("tool", "function", "observation", "tool_response", "ipython"))
+_WEIGHTS = ("loss_weight", "weight", "loss_mask", "loss_scale", "train", "training", "loss")
+_STRETCHES = ("train_detail", "training_detail")
 _FIELDS_OF_MESSAGES = frozenset(
     (
         "role",
@@ -140,7 +142,7 @@ class Reading(Struct, dict=True):
         self.assistants = _ASSISTANTS.union(own, (tag for tag, role in roles.items() if role == "assistant"))
         self.systems = _SYSTEMS.union([self.options.get("system_tag", "system")])
         self.results = _RESULTS.union([self.options.get("observation_tag", "tool")])
-        self.call_tag = self.options.get("function_tag", "function_call")
+        self.callers = {*_CALLERS, self.options.get("function_tag", "function_call")}
         named = {suffix: [str(value) for key, value in self.options.items() if key.endswith(suffix)] for suffix in _FIELD_OPTIONS}
         self.role_keys = (*named["role_key"], *named["role_tag"], "role", "from", "type")
         self.content_keys = (*named["content_key"], *named["content_tag"], "content", "value")
@@ -272,14 +274,15 @@ class _Walk:
             role: of the column: a side, ``chat``, or ``prompt`` or ``user`` for one whose answers are not trained.
             earlier: leave out the last message.
         """
-        for message in _in_call_order(messages[:-1] if earlier else messages, self._role):
+        listed = [*_in_call_order(messages[:-1] if earlier else messages, self._role)]
+        for message, following in zip(listed, [*listed[1:], None], strict=True):
             if not isinstance(message, Mapping):
                 raise Unlike(f"{path} has a message that is no object")
-            self.message(message, role, path)
+            self.message(message, role, path, called=following is not None and self._role(following) == "tool")
             self.turn += 1
 
     def _role(self, message: Row) -> str:
-        tag = next((message[key] for key in self.reading.role_keys if isinstance(message.get(key), str)), "")
+        tag = _as_text(next((message[key] for key in self.reading.role_keys if isinstance(message.get(key), str | bytes)), ""))
         reading = self.reading
         return (
             "assistant"
@@ -291,8 +294,8 @@ class _Walk:
             else "user"
         )
 
-    def message(self, message: Row, role: str, path: str) -> None:
-        """Add one message: reasoning, content, calls."""
+    def message(self, message: Row, role: str, path: str, *, called: bool = False) -> None:
+        """Add one message: reasoning, content, calls. `called`: the result of a tool follows."""
         own = self._role(message)
         trained = _weight(message)
         if trained is None and own == "assistant" and role in ("prompt", "user"):
@@ -313,9 +316,13 @@ class _Walk:
                     if isinstance(detail.get(key), str):
                         self.say(detail[key], whose, f"{path}.reasoning_details", kind=REASONING, trained=trained)
         key = next((key for key in self.reading.content_keys if message.get(key) is not None), "content")
-        content, tag = message.get(key), next((message[key] for key in self.reading.role_keys if key in message), "")
-        if tag == self.reading.call_tag and isinstance(content, str):
+        content, tag = _as_text(message.get(key)), next((message[key] for key in self.reading.role_keys if key in message), "")
+        stretches = next((message[name] for name in _STRETCHES if message.get(name)), None)
+        if isinstance(content, str) and (_as_text(tag) in self.reading.callers or (called and own == "assistant" and _is_call(content))):
             self.calls(content, whose, f"{path}.{key}", trained)
+        elif isinstance(content, str) and stretches:
+            for piece, is_trained in _pieces(content, stretches):
+                self.say(piece, whose, f"{path}.{key}", trained=is_trained and trained is not False)
         elif isinstance(content, str):
             self.say(content, whose, f"{path}.{key}", trained=trained)
         else:
@@ -331,7 +338,7 @@ class _Walk:
                 RULES["tools"](self, message[name], "", f"{path}.{name}")
         known = {key, *self.reading.content_keys, *_REASONING_FIELDS, *_CALL_FIELDS, *_FIELDS_OF_MESSAGES, *self.reading.role_keys}
         for name in message:
-            known_name = name in known or name in ("refusal", "reasoning_details", "tools", "functions", *NAMES, *_WEIGHTS)
+            known_name = name in known or name in ("refusal", "reasoning_details", "tools", "functions", *NAMES, *_WEIGHTS, *_STRETCHES)
             if not known_name and f"{path}.{name}" not in self.reading.ignore:
                 self.anywhere(message[name], f"{path}.{name}")
 
@@ -372,6 +379,38 @@ def _weight(fields: Row) -> bool | None:
     return next((bool(fields[key]) for key in _WEIGHTS if isinstance(fields.get(key), bool | int | float)), None)
 
 
+def _pieces(text: str, stretches: Sequence[Row]) -> Iterator[tuple[str, bool]]:
+    """Yield the stretches of a text, from ``begin_offset`` to ``end_offset``, both within, and what lies between them, which is not trained."""
+    at = 0
+    for stretch in sorted(stretches, key=lambda each: int(each["begin_offset"])):
+        yield text[at : stretch["begin_offset"]], False
+        yield text[stretch["begin_offset"] : (at := stretch["end_offset"] + 1)], bool(stretch["train"])
+    yield text[at:], False
+
+
+def _is_call(text: str) -> bool:
+    """Whether a text is the JSON of calls, and nothing else."""
+    try:
+        parsed = json.loads(text)
+    except ValueError:
+        return False
+    calls = [parsed] if isinstance(parsed, Mapping) else parsed
+    return isinstance(calls, list) and bool(calls) and all(isinstance(call, Mapping) and {"name", "function"} & {*call} for call in calls)
+
+
+def _as_text(value: Any) -> Any:
+    """Text of a binary column as text."""
+    return value.decode(errors="replace") if isinstance(value, bytes) else value
+
+
+def _by_message(value: Any) -> Any:
+    """Messages that are stored as columns of lists, one by one."""
+    if not isinstance(value, Mapping) or not value or not all(isinstance(column, list) for column in value.values()):
+        return value
+    rows = zip(*value.values(), strict=True)
+    return [{key: each for key, each in zip(value, row, strict=True) if each is not None} for row in rows]
+
+
 def _leaves(value: Any) -> Iterator[str]:
     """Yield keys and values of JSON, in their order, as they are written."""
     if isinstance(value, Mapping):
@@ -389,14 +428,15 @@ def _in_call_order(messages: Sequence[Any], role: Callable[[Any], str]) -> Itera
     """Yield messages, the results behind an answer in the order of its calls, where all of both have ids."""
     if not any(isinstance(message, Mapping) and message.get("tool_call_id") for message in messages):
         return messages
-    ordered = list[Any]()
+    ordered, run_before = list[Any](), list[Any]()
     for of_tool, run in groupby(messages, key=lambda message: role(message) == "tool"):
         listed = list(run)
         if of_tool and ordered:
-            latest = [call.get("id") for call in _listed_calls(ordered[-1])]
+            latest = [call.get("id") for message in run_before for call in _listed_calls(message)]
             answered = [message.get("tool_call_id") for message in listed]
             if None not in latest and None not in answered and not {*latest}.isdisjoint(answered):
                 listed.sort(key=lambda message: latest.index(message["tool_call_id"]) if message["tool_call_id"] in latest else -1)
+        run_before = [*reversed([*takewhile(lambda message: role(message) == "assistant", reversed(listed))])]
         ordered += listed
     return ordered
 
@@ -424,6 +464,7 @@ def rule(function: _Rule) -> _Rule:
 @rule
 def text(walk: _Walk, value: Any, role: str, path: str) -> None:
     """Strings stand verbatim, several end to end; messages are read as messages; of numbers the decimals stand."""
+    value = _as_text(_by_message(value))
     if isinstance(value, Mapping):
         value = [value] if _is_message(walk, value) else [*value.values()]
     if isinstance(value, list | tuple):
@@ -493,6 +534,32 @@ def exchanges(walk: _Walk, value: Any, role: str, path: str) -> None:
         for whose, each in (("user", asked), ("assistant", answered)):
             walk.say(each, whose, path)
             walk.turn += 1
+
+
+@rule
+def better_and_worse(walk: _Walk, value: Any, role: str, path: str) -> None:
+    """Two answers in an array, the better one first, where no other columns have them."""
+    if walk.row.get(_key(walk, "chosen")) is None and isinstance(value, list):
+        for whose, each in zip(ANSWERS, value, strict=False):
+            walk.say(each, whose, path)
+            walk.turn += 1
+
+
+@rule
+def with_better(walk: _Walk, value: Any, role: str, path: str) -> None:
+    """Messages that end with the better answer, where another column has the worse one."""
+    if not walk.row.get("chosen") and (walk.row.get("rejected_messages") or walk.row.get("rejected_response")):
+        text(walk, value, role, path)
+
+
+@rule
+def other_answer(walk: _Walk, value: Any, role: str, path: str) -> None:
+    """The worse answer to the prompt of ``messages``: a text, an array of one text, or messages."""
+    messages = _by_message(walk.row["messages"])
+    texts = [value] if isinstance(value, str) else value if value and isinstance(value[0], str) else None
+    last = max((at + 1 for at, message in enumerate(messages) if walk._role(message) != "assistant"), default=0)
+    text(walk, messages[:-1] if texts else messages[:last], role, "messages")
+    text(walk, texts or value, role, path)
 
 
 @rule

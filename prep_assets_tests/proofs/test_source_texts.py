@@ -10,7 +10,21 @@ import pytest
 
 from prep_assets.proofs.source_table import TABLE
 from prep_assets.proofs.source_texts import Held, Missing, Reading, Said, missing
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, MEDIA, Contrast, Example, Pair, Prompt, Sample, Turn, changed
+from prep_assets.samples import (
+    ASSISTANT,
+    COMPLETION,
+    DOCUMENT,
+    MEDIA,
+    SEPARATOR,
+    TOOL_CALL,
+    Contrast,
+    Example,
+    Pair,
+    Prompt,
+    Sample,
+    Turn,
+    changed,
+)
 from prep_assets.schemas.fields import unread, view_of
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.schemas.test_examples import CASES
@@ -115,23 +129,26 @@ def in_turn(example: Example) -> Iterator[tuple[str, Example]]:
         yield "gold", changed(example, gold=f"1{example.gold}")
     if isinstance(example, Sample) and example.label is not None:
         yield "label", changed(example, label=not example.label)
-    if example.tools:
+    if example.tools and len(example.tools[-1]["function"]["name"]) > 1:
         yield "tools", changed(example, tools=example.tools[:-1])
 
 
 def _spoiled(turns: Sequence[Turn]) -> Iterator[tuple[Turn, ...]]:
     for number, turn in enumerate(turns):
         for at, region in enumerate(turn.regions):
-            short = (len(region.text) < 2 and turn.role == "system") or '{"name":"g",' in region.text  # stands in other words, too
-            of_row = region.text not in (*OF_OPTIONS, *OF_TAGS)
+            beside_call = any(each.kind == TOOL_CALL for each in turn.regions)
+            short = (
+                len(region.text) < 2 and (turn.role == "system" or beside_call)
+            ) or '{"name":"g",' in region.text  # stands in other words, too
+            of_row = region.text not in OF_TAGS and region.kind != SEPARATOR
             if region.text.strip() and region.kind not in MEDIA and not region.drop and not short and of_row:
                 for regions in ((changed(region, text="\x02"),), ()):
                     spoiled = changed(turn, regions=(*turn.regions[:at], *regions, *turn.regions[at + 1 :]))
                     yield (*turns[:number], spoiled, *turns[number + 1 :])
 
 
-OF_OPTIONS, OF_TAGS = ("<|sep|>",), ("<image>", "</image>", "<|image|>")
-"""Texts that are of the configuration, or written around a part; no row has them."""
+OF_TAGS = ("<image>", "</image>", "<|image|>")
+"""Written around a part; no row has them."""
 BY_IDS = ("agent_steps", "verifiers_trace")
 """Schemas whose rows hold ids, which `runs` compares."""
 
