@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -45,7 +47,8 @@ from prep_assets.pipeline.images import media_ids, write_images
 from prep_assets.pipeline.teachers import encode_of
 from prep_assets.pipeline.tokens import mask_columns, tokenize_rows
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.verdict import Verdict
+from prep_assets.proofs.certificate import check_certificate
+from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sample
 from prep_assets.stores.arrays import compress, cumulative_sums, fill_column, sizes, stretches, take
 from prep_assets.stores.guards import compared
@@ -89,8 +92,14 @@ def _write_template(target: Target, quarantine: Quarantine) -> Draft:
 
 
 def _policy(store: Store) -> Verdict:
-    certificate = certify(check_policy(store.workspace))
-    return Verdict(True, f"masks are provable by {', '.join(certificate.proofs)}; turns end with {certificate.stop_token!r}", {})
+    template, stored = check_policy(store.workspace), json.loads((store.directory / "certificate.json").read_bytes())
+    again = certify(template, store.vocabulary)
+    verdict = check_certificate(stored, template)
+    if not verdict.passed or stored == json.loads(json.dumps(again.as_dict())):
+        summary = f"masks are provable by {', '.join(again.proofs)}; turns end with {again.stop_token!r}"
+        return replace(verdict, summary=summary) if verdict.passed else verdict
+    names = ", ".join(name for name, value in json.loads(json.dumps(again.as_dict())).items() if stored.get(name) != value)
+    return Verdict(False, f"certified again, the template has other {names}", verdict.numbers, Worst("certificate.json", names))
 
 
 SFT_TEMPLATE = Asset(

@@ -175,7 +175,7 @@ MOST_KEPT = 512
 _WORD = re.compile("zq([a-p]+)qz")
 _LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
 _DIGITS = str.maketrans("abcdefghijklmnop", "0123456789abcdef")
-_TAGS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
+TAGS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
 Marked = tuple[tuple[int, int], ...] | None
 
 
@@ -280,7 +280,7 @@ class _Chat(Struct, frozen=True, dict=True):
             )
         except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
             raise CheckFailed(f"template {template.name}: {error}, so nothing is proven") from error
-        return str(text), tuple((start, end) for start, end in tagged) if _TAGS.search(source) else None
+        return str(text), tuple((start, end) for start, end in tagged) if TAGS.search(source) else None
 
     def marked_by_variant(self, messages: Sequence[Mapping[str, Any]], prompted: bool, text: str) -> Marked:
         """Return what the tags of the training variant enclose, if it renders the same text."""
@@ -289,6 +289,16 @@ class _Chat(Struct, frozen=True, dict=True):
         except CheckFailed:
             return None
         return tagged if variant_text == text else None
+
+
+def render_again(sample: Sample, template: ChatTemplate, *, prompted: bool = False) -> str:
+    """Return the render of a conversation.
+
+    Raises:
+        CheckFailed: the template raises.
+    """
+    listed = slotted(sample, template.form, template.marks)
+    return _Chat(sample, template, listed).render(listed.messages, prompted)[0]
 
 
 def _invented_for(text: str, number: int) -> str:
@@ -327,7 +337,7 @@ class Rebuilder(Struct):
         """
         messages = slotted(sample, self.template.form, self.template.marks)
         chat = _Chat(sample, self.template, messages)
-        if rendered is None or _TAGS.search(self.template.source):
+        if rendered is None or TAGS.search(self.template.source):
             text, tagged = chat.render(messages.messages, prompted)
         else:
             text, tagged = rendered, None

@@ -1,0 +1,85 @@
+"""What a certificate says of a chat template, found a second time from renders of other chats by other code."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from prep_assets.errors import CheckFailed
+from prep_assets.proofs.rebuilt import TAGS, render_again
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
+
+if TYPE_CHECKING:
+    from prep_assets.text.template import ChatTemplate
+
+_RULE, _WHO, _KIM, _WHERE, _SEA = "Sail by night.", "Who sails tonight?", "Kim sails.", "Where to?", "Out to sea."
+_THOUGHT = "The crew is ill."
+_ASKED, _TOLD, _AGAIN, _LAST = turn(USER, _WHO), turn(ASSISTANT, _KIM), turn(USER, _WHERE), turn(ASSISTANT, _SEA)
+_THINKS = Turn(ASSISTANT, (Region(THINKING, _THOUGHT), Region(TEXT, _KIM)))
+_SPACED = "  Kim sails.  "
+_PORT = {"type": "object", "properties": {"port": {"type": "string"}}, "required": ["port"]}
+_TOOLS = ({"type": "function", "function": {"name": "tide_at", "description": "The tide of a port.", "parameters": _PORT}},)
+_CALL = Turn(ASSISTANT, (Region(TOOL_CALL, json.dumps({"name": "tide_at", "arguments": {"port": "Callao"}})),))
+
+
+def certified(template: ChatTemplate) -> dict[str, Any]:
+    """Return what a certificate must say of a template that renders a question and its answer, by field."""
+
+    def render(*turns: Turn, prompted: bool = False, tools: tuple[Mapping[str, Any], ...] = ()) -> str | None:
+        try:
+            return render_again(Sample(turns, tools), template, prompted=prompted)
+        except CheckFailed:
+            return None
+
+    def begins(whole: str | None, part: str | None) -> bool:
+        return whole is not None and part is not None and whole.startswith(part)
+
+    talk = (_ASKED, _TOLD, _AGAIN, _LAST)
+    whole, *parts = (render(*talk[:count]) for count in (4, 3, 2))
+    asked, prompted = render(_ASKED), render(_ASKED, prompted=True)
+    thought, later = render(_ASKED, _THINKS) or "", render(_ASKED, _THINKS, _AGAIN, _LAST) or ""
+    called = render(_ASKED, _CALL, turn(TOOL, "High"), _TOLD, tools=_TOOLS) or ""
+    system, default = _system(render(turn(SYSTEM, _RULE), _ASKED, _TOLD), render(_ASKED, _TOLD))
+    trimmed = render(_ASKED, turn(ASSISTANT, _SPACED))
+    return {
+        "stop_token": _first_control(template, (whole or "").rpartition(_SEA)[2].lstrip()),
+        "begins_with": _first_control(template, render(_ASKED, _TOLD) or ""),
+        "generation_tags": TAGS.search(template.training or template.source) is not None,
+        "generation_prompt": prompted[len(asked) :] if asked is not None and prompted is not None and prompted.startswith(asked) else "",
+        "prefix_stable": all(part is not None and begins(whole, part.rstrip()) for part in parts),
+        "grows": all(begins(whole, render(*talk[:count], prompted=True)) for count in (1, 3)),
+        "system": system,
+        "default_system": default,
+        "alternation": render(_ASKED, _AGAIN) is None,
+        "trims": trimmed is not None and _SPACED not in trimmed,
+        "thinking": "not rendered" if _THOUGHT not in thought else "kept" if _THOUGHT in later else "kept in the last turn",
+        "tools": "rendered" if "The tide of a port." in called and called.count("tide_at") > 1 else "not rendered",
+    }
+
+
+def _first_control(template: ChatTemplate, text: str) -> str:
+    """Return the longest control token that a text begins with; ``""`` for none."""
+    return max((token for token in template.control if text.startswith(token)), key=len, default="")
+
+
+def _system(with_rule: str | None, without: str | None) -> tuple[str, str]:
+    """Return what becomes of system turns, and the text of one that the template adds by itself."""
+    if with_rule is None or without is None or _RULE not in with_rule:
+        return "refused", ""
+    before, _, rest = with_rule.partition(_RULE)
+    after, header = rest.partition(_WHO)[0], without.partition(_WHO)[0]
+    own = header.removeprefix(before).removesuffix(after)
+    return ("injected", own) if own and header == before + own + after else ("rendered", "")
+
+
+def check_certificate(certificate: Mapping[str, Any], template: ChatTemplate) -> Verdict:
+    """Compare a stored certificate with what renders of other chats show."""
+    expected = certified(template)
+    numbers = {"facts_checked": len(expected)}
+    for name, value in expected.items():
+        if certificate.get(name) != value:
+            problem = f"{name} is {certificate.get(name)!r} in the certificate, renders show {value!r}"
+            return Verdict(False, problem, numbers, Worst("certificate.json", problem))
+    return Verdict(True, f"{len(expected)} facts about {template.name} are those that renders of other chats show", numbers)

@@ -1,0 +1,94 @@
+"""Certificates against renders of other chats, and against facts that are written down by hand."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from prep_assets.proofs.certificate import certified, check_certificate
+from prep_assets.text.certify import certify
+from prep_assets.text.template import ChatTemplate
+from prep_assets_tests.graph.every_template import OWN
+from prep_assets_tests.masks.bound import SHIPPED, bind, bind_source
+from prep_assets_tests.text.matrix.cells import Entry, _encoder, published, shipped, small
+
+TURNS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+DEFAULT = "{% if messages[0].role != 'system' %}<|im_start|>system\nBe kind.<|im_end|>\n{% endif %}"
+NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
+ALTERNATE = "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
+PLAIN = {
+    "stop_token": "<|im_end|>",
+    "begins_with": "<|im_start|>",
+    "generation_tags": False,
+    "generation_prompt": "<|im_start|>assistant\n",
+    "prefix_stable": True,
+    "grows": True,
+    "system": "rendered",
+    "default_system": "",
+    "alternation": False,
+    "trims": False,
+    "thinking": "not rendered",
+    "tools": "not rendered",
+}
+
+
+@pytest.mark.parametrize(
+    ("source", "facts"),
+    [
+        (TURNS + PROMPT, {}),
+        (TURNS, {"generation_prompt": "", "grows": True}),
+        (DEFAULT + TURNS + PROMPT, {"system": "injected", "default_system": "Be kind."}),
+        (NO_SYSTEM + TURNS + PROMPT, {"system": "refused"}),
+        (NO_SYSTEM + ALTERNATE + TURNS + PROMPT, {"system": "refused", "alternation": True}),
+        (TURNS.replace("m.content", "m.content | trim") + PROMPT, {"trims": True}),
+        ("{{ messages | length }}" + TURNS + PROMPT, {"begins_with": "", "prefix_stable": False, "grows": False}),
+        (TURNS.replace("<|im_end|>", "") + PROMPT, {"stop_token": ""}),
+        ("{% generation %}{% endgeneration %}" + TURNS + PROMPT, {"generation_tags": True}),
+    ],
+)
+def test_by_hand(source: str, facts: dict[str, object]) -> None:
+    assert certified(bind_source(source).template) == {**PLAIN, **facts}
+
+
+def test_reasoning_and_tools() -> None:
+    found = certified(bind(SHIPPED, "qwen3").template)
+    assert (found["thinking"], found["tools"]) == ("kept in the last turn", "rendered")
+
+
+@pytest.mark.parametrize("field", PLAIN)
+def test_another_value_of_any_field_fails(field: str) -> None:
+    template = bind_source(TURNS + PROMPT).template
+    certificate = certify(template).as_dict()
+    assert check_certificate(certificate, template).passed
+    verdict = check_certificate({**certificate, field: "else"}, template)
+    assert not verdict.passed and verdict.summary == f"{field} is 'else' in the certificate, renders show {PLAIN[field]!r}"
+
+
+def of_entry(entry: Entry) -> ChatTemplate:
+    vocabulary, _ = _encoder(entry.model)
+    return ChatTemplate(entry.name, entry.source, vocabulary.special, {}, tuple(sorted(vocabulary.control)), entry.model.image)
+
+
+@pytest.mark.parametrize("entry", [*shipped().values(), *small().values()], ids=lambda entry: entry.name)
+def test_shipped_and_small_templates(entry: Entry) -> None:
+    template = of_entry(entry)
+    verdict = check_certificate(certify(template).as_dict(), template)
+    assert verdict.passed, verdict.summary
+
+
+@pytest.mark.parametrize("name", OWN)
+def test_odd_templates(name: str) -> None:
+    template = bind_source(OWN[name]).template
+    certificate = certify(template)
+    assert not certificate.renders or check_certificate(certificate.as_dict(), template).passed
+
+
+@pytest.mark.skipif("PREP_ASSETS_TEST_DATA" not in os.environ, reason="TRL's templates are in a folder that PREP_ASSETS_TEST_DATA names")
+def test_published_templates() -> None:
+    for entry in published(Path(os.environ["PREP_ASSETS_TEST_DATA"])).values():
+        template = of_entry(entry)
+        verdict = check_certificate(certify(template).as_dict(), template)
+        assert verdict.passed, (entry.name, verdict.summary)
