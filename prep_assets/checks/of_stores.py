@@ -35,6 +35,7 @@ from prep_assets.pipeline.teachers import encode_of
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, places
 from prep_assets.proofs.image_tokens import check_images, check_references
+from prep_assets.proofs.private_data import private_data_left
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.selection import GOOD, Again, Believed, Rules, Selected, beliefs_hold, select
 from prep_assets.proofs.verdict import Verdict, Worst, combined, merged
@@ -150,16 +151,16 @@ def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateK
         texts: the name and the text of each record.
     """
     searched, left, worst = 0, Counter[str](), ""
-    from prep_assets.quality.private_data import FORMS, PLACEHOLDERS, private_values
+    from prep_assets.quality.private_data import FORMS, PLACEHOLDERS
 
     placeholders = {kind: 0 for kind in FORMS if kind in kinds}
     for name, text in texts:
         searched += 1
         for kind in placeholders:
             placeholders[kind] += text.count(PLACEHOLDERS[kind])
-        for kind, _, _ in private_values(text, tuple(placeholders)):
-            left[kind] += 1
-            worst = worst or name
+        values = Counter(private_data_left(text, tuple(placeholders)))
+        left += values
+        worst = worst or (name if values else "")
     numbers = {"texts_searched": searched, **{f"redacted_{kind}": count for kind, count in placeholders.items()}}
     if left:
         found = ", ".join(f"{count:,} × {kind}" for kind, count in left.items())

@@ -18,12 +18,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError
+from prep_assets.proofs.private_data import private_data_left
 from prep_assets.quality import gopher, web_pages
 from prep_assets.quality.golds import gold_answers
 from prep_assets.quality.language import _identifier
 from prep_assets.quality.near_duplicates import clusters, near_duplicates
 from prep_assets.quality.pairs import pair_answers
-from prep_assets.quality.private_data import FORMS, luhn, mod_97, private_data, private_values
+from prep_assets.quality.private_data import FORMS, KINDS, luhn, mod_97, private_data, private_values, redacted
 from prep_assets.quality.rl_golds import equal_answers, final_answer, rl_golds
 from prep_assets.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
 from prep_assets.quality.swapped_labels import swapped_labels
@@ -516,7 +517,7 @@ def planted(chance: random.Random, kind: str) -> str:
         return f"{chance.choice(('anna', 'j.smith', 'li-wei', 'o_k+news'))}{digits[:3]}@{chance.choice(('mail.ru', 'gmail.com', 'uni-koeln.de'))}"
     if kind == "phone":
         return chance.choice(
-            (f"+49 30 {digits[:7]}", f"+1-202-{digits[:3]}-{digits[3:7]}", f"+34 6{digits[:2]} {digits[2:5]} {digits[5:8]}")
+            (f"+49 30 {digits[:7]}", f"+1-202-5{digits[:2]}-{digits[3:7]}", f"+34 6{digits[:2]} {digits[2:5]} {digits[5:8]}")
         )
     if kind == "ip":
         return f"{chance.choice((8, 31, 93, 140))}.{chance.randrange(256)}.{chance.randrange(256)}.{chance.randrange(1, 255)}"
@@ -551,6 +552,51 @@ def test_planted_private_data_are_found_in_eight_languages() -> None:
     hits = sum(a == b for a, b in zip(wanted, found, strict=True))
     assert hits >= 0.99 * 2000, [(texts[at], found[at]) for at in range(2000) if found[at] != wanted[at]][:5]
     assert sum(map(sum, judged.notes.values())) <= 1.01 * 2000
+
+
+@pytest.mark.parametrize(
+    ("text", "redacted_text"),
+    [
+        # what follows a number is not part of it
+        ("Pay with 4111 1111 1111 1111 12/27 123", "Pay with <CREDIT_CARD> 12/27 123"),
+        ("4242 4242 4242 4242 4111-1111-1111-1111", "<CREDIT_CARD> <CREDIT_CARD>"),
+        ("IBAN ES91 2100 0418 4502 0005 1332 BIC CAIXESBBXXX", "IBAN <IBAN_CODE> BIC CAIXESBBXXX"),
+        ("Call +49 30 901820 2024-05-06, or +1 415 555 2671 94105", "Call <PHONE_NUMBER> 2024-05-06, or <PHONE_NUMBER> 94105"),
+        # nor is what stands before it, and a number inside another is none
+        ("DE89 3704 0044 0532 0130 00", "<IBAN_CODE>"),
+        ("0044 20 7946 0018", "<PHONE_NUMBER>"),
+        # Mastercard's second series, American Express
+        ("2223 0031 2200 3222 and 378282246310005", "<CREDIT_CARD> and <CREDIT_CARD>"),
+        # other spaces, hyphens and digits; lower case; dashes
+        ("4111\u00a01111\u00a01111\u20111111, ４１１１１１１１１１１１１１１１", "<CREDIT_CARD>, <CREDIT_CARD>"),
+        ("de89370400440532013000, DE89-3704-0044-0532-0130-00", "<IBAN_CODE>, <IBAN_CODE>"),
+        # Markdown, lists, letters of other scripts beside it
+        (
+            "_anna.b@mail.ru_ -x@y.org .q@w.com **+34 612 345 678**",
+            "_<EMAIL_ADDRESS>_ -<EMAIL_ADDRESS> .<EMAIL_ADDRESS> **<PHONE_NUMBER>**",
+        ),
+        ("почта@пример.рф, 请联系anna@mail.ru之前", "<EMAIL_ADDRESS>, 请联系<EMAIL_ADDRESS>之前"),
+        # keys of services
+        ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aws_secret_access_key = <SECRET>"),
+        ("https://hooks.slack.com/services/T0000ABC/B0000ABC/abcdefabcdef", "<SECRET>"),
+        ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQOY\n-----END PGP PRIVATE KEY BLOCK-----", "<SECRET>"),
+        # what belongs to nobody
+        ("git clone git@github.com:org/repo.git", "git clone git@github.com:org/repo.git"),
+        ("at +86.540138, -22.252725; x = +91 914 368", "at +86.540138, -22.252725; x = +91 914 368"),
+        ("224.0.0.1, 3fff::1, name@example.co.uk", "224.0.0.1, 3fff::1, name@example.co.uk"),
+    ],
+)
+def test_private_data_and_what_stands_beside_them(text: str, redacted_text: str) -> None:
+    assert redacted(text, KINDS) == redacted_text
+    # the proof sees what is taken out, but for numbers with 00 in place of +
+    assert any(private_data_left(text, KINDS)) == (redacted_text != text) or "0044" in text
+    assert not [*private_data_left(redacted_text, KINDS)]
+
+
+def test_national_phone_numbers_of_a_country() -> None:
+    texts = ["call 030 901820 today", "version 030 901820"]
+    assert private_data().judge(of(texts)).found == {}
+    assert private_data(kinds=["phone"], countries=["DE"]).judge(of(texts[:1])).found == {0: ("private_phone", "1 × phone")}
 
 
 @pytest.mark.parametrize(

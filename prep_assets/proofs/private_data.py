@@ -1,0 +1,180 @@
+"""Private data that is left in a text: a second search, which shares neither patterns nor code with the one that redacts.
+
+It cuts texts into words and groups of digits, and judges each by itself: check digits by their definitions, addresses by the standard library or a parser.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import unicodedata
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache
+from itertools import groupby
+
+KEYS = {
+    "AKIA": 20,
+    "ASIA": 20,
+    "ABIA": 20,
+    "ghp_": 40,
+    "gho_": 40,
+    "ghu_": 40,
+    "ghs_": 40,
+    "ghr_": 40,
+    "github_pat_": 71,
+    "glpat-": 26,
+    "sk-": 40,
+    "hf_": 37,
+    "xoxb-": 20,
+    "xoxp-": 20,
+    "xoxa-": 20,
+    "AIza": 39,
+    "sk_live_": 28,
+    "rk_live_": 28,
+    "npm_": 40,
+    "pypi-": 55,
+}
+"""First letters of a service's keys → the fewest characters of one."""
+OWNERLESS = ("example", "test", "invalid", "localhost")
+
+
+def private_data_left(text: str, kinds: Sequence[str]) -> Iterator[str]:
+    """Yield the kind of each private value that is found in a text."""
+    text = unicodedata.normalize("NFKC", text)
+    for kind, search in SEARCHES.items():
+        if kind in kinds and (kind not in _WORTH or _WORTH[kind].search(text)):
+            yield from (kind for value in search(text) if value)
+
+
+_WORTH = {
+    "card": re.compile(r"(?:[0-9][^0-9A-Za-z]?){13}"),
+    "iban": re.compile(r"[A-Za-z]{2}[0-9]{2}(?:[^0-9A-Za-z]?[0-9A-Za-z]){11}"),
+    "ip": re.compile(r"[0-9]\.[0-9]{1,3}\.[0-9]|:[0-9A-Fa-f]*:"),
+}
+"""What a text has to hold for a search of each of its characters to be worth while."""
+
+
+def _grouped(text: str, is_member: Callable[[str], bool]) -> Iterator[list[str]]:
+    """Yield runs of groups of characters, with one space or hyphen between two groups."""
+    groups: list[str] = []
+    for member, characters in groupby(text, is_member):
+        part = "".join(characters)
+        if member:
+            groups.append(part)
+        elif len(part) > 1 or unicodedata.category(part) not in ("Zs", "Pd"):
+            yield groups
+            groups = []
+    yield groups
+
+
+def _is_ascii_letter_or_digit(character: str) -> bool:
+    return character.isascii() and character.isalnum()
+
+
+def _cards(text: str) -> Iterator[bool]:
+    for groups in _grouped(text, _is_ascii_letter_or_digit):
+        for first in range(len(groups)):
+            for last in range(first, min(len(groups), first + 6)):
+                chosen = groups[first : last + 1]
+                whole = "".join(chosen)
+                if len(whole) > 19 or not whole.isdigit():
+                    break
+                yield len(chosen[0]) > 3 and all(len(group) > 1 for group in chosen) and _is_card(whole)
+
+
+def _is_card(digits: str) -> bool:
+    """Whether digits have a brand's first digits and length, and the check digit: doubled, every second one from the right (ISO/IEC 7812-1)."""
+    if len(digits) < 13 or len(set(digits)) == 1:
+        return False
+    total = sum(int(digit) if at % 2 == 0 else 2 * int(digit) - 9 * (int(digit) > 4) for at, digit in enumerate(reversed(digits)))
+    two, four, size = int(digits[:2]), int(digits[:4]), len(digits)
+    known = (
+        (digits[0] == "4" and size in (13, 16, 19))
+        or ((51 <= two <= 55 or 2221 <= four <= 2720) and size == 16)
+        or (two in (34, 37) and size == 15)
+        or (two in (36, 38) and size in (14, 16))
+        or ((3528 <= four <= 3589 or four == 6011 or two in (62, 65)) and size == 16)
+    )
+    return known and total % 10 == 0
+
+
+@cache
+def _length_of_iban(country: str) -> int | None:
+    """The length of a country's IBANs, as the registry of SWIFT says."""
+    from stdnum import numdb
+
+    entries = numdb.get("iban").info(f"{country}00")[0][1]
+    return 4 + sum(map(int, re.findall("[0-9]+", entries["bban"]))) if "bban" in entries else None
+
+
+def _ibans(text: str) -> Iterator[bool]:
+    for groups in _grouped(text.upper(), _is_ascii_letter_or_digit):
+        for first, group in enumerate(groups):
+            size = _length_of_iban(group[:2]) if re.match("[A-Z]{2}[0-9]{2}", group) else None
+            whole = ""
+            for group in groups[first:] if size else ():
+                whole += group
+                if len(whole) == size:
+                    # letters as numbers from 10, country and check digits last; 1 remains (ISO 13616)
+                    yield int("".join(str(int(letter, 36)) for letter in whole[4:] + whole[:4])) % 97 == 1
+
+
+def _emails(text: str) -> Iterator[bool]:
+    from email_validator import EmailNotValidError, validate_email
+
+    for word in re.findall(r"[A-Za-z0-9._%+~-]+@[A-Za-z0-9.-]+:?", text) if "@" in text else ():
+        is_place = word.endswith(":") and word.startswith(("git@", "hg@", "svn@"))
+        name, _, domain = word.rstrip(":").strip("._-~").rpartition("@")
+        labels = domain.lower().split(".")
+        if is_place or not {*labels[-3:]}.isdisjoint(OWNERLESS):
+            continue
+        try:
+            yield bool(validate_email(f"{name}@{domain}", check_deliverability=False)) and labels[-1].isalpha()
+        except EmailNotValidError:
+            continue
+
+
+def _addresses(text: str) -> Iterator[bool]:
+    for word in re.split(r"[^0-9A-Za-z.:]+", text):
+        if word.count(".") == 3 or word.count(":") > 1:
+            try:
+                address = ipaddress.ip_address(word.strip(".:"))
+            except ValueError:
+                continue
+            yield address.is_global and not address.is_multicast and word[0] in "123456789" and not word.startswith("3fff:")
+
+
+def _phones(text: str) -> Iterator[bool]:
+    import phonenumbers
+
+    for found in re.finditer(r"\+(?=[1-9])(?![0-9]{1,3}\.[0-9]{4,})", text):  # no decimal number, such as a coordinate
+        words = text[found.start() : found.start() + 40].split(" ")[:6]
+        for count in range(1, len(words) + 1):
+            try:
+                number = phonenumbers.parse(re.match(r"\+[0-9 ().\-/]*", " ".join(words[:count]))[0])  # type: ignore[index]
+            except phonenumbers.NumberParseException:
+                continue
+            if phonenumbers.is_valid_number(number):
+                yield True
+                break
+
+
+def _secrets(text: str) -> Iterator[bool]:
+    yield from ("PRIVATE KEY" in line for line in text.split("-----BEGIN ")[1:] for line in line.splitlines()[:1])
+    yield "hooks.slack.com/services/T" in text
+    for line in text.splitlines() if "aws" in text.lower() else ():
+        named = "aws" in line.lower() and ("secret" in line.lower() or "key" in line.lower())
+        yield named and any(len(word) == 40 for word in re.split(r"[^A-Za-z0-9/+]+", line))
+    for word in re.split(r"[^A-Za-z0-9_-]+", text):
+        yield any(word.startswith(prefix) and len(word) >= fewest for prefix, fewest in KEYS.items())
+
+
+SEARCHES: Mapping[str, Callable[[str], Iterator[bool]]] = {
+    "email": _emails,
+    "phone": _phones,
+    "ip": _addresses,
+    "card": _cards,
+    "iban": _ibans,
+    "secret": _secrets,
+}
+"""Kind → whether each word or group of a text is a value of it."""
