@@ -31,7 +31,7 @@ def by_hand() -> None:
     edits = {name: (workspace, Edit.of(*change)) for name, (workspace, *change) in json.loads(asked.read_text("utf-8")).items()}
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         server = Server(workspaces(Path(folder), frozenset(workspace for workspace, _ in edits.values())), Path(folder))
-        server.start(trace=False)
+        server.start()
         names = {bug: (name, workspace) for name, (workspace, bug) in edits.items()}
         found = {names[bug][0]: result for bug, result in server.results(names, lambda bug: [names[bug][1]])}
     answers.write_text(json.dumps(found), "utf-8")
@@ -53,9 +53,7 @@ def main() -> int:
     done = {json.loads(line)["key"] for line in out.read_text("utf-8").splitlines()} if out.is_file() else set()
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         server = Server(workspaces(Path(folder)), Path(folder))
-        server.start()
-        for name, clean in server.clean.items():
-            print(f"{name}: {len(clean.stores)} stores, {clean.seconds:.2f} s", flush=True)
+        server.start(out.parent)
         found = {bug.key: bug for name in names for bug in plants(name) if server.workspaces_of(bug)}
         drawn = random.Random(int(seed or 1)).sample(sorted(found), min(int(count or 200), len(found)))
         print(f"{len(found):,} bugs can be planted; {len(drawn):,} drawn, {len(done & {*drawn}):,} of them tried before", flush=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 Row = dict[str, Any]
@@ -331,6 +331,94 @@ def steps(count: int = 12) -> list[Row]:
         {"prompt": asked(n), "completions": list(texts[: 1 + n % 3]), "labels": [bool((n + at) % 2) for at in range(1 + n % 3)]}
         for n in range(count)
     ]
+
+
+Encode = Callable[[str], list[int]]
+"""A text → the ids of the tokenizer of runs."""
+
+
+def _scores(count: int) -> list[float]:
+    return [-0.25 * (1 + place % 4) for place in range(count)]
+
+
+def traces(encode: Encode, count: int = 6) -> list[Row]:
+    """Runs as graphs of messages: answers tried twice, and two beginnings of one prompt."""
+
+    def given(parent: int | None, text: str) -> Row:
+        ids = encode(("" if parent is None else "\n") + f"<|im_start|>user\n{text}<|im_end|>\n")
+        return {
+            "parent": parent,
+            "message": message("user", text),
+            "sampled": False,
+            "token_ids": ids,
+            "mask": [False] * len(ids),
+            "logprobs": [],
+        }
+
+    def sampled(parent: int, text: str) -> Row:
+        head, ids = encode("<|im_start|>assistant\n"), encode(f"{text}<|im_end|>")
+        return {
+            "parent": parent,
+            "message": message("assistant", text),
+            "sampled": True,
+            "token_ids": head + ids,
+            "mask": [False] * len(head) + [True] * len(ids),
+            "logprobs": _scores(len(ids)),
+        }
+
+    rows: list[Row] = []
+    for n in range(count):
+        nodes = [
+            given(None, asked(n)),
+            sampled(0, f"I ask {n}."),
+            given(1, "the tool says 4"),
+            sampled(2, said(n)),
+            sampled(2, f"Maybe {n}."),
+            sampled(0, "No idea."),
+        ]
+        rows.append({"nodes": nodes, "rewards": {"right": {"score": 1.0, "weight": 0.5}, "short": {"score": -0.25}}})
+    return rows
+
+
+def runs(encode: Encode, count: int = 5) -> list[Row]:
+    """Runs call by call: the second call goes on with the first, another agent is asked between, and the last begins anew."""
+
+    def called(turns: list[Row], answer: str, before: list[int], **more: Any) -> Row:
+        text = "".join(f"<|im_start|>{turn['role']}\n{turn['content']}<|im_end|>\n" for turn in (turns[-1:] if before else turns))
+        ids = encode(f"{answer}<|im_end|>")
+        tokens = {
+            "prompt_ids": [*before, *encode(("\n" if before else "") + f"{text}<|im_start|>assistant\n")],
+            "completion_ids": ids,
+            "completion_mask": [1] * len(ids),
+            "completion_logprobs": _scores(len(ids)),
+        }
+        return {"prompt": turns, "completion": [message("assistant", answer)], "tokens": tokens, **more}
+
+    def run(n: int, reward: float) -> Row:
+        first = called([message("user", asked(n))], f"I ask {n}.", [])
+        helper = called([message("user", f"Look {n} up.")], f"Found {n}.", [], extras={"agent": "helper"})
+        turns = [*first["prompt"], *first["completion"], message("user", "the tool says 4")]
+        second = called(turns, said(n), [*first["tokens"]["prompt_ids"], *first["tokens"]["completion_ids"]])
+        return {"trajectory": [first, helper, second, called([message("user", f"You know {n}.")], f"Then {n}.", [])], "reward": reward}
+
+    return [{"runs": [run(n, 1.0), run(n, -0.5)]} for n in range(count)]
+
+
+def taught(encode: Encode, count: int = 9) -> list[Row]:
+    """Ids with a teacher's likeliest entries at each."""
+    rows: list[Row] = []
+    for n in range(count):
+        ids = encode(said(n))
+        entries = [[], *([token, 9 + at % 3] if at % 4 else [token] for at, token in enumerate(ids[1:]))]
+        rows.append({"input_ids": ids, "token_ids": entries, "top_values": [[-0.5, -2.0][: len(each)] for each in entries]})
+    return rows
+
+
+def ids_with_labels(encode: Encode, count: int = 12) -> list[Row]:
+    ids = [encode(said(n)) for n in range(count)]
+    rows: list[Row] = [{"input_ids": each, "labels": [-100, -100, *each[2:]]} for each in ids[: count // 2]]
+    rows += [{"prompt_ids": each[:3], "completion_ids": each[3:], "completion_mask": [1] * (len(each) - 3)} for each in ids[count // 2 :]]
+    return [*rows, {"input_ids": [65, 66], "labels": [-100, 67]}]
 
 
 def varied(value: Any, number: int) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import hashlib
 import json
 import os
 import pickle
@@ -20,7 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from planted import planting, trial
-from planted.candidates import Plant
+from planted.candidates import PACKAGE, ROOT, Plant
 from planted.workspaces import Given
 
 MEMORY = 6 << 30
@@ -62,43 +63,56 @@ class Server:
     clean: dict[str, Clean] = field(default_factory=dict)
     functions: dict[planting.Key, list[Any]] = field(default_factory=dict)
 
-    def start(self, *, trace: bool = True) -> None:
+    def start(self, kept: Path | None = None) -> None:
         """Import what the builds import, and build each workspace as the code is.
+
+        Args:
+            kept: a folder that remembers these builds as long as no code changes; `None` traces no lines.
 
         Raises:
             SystemExit: a clean build is stopped, or two differ.
         """
         os.environ["PREP_ASSETS_CACHE"] = str(self.folder / "cache")
-        for given in self.given.values():
-            imported = _in_fork(lambda given=given: self._imported(given))
-            for name in imported:
-                if name not in sys.modules and not name.startswith(("planted", "__mp")):
-                    with suppress(Exception):  # what can be imported in some order only is left to the trials
-                        __import__(name)
-        for name, given in self.given.items():
-            stores, seconds = _in_fork(lambda given=given: self._built(given))
-            if isinstance(stores, str):
-                raise SystemExit(f"{name}: the clean build is stopped: {stores}")
-            again, lines = _in_fork(lambda given=given: self._traced(given)) if trace else (stores, {})
-            kind, what = trial.difference(stores, again)
-            if kind:
-                raise SystemExit(f"{name}: two clean builds differ: {what}")
-            self.clean[name] = Clean(stores, seconds, lines)
+        state = kept / _state() if kept else None
+        if state and state.is_dir():
+            shutil.copytree(state / "cache", self.folder / "cache")
+            imported, self.clean = pickle.loads((state / "clean").read_bytes())
+            _import(imported)
+        else:
+            imported = list[str]()
+            for name, given in self.given.items():
+                _import(imported)  # what the one before imported, so that it is imported once
+                self.clean[name], imported = self._clean(name, given, trace=kept is not None)
+            _import(imported)
+            if kept and state:
+                for old in kept.glob("state-*"):
+                    trial.remove(old)
+                shutil.copytree(self.folder / "cache", state / "cache")
+                (state / "clean").write_bytes(pickle.dumps((imported, self.clean)))
         self.functions = planting.live_functions()
         gc.freeze()
 
-    def _imported(self, given: Given) -> list[str]:
-        with suppress(trial.Stopped), self._room() as room:
-            trial.stores_of(given.configs, room)
-        return [name for name in sys.modules if name != "__main__"]
+    def _clean(self, name: str, given: Given, *, trace: bool) -> tuple[Clean, list[str]]:
+        stores, seconds, imported = _in_fork(lambda: self._built(given))
+        if isinstance(stores, str):
+            raise SystemExit(f"{name}: the clean build is stopped: {stores}")
+        if not trace:
+            return Clean(stores, seconds, {}), imported
+        again, lines = _in_fork(lambda: self._traced(given))
+        kind, what = trial.difference(stores, again)
+        if kind:
+            raise SystemExit(f"{name}: two clean builds differ: {what}")
+        print(f"{name}: {len(stores)} stores, {seconds:.2f} s", flush=True)
+        return Clean(stores, seconds, lines), imported
 
-    def _built(self, given: Given) -> tuple[trial.Stores | str, float]:
+    def _built(self, given: Given) -> tuple[trial.Stores | str, float, list[str]]:
         began = _seconds()
         try:
             with self._room() as room:
-                return trial.stores_of(given.configs, room, sharded=given.sharded), _seconds() - began
+                stores = trial.stores_of(given.configs, room, sharded=given.sharded)
         except trial.Stopped as stopped:
-            return ": ".join(stopped.args), 0
+            return ": ".join(stopped.args), 0, []
+        return stores, _seconds() - began, [name for name in sys.modules if name != "__main__"]
 
     def _traced(self, given: Given) -> tuple[trial.Stores, dict[str, set[int]]]:
         lines: dict[str, set[int]] = {}
@@ -179,6 +193,26 @@ class Server:
             trial.remove(self.folder / str(child))
             ended = {"verdict": "stopped", "workspace": (drawn(bug) or [""])[0], "by": "killed", "says": "no end, or no memory"}
             yield bug, {**(json.loads(text) if text else ended), "seconds": round(used.ru_utime + used.ru_stime, 2)}
+
+
+def _state() -> str:
+    """A digest of all that the clean builds depend on."""
+    folders = (
+        PACKAGE,
+        ROOT / "tools" / "planted",
+        ROOT / "prep_assets_tests" / "graph",
+        ROOT / "prep_assets_tests" / "schemas",
+        ROOT / "configs",
+    )
+    files = [path for folder in folders for path in sorted(folder.rglob("*")) if path.is_file() and path.suffix != ".pyc"]
+    return f"state-{hashlib.sha256(b''.join(hashlib.sha256(path.read_bytes()).digest() for path in files)).hexdigest()[:16]}"
+
+
+def _import(names: Iterable[str]) -> None:
+    for name in names:
+        if name not in sys.modules and not name.startswith(("planted", "__mp")):
+            with suppress(Exception):  # what can be imported in some order only is left to the trials
+                __import__(name)
 
 
 class _Room(tempfile.TemporaryDirectory):  # type: ignore[type-arg]

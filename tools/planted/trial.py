@@ -11,10 +11,13 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import CodeType
 from typing import Any
 
 from planted.candidates import PACKAGE
 
+IDLE = 300
+"""Calls of a function after which it is not traced any more, as none of them came to a line that was not seen before."""
 Stores = dict[str, dict[str, Any]]
 """What each store is, by its label: hashes of files, of the quarantine and of the manifest, and what explains them."""
 
@@ -37,7 +40,10 @@ def stores_of(configs: Path, folder: Path, *, checks: bool = True, sharded: bool
     from prep_assets.engine.events import Accepted, Refused, Skipped
     from prep_assets.graph.graph import assets_of
     from prep_assets.pipeline.workspace import Workspace
+    from prep_assets.text import agreement
 
+    # transformers takes longer to import than all else takes, and what it makes of a tokenizer is remembered from build to build
+    agreement._compare_in_new_process = lambda name, path: agreement.Agreement("is not compared")
     if sharded:
         _make_shards_small()
     if not checks:
@@ -147,15 +153,25 @@ def _numbers(true: Any, other: Any, path: str = "") -> Iterator[tuple[str, tuple
 @contextmanager
 def traced(lines: dict[str, set[int]]) -> Iterator[None]:
     """Note the lines of the package that are run, by file."""
-    package = f"{PACKAGE}/"
-
-    def local(frame: Any, event: str, argument: Any) -> Any:
-        if event == "line":
-            lines.setdefault(frame.f_code.co_filename, set()).add(frame.f_lineno)
-        return local
+    package, looked_at = f"{PACKAGE}/", dict[CodeType, list[int]]()
 
     def called(frame: Any, event: str, argument: Any) -> Any:
-        return local if frame.f_code.co_filename.startswith(package) else None
+        code = frame.f_code
+        if not code.co_filename.startswith(package):
+            return None
+        idle = looked_at.setdefault(code, [0])
+        if idle[0] > IDLE:
+            return None
+        idle[0] += 1
+        found = lines.setdefault(code.co_filename, set())
+
+        def local(frame: Any, event: str, argument: Any) -> Any:
+            if event == "line" and frame.f_lineno not in found:
+                found.add(frame.f_lineno)
+                idle[0] = 0
+            return local
+
+        return local
 
     threading.settrace(called)
     sys.settrace(called)

@@ -9,6 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tokenizers import Tokenizer
+
 from planted import rows
 from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.samples import DOCUMENT, IMAGE, PROMPT, Contrast, Group, Pair, Prompt, Sample
@@ -17,10 +19,6 @@ from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.graph.every_template import tokenizer
 from prep_assets_tests.graph.exported import EXPORTS
 from prep_assets_tests.graph.pictures import TOKEN, pictures_in, tokenizer_in
-from prep_assets_tests.graph.test_agent_steps import OPTIONS as RUN_OPTIONS
-from prep_assets_tests.graph.test_agent_steps import ROWS as RUNS
-from prep_assets_tests.graph.test_distilled import IDS, SAID, columns
-from prep_assets_tests.graph.test_runs import IGNORED, trace
 from prep_assets_tests.graph.workspaces import TOKENIZER, domain, jsonl, shipped, workspace_in
 from prep_assets_tests.schemas.test_examples import CASES
 
@@ -63,6 +61,12 @@ class _Files:
 
     def of(self, name: str, content: list[Any], schema: str, **more: Any) -> dict[str, Any]:
         return domain(jsonl(self.folder / f"{name}.jsonl", content), schema, **more)
+
+
+def encode(text: str) -> list[int]:
+    """The ids of a text."""
+    ids: list[int] = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json").encode(text, add_special_tokens=False).ids
+    return ids
 
 
 def _sft(domains: Mapping[str, Any], template: str = "chatml", **options: Any) -> Families:
@@ -113,15 +117,16 @@ def _chats(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
     control = str(tokenizer("bytes", folder / "control"))
     spaces = str(tokenizer("first", folder / "spaces"))
     long = {"preprocessing": {"max_seq_len": 60}}
-    ids = [{"input_ids": each, "labels": [-100, -100, *each[2:]]} for each in IDS] + [{"input_ids": [65, 66], "labels": [-100, 67]}]
-    taught = [
-        {"input_ids": each, **dict(zip(("token_ids", "top_values"), columns(entries), strict=True))}
-        for each, entries in zip(IDS, SAID, strict=True)
-    ]
-    compact = {"token_ids": "teacher_ids_key", "top_values": "logprobs_key"}
+    entries = {"teacher_ids_key": "token_ids", "logprobs_key": "top_values"}
     by_token = {
-        "ids": files.of("ids", ids, "tokenized", tokenized_by=TOKENIZER),
-        "taught": files.of("taught", taught, "distilled", tokenized_by=TOKENIZER, options={value: key for key, value in compact.items()}),
+        "ids": files.of("ids", rows.ids_with_labels(encode), "tokenized", tokenized_by=TOKENIZER),
+        "taught": files.of(
+            "taught",
+            rows.taught(encode),
+            "distilled",
+            tokenized_by=TOKENIZER,
+            options=entries,
+        ),
     }
     pictures = str(pictures_in(folder, "1.png", "sub/2.png"))
     seen = [
@@ -264,8 +269,8 @@ def _lines(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
     }
     groups = {"scored": files.of("scored", rows.scored(), "group")}
     runs = {
-        "traces": files.of("traces", [trace(n) for n in range(6)], "verifiers_trace", ignore=IGNORED),
-        "steps": files.of("runs", RUNS, "agent_steps", options=RUN_OPTIONS, ignore=["id"]),
+        "traces": files.of("traces", rows.traces(encode), "verifiers_trace"),
+        "steps": files.of("runs", rows.runs(encode), "agent_steps", options={"runs_key": "runs", "agent_key": "extras.agent"}),
     }
     sums: dict[str, Any] = {"arithmetic": {"n": 40, "levels": ["add", "two_step"]}}
     base = {"tokenizer": TOKENIZER, "preprocessing": {"max_seq_len": 300}}
