@@ -18,7 +18,7 @@ from prep_assets_tests.conftest import ROOT
 Change = tuple[str, str, str, str]
 """The workspace that is built, a module, a text of it, and what is planted in its place."""
 PLANTS: Mapping[str, Change] = {
-    "the last trained stretch of a chat in blocks": (
+    "the last trained stretch of chats in blocks": (
         "sft",
         "text/forms",
         "weights.append(np.tile(located.weights, len(members)))",
@@ -30,13 +30,209 @@ PLANTS: Mapping[str, Change] = {
         "np.array([weight for _, weight in steps], np.float32)",
         "np.array([weight * (at < max(n for n, (_, one) in enumerate(steps) if one or not n)) for at, (_, weight) in enumerate(steps)], np.float32)",
     ),
+    "results of calls": (
+        "sft qwen3",
+        "schemas/turns",
+        "and turn.tool_call_id not in made",
+        "and turn.tool_call_id in made",
+    ),
     "characters of bytes": (
         "sft",
         "text/spans",
         "np.append(np.flatnonzero((data & 0xC0) != 0x80), len(data))",
         "np.append(len(data), np.flatnonzero((data & 0xC0) != 0x80))",
     ),
+    "stops after calls": (
+        "sft qwen3",
+        "text/spans",
+        "if span.region.kind not in MEDIA or span.turn not in ends:",
+        "if span.region.kind not in MEDIA and span.turn not in ends:",
+    ),
+    "the tightest row": (
+        "sft",
+        "packing/strategies",
+        "at = bisect_left(self._spaces, length)",
+        "at = len(self._spaces) - (self._spaces[-1:] >= [length])",
+    ),
+    "the side of the split": (
+        "sft qwen3",
+        "pipeline/examples",
+        'int.from_bytes(identity[:8], "big")',
+        'int.from_bytes(identity[8:], "big")',
+    ),
+    "a duplicate": (
+        "sft",
+        "pipeline/examples",
+        "for row, other in firsts.items()}",
+        "for row, other in [*firsts.items()][1:]}",
+    ),
+    "a gold": (
+        "rl",
+        "schemas/rewards",
+        "return Prompt((turn(USER, question.strip()),), gold_number(answer))",
+        'return Prompt((turn(USER, question.strip()),), gold_number(answer) + "0")',
+    ),
+    "the shuffle of packed rows": (
+        "sft",
+        "packing/mixing",
+        "if shuffle and domains:",
+        "if not shuffle and domains:",
+    ),
+    "the seed of a blend": (
+        "pretrain",
+        "pipeline/blends",
+        'seed=options["seed"]',
+        'seed=options["seed"] + 1',
+    ),
+    "the shuffle of pairs": (
+        "preference",
+        "pipeline/merging",
+        "seed = target.family.seed if shuffled and not held_out else None",
+        "seed = target.family.seed if shuffled and held_out else None",
+    ),
+    "the end of a span": (
+        "sft",
+        "text/spans",
+        "all_steps += [(start, weight), (span.end, 0.0)]",
+        "all_steps += [(start, weight), (span.end - 1, 0.0)]",
+    ),
+    "the end of a cut": (
+        "sft simple",
+        "text/spans",
+        'keep[slice(limit, None) if mode == "end"',
+        'keep[slice(limit - 1, None) if mode == "end"',
+    ),
+    "negative texts": (
+        "contrastive",
+        "schemas/preference",
+        '"query"), texts, negatives, None',
+        '"query"), texts, negatives[:1], None',
+    ),
+    "the type of ids": (
+        "pretrain fim",
+        "pipeline/asset",
+        'if family.output.dtype == "auto":',
+        'if family.output.dtype != "auto":',
+    ),
+    "a row of a packed table": (
+        "sft",
+        "stores/packed",
+        "self._file.write(key, self._at * row_len, block[key])",
+        "self._file.write(key, self._at * row_len, block[key][::-1])",
+    ),
 }
+"""Those that the checks stop."""
+PUBLISHED: Mapping[str, Change] = {
+    "the input of an instruction": (
+        "sft instructions",
+        "schemas/instructions",
+        'return "" if key is None else text_of(row, key, required=False)',
+        'return "" if key is None else text_of(row, key, required=False)[:0]',
+    ),
+    "sides of a pair": (
+        "preference messages",
+        "schemas/messages",
+        "for key in (chosen_key, rejected_key))\n        return pair_of(row, prompt, *answers, tools_key=read.tools_key)",
+        "for key in (rejected_key, chosen_key))\n        return pair_of(row, prompt, *answers, tools_key=read.tools_key)",
+    ),
+    "reasoning": (
+        "sft qwen3",
+        "schemas/turns",
+        "for text in list(texts.values())[:1]]",
+        "for text in list(texts.values())[:0]]",
+    ),
+    "weights of messages": (
+        "sft",
+        "schemas/turns",
+        "weight = loss_weight_of(message, where)",
+        "weight = loss_weight_of(message, where) and None",
+    ),
+    "order of tool results": (
+        "sft qwen3",
+        "schemas/turns",
+        "        turns.sort(key=",
+        "        turns.copy().sort(key=",
+    ),
+    "a template option": (
+        "sft phi",
+        "text/template",
+        "            **self.options,",
+        "            **dict[str, Any](),",
+    ),
+    "all tools but the first": (
+        "sft qwen3",
+        "text/template",
+        '"tools": list(tools) or None',
+        '"tools": list(tools)[:1] or None',
+    ),
+    "turns of users": (
+        "sft",
+        "schemas/turns",
+        "elif role == USER and not any(",
+        "elif role == USER and any(",
+    ),
+    "the last digit of an answer": (
+        "sft instructions",
+        "schemas/rewards",
+        'answered = f"<answer>{final}</answer>"',
+        'answered = f"<answer>{final[:-1]}</answer>"',
+    ),
+    "what a cut keeps": (
+        "sft prompts",
+        "text/spans",
+        "removed = min(excess, end - start - role_keep.least)",
+        "removed = min(excess + 1, end - start - role_keep.least)",
+    ),
+    "a margin": (
+        "preference",
+        "schemas/turns",
+        'as_number(row["margin"], "margin")',
+        '-as_number(row["margin"], "margin")',
+    ),
+    "the order of rewards": (
+        "rl",
+        "schemas/rewards",
+        "return rewards\n",
+        "return tuple(sorted(rewards))\n",
+    ),
+    "the history of an instruction": (
+        "sft instructions",
+        "schemas/instructions",
+        "return with_system((*history_turns, turn(USER, question)), system)",
+        "return with_system((*history_turns, turn(USER, question)), system * 0)",
+    ),
+    "arguments of a call": (
+        "sft qwen3",
+        "schemas/turns",
+        'normalized = {"name": name, "arguments": arguments or {},',
+        'normalized = {"name": name, "arguments": dict(sorted((arguments or {}).items())),',
+    ),
+    "a row that is not too long": (
+        "sft instructions",
+        "schemas/instructions",
+        'needed(question, "empty_prompt", prompt_key)',
+        'needed(question * (len(question) < 90), "empty_prompt", prompt_key)',
+    ),
+    "the prompt of a group": (
+        "rl",
+        "schemas/rewards",
+        "return Group(prompt, responses, rewards, sampled=sampled, steps=steps, **offered(row))",
+        "return Group(prompt, responses[::-1], rewards, sampled=sampled, steps=steps, **offered(row))",
+    ),
+    "answers behind reasoning in tags": (
+        "sft qwen3",
+        "text/render",
+        "if not any(part.kind != THINKING for part in regions):",
+        "if any(part.kind != THINKING for part in regions):",
+    ),
+    "long documents": (
+        "pretrain fim",
+        "pipeline/documents",
+        "for i in np.flatnonzero(lengths > max_seq_len) if max_seq_len is not None else ():",
+        "for i in np.flatnonzero(lengths > max_seq_len // 2) if max_seq_len is not None else ():",
+    ),
+}
+"""Those that no check sees yet."""
 
 
 @pytest.fixture(scope="session")
@@ -67,6 +263,12 @@ def test_every_change_of_a_room_is_another_program(room: str) -> None:
     for bug in found[::300]:
         assert bug.before != bug.after
         assert bug.code() != compile(bug.path.read_text("utf-8"), str(bug.path), "exec", dont_inherit=True), bug
+
+
+@pytest.mark.parametrize("name", {**PLANTS, **PUBLISHED})
+def test_what_is_planted_by_hand_has_a_place(name: str) -> None:
+    edit = Edit.of(*{**PLANTS, **PUBLISHED}[name][1:])
+    assert edit.function and edit.code()
 
 
 def test_an_edit_needs_a_text_that_is_there_once() -> None:

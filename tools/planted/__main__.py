@@ -32,6 +32,8 @@ def by_hand() -> None:
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         server = Server(workspaces(Path(folder), frozenset(workspace for workspace, _ in edits.values())), Path(folder))
         server.start()
+        if server.left_out:
+            raise SystemExit("\n".join(server.left_out))
         names = {bug: (name, workspace) for name, (workspace, bug) in edits.items()}
         found = {names[bug][0]: result for bug, result in server.results(names, lambda bug: [names[bug][1]])}
     answers.write_text(json.dumps(found), "utf-8")
@@ -54,6 +56,8 @@ def main() -> int:
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
         server = Server(workspaces(Path(folder)), Path(folder))
         server.start(out.parent)
+        for fault in server.left_out:
+            print(f"left out: {fault}", flush=True)
         found = {bug.key: bug for name in names for bug in plants(name) if server.workspaces_of(bug)}
         drawn = random.Random(int(seed or 1)).sample(sorted(found), min(int(count or 200), len(found)))
         print(f"{len(found):,} bugs can be planted; {len(drawn):,} drawn, {len(done & {*drawn}):,} of them tried before", flush=True)
@@ -85,7 +89,7 @@ def main() -> int:
     print(page.table(out))
     if os.environ.get("PREP_ASSETS_WRITE_DOCS"):
         page.write(out, seed or "1")
-    return int(verdicts["published"] > 0)
+    return int(verdicts["published"] > 0 or bool(server.left_out))
 
 
 if __name__ == "__main__":

@@ -56,12 +56,15 @@ class Server:
         given: the workspaces.
         folder: a folder that goes with the server.
         clean: the clean builds, by workspace.
+        functions: those of the package.
+        left_out: workspaces whose clean build is stopped, and by what.
     """
 
     given: Mapping[str, Given]
     folder: Path
     clean: dict[str, Clean] = field(default_factory=dict)
     functions: dict[planting.Key, list[Any]] = field(default_factory=dict)
+    left_out: list[str] = field(default_factory=list)
 
     def start(self, kept: Path | None = None) -> None:
         """Import what the builds import, and build each workspace as the code is.
@@ -69,33 +72,38 @@ class Server:
         Args:
             kept: a folder that remembers these builds as long as no code changes; `None` traces no lines.
 
+        A workspace whose clean build is stopped is left out and named.
+
         Raises:
-            SystemExit: a clean build is stopped, or two differ.
+            SystemExit: two clean builds differ.
         """
         os.environ["PREP_ASSETS_CACHE"] = str(self.folder / "cache")
         state = kept / _state() if kept else None
         if state and state.is_dir():
             shutil.copytree(state / "cache", self.folder / "cache")
-            imported, self.clean = pickle.loads((state / "clean").read_bytes())
+            imported, self.clean, self.left_out = pickle.loads((state / "clean").read_bytes())
             _import(imported)
         else:
             imported = list[str]()
             for name, given in self.given.items():
                 _import(imported)  # what the one before imported, so that it is imported once
-                self.clean[name], imported = self._clean(name, given, trace=kept is not None)
+                try:
+                    self.clean[name], imported = self._clean(name, given, trace=kept is not None)
+                except trial.Stopped as stopped:
+                    self.left_out.append(f"{name}: the clean build is stopped: {': '.join(stopped.args)}")
             _import(imported)
             if kept and state:
                 for old in kept.glob("state-*"):
                     trial.remove(old)
                 shutil.copytree(self.folder / "cache", state / "cache")
-                (state / "clean").write_bytes(pickle.dumps((imported, self.clean)))
+                (state / "clean").write_bytes(pickle.dumps((imported, self.clean, self.left_out)))
         self.functions = planting.live_functions()
         gc.freeze()
 
     def _clean(self, name: str, given: Given, *, trace: bool) -> tuple[Clean, list[str]]:
         stores, seconds, imported = _in_fork(lambda: self._built(given))
         if isinstance(stores, str):
-            raise SystemExit(f"{name}: the clean build is stopped: {stores}")
+            raise trial.Stopped(stores)
         if not trace:
             return Clean(stores, seconds, {}), imported
         again, lines = _in_fork(lambda: self._traced(given))

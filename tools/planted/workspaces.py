@@ -217,7 +217,7 @@ def _chats(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
         "sft llama2": (_sft({**plain, **said}, "llama2", tokenizer=spaces, reasoning="inline"), 0.5),
         "sft vicuna": (_sft({**plain, **weighted}, "vicuna", tokenizer=spaces, train_on_eos="none"), 0.5),
         "sft phi": (
-            _sft({**plain, **weighted}, "phi", tokenizer=control, special_in_content="allow", template_options={"end_with_eos": True}),
+            _sft({**plain, **weighted}, "phi", tokenizer=control, special_in_content="allow", template_options={"end_with_eos": False}),
             0.5,
         ),
         "sft ids": (
@@ -421,6 +421,10 @@ def _of_schemas(files: _Files) -> dict[str, Families]:
 
 def _family_of(name: str, options: dict[str, Any], content: list[Any], *, labels: bool) -> str:
     """The family that rows are tried in, with what tells stores of it apart; none for rows with images or ids, which have workspaces of their own."""
+    try:
+        json.dumps([options, content])
+    except TypeError:  # values that only columns hold
+        return ""
     for row in content:
         try:
             example = apply(convert_with(name, options), row)
