@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.checks.rejections import kept_rows, rulings
 from prep_assets.checks.sources_again import Unsound, by_fields, domain_source, held_out, prompt_of_line, references, source_of
 from prep_assets.config.family import PrivateKind
 from prep_assets.config.models import Pretrain, media_tokens
@@ -724,12 +725,13 @@ class Selection(Derivation):
             self.rules = store.once("rules", self._rules)
             content = store.once("content", lambda: source.content(store))
             again = store.once("again", lambda: refused_rows(store, source))
+            proves, takes = store.once("proves", lambda: (rulings(store), kept_rows(store)))
             self._fields, fraction = self._passed_over(), getattr(store.family, "test_fraction", 0.0)
         else:
             assert isinstance(source, FromLines)
-            again = refused_lines(source.encoder(store.workspace))
+            again, proves, takes = refused_lines(source.encoder(store.workspace)), rulings(store), None
         seen = None if self._fields is None else self._fields.add
-        self.ledger = Ledger(refusals, stored_of(store), self.origin.held_out, content, again, fraction, seen)
+        self.ledger = Ledger(refusals, stored_of(store), self.origin.held_out, content, again, fraction, seen, proves, takes)
 
     def _rules(self) -> Rules:
         family = self.store.family

@@ -154,7 +154,9 @@ def _holds(value: Any, parts: Sequence[str]) -> bool:
 Ints = npt.NDArray[np.int64]
 _REFUSED = np.dtype([("name", np.int32), ("reason", np.int32), ("row", np.int64)])
 _AT_ONCE = 1024
-COUNTED = ("rows_read_again", "rows_stored", "rows_refused", "duplicates", "rows_held_out", "faults")
+COUNTED = ("rows_read_again", "rows_stored", "rows_refused", "duplicates", "rows_held_out", "faults", "rejections_repeated")
+Proves = Callable[[str, Mapping[str, Any]], str | None]
+"""``stage/reason`` and fields of a rejected row → ``""`` where another derivation rejects it too, `None` where none can tell, else why it is right."""
 
 
 def places(file: npt.ArrayLike, row: npt.ArrayLike) -> Ints:
@@ -256,6 +258,8 @@ class Ledger:
         again: see `Again`.
         fraction: the share of the training files that is held out.
         seen: called with numbers and rows of each block, and the indices of the rows that reached their schema.
+        proves: what derives rejections again; without it they are only repeated.
+        takes: fields of a row that its schema takes → why it must be rejected, if anything says so.
         worst: the first fault.
     """
 
@@ -266,6 +270,8 @@ class Ledger:
     again: Again
     fraction: float = 0.0
     seen: Callable[[Sequence[int], Sequence[Mapping[str, Any] | None], Sequence[int]], None] | None = None
+    proves: Proves = lambda why, row: None
+    takes: Callable[[Mapping[str, Any]], str] | None = None
     numbers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
     worst: Worst | None = None
 
@@ -285,9 +291,12 @@ class Ledger:
         counted = (len(place), kept.sum(), refused.sum(), (fates == DUPLICATE).sum(), self.stored.held_out[record[kept]].sum())
         for name, number in zip(COUNTED, counted, strict=False):
             self.numbers[name] += int(number)
-        if self.seen is not None:
+        if self.seen is not None or self.takes is not None:
             read = [i for i in np.flatnonzero(fates == GOOD).tolist() if not reasons.get(i, "").startswith("schema/")]
-            self.seen(block.rows, block.payloads, read)
+            if self.seen is not None:
+                self.seen(block.rows, block.payloads, read)
+            if self.takes is not None:
+                self._judge_taken(block, read, self.takes)
 
     def _judge_stored(self, block: Selected, kept: Ints, record: Ints, good: npt.NDArray[np.bool_]) -> None:
         """Judge stored rows that look wrong, or whose side of the split only their fields decide."""
@@ -315,9 +324,21 @@ class Ledger:
             if why != reasons[i]:
                 fresh_outcome = f"it is refused for {why}" if why else "nothing is wrong with it"
                 faults[i] = f"is refused for {reasons[i]}; looked at alone, {fresh_outcome}"
+                continue
+            ruling = self.proves(why, unsure[i])
+            self.numbers["rejections_repeated"] += ruling is None
+            if ruling:
+                faults[i] = f"is refused for {why}, but it is right: {ruling}"
         for i, fault in faults.items():
             if fault is not None:
                 self._fault(block, i, fault)
+
+    def _judge_taken(self, block: Selected, read: Sequence[int], takes: Callable[[Mapping[str, Any]], str]) -> None:
+        """Judge the rows of a block that their schema takes; `read`: their indices."""
+        for i in read:
+            payload = block.payloads[i]
+            if payload is not None and (fault := takes(payload)):
+                self._fault(block, i, f"is taken by its schema, but {fault}")
 
     def _fault(self, block: Selected, i: int, what: str) -> None:
         self._note(self._name(block.file, block.rows[i]), what)
@@ -351,6 +372,7 @@ def balanced(numbers: Numbers) -> str:
     return (
         f"{numbers['rows_read_again']:,} rows, read again, are where they belong: {numbers['rows_stored']:,} stored, "
         f"{numbers['rows_held_out']:,} of them held out, {numbers['rows_refused']:,} refused, {numbers['duplicates']:,} of them duplicates"
+        + (f"; {numbers['rejections_repeated']:,} rejections repeated by the same code" if numbers["rejections_repeated"] else "")
     )
 
 

@@ -432,9 +432,22 @@ def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: 
         ConfigError: no such schema or option, an option of the wrong type, or no way to `gives`; the message names what is allowed and
             the nearest match.
     """
+    selected = selected_schema(name, gives, or_labels=or_labels)
+    if selected is None:
+        return _own_function(name, dict(options or {}))
+    check_options(f"schema {name!r}", options or {}, selected.factory)
+    return selected.factory(**(options or {}))
+
+
+def selected_schema(name: str, gives: type | None = None, *, or_labels: bool = False) -> Schema | None:
+    """The schema that `convert_with` takes; `None` for a user's function.
+
+    Raises:
+        ConfigError: no such schema, or no way to `gives`.
+    """
     known, selected = schemas(), schema_named(name)
     if selected is None and ":" in name:
-        return _own_function(name, dict(options or {}))
+        return None
     if selected is None:
         names_and_aliases = [*known, *_ALIASES]
         raise ConfigError(
@@ -447,8 +460,7 @@ def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: 
             names = ", ".join(schema.name for schema in fitting)
             raise ConfigError(f"schema {selected.name!r} gives no {gives.__name__}, which is needed here. These do: {names}")
         selected = selected if selected in candidates else candidates[0]
-    check_options(f"schema {name!r}", options or {}, selected.factory)
-    return selected.factory(**(options or {}))
+    return selected
 
 
 def check_options(

@@ -194,7 +194,15 @@ def gone_through(
 LEDGER_ROWS = [block(0, [0, 1, 3]), block(1, [0], ["duplicate"])]
 HELD = stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1))
 REFUSED = [("b.jsonl:0", "deduplicate/duplicate")]
-LEDGER_NUMBERS = {"rows_read_again": 4, "rows_stored": 3, "rows_refused": 1, "duplicates": 1, "rows_held_out": 1, "faults": 0}
+LEDGER_NUMBERS = {
+    "rows_read_again": 4,
+    "rows_stored": 3,
+    "rows_refused": 1,
+    "duplicates": 1,
+    "rows_held_out": 1,
+    "faults": 0,
+    "rejections_repeated": 0,
+}
 
 
 def test_every_row_is_where_it_belongs() -> None:

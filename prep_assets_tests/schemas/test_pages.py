@@ -83,6 +83,7 @@ def options(name: str) -> str:
     rows = [f"- As in [{base.name}]({base.name}.md#options): {', '.join(f'`{each}`' for each in shared)}"] if base and shared else []
     rows += [f"- Fields: {', '.join(shown[each] for each in fields)}"] if fields else []
     rows += [f"- {text}: {found.meanings[each]}" for each, text in shown.items() if each not in (*shared, *fields)]
+    rows += [f"- Rows in JSON Schema: [{name}](../../prep_assets/proofs/formats/{name}.json)"]
     return "## Options\n\n" + "\n".join(rows) + "\n"
 
 

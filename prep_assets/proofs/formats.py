@@ -1,0 +1,360 @@
+"""Definitions of row formats in JSON Schema: which rows a schema takes, written by its page and not by its code.
+
+``formats/<schema>.json`` is valid JSON Schema (draft 2020-12) for the default options; editors and people read it as well. What an option changes is marked:
+
+- ``x-option``, in the schema of a property: the option that names the property, or several; null removes it
+- ``x-set``: keyword → option that gives its value; null removes it
+- ``x-when``: option → value, or ``{"not": value}``; otherwise the schema is left out of its list or properties, or with its ``not``
+- ``x-role``: `enum` becomes the tags of a role, ``*`` all, ``call`` those of messages that are calls; ``x-roles`` and ``x-calls`` of a definition: tag →
+  role, and tags of calls, where ``$name`` stands for an option
+- ``x-options``: the options with their defaults; ``x-bind``: options of `common.json` → values, ``$name`` for an option
+- ``x-schema`` with ``x-bind``: the definition is that of another schema with these options
+- ``x-or``: those that accept a row as well, where their ``x-when`` holds
+
+JSON in a text is ``contentSchema``, which is asserted here.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Mapping, Sequence
+from functools import cache, lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+from msgspec import Struct
+
+FOLDER = Path(__file__).with_name("formats")
+MOST_NESTED = 100
+_COMMON = "common.json#/$defs/"
+
+Row = Mapping[str, Any]
+Roles = Mapping[str, str]
+
+
+class Format(Struct, frozen=True):
+    """The definition of a schema with its options.
+
+    Attributes:
+        name: the schema whose rows it defines: another's, where a definition only names that with other options.
+        options: of that schema, and those of `common.json`.
+        roles: tags of messages → roles.
+        calls: tags of messages whose content is calls.
+        fits: whether it accepts a row; `None` where the row cannot be judged, as by its depth.
+        others: further definitions whose rows the schema takes as well.
+        dotted: names of options with dots: values of objects in a row, unless a field has the whole name.
+    """
+
+    name: str
+    options: Mapping[str, Any]
+    roles: Roles
+    calls: Sequence[str]
+    fits: Callable[[Row], bool | None]
+    others: Sequence[Format] = ()
+    dotted: Sequence[str] = ()
+
+    def of(self, row: Row) -> tuple[Format, Row] | bool | None:
+        """Return the definition that accepts a row, and the row as it reads it; false if none does, `None` where it cannot be judged."""
+        found = self._of(row)
+        return self._of(again) if found is False and (again := plain(row)) is not row else found
+
+    def _of(self, row: Row) -> tuple[Format, Row] | bool | None:
+        unsure = False
+        for each in (self, *self.others):
+            fits = each.fits(row)
+            if fits:
+                return each, each.lifted(row)
+            unsure |= fits is None
+        return None if unsure else False
+
+    def lifted(self, row: Row) -> Row:
+        """Return a row with the values at dotted paths under the whole path."""
+        return _lifted(row, self.dotted) if self.dotted else row
+
+
+def defined() -> list[str]:
+    """Return the schemas that have a definition."""
+    return sorted(path.stem for path in FOLDER.glob("*.json") if path.stem != "common")
+
+
+@cache
+def _read(name: str) -> dict[str, Any]:
+    definition: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
+    return definition
+
+
+def format_of(name: str, options: Mapping[str, Any]) -> Format | None:
+    """Return the definition of a schema with these options; `None` if it has none."""
+    if not (FOLDER / f"{name}.json").is_file():
+        return None
+    definition = _read(name)
+    known = {**definition.get("x-options", {}), **options}
+    for nested in definition.get("x-nested", ()):  # ModelLink's options are in one mapping
+        known |= _flat(known.pop(nested, None) or {})
+    bound = _bound(definition, known)
+    if (other := definition.get("x-schema")) is not None:
+        return format_of(other, bound)
+    known = bound | known
+    others = [
+        format
+        for each in definition.get("x-or", ())
+        if _applies(each, known) and (format := format_of(each["x-schema"], _bound(each, known)))
+    ]
+    roles: dict[str, str] = {}
+    for tag, role in definition.get("x-roles", {}).items():
+        given = known.get(tag[1:]) if tag.startswith("$") else tag
+        roles |= given if isinstance(given, Mapping) else {given: role} if given is not None else {}
+    named = (str(known[tag[1:]]) if tag.startswith("$") else tag for tag in definition.get("x-calls", ()))
+    calls = [tag for tag in dict.fromkeys(named) if roles.get(tag) == "assistant"]
+    tags = {"*": [*roles], "call": calls} | {role: [tag for tag in roles if roles[tag] == role] for role in ("user", "assistant")}
+    whole = _instance({**definition, "$defs": _read("common")["$defs"]}, known, tags)
+    fields = [value for option, value in known.items() if option.endswith("_key")]
+    listed = [key for value in fields for key in (value if isinstance(value, list | tuple) else [value])]
+    dotted = [key for key in listed if isinstance(key, str) and "." in key]
+    return Format(name, known, roles, calls, _validator(whole, dotted), others, dotted)
+
+
+def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
+    tags = given.get("tags") or {}
+    return {**{f"{key}_key": value for key, value in given.items() if key != "tags"}, **tags}
+
+
+def _bound(definition: Mapping[str, Any], options: Mapping[str, Any]) -> dict[str, Any]:
+    bound = definition.get("x-bind", {}).items()
+    return {key: options[value[1:]] if isinstance(value, str) and value.startswith("$") else value for key, value in bound}
+
+
+def _instance(node: Any, options: Mapping[str, Any], tags: Mapping[str, Sequence[str]]) -> Any:
+    """Return a definition with the options put in; `tags`: see ``x-role``."""
+    if isinstance(node, list):
+        return [_instance(each, options, tags) for each in node if _applies(each, options)]
+    if not isinstance(node, dict):
+        return node.removeprefix("common.json") if isinstance(node, str) and node.startswith(_COMMON) else node
+    kept = ("x-set", "x-role")
+    node = {
+        key: value
+        for key, value in node.items()
+        if (key in kept or not key.startswith("x-")) and (key != "not" or _applies(value, options))
+    }
+    for keyword, option in node.pop("x-set", {}).items():
+        node[keyword] = options.get(option)
+        if node[keyword] is None:
+            del node[keyword]
+    if (role := node.pop("x-role", None)) is not None:
+        node["enum"] = tags[role]
+    if "properties" in node:
+        names = {key: _names(key, sub, options) for key, sub in node["properties"].items() if _applies(sub, options)}
+        node["properties"] = {name: node["properties"][key] for key, listed in names.items() for name in listed}
+        node["required"] = [name for key in node.get("required", ()) for name in names.get(key, [key])]
+    made = {key: _instance(value, options, tags) for key, value in node.items()}
+    if made.get("allOf") == []:
+        del made["allOf"]
+    if (schema := made.pop("contentSchema", None)) is not None:
+        made["format"] = schema["$ref"]
+        del made["contentMediaType"]
+    return made
+
+
+def _names(key: str, sub: Any, options: Mapping[str, Any]) -> Sequence[str]:
+    named = options.get(sub["x-option"]) if isinstance(sub, dict) and "x-option" in sub else key
+    return [] if named is None else [named] if isinstance(named, str) else named
+
+
+def _applies(node: Any, options: Mapping[str, Any]) -> bool:
+    if not isinstance(node, dict):
+        return True
+    return all(
+        options.get(option) != value["not"] if isinstance(value, dict) and "not" in value else options.get(option) == value
+        for option, value in node.get("x-when", {}).items()
+    )
+
+
+# Judging rows.
+
+
+def _validator(whole: Mapping[str, Any], dotted: Sequence[str]) -> Callable[[Row], bool | None]:
+    from jsonschema_rs import Draft202012Validator
+
+    @cache
+    def content(reference: str) -> Draft202012Validator:
+        return Draft202012Validator({"$ref": reference, "$defs": whole["$defs"]}, validate_formats=True, formats=contents)
+
+    contents: dict[str, Callable[..., bool]] = {reference: partial(_holds_json, content, reference) for reference in _references(whole)}
+    validator = Draft202012Validator(dict(whole), validate_formats=True, formats=contents)
+
+    def fits(row: Row) -> bool | None:
+        lifted = _lifted(row, dotted) if dotted else row
+        try:
+            return validator.is_valid(lifted)
+        except ValueError:
+            pass
+        try:
+            return validator.is_valid(_as_json(lifted))
+        except (ValueError, RecursionError):
+            return None
+
+    return fits
+
+
+def _references(node: Any) -> set[str]:
+    """Return the formats of a definition that are references: what must be in a text."""
+    if isinstance(node, list):
+        return set().union(*map(_references, node))
+    if not isinstance(node, dict):
+        return set()
+    own = {node["format"]} if str(node.get("format", "")).startswith("#") else set()
+    return own.union(*map(_references, node.values()))
+
+
+@lru_cache(1024)
+def parsed(text: str) -> Any:
+    """Return the value of a JSON text.
+
+    Raises:
+        ValueError: it is not JSON, has a key twice, NaN or an infinity, or is nested too deep.
+    """
+
+    def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(pairs)) < len(pairs):
+            raise ValueError("a key stands there twice")
+        return dict(pairs)
+
+    def never(constant: str) -> Any:
+        raise ValueError(f"{constant} is not JSON")
+
+    try:
+        value = json.loads(text, object_pairs_hook=once, parse_constant=never)
+    except RecursionError as error:
+        raise ValueError("it is nested too deep") from error
+    if text.count("[") + text.count("{") > MOST_NESTED and _depth(value) > MOST_NESTED:
+        raise ValueError("it is nested too deep")
+    return value
+
+
+def _depth(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
+    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
+
+
+def _holds_json(content: Callable[[str], Any], reference: str, text: str) -> bool:
+    try:
+        return bool(content(reference).is_valid(parsed(text)))
+    except ValueError:
+        return False
+
+
+def _as_json(value: Any) -> Any:
+    """Return a value of a table as JSON: what has no place there, such as a date, becomes an object that no definition accepts."""
+    if isinstance(value, Mapping):
+        return {str(key): _as_json(inner) for key, inner in value.items()}
+    if isinstance(value, list | tuple):
+        return [_as_json(inner) for inner in value]
+    if isinstance(value, str):
+        return value.encode(errors="replace").decode()
+    return value if value is None or isinstance(value, bool | int | float) else {"not JSON": type(value).__name__}
+
+
+_SPEAKERS = ("role", "from")
+
+
+def plain(value: Any) -> Any:
+    """Return a value as a schema reads it: messages in columns as a list of them, text of a binary column as text. Itself, where nothing is to be done."""
+    if isinstance(value, bytes):
+        try:
+            return value.decode()
+        except UnicodeDecodeError:
+            return value
+    if isinstance(value, list):
+        elements = [plain(each) for each in value]
+        return elements if any(one is not other for one, other in zip(elements, value, strict=True)) else value
+    if not isinstance(value, dict):
+        return value
+    columns = [each for each in value.values() if isinstance(each, list)]
+    if len(columns) == len(value) and len({*map(len, columns)}) == 1 and any(name in value for name in _SPEAKERS):
+        rows = zip(*columns, strict=True)
+        return [{key: plain(inner) for key, inner in zip(value, row, strict=True) if inner is not None} for row in rows]
+    inner = {key: each if key == "bytes" else plain(each) for key, each in value.items()}
+    return inner if any(inner[key] is not value[key] for key in value) else value
+
+
+def _lifted(row: Row, paths: Sequence[str]) -> Row:
+    """Return a row with the values at dotted paths under the whole path, as an option names them; of an array of objects, the array of their values."""
+    lifted = dict(row)
+    for path in paths:
+        if lifted.get(path) is not None:
+            continue
+        *heads, last = path.split(".")
+        value = _at(row, heads)
+        listed = isinstance(value, list) and all(isinstance(each, Mapping) for each in value)
+        if listed or (isinstance(value, Mapping) and last in value):
+            lifted.pop(path, None)
+            lifted = {**_without(lifted, path.split(".")), path: [each.get(last) for each in value] if listed else value[last]}
+            left = lifted.get(heads[0])
+            if all(
+                isinstance(each, Mapping) and all(map(_neutral().search, each)) for each in (left if isinstance(left, list) else [left])
+            ):
+                del lifted[heads[0]]
+    return lifted
+
+
+@cache
+def _neutral() -> re.Pattern[str]:
+    [names] = _read("common")["$defs"]["neutral"]["patternProperties"]
+    return re.compile(names)
+
+
+def without(row: Row, paths: Sequence[str]) -> Row:
+    """Return a row without the fields at these paths, as `ignore` writes them: without positions in arrays, ``*`` for any key."""
+    for path in paths:
+        row = _without(row, path.split("."))
+    return row
+
+
+def read_by(format: Format, row: Row, used: Sequence[str]) -> Row:
+    """Return a row without fields that only choose rows: a schema may leave them unread. One that decides what is trained may only be 1 or true."""
+    if not used or format.of(row) is not False:
+        return row
+    return without(row, [path for path in used if path.rpartition(".")[2] not in DECISIVE or _at(row, path.split(".")) == 1])
+
+
+def _at(value: Any, parts: Sequence[str]) -> Any:
+    for part in parts:
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
+
+
+DECISIVE = frozenset(
+    {
+        *("images", "image", "videos", "video", "audios", "audio", "reasoning_content", "reasoning", "thinking", "thought", "tool_plan"),
+        *("Complex_CoT", "reasoning_details", "tool_calls", "function_call", "function_calls", "tools", "functions", "available_tools"),
+        *("chat_template_kwargs", "documents", "system", "label", "kto_tag", "loss_weight", "weight", "loss_mask", "train", "training"),
+        *(
+            "loss_scale",
+            "train_detail",
+            "training_detail",
+            "rejected_response",
+            "rejected_messages",
+            "loss",
+            "history",
+            "input",
+            "context",
+            "margin",
+            "refusal",
+            "prefix",
+        ),
+    }
+)
+"""Names of fields that decide what is trained or asked."""
+
+
+def _without(value: Any, parts: Sequence[str]) -> Any:
+    if isinstance(value, list):
+        return [_without(each, parts) for each in value]
+    if not isinstance(value, Mapping):
+        return value
+    for size in range(len(parts), 0, -1):  # a key may have dots
+        head, rest = ".".join(parts[:size]), parts[size:]
+        if head in value or head == "*":
+            return {key: _without(inner, rest) if head in (key, "*") else inner for key, inner in value.items() if rest or key != head}
+    return value

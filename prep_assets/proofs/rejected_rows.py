@@ -1,0 +1,248 @@
+"""Rejected rows, judged by definitions of formats and by rules: which reasons of which schema are derived again, and by what."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from prep_assets.proofs import row_rules as rules
+from prep_assets.proofs.formats import Format, Row
+from prep_assets.proofs.row_rules import Message, Rule, chats, letters
+
+# Which reasons are beyond the definitions.
+
+Rules = Mapping[str, Rule | None]
+"""A reason for rejecting a row that its definition accepts → the rule that derives it again; `None` where none does."""
+BESIDE: Rules = {
+    "conflicting_weights": rules.several_weights,
+    "conflicting_tools": None,
+    "bad_tools": rules.no_json,
+    "wrong_type": rules.no_json,
+    "bad_weight": None,
+}
+CHAT: Rules = {
+    **BESIDE,
+    "role_order": rules.result_without_call,
+    "unknown_tool": rules.not_offered,
+    "unknown_tool_call": rules.unknown_result,
+    "unanswered_tool_call": rules.missing_result,
+    "conflicting_reasoning": rules.several_thoughts,
+    "conflicting_content": rules.several_contents,
+    "bad_tool_call": rules.no_json,
+    "weighted_space": None,
+    **{f"{kind}_count": rules.miscounted(kind) for kind in ("image", "audio", "video")},
+}
+SYSTEM: Rules = {"two_systems": rules.several_systems}
+PROMPT: Rules = {**CHAT, **SYSTEM, "role_order": rules.open_prompt}
+PAIR: Rules = {**CHAT, **SYSTEM, "equal_answers": rules.equal_sides}
+GROUP: Rules = {**PROMPT, "length_mismatch": rules.group_lengths, "positive_logprob": None, "logprobs_all_zero": rules.no_chance}
+RANKED: Rules = {**PROMPT, "length_mismatch": rules.group_lengths, "leading_text": None, "empty_turn": None, "empty_answer": None}
+GOLD: Rules = {"no_gold": rules.no_mark, "bad_gold": rules.no_number}
+TOKENS: Rules = {
+    **CHAT,
+    **SYSTEM,
+    **dict.fromkeys(("wrong_type", "no_mask", "length_mismatch", "empty_text", "labels_shifted", "labels_differ", "masks_disagree")),
+    **dict.fromkeys(("attention_hole", "trained_padding", "packed_row")),
+}
+ANYWHERE: Rules = {"order_contradicted": rules.out_of_order, "mixed_conversations": rules.mixed}
+"""Reasons of all schemas, about fields that they do not read."""
+UNDEFINED: Rules = {}
+"""For schemas whose definition is of their outermost objects only: any reason is beyond it."""
+
+BEYOND: Mapping[str, Rules] = {
+    "text": {},
+    "AlpacaPretrainHandler": {},
+    "StackOverflowPythonPretrainHandler": {},
+    "SharegptPretrainHandler": {},
+    "interleaved": {
+        "length_mismatch": rules.uneven("images_key", "texts_key"),
+        "interleaving": rules.image_or_text,
+        "empty_text": rules.nothing_interleaved,
+        "missing_image": None,
+        "wrong_type": rules.no_json,
+    },
+    "image_captions": {"wrong_type": rules.no_json},
+    "llava": {**BESIDE, "image_count": rules.llava_places, "missing_image": rules.llava_places, **SYSTEM},
+    "messages": {**CHAT, **SYSTEM, "role_order": rules.any_order},
+    "sharegpt": {**CHAT, **SYSTEM, "role_order": rules.alternating_order},
+    "R1SharegptStyleInstructionHandler": {**CHAT, **SYSTEM, "role_order": rules.alternating_order, "bad_gold": rules.no_gold_answer},
+    "sharegpt_pairwise": {**PAIR, "role_order": rules.pairwise_order, "empty_prompt": None},
+    "kto": {**CHAT, **SYSTEM, "role_order": rules.labelled_order},
+    "prompt_completion": PROMPT,
+    "instruction": BESIDE,
+    "alpaca": {**BESIDE, "conflicting_reasoning": rules.several_thoughts, "weighted_space": None},
+    "alpaca_pairwise": {**BESIDE, "equal_answers": rules.equal_sides},
+    "R1AlpacaStyleInstructionHandler": {**BESIDE, "bad_gold": rules.no_gold_answer},
+    "PPOAlpacaStyleInstructionHandler": BESIDE,
+    "leetcode_python": {"empty_prompt": rules.no_problem, "trailing_text": rules.more_problem},
+    "gsm8k": {**GOLD, "empty_answer": rules.no_solution},
+    "gsm8k_prompt": GOLD,
+    "moss": dict.fromkeys(("empty_answer", "empty_turn", "bad_tool_call", "role_order")),
+    "belle": dict.fromkeys(("role_order", "leading_text", "empty_turn", "empty_answer"), rules.belle_turns),
+    "llama3_chat": dict.fromkeys(("leftover_text", "unknown_role", "empty_answer", "no_assistant_turn")),
+    "common_words_mask": {},
+    "ultra_chat_common_words_mask_hook": {"prompts_differ": rules.other_question},
+    "nlg_read_hook": {**BESIDE, **TOKENS},
+    "tokenized": TOKENS,
+    "distilled": UNDEFINED,
+    "preference": {
+        **PAIR,
+        "role_order": None,
+        "prompts_differ": rules.other_prompts,
+        "empty_prompt": rules.nothing_before,
+        "empty_answer": rules.no_side,
+        "leading_text": None,
+        "empty_turn": None,
+        "missing_field": None,
+        "unsupported_column": None,
+    },
+    "compared": {
+        **PAIR,
+        "role_order": None,
+        **dict.fromkeys(("prompts_differ", "empty_prompt", "empty_answer", "leading_text", "empty_turn")),
+    },
+    "dpo_read_hook": {
+        **PAIR,
+        "equal_answers": None,
+        "role_order": None,
+        **dict.fromkeys(("prompts_differ", "no_assistant_turn", "empty_prompt", "empty_answer", "leading_text", "empty_turn")),
+    },
+    "hh": {
+        **BESIDE,
+        "prompts_differ": rules.hh_prompts,
+        "empty_prompt": rules.hh_no_prompt,
+        "empty_answer": rules.hh_no_answer,
+        "equal_answers": rules.hh_equal,
+        "role_order": rules.hh_open,
+        "leading_text": rules.hh_turns,
+        "empty_turn": rules.hh_turns,
+    },
+    "ultrafeedback": {
+        **BESIDE,
+        "prompts_differ": rules.ultra_prompts,
+        "empty_answer": rules.ultra_last,
+        "no_assistant_turn": rules.ultra_last,
+        "equal_answers": rules.ultra_equal,
+        "small_margin": rules.ultra_margin,
+        "score_contradicts": None,
+        "wrong_type": None,
+        "unsupported_column": None,
+        "missing_field": None,
+    },
+    "rl_prompt": {**PROMPT, "bad_gold": rules.no_gold, "bad_arguments": None, "missing_field": None},
+    "arithmetic": {**BESIDE, "not_arithmetic": rules.no_sum, "wrong_gold": rules.wrong_sum, "bad_gold": rules.no_gold},
+    "group": GROUP,
+    "group_list": {
+        **RANKED,
+        "single_response": rules.one_response,
+        "equal_rewards": rules.one_reward,
+        "tied_rewards": rules.tied_rewards,
+        "contradicting_rewards": None,
+    },
+    "group_kto": {
+        **RANKED,
+        "single_response": rules.one_response,
+        "equal_rewards": rules.one_reward,
+        "several_turns": rules.several_turns,
+        "contradicting_rewards": None,
+    },
+    "group_pair": {
+        **RANKED,
+        "equal_rewards": rules.one_reward,
+        "small_margin": rules.near_rewards,
+        "tied_rewards": rules.tied_rewards,
+        "equal_answers": None,
+    },
+    "group_best": {**RANKED, "low_reward": rules.low_rewards},
+    "stepwise": {**PROMPT, "length_mismatch": rules.uneven("completions_key", "labels_key")},
+    "math_shepherd": {**BESIDE, **dict.fromkeys(("bad_steps", "empty_prompt", "empty_answer", "length_mismatch"))},
+    "prm800k": UNDEFINED,
+    "agent_steps": UNDEFINED,
+    "verifiers_trace": UNDEFINED,
+    "anthropic": UNDEFINED,
+    "openai_responses": UNDEFINED,
+    "semantic": UNDEFINED,
+    "sections": UNDEFINED,
+    "contrastive": {"conflicting_fields": rules.several_fields, "length_mismatch": None, "wrong_type": rules.no_json},
+    "ques_embed_gen_hook": {"wrong_type": rules.no_json},
+    "ctx_embed_gen_hook": {"wrong_type": rules.no_json},
+}
+
+
+# Rulings.
+
+
+def ruling(format: Format, row: Row, reason: str) -> str | None:
+    """Judge a row that a schema rejects. Returns ``""`` where its definition or a rule rejects it too, `None` where neither can tell, else why it is right."""
+    found = format.of(row)
+    if found is None or isinstance(found, bool):
+        return None if found is None else ""
+    accepting, read = found
+    beyond = BEYOND[accepting.name]
+    if beyond is UNDEFINED:
+        return None
+    if reason not in beyond and reason not in ANYWHERE:
+        return f"the definition of {accepting.name!r} accepts it, and no rule beyond it rejects a row for {reason!r}"
+    must = _must(beyond.get(reason, ANYWHERE.get(reason)), read, accepting)
+    if must is None:
+        return None
+    return "" if must else f"the definition of {accepting.name!r} accepts it, and a second reading finds no {reason!r}"
+
+
+def kept_fault(format: Format, row: Row) -> str:
+    """Return why a row that its schema takes must be rejected; ``""`` where nothing says so."""
+    found = format.of(row)
+    if found is None:
+        return ""
+    if isinstance(found, bool):
+        return f"the definition of {format.name!r} does not accept it"
+    accepting, read = found
+    keys = _keys(read, accepting)
+    for reason, rule in BEYOND[accepting.name].items():
+        if rule is not rules.no_json and not keys.isdisjoint(_ABOUT.get(reason, keys)) and _must(rule, read, accepting):
+            return f"a second reading finds {reason!r}"
+    return ""
+
+
+def _must(rule: Rule | None, row: Row, format: Format) -> bool | None:
+    try:
+        return None if rule is None else rule(row, format)
+    except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError):  # a form that it does not know
+        return None
+
+
+_PARTS = "parts of a content"
+_COUNTED, _TOOLS = "files", "tools"
+_FILES = ("image", "audio", "video", _PARTS)
+_ABOUT: Mapping[str, Sequence[str]] = {
+    "conflicting_weights": (*rules.WEIGHTS, _PARTS),
+    "conflicting_reasoning": (*rules.REASONING, "reasoning_details", _PARTS),
+    "conflicting_content": (_PARTS,),
+    "two_systems": ("system",),
+    **dict.fromkeys(("unknown_tool_call", "unanswered_tool_call", "unknown_tool"), (_TOOLS,)),
+    **dict.fromkeys(("image_count", "audio_count", "video_count"), (_COUNTED,)),
+}
+"""Reasons that need one of these fields: most rows have none of them."""
+
+
+def _tags(chat: Sequence[Message], format: Format) -> Iterator[str]:
+    return (message.get(format.options.get("role_key", "role"), "") for message in chat)
+
+
+def _keys(row: Row, format: Format) -> set[str]:
+    """Return the names of a row's fields and of those of its messages, and `_PARTS` where a content has parts."""
+    keys, content = set(row), format.options.get("content_key", "content")
+    for chat in chats(row, format):
+        keys.update(*chat)
+        if any(type(message.get(content)) is list for message in chat):
+            keys.add(_PARTS)
+        if (
+            not keys.isdisjoint((*rules.CALLS, "tool_call_id"))
+            or _PARTS in keys
+            or "t" in letters(chat, format)
+            or not {*format.calls}.isdisjoint(_tags(chat, format))
+        ):
+            keys.add(_TOOLS)
+    if format.options.get("system_key") in row:
+        keys.add("system")
+    files = {*_FILES, format.options.get("images_key"), format.options.get("audios_key"), format.options.get("videos_key")}
+    return keys if keys.isdisjoint(files) else keys | {_COUNTED}

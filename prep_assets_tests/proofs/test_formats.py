@@ -1,0 +1,118 @@
+"""Definitions of row formats: each schema has one, which takes its rows, and of rows that the schema rejects only those whose reason is listed."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import jsonschema_rs
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from prep_assets.errors import PrepAssetsError, Refused
+from prep_assets.proofs.formats import FOLDER, defined, format_of, without
+from prep_assets.proofs.rejected_rows import BEYOND, UNDEFINED, kept_fault, ruling
+from prep_assets.schemas.reader import Account, Reader, apply
+from prep_assets.schemas.registry import convert_with, schemas
+from prep_assets_tests.schemas.test_examples import CASES
+from prep_assets_tests.schemas.test_refusals import REFUSED
+
+Row = Mapping[str, Any]
+ROWS = [(name, schemas()[name].example, {}) for name in defined()]
+ROWS += [(name, case[0], dict(*case[1:-1])) for name, cases in CASES.items() for case in cases if name in schemas()]
+
+
+def judged(name: str, options: Mapping[str, Any], row: Row) -> tuple[str | None, Row]:
+    """Why the schema rejects a row (`None`: it does not), and the row without the fields that would have to be under `ignore`."""
+    account = Account()
+    try:
+        apply(Reader(convert_with(name, options), account), copy.deepcopy(row))
+    except Refused as refusal:
+        return refusal.reason, row
+    return None, without(row, [*account.unknown])
+
+
+def fault(name: str, options: Mapping[str, Any], row: Row) -> str | None:
+    """What the definition says of what the schema does with a row: ``""`` if it agrees, `None` if it cannot tell."""
+    definition = format_of(name, options)
+    assert definition is not None
+    reason, read = judged(name, options, row)
+    return kept_fault(definition, read) if reason is None else ruling(definition, read, reason)
+
+
+def test_every_schema_has_a_definition_with_its_options() -> None:
+    assert defined() == sorted(schemas()), "add prep_assets/proofs/formats/<schema>.json, see docs/development.md"
+    for name in defined():
+        definition = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
+        jsonschema_rs.meta.validate(definition)
+        own = {option: parameter.default for option, parameter in schemas()[name].options.items()}
+        listed = {key: value for key, value in definition["x-options"].items() if key in own}
+        assert listed == {key: list(value) if isinstance(value, tuple) else value for key, value in own.items()}, name
+        assert listed.keys() == definition["x-options"].keys() or definition["x-nested"]
+
+
+@pytest.mark.parametrize("number", range(len(ROWS)))
+def test_rows_that_a_schema_takes_are_accepted(number: int) -> None:
+    name, row, options = ROWS[number]
+    assert fault(name, options, row) == ""
+
+
+@pytest.mark.parametrize(("name", "number"), [(name, number) for name, (_, cases) in REFUSED.items() for number in range(len(cases))])
+def test_rows_that_a_schema_refuses_are_not_or_the_reason_is_listed(name: str, number: int) -> None:
+    row, cases = REFUSED[name]
+    changed, reason, *options = cases[number]
+    definition = format_of(name, options[0] if options else {})
+    assert definition is not None
+    found = ruling(definition, {**row, **changed}, reason)
+    rules = BEYOND[definition.name]
+    assert found == "" or (found is None and (rules is UNDEFINED or rules[reason] is None or reason in ("empty_answer", "wrong_type")))
+
+
+# Random alterations.
+
+VALUES = (None, "", " ", "x", "user", "assistant", 0, 5, -1.5, True, False, [], {}, ["x"], [{}], {"x": "y"}, {"type": "text", "text": "x"})
+
+
+def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in a row."""
+    if path:
+        yield path
+    inner = value.items() if isinstance(value, dict) else enumerate(value) if isinstance(value, list) else ()
+    for key, each in inner:
+        yield from places(each, (*path, key))
+
+
+def altered(row: Any, path: Sequence[Any], change: str, value: Any) -> Any:
+    """A row with one place dropped, doubled or replaced."""
+    row = copy.deepcopy(row)
+    holder = row
+    for key in path[:-1]:
+        holder = holder[key]
+    if change == "drop":
+        del holder[path[-1]]
+    elif change == "double" and isinstance(holder, list):
+        holder.insert(path[-1], copy.deepcopy(holder[path[-1]]))
+    elif change == "swap" and isinstance(holder, list):
+        holder.insert(0, holder.pop(path[-1]))
+    else:
+        holder[path[-1]] = copy.deepcopy(value)
+    return row
+
+
+@settings(max_examples=300, deadline=None, derandomize=True)
+@given(st.data())
+def test_altered_rows_are_judged_alike(data: st.DataObject) -> None:
+    name, row, options = data.draw(st.sampled_from(ROWS))
+    row = copy.deepcopy(dict(row))
+    for _ in range(data.draw(st.integers(1, 2))):
+        if listed := [*places(row)]:
+            change = data.draw(st.sampled_from(["drop", "double", "swap", "set", "set"]))
+            row = altered(row, data.draw(st.sampled_from(listed)), change, data.draw(st.sampled_from(VALUES)))
+    try:
+        found = fault(name, options, row)
+    except PrepAssetsError:
+        return  # options that do not go with such a row
+    assert not found, (found, judged(name, options, row)[0])
