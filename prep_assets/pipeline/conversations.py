@@ -243,7 +243,12 @@ class Marked(NamedTuple):
     def moved(self, form: Form, shown: Sequence[str]) -> Marked:
         """Move spans and stops from the invented texts of a form to those of a chat, as its render shows them."""
         at = form.mover(shown)
-        spans = tuple([replace(span, start=at(span.start), end=at(span.end)) for span in self.rendered.spans])
+        spans = tuple(
+            [
+                replace(span, start=at(span.start), end=at(span.end), header=at(span.header) if span.header >= 0 else -1)
+                for span in self.rendered.spans
+            ]
+        )
         stops = tuple([Stop(stop.turn, at(stop.start), at(stop.end)) for stop in self.rendered.stops])
         return Marked(Rendered(form.text(shown), spans, (), stops), self.left_out)
 

@@ -15,7 +15,7 @@ from msgspec import Struct
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.generated import stop_within
-from prep_assets.proofs.rebuilt import Block, Borders, Rebuilder, Rebuilt, blocks_of, first_difference
+from prep_assets.proofs.rebuilt import Block, Borders, Rebuilder, Rebuilt, blocks_of, files_around, first_difference
 from prep_assets.samples import (
     ASSISTANT,
     COMPLETION,
@@ -398,7 +398,7 @@ class _Derivation(Struct, frozen=True, dict=True):
         stops: list[Range] = []
         before = 0
         weights = stop_weights(turns, self.options.train_on_eos)
-        for block, parts, start, end, weight in zip(blocks, turns, starts, ends, weights, strict=True):
+        for number, (block, parts, start, end, weight) in enumerate(zip(blocks, turns, starts, ends, weights, strict=True)):
             parts[0].start = min(start, parts[0].start)
             if self.options.train_headers and parts[0].weight > 0:
                 parts[0].start = before
@@ -409,9 +409,12 @@ class _Derivation(Struct, frozen=True, dict=True):
             last = parts[-1].end
             if end is not None:
                 # white space before it is generated with the text
-                steps.append((last if parts[-1].weight > 0 else end[0], end[1], weight))
+                follows = parts[-1].weight > 0 and not self.chat.text[last : end[0]].strip()
+                steps.append((last if follows else end[0], end[1], weight))
                 stops.append(end)
             before = end[1] if end is not None else last
+            if end is None and number + 1 < len(blocks) and self.borders.lone_prompt:
+                before = max(last, self.real(self.borders.closed(self.chat, block, blocks[number + 1])))
         answers = [block for block in blocks if block.role == ASSISTANT]
         return Derived(
             self.chat.text,
@@ -472,7 +475,7 @@ class _Derivation(Struct, frozen=True, dict=True):
         """Return where the generated part of a turn begins; for other turns, where their text does, with its own white space."""
         block = blocks[number]
         first = self.chat.places[block.places[0]]
-        if block.role == ASSISTANT:
+        if block.role == ASSISTANT and not files_around(self.chat, block)[0]:
             before, known = blocks[number - 1] if number else None, self._generated(block)
             return self.real(known[0] if known else self.borders.start(self.chat, before, block))
         return first.start - self._margins(block.places[0])[0]
@@ -488,7 +491,8 @@ class _Derivation(Struct, frozen=True, dict=True):
             stop = self.borders.stop(self.chat, block, after)
         else:
             rest = self.chat.invented_text[block.end : known[1]]
-            within = stop_within(rest, self.control, is_text=block.kinds[-1] == TEXT)
+            is_text = block.kinds[-1] == TEXT and not files_around(self.chat, block)[1]
+            within = stop_within(rest, self.control, is_text=is_text)
             stop = within and (block.end + within[0], block.end + within[1])
         return (self.real(stop[0]), self.real(stop[1])) if stop else None
 

@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.generated import generated
-from prep_assets.samples import ASSISTANT, MEDIA, TEXT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, MEDIA, TEXT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, changed, turn
 from prep_assets.stores.files import dumps
 from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, chat_template_utils
 
@@ -433,6 +433,8 @@ def _content_dependent(name: str, text: str, at: int, expected: str) -> CheckFai
 # Before a turn a model sees the render of the earlier turns with the generation prompt. So a turn begins where the whole render stops to
 # follow that one. Its end is what the render shares with one that ends with this turn: then the next turn's header begins.
 
+Stop = tuple[int, int] | None
+"""Start and end of the control tokens that end a turn; `None` where none do."""
 MOST_KNOWN = 4096
 """Most texts between turns in the cache."""
 
@@ -493,9 +495,9 @@ class Borders:
         texts = sorted(rebuilder.template.control, key=lambda text: (-len(text), text))
         self._control = re.compile("|".join(map(re.escape, texts))) if texts else None
         self._prompts: dict[object, str | None] = {}
-        self._ends: dict[object, tuple[int, int] | None] = {}
+        self._ends: dict[object, Stop] = {}
+        self._closings: dict[object, int] = {}
         self._lone: str | None = None
-        self._stops: frozenset[str] | None = None
 
     # -- where a turn begins ------------------------------------------------------------------------------------------------------------
 
@@ -521,7 +523,8 @@ class Borders:
         if prompt is not None:
             shared = _shared(gap, prompt)
             if shared < min(len(gap), len(prompt)):
-                shared = self._unbroken(gap, shared)
+                own = chat.margins.get(chat.invented[before.places[-1]].slot, (0, 0))[1] if before else 0
+                shared = self._unbroken(gap, shared, own)
             if shared < len(prompt) and (tag := _OPENED.search(gap[:shared])) and gap[: tag.start()].strip():
                 shared = tag.start(1)  # the prompt opens another block than the answer has
             if shared or not gap or not prompt:
@@ -529,9 +532,22 @@ class Borders:
         prompt = self.lone_prompt
         if prompt and (at := gap.rfind(prompt)) >= 0:
             return low + at + len(prompt)
+        if prompt and (before is None or before.role != USER) and (written := self._behind_question(chat, block)) and gap.endswith(written):
+            return low + len(gap) - len(written)
         if any(kind != TEXT for kind in block.kinds):
             raise CheckFailed(f"nothing in the render says where turn {block.turn} begins, so nothing is proven")
         return chat.own_start(block.places[0])
+
+    def _behind_question(self, chat: Rebuilt, block: Block) -> str:
+        """Return what is generated before the first text of a turn if a question stands before it: an answer begins alike whatever comes first."""
+        turns, question = chat.chat.sample.turns, turn(USER, "Well?")
+        try:
+            asked = self._rebuilder.rebuild(changed(chat.chat.sample, turns=(*turns[: block.turn], question, *turns[block.turn :])))
+            listed = blocks_of(asked)
+        except CheckFailed:
+            return ""
+        before, found = next(((left, right) for left, right in pairwise(listed) if right.turn == block.turn + 1), (None, None))
+        return "" if found is None else asked.invented_text[self.start(asked, before, found) : found.start]
 
     def _prompt(self, chat: Rebuilt, before: Block | None, block: Block, gap: str) -> str | None:
         """Return the text between the previous turn and the place where a model continues."""
@@ -541,13 +557,13 @@ class Borders:
             self._prompts[key] = _after(chat, before, block.turn, prompted=True)
         return self._prompts[key]
 
-    def _unbroken(self, gap: str, limit: int) -> int:
+    def _unbroken(self, gap: str, limit: int, own: int = 0) -> int:
         """Return the last place up to `limit` that splits no word and no control token. A control token alone in the line right before it belongs to what
-        differs."""
+        differs; `own`: white space at the beginning of `gap` that belongs to a text."""
         ends = [token for token in self.controls(gap) if token[1] <= limit]
         blank = next((at for at in range(limit, 0, -1) if gap[at - 1].isspace()), 0)
         if ends and ends[-1][1] > blank:
-            return ends[-1][0] if ends[-1][0] == blank and blank else ends[-1][1]
+            return ends[-1][0] if ends[-1][0] == blank > own else ends[-1][1]
         return blank
 
     @property
@@ -572,46 +588,82 @@ class Borders:
         if block.role != ASSISTANT:
             blank = len(gap) - len(gap.lstrip())
             stops = sorted(stop for stop in self.answer_stops if gap.startswith(stop, blank))  # the longest stands last
-            return (block.end + blank, block.end + blank + len(stops[-1])) if stops else None
-        key = gap, block.kinds[-1], after and after.role
+            if stops:
+                return block.end + blank, block.end + blank + len(stops[-1])
+            closed = self.closed(chat, block, after)  # brackets may stand before it
+            stops = sorted((stop for stop in self.answer_stops if chat.invented_text[block.end : closed].endswith(stop)), key=len)
+            return (closed - len(stops[-1]), closed) if stops else None
+        ends_with_file = files_around(chat, block)[1]
+        key = gap, block.kinds[-1], ends_with_file, after and after.role
         if key not in self._ends:
             _bound(self._ends)
-            self._ends[key] = self._end(gap, _after(chat, block, block.turn + 1, prompted=False), block.kinds[-1] == TEXT)
+            last_gap = _after(chat, block, block.turn + 1, prompted=False)
+            is_text = block.kinds[-1] == TEXT and not ends_with_file
+            self._ends[key] = self._end(gap, last_gap) if is_text else self._end_behind_brackets(gap, last_gap, is_last=after is None)
         span = self._ends[key]
         return (block.end + span[0], block.end + span[1]) if span else None
 
-    @property
+    def closed(self, chat: Rebuilt, block: Block, after: Block | None) -> int:
+        """Return where a chat that ends with a turn ends, without white space, if the render goes on behind it; else the end of its last text."""
+        gap = chat.invented_text[block.end : after.start if after else None]
+        key = gap, block.role, block.kinds[-1]
+        if key not in self._closings:
+            _bound(self._closings)
+            closing = (_after(chat, block, block.turn + 1, prompted=False) or "").rstrip()
+            self._closings[key] = len(closing) if gap.startswith(closing) else 0
+        return block.end + self._closings[key]
+
+    @cached_property
+    def _plain_answers(self) -> list[tuple[str, Stop, bool]]:
+        """The text after each answer of short chats, its stop, and whether the chat ends with it."""
+        answers = []
+        for rounds in (1, 2):
+            sample = Sample(tuple(turn(role, "Well.") for _ in range(rounds) for role in (USER, ASSISTANT)))
+            try:
+                chat = self._rebuilder.rebuild(sample)
+                listed = blocks_of(chat)
+            except CheckFailed:
+                continue
+            for block, after in zip(listed, [*listed[1:], None], strict=True):
+                if block.role == ASSISTANT:
+                    gap = chat.invented_text[block.end : after.start if after else None]
+                    stop = self._end(gap, _after(chat, block, block.turn + 1, prompted=False))
+                    answers.append((gap, stop, after is None))
+        return answers
+
+    @cached_property
     def answer_stops(self) -> frozenset[str]:
         """The stops of answers in short chats."""
-        if self._stops is None:
-            self._stops = frozenset()
-            stops = set()
-            for rounds in (1, 2):
-                sample = Sample(tuple(turn(role, "Well.") for _ in range(rounds) for role in (USER, ASSISTANT)))
-                try:
-                    chat = self._rebuilder.rebuild(sample)
-                    listed = blocks_of(chat)
-                except CheckFailed:
-                    continue
-                for block, after in zip(listed, [*listed[1:], None], strict=True):
-                    stop = self.stop(chat, block, after) if block.role == ASSISTANT else None
-                    stops |= {chat.invented_text[slice(*stop)]} if stop else set()
-            self._stops = frozenset(stops)
-        return self._stops
+        return frozenset(gap[slice(*stop)] for gap, stop, _ in self._plain_answers if stop)
 
-    def _end(self, gap: str, last_gap: str | None, is_text: bool) -> tuple[int, int] | None:
-        """Return start and end in `gap` of the stop of the turn before it. `last_gap`: what follows the turn when it is the last."""
+    def _end(self, gap: str, last_gap: str | None) -> Stop:
+        """Return start and end in `gap` of the stop after a text. `last_gap`: what follows the turn when it is the last."""
         last_gap = gap if last_gap is None else last_gap
         shared = _shared(gap, last_gap)
         for text in (gap, last_gap):
             shared = next((start for start, end in self.controls(text) if start < shared < end), shared)
         runs = self._runs(gap[:shared])
-        if not runs or (is_text and gap[: runs[0][0][0]].strip()):
+        if not runs or gap[: runs[0][0][0]].strip():
             return self._replacement_stop(gap[shared:], last_gap[shared:], shared)
-        run = runs[0] if is_text else runs[-1][-1:]  # brackets of a tool call may stand right before
-        return run[0][0], run[-1][1]
+        return runs[0][0][0], runs[0][-1][1]
 
-    def _replacement_stop(self, gap: str, last_gap: str, at: int) -> tuple[int, int] | None:
+    def _end_behind_brackets(self, gap: str, last_gap: str | None, *, is_last: bool) -> Stop:
+        """Return start and end in `gap` of the stop after a call, reasoning or a file.
+
+        A chat that ends there ends with as many more control tokens than one that ends with a text as close brackets. Behind these the turn ends as one
+        that ends with a text.
+        """
+        endings = [gap for gap, _, ends_chat in self._plain_answers if ends_chat]
+        alike = [(gap, stop) for gap, stop, ends_chat in self._plain_answers if stop and ends_chat == is_last]
+        if last_gap is None or not endings or not alike:
+            return None
+        plain, stop = alike[0]
+        numbers = [at for at, (start, end) in enumerate(self.controls(plain)) if stop[0] <= start < stop[1]]
+        brackets = len(self.controls(last_gap)) - len(self.controls(endings[0]))
+        tokens = self.controls(gap)[brackets + numbers[0] : brackets + numbers[-1] + 1] if brackets >= 0 else []
+        return (tokens[0][0], tokens[-1][1]) if tokens else None
+
+    def _replacement_stop(self, gap: str, last_gap: str, at: int) -> Stop:
         """Return the stop where a following turn changes the stop tokens: as many tokens as at the end of a chat."""
         ending, runs = self._runs(last_gap), self._runs(gap)
         if not ending or not runs or gap[: runs[0][0][0]].strip() or last_gap[: ending[0][0][0]].strip():
@@ -632,6 +684,13 @@ class Borders:
             else:
                 runs.append([token])
         return runs
+
+
+def files_around(chat: Rebuilt, block: Block) -> tuple[bool, bool]:
+    """Whether the first, and whether the last part of a turn is an image, audio or video that the template writes outside of its texts."""
+    shown = [region for region in chat.chat.sample.turns[block.turn].regions if not region.drop]
+    in_parts = chat.slotted.form.image_parts and bool(shown)
+    return in_parts and shown[0].kind in MEDIA, in_parts and shown[-1].kind in MEDIA
 
 
 def _bound(known: dict[object, Any]) -> None:

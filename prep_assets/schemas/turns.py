@@ -690,7 +690,9 @@ def offered(row: Row, tools_key: str | None = "tools") -> Offered:
             options = loads(options) if options.strip() else None
         except ValueError as error:
             raise Refused("wrong_type", f"{TEMPLATE_OPTIONS!r} is not JSON: {error}") from error
-    options_by_name = whole(as_mapping(options, TEMPLATE_OPTIONS)) if has_content(options) else {}
+    # Arrow gives each row the keys of all others, and people write "" or [] for none
+    listed = whole(as_mapping(options, TEMPLATE_OPTIONS)) if has_content(options) else {}
+    options_by_name = {key: value for key, value in listed.items() if has_content(value)}
     documents_column = row.get(DOCUMENTS)
     documents = tuple([whole(document) for _, document in objects(documents_column, DOCUMENTS)]) if has_content(documents_column) else ()
     for key, value in ((TEMPLATE_OPTIONS, options_by_name), (DOCUMENTS, documents)):

@@ -374,7 +374,10 @@ def expanded(rendered: Rendered, marks: Mapping[str, str], image: str) -> Render
     return replace(
         rendered,
         text="".join([*parts, rendered.text[ends[-1] :]]),
-        spans=tuple(replace(span, start=move(span.start), end=move(span.end)) for span in rendered.spans),
+        spans=tuple(
+            replace(span, start=move(span.start), end=move(span.end), header=move(span.header) if span.header >= 0 else -1)
+            for span in rendered.spans
+        ),
         content=tuple((move(start), move(end)) for start, end in rendered.content),
         stops=tuple(replace(stop, start=move(stop.start), end=move(stop.end)) for stop in rendered.stops),
         images=tuple(images),

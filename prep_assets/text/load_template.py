@@ -16,6 +16,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, TypeAdapter, Valida
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import TemplateError, nearest
 from prep_assets.text.template import ChatTemplate, marks, marks_generated
+from prep_assets.text.template_options import without_effect
 from prep_assets.text.tokenizer_files import read_text
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -206,8 +207,8 @@ def load_template(
         source = shipped[name]
     template = _reuse_loaded(ChatTemplate(name, source, vocabulary.special, options or {}, image=image, audio=audio, video=video))
     template_options = {key: value for key, value in template.options.items() if not (image and key == "image_token")}
-    if unread := template.unread(template_options):
-        raise TemplateError(f"template_options: {unread}")
+    if fault := without_effect(template, template_options):
+        raise TemplateError(f"template_options: {fault}")
     if training is not None:
         template = _with_training(template, training, _read_source(training, base))
     control = tuple(sorted({*vocabulary.control, *template.writes(marks(vocabulary))}))

@@ -38,6 +38,7 @@ from prep_assets.text.conversation import NAMES, NONCHARACTER, Piece, Places, ma
 from prep_assets.text.images import expanded
 from prep_assets.text.spans import Rendered, Span, Stop, control_pattern
 from prep_assets.text.template import Block, Chat, ChatTemplate, common_length
+from prep_assets.text.template_options import without_effect
 
 # The regions of a conversation located in its render by the marks around their texts.
 
@@ -201,9 +202,12 @@ def spans_and_stops(chat: Chat, placed: Sequence[PlacedPiece], places: Places) -
     blocks = [_turn_block(group, places) for group in groups]
     spans: list[Span] = []
     stops: list[Stop] = []
+    header = 0
     for before, block, after, group in zip([None, *blocks], blocks, [*blocks[1:], None], groups, strict=False):
-        turn_spans = [Span(start, end, block.turn, block.role, piece.region) for start, end, piece in group]
+        turn_spans = [Span(start, end, block.turn, block.role, piece.region, header=header) for start, end, piece in group]
         stop = chat.template.borders.stop(chat, block, after)
+        # without a generation prompt all that stands behind a question is the answer's header
+        header = stop[1] if stop else chat.template.borders.closed(chat, block, after) if chat.template.generation_prompt else block.end
         if stop is not None:
             stops.append(Stop(block.turn, *stop))
         spans += _generated_spans(chat, turn_spans, stop, before, block, after) if block.role == ASSISTANT else turn_spans
@@ -348,8 +352,8 @@ def _without_template(sample: Sample, eos: str = "", template: ChatTemplate | No
 
 
 def _with_template(sample: Sample, template: ChatTemplate, prompted: bool) -> Rendered:
-    if unread := template.unread(sample.template_options):
-        raise Refused("unknown_template_option", f"chat_template_kwargs: {unread}", stage="render")
+    if fault := without_effect(template, sample.template_options):
+        raise Refused("unknown_template_option", f"chat_template_kwargs: {fault}", stage="render")
     template = template.with_options(sample.template_options)
     chat = Chat(sample, pieces(sample, marks=template.marks, form=template.form), template, prompted)
     for text in unmarked_strings(sample):  # carries no marks, so a control token in it would pass for one of the template

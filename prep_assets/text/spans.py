@@ -45,6 +45,7 @@ class Span:
         role: role of its turn.
         region: the region itself.
         lead, trail: characters at its beginning and at its end that the template wrote: the space before an answer, tags of reasoning.
+        header: character where the header of its turn begins; -1 if it has none.
     """
 
     start: int
@@ -54,6 +55,7 @@ class Span:
     region: Region
     lead: int = 0
     trail: int = 0
+    header: int = -1
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,16 +188,16 @@ def steps(rendered: Rendered, policy: MaskPolicy) -> list[Step]:
     weights = policy.weights(spans)
     stop_weights = policy.stop_weights(spans, weights)
     stop_bounds = {stop.turn: (stop.start, stop.end) for stop in rendered.stops}
-    turn_end = 0
     for i, (span, weight) in enumerate(zip(spans, weights, strict=True)):
         starts_turn = i == 0 or spans[i - 1].turn != span.turn
-        start = turn_end if policy.train_headers and starts_turn and weight > 0 else span.start
+        start = span.header if policy.train_headers and starts_turn and weight > 0 and span.header >= 0 else span.start
         all_steps += [(start, weight), (span.end, 0.0)]
         if i + 1 == len(spans) or spans[i + 1].turn != span.turn:
-            stop, turn_end = stop_bounds.get(span.turn, (span.end, span.end))
-            if stop_weights.get(span.turn) and turn_end > stop:
-                # white space before the stop token is generated with the text, so it is trained where the text is
-                all_steps += [(span.end if weight > 0 else stop, stop_weights[span.turn]), (turn_end, 0.0)]
+            stop, stop_end = stop_bounds.get(span.turn, (span.end, span.end))
+            if stop_weights.get(span.turn) and stop_end > stop:
+                # white space before the stop token is generated with the text, so it is trained where the text is; brackets around a result are not
+                follows = weight > 0 and not rendered.text[span.end : stop].strip()
+                all_steps += [(span.end if follows else stop, stop_weights[span.turn]), (stop_end, 0.0)]
     return _merge_steps(all_steps)
 
 

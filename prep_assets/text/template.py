@@ -17,7 +17,7 @@ from typing import Any
 from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
-from prep_assets.errors import Refused, TemplateError, nearest
+from prep_assets.errors import Refused, TemplateError
 from prep_assets.limits import limited
 from prep_assets.samples import ASSISTANT, AUDIO, IMAGE, MEDIA, THINKING, TOOL_CALL, VIDEO, Sample
 from prep_assets.stores.files import Kept, key_of
@@ -38,6 +38,7 @@ LARGEST = 1 << 26
 _WIDTH = re.compile(r"\d{8}")
 _STARRED = re.compile(r"%[-+ #0]*\*|%[^%a-zA-Z]*\.\*|\{[^{}]*\{")
 _SIZED_FILTERS = ("batch", "center", "indent", "slice", "tojson")
+_GROWING_FILTERS = ("format", "join", "replace")
 _SIZED_METHODS = ("center", "ljust", "rjust", "zfill", "expandtabs")
 """Filters and methods with a size among their arguments."""
 
@@ -56,13 +57,15 @@ def environment() -> Any:
     """The environment of transformers, with size limits on its operations."""
     unbounded = chat_template_utils()._compile_jinja_template("").environment
     bounded = unbounded.overlay()
-    bounded.intercepted_binops = frozenset(("*", "**", "%"))
+    bounded.intercepted_binops = frozenset(("*", "**", "%", "+"))
     bounded.call_binop = _bounded_operator(unbounded)
     bounded.filters = {
         **unbounded.filters,
-        **{name: _bounded_filter(name, unbounded.filters[name]) for name in (*_SIZED_FILTERS, "format")},
+        **{name: _bounded_filter(name, unbounded.filters[name]) for name in (*_SIZED_FILTERS, *_GROWING_FILTERS)},
     }
     bounded.call = _bounded_call(unbounded.call)
+    bounded.code_generator_class = _code_generator(unbounded.code_generator_class)
+    bounded.concat = _joined
     bounded.finalize = _finalize
     return bounded
 
@@ -73,6 +76,9 @@ def _bounded_operator(unbounded: Any) -> Callable[..., Any]:
             for operand, times in ((left, right), (right, left)):
                 if isinstance(operand, str | list | tuple) and isinstance(times, int) and len(operand) * times > LARGEST:
                     raise _too_large(f"{len(operand):,} characters or elements are repeated {times:,} times")
+        elif operator == "+":
+            if isinstance(left, str | list | tuple) and isinstance(right, str | list | tuple) and len(left) + len(right) > LARGEST:
+                raise _too_large(f"{len(left):,} and {len(right):,} characters or elements are joined")
         elif operator == "**" and isinstance(left, int) and isinstance(right, int) and right * left.bit_length() > LARGEST:
             raise _too_large(f"a number of {left.bit_length():,} bits to the power of {right:,}")
         elif operator == "%" and isinstance(left, str):
@@ -80,6 +86,28 @@ def _bounded_operator(unbounded: Any) -> Callable[..., Any]:
         return unbounded.binop_table[operator](left, right)
 
     return bounded_operator
+
+
+def _joined(parts: Iterable[Any]) -> str:
+    """The text of what a render, a block or a macro has written."""
+    texts = list(parts)
+    if (count := sum(map(len, texts))) > LARGEST:
+        raise _too_large(f"{count:,} characters are joined")
+    return "".join(texts)
+
+
+def _code_generator(unbounded: Any) -> Any:
+    """A code generator that lets the environment join the texts of ``~``."""
+
+    class Bounded(unbounded):  # type: ignore[misc]
+        def visit_Concat(self, node: Any, frame: Any) -> None:
+            self.write("environment.concat([str(text) for text in (")
+            for part in node.nodes:
+                self.visit(part, frame)
+                self.write(", ")
+            self.write(")])")
+
+    return Bounded
 
 
 def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., Any]:
@@ -90,6 +118,11 @@ def _bounded_filter(name: str, function: Callable[..., Any]) -> Callable[..., An
         values = (*arguments[value_index + 1 :], *named.values())
         if name == "format":
             _check_format(str(arguments[value_index]), values)
+        elif name == "join":
+            arguments = (*arguments[:value_index], list(arguments[value_index]), *arguments[value_index + 1 :])
+            _check_joined(map(str, arguments[value_index]), values)
+        elif name == "replace":
+            _check_replaced(str(arguments[value_index]), *values)
         else:
             _check_sizes(values)
         return function(*arguments, **named)
@@ -105,6 +138,11 @@ def _bounded_call(call: Callable[..., Any]) -> Callable[..., Any]:
                 _check_sizes(arguments)
             elif method.__name__ in ("format", "format_map"):
                 _check_format(owner, (*arguments, *named.values()))
+            elif method.__name__ == "join" and len(arguments) == 1:
+                arguments = (list(arguments[0]),)
+                _check_joined(arguments[0], (owner,))
+            elif method.__name__ == "replace":
+                _check_replaced(owner, *arguments)
         return call(context, function, *arguments, **named)
 
     return bounded_call
@@ -113,8 +151,26 @@ def _bounded_call(call: Callable[..., Any]) -> Callable[..., Any]:
 def _check_format(format_string: str, values: Iterable[Any]) -> None:
     if width := _WIDTH.search(format_string):
         raise _too_large(f"the width {width[0]}… in {format_string[:40]!r}")
+    listed = list(values)
     if _STARRED.search(format_string):
-        _check_sizes(values)
+        _check_sizes(listed)
+    longest = max((len(value) for value in listed if isinstance(value, str)), default=0)
+    if (count := longest * max(format_string.count("%"), format_string.count("{"))) > LARGEST:
+        raise _too_large(f"up to {count:,} characters are formatted")
+
+
+def _check_joined(parts: Iterable[Any], values: Sequence[Any]) -> None:
+    lengths = [len(part) if isinstance(part, str) else 0 for part in parts]
+    separator = len(values[0]) if values and isinstance(values[0], str) else 0
+    if (count := sum(lengths) + separator * len(lengths)) > LARGEST:
+        raise _too_large(f"{count:,} characters are joined")
+
+
+def _check_replaced(text: str, *values: Any) -> None:
+    if len(values) >= 2 and isinstance(values[0], str) and isinstance(values[1], str) and len(values[1]) > len(values[0]):
+        count = len(text) + text.count(values[0]) * (len(values[1]) - len(values[0]))
+        if count > LARGEST:
+            raise _too_large(f"{count:,} characters come of replacing {values[0][:40]!r}")
 
 
 def _check_sizes(values: Iterable[Any]) -> None:
@@ -230,7 +286,7 @@ class Ends:
         shared = common_length(gap, final_gap)
         for text in (gap, final_gap):  # never cut inside a control token
             shared = next((low for low, high in self.tokens(text) if low < shared < high), shared)
-        turn_end = gap[:shared]
+        turn_end, final_run = gap[:shared], self.leading(final_gap[shared:])
         if is_text:
             run = self.leading(turn_end)
         else:  # without the brackets before: the stop of a plain answer, else the last control token
@@ -238,9 +294,11 @@ class Ends:
             stop = next((stop for stop in self.answers if stop and bare.endswith(stop)), "")
             ends = not self.borrows and tokens and tokens[-1][1] == len(bare)
             run = None if not ends else (len(bare) - len(stop), len(bare)) if stop else tokens[-1]
+            if run is not None and not stop and final_run is not None:
+                run = None  # at the end of a chat a control token follows that is missing here, so this one closes a bracket
         if run is not None or (is_text and turn_end.strip()):
             return run
-        gap_run, final_run = self.leading(gap[shared:]), self.leading(final_gap[shared:])
+        gap_run = self.leading(gap[shared:])
         if gap_run is None or not (final_run or (self.borrows and not final_gap[shared:].strip())):
             return None
         # mid-conversation it ends otherwise (<|end|> for <|return|>), with as many tokens; or the next header's first token ends it
@@ -274,6 +332,7 @@ class Ends:
 # conversations of the same shape need no extra render.
 
 MOST_REMEMBERED = 4096
+_REASONING_BLOCK = re.compile(r"\s*<[^<>\s]+>\s*(?:</[^<>\s]+>\s*)?")
 _OPENING = re.compile(r"\n(<[^<>\s]+>)\s*\Z")
 
 
@@ -358,6 +417,7 @@ class Borders:
     template: ChatTemplate
     _prompts: dict[Any, str | None] = field(default_factory=dict)
     _ends: dict[Any, dict[str, int]] = field(default_factory=dict)
+    _closings: dict[Any, int] = field(default_factory=dict)
 
     # -- where a turn begins ------------------------------------------------------------------------------------------------------------
 
@@ -391,6 +451,8 @@ class Borders:
         at = chat.text.rfind(header, low, block.start) if header else -1
         if at >= 0:
             return at + len(header)
+        if (start := self._after_header(gap, header)) is not None:
+            return low + start
         if THINKING in block.kinds or TOOL_CALL in block.kinds:
             detail = (
                 f"template {self.template.name}: what it writes before turn {block.turn} has nothing in common with what it writes before an "
@@ -398,6 +460,15 @@ class Borders:
             )
             raise Refused("generation_prompt_not_found", detail, stage="render")
         return block.start
+
+    def _after_header(self, gap: str, prompt: str) -> int | None:
+        """The offset in `gap` behind the header that begins `prompt`, of which only a block of reasoning differs; `None` if there is none."""
+        for length in range(len(prompt) - 1, 0, -1):
+            at = gap.rfind(prompt[:length])
+            if at >= 0:
+                header = self._header_length(gap[at:], length)
+                return at + header if header and _REASONING_BLOCK.fullmatch(prompt, header) else None
+        return None
 
     def _prompt(self, chat: Chat, before: Block | None, block: Block, gap: str) -> str | None:
         """The prompt from the end of the previous block; `None` if it cannot be rendered."""
@@ -435,10 +506,30 @@ class Borders:
         if block.role == ASSISTANT:
             interval = self._stop_of_answer(chat, block, after, gap)
         else:
-            start = len(gap) - len(gap.lstrip())
-            stop = next((stop for stop in self.template.ends.answers if stop and gap.startswith(stop, start)), "")
+            start, answers = len(gap) - len(gap.lstrip()), self.template.ends.answers
+            stop = next((stop for stop in answers if stop and gap.startswith(stop, start)), "")
             interval = (start, start + len(stop)) if stop else None
+            if interval is None and any(stop and stop in gap for stop in answers):  # brackets stand before it
+                end = self.closed(chat, block, after) - block.end
+                stop = next((stop for stop in answers if stop and gap[:end].endswith(stop)), "")
+                interval = (end - len(stop), end) if stop else None
         return (block.end + interval[0], block.end + interval[1]) if interval else None
+
+    def closed(self, chat: Chat, block: Block, after: Block | None) -> int:
+        """The character where the template closes a turn that is no answer: the end of what stands behind it whatever follows, without white space."""
+        gap = chat.text[block.end : after.start if after else len(chat.text)]
+        if block.role == ASSISTANT or not gap.strip():
+            return block.end
+        key = block.role, block.kinds[-1], gap
+        if key not in self._closings:
+            if len(self._closings) > MOST_REMEMBERED:
+                self._closings.clear()
+            final_gap = chat.after(block, block.turn + 1, prompted=False) or ""
+            shared = common_length(gap, final_gap)
+            for text in (gap, final_gap):  # never cut inside a control token
+                shared = next((low for low, high in self.template.ends.tokens(text) if low < shared < high), shared)
+            self._closings[key] = len(gap[:shared].rstrip())
+        return block.end + self._closings[key]
 
     def _stop_of_answer(self, chat: Chat, block: Block, after: Block | None, gap: str) -> tuple[int, int] | None:
         is_text = block.kinds[-1] not in (THINKING, TOOL_CALL, *MEDIA)
@@ -562,16 +653,6 @@ class ChatTemplate:
         """The Jinja syntax tree of its source."""
         return self._compiled.environment.parse(self.source)
 
-    def unread(self, options: Mapping[str, Any]) -> str:
-        """A message about the first of `options` that it does not read, with the names that it does; ``""`` if it reads all."""
-        for name, value in options.items():
-            if value is not None and name not in self.variables:
-                reads = sorted(self.variables - {*self.special})
-                return (
-                    f"template {self.name} does not read {name!r}{nearest(name, reads) or '.'} It reads: {', '.join(reads) or 'no options'}"
-                )
-        return ""
-
     def plain_chat(self, count: int) -> list[Message]:
         """A plain chat of `count` messages."""
         parts = self.form.content == "parts"
@@ -642,6 +723,12 @@ class ChatTemplate:
         except (JinjaError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
             why = f"template {self.name}: {_line_prefix(error.__traceback__)}{error}; take a template that writes such a chat, or leave it out"
             raise Refused("template_refuses", why, stage="render") from error
+        except RecursionError as error:
+            if sum(frame.f_code.co_filename in _TEMPLATE_FILES for frame, _ in walk_tb(error.__traceback__)) < _ENDLESS:
+                raise  # the record is nested too deeply
+            what = "a macro or a loop calls itself without end, or the record is nested too deeply for it"
+            where = _line_prefix(error.__traceback__, self._compiled)
+            raise Refused("template_refuses", f"template {self.name}: {where}{what}", stage="render") from None
         except MemoryError as error:
             raise TemplateError(
                 f"chat template {self.name}: {_line_prefix(error.__traceback__)}one render needs more memory than there is"
@@ -698,9 +785,14 @@ def _variant(template: ChatTemplate, options_json: str, options: Mapping[str, An
     return replace(template, options={**template.options, **options})
 
 
+_TEMPLATE_FILES = ("<unknown>", "<template>")
+_ENDLESS = 50
+"""Calls within a template from which a macro is taken to call itself without end."""
+
+
 def _line_prefix(trace: TracebackType | None, running: Any = None) -> str:
     """``line …: `` of the innermost template frame. Jinja rewrites the lines of errors to those of the template; otherwise `running` maps them."""
-    lines = [line for frame, line in walk_tb(trace) if frame.f_code.co_filename in ("<unknown>", "<template>")]
+    lines = [line for frame, line in walk_tb(trace) if frame.f_code.co_filename in _TEMPLATE_FILES]
     if not lines:
         return ""
     return f"line {lines[-1] if running is None else running.get_corresponding_lineno(lines[-1])}: "

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from functools import cache
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -91,10 +92,16 @@ def bind(directory: Path, template: str) -> Bound:
     return Bound(vocabulary, engines, load_template(template, vocabulary))
 
 
-def bind_source(source: str, *, directory: Path = SHIPPED) -> Bound:
-    """A template of a test's own with the tokenizer in `directory`."""
+def bind_source(source: str, *, directory: Path = SHIPPED, added: Sequence[str] = (), **options: Any) -> Bound:
+    """A template of a test's own with the tokenizer in `directory`, to which control tokens are `added`."""
+    from tokenizers import Tokenizer
+
     vocabulary, engines = _opened(directory)
-    return Bound(vocabulary, engines, ChatTemplate("own", source, vocabulary.special, {}, tuple(sorted(vocabulary.control))))
+    if added:
+        backend = Tokenizer.from_str(vocabulary.backend.to_str())
+        backend.add_special_tokens(list(added))
+        vocabulary = Vocabulary(f"{directory.name} with {len(added)} tokens", backend, vocabulary.special, None)
+    return Bound(vocabulary, engines, ChatTemplate("own", source, vocabulary.special, options, tuple(sorted(vocabulary.control))))
 
 
 @dataclass
@@ -198,6 +205,14 @@ def trained(bound: Bound, outcome: Outcome, at: int = 0) -> list[str]:
     edges = np.flatnonzero(np.diff(mask.astype(np.int8), prepend=0, append=0))
     ids = outcome.ids(at)
     return [bound.vocabulary.decode(ids[start:end]) for start, end in zip(edges[::2], edges[1::2], strict=True)]
+
+
+def written(bound: Bound, outcome: Outcome, at: int = 0) -> str:
+    """The text of a kept row, with its trained stretches in ⟦brackets⟧ and ⏎ for line breaks."""
+    mask, ids = outcome.loss(at) != 0, outcome.ids(at)
+    edges = [0, *(np.flatnonzero(np.diff(mask)) + 1).tolist(), len(mask)]
+    parts = [(bound.vocabulary.decode(ids[start:end]), mask[start]) for start, end in pairwise(edges)]
+    return "".join(f"⟦{text}⟧" if is_trained else text for text, is_trained in parts).replace("\n", "⏎")
 
 
 def with_options(**changes: Any) -> MaskOptions:

@@ -17,6 +17,7 @@ from prep_assets_tests.museum.gallery import (
     TOOL,
     TURNS,
     USER,
+    Chat,
     Show,
     Stand,
     chats,
@@ -196,3 +197,76 @@ def test_37_gradients_of_zero(tmp_path: Path) -> None:
         logits = head(embed(item["input_ids"] % 4096))[:-1]
         torch.nn.functional.cross_entropy(logits, torch.where(item["labels"] < 0, -100, item["labels"] % 4096)[1:]).backward()
         assert float(head.weight.grad.abs().sum()) > 0
+
+
+SWITCHING = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + (m['content'] or '') }}"
+    "{% for call in m['tool_calls'] or [] %}{{ '<tool_call>' + call['function'] | tojson + '</tool_call>' }}{% endfor %}"
+    "{{ '<|endoftext|>' if loop.last and m['role'] == 'assistant' else '<|im_end|>' }}{% endfor %}" + ASKED
+)
+"""A template whose last turn ends with another token than those before."""
+USED: Chat = (said(USER, "2 + 2?"), said(ASSISTANT, "", tool_calls=[CALL]), said("tool", "4"), said(ASSISTANT, "It is 4."))
+
+
+def test_85_bracket_for_a_stop(tmp_path: Path, show: Show) -> None:
+    """The token that closes a tool call was taken for the stop, so the model never learned to stop after a call.
+
+    Hit: prep-assets 0.2
+    Stopped by: `mask_alignment`: how many brackets close a call is counted against a plain answer.
+    """
+    folder = tokenizer(tmp_path / "tokenizer", template=SWITCHING, structural=("<tool_call>", "</tool_call>"))
+    right = chats(tmp_path, [USED], tokenizer=folder)
+    trained = right.trained(right.row())
+    assert trained.endswith("</tool_call><|im_end|>It is 4.<|endoftext|>") and trained.startswith("<tool_call>{")
+    closing, stop = right.token("</tool_call>"), right.token("<|im_end|>")
+
+    def without_stop(ids: Any, mask: Any) -> Any:
+        mask[(ids == stop) & (np.roll(ids, 1) == closing)] = 0
+        return mask
+
+    first = right.texts(right.row()).index("</tool_call>") - 6
+    right.mask_caught("mask_alignment", without_stop, show, slice(first, None))
+
+
+def test_86_result_trained_with_the_header(tmp_path: Path, show: Show) -> None:
+    """With headers trained, the brackets and the stop of a tool's turn were trained as the beginning of the answer.
+
+    Hit: prep-assets 0.2
+    Stopped by: `mask_alignment`: a header begins where the render of the turns before it ends.
+    """
+    folder = tokenizer(tmp_path / "tokenizer", structural=("<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"))
+    right = chats(tmp_path, [{"messages": USED, "tools": [TOOL]}], tokenizer=folder, template="qwen", train_headers=True)
+    texts = right.texts(right.row())
+    assert right.trained(right.row()).endswith("\n<|im_start|>assistant\nIt is 4.<|im_end|>")
+    assert "</tool_response>" not in right.trained(right.row())
+    begins, ends = texts.index("</tool_response>"), len(texts) - 1 - texts[::-1].index("It")
+
+    def with_result(_: Any, mask: Any) -> Any:
+        mask[begins - 1 : ends] = 1
+        return mask
+
+    right.mask_caught("mask_alignment", with_result, show, slice(begins - 4, None))
+
+
+EMPTY_BLOCKS = (
+    "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\\n' + ('<think></think>' if m['role'] == 'assistant' else '') + m['content'] }}"
+    "{{ '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n<think>\\n' }}{% endif %}"
+)
+
+
+def test_87_first_answer_begins_otherwise(tmp_path: Path, show: Show) -> None:
+    """Of a chat that begins with an answer, the empty reasoning block was trained in every answer but the first.
+
+    Hit: prep-assets 0.2
+    Stopped by: `mask_alignment`: an answer begins alike whatever stands before it.
+    """
+    folder = tokenizer(tmp_path / "tokenizer", template=EMPTY_BLOCKS, structural=("<think>", "</think>"))
+    right = chats(tmp_path, [[said(ASSISTANT, "Welcome."), *CHAT[:2]]], tokenizer=folder)
+    assert right.trained(right.row()) == "<think></think>Welcome.<|im_end|><think></think>It is 4.<|im_end|>"
+    closing = right.texts(right.row()).index("</think>")
+
+    def without_block(_: Any, mask: Any) -> Any:
+        mask[closing - 1 : closing + 1] = 0
+        return mask
+
+    right.mask_caught("mask_alignment", without_block, show)

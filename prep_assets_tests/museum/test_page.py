@@ -17,7 +17,7 @@ def test_the_page_is_made_of_the_labels() -> None:
 
 
 def test_every_number_has_one_exhibit() -> None:
-    assert [label.number for label in EXHIBITS] == list(range(1, 85))
+    assert sorted(label.number for label in EXHIBITS) == list(range(1, len(EXHIBITS) + 1))
 
 
 def test_every_picture_belongs_to_an_exhibit() -> None:

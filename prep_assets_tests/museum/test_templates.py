@@ -268,3 +268,21 @@ def test_23_served_with_another_template(tmp_path: Path) -> None:
     assert run.invoke(app, [*arguments, str(tmp_path / "same.jinja")]).exit_code == 0
     found = run.invoke(app, [*arguments, str(tmp_path / "other.jinja")])
     assert found.exit_code != 0 and "plain" in found.output
+
+
+def test_88_option_that_vanishes(tmp_path: Path) -> None:
+    """An option that the template sets itself was accepted, even recommended, and its text was nowhere in the data.
+
+    Hit: prep-assets 0.2
+    Stopped by: an option that changes the render of no kind of chat is an error, which names those that do.
+    """
+    sets = "{% if messages[0]['role'] == 'system' %}{% set system_message = '' %}{% else %}{% set system_message = 'Be kind.' %}{% endif %}"
+    source = sets + "{{ system_message }}{% if terse %}{{ 'Be brief.' }}{% endif %}" + TURNS + ASKED
+    folder = tokenizer(tmp_path / "tokenizer", template=source)
+    with pytest.raises(PrepAssetsError, match=r"sets 'system_message' itself.* It reads: terse"):
+        chats(tmp_path / "lost", [CHAT], tokenizer=folder, template_options={"system_message": PIRATE})
+    heard = chats(tmp_path / "heard", [CHAT], tokenizer=folder, template_options={"terse": True})
+    assert heard.text(heard.row().ids).startswith("Be kind.Be brief.")
+    rows = [{"messages": list(CHAT), "chat_template_kwargs": {key: value}} for key, value in (("system_message", PIRATE), ("terse", True))]
+    mixed = chats(tmp_path / "rows", rows, tokenizer=folder)
+    assert mixed.published.manifest.counts["refused"] == {"render/unknown_template_option": 1}

@@ -424,6 +424,8 @@ ASKED = "<|s|>assistant\n"
         (ASKED, None, ASKED, ("call",), ""),
         (f"{ASKED}{ASKED}x", None, ASKED, ("text",), "x"),
         (f"<|e|>{ASKED}", "x", ASKED, ("text",), ""),
+        # what stands there behind a question
+        ("<|s|>assistant <think></think>", None, ASKED, ("thinking",), "<think></think>"),
         # nothing says it
         ("<|e|>", None, ASKED, ("text", "text"), None),
     ],
@@ -431,6 +433,7 @@ ASKED = "<|s|>assistant\n"
 def test_where_an_answer_begins(gap: str, prompt: str | None, lone: str, kinds: tuple[str, ...], rest: str | None) -> None:
     borders, low = plain_borders(lone), 3
     borders._prompt = Mock(return_value=prompt)  # type: ignore[method-assign]
+    borders._behind_question = Mock(return_value="<think></think>")  # type: ignore[method-assign]
     block = Block(2, "assistant", kinds, (0,), low + len(gap), low + len(gap) + 9)
     found: Any = SimpleNamespace(own_start={0: block.start - 1}.get)
     start = borders._begin(found, None, block, gap, low)
@@ -441,6 +444,7 @@ def test_where_an_answer_begins(gap: str, prompt: str | None, lone: str, kinds: 
 def test_calls_that_begin_nowhere_prove_nothing() -> None:
     borders = plain_borders()
     borders._prompt = Mock(return_value=None)  # type: ignore[method-assign]
+    borders._behind_question = Mock(return_value="")  # type: ignore[method-assign]
     chat: Any = None
     with pytest.raises(CheckFailed) as raised:
         borders._begin(chat, None, Block(4, "assistant", ("text", "call"), (0, 1), 5, 9), "<|e|>", 0)
@@ -473,33 +477,77 @@ def test_a_header_that_the_prompt_leaves_out(
 
 
 @pytest.mark.parametrize(
-    ("gap", "alone", "is_text", "where"),
+    ("gap", "alone", "where"),
     [
-        (" <|e|>x", None, True, (1, 6)),
-        ("x<|e|>", None, True, None),
-        ("<|e|><|end|>", None, True, (0, 12)),
-        ("<|e|> <|end|>", None, True, (0, 5)),
-        ("</c><|s|><|e|>", None, False, (9, 14)),
+        (" <|e|>x", None, (1, 6)),
+        ("x<|e|>", None, None),
+        ("<|e|><|end|>", None, (0, 12)),
+        ("<|e|> <|end|>", None, (0, 5)),
         # other control tokens where another turn follows
-        ("<|s|>x", "<|e|>", True, (0, 5)),
-        ("\n\n<|s|>x", "\n<|e|>", True, (2, 7)),
-        ("<|s|><|e|>x", "<|end|><|e|>", True, (0, 10)),
-        ("y<|s|>", "<|e|>", True, None),
-        ("<|s|>", "y<|e|>", True, None),
-        ("y", "<|e|>", True, None),
+        ("<|s|>x", "<|e|>", (0, 5)),
+        ("\n\n<|s|>x", "\n<|e|>", (2, 7)),
+        ("<|s|><|e|>x", "<|end|><|e|>", (0, 10)),
+        ("y<|s|>", "<|e|>", None),
+        ("<|s|>", "y<|e|>", None),
+        ("y", "<|e|>", None),
     ],
 )
-def test_what_ends_a_turn(gap: str, alone: str | None, is_text: bool, where: tuple[int, int] | None) -> None:
-    assert plain_borders()._end(gap, alone, is_text) == where
+def test_what_ends_a_text(gap: str, alone: str | None, where: tuple[int, int] | None) -> None:
+    assert plain_borders()._end(gap, alone) == where
+
+
+BRACKETS = """
+{%- for m in messages -%}
+  {{- '<|s|>' + m.role + '|' + m.content -}}
+  {%- for call in m.tool_calls or [] -%}{{- '<c>' + call.function.name + '</c>' -}}{%- endfor -%}
+  {{- 'LAST' if loop.last and m.role == 'assistant' else 'EARLIER' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|s|>assistant|' -}}{%- endif -%}
+"""
 
 
 @pytest.mark.parametrize(
-    ("gap", "where"),
-    [("<|e|><|end|>\n", (0, 12)), (" \n<|e|>", (2, 7)), ("<|s|>", None), ("", None), ("x<|e|>", None)],
+    ("last", "earlier", "stops"),
+    [
+        ("<|e|>", "<|e|>", ["<|e|>", "<|e|>", "<|e|>"]),
+        ("<|end|>", "<|e|>", ["<|e|>", "<|e|>", "<|end|>"]),
+        ("\n<|end|>", "\n<|e|>", ["<|e|>", "<|e|>", "<|end|>"]),
+        ("<|e|><|end|>", "<|e|>", ["<|e|>", "<|e|>", "<|e|><|end|>"]),
+        ("<|e|>\n<|end|>", "<|e|>\n", ["<|e|>", "<|e|>", "<|e|>"]),
+        ("", "<|e|>", [None, None, None]),
+    ],
 )
-def test_the_longest_stop_of_answers_ends_other_turns(gap: str, where: tuple[int, int] | None) -> None:
+def test_a_call_ends_behind_its_brackets_as_a_text_does(last: str, earlier: str, stops: list[str | None]) -> None:
+    source = BRACKETS.replace("LAST", last).replace("EARLIER", earlier)
+    control = ("<|e|>", "<|end|>", "<|s|>", "<c>", "</c>")
+    called = Turn("assistant", (Region(TOOL_CALL, '{"name": "get", "arguments": {}}'),) * 2)
+    sample = chat(user("Hi"), called, result("4"), says("Four."), user("And?"), says("Five."))
+    rebuilder = Rebuilder(template(source, control=control))
+    found = rebuilder.rebuild(sample)
+    blocks, borders = blocks_of(found), Borders(rebuilder)
+    where = [
+        borders.stop(found, block, after) for block, after in zip(blocks, [*blocks[1:], None], strict=True) if block.role == "assistant"
+    ]
+    assert [span and found.invented_text[slice(*span)] for span in where] == stops
+
+
+@pytest.mark.parametrize(
+    ("gap", "closed", "where"),
+    [
+        ("<|e|><|end|>\n", 0, (0, 12)),
+        (" \n<|e|>", 0, (2, 7)),
+        ("<|s|>", 0, None),
+        ("", 0, None),
+        ("x<|e|>", 0, None),
+        ("x<|e|>\n<|s|>", 6, (1, 6)),
+        ("x<|e|><|end|>", 13, (1, 13)),
+        ("x<|s|><|e|>", 6, None),
+    ],
+)
+def test_the_longest_stop_of_answers_ends_other_turns(gap: str, closed: int, where: tuple[int, int] | None) -> None:
     borders = plain_borders()
-    borders._stops = frozenset({"<|e|>", "<|e|><|end|>"})
+    borders.__dict__["answer_stops"] = frozenset({"<|e|>", "<|e|><|end|>"})
+    borders.closed = Mock(return_value=8 + closed)  # type: ignore[method-assign]
     chat: Any = SimpleNamespace(invented_text="question" + gap + "<|e|>answer")
     asks, answers = Block(0, "user", ("text",), (0,), 0, 8), Block(1, "assistant", ("text",), (1,), 8 + len(gap), 99)
     found = borders.stop(chat, asks, answers)

@@ -302,6 +302,15 @@ def test_what_a_row_offers_its_answers_is_carried(convert, name: str, row: dict[
     )
 
 
+@pytest.mark.parametrize("empty", ["", None, [], {}])
+@pytest.mark.parametrize("as_text", [False, True])
+def test_an_empty_template_variable_is_absent(convert, empty: object, as_text: bool) -> None:
+    """smoltalk2 has `custom_instructions: ""` in every row; Arrow gives each row the keys of all others, as null."""
+    options = {"enable_thinking": False, "custom_instructions": empty}
+    row = {**CHATS["messages"], "chat_template_kwargs": json.dumps(options) if as_text else options}
+    assert convert("messages", row).template_options == {"enable_thinking": False}
+
+
 MORE = {**OFFERED, "system": "s", "tools": [TOOL], "history": [["q", "a"]], "thinking": "t", "margin": 1, "context": "c"}
 
 

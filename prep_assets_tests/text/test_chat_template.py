@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -16,12 +17,14 @@ from hypothesis import strategies as st
 from prep_assets.errors import ConfigError, Refused, TemplateError
 from prep_assets.samples import Sample, turn
 from prep_assets.text import minijinja_blocks as blocks
+from prep_assets.text import template as template_module
 from prep_assets.text.conversation import strings
 from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, chat_template_utils
 from prep_assets.text.load_template import load_template, named_templates
 from prep_assets.text.minijinja_blocks import END, Spelled, blocks_of, only_writes
 from prep_assets.text.render import render
 from prep_assets.text.template import ChatTemplate
+from prep_assets.text.template_options import effective, without_effect
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.effort import examples
@@ -207,6 +210,45 @@ def test_an_option_that_the_template_does_not_read_stops_the_build(vocabulary: V
 def test_a_near_miss_is_named(vocabulary: Vocabulary) -> None:
     with pytest.raises(TemplateError, match="did you mean 'enable_thinking'"):
         load_template("qwen3", vocabulary, options={"enable_thinkin": False})
+
+
+SETS = (
+    "{% if messages[0].role == 'system' %}{% set system_message = messages[0].content %}{% else %}{% set system_message = '' %}{% endif %}"
+    "{{ system_message }}{% if tools %}{{ style | default('plain') }}{% endif %}"
+    "{% for m in messages %}{{ m.content }}{% if terse is defined and terse is true %}!{% endif %}{% endfor %}"
+)
+"""A template that sets `system_message` in both branches; `style` counts with tools only."""
+
+
+@pytest.mark.parametrize(
+    ("options", "says"),
+    [
+        ({"system_message": "Be brief."}, "template own sets 'system_message' itself.* It reads: style, terse$"),
+        ({"sytle": "x"}, "template own does not read 'sytle'; did you mean 'style'.* It reads: style, terse$"),
+        ({"system_mesage": "x"}, r"does not read 'system_mesage'\. It reads: style, terse$"),
+        ({"terse": "true"}, "takes 'terse' as true or false, and 'true' is text, which changes nothing"),
+        ({"style": "x", "terse": True}, ""),
+        ({"terse": False, "style": "plain"}, ""),  # the defaults
+    ],
+)
+def test_an_option_that_changes_no_render_is_named(options: dict[str, Any], says: str) -> None:
+    found = without_effect(own(SETS), options)
+    assert re.search(says, found) if says else not found
+
+
+def test_options_of_trls_templates(real_data: Path, vocabulary: Vocabulary) -> None:
+    """By hand, from the text of each template: the options that its authors document in it."""
+    wanted = {
+        "llama3_1": ["builtin_tools", "custom_tools", "date_string", "tools_in_user_message"],
+        "qwen3": ["enable_thinking"],
+        "qwen3_6": ["add_vision_id", "enable_thinking", "preserve_thinking"],
+        "gptoss": ["builtin_tools", "model_identity", "reasoning_effort"],
+        "nemotron_3_super": ["enable_thinking", "low_effort", "truncate_history_thinking"],
+        "gemma3": [],
+    }
+    for name, options in wanted.items():
+        template = load_template(str(real_data / "chat_templates" / "trl" / f"{name}.jinja"), vocabulary)
+        assert list(effective(template)) == options
 
 
 def test_variables_are_those_that_change_a_render(vocabulary: Vocabulary, tmp_path: Path) -> None:
@@ -479,6 +521,45 @@ def test_one_that_is_refused_leaves_the_block_to_jinja() -> None:
     assert written(source) == f"Hi{END}"
     found = blocks_of(ChatTemplate("own", source, SPECIAL))
     assert found is not None and found.text([[{"content": "Hi"}], [{"content": "No"}]]) is None
+
+
+GROWS = "{% set ns = namespace(s='x', l=['x']) %}{% for i in range(60) %}STEP{% endfor %}{{ ns.s }}"
+
+
+@pytest.mark.parametrize(
+    "step",
+    [
+        "{% set ns.s = ns.s ~ ns.s %}",
+        "{% set ns.s = ns.s + ns.s %}",
+        "{% set ns.l = ns.l + ns.l %}",
+        "{% set ns.s = [ns.s, ns.s] | join %}",
+        "{% set ns.s = ''.join([ns.s, ns.s]) %}",
+        "{% set ns.s = 'ab' | replace('a', ns.s) | replace('b', ns.s) %}",
+        "{% set ns.s = 'ab'.replace('a', ns.s).replace('b', ns.s) %}",
+        "{% set ns.s = '%s%s' % (ns.s, ns.s) %}",
+        "{% set ns.s = '%s%s' | format(ns.s, ns.s) %}",
+        "{% set ns.s = '{}{}'.format(ns.s, ns.s) %}",
+        "{% set t %}{{ ns.s }}{{ ns.s }}{% endset %}{% set ns.s = t %}",
+        "{{ ns.s }}{{ ns.s }}{% set ns.s = ns.s ~ ns.s %}",
+    ],
+)
+def test_a_text_that_doubles_is_ended_while_it_is_small(monkeypatch: pytest.MonkeyPatch, step: str) -> None:
+    monkeypatch.setattr(template_module, "LARGEST", 1 << 12)
+    with pytest.raises(Refused, match="one operation of a template makes at most 4,096 characters or elements"):
+        own(GROWS.replace("STEP", step)).render(CHAT)
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        "{% macro f(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+        "{% macro f(x) %}{{ g(x) }}{% endmacro %}{% macro g(x) %}{{ f(x) }}{% endmacro %}{{ f(1) }}",
+        "{% for i in range(2) recursive %}{{ loop([1]) }}{% endfor %}",
+    ],
+)
+def test_a_macro_without_end_is_said_in_words(source: str) -> None:
+    with pytest.raises(Refused, match="template_refuses: template own: line 1: a macro or a loop calls itself without end"):
+        own(source).render(CHAT)
 
 
 def test_a_loop_without_end_is_ended(monkeypatch: pytest.MonkeyPatch) -> None:

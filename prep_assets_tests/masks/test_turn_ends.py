@@ -1,0 +1,174 @@
+"""Where turns end and begin: stops after tool calls, headers after tool results, and answers that open a chat. Expected masks are written by hand."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from prep_assets.samples import ASSISTANT, IMAGE, SYSTEM, TEXT, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.text.load_template import named_templates
+from prep_assets_tests.masks.bound import assert_proven, bind_source, with_options, written
+
+ADDED = ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
+CALLS = """
+{%- for tool in tools or [] -%}{{- tool | tojson -}}{%- endfor -%}
+{%- for m in messages -%}
+  {{- '<|im_start|>' + m.role + '\\n' + (m.content or '') -}}
+  {%- for call in m.tool_calls or [] -%}{{- 'OPEN' + call.function.name + 'CLOSE' -}}{%- endfor -%}
+  {{- ('LAST' if loop.last else 'EARLIER') if m.role == 'assistant' else '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+CALL = Region(TOOL_CALL, json.dumps({"name": "get", "arguments": {}}))
+RESULT = Turn(TOOL, (Region(TEXT, "4"),), "get")
+TOOLS = ({"type": "function", "function": {"name": "get", "description": "Reads.", "parameters": {}}},)
+
+
+def called(*calls: Region) -> Sample:
+    """A question, calls, their results, an answer, and another round."""
+    turns = (
+        turn(USER, "Hi"),
+        Turn(ASSISTANT, calls),
+        *[RESULT] * len(calls),
+        turn(ASSISTANT, "Four."),
+        turn(USER, "Ok"),
+        turn(ASSISTANT, "Yes."),
+    )
+    return Sample(turns)
+
+
+@pytest.mark.parametrize("eos", ["turn", "last", "none", "all"])
+@pytest.mark.parametrize(
+    ("last", "earlier", "stops"),
+    [
+        ("<|endoftext|>", "<|im_end|>", ("<|im_end|>", "<|endoftext|>")),
+        ("<|endoftext|>\\n", "<|im_end|>\\n", ("<|im_end|>⏎", "<|endoftext|>⏎")),
+        ("<|im_end|><|endoftext|>", "<|im_end|>\\n", ("<|im_end|>⏎", "<|im_end|><|endoftext|>")),
+        ("<|im_end|>", "<|im_end|>", ("<|im_end|>", "<|im_end|>")),
+    ],
+)
+@pytest.mark.parametrize(
+    "brackets", [("<tool_call>", "</tool_call>"), ("<tool_call>\\n", "\\n</tool_call>"), ("[[", "]]"), ("", "</think></tool_call>")]
+)
+def test_what_ends_a_call_is_no_bracket(brackets: tuple[str, str], last: str, earlier: str, stops: tuple[str, str], eos: str) -> None:
+    source = CALLS.replace("OPEN", brackets[0]).replace("CLOSE", brackets[1]).replace("LAST", last).replace("EARLIER", earlier)
+    bound, options = bind_source(source, added=ADDED), with_options(train_on_eos=eos)
+    opened, closed = (text.replace("\\n", "⏎") for text in brackets)
+
+    def answer(text: str, stop: str, is_last: bool = False) -> str:
+        token, rest = stop.removesuffix("⏎"), "⏎" * stop.endswith("⏎")
+        trained = eos in ("turn", "all") or (eos == "last" and is_last)
+        return f"<|im_start|>assistant⏎⟦{text}{token}⟧{rest}" if trained else f"<|im_start|>assistant⏎⟦{text}⟧{token}{rest}"
+
+    def other(role: str, text: str) -> str:
+        return f"<|im_start|>{role}⏎{text}{'⟦<|im_end|>⟧' if eos == 'all' else '<|im_end|>'}⏎"
+
+    for count in (1, 2):
+        outcome = assert_proven(bound, [called(*[CALL] * count)], options)
+        calls = answer(f"{opened}get{closed}" * count, stops[0])
+        expected = [other("user", "Hi"), calls, *[other("tool", "4")] * count, answer("Four.", stops[0]), other("user", "Ok")]
+        assert written(bound, outcome) == "".join([*expected, answer("Yes.", stops[1], is_last=True)])
+
+
+NO_STOPS = """
+{%- for tool in tools or [] -%}{{- tool | tojson -}}{%- endfor -%}
+{%- for m in messages -%}
+  {{- '<|' + m.role + '|>\n' + ('<r>\n' + m.content + '\n</r>' if m.role == 'tool' else m.content or '') -}}
+  {%- for call in m.tool_calls or [] -%}{{- '<tool_call>' + call.function.name + '</tool_call>' -}}{%- endfor -%}
+  {{- '<|im_end|>' if m.role == 'assistant' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|assistant|>\n' -}}{%- endif -%}
+"""
+"""Only answers end with a stop."""
+
+
+@pytest.mark.parametrize(
+    ("source", "expected"),
+    [
+        (named_templates()["qwen"], ["Hi<|im_end|>⟦⏎<|im_start|>assistant⏎", "4⏎</tool_response><|im_end|>⟦⏎<|im_start|>assistant⏎Four."]),
+        (
+            named_templates()["qwen3"],
+            ["Hi<|im_end|>⟦⏎<|im_start|>assistant⏎", "4⏎</tool_response><|im_end|>⟦⏎<|im_start|>assistant⏎<think>"],
+        ),
+        (named_templates()["llama3"], ["Hi<|eot_id|>⟦<|start_header_id|>assistant", '"4"<|eot_id|>⟦<|start_header_id|>assistant']),
+        (NO_STOPS, ["Hi⟦<|assistant|>⏎<tool_call>", "4⏎</r>⟦<|assistant|>⏎Four."]),
+    ],
+)
+def test_a_header_begins_behind_the_turn_before(source: str, expected: list[str]) -> None:
+    """After a question, and after a tool's result, which the template may put in brackets or quotes."""
+    tokens = ("<|eot_id|>", "<|start_header_id|>", "<|end_header_id|>", "<|begin_of_text|>", "<|assistant|>", "<|user|>", "<|tool|>")
+    bound = bind_source(source, added=(*ADDED, *tokens))
+    sample = Sample((turn(USER, "Hi"), Turn(ASSISTANT, (CALL,)), RESULT, turn(ASSISTANT, "Four.")), TOOLS)
+    text = written(bound, assert_proven(bound, [sample], with_options(train_headers=True, train_on_eos="none")))
+    assert [part in text for part in expected] == [True, True], text
+
+
+EMPTY = """
+{%- for m in messages -%}
+  {{- '<|im_start|>' + m.role + '\\n' -}}
+  {%- if m.role == 'assistant' -%}{{- '<think></think>' -}}{%- endif -%}
+  {{- m.content + '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' + PROMPT -}}{%- endif -%}
+"""
+
+
+@pytest.mark.parametrize(
+    ("prompt", "before", "trained"),
+    [
+        ("<think>\\n", "", "<think></think>"),
+        ("<think></think>", "<think></think>", ""),
+        ("", "", "<think></think>"),
+    ],
+)
+def test_every_answer_begins_alike(prompt: str, before: str, trained: str) -> None:
+    """Also one before which no prompt can be rendered."""
+    bound = bind_source(EMPTY.replace("PROMPT", f"'{prompt}'"), added=ADDED)
+    sample = Sample((turn(ASSISTANT, "Welcome."), turn(USER, "Hi"), turn(ASSISTANT, "Yes."), turn(USER, "Ok"), turn(ASSISTANT, "Bye.")))
+    answers = [f"<|im_start|>assistant⏎{before}⟦{trained}{text}<|im_end|>⟧⏎" for text in ("Welcome.", "Yes.", "Bye.")]
+    users = [f"<|im_start|>user⏎{text}<|im_end|>⏎" for text in ("Hi", "Ok")]
+    assert written(bound, assert_proven(bound, [sample])) == "".join([answers[0], users[0], answers[1], users[1], answers[2]])
+    told = Sample((turn(SYSTEM, "Be brief."), *sample.turns))
+    assert written(bound, assert_proven(bound, [told])).endswith("".join([answers[0], users[0], answers[1], users[1], answers[2]]))
+
+
+def test_white_space_of_a_question_before_an_opened_block() -> None:
+    """As in DeepSeek V3: the prompt opens a block of reasoning that the answer lacks, and only the question's own line break stands before the header."""
+    source = (
+        "{%- for m in messages -%}{{- ('<|im_start|>' if m.role == 'user' else '<tool_call>') + m.content -}}"
+        "{{- '<|im_end|>' if m.role == 'assistant' -}}{%- endfor -%}{%- if add_generation_prompt -%}{{- '<tool_call><think>\\n' -}}{%- endif -%}"
+    )
+    bound = bind_source(source, added=ADDED)
+    for question, answer in ((" Hi \n", "\n Yes. \n"), ("Hi\n\n", "Yes."), ("Hi", "\nYes.")):
+        text = written(bound, assert_proven(bound, [Sample((turn(USER, question), turn(ASSISTANT, answer)))]))
+        assert text == f"<|im_start|>{question}<tool_call>⟦{answer}<|im_end|>⟧".replace("\n", "⏎")
+
+
+def test_an_answer_that_ends_with_an_image() -> None:
+    """The template writes brackets around images, and the stop behind them; only the stop is trained."""
+    source = """
+{%- for m in messages -%}
+  {{- '<|im_start|>' + m.role + '\\n' -}}
+  {%- if m.content is string -%}{{- m.content -}}{%- else -%}
+    {%- for part in m.content -%}{{- part.text if part.type == 'text' else '<think><|image|></think>' -}}{%- endfor -%}
+  {%- endif -%}
+  {{- '<|im_end|>\\n' -}}
+{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+    bound = bind_source(source, added=(*ADDED, "<|image|>"))
+    bound = replace(bound, template=replace(bound.template, image="<|image|>"))
+    image = Region(IMAGE, "https://example.org/1.png")
+    drawn = [Turn(ASSISTANT, (Region(TEXT, "Here: "), image)), Turn(ASSISTANT, (image, Region(TEXT, " it is."))), Turn(ASSISTANT, (image,))]
+    samples = [Sample((turn(USER, "Draw."), answer, turn(USER, "Thanks."), turn(ASSISTANT, "Welcome."))) for answer in drawn]
+    outcome = assert_proven(bound, samples)
+    rest = "⏎<|im_start|>user⏎Thanks.<|im_end|>⏎<|im_start|>assistant⏎⟦Welcome.<|im_end|>⟧⏎"
+    answers = [
+        "⟦Here: ⟧<think><|image|></think>⟦<|im_end|>⟧",
+        "<think><|image|></think>⟦ it is.<|im_end|>⟧",
+        "<think><|image|></think><|im_end|>",
+    ]
+    begin = "<|im_start|>user⏎Draw.<|im_end|>⏎<|im_start|>assistant⏎"
+    assert [written(bound, outcome, at) for at in range(3)] == [begin + answer + rest for answer in answers]
