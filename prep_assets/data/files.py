@@ -649,11 +649,16 @@ def pin_folder(folder: Path, cache: Path) -> FolderPin:
     """
     if not folder.is_dir():
         raise SourceError(f"no folder of images at {folder}. Make it, or set image_dir to another one")
-    cache.parent.mkdir(parents=True, exist_ok=True)
     temporary, digest = cache.with_name(f".{os.getpid()}-{threading.get_ident()}-{cache.name}"), hashlib.sha256()
     files = total = 0
     try:
-        with _os_errors_as_source_errors(folder), temporary.open("w", encoding="utf-8") as out:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        temporary.touch()
+        kept = temporary
+    except OSError:  # a folder of stores that can only be read: images are hashed again the next time
+        kept = Path(os.devnull)
+    try:
+        with _os_errors_as_source_errors(folder), kept.open("w", encoding="utf-8") as out:
             cached = _read_cache(cache)
             cached_entry = next(cached, None)
             for name, status in _walk_files(folder, "", ()):
@@ -665,10 +670,11 @@ def pin_folder(folder: Path, cache: Path) -> FolderPin:
                 out.write(json.dumps([name, sign, sha256]) + "\n")
                 digest.update(json.dumps([name, status.st_size, sha256]).encode() + b"\n")
                 files, total = files + 1, total + status.st_size
-        with _os_errors_as_source_errors(folder):
+        with suppress(OSError):
             temporary.replace(cache)
     finally:
-        temporary.unlink(missing_ok=True)
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
     _require_files(folder, files)
     return FolderPin(files, total, digest.hexdigest())
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import json
 import shutil
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from functools import partial
 from io import BufferedIOBase
 from pathlib import Path
 from types import TracebackType
@@ -102,15 +103,16 @@ class Quarantine:
             self._open_file().write(_line(rejection))
 
     @contextmanager
-    def by_row(self) -> Iterator[None]:
-        """Buffer the rejections of one file's rows and write them in row order at the end, whichever stage rejected them."""
+    def by_row(self, files: Sequence[str]) -> Iterator[None]:
+        """Buffer the rejections of rows of `files` and write them in the order of files and rows at the end, whichever stage rejected them."""
         self._buffer = []
         try:
             yield
         finally:
             buffer, self._buffer = self._buffer, None
             if buffer:
-                self._open_file().write(b"".join(map(_line, sorted(buffer, key=_row_number))))
+                order = {name: number for number, name in enumerate(files)}
+                self._open_file().write(b"".join(map(_line, sorted(buffer, key=partial(_place, order)))))
 
     def _open_file(self) -> WrittenFile:
         if self._file is None:
@@ -123,8 +125,9 @@ def _line(rejection: Refusal) -> bytes:
     return _LINE % tuple(_TEXT(getattr(rejection, name)) for name in Refusal.__struct_fields__)
 
 
-def _row_number(rejection: Refusal) -> int:
-    return int(rejection.id.rpartition(":")[2])
+def _place(order: Mapping[str, int], rejection: Refusal) -> tuple[int, int]:
+    name, _, row = rejection.id.rpartition(":")
+    return order[name], int(row)
 
 
 def refusal(id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> Refusal:

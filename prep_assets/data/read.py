@@ -65,16 +65,16 @@ def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: i
             rows = [Record(index, row, payload) for row, payload in enumerate(payloads, lines.start)]
             records += rows if sound or _are_flat(lines.text, payloads) else drop_unfit(index, rows, lines.lines, unreadable)
             return
-        texts = lines.lines
-        for row, line in enumerate(texts, lines.start):
-            if too_long and (length := too_long.get(row - lines.start)):
+        texts = dict(lines.filled)
+        for number, line in texts.items():
+            row = lines.start + number
+            if length := too_long.get(number):
                 unreadable.append(reject_long_row(index, row, line, length, max_record_bytes))
                 continue
             try:
                 payload = decode(line)
             except UNDECODABLE as error:
-                if line.strip():
-                    unreadable.append(undecodable(index, row, line, error))
+                unreadable.append(undecodable(index, row, line, error))
                 continue
             if type(payload) is not dict:
                 unreadable.append(no_object(index, row, line, payload))

@@ -346,6 +346,12 @@ class Lines(Struct, frozen=True):
         """Each line without its newline."""
         return self.text.split(b"\n")[: len(self.ends)]
 
+    @property
+    def filled(self) -> list[tuple[int, bytes]]:
+        """Number among these lines and text of each line that is not blank, or too long."""
+        lines, numbers = self.lines, np.flatnonzero(np.diff(self.ends, prepend=-1) > 1).tolist()
+        return [(number, lines[number]) for number in numbers if number in self.too_long or not lines[number].isspace()]
+
 
 def text_start(stream: Stream) -> bytes:
     """The first bytes of a text file or of a part of one, without a byte order mark.
@@ -474,11 +480,11 @@ def read_text_lines(stream: Stream, index: int, block_bytes: int, max_record_byt
     """Read payloads `{"text": line}` without `\\n` or `\\r\\n`. `Record.row` is the line number; blank lines are skipped."""
 
     def add(lines: Lines, records: list[Record], unreadable: list[Unreadable]) -> None:
-        for number, line in enumerate(lines.lines):
+        for number, line in lines.filled:
             row = lines.start + number
             if number in lines.too_long:
                 unreadable.append(reject_long_row(index, row, line, lines.too_long[number], max_record_bytes))
-            elif line.strip():
+            else:
                 _add_text(records, unreadable, index, row, line.removesuffix(b"\r"))
 
     return blocks_of_lines(stream, block_bytes, max_record_bytes, add)

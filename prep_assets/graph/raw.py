@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, Sequence, Set
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -63,8 +63,9 @@ def _write(target: Target, quarantine: Quarantine) -> Draft:
     """Pin one domain: hash every file, read every record once, count."""
     workspace, options, name = target.workspace, target.family, target.partition
     domain, router = domain_of(options, name), router_of(workspace, options, name)
-    _check_txt(workspace, name, domain)
     files = {"files": workspace.files(domain), "test_files": workspace.test_files(domain)}
+    formats = {file.format for role_files in files.values() for file in role_files}
+    _check_txt(name, domain, formats)
     pins = {role: workspace.pins(role_files) for role, role_files in files.items()}
     blocks = {role: {pin.name: pin.blocks for pin in role_pins} for role, role_pins in pins.items()}
     remedy = build_command(target.asset.name, name)
@@ -82,7 +83,7 @@ def _write(target: Target, quarantine: Quarantine) -> Draft:
     rows = sum(entry["rows"] for entry in every)
     if not rows:
         raise SourceError(
-            f"no records in {', '.join(entry['name'] for entry in every)}: {_why_empty(workspace, domain)}. Fetch again, or leave it out"
+            f"no records in {', '.join(entry['name'] for entry in every)}: {_why_empty(domain, formats)}. Fetch again, or leave it out"
         )
     if (empty := [entry["name"] for entry in every if not entry["rows"]]) and router.key is None:
         raise SourceError(f"no record in {', '.join(empty)}: {_why_empty(workspace, domain)}. Fetch again, or leave it out")
@@ -91,19 +92,17 @@ def _write(target: Target, quarantine: Quarantine) -> Draft:
     return Draft(counts, {}, ("every record read",))
 
 
-def _check_txt(workspace: Workspace, name: str, domain: Domain) -> None:
+def _check_txt(name: str, domain: Domain, formats: Set[str]) -> None:
     """Raises:
     ConfigError: `txt` is set, and the domain has no text files.
     """
-    formats = sorted({file.format for file in (*workspace.files(domain), *workspace.test_files(domain))})
     if domain.txt != "line" and "txt" not in formats:
         raise ConfigError(
-            f"domains.{name}.txt: {domain.txt!r} means nothing here: the files are {', '.join(formats)}. Leave it out, or set format: txt"
+            f"domains.{name}.txt: {domain.txt!r} means nothing here: the files are {', '.join(sorted(formats))}. Leave it out, or set format: txt"
         )
 
 
-def _why_empty(workspace: Workspace, domain: Domain) -> str:
-    formats = {file.format for file in (*workspace.files(domain), *workspace.test_files(domain))}
+def _why_empty(domain: Domain, formats: Set[str]) -> str:
     if domain.domain_key is not None:
         return f"no row has this domain's value of {domain.domain_key!r}"
     return "the list is empty" if formats == {"json"} else "only blank lines" if formats <= _LINES else "no rows"

@@ -374,18 +374,18 @@ class Reading:
     def examples(
         self, doing: str, quarantine: Quarantine, *, block_bytes: int = 1 << 20, plain: bool = False
     ) -> Iterator[tuple[list[Item], bool]]:
-        """Yield blocks of examples in file order, with whether they are held out. Rejected records are in quarantine.
+        """Yield blocks of examples in file order, with whether they are held out; those of small files together. Rejected records are in quarantine.
 
         Args:
             doing: label of the progress.
             plain: give plain chats and pairs in columns, see `PlainChat` and `PlainPair`.
         """
-        for block in self.rows(block_bytes):
-            with quarantine.by_row():
-                items = self._items(block, quarantine, plain)
+        for blocks in _joined(self.rows(block_bytes), block_bytes // 4):
+            with quarantine.by_row([block.file.name for block in blocks]):
+                items = [item for block in blocks for item in self._items(block, quarantine, plain)]
                 self.check_fields()
-                yield items, block.held_out
-            self.advance(doing, block.size)
+                yield items, blocks[0].held_out
+            self.advance(doing, sum(block.size for block in blocks))
 
     def _items(self, block: Rows, quarantine: Quarantine, plain: bool) -> list[Item]:
         """The items of a block. Rejected rows are in quarantine."""
@@ -409,6 +409,19 @@ class Reading:
         self._done += size
         if self.progress:
             self.progress(f"{doing} {self.name}: {self._pace.text(self._done, self._size)}", self._done, self._size)
+
+
+def _joined(blocks: Iterator[Rows], most_bytes: int) -> Iterator[list[Rows]]:
+    """Blocks of small files in groups of about `most_bytes`, as a group costs as much as a block; several blocks of one file stay apart."""
+    group, size = list[Rows](), 0
+    for block in blocks:
+        if group and (block.held_out is not group[0].held_out or block.file is group[-1].file or size + block.size > most_bytes):
+            yield group
+            group, size = [], 0
+        group.append(block)
+        size += block.size
+    if group:
+        yield group
 
 
 def _set_forgotten_aside(blocks: Iterator[Block], digests: frozenset[str]) -> Iterator[Block]:

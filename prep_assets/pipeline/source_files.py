@@ -8,6 +8,7 @@ import re
 import threading
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
@@ -64,7 +65,7 @@ class SourceFiles:
         again costs only time."""
         try:
             return [Pin(**entry) for entry in loads(self._pin_cache(files).read_bytes())]
-        except (FileNotFoundError, ValueError, TypeError):
+        except (OSError, ValueError, TypeError):
             return []
 
     def _pin_cache(self, files: tuple[SourceFile, ...]) -> Path:
@@ -93,11 +94,15 @@ def _redacting(domain: Domain, files: tuple[SourceFile, ...]) -> tuple[SourceFil
 
 
 def _keep(cache: Path, content: Any) -> None:
-    """Write a cache file atomically: sensors and runs use the same files at once."""
-    cache.parent.mkdir(parents=True, exist_ok=True)
+    """Write a cache file atomically: sensors and runs use the same files at once. Where stores can only be read there is none, which costs only time."""
     temporary = cache.with_suffix(f".{os.getpid()}-{threading.get_ident()}")
-    temporary.write_text(json.dumps(content), "utf-8")
-    temporary.replace(cache)
+    try:
+        cache.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(content), "utf-8")
+        temporary.replace(cache)
+    except OSError:
+        with suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def addresses(sources: SourceFiles, patterns: Sequence[str]) -> frozenset[str]:
@@ -241,7 +246,7 @@ def _load_values(path: Path) -> dict[str, tuple[str, dict[str, int]]] | None:
     """The cached values: hash of a file's address → hash of its content, and value counts. Addresses are hashed because they may hold secrets."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=dict[str, tuple[str, dict[str, int]]])
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError):
         return None
 
 

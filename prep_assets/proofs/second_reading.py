@@ -277,7 +277,7 @@ def _open_zstd(stream: IO[bytes]) -> Any:
 
 def _lines(stream: IO[bytes], between: Between) -> Iterator[tuple[int, bytes | None]]:
     """Yield number and text of lines that are not blank; `None` for one that is too long."""
-    left, number, line = sys.maxsize if between.bytes is None else between.bytes, between.first - 1, b""
+    left, number, line = sys.maxsize if between.bytes is None else between.bytes, between.first, b""
 
     def next_line() -> bytes:
         nonlocal left
@@ -285,7 +285,8 @@ def _lines(stream: IO[bytes], between: Between) -> Iterator[tuple[int, bytes | N
         left -= len(data)
         return data
 
-    for number, line in enumerate(iter(next_line, b""), between.first):
+    while data := next_line():
+        line = data
         text = line.removesuffix(b"\n")
         if number == 0:
             text = text.removeprefix(b"\xef\xbb\xbf")
@@ -295,8 +296,14 @@ def _lines(stream: IO[bytes], between: Between) -> Iterator[tuple[int, bytes | N
             yield number, None
         elif text.strip():
             yield number, text
-    if between.end is not None and (number + 1 != between.end or not line.endswith(b"\n")):
-        raise CheckFailed(f"a file that is read in parts has row {number + 1:,} where its cut says row {between.end:,}")
+        elif isinstance(stream, io.BufferedReader):  # blank lines that follow, all at once
+            waiting = stream.peek()[:left]
+            white = waiting[: len(waiting) - len(waiting.lstrip())]
+            blank = stream.read(white.rfind(b"\n") + 1)
+            left, number = left - len(blank), number + blank.count(b"\n")
+        number += 1
+    if between.end is not None and (number != between.end or not line.endswith(b"\n")):
+        raise CheckFailed(f"a file that is read in parts has row {number:,} where its cut says row {between.end:,}")
 
 
 def _json_lines(stream: IO[bytes], between: Between) -> Rows:

@@ -24,7 +24,7 @@ from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.files import FAULTY, loads, map_file, mapped, note_mapped_bytes
 from prep_assets.stores.manifest import Manifest, payload_faults
 from prep_assets.stores.verification import BLOCK, hashes, proven, span_of
-from prep_assets.stores.version_folders import Lease, Published, lease, target, version_over
+from prep_assets.stores.version_folders import Lease, Published, lease, target, version_of
 
 Verify = Literal["lazy", "full", "off"]
 _SHIFT = BLOCK.bit_length() - 1
@@ -59,6 +59,8 @@ class Guard:
         self._memory = memory
         self.unchecked = len(self.hashes)
         self._folder = folder
+        if path.is_symlink():
+            raise StoreError(f"{path} is a link to {path.readlink()}; a store has its files itself. {folder.remedy}")
         if (size := path.stat().st_size) != self.size:
             raise StoreError(f"{path}: {size:,} bytes, {folder.author} says {self.size:,}. {folder.remedy}")
 
@@ -113,12 +115,14 @@ class Guards:
             The version, and the relative path of the folder in it; `None` if the folder is in no version.
 
         Raises:
-            StoreError: the manifest was edited or truncated, or the version is set aside; with ``full`` also: a file is not what the manifest says.
+            StoreError: as `version_of`; the manifest was edited or truncated, or the version is set aside; with ``full`` also: a file is not what the
+                manifest says.
         """
         if folder not in self._folders:
-            resolved = folder.resolve()
-            version = version_over(resolved)
-            self._folders[folder] = None if version is None else (self._open_version(version), resolved.relative_to(version).as_posix())
+            version = version_of(folder)
+            self._folders[folder] = (
+                None if version is None else (self._open_version(version), folder.resolve().relative_to(version).as_posix())
+            )
         return self._folders[folder]
 
     def _open_version(self, version: Path) -> _KnownFolder:

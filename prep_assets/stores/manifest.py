@@ -8,7 +8,7 @@ import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from operator import methodcaller
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Any, NamedTuple
 
 import msgspec
@@ -188,8 +188,9 @@ class Manifest:
         return digest({name: entry["sha256"] for name, entry in self.files.items()})
 
     def same_store(self, other: Manifest) -> bool:
-        """Return whether build key, content and quarantine are equal; the config key may differ."""
-        return all(getattr(self, name) == getattr(other, name) for name in ("build_key", "content_hash", "quarantine"))
+        """Return whether everything is equal but the config key and the options of a draft. A store with the same files and other counts is another one: one
+        of the two manifests is wrong."""
+        return self.signed_digest == other.signed_digest
 
     @property
     def text(self) -> str:
@@ -272,12 +273,26 @@ def file_hash(path: Path) -> str:
 
 
 def payload_faults(directory: Path, manifest: Manifest) -> list[str]:
-    """Return what is wrong with the files of a store, one sentence per file; empty if every file exists and is unaltered."""
-    faults = []
+    """Return what is wrong with the files of a store, one sentence per file; empty if every file exists and is unaltered, and nothing else does."""
     listed = {entry["sha256"]: name for name, entry in manifest.files.items()}
-    present = {path.relative_to(directory).as_posix() for path in directory.rglob("*") if path.is_file()} - {MANIFEST}
+    folders = {parent.as_posix() for name in manifest.files for parent in PurePosixPath(name).parents}
+    present, faults = set[str](), list[str]()
+    for path in sorted(directory.rglob("*")):
+        name = path.relative_to(directory).as_posix()
+        if path.is_symlink():
+            faults.append(f"{name}: a link to {path.readlink()}; a store has its files itself")
+        elif path.is_file():
+            present.add(name)
+        elif not path.is_dir():
+            faults.append(f"{name}: neither a file nor a folder")
+        elif name not in folders and not any(path.iterdir()):
+            faults.append(f"{name}: an empty folder, not in the manifest")
+    present -= {MANIFEST}
+    links = {fault.partition(": ")[0] for fault in faults}
     for name, expected in sorted(manifest.files.items()):
         path = directory / name
+        if name in links or any(parent.as_posix() in links for parent in PurePosixPath(name).parents):
+            continue
         if name not in present:
             faults.append(f"{name}: missing; the manifest lists it with {expected['bytes']:,} bytes")
         elif (actual := sums_of(path)).sha256 == expected["sha256"]:

@@ -167,6 +167,8 @@ def _current_version(path: Path) -> Path:
         raise StoreError(f"no published store in {path}: `current` leads nowhere ({error}). {_REMEDY}") from error
     if not version.is_dir():
         raise StoreError(f"no published store in {path}: `current` points to {version}, which is not there. {_REMEDY}")
+    if (path / VERSIONS).is_dir() and version.parent != (path / VERSIONS).resolve():
+        raise StoreError(f"no published store in {path}: `current` leads out of it, to {version}. {_REMEDY}")
     if (path / VERSIONS).is_dir() and not (version / MANIFEST).is_file():
         raise StoreError(f"no published store in {path}: `current` points to {version}, which has no {MANIFEST}. {_REMEDY}")
     return version

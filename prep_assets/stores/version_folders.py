@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import fcntl
 import os
+import re
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -94,16 +95,28 @@ def name_of(build_key: str, content_hash: str, number: int = 1) -> str:
     return f"{build_key[:KEY_LENGTH]}-{content_hash[:CONTENT_LENGTH]}" + (f"-{number}" if number > 1 else "")
 
 
+_NAME = re.compile(rf"[0-9a-f]{{{KEY_LENGTH}}}-[0-9a-f]{{{CONTENT_LENGTH}}}(-\d+)?")
+
+
 def version_of(path: Path) -> Path | None:
-    """Return the version that contains `path`, or `None`."""
-    return version_over(path.resolve())
+    """Return the version that contains `path`, or `None`.
 
-
-def version_over(resolved: Path) -> Path | None:
-    """Return the version that contains a resolved path, or `None`."""
-    return next(
-        (folder for folder in (resolved, *resolved.parents) if folder.parent.name == VERSIONS and (folder / MANIFEST).is_file()), None
-    )
+    Raises:
+        StoreError: a pointer or a link on the way leads out of the store; or the version has no manifest, so that nothing in it can be verified.
+    """
+    named, resolved = path.absolute(), path.resolve()
+    for folder in (named, *named.parents):
+        home = folder.parent / VERSIONS if folder.name in POINTERS else folder.parent
+        version = folder.resolve() if home.name == VERSIONS else folder
+        is_version = version is not folder and version.is_dir() and _NAME.fullmatch(version.name)
+        if is_version and (version.parent != home.resolve() or version not in (resolved, *resolved.parents)):
+            raise StoreError(f"{path} leads out of its store, to {resolved}. Build the store again")
+    for folder in (resolved, *resolved.parents):
+        if folder.parent.name == VERSIONS and (folder / MANIFEST).is_file():
+            return folder
+        if folder.parent.name == VERSIONS and _NAME.fullmatch(folder.name) and folder.is_dir():
+            raise StoreError(f"{folder} has no {MANIFEST}, so nothing in it can be verified. Build the store again")
+    return None
 
 
 def versions_in(folder: Path) -> list[Path]:
@@ -390,10 +403,13 @@ class LocalBackend(Struct, frozen=True):
         """A version.
 
         Raises:
-            StoreError: it is not there, or its manifest is damaged.
+            StoreError: it is not there, its manifest is damaged, or it is of another store, to which a pointer or a link leads.
         """
         directory = self.versions / version
-        return Published(directory, Manifest.read(directory))
+        manifest, resolved = Manifest.read(directory), directory.resolve()
+        if resolved.parent != self.versions.resolve() or self.directory.name not in (manifest.asset, manifest.partition):
+            raise StoreError(f"{self.directory}: it leads to {resolved}, a store of {manifest.label}. Build the store again")
+        return Published(directory, manifest)
 
     def add(self, work: Path, manifest: Manifest) -> str:
         """Make a version of a folder that holds a proven ``payload`` and maybe a ``quarantine.jsonl``; its name is returned.

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import io
 import json
+import os
+import shutil
 import sys
 import unicodedata
 from pathlib import Path
@@ -56,7 +59,7 @@ COMMANDS = [
     "quarantine pretrain_tokens -p a",
     "trace pretrain_tokens -p a --row 0 --token 3",
     "trace pretrain_tokens -p a --row 0",
-    "where a 0 --text",
+    "where RECORD",
     "verify pretrain_tokens -p a",
     "describe pretrain_tokens -p a --as card",
     "describe pretrain_tokens -p a --as croissant",
@@ -76,7 +79,7 @@ COMMANDS = [
 @pytest.mark.parametrize("command", COMMANDS)
 def test_no_command_prints_what_could_steer_a_terminal(hostile: Path, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
     use(hostile, monkeypatch)
-    words = [str(hostile / NAME) if word == "FILE" else word for word in command.split()]
+    words = [{"FILE": str(hostile / NAME), "RECORD": f"a#{NAME}:0"}.get(word, word) for word in command.split()]
     result = CliRunner().invoke(app, words)
     assert (result.output and result.exception is None) or isinstance(result.exception, SystemExit)
     assert steering(result.output) == set()
@@ -121,3 +124,43 @@ def test_every_sign_of_the_output_has_its_own_in_ascii() -> None:
     printed = {char for path in folder.glob("*.py") for char in path.read_text("utf-8") if not char.isascii()}
     assert printed <= {*entry.MARKS}
     assert all(sign.isascii() for sign in entry.MARKS.values())
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        "status",
+        "build pretrain_tokens",
+        "verify pretrain_tokens -p a",
+        "path pretrain_tokens -p a",
+        "inspect pretrain_tokens -p a",
+        "stats pretrain_tokens -p a",
+        "quarantine pretrain_tokens -p a",
+        "trace pretrain_tokens -p a --row 0",
+        "where RECORD",
+    ],
+)
+def test_stores_that_can_only_be_read_are_looked_at_without_a_cache(
+    hostile: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path, command: str
+) -> None:
+    """As root may write everywhere, what would write below the stores fails here as on a file system that is mounted read-only."""
+    root = shutil.copytree(hostile, tmp_path / "root", symlinks=True)
+    use(root, monkeypatch)
+    shutil.rmtree(root / "stores" / ".hashes")
+    stores = str(root / "stores")
+
+    def read_only(name: str) -> Any:
+        write = getattr(Path, name)
+
+        def refuse(path: Path, *words: Any, **options: Any) -> Any:
+            mode = options.get("mode") or (words[0] if name == "open" and words else "r")
+            if str(path).startswith(stores) and (name != "open" or set(str(mode)) & {*"wax+"}):
+                raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+            return write(path, *words, **options)
+
+        return refuse
+
+    for name in ("mkdir", "open", "write_text", "write_bytes", "replace", "rename", "unlink", "touch", "symlink_to"):
+        monkeypatch.setattr(Path, name, read_only(name))
+    result = CliRunner().invoke(app, [f"a#{NAME}:0" if word == "RECORD" else word for word in command.split()])
+    assert result.exit_code == 0, (result.output, result.exception)

@@ -149,7 +149,7 @@ def test_eight_processes_of_a_machine_download_a_file_once(
     s3.calm()
     command = [sys.executable, "-c", WORKERS, f"{url}/sft_tokens/gsm8k"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=100)
-    assert len(set(json.loads(done.stdout))) == 1 and json.loads(done.stdout)[0] > 0
+    assert len(set(json.loads(done.stdout))) == 1 and json.loads(done.stdout)[0] > 0, done.stderr
     asked = {path: count for (method, path), count in s3.asked.items() if method == "GET" and f"/versions/{published.version}/" in path}
     files = {path: count for path, count in asked.items() if not path.endswith("manifest.json")}
     assert len(files) == len(published.manifest.files) and set(files.values()) == {1}
