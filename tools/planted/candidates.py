@@ -152,7 +152,9 @@ def _in_words(node: ast.AST, change: ast.AST, parent: ast.AST | None) -> tuple[s
         return ast.unparse(node), "dropped"
     if isinstance(node, ast.If | ast.While):
         return f"if {ast.unparse(node.test)}", f"if not ({ast.unparse(node.test)})"
-    if isinstance(node, ast.Constant) and isinstance(parent, ast.expr | ast.keyword | ast.Assign | ast.AnnAssign | ast.Return):
+    if isinstance(node, ast.Constant) and isinstance(
+        parent, ast.expr | ast.arguments | ast.keyword | ast.Assign | ast.AnnAssign | ast.Return
+    ):
         fields = {
             name: [change if each is node else each for each in value] if isinstance(value, list) else change if value is node else value
             for name, value in ast.iter_fields(parent)

@@ -38,15 +38,18 @@ def table(results: Path) -> str:
     rows = [json.loads(line) for line in results.read_text("utf-8").splitlines()]
     counted = defaultdict[str, Counter[str]](Counter)
     for row in rows:
-        verdict = "listed" if row["listed"] else row["verdict"]
+        verdict = "listed" if row["listed"] else "beside" if row.get("kind") in ("recipe", "counts") else row["verdict"]
         for group in ("all", f"built: {row['workspace']}", f"planted in: {row['module'].partition('/')[0]}"):
             counted[group][verdict] += 1
             counted[group]["trials"] += 1
-    lines = ["| | trials | same | stopped | published | listed | stopped of those with an effect |", "|---|---|---|---|---|---|---|"]
+    lines = [
+        "| | trials | same | stopped | published | listed | only counts or the recipe | stopped of those with an effect |",
+        "|---" * 8 + "|",
+    ]
     for group, each in sorted(counted.items()):
         effect = each["stopped"] + each["published"]
         share = f"{each['stopped'] / effect:.1%}" if effect else "–"
-        figures = " | ".join(f"{each[name]:,}" for name in ("trials", "same", "stopped", "published", "listed"))
+        figures = " | ".join(f"{each[name]:,}" for name in ("trials", "same", "stopped", "published", "listed", "beside"))
         lines.append(f"| {group} | {figures} | {share} |")
     return "\n".join(lines)
 

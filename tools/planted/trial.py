@@ -92,8 +92,12 @@ def _store(published: Any) -> dict[str, Any]:
         "quarantine": _digest(quarantine) if quarantine.is_file() else "",
         "rejected": dict(Counter(f"{row['stage']}/{row['reason']}" for row in rejected)),
         "counts": manifest.get("counts", {}),
-        "manifest": hashlib.sha256(json.dumps({**manifest, "files": None, "quarantine": None}, sort_keys=True).encode()).hexdigest(),
+        "manifest": {name: _digest_of(value) for name, value in manifest.items() if name not in ("files", "quarantine", "seal")},
     }
+
+
+def _digest_of(value: Any) -> str:
+    return hashlib.sha256(json.dumps(value, sort_keys=True).encode()).hexdigest()
 
 
 def _digest(path: Path) -> str:
@@ -111,13 +115,16 @@ def difference(clean: Stores, stores: Stores) -> tuple[str, dict[str, Any]]:
         files = [name for name in sorted({*store["files"], *true["files"]}) if store["files"].get(name) != true["files"].get(name)]
         quarantine = store["quarantine"] != true["quarantine"]
         counts = dict(_numbers(true["counts"], store["counts"]))
-        if not files and not quarantine and store["manifest"] == true["manifest"]:
+        fields = sorted(
+            name for name in {*store["manifest"], *true["manifest"]} if store["manifest"].get(name) != true["manifest"].get(name)
+        )
+        if not files and not quarantine and not fields:
             continue
         kept, tokens, trained = (
             next((two for path, two in counts.items() if path == name), None) for name in ("kept", "tokens", "trained_tokens")
         )
         if not files and not quarantine:
-            kinds.append("counts")
+            kinds.append("counts" if {"counts", "metrics"} & {*fields} else "recipe")
         elif label.startswith("sft_template"):
             kinds.append("certificate")
         elif kept:
@@ -137,7 +144,7 @@ def difference(clean: Stores, stores: Stores) -> tuple[str, dict[str, Any]]:
             **rejected,
             "counts": dict([*counts.items()][:12]),
         }
-    order = ("rows lost", "rows more", "tokens", "weights", "other bytes", "certificate", "quarantine", "counts")
+    order = ("rows lost", "rows more", "tokens", "weights", "other bytes", "certificate", "quarantine", "counts", "recipe")
     return next((kind for kind in order if kind in kinds), ""), said
 
 

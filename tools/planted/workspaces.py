@@ -29,6 +29,7 @@ UNREAD: Mapping[str, list[str]] = {
     "dolly": ["category"],
     "moss": ["meta_instruction", *(f"chat.*.{name}" for name in ("Commands", "Inner Thoughts", "Tool Responses"))],
     "arithmetic": ["level"],
+    "preference": ["neg_answer.score", "pos_answer.score"],
     "rl_prompt": ["data_source", "reward_model.style"],
     "semantic": ["semantic_data_array.type"],
 }
