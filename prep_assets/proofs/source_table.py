@@ -105,7 +105,7 @@ _ENTRIES: Mapping[str, str] = {
     "distilled agent_steps verifiers_trace": "skip:=.",
     # lines of a store, from which tokens are made
     "lines of pairs": _LINES,
-    "lines of prompts": "user:=prompt skip:=gold skip:=verifier skip:=arguments",
+    "lines of prompts": "user:=prompt skip:=gold skip:=verifier skip:=arguments skip:=level",
 }
 TABLE: Mapping[str, str] = {name: entry for names, entry in _ENTRIES.items() for name in ([names] if " of " in names else names.split())}
 """Schema → its entry."""

@@ -120,9 +120,6 @@ PLANTS: Mapping[str, Change] = {
         "self._file.write(key, self._at * row_len, block[key])",
         "self._file.write(key, self._at * row_len, block[key][::-1])",
     ),
-}
-"""Those that the checks stop."""
-PUBLISHED: Mapping[str, Change] = {
     "the input of an instruction": (
         "sft instructions",
         "schemas/instructions",
@@ -130,7 +127,7 @@ PUBLISHED: Mapping[str, Change] = {
         'return "" if key is None else text_of(row, key, required=False)[:0]',
     ),
     "sides of a pair": (
-        "preference messages",
+        "preference",
         "schemas/messages",
         "for key in (chosen_key, rejected_key))\n        return pair_of(row, prompt, *answers, tools_key=read.tools_key)",
         "for key in (rejected_key, chosen_key))\n        return pair_of(row, prompt, *answers, tools_key=read.tools_key)",
@@ -140,12 +137,6 @@ PUBLISHED: Mapping[str, Change] = {
         "schemas/turns",
         "for text in list(texts.values())[:1]]",
         "for text in list(texts.values())[:0]]",
-    ),
-    "weights of messages": (
-        "sft",
-        "schemas/turns",
-        "weight = loss_weight_of(message, where)",
-        "weight = loss_weight_of(message, where) and None",
     ),
     "order of tool results": (
         "sft qwen3",
@@ -159,12 +150,6 @@ PUBLISHED: Mapping[str, Change] = {
         "            **self.options,",
         "            **dict[str, Any](),",
     ),
-    "all tools but the first": (
-        "sft qwen3",
-        "text/template",
-        '"tools": list(tools) or None',
-        '"tools": list(tools)[:1] or None',
-    ),
     "turns of users": (
         "sft",
         "schemas/turns",
@@ -176,24 +161,6 @@ PUBLISHED: Mapping[str, Change] = {
         "schemas/rewards",
         'answered = f"<answer>{final}</answer>"',
         'answered = f"<answer>{final[:-1]}</answer>"',
-    ),
-    "what a cut keeps": (
-        "sft prompts",
-        "text/spans",
-        "removed = min(excess, end - start - role_keep.least)",
-        "removed = min(excess + 1, end - start - role_keep.least)",
-    ),
-    "a margin": (
-        "preference",
-        "schemas/turns",
-        'as_number(row["margin"], "margin")',
-        '-as_number(row["margin"], "margin")',
-    ),
-    "the order of rewards": (
-        "rl",
-        "schemas/rewards",
-        "return rewards\n",
-        "return tuple(sorted(rewards))\n",
     ),
     "the history of an instruction": (
         "sft instructions",
@@ -219,17 +186,50 @@ PUBLISHED: Mapping[str, Change] = {
         "return Group(prompt, responses, rewards, sampled=sampled, steps=steps, **offered(row))",
         "return Group(prompt, responses[::-1], rewards, sampled=sampled, steps=steps, **offered(row))",
     ),
-    "answers behind reasoning in tags": (
-        "sft qwen3",
-        "text/render",
-        "if not any(part.kind != THINKING for part in regions):",
-        "if any(part.kind != THINKING for part in regions):",
-    ),
     "long documents": (
         "pretrain fim",
         "pipeline/documents",
         "for i in np.flatnonzero(lengths > max_seq_len) if max_seq_len is not None else ():",
         "for i in np.flatnonzero(lengths > max_seq_len // 2) if max_seq_len is not None else ():",
+    ),
+}
+"""Those that the checks stop."""
+PUBLISHED: Mapping[str, Change] = {
+    "weights of messages": (
+        "sft",
+        "schemas/turns",
+        "weight = loss_weight_of(message, where)",
+        "weight = loss_weight_of(message, where) and None",
+    ),
+    "all tools but the first": (
+        "sft qwen3",
+        "text/template",
+        '"tools": list(tools) or None',
+        '"tools": list(tools)[:1] or None',
+    ),
+    "what a cut keeps": (
+        "sft prompts",
+        "text/spans",
+        "removed = min(excess, end - start - role_keep.least)",
+        "removed = min(excess + 1, end - start - role_keep.least)",
+    ),
+    "a margin": (
+        "preference",
+        "schemas/turns",
+        'as_number(row["margin"], "margin")',
+        '-as_number(row["margin"], "margin")',
+    ),
+    "the order of rewards": (
+        "rl",
+        "schemas/rewards",
+        "return rewards\n",
+        "return tuple(sorted(rewards))\n",
+    ),
+    "answers behind reasoning in tags": (
+        "sft qwen3",
+        "text/render",
+        "if not any(part.kind != THINKING for part in regions):",
+        "if any(part.kind != THINKING for part in regions):",
     ),
 }
 """Those that no check sees yet."""
@@ -258,9 +258,9 @@ def test_a_planted_bug_is_stopped(results: Mapping[str, Any], name: str) -> None
 
 @pytest.mark.parametrize("room", ROOMS)
 def test_every_change_of_a_room_is_another_program(room: str) -> None:
-    """One in 300."""
+    """One in 900."""
     found = [bug for module in modules() if module.partition("/")[0] == room for bug in plants(module)]
-    for bug in found[::300]:
+    for bug in found[::900]:
         assert bug.before != bug.after
         assert bug.code() != compile(bug.path.read_text("utf-8"), str(bug.path), "exec", dont_inherit=True), bug
 
