@@ -174,13 +174,16 @@ def document_texts(store: Store, stream: TokenStore, blocks: Iterator[Selected] 
     family, vocabulary, begin = store.workspace.family(Pretrain), store.vocabulary, _begin(store)
     convert, fim = _converter(store), store.recipe["preprocessing"].get("fim")
     as_it_is = convert.convert if isinstance(convert.convert, TextField) and convert.convert.key not in convert.account.ignore else None
-    sentences = sentences_of(family.split_sentences)
+    sentences, options = sentences_of(family.split_sentences), domain_source(store).domain.options
+    key, strip = options.get("text_key", "text"), options.get("strip", domain_source(store).domain.schema_name == "text_read_hook")
     for stored in stored_rows(store, stream, blocks=blocks):
         records = stream.records(slice(stored.first, stored.first + len(stored.rows)), "tokens")
         for number, (payload, ids) in enumerate(zip(stored.payloads, records, strict=True)):
             identity, ids = stored.identity(number), ids[begin : len(ids) - family.append_eod]
-            text = as_it_is.plain(payload) if as_it_is is not None else None
-            if text is None:
+            text = payload.get(key) if as_it_is is not None else None  # not by the schema
+            if isinstance(text, str):
+                text = text.strip() if strip else text
+            else:
                 text = "".join(turn.text for turn in example_of(convert, payload, identity, Sample).turns)
             if sentences is None:
                 document = _as_text(identity, text, ids, store.partition, fim, vocabulary)

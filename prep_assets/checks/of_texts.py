@@ -31,71 +31,88 @@ from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.vocabulary import Vocabulary
 
 Row = Mapping[str, Any]
+ONE_IN = 16
+"""One in so many documents of one text is decoded."""
 NOT_COMPARED = "not compared: "
 LOST = "reasoning_dropped_by_template"
 
 # Tokens as text.
 
 
-class Decoded(Struct, frozen=True):
+class Decoded:
     """Consecutive records as text.
 
     Attributes:
-        whole: the bytes of each record.
-        trained, untrained: those of its trained and of its untrained tokens.
+        text: the bytes of all records, end to end.
+        ends: where each record ends in it.
+        places: where each token begins in it, with the end behind the last, if the bytes of each id are proven.
     """
 
-    whole: Sequence[bytes]
-    trained: Sequence[bytes]
-    untrained: Sequence[bytes]
+    def __init__(self, decoder: Decoder, ids: npt.NDArray[Any], sizes: Sequence[int], weights: npt.NDArray[Any] | None) -> None:
+        self._decoder, self._ids, self._tokens = decoder, ids, np.cumsum(sizes)
+        self._trained = None if weights is None else weights > 0
+        taken = decoder.table.take(len(ids), lambda: ids) if decoder.exact else None
+        self.places: npt.NDArray[Any] | None = None
+        if taken is None:
+            listed = decoder.own(np.split(ids, self._tokens[:-1]))
+            self.text, self.ends = b"".join(listed), np.cumsum([*map(len, listed)]).tolist()
+        else:
+            self.places, self.text = taken[1], bytes(taken[0][: taken[1][-1]])
+            self.ends = self.places[self._tokens].tolist()
+
+    def begin(self, at: int) -> int:
+        """Where a record begins in the text."""
+        return int(self.ends[at - 1]) if at else 0
+
+    def held(self, at: int) -> Held:
+        """A record alone, with the texts of its trained and of its untrained tokens."""
+        whole = self.text[self.begin(at) : self.ends[at]]
+        if self._trained is None:
+            return Held(whole)
+        span = slice(int(self._tokens[at - 1]) if at else 0, int(self._tokens[at]))
+        trained = self._trained[span]
+        return Held(whole, self._part(self._ids[span], trained, span.start), self._part(self._ids[span], ~trained, span.start))
+
+    def _part(self, ids: npt.NDArray[Any], kept: npt.NDArray[np.bool_], first: int) -> bytes:
+        """The text of those tokens of a record that are kept."""
+        if self.places is None:
+            return self._decoder.own([ids[kept]])[0]
+        edges = np.flatnonzero(np.diff(kept, prepend=False, append=False)) + first
+        return b"".join(self.text[low:high] for low, high in self.places[edges].reshape(-1, 2).tolist())
+
+    @property
+    def is_masked(self) -> bool:
+        """Whether it is known which tokens are trained."""
+        return self._trained is not None
+
+    def trained_as(self, low: Sequence[int], high: Sequence[int], trained: Sequence[bool]) -> npt.NDArray[np.bool_]:
+        """Whether all tokens between bytes `low` and `high` are trained, or none of them, as `trained` says."""
+        assert self.places is not None and self._trained is not None
+        first, last = np.searchsorted(self.places, low, "right") - 1, np.searchsorted(self.places, high, "left")
+        count = np.concatenate([np.zeros(1, np.int64), np.cumsum(self._trained)])
+        are = count[last] - count[first]
+        equal: npt.NDArray[np.bool_] = are == np.where(trained, last - first, 0)
+        return equal
 
 
 class Decoder:
     """Decodes records: by the bytes of each id, where these are proven, else by the tokenizer's own decoder, without white space if it changes that."""
 
     def __init__(self, vocabulary: Vocabulary) -> None:
-        self._vocabulary, self._table = vocabulary, ByteTable(vocabulary)
-        self._exact = vocabulary.token_bytes is not None and not puts_spaces(vocabulary)
+        self._vocabulary, self.table = vocabulary, ByteTable(vocabulary)
+        self.exact = vocabulary.token_bytes is not None and not puts_spaces(vocabulary)
 
     def spell(self, text: str) -> bytes:
         """A text as it stands in decoded tokens."""
-        return text.encode() if self._exact else solid(text, self._vocabulary).encode()
+        return text.encode() if self.exact else solid(text, self._vocabulary).encode()
 
     def normal(self, text: str) -> bytes:
         """The same, as the tokenizer normalizes it."""
-        return self._vocabulary.normalized(text).encode() if self._exact else self.spell(text)
+        return self._vocabulary.normalized(text).encode() if self.exact else self.spell(text)
 
-    def records(self, ids: npt.NDArray[Any], sizes: Sequence[int], weights: npt.NDArray[Any] | None) -> Decoded:
-        """Decode the ids of several records, end to end."""
-        ends = np.cumsum(sizes)
-        trained = None if weights is None else weights > 0
-        if self._exact and (taken := self._table.take(len(ids), lambda: ids)) is not None:
-            data, places = taken
-            whole = _cut(bytes(data[: places[-1]]), places[ends])
-            if trained is None:
-                return Decoded(whole, (), ())
-            kept = np.repeat(trained, np.diff(places))
-            text = np.frombuffer(data, np.uint8, int(places[-1]))
-            cuts = np.concatenate([np.zeros(1, np.int64), np.cumsum(kept)])[places[ends]]
-            return Decoded(whole, _cut(text[kept].tobytes(), cuts), _cut(text[~kept].tobytes(), places[ends] - cuts))
-        lists = [ids[end - size : end] for size, end in zip(sizes, ends.tolist(), strict=True)]
-        if trained is None:
-            return Decoded(self._own(lists), (), ())
-        kept_lists = [trained[end - size : end] for size, end in zip(sizes, ends.tolist(), strict=True)]
-        pairs = [*zip(lists, kept_lists, strict=True)]
-        return Decoded(self._own(lists), self._own([each[kept] for each, kept in pairs]), self._own([each[~kept] for each, kept in pairs]))
-
-    def _own(self, lists: Sequence[npt.NDArray[Any]]) -> list[bytes]:
-        decoded = self._vocabulary.decode_batch([each.tolist() for each in lists])
-        return [text.encode() if self._exact else solid(text, self._vocabulary).encode() for text in decoded]
-
-
-def _cut(data: bytes, ends: npt.NDArray[Any]) -> list[bytes]:
-    last, pieces = 0, list[bytes]()
-    for end in ends.tolist():
-        pieces.append(data[last:end])
-        last = end
-    return pieces
+    def own(self, lists: Sequence[npt.NDArray[Any]]) -> list[bytes]:
+        """Texts of lists of ids by the tokenizer's own decoder."""
+        return [*map(self.spell, self._vocabulary.decode_batch([each.tolist() for each in lists]))]
 
 
 def leaves(value: Any) -> Iterator[str]:
@@ -225,17 +242,22 @@ class SourceTexts(Derivation):
         found, several = Found(), self.store.recipe.get("expand") == "turns"
         side = {"Sample": "", "Prompt": "prompt"}.get(self.reading.gives, name.rpartition("/")[2])
         masked = "loss_mask" in stream.arrays and self._weighs and not several
+        documents = self.store.asset.family == "pretrain" and not masked and not several and self._sentinels is None
         begins, before = np.append(stream.begins_row, True) if several else None, list[Held]()
         for stored in stored_rows(self.store, stream, name, several=several, blocks=blocks):
             records = slice(stored.first, stored.first + len(stored.rows))
             span = stream.span(records.start, records.stop)
             sizes = np.diff(np.concatenate([[span.start], stream.ends[records]])).tolist()
-            weights = stream.weights(span) if masked else None
-            ids = np.asarray(stream.arrays["tokens"][span])
-            decoded = self.decoder.records(ids if self._sentinels is None else self._in_text_order(ids, sizes), sizes, weights)
+            if documents:
+                self._documents(found, stored, stream)
+                continue
+            ids, weights = np.asarray(stream.arrays["tokens"][span]), stream.weights(span) if masked else None
+            decoded = Decoded(self.decoder, ids if self._sentinels is None else self._in_text_order(ids, sizes), sizes, weights)
+            plain = {*()} if several else self._plain(found, side, stored.payloads, decoded)
             for at, payload in enumerate(stored.payloads):
-                last = begins is None or bool(begins[records.start + at + 1])
-                whole = Held(decoded.whole[at], *((decoded.trained[at], decoded.untrained[at]) if masked else ()))
+                if at in plain:
+                    continue
+                last, whole = begins is None or bool(begins[records.start + at + 1]), decoded.held(at)
                 self._compare(
                     found,
                     self.identity(stored, at),
@@ -247,6 +269,53 @@ class SourceTexts(Derivation):
                 )
                 before = [*before, whole] if several and not last else []
         return found.verdict()
+
+    def _documents(self, found: Found, stored: StoredRows, stream: TokenStore) -> None:
+        """Look at documents that are more than one text, and at one of `ONE_IN` others, of which `tokenization_identity` compares every token with the text
+        that a second reading gives."""
+        chosen = [at for at, row in enumerate(stored.payloads) if (stored.first + at) % ONE_IN == 0 or self.reading.plain(row) is None]
+        listed = [stream.record(stored.first + at, "tokens") for at in chosen]
+        if not listed:
+            return
+        decoded = Decoded(self.decoder, np.concatenate(listed), [*map(len, listed)], None)
+        for number, at in enumerate(chosen):
+            self._compare(found, self.identity(stored, at), stored.payloads[at], {"": decoded.held(number)})
+
+    def _plain(self, found: Found, side: str, rows: Sequence[Row], decoded: Decoded) -> set[int]:
+        """Return which records hold all texts of their plain rows, in order, in tokens that are trained as their roles say. All others are looked at more
+        closely, one by one."""
+        if decoded.places is None:
+            return set()
+        other, text, own, texts = {"chosen": "rejected", "rejected": "chosen"}.get(side), decoded.text, list[int](), 0
+        low, high, trained, held = list[int](), list[int](), list[bool](), set[int]()
+        masked, trains = decoded.is_masked, {**self.trains, **({side: True} if other else {})}
+        for at, row in enumerate(rows):
+            said = self.reading.plain(row)
+            if said is None:
+                continue
+            position, end, first = decoded.begin(at), decoded.ends[at], len(low)
+            for each, role in said:
+                if role == other or not (form := each.strip().encode()):
+                    continue
+                position = text.find(form, position, end)
+                if position < 0:
+                    break
+                position += len(form)
+                if masked and role in trains:
+                    low.append(position - len(form))
+                    high.append(position)
+                    trained.append(trains[role])
+            if position < 0:
+                del low[first:], high[first:], trained[first:]
+                continue
+            held.add(at)
+            own += [at] * (len(low) - first)
+            texts += len(said)
+        if own:
+            held -= {*np.array(own)[~decoded.trained_as(low, high, trained)].tolist()}
+        found.numbers["rows_compared"] += len(held)
+        found.numbers["texts_found"] += texts
+        return held
 
     def _in_text_order(self, ids: npt.NDArray[Any], sizes: Sequence[int]) -> npt.NDArray[Any]:
         """Records whose middle stands at the end, with it in its place and the sentinels behind."""
@@ -352,8 +421,25 @@ class SourceTexts(Derivation):
         )
         for identity, own in groupby(rows, key=itemgetter(0)):
             listed = list(own)
+            if len(listed) == 1 and self._plain_line(found, *listed[0][1:]):
+                continue
             self._compare(found, identity, listed[0][1], sides_of([line for _, _, line in listed]))
         return found.verdict()
+
+    def _plain_line(self, found: Found, row: Row, line: Row) -> bool:
+        """Whether a line of a pair holds the texts of its plain row and no more, each on its side."""
+        said = self.reading.plain(row) if "chosen" in line and self.reading.gives == "Pair" else None
+        if said is None:
+            return False
+        for side in ("prompt", "chosen", "rejected"):
+            texts = [text.strip() for text, role in said if (role if role in ("chosen", "rejected") else "prompt") == side]
+            value = line[side]
+            stored = [value] if isinstance(value, str) else [message["content"] for message in value if len(message) == 2]
+            if not texts or [text.strip() if isinstance(text, str) else text for text in stored] != texts:
+                return False
+        found.numbers["rows_compared"] += 1
+        found.numbers["texts_found"] += len(said)
+        return True
 
     # Groups.
 
@@ -363,11 +449,10 @@ class SourceTexts(Derivation):
             for at, payload in enumerate(stored.payloads):
                 group = stored.first + at
                 prompt = groups.prompts.record(group, "tokens")
-                held = {"prompt": Held(self.decoder.records(prompt, [len(prompt)], None).whole[0])}
+                held = {"prompt": Decoded(self.decoder, prompt, [len(prompt)], None).held(0)}
                 for number, record in enumerate(groups.responses_of(group)):
                     ids, mask = groups.responses.record(record, "tokens"), groups.responses.record(record, "loss_mask")
-                    decoded = self.decoder.records(ids, [len(ids)], mask)
-                    held[f"responses[{number}]"] = Held(decoded.whole[0], decoded.trained[0], decoded.untrained[0])
+                    held[f"responses[{number}]"] = Decoded(self.decoder, ids, [len(ids)], mask).held(0)
                 self._compare(found, self.identity(stored, at), payload, held)
         return found.verdict()
 

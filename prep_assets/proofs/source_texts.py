@@ -111,6 +111,9 @@ def flat(options: Mapping[str, Any]) -> dict[str, Any]:
     return {**options, **{f"{key}_key": column for key, column in mapped.items()}, **tags}
 
 
+_PLAIN_ROLES = ("system", "user", "assistant", "prompt", "completion", "document", "chat", "chosen", "rejected")
+
+
 class Reading(Struct, dict=True):
     """Reads rows of one schema by its entry.
 
@@ -148,7 +151,49 @@ class Reading(Struct, dict=True):
         self.content_keys = (*named["content_key"], *named["content_tag"], "content", "value")
         self.file_keys = {*named["images_key"], *named["image_key"], *named["videos_key"], *named["audios_key"]}
         self.tool_keys = {*named["tools_key"]}
+        self._roles = dict.fromkeys(self.assistants - self.callers, "assistant") | dict.fromkeys(("user", "human"), "user")
+        self._roles |= dict.fromkeys(self.systems, "system") | dict.fromkeys(self.results, "tool")
+        self._plans: dict[tuple[str, ...], list[tuple[str, str]] | None] = {}
         self._mark = re.compile("|".join(re.escape(tag) for pair in self.tags for tag in pair) or "(?!)")
+
+    def plain(self, row: Row) -> list[tuple[str, str]] | None:
+        """Return texts and roles of a row of strings and messages of two strings each, in order; `None` for any other row. Most rows are plain."""
+        names = tuple(row)
+        if names not in self._plans:
+            self._plans[names] = self._plan(names)
+        if (plan := self._plans[names]) is None:
+            return None
+        said = list[tuple[str, str]]()
+        for name, role in plan:
+            value = row[name]
+            if type(value) is str and role:
+                said.append((value, role))
+            elif type(value) is list and role == "chat":
+                try:
+                    by = ("role", "content") if value and "role" in value[0] else ("from", "value")
+                    tags, texts = [message[by[0]] for message in value], [message[by[1]] for message in value]
+                    roles = [self._roles[tag] for tag in tags]
+                except (KeyError, TypeError):
+                    return None
+                if {*map(len, value)} != {2} or {*map(type, texts)} != {str}:
+                    return None
+                said += zip(texts, roles, strict=True)
+            elif value:
+                return None
+        return said
+
+    def _plan(self, names: Sequence[str]) -> list[tuple[str, str]] | None:
+        """Return the columns with texts and their roles, in order, a column without a role where it must be empty; `None` for a user's schema."""
+        plan, left = list[tuple[str, str]](), {*names} - self.ignore - self.chosen_by
+        for column in self.columns:
+            for name in column.names:
+                if name in left:
+                    is_text = column.rule in ("", "beside_files", "unless_sampled", "side") and column.role in _PLAIN_ROLES
+                    plan.append((name, column.role if is_text and (column.rule != "side" or "prompt" in names) else ""))
+                    left.remove(name)
+        skipped = {name for name in left if NAMES.get(name) == "skip" and name != "chat_template_kwargs"}
+        further = [(name, "") for name in sorted(left - skipped)]
+        return [*plan, *further] if self.known else None
 
     def texts(self, row: Row) -> list[Said]:
         """Return what a row says, in the order of its entry.
