@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache, wraps
 from pathlib import Path
 from traceback import extract_tb
-from types import TracebackType, UnionType
+from types import SimpleNamespace, TracebackType, UnionType
 from typing import Any, TypeVar, get_args, get_type_hints
 
 from msgspec import Struct, field
@@ -494,6 +494,8 @@ def _hints(factory: Callable[..., Any]) -> dict[str, Any]:
 
 def _own_function(path: str, options: dict[str, Any]) -> Convert:
     function = own_function("schema", path)
+    if inspect.isclass(builder := own_code(path)) and callable(getattr(builder, "build", None)):
+        function = _builder(path, builder)
     parameters = inspect.signature(function).parameters
     takes_any = any(parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values())
     if unknown := [name for name in options if name not in parameters and not takes_any]:
@@ -503,7 +505,7 @@ def _own_function(path: str, options: dict[str, Any]) -> Convert:
     def convert(payload: Row) -> Example | None:
         output = function(payload, **options)
         if isinstance(output, Mapping):
-            return read_tokenized(_tokenized_row(output))
+            return read_tokenized(_tokenized_row(output, payload))
         # a read hook written for Cerebras Model Zoo returns a semantic data array
         if isinstance(output, list) and output and output[0].get("type") in EMBEDDING:
             return embedded(output)
@@ -512,11 +514,41 @@ def _own_function(path: str, options: dict[str, Any]) -> Convert:
     return OwnFunction(convert)
 
 
-def _tokenized_row(row: Row) -> Mapping[str, Any]:
-    """A row for `tokenized` from the output of an AstrAI mask builder, which omits a mask of ones. Its domain is ignored: `domain_key` decides."""
-    if unknown := sorted(set(row) - {"sequence", "loss_mask", "domain"}):
+def _builder(path: str, builder: type) -> Callable[..., Any]:
+    """The method ``build(item, config, tokenizer)`` of an AstrAI mask builder as a function of a row: `config` has the options, and `tokenizer` is the one in
+    the folder of the option of this name, whose ``encode`` gives ids."""
+    build = within_limits("schema", path, builder().build)
+
+    def function(payload: Row, **options: Any) -> Any:
+        folder = options.get("tokenizer")
+        return build(payload, SimpleNamespace(**options), None if folder is None else _tokenizer_of_builder(folder))
+
+    return function
+
+
+@cache
+def _tokenizer_of_builder(folder: str) -> SimpleNamespace:
+    """A tokenizer with what AstrAI's builders call."""
+    from tokenizers import Tokenizer
+
+    backend = Tokenizer.from_file(str(Path(folder) / "tokenizer.json"))
+    return SimpleNamespace(encode=lambda text, add_special_tokens=True: [*backend.encode(text, add_special_tokens=add_special_tokens).ids])
+
+
+def _tokenized_row(output: Row, payload: Row) -> Mapping[str, Any]:
+    """A row for `tokenized` from the output of an AstrAI mask builder, which omits a mask of ones. A domain that it returns must stand in the row, where
+    `domain_key` finds it."""
+    keys = [key for key in ("sequence", "ids") if key in output]
+    if unknown := sorted(set(output) - {"sequence", "ids", "loss_mask", "domain"}) or keys[1:]:
         raise Refused("unsupported_column", f"the function returns {unknown[0]!r}; it may return 'sequence' with 'loss_mask', or a Sample")
-    return {"loss_mask": [1] * len(row.get("sequence", ())), **{key: value for key, value in row.items() if key != "domain"}}
+    domain = output.get("domain")
+    if domain not in (None, "", "__default__") and domain not in payload.values():
+        detail = (
+            f"the function puts the row into the domain {domain!r}, which no field of it says. Name the field that decides in domain_key"
+        )
+        raise Refused("unsupported_column", detail)
+    ids = output[keys[0]] if keys else ()
+    return {"sequence": ids, "loss_mask": output.get("loss_mask", [1] * len(ids))}
 
 
 def own_code_gives(name: str, form: type) -> bool:

@@ -214,6 +214,20 @@ def mixed(row):
 def strange(row):
     return {"sequence": row["input_ids"], "chosen": row["labels"]}
 
+def of_domain(row):
+    return {**builder(row), "domain": row.get("source", "wiki")}
+
+class Builder:
+    def build(self, item, config, tokenizer):
+        if item.get("skip"):
+            return None
+        asked, said = (tokenizer.encode(text, add_special_tokens=False) for text in (config.prefix + item["q"], item["a"]))
+        return {"ids": asked + said, "loss_mask": [0] * len(asked) + [1] * len(said), "domain": "__default__"}
+
+class Both(Builder):
+    def build(self, item, config, tokenizer):
+        return {"ids": [1], "sequence": [1]}
+
 def weights(sample):
     return [[1.0] if "2" in each.text else 0 if each.role == "assistant" else None for each in sample.turns]
 
@@ -237,6 +251,24 @@ def test_a_mask_builder_as_astrai_has_them(tmp_path: Path, module: str) -> None:
         built(tmp_path / "unnamed", [row(1)], f"{module}:builder", {"tokenized_by": None})
     with pytest.raises(PrepAssetsError, match="unsupported_column"):
         built(tmp_path / "strange", [row(1)], f"{module}:strange")
+
+
+def test_a_domain_that_a_builder_returns_must_stand_in_the_row(tmp_path: Path, module: str) -> None:
+    _, published = built(tmp_path, [{**row(1), "source": "wiki"}, row(2)], f"{module}:of_domain")
+    assert [(each.id, each.reason) for each in refusals(published)] == [("rows.jsonl:1", "unsupported_column")]
+
+
+def test_a_builder_class_as_astrai_has_them(tmp_path: Path, module: str) -> None:
+    options = {"prefix": "Q: ", "tokenizer": str(TOKENIZER)}
+    rows = [{"q": "What is 2?", "a": " It is 2."}, {"q": "x", "a": "y", "skip": True}]
+    _, published = built(tmp_path, rows, f"{module}:Builder", {"options": options})
+    tokens = open_tokens(published.directory, "train")
+    asked, answer = (BACKEND.encode(text, add_special_tokens=False).ids for text in ("Q: What is 2?", " It is 2."))
+    assert tokens.record(0, "tokens").tolist() == asked + answer
+    assert tokens.record(0, "loss_mask").tolist() == [0] * len(asked) + [1] * len(answer)
+    assert [each.reason for each in refusals(published)] == ["skipped_by_schema"]
+    with pytest.raises(PrepAssetsError, match="unsupported_column"):
+        built(tmp_path / "both", [row(1)], f"{module}:Both")
 
 
 def test_chats_and_ids_of_one_domain_stay_in_the_order_of_their_rows(tmp_path: Path, module: str) -> None:
