@@ -463,7 +463,9 @@ def _reread_turn(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn
         text = region.text.lstrip()
         for opening, closing in tags:
             body, closed, answer = text.removeprefix(opening).partition(closing)
-            if text.startswith(opening) and closed and opening not in body + answer and closing not in answer:
+            tag = re.escape(closing)
+            begins = text.startswith(opening) or (moves and re.search(rf"\n[ \t]*{tag}|{tag}[ \t]*\n", region.text) is not None)
+            if begins and closed and opening not in body + answer and closing not in answer:
                 other_regions = [neighbour for i, neighbour in enumerate(turn.regions) if i != position]
                 has_thinking = any(
                     neighbour.kind == THINKING and not neighbour.drop and neighbour.text.strip() for neighbour in other_regions

@@ -458,6 +458,10 @@ class InlineReasoning(Struct, frozen=True, dict=True):
         if [match[0] for match in matches] != [opening, opens[opening]]:
             if not strict:
                 return None
+            if [match[0] for match in matches] == [opens[opening]] and self.mode == "auto":
+                before, after = text[: first.start()], text[first.end() :]
+                if _at_line_end(before, after):
+                    return before.strip(), after.lstrip()
             counts = ", ".join(f"{sum(match[0] == tag for match in matches)} × {tag}" for tag in (opening, opens[opening]))
             raise Refused("unbalanced_reasoning", f"turn {number} has {counts} where one block was expected. {_REMEDY}", stage="reasoning")
         if self.mode == "field":
@@ -468,6 +472,11 @@ class InlineReasoning(Struct, frozen=True, dict=True):
     @cached_property
     def _tag_pattern(self) -> re.Pattern[str]:
         return control_pattern(self.strings) or re.compile(r"(?!)")
+
+
+def _at_line_end(before: str, after: str) -> bool:
+    """Whether a closing tag between two texts ends a line or begins one: servers without a parser of reasoning return the opening tag as part of the prompt."""
+    return before.rstrip(" \t").endswith("\n") or after.lstrip(" \t").startswith("\n")
 
 
 def _is_text(region: Region) -> bool:

@@ -171,13 +171,14 @@ def test_a_block_in_the_text_trains_what_a_field_of_its_own_does(tmp_path: Path)
     inline = tokens_of(tmp_path / "inline", [asked_and_answered("<think>\nTwo twos.\n</think>\n\n4.")])
     field = tokens_of(tmp_path / "field", [asked_and_answered("4.", reasoning_content="Two twos.")])
     both = tokens_of(tmp_path / "both", [asked_and_answered("[THINK]Two twos.[/THINK]4.", reasoning_content="Two twos.")])
-    assert trained(*inline) == trained(*field) == trained(*both) == ["<think>\nTwo twos.\n</think>\n\n4.<|im_end|>"]
+    closed = tokens_of(tmp_path / "closed", [asked_and_answered("Two twos.\n</think>\n\n4.")])
+    assert trained(*inline) == trained(*field) == trained(*both) == trained(*closed) == ["<think>\nTwo twos.\n</think>\n\n4.<|im_end|>"]
 
 
 def test_what_cannot_be_read_is_refused_and_counted(tmp_path: Path) -> None:
     rows = [
         asked_and_answered("fine"),
-        asked_and_answered("2+2=4.\n</think>\n\n4."),
+        asked_and_answered("2+2=4. </think> 4."),
         asked_and_answered("<think>a</think>4.", reasoning_content="b"),
     ]
     _, published = tokens_of(tmp_path / "auto", rows)

@@ -49,14 +49,18 @@ def test_12_orphan_think_tag(tmp_path: Path, template: str) -> None:
     """Completions had only `</think>`: the template wrote an empty block, then reasoning as the answer.
 
     Hit: trl#6361, PR#6363
-    Stopped by: unbalanced reasoning tags reject the row.
+    Stopped by: the tag at the end of a line ends reasoning; elsewhere it rejects the row.
     """
-    orphan = [said(USER, "2 + 2?"), said(ASSISTANT, "2 + 2 = 4.\n</think>\n\n4.")]
+    asked = said(USER, "2 + 2?")
+    orphan, field = [asked, said(ASSISTANT, "2 + 2 = 4.\n</think>\n\n4.")], [asked, said(ASSISTANT, "4.", reasoning_content="2 + 2 = 4.")]
     folder = tokenizer(tmp_path / "tokenizer", template=named_templates()["qwen3"])
-    stand = chats(tmp_path / "both", [CHAT, orphan], tokenizer=folder, template=template)
-    assert stand.published.manifest.counts["kept"] == 1
+    stand = chats(tmp_path / "both", [orphan, field], tokenizer=folder, template=template, preprocessing={"deduplicate": False})
+    first, second = stand.rows()
+    assert np.array_equal(first.ids, second.ids) and np.array_equal(first.mask, second.mask)
+    assert stand.trained(first) == "<think>\n2 + 2 = 4.\n</think>\n\n4.<|im_end|>"
+    mentioned = [asked, said(ASSISTANT, "The tag </think> ends it: 4.")]
     with pytest.raises(PrepAssetsError, match="</think>"):
-        chats(tmp_path / "alone", [orphan], tokenizer=folder, template=template)
+        chats(tmp_path / "alone", [mentioned], tokenizer=folder, template=template)
 
 
 def test_13_empty_think_blocks(tmp_path: Path, show: Show) -> None:

@@ -536,7 +536,8 @@ def test_reasoning_that_differs_from_the_field_is_refused(mode: str, shown: bool
 @pytest.mark.parametrize(
     "text",
     [
-        "2+2=4.\n</think>\n\n4.",  # the prompt opened it, and the completion alone was kept
+        "2+2=4. </think> 4.",
+        "2+2=4.\n</think>\n\n4.\n</think>\n5",
         "<think>never closed",
         "<think>a</think>b<think>c</think>d",
         "<think>a<think>b</think>c</think>d",
@@ -547,6 +548,16 @@ def test_tags_that_do_not_pair_up_are_refused_with_a_remedy(text: str) -> None:
     with pytest.raises(Refused, match=r"unbalanced_reasoning.*reasoning: inline"):
         read(answered(Region(TEXT, text)))
     assert read(answered(Region(TEXT, text)), "inline") == [(TEXT, text)]
+
+
+@pytest.mark.parametrize("text", ["2+2=4.\n</think>\n\n4.", "2+2=4.</think>\n4.", "2+2=4.\n  </think> 4."])
+def test_a_closing_tag_alone_at_a_line_end_ends_what_the_prompt_began(text: str) -> None:
+    """Servers without a parser of reasoning return completions to a prompt that ends with the opening tag."""
+    assert read(answered(Region(TEXT, text))) == [(THINKING, "2+2=4."), (TEXT, "4.")]
+    assert read(answered(Region(TEXT, text)), "inline") == [(TEXT, text)]
+    assert read(answered(Region(TEXT, text)), shown=False) == [(TEXT, text)]
+    with pytest.raises(Refused, match="empty_answer"):
+        read(answered(Region(TEXT, "2+2=4.\n</think>\n")))
 
 
 def test_field_takes_no_block_in_the_text() -> None:
