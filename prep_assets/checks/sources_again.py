@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import hashlib
 import json
+from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache, partial
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
@@ -27,7 +29,7 @@ from prep_assets.data.tables import LINES, TABLES, rows_at_once
 from prep_assets.errors import CheckFailed, Refused, StoreError
 from prep_assets.pipeline.asset import END, Content, FromLines, FromRows, Store, StorePart
 from prep_assets.pipeline.examples import Stretch, converter, shards_of
-from prep_assets.pipeline.images import REMEMBERED, REMOTE
+from prep_assets.pipeline.images import CONTENT_NAME, REMEMBERED, REMOTE
 from prep_assets.pipeline.sources import domain_of, pinned
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import build_command
@@ -381,8 +383,13 @@ def images_again(store: Store) -> Callable[[Sample], Sample]:
     folder = store.workspace.image_folder(domain_of(store.family, store.partition))
     rules, tokens = store.workspace.media_rules(store.family), media_tokens(store.family)
 
-    @lru_cache(REMEMBERED)
     def size_again(kind: str, path: str) -> Measures | None:
+        if path.startswith("data:"):
+            return size_of(kind, BytesIO(b64decode(path.partition(",")[2])))
+        return size_of_file(kind, path)
+
+    @lru_cache(REMEMBERED)
+    def size_of_file(kind: str, path: str) -> Measures | None:
         if folder is None or REMOTE.match(path):
             return None
         try:
@@ -399,12 +406,14 @@ def references(store: Store, stream: TokenStore) -> Iterator[tuple[Image, Image]
 
     @lru_cache(REMEMBERED)
     def again(image: Image) -> Image:
-        if folder is None or REMOTE.match(image.path):
+        held = CONTENT_NAME.fullmatch(image.path)  # by its row, which has no other name for it
+        if REMOTE.match(image.path) or (folder is None and not held):
             return image
-        with suppress(OSError, Refused), (folder / image.path).open("rb") as file:
-            sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-            return Image(image.path, sha256, image.size and size_of(image.kind, folder / image.path), image.kind)
-        return Image(image.path, None, None, image.kind)
+        if folder is not None:
+            with suppress(OSError, Refused), (folder / image.path).open("rb") as file:
+                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+                return Image(image.path, sha256, image.size and size_of(image.kind, folder / image.path), image.kind)
+        return Image(image.path, held[1] if held else None, image.size if held else None, image.kind)
 
     for part in stretches(len(images), REMEMBERED):
         yield from ((image, again(image)) for image in images.references(np.arange(part.start, part.stop)))

@@ -8,6 +8,7 @@ import warnings
 import zlib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -224,7 +225,7 @@ ORIENTATION = 0x0112
 """The EXIF tag of the camera's orientation; from 5 on width and height are swapped."""
 
 
-def resolution_of(path: Path) -> tuple[int, int]:
+def resolution_of(path: Path | BytesIO) -> tuple[int, int]:
     """Width and height of an image in pixels, after its EXIF orientation is applied, as image processors see it.
 
     Raises:
@@ -248,9 +249,11 @@ def resolution_of(path: Path) -> tuple[int, int]:
         raise Refused("unreadable_image", detail, stage="render") from error
 
 
-def size_of(kind: str, path: Path) -> tuple[float, ...]:
-    """`resolution_of` an image, `length_of` audio, or `frames_of` a video."""
-    return {AUDIO: length_of, VIDEO: frames_of}.get(kind, resolution_of)(path)
+def size_of(kind: str, path: Path | BytesIO) -> tuple[float, ...]:
+    """`resolution_of` an image, `length_of` audio, or `frames_of` a video. Only an image may be in memory."""
+    if kind not in (AUDIO, VIDEO) or isinstance(path, BytesIO):
+        return resolution_of(path)
+    return length_of(path) if kind == AUDIO else frames_of(path)
 
 
 def length_of(path: Path) -> tuple[int, int]:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import base64
+import io
 import os
 import re
 import stat
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
+from hashlib import sha256
 from pathlib import Path
 
 import numpy as np
@@ -105,6 +108,34 @@ def _text_around(template: ChatTemplate) -> str:
     return "\n".join(written)
 
 
+CONTENT_NAME = re.compile(r"([0-9a-f]{64})\.\w+")
+"""The path in a store of an image that its row held: its sha256 and format."""
+_FORMATS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg", b"GIF8": "gif", b"RIFF": "webp", b"BM": "bmp"}
+
+
+def embedded(region: Region) -> bytes | None:
+    """The bytes of an image that its row holds as a data URL; `None` for a path.
+
+    Raises:
+        Refused: ``unreadable_image``, for another URL of this kind than of base64.
+    """
+    if region.text[:5].lower() != "data:":
+        return None
+    header, comma, text = region.text.partition(",")
+    try:
+        if comma and header.endswith(";base64"):
+            return base64.b64decode(text, validate=True)
+    except ValueError:
+        pass
+    raise Refused("unreadable_image", f"{region.text[:60]!r} is no data URL of base64", stage="render")
+
+
+def embedded_name(content: bytes) -> str:
+    """The path that a store gives an image that its row holds: `CONTENT_NAME`."""
+    suffix = next((suffix for begin, suffix in _FORMATS.items() if content.startswith(begin)), "bin")
+    return f"{sha256(content).hexdigest()}.{suffix}"
+
+
 def shown_images(turns: Iterable[Turn]) -> list[Region]:
     """The images, audio and video of a record that are not dropped before rendering."""
     return [region for turn in turns for region in turn.regions if region.kind in MEDIA and not region.drop]
@@ -157,6 +188,11 @@ class ImageFiles(Struct, frozen=True, dict=True):
         except (OSError, ValueError) as error:
             raise Refused("unreadable_image", f"{str(file)[:400]}: {str(error)[:100]}", stage="render") from error
 
+    def stored_digest(self, path: str) -> str | None:
+        """`digest` of a path that a store has; the name of an image that its row held is its digest."""
+        named = CONTENT_NAME.fullmatch(path)
+        return named[1] if named and (self.folder is None or not (self.folder / path).exists()) else self.digest(path)
+
     def size(self, region: Region) -> tuple[float, ...] | None:
         """The `MEASURES` of a file, from its header; `None` for a URL.
 
@@ -168,7 +204,7 @@ class ImageFiles(Struct, frozen=True, dict=True):
     def block(self, placed: Placed) -> ImageBlock:
         """What is stored of images, audio and video: where they stand, their paths and digests."""
         images = [
-            Image(region.text, self.digest(region.text), region.size if region.placeholder else None, region.kind)
+            Image(region.text, self.stored_digest(region.text), region.size if region.placeholder else None, region.kind)
             for region in placed.regions
         ]
         return ImageBlock(placed.record, placed.start, placed.length, images)
@@ -237,20 +273,24 @@ class ImageParts(Struct, frozen=True):
         return tuple(self._ready(region) if region.kind in MEDIA and not region.drop else region for region in turn.regions)
 
     def _ready(self, region: Region) -> Region:
-        self.files.digest(region.text)  # one that is not there would be trained on as if it were
+        content = embedded(region)
+        if content is None:
+            self.files.digest(region.text)  # one that is not there would be trained on as if it were
+        else:
+            region = changed(region, text=embedded_name(content))
         rule, token = self.rules.get(region.kind), self.tokens.get(region.kind, "")
         if rule is None:
             return region
         if isinstance(rule, Fixed) and region.kind == IMAGE:
             return changed(region, size=None, placeholder=placeholder_of(rule, token, 1, 1))
-        size = self._size(region)
+        size = self._size(region, content)
         try:
             return changed(region, size=size, placeholder=placeholder_of(rule, token, *size))
         except Refused as refusal:
             raise Refused(refusal.reason, f"{region.text[:200]!r}: {refusal.detail}", stage="render") from refusal
 
-    def _size(self, region: Region) -> tuple[float, ...]:
-        resolution = self.files.size(region)
+    def _size(self, region: Region, content: bytes | None) -> tuple[float, ...]:
+        resolution = self.files.size(region) if content is None else size_of(region.kind, io.BytesIO(content))
         if region.kind != IMAGE:
             return self._length(region, resolution)
         if resolution is None and region.size is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby, takewhile
 from operator import itemgetter
@@ -292,19 +293,29 @@ class Images:
                 raise Refused(f"{kind}_count", detail)
 
 
+EMBEDDED = "data:;base64,"
+"""Begins the text of an image that its row holds."""
+
+
 def image_of(value: object, where: str, part: Mapping[str, Any] | None = None, kind: str = IMAGE) -> Region:
-    """The region of one image, audio or video: its path or URL, from a string or an object with ``path`` or ``url`` (Hugging Face, OpenAI), and its ``width``
+    """The region of one image, audio or video: its path or URL, from a string or an object with ``path`` or ``url`` (Hugging Face, OpenAI), or of an image that
+    the row holds as ``bytes`` a data URL; and its ``width``
     and ``height`` in pixels, or its ``duration`` in seconds, where the object or, for a string, its content `part` has them.
 
     Raises:
-        Refused: ``missing_image``, ``missing_audio``, ``missing_video``; ``image_resized``, ``video_resized``, where the row asks for another resolution
+        Refused: ``missing_image``, ``missing_audio``, ``missing_video``; ``embedded_audio``, ``embedded_video``, where the row holds the file itself;
+            ``image_resized``, ``video_resized``, where the row asks for another resolution
             than that of the picture, or for other frames.
     """
     attributes = value if isinstance(value, Mapping) else part or {}
-    if isinstance(value, Mapping):
+    if isinstance(value, Mapping) and isinstance(content := value.get("bytes"), bytes):
+        value = EMBEDDED + b64encode(content).decode()
+    elif isinstance(value, Mapping):
         key = "path" if value.get("path") is not None else "url"
         value = value_at(value, key, where)
     path = as_text(value, where)
+    if kind != IMAGE and path.startswith("data:"):
+        raise Refused(f"embedded_{kind}", f"{where!r} holds the {kind} itself. Write it to a file below image_dir, and give its path")
     if not path:
         raise Refused(f"missing_{kind}", f"{where!r} is an empty path")
     if resized := [key for key in RESIZING.get(kind, ()) if attributes.get(key) is not None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 from collections.abc import Callable
@@ -445,3 +446,52 @@ def test_preferences_and_prompts_refuse_images(tmp_path: Path) -> None:
         published = part_of(workspace, asset, "mine")
         assert [each.reason for each in refusals(published)] == ["unsupported_media"]
         assert not any(b"1.png" in path.read_bytes() for path in published.directory.rglob("*.jsonl"))
+
+
+# -- images that rows hold --------------------------------------------------------------------------------------------------------------
+
+
+def test_images_in_the_row_are_those_of_files(tmp_path: Path) -> None:
+    """The Hub's Parquet files have ``{"bytes", "path": null}``, rows for OpenAI's interface data URLs: their ids are those of the same pictures as files."""
+    image = pytest.importorskip("PIL.Image")
+    pa, pq = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    folder = tmp_path / "pictures"
+    folder.mkdir()
+    contents = {}
+    for name, size in (("cat.png", (224, 224)), ("yarn.jpg", (640, 480))):
+        image.new("RGB", size, (200, 30, 90)).save(folder / name)
+        contents[name] = (folder / name).read_bytes()
+    rule = {"rule": "qwen2_vl", "patch_size": 14, "merge_size": 2, "min_pixels": 3136, "max_pixels": 1_000_000}
+    options = {"tokenizer": tokenizer_in(tmp_path), "image_token": TOKEN, "image_tokens": rule}
+    said = [{"role": "user", "content": "<image>What?<image>"}, {"role": "assistant", "content": "A cat, then yarn."}]
+    links = [f"data:image/x;base64,{base64.b64encode(content).decode()}" for content in contents.values()]
+    held = [{"bytes": content, "path": None} for content in contents.values()]
+    pq.write_table(pa.Table.from_pylist([{"messages": said, "images": held}]), tmp_path / "rows.parquet")
+    files = {
+        "files": domain(jsonl(tmp_path / "files.jsonl", [{"messages": said, "images": [*contents]}]), "messages", image_dir=str(folder)),
+        "links": domain(jsonl(tmp_path / "links.jsonl", [{"messages": said, "images": links}]), "messages"),
+        "table": domain(tmp_path / "rows.parquet", "messages"),
+    }
+    workspace = workspace_in(tmp_path, {"sft": {**options, "domains": files}})
+    published = {name: build(workspace, "sft_tokens", name) for name in files}
+    stores = {name: open_tokens(each.directory, "train") for name, each in published.items()}
+    assert [failing(workspace, each) for each in published.values()] == [[], [], []]
+    ids = [store.record(0, "tokens").tolist() for store in stores.values()]
+    assert ids[0] == ids[1] == ids[2]
+    digests = [hashlib.sha256(content).hexdigest() for content in contents.values()]
+    assert [sha256 for *_, sha256 in listed(stores["files"])] == digests
+    for name in ("links", "table"):
+        assert [(path, sha256) for *_, path, sha256 in listed(stores[name])] == [
+            (f"{digest}.{suffix}", digest) for digest, suffix in zip(digests, ("png", "jpg"), strict=True)
+        ]
+
+
+@pytest.mark.parametrize("link", ["data:image/png,AA", "data:image/png;base64,A"])
+def test_an_image_that_no_data_url_holds_is_refused(make_sft: Make, link: str) -> None:
+    published = build(make_sft([*ROWS, chat("<image>", link)]), "sft_tokens", "mine")
+    assert [each.reason for each in refusals(published)] == ["unreadable_image"]
+
+
+def test_a_path_that_looks_like_a_name_by_content_must_be_there(make_sft: Make) -> None:
+    published = build(make_sft([*ROWS, chat("<image>", f"{'0' * 64}.png")]), "sft_tokens", "mine")
+    assert [each.reason for each in refusals(published)] == ["missing_image"]

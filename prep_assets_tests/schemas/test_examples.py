@@ -182,6 +182,11 @@ MESSAGES: list[Case] = [
         ),
         "user: <image>1.jpg</image>?<image>0.jpg</image> | assistant: a",
     ),
+    # images that the row holds
+    (
+        chat(said("user", "<image><image>"), ANSWER, images=[{"bytes": b"\x89PNG", "path": None}, "data:image/png;base64,AA=="]),
+        "user: <image>data:;base64,iVBORw==</image><image>data:image/png;base64,AA==</image> | assistant: a",
+    ),
     # what data sets store as columns of lists, and text in a binary column
     ({"messages": {"role": ["user", "assistant"], "content": ["q", "a"], "weight": [None, 0]}}, "user: q | assistant: a*0"),
     ({"a": {"b": [USER, ANSWER]}}, {"messages_key": "a.b"}, "user: q | assistant: a"),

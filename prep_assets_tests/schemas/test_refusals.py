@@ -177,6 +177,7 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
                 "missing_field",
             ),
             (chat(said("user", [{"type": "image", "path": "1.jpg", "uri": "2.jpg"}]), ANSWER), "conflicting_content"),
+            (chat(said("user", "<audio>"), ANSWER, audios=["data:audio/wav;base64,AA=="]), "embedded_audio"),
             # stretches of a text
             *(
                 (chat(USER, said("assistant", "abc", train_detail=detail)), reason)
