@@ -227,6 +227,8 @@ def configuration(flags: argparse.Namespace) -> Configuration:
     handler = flags.handler_name
     if handler in ALTERNATIVES:
         raise ConfigError(f"--handler-name {handler}: {ALTERNATIVES[handler]}")
+    if ":" in handler:
+        raise ConfigError(f"handler {handler!r} is of your own: name it as schema in the configuration that prep-assets migrate prints")
     require_known("no handler", handler, HANDLERS, "Known")
     family, notes = HANDLERS[handler], list[str]()
     values = {"tokenizer": _tokenizer(flags), **({"pad_vocab_to": flags.pad_vocab_size_to} if flags.pad_vocab_size_to else {})}

@@ -583,7 +583,8 @@ def _select(shard: Shard, keys: Sequence[str] | None) -> Shard:
     wanted = [SYNONYMS.get(key, key) for key in keys]
     missing = [key for key in wanted if key not in shard.arrays and key not in shard.objects]
     if missing:
-        raise MissingKey(f"{shard.label}: no key {missing[0]!r}. Available: {', '.join(sorted({*shard.arrays, *shard.objects}))}")
+        remedy = " Write them with --position-ids doc_reset of prep-assets preprocess." if missing[0] == "position_ids" else ""
+        raise MissingKey(f"{shard.label}: no key {missing[0]!r}.{remedy} Available: {', '.join(sorted({*shard.arrays, *shard.objects}))}")
 
     def take_keys(values: Mapping[str, Any]) -> dict[str, Any]:
         return {key: values[key] for key in wanted if key in values}

@@ -68,6 +68,8 @@ FORMS = {
     "FILE.json#NAME",
     "tokenizer.json",
     "<think>",
+    "build",
+    "<|sep|>",
     "<answer>",
     "domains: auto",
 }

@@ -218,6 +218,7 @@ def test_several_are_named_together(here: Path, call: Call) -> None:
         (("--handler-name", "MOSSInstructionHandler", "--append-eod"), 2, "--append-eod: MOSSInstructionHandler does not read it"),
         (("--handler-name", "GeneralPretrainHandlr"), 1, "did you mean 'GeneralPretrainHandler'? Known: GeneralPretrainHandler, Sharegpt"),
         (("--handler-name", "AlpacaStyleInstructionHandler"), 1, "needs --prompt-type: the chat format"),
+        (("--handler-name", "mine.handlers:Mine"), 1, "name it as schema in the configuration that prep-assets migrate prints"),
         ((*STYLE[:3], "deepseek4"), 1, "no prompt type 'deepseek4' ships"),
         ((*STYLE, "--enable-thinking", "true"), 1, "the empty thought of an answer without any is written and not trained"),
         ((*STYLE, "--pack"), 1, "--pack needs --seq-length"),
