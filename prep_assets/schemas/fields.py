@@ -426,8 +426,8 @@ def require_agreement(row: View) -> None:
     """Reject a row of which a neutral field that the schema did not read says something else than the row's own form.
 
     Raises:
-        Refused: ``order_contradicted``, where numbers of the objects of a list, or times of messages, do not ascend; ``mixed_conversations``, where a field of
-            `TOGETHER` has two values.
+        Refused: ``order_contradicted``, where numbers of the objects of a list (from 0 or 1 on), or times of messages, do not ascend;
+            ``mixed_conversations``, where a field of `TOGETHER` has two values.
     """
     for elements in row.book.lists:
         for key in (*NUMBERS, *(TIMES if any(name in elements[0] for name in SPEAKERS) else ())):
@@ -454,9 +454,12 @@ def require_agreement(row: View) -> None:
 
 def _as_order(values: list[Any], key: str) -> list[Any]:
     """Numbers or times that can be compared; empty for others."""
+    if key in NUMBERS:  # others number the objects of a data set
+        places = {*map(type, values)} == {int} and sorted(values) in ([*range(len(values))], [*range(1, len(values) + 1)])
+        return values if places else []
     if {*map(type, values)} <= {int, float}:
         return values
-    if key in NUMBERS or {*map(type, values)} != {str}:
+    if {*map(type, values)} != {str}:
         return []
     try:
         times = [datetime.fromisoformat(value) for value in values]

@@ -191,6 +191,7 @@ MESSAGES: list[Case] = [
     ({"messages": {"role": ["user", "assistant"], "content": ["q", "a"], "weight": [None, 0]}}, "user: q | assistant: a*0"),
     ({"a": {"b": [USER, ANSWER]}}, {"messages_key": "a.b"}, "user: q | assistant: a"),
     (chat({"role": b"user", "content": "q"}, {"role": "assistant", "content": "ä".encode()}), "user: q | assistant: ä"),
+    (chat({**USER, "index": 17}, {**ANSWER, "index": 4}), "user: q | assistant: a"),
     (chat({**USER, "timestamp": 1, "index": 0}, {**ANSWER, "timestamp": 1, "index": 1}), "user: q | assistant: a"),
     (
         chat({**USER, "timestamp": "noon", "conversation_id": 7}, {**ANSWER, "timestamp": "morning"}, conversation_id=7),
