@@ -309,6 +309,7 @@ def image_of(value: object, where: str, part: Mapping[str, Any] | None = None, k
     """
     attributes = value if isinstance(value, Mapping) else part or {}
     if isinstance(value, Mapping) and isinstance(content := value.get("bytes"), bytes):
+        value.get("path")  # the name that the file had
         value = EMBEDDED + b64encode(content).decode()
     elif isinstance(value, Mapping):
         key = "path" if value.get("path") is not None else "url"
