@@ -440,6 +440,7 @@ class Reader(Struct, frozen=True):
             return example
         finally:
             row.book.views.clear()  # a book and its views form a cycle, which is not collected while rows are read
+            row.book.lists.clear()
 
     def plain(self, first: Row) -> PlainRows | None:
         """The reader of plain rows with the columns of `first`; `None` where the schema has to read them, or reads more than the texts."""
