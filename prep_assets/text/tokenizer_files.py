@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import re
+import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -82,10 +84,29 @@ def check_patterns(path: Path, backend: Any) -> None:
     """
     limit_word_cache(backend, FALLBACK_CACHED_WORDS)
     for probe in PROBES:
-        with as_config_error(
-            f"{path}: this tokenizer does not encode {probe[:12]!r}… ({len(probe)} characters). Use one that reads any text"
-        ):
+        what = f"{path}: this tokenizer does not encode {probe[:12]!r}… ({len(probe)} characters). Use one that reads any text"
+        with as_config_error(what), without_panic_text():
             backend.encode(probe, add_special_tokens=False)
+
+
+@contextmanager
+def without_panic_text() -> Iterator[None]:
+    """Keep what a panic of native code writes to the standard error of the process out of it: the error that it becomes says what is wrong."""
+    with tempfile.TemporaryFile() as written:
+        standard_error = os.dup(2)
+        os.dup2(written.fileno(), 2)
+        panics = False
+        try:
+            yield
+        except BaseException as error:
+            panics = type(error).__name__ == "PanicException"
+            raise
+        finally:
+            os.dup2(standard_error, 2)
+            os.close(standard_error)
+            written.seek(0)
+            if not panics and (text := written.read()):
+                os.write(2, text)
 
 
 # Files next to a published tokenizer: names of special tokens and chat templates, as `transformers` reads them.

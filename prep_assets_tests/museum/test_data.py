@@ -180,3 +180,20 @@ def test_57_mean_of_means(tmp_path: Path) -> None:
     table = open_packed(stand.published.directory, "sft_packed")
     per_row = (np.asarray(table.loss_mask) != 0).sum(axis=1)
     assert stand.published.manifest.counts["trained_tokens"] == per_row.sum() and (per_row > 0).all()
+
+
+@pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE", "UTF-32LE"])
+def test_89_wide_text_without_a_mark(tmp_path: Path, encoding: str) -> None:
+    """A text file in UTF-16 without a byte order mark was read as UTF-8: each letter was followed by a NUL, and all of it was trained.
+
+    Hit: datasets PR#5969
+    Stopped by: the build stops and names the encoding; rows with a NUL are rejected.
+    """
+    text, file = "One document.\nAnother one.\n", tmp_path / "a.txt"
+    file.write_bytes(text.encode(encoding))
+    assert "\0" in file.read_bytes().decode()  # UTF-8 to whoever looks at bytes only
+    workspace = workspace_in(tmp_path, minimal("pretrain", {"a": domain(file, "text")}))
+    with pytest.raises(PrepAssetsError, match=rf"a\.txt: is {encoding} text without a byte order mark"):
+        build(workspace, "pretrain_raw", "a")
+    file.write_text(text)
+    assert build(workspace, "pretrain_raw", "a").manifest.counts["kept"] == 2

@@ -296,10 +296,11 @@ def test_weights_beside_a_tokenizer_may_have_any_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("pattern", [r"(a+)+$", r"(\w+\s?)+$", r"(a|aa)+$"])
-def test_a_pattern_that_blows_up_is_refused(tmp_path: Path, pattern: str) -> None:
+def test_a_pattern_that_blows_up_is_refused(tmp_path: Path, capfd: pytest.CaptureFixture[str], pattern: str) -> None:
     split = {"type": "Split", "pattern": {"Regex": pattern}, "behavior": "Isolated", "invert": False}
     with pytest.raises(ConfigError, match=r"tokenizer.json: this tokenizer does not encode .*retry-limit-in-match"):
         from_file("slow", _write(tmp_path, pre_tokenizer=split))
+    assert capfd.readouterr().err == ""
 
 
 def test_a_tokenizer_that_cannot_read_a_text_is_refused(tmp_path: Path) -> None:
