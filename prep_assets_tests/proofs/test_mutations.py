@@ -71,38 +71,6 @@ def each_alone(table: Sequence[Any], name: str, rows: list[Any], *more: Any) -> 
     return [None if others is None else plain(others[at]) for at, others in enumerate(found)]
 
 
-def test_which_check_catches_each(kit: Any) -> None:
-    tables: dict[str, dict[str, int]] = {}
-    for name, table in vars(kit).items():
-        if name.endswith("MUTATIONS"):
-            for mutation in table:
-                tables.setdefault(name, {}).setdefault(mutation.caught_by, 0)
-                tables[name][mutation.caught_by] += 1
-    assert tables == {
-        "ATTENTION_MUTATIONS": {"mask_alignment": 5, "row_integrity": 1},
-        "IMAGE_MUTATIONS": {"tokenization_identity": 2},
-        "FILE_MUTATIONS": {"row_integrity": 2},
-        "MUTATIONS": {"mask_alignment": 10, "row_integrity": 1, "tokenization_identity": 4},
-        "PROMPT_TOKEN_MUTATIONS": {"tokenization_identity": 5, "row_integrity": 2},
-        "UNENDED_MUTATIONS": {"tokenization_identity": 5, "row_integrity": 3},
-        "DOCUMENT_MUTATIONS": {"tokenization_identity": 5, "row_integrity": 4},
-        "MASK_MUTATIONS": {"mask_alignment": 5},
-        "ATTENTION_MASK_MUTATIONS": {"mask_alignment": 3},
-        "PAIR_MUTATIONS": {"source_match": 13, "pair_sanity": 6},
-        "PROMPT_MUTATIONS": {"source_match": 11, "gold_answers": 5},
-        "CONTRAST_MUTATIONS": {"source_match": 7, "contrast_sanity": 6},
-        "SELECTION_MUTATIONS": {"selection": 14},
-        "LINE_MUTATIONS": {"merged": 6},
-        "RECORD_MUTATIONS": {"merged": 9},
-        "REWARD_MUTATIONS": {"rewards": 7},
-        "STEP_MUTATIONS": {"step_rewards": 5},
-        "MARGIN_MUTATIONS": {"margins": 5},
-        "TEACHER_MUTATIONS": {"teacher": 6},
-        "ROLLOUT_MUTATIONS": {"sampled_ids": 11},
-        "RUN_MUTATIONS": {"runs": 5},
-    }
-
-
 # -- conversations ----------------------------------------------------------------------------------------------------------------------
 
 WORDS = vocabulary("<e>", "<s>", "a", "b", "c", "d", "e", "f")

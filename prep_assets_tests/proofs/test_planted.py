@@ -18,7 +18,6 @@ from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, PrepAssetsError
 from prep_assets.exports.megatron import IndexedWriter
-from prep_assets.graph import sft
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.asset import DERIVATIONS_DIFFER, disagreement
 from prep_assets.pipeline.workspace import Workspace
@@ -26,6 +25,7 @@ from prep_assets.proofs import reference_ids as ids_again
 from prep_assets.proofs.accounting import Fields
 from prep_assets.samples import ASSISTANT, USER
 from prep_assets.schemas.reader import Reader as SchemaReader
+from prep_assets.stores.verification import write_json
 from prep_assets.text import certify, spans
 from prep_assets.text.forms import Known, Located
 from prep_assets.text.ids import Flat
@@ -281,7 +281,6 @@ def test_a_wrong_certificate_stops_a_build(tmp_path: Path, monkeypatch: pytest.M
 
 
 def test_a_certificate_that_is_not_written_whole_stops_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    write = sft.write_json
-    monkeypatch.setattr(sft, "write_json", lambda path, value, **more: write(path, {**value, "findings": []}, **more))
+    monkeypatch.setattr("prep_assets.graph.sft.write_json", lambda path, value, **more: write_json(path, {**value, "findings": []}, **more))
     with pytest.raises(CheckFailed, match="certified again, the template has other findings"):
         build(chats(tmp_path), "sft_template")

@@ -11,20 +11,13 @@ from unittest.mock import Mock
 import pytest
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs import rebuilt
-from prep_assets.proofs.rebuilt import Block, Borders, Place, Rebuilder, Slot, _after, _bound, blocks_of, slotted
+from prep_assets.proofs.rebuilt import Block, Borders, Rebuilder, Slot, _after, _bound, blocks_of, slotted
 from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
 from prep_assets.text.environment import MessageForm
 from prep_assets_tests.proofs.conversations import PLAIN, TRIMS, chat, result, says, template, user
 from prep_assets_tests.proofs.trained_conversations import ESCAPES, NO_STOP, NOTHINK
 
 CHAT = chat(user("Hi"), says("~Hm.", "Hello."), user("Bye"))
-
-
-def test_the_words_are_hexadecimal_in_letters() -> None:
-    assert [rebuilt._word(number) for number in (0, 9, 10, 15, 16, 255)] == ["zqaqz", "zqjqz", "zqkqz", "zqpqz", "zqbaqz", "zqppqz"]
-    assert rebuilt._places("a zqbaqz zqaqz zqxqz") == (Place(16, 2, 8), Place(0, 9, 14))
-    assert rebuilt.MOST_KEPT == 512
 
 
 def test_a_beginning_that_the_template_refuses() -> None:
@@ -88,15 +81,6 @@ def test_the_same_shape_with_another_prompt_tools_or_options_is_rendered_anew() 
     assert rebuilder.rebuild(tools).text.startswith("10<|s|>")
     assert rebuilder.rebuild(chat(*CHAT.turns, documents=({"title": "t"},))).text.startswith("01<|s|>")
     assert rebuilder.rebuild(chat(*CHAT.turns, template_options={"mode": "m"})).text.startswith("00m<|s|>")
-
-
-def test_few_renders_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(rebuilt, "MOST_KEPT", 2)
-    rebuilder = Rebuilder(template())
-    for turns in range(1, 6):
-        rebuilder.rebuild(chat(*[user("x")] * turns))
-        assert 1 <= len(rebuilder._shapes) <= 2
-    assert len(rebuilder._shapes) == 1
 
 
 ASKS = "{%- if messages[0].content OF -%}{{- 'x' -}}{%- endif -%}"
@@ -560,24 +544,6 @@ def test_what_follows_a_turn() -> None:
         assert _after(found, None, 1, prompted=prompted) == found.beginning(1, prompted=prompted) != ""
         assert _after(found, blocks[0], 1, prompted=prompted) == "<|e|>\n" + "<|s|>assistant\n" * prompted
     assert _after(found, None, 0, prompted=True) is None
-
-
-def test_prompts_are_asked_for_once_of_each_kind(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = Mock(side_effect=lambda *_, **__: f"prompt {asked.call_count}")
-    monkeypatch.setattr("prep_assets.proofs.rebuilt._after", asked)
-    borders = plain_borders()
-    chats: list[Any] = [SimpleNamespace(chat=SimpleNamespace(sample=SimpleNamespace(tools=tools))) for tools in ((), ("f",))]
-    before = [None, *(Block(0, role, (kind,), (0,), 0, 4) for role, kind in (("user", "text"), ("tool", "text"), ("user", "image")))]
-    kinds = [
-        (chat, left, Block(turn, "assistant", ("text",), (1,), 5, 9), gap)
-        for chat in chats
-        for left in before
-        for turn in (0, 1)
-        for gap in "ab"
-    ]
-    first = [borders._prompt(*each) for each in kinds]
-    assert len(set(first)) == len(kinds) and [borders._prompt(*each) for each in kinds] == first
-    assert borders._prompt(chats[0], before[0], Block(2, "assistant", ("text",), (1,), 5, 9), "a") == first[2]
 
 
 def test_what_is_known_of_gaps_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
