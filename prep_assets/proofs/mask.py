@@ -153,8 +153,9 @@ class MaskProof(Struct, dict=True):
         if self.unattended:
             numbers["unattended_tokens"] = self.unattended
         if self.worst is None:
-            by_tags = f"; tags in the template say the same of {self.tagged:,} rows" if self.tagged else ""
-            summary = f"{self.trained:,} trained tokens of {self.checked:,} rows decode to exactly the trained texts and {_ends(self.stops)}{by_tags}"
+            oracles = f"; the prefix property says where the answers of {self.prefixed:,} rows begin and end" if self.prefixed else ""
+            oracles += f"; tags in the template say the same of {self.tagged:,} rows" if self.tagged else ""
+            summary = f"{self.trained:,} trained tokens of {self.checked:,} rows decode to exactly the trained texts and {_ends(self.stops)}{oracles}"
             summary += f"; {self.unattended:,} tokens without attention decode to exactly the texts without it" if self.unattended else ""
             return Verdict(True, summary, numbers)
         summary = f"{self.failed:,} of {self.checked:,} rows train the wrong tokens; first {self.worst.where}: {self.worst.note}"

@@ -536,3 +536,13 @@ def test_what_truncation_leaves_of_a_character_is_not_wrong() -> None:
 
 def test_white_space_at_the_ends_is_text() -> None:
     assert first_wrong(np.array([7]), [(0, 1)], [" there"], [" there"], PLAIN_WORDS) == -1
+
+
+def test_which_oracles_say_where_answers_are() -> None:
+    proof = MaskProof(WORDS)
+    proof.proven(3, 5, ["<e>"], tagged=1, prefixed=2)
+    proof.proven(1, 0, [], prefixed=1)
+    verdict = proof.verdict()
+    assert (verdict.numbers["rows_by_prefix"], verdict.numbers["rows_by_tags_too"]) == (3, 1)
+    says = "; the prefix property says where the answers of 3 rows begin and end; tags in the template say the same of 1 rows"
+    assert verdict.summary.endswith(f"their stop token '<e>'{says}")
