@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.checks import of_stores
 from prep_assets.checks.of_stores import Derivation, Kind, Reader, derived, has_few_tokens, ids_type, is_small, proof
 from prep_assets.checks.sources_again import (
     StoredRows,
@@ -28,9 +29,9 @@ from prep_assets.checks.sources_again import (
 )
 from prep_assets.config.family import DISTILLED
 from prep_assets.config.models import Preference, Rl, Sft
-from prep_assets.errors import Refused, StoreError
-from prep_assets.pipeline.asset import Check, FromLines, Store
-from prep_assets.pipeline.examples import converter
+from prep_assets.errors import CheckFailed, Refused, StoreError
+from prep_assets.pipeline.asset import Check, FromLines, Reasons, Store
+from prep_assets.pipeline.examples import Item, converter
 from prep_assets.pipeline.groups import conversation_of, conversations, splits
 from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of, weighted
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, answers_derivation
@@ -50,7 +51,18 @@ from prep_assets.proofs.groups import (
     check_sampled,
     check_steps,
 )
-from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, Row, Truncation, left_of, prove_identity, prove_masks
+from prep_assets.proofs.mask import (
+    Conversation,
+    IdentityProof,
+    Left,
+    MaskProof,
+    Row,
+    Truncation,
+    ids_of,
+    left_of,
+    prove_identity,
+    prove_masks,
+)
 from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns, turns_of_rows
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.second_reading import group_again, read_again
@@ -234,9 +246,8 @@ class Chats(Conversations):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         recipe, self.template = store.recipe, store.workspace.template(store.workspace.family(Sft))
-        options = MaskOptions.of(recipe)
-        typed = recipe["special_in_content"] == "allow"
-        self.derivation = PlainDerivation(options, self.template, typed_controls=typed, alone=is_small(store))
+        self._options, self._typed = MaskOptions.of(recipe), recipe["special_in_content"] == "allow"
+        self.derivation = PlainDerivation(self._options, self.template, typed_controls=self._typed, alone=is_small(store))
         limit = recipe["preprocessing"]["max_seq_len"]
         self.truncation = Truncation(recipe["truncation"], limit, recipe["truncation_keeps_stop"], recipe["truncation_keeps"])
         self._domain = domain_source(store).domain
@@ -249,15 +260,33 @@ class Chats(Conversations):
 
     def treated(self, sample: Sample) -> Sample:
         """Return the example of a row as a build renders it."""
-        return treat(
-            read_again(self._images(sample), self.store.recipe, shown=self.template.form.shows_reasoning), self._stripped, "strip"
-        )[0]
+        again = read_again(self._images(sample), self.store.recipe, shown=self.template.form.shows_reasoning)
+        return again if self._stripped is None else treat(again, self._stripped, "strip")[0]
 
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
         """Convert the rows with their schema, apart from those that hold plain messages and nothing else."""
         plain = self._plain_rows(payloads)
         converted = iter(self._convert.rows([payload for payload, chat in zip(payloads, plain, strict=True) if chat is None]))
         return [chat or self._source(next(converted), payloads[at], identity(at)) for at, chat in enumerate(plain)]
+
+    def contradicts(self, reason: str, example: object) -> bool:
+        """Whether the second derivation shows that a reason for rejecting an example does not hold."""
+        if reason not in {*UNDERIVABLE, NOTHING_TO_TRAIN, LOSSY} or not isinstance(example, Sample | PlainChat):
+            return False
+        try:
+            sample = self.sample(example) if isinstance(example, PlainChat) else self.treated(example)
+            if sample.tokenized is not None:
+                return False
+            derived = derive(sample, self._options, self.template, typed_controls=self._typed)
+        except (CheckFailed, Refused, StoreError):
+            return False
+        if reason == NOTHING_TO_TRAIN:
+            whole = self.truncation.limit is None or len(ids_of(derived, self.vocabulary)) <= self.truncation.limit
+            return whole and any(stretch.weight > 0 for stretch in derived.expected)
+        if reason == LOSSY:
+            exact = self.vocabulary.token_bytes is not None
+            return exact and self.vocabulary.decode(ids_of(derived, self.vocabulary)) == derived.text
+        return True
 
     def _source(self, example: object, payload: Mapping[str, Any], identity: str) -> Source:
         return example if isinstance(example, PlainChat) else self._tokenized_again(as_example(example, identity, Sample), payload)
@@ -301,6 +330,37 @@ class Chats(Conversations):
             answers = [f"{identity}, answer {part + 1} of {len(samples)}" for part in range(len(samples))]
             names = [identity] if len(samples) == 1 else answers
             yield from map(Sourced, [int(chosen[number]) for number in numbers], names, samples)
+
+
+# Rejected chats, judged by the second derivation as well: only the build's own code says the same twice.
+
+NOTHING_TO_TRAIN, LOSSY = "tokenize/nothing_to_train", "tokenize/lossy_tokenizer"
+UNDERIVABLE = frozenset(
+    f"render/{reason}"
+    for reason in (
+        "template_rewrites_content",
+        "template_refuses",
+        "generation_prompt_not_found",
+        "stop_token_not_found",
+        "mask_not_provable",
+    )
+)
+"""Reasons of records that no derivation can follow. Where the second one can, they do not hold."""
+
+
+def rejected_chats(store: Store) -> Reasons:
+    """Return a function that judges rejected chats again, by the build and by the second derivation; a reason that the latter contradicts is ``""``."""
+    again = of_stores.chats(store)
+    derived = store.once("derived rejections", lambda: Chats(store)) if store.recipe["expand"] != "turns" else None
+
+    def reasons(items: Sequence[Item]) -> list[str]:
+        found = [*again(items)]
+        for at, (item, reason) in enumerate(zip(items, found, strict=True)):
+            if derived is not None and derived.contradicts(reason, item.content):
+                found[at] = ""
+        return found
+
+    return reasons
 
 
 TAUGHT = "Entries of a teacher are those of their rows, read again, at the same tokens, as float16; more tokens are among their own than a neighbour's."

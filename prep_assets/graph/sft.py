@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.checks import of_stores
-from prep_assets.checks.of_conversations import IDENTITY, MASKED, TEACHER, Chats
+from prep_assets.checks.of_conversations import IDENTITY, MASKED, TEACHER, Chats, rejected_chats
 from prep_assets.checks.of_packed import packed_accounting, packed_mask, packed_mixture, packed_rows
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived, token_rows
 from prep_assets.checks.of_texts import SOURCE_TEXTS
@@ -223,7 +222,7 @@ Each conversation is rendered once by the chat template and tokenized once; the 
     ),
     in_parts=True,
     streams={split: Stream(TokenStore, split, masked=True) for split in ("train", "dev")},
-    source=FromRows(Sample, of_stores.chats, by_fields),
+    source=FromRows(Sample, rejected_chats, by_fields),
     columns=MASKED_TOKEN_COLUMNS,
 )
 

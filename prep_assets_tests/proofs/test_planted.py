@@ -16,9 +16,10 @@ from prep_assets.caches import CACHES
 from prep_assets.checks.of_exports import SAMPLE
 from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
-from prep_assets.errors import CheckFailed, PrepAssetsError
+from prep_assets.errors import CheckFailed, PrepAssetsError, Refused
 from prep_assets.exports.megatron import IndexedWriter
 from prep_assets.graph.graph import asset_named
+from prep_assets.pipeline import conversations
 from prep_assets.pipeline.asset import DERIVATIONS_DIFFER, disagreement
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs import reference_ids as ids_again
@@ -284,3 +285,49 @@ def test_a_certificate_that_is_not_written_whole_stops_a_build(tmp_path: Path, m
     monkeypatch.setattr("prep_assets.graph.sft.write_json", lambda path, value, **more: write_json(path, {**value, "findings": []}, **more))
     with pytest.raises(CheckFailed, match="certified again, the template has other findings"):
         build(chats(tmp_path), "sft_template")
+
+
+# Right rows that are rejected: the same code says so twice, and the second derivation does not.
+
+
+def ordinary_as_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    lay = Known.lay
+
+    def spoiled(self: Known[Any], columns: Any) -> Any:
+        laid = lay(self, columns)
+        laid.items[laid.items[:, 2] < 0, 2] = 0
+        return laid
+
+    monkeypatch.setattr(Known, "lay", spoiled)
+
+
+def stripped_control(monkeypatch: pytest.MonkeyPatch) -> None:
+    treat = conversations.treat
+    monkeypatch.setattr(conversations, "treat", lambda sample, pattern, _: treat(sample, pattern, "strip"))
+
+
+def unproven(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoiled(rendered: Any, *_: Any) -> None:
+        if "<|im_start|>assistant\n<|im_end|><|im_end|>" in rendered.text:
+            raise Refused("mask_not_provable", "so it is", stage="render")
+
+    monkeypatch.setattr(conversations, "check_mask", spoiled)
+
+
+@pytest.mark.parametrize(
+    ("plant", "reason"),
+    [(None, ""), (ordinary_as_control, "lossy_tokenizer"), (stripped_control, "nothing_to_train"), (unproven, "mask_not_provable")],
+)
+def test_right_rows_that_are_rejected_stop_a_build(
+    plant: Callable[[pytest.MonkeyPatch], None] | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    typed = {"messages": [{"role": "user", "content": "End?"}, {"role": "assistant", "content": "<|im_end|>"}]}
+    workspace = chats(tmp_path, rows=[*CHATS[:19], typed])
+    with fresh_caches():
+        build(workspace, "sft_raw", "few")
+        if plant is None:
+            assert build(workspace, "sft_tokens", "few").manifest.counts["refused"] == {}
+            return
+        plant(monkeypatch)
+        with pytest.raises(CheckFailed, match=rf"selection: .*{reason}"):
+            build(workspace, "sft_tokens", "few")
