@@ -58,7 +58,7 @@ class Built:
     def alone(self, at: int) -> bool:
         """Whether a row is proven by itself."""
         derived, (ids, mask) = derive(self.samples[at], self.options, self.bound.template), self.stored[at]
-        row = Row("", ids, mask, derived.expected, tagged=derived.tagged)
+        row = Row("", ids, mask, derived.expected, tagged=derived.tagged, prefixed=derived.prefixed)
         rendered = Conversation("", ids, derived.text, derived.controls, derived.typed)
         return prove_masks([row], self.bound.vocabulary).passed and prove_identity([rendered], self.bound.vocabulary).passed
 

@@ -28,6 +28,7 @@ from prep_assets.samples import ASSISTANT, USER
 from prep_assets.schemas.reader import Reader as SchemaReader
 from prep_assets.stores.verification import write_json
 from prep_assets.text import certify, spans
+from prep_assets.text.conversation import treat
 from prep_assets.text.forms import Known, Located
 from prep_assets.text.ids import Flat
 from prep_assets.text.load_template import named_templates
@@ -302,7 +303,6 @@ def ordinary_as_control(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def stripped_control(monkeypatch: pytest.MonkeyPatch) -> None:
-    treat = conversations.treat
     monkeypatch.setattr(conversations, "treat", lambda sample, pattern, _: treat(sample, pattern, "strip"))
 
 
