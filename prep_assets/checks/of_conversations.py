@@ -275,7 +275,8 @@ class Chats(Conversations):
             return False
         try:
             sample = self.sample(example) if isinstance(example, PlainChat) else self.treated(example)
-            if sample.tokenized is not None:
+            # of a text in several regions marks may be lost where a template strips white space that is not ASCII
+            if sample.tokenized is not None or (reason == REWRITTEN and plain_chat(sample) is None):
                 return False
             derived = derive(sample, self._options, self.template, typed_controls=self._typed)
         except (CheckFailed, Refused, StoreError):
@@ -334,17 +335,14 @@ class Chats(Conversations):
 
 # Rejected chats, judged by the second derivation as well: only the build's own code says the same twice.
 
-NOTHING_TO_TRAIN, LOSSY = "tokenize/nothing_to_train", "tokenize/lossy_tokenizer"
-UNDERIVABLE = frozenset(
-    f"render/{reason}"
-    for reason in (
-        "template_rewrites_content",
-        "template_refuses",
-        "generation_prompt_not_found",
-        "stop_token_not_found",
-        "mask_not_provable",
-    )
-)
+NOTHING_TO_TRAIN, LOSSY, REWRITTEN = "tokenize/nothing_to_train", "tokenize/lossy_tokenizer", "render/template_rewrites_content"
+UNDERIVABLE = {
+    REWRITTEN,
+    "render/template_refuses",
+    "render/generation_prompt_not_found",
+    "render/stop_token_not_found",
+    "render/mask_not_provable",
+}
 """Reasons of records that no derivation can follow. Where the second one can, they do not hold."""
 
 

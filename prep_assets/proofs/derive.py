@@ -498,7 +498,8 @@ class _Derivation(Struct, frozen=True, dict=True):
 
     def _generated(self, block: Block) -> Range | None:
         """Return what is generated of an answer, where the prefix property holds."""
-        known = self.chat.generated(block.turn) if block.role == ASSISTANT else None
+        # what opens a chat is no answer to anything
+        known = self.chat.generated(block.turn) if block.role == ASSISTANT and block.turn else None
         if known is None or not known[0] <= block.start <= block.end <= known[1]:
             return None
         # a header that is missing from the prompt, as after a tool's result, or without any prompt, is a header all the same

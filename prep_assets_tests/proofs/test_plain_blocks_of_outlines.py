@@ -70,7 +70,10 @@ def test_sound_rows_are_proven_and_counted(name: str) -> None:
     assert len(built.samples) == 3
     assert built.proven() == [True] * 3
     derived = [derive(sample, built.options, built.bound.template) for sample in samples]
-    rows = [Row("", *stored, each.expected, tagged=each.tagged) for stored, each in zip(built.stored, derived, strict=True)]
+    rows = [
+        Row("", *stored, each.expected, tagged=each.tagged, prefixed=each.prefixed)
+        for stored, each in zip(built.stored, derived, strict=True)
+    ]
     assert built.masks.verdict() == prove_masks(rows, built.bound.vocabulary)
 
 
