@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from types import SimpleNamespace
-from typing import Any, ClassVar, cast
+from typing import Any, ClassVar
 from unittest.mock import Mock
 
 import pytest
@@ -329,17 +329,6 @@ def test_tags_that_differ_are_shown(training: str, of: str) -> None:
         with pytest.raises(CheckFailed) as raised:
             found._check_tags(blocks, [0], [end])
         assert str(raised.value) == f"{of} marks ['Hi'] of turn 0 as generated, which is {shown!r}"
-
-
-def test_borders_are_asked_for_with_the_neighbours_of_a_turn() -> None:
-    found, blocks = told("." * 30, [(ASSISTANT, 2, 5), (ASSISTANT, 8, 12), (USER, 15, 17)], [])
-    borders: Any = found.borders
-    cast(Any, found.chat).generated = lambda turn: None
-    borders.start.return_value, borders.stop.return_value = 7, (3, 4)
-    assert [found._start(blocks, at) for at in (0, 1)] == [7, 7] and [found._stop(blocks, at) for at in (0, 1, 2)] == [(3, 4)] * 3
-    assert [each.args for each in borders.start.call_args_list] == [(found.chat, None, blocks[0]), (found.chat, blocks[0], blocks[1])]
-    neighbours = [(blocks[0], blocks[1]), (blocks[1], blocks[2]), (blocks[2], None)]
-    assert [each.args for each in borders.stop.call_args_list] == [(found.chat, *pair) for pair in neighbours]
 
 
 @pytest.mark.parametrize(
