@@ -98,11 +98,13 @@ class Block:
         at: their items.
         renders: position → render, of the examples not cut by form.
         cut: the examples cut by form, if any.
+        shortened: position → what truncation left of a chat that was too long, of which `renders` has the render.
     """
 
     at: list[Item] = field(default_factory=list)
     renders: dict[int, Rendered] = field(default_factory=dict)
     cut: ByForm | None = None
+    shortened: dict[int, Sample] = field(default_factory=dict)
 
     def kept(self, encoded: Encoded) -> list[Item]:
         """The items that tokenization kept."""
@@ -118,10 +120,14 @@ class Block:
         return in_order(parts)
 
     def left_out(self, kept: Ints) -> int:
-        """Count the turns of the kept examples that lost their reasoning."""
-        rendered_chats = ((self.at[number].content, self.renders[number]) for number in kept.tolist() if number in self.renders)
-        count = sum(left_out(example, rendered) for example, rendered in rendered_chats if isinstance(example, Sample))
-        return count if self.cut is None else count + int(self.cut.left_out[np.isin(self.cut.rows, kept)].sum())
+        """Count the turns of the kept examples that lost their reasoning, of those that truncation left."""
+        alone = [number for number in kept.tolist() if number in self.renders]
+        chats = ((self.shortened.get(number, self.at[number].content), self.renders[number]) for number in alone)
+        count = sum(left_out(example, rendered) for example, rendered in chats if isinstance(example, Sample))
+        if self.cut is None:
+            return count
+        by_form = np.isin(self.cut.rows, kept) & ~np.isin(self.cut.rows, alone)
+        return count + int(self.cut.left_out[by_form].sum())
 
 
 def firsts(items: Sequence[Item]) -> npt.NDArray[np.bool_]:
@@ -174,18 +180,21 @@ def check_mask(rendered: Rendered, encoder: Encoder, derived: Callable[[], Deriv
 # Truncation by turns: a conversation that is too long is rendered again without its oldest rounds.
 
 
-def without_rounds_that_overflow(sample: Sample, whole: Rendered, render: Callable[[Sample], Rendered], encoder: Encoder) -> Rendered:
-    """Drop the fewest oldest rounds that make the render fit; return `whole` if none do."""
+def without_rounds_that_overflow(
+    sample: Sample, whole: Rendered, render: Callable[[Sample], Rendered], encoder: Encoder
+) -> tuple[Sample, Rendered]:
+    """Drop the fewest oldest rounds that make the render fit; return the sample and `whole` if none do."""
     few, many = 1, len(rounds(sample)) - 1
-    shortest = whole
+    shortest = sample, whole
     while few <= many:
         count = (few + many) // 2
+        left = without_oldest_rounds(sample, count)
         try:
-            shorter = render(without_oldest_rounds(sample, count))
+            shorter = render(left)
         except Refused:
-            return whole
+            return sample, whole
         if not any(refusal.reason == "too_long" for _, refusal in encoder.encode([shorter]).refused):
-            shortest, many = shorter, count - 1
+            shortest, many = (left, shorter), count - 1
         else:
             few = count + 1
     return shortest
@@ -571,7 +580,8 @@ class Conversations(Struct, dict=True):
                 assert isinstance(item.example, Sample)
                 whole = examples.renders.get(position) or self._render(item.example)
                 lengths[position] = self.encoder.length(whole)
-                examples.renders[position] = without_rounds_that_overflow(item.example, whole, self._render, self.encoder)
+                left, examples.renders[position] = without_rounds_that_overflow(item.example, whole, self._render, self.encoder)
+                examples.shortened[position] = left
             shorter = self.encoder.encode([examples.renders[position] for position in too_long])
             rest = replace(encoded, refused=tuple(rejection for rejection in encoded.refused if rejection[0] not in too_long))
             encoded = in_order([(np.arange(len(examples.at)), rest), (np.array(too_long), shorter)])

@@ -360,8 +360,9 @@ def weigh(cuts: Cuts, tokens: Tokens, offsets: Ints) -> tuple[npt.NDArray[np.flo
 
 
 def _border_faults(cuts: Cuts, tokens: Tokens, offsets: Ints, loss: npt.NDArray[np.float32], straddling: Ints) -> Faults:
-    """Faults of the tokens that straddle a break. If template white space merged with the first word of an answer, the token takes the weight
-    of the answer, since the model has to produce it. The same holds before an unattended region."""
+    """Faults of the tokens that straddle a break. If white space merged with the word behind it, the token takes the weight of the word: a model that
+    has to produce the word produces the space with it. The same holds before an unattended region, and where a trained text that ends with a space
+    stands before one that is not trained."""
     faults: Faults = {}
     for token in dict.fromkeys(straddling.tolist()):  # a token may straddle several breaks
         start, end = int(tokens.starts[token]), int(tokens.ends[token])
@@ -369,12 +370,18 @@ def _border_faults(cuts: Cuts, tokens: Tokens, offsets: Ints, loss: npt.NDArray[
         if cuts.weights[first] == cuts.weights[last] and last == first + 1:
             continue
         example = int(np.searchsorted(offsets, token, "right")) - 1
-        if cuts.weights[first] == 0 and last == first + 1 and not cuts.between(example, start, int(cuts.breaks[first + 1])).strip():
-            loss[token] = cuts.weights[last]
-            continue
+        if last == first + 1 and not cuts.between(example, start, int(cuts.breaks[first + 1])).strip():
+            # of a trained text other tokens must be left
+            ends_text = cuts.weights[last] == 0 and token > offsets[example] and loss[token - 1] == cuts.weights[first] > 0
+            if cuts.weights[first] == 0 or ends_text:
+                loss[token] = cuts.weights[last]
+                continue
         text = cuts.between(example, start, end)
         kind = "an unattended" if (cuts.weights[first : last + 1] < 0).any() else "a trained"
-        detail = f"token {text!r} lies half inside {kind} region; the template needs a control token or a line break there"
+        detail = (
+            f"token {text!r} lies half inside {kind} region. Between parts of a text, let each part begin with the space before its first word; between "
+            "turns the template needs a control token or a line break"
+        )
         faults.setdefault(example, Refused("mask_border_inside_token", detail, stage="tokenize"))
     return faults
 

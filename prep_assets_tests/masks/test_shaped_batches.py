@@ -475,3 +475,21 @@ def test_argument_in_batches_and_one_by_one(way: str) -> None:
         alike(bound, samples, MaskOptions())
 
     check()
+
+
+def test_reasoning_that_truncation_cuts_away_is_not_the_templates() -> None:
+    """Of a chat that is too long only the newest rounds are left; what they lose is counted once, in blocks of any size."""
+    thinks = Sample(
+        (
+            turn(USER, "Hi"),
+            Turn(ASSISTANT, (Region(THINKING, "Hm " * 40), Region("text", "Yes."))),
+            turn(USER, "And?"),
+            turn(ASSISTANT, "No."),
+        )
+    )
+    twice = Sample((turn(USER, "Hey " * 60), turn(ASSISTANT, "Oh."), *thinks.turns))
+    bound = bind(SHIPPED, "qwen3")
+    for sample, limit, lost in ((thinks, 1000, 1), (thinks, 24, 0), (twice, 1000, 1), (twice, 60, 1)):
+        assert alike(bound, [sample] * 4, MaskOptions(), max_seq_len=limit, truncation="turns") in (0, 4)
+        for count in (1, 4):
+            assert run(bound, [sample] * count, max_seq_len=limit, truncation="turns").left_out == lost * count, (limit, count)

@@ -9,7 +9,7 @@ import pytest
 
 from prep_assets.samples import ASSISTANT, IMAGE, SYSTEM, TEXT, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text.load_template import named_templates
-from prep_assets_tests.masks.bound import assert_proven, bind_source, with_options, written
+from prep_assets_tests.masks.bound import assert_proven, bind_source, run, with_options, written
 
 ADDED = ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
 CALLS = """
@@ -172,3 +172,27 @@ def test_an_answer_that_ends_with_an_image() -> None:
     ]
     begin = "<|im_start|>user⏎Draw.<|im_end|>⏎<|im_start|>assistant⏎"
     assert [written(bound, outcome, at) for at in range(3)] == [begin + answer + rest for answer in answers]
+
+
+@pytest.mark.parametrize(
+    ("parts", "expected"),
+    [
+        ((("Good day. ", 1.0), ("I am not sure.", 0.0)), "⟦Good day.⟧ I am not sure.<|im_end|>"),
+        ((("Good day.", 1.0), (" I am not sure.", 0.0)), "⟦Good day.⟧ I am not sure.<|im_end|>"),
+        ((("Good day. ", 0.0), ("I am not sure.", 1.0)), "Good day.⟦ I am not sure.<|im_end|>⟧"),
+        ((("Good ", 0.0), ("day. ", 1.0), ("I am", 0.0)), "Good⟦ day.⟧ I am<|im_end|>"),
+    ],
+)
+def test_a_space_between_parts_has_the_weight_of_the_word_behind_it(parts: tuple[tuple[str, float], ...], expected: str) -> None:
+    bound = bind_source(CALLS.replace("LAST", "<|im_end|>").replace("EARLIER", "<|im_end|>"), added=ADDED)
+    answer = Turn(ASSISTANT, tuple(Region(TEXT, text, weight) for text, weight in parts))
+    text = written(bound, assert_proven(bound, [Sample((turn(USER, "Hi"), answer))]))
+    assert text == f"<|im_start|>user⏎Hi<|im_end|>⏎<|im_start|>assistant⏎{expected}"
+
+
+def test_a_border_amid_a_word_says_what_to_do() -> None:
+    bound = bind_source(CALLS.replace("LAST", "<|im_end|>").replace("EARLIER", "<|im_end|>"), added=ADDED)
+    for parts in ((("Good d", 1.0), ("ay.", 0.0)), ((" ", 1.0), ("day.", 0.0))):
+        answer = Turn(ASSISTANT, (Region(TEXT, "Good", 0.0), *(Region(TEXT, text, weight) for text, weight in parts)))
+        refused = run(bound, [Sample((turn(USER, "Hi"), answer))]).refused[0]
+        assert refused[0] == "mask_border_inside_token" and "let each part begin with the space before its first word" in refused[1]

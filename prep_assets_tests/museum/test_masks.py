@@ -270,3 +270,18 @@ def test_87_first_answer_begins_otherwise(tmp_path: Path, show: Show) -> None:
         return mask
 
     right.mask_caught("mask_alignment", without_block, show)
+
+
+def test_89_count_of_the_batch(tmp_path: Path) -> None:
+    """What a template dropped was counted once more for chats that were too long and came often, so a count depended on how rows were grouped.
+
+    Hit: prep-assets 0.2
+    Stopped by: blocks of one row, of seven and of all give one manifest (a test of every family).
+    """
+    thinks = said(ASSISTANT, "It is 4.", reasoning_content="Two and two.")
+    long = [said(USER, "Count. " * 40), said(ASSISTANT, "One."), said(USER, "2 + 2?"), thinks, *CHAT[2:]]
+    options = {"template": "qwen3", "truncation": "turns", "preprocessing": {"max_seq_len": 64, "deduplicate": False}}
+    alone = chats(tmp_path / "alone", [long], **options).published.manifest.counts
+    many = chats(tmp_path / "many", [long] * 5, **options).published.manifest.counts
+    assert alone["tokens_cut_away"] > 0 and alone["reasoning_dropped_by_template"] == 1
+    assert many["reasoning_dropped_by_template"] == 5
