@@ -99,7 +99,7 @@ STOPS = ("last answer", "tool call", "earlier answer")
 
 
 def kinds(template: ChatTemplate) -> tuple[dict[str, str], dict[str, str]]:
-    """Kind of chat → ``right``, or why such rows are rejected; and kind of turn → the stops that end it, if any.
+    """Kind of chat → ``right``, or why such rows are rejected or not served as they are trained; and kind of turn → the stops that end it, if any.
 
     Rows of rejected kinds are left out of a build; the other kinds are built.
     """
@@ -112,10 +112,34 @@ def kinds(template: ChatTemplate) -> tuple[dict[str, str], dict[str, str]]:
             continue
         stopped_turns = {stop.turn for stop in rendered.stops}
         unstopped_turns = [span.turn for span in rendered.spans if span.role == ASSISTANT and span.turn not in stopped_turns]
-        chats[kind] = f"no_stop_token: no control token ends turn {unstopped_turns[0]}" if unstopped_turns else RIGHT
+        unstopped = f"no_stop_token: no control token ends turn {unstopped_turns[0]}" if unstopped_turns else ""
+        chats[kind] = unstopped or _unserved_prompt(template, sample, rendered) or RIGHT
         for kind_of_turn, text, _ in _stopped_answers(rendered):
             stops[kind_of_turn].add(text)
     return chats, {kind_of_turn: " or ".join(sorted(texts)) for kind_of_turn, texts in stops.items() if texts}
+
+
+def _unserved_prompt(template: ChatTemplate, sample: Sample, rendered: Rendered) -> str:
+    """A message about the first answer that stands behind another prompt than a server gives the model; ``""`` if there is none.
+
+    With ``enable_thinking: false`` Qwen3 begins each answer behind an empty block of reasoning, and writes none into history.
+    """
+    listed = messages(sample, pieces(sample), form=template.form)
+    for number, answer in enumerate(sample.turns):
+        if answer.role != ASSISTANT or number == 0:
+            continue
+        try:
+            prompt = template.render(listed[:number], tools=sample.tools, generation_prompt=True)
+        except Refused:
+            continue
+        if not rendered.text.startswith(prompt):
+            at = common_length(prompt, rendered.text)
+            return (
+                f"unserved_prompt: turn {number} is trained behind {rendered.text[max(0, at - CONTEXT) : at]!r}, where a server's prompt goes on with "
+                f"{prompt[at : at + CONTEXT]!r}. Take a template that writes this into history too, such as the training variant of its model, or "
+                "train_turns: last"
+            )
+    return ""
 
 
 def generation_stops(template: ChatTemplate) -> tuple[str, ...]:
@@ -257,7 +281,7 @@ class Certificate:
         generation_tags: whether it, or its training variant, marks generated text for transformers.
         proofs: derivations of the mask that it allows.
         stops: what ends the last answer, earlier answers and tool calls, if anything.
-        chats: kind of chat → ``right``, or why rows of that kind are rejected.
+        chats: kind of chat → ``right``, or why rows of that kind are rejected, or trained behind a prompt that no server sends.
         findings: facts that those who train or serve the model have to know, as sentences.
     """
 

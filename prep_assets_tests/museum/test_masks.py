@@ -272,7 +272,7 @@ def test_87_first_answer_begins_otherwise(tmp_path: Path, show: Show) -> None:
     right.mask_caught("mask_alignment", without_block, show)
 
 
-def test_89_count_of_the_batch(tmp_path: Path) -> None:
+def test_91_count_of_the_batch(tmp_path: Path) -> None:
     """What a template dropped was counted once more for chats that were too long and came often, so a count depended on how rows were grouped.
 
     Hit: prep-assets 0.2

@@ -15,6 +15,7 @@ from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
 from prep_assets.errors import PrepAssetsError, Refused
+from prep_assets.text.certify import certify
 from prep_assets.text.load_template import named_templates
 from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.graph.workspaces import refusals, tree
@@ -290,3 +291,21 @@ def test_88_option_that_vanishes(tmp_path: Path) -> None:
     rows = [{"messages": list(CHAT), "chat_template_kwargs": {key: value}} for key, value in (("system_message", PIRATE), ("terse", True))]
     mixed = chats(tmp_path / "rows", rows, tokenizer=folder)
     assert mixed.published.manifest.counts["refused"] == {"render/unknown_template_option": 1}
+
+
+def test_90_prompts_that_no_server_sends(tmp_path: Path) -> None:
+    """Without thinking the template writes its empty block before the last answer only: earlier answers were trained behind a prompt that no server sends.
+
+    Hit: LLaMA-Factory#8352
+    Stopped by: the certificate, which compares each answer's prompt, as a server renders it, with what stands before it.
+    """
+    off = {"template": "qwen3", "template_options": {"enable_thinking": False}}
+    stand = chats(tmp_path, [CHAT], **off)
+    source = named_templates()["qwen3"]
+    template = ChatTemplate("qwen3", source, {"eos_token": "<|im_end|>"}, {"enable_thinking": False}, ("<|im_start|>", "<|im_end|>"))
+    text, prompts = stand.text(stand.row().ids), [template.render(CHAT[:count], generation_prompt=True) for count in (1, 3)]
+    assert [text.startswith(prompt) for prompt in prompts] == [False, True], "this is the historical fault"
+    said_of = {
+        options: certify(template.with_options(dict(options))).chats["several rounds"] for options in ((), (("enable_thinking", True),))
+    }
+    assert said_of[()].startswith("unserved_prompt: turn 1 ") and said_of[(("enable_thinking", True),)] == "right"

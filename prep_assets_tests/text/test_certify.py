@@ -18,6 +18,7 @@ from prep_assets.text.spans import MaskPolicy
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.graph.workspaces import CONFIGS, SHIPPED, TOKENIZER, build, workspace_in
+from prep_assets_tests.masks.bound import bind_source
 from prep_assets_tests.text.matrix.cells import Entry, published, shipped
 
 PUBLISHED = {
@@ -163,3 +164,22 @@ def test_the_command_ends_with_1_where_they_differ(tmp_path: Path, as_json: bool
         assert [each["chat"] for each in json.loads(other.output) if each["outcome"] == "text"] == ["white space"]
     else:
         assert "1 of 14 kinds of chat differ" in other.output and "equal in all 14 kinds of chat" in same.output
+
+
+NO_THINK = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}{% if m.role == 'assistant' and HISTORY %}{{ BLOCK }}{% endif %}"
+    "{{ m.content + '<|im_end|>\\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' + BLOCK }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize(("history", "wrong"), [("loop.last", {"several rounds"}), ("true", set()), ("false", {"plain", "several rounds"})])
+def test_an_answer_behind_a_prompt_that_no_server_sends_is_not_right(history: str, wrong: set[str]) -> None:
+    """By definition: the prompt of turn k is the render of the k messages before it, with the generation prompt."""
+    source = NO_THINK.replace("HISTORY", history).replace("BLOCK", "'<think></think>'")
+    chats = {kind: said for kind, said in certify(bind_source(source).template).chats.items() if kind in ("plain", "several rounds")}
+    assert {kind for kind, said in chats.items() if said != "right"} == wrong
+    assert all(
+        said.startswith("unserved_prompt: turn 1 is trained behind ") and "<think></think>" in said
+        for said in chats.values()
+        if said != "right"
+    )
