@@ -86,7 +86,7 @@ def _write(target: Target, quarantine: Quarantine) -> Draft:
             f"no records in {', '.join(entry['name'] for entry in every)}: {_why_empty(domain, formats)}. Fetch again, or leave it out"
         )
     if (empty := [entry["name"] for entry in every if not entry["rows"]]) and router.key is None:
-        raise SourceError(f"no record in {', '.join(empty)}: {_why_empty(workspace, domain)}. Fetch again, or leave it out")
+        raise SourceError(f"no record in {', '.join(empty)}: {_why_empty(domain, formats)}. Fetch again, or leave it out")
     kept = rows - sum(quarantine.counts.values())
     counts = {"read": rows, "kept": kept, "files": len(every), "bytes": sum(entry["size"] for entry in every)}
     return Draft(counts, {}, ("every record read",))
