@@ -362,7 +362,9 @@ class SourceTexts(Derivation):
             return
         lost = [each for each in lost if not any(self._holds(record, each) for record in before)]
         found.numbers["texts_found"] += len(said) - len(lost)
-        if lost and not begin:
+        if lost and not whole and not begin:
+            found.numbers["rows_cut"] += 1
+        elif lost and not begin:
             last = max(each.turn for each in said)
             if any(each.turn == last for each in lost):
                 found.fail(
@@ -454,6 +456,9 @@ class SourceTexts(Derivation):
                     ids, mask = groups.responses.record(record, "tokens"), groups.responses.record(record, "loss_mask")
                     held[f"responses[{number}]"] = Decoded(self.decoder, ids, [len(ids)], mask).held(0)
                 self._compare(found, self.identity(stored, at), payload, held)
+                rewards = payload.get(str(self.reading.options.get("rewards_key", "rewards"))) if self.reading.schema == "group" else None
+                if isinstance(rewards, list) and np.array(rewards, np.float32).tolist() != groups.rewards.record(group, "rewards").tolist():
+                    found.fail(self.identity(stored, at), f"its rewards are {rewards}, and others are in the store, or in another order")
         return found.verdict()
 
 
@@ -477,7 +482,7 @@ def sides_of(lines: Sequence[Row]) -> dict[str, Held]:
         sides["label"] = sides["label[0]"]
     for side, answer in answers.items():
         sides[side] = Held(prompt + b"\x00" + _joined(answer), begins=len(prompt) + 1)
-    for field_name in ("gold", "verifier"):
+    for field_name in ("gold", "verifier", "margin"):
         if field_name in line:
             sides[field_name] = Held(json.dumps(line[field_name]).encode())
     sides |= {name: Held(_joined(line[name])) for name in ("query", "positives", "negatives", "instruction") if name in line}

@@ -294,6 +294,8 @@ class _Walk:
         rule = rule or NAMES.get(name.lower())
         if rule == "tools" or (rule == "documents"):
             RULES[rule](self, value, "", name)
+        elif name == "margin" and self.reading.gives == "Pair":
+            self.said.append(Said(name, name, self.turn, EXACT, json.dumps(value)))
         elif rule is None:
             self.anywhere(value, name)
 
