@@ -52,6 +52,12 @@ def hh_faults(rows: list[Any]) -> Counter[str]:
     return found
 
 
+def closing_tags_alone(rows: list[Any]) -> Counter[str]:
+    """Answers with reasoning of their own and a closing tag of other reasoning in their text."""
+    texts = [[part["value"] for message in row["messages"] for part in message["content"] if part["type"] == "text"] for row in rows]
+    return Counter(conflicting_reasoning=sum(any("</think>" in text and "<think>" not in text for text in each) for each in texts))
+
+
 def moss_faults(rows: list[Any]) -> Counter[str]:
     """Commands of which something is left once every call and the commas between calls are taken away."""
 
@@ -112,7 +118,7 @@ GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
         {"tokenizer": "smollm", "tokenizer_loader": "file", "template": "qwen3"},
         {
             "glaive": Case(LF + "glaive_toolcall_en_demo.json", "sharegpt"),
-            "reason": Case(LF + "reason_tool_use_demo_50.jsonl", "messages"),
+            "reason": Case(LF + "reason_tool_use_demo_50.jsonl", "messages", faults=closing_tags_alone),
             "moss_plugins": Case("moss/conversations.jsonl", "moss", PLUGINS, moss_faults, MOSS_COLUMNS),
             "gsm8k": Case("gsm8k/train.jsonl", "gsm8k"),
         },
