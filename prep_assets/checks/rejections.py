@@ -5,12 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from prep_assets.checks.sources_again import domain_source
+from prep_assets.checks.sources_again import domain_source, images_again
+from prep_assets.config.models import Sft
+from prep_assets.errors import CheckFailed, Refused
 from prep_assets.pipeline.asset import FromRows, Store
+from prep_assets.pipeline.examples import converter
+from prep_assets.proofs import rejected_renders
 from prep_assets.proofs.formats import Format, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
-from prep_assets.samples import Pair
+from prep_assets.proofs.second_reading import read_again
+from prep_assets.samples import Pair, Sample
+from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import selected_schema
+from prep_assets.text.conversation import control_pattern, treat
 
 Row = Mapping[str, Any]
 Ruling = str | None
@@ -54,7 +61,27 @@ def kept_rows(store: Store) -> Kept | None:
     return lambda row: kept_fault(definition, read_by(definition, without(row, domain.ignore), used))
 
 
-ORACLES: Mapping[str, Callable[[Store], Oracle]] = {"schema": of_schema}
+def of_render(store: Store) -> Oracle:
+    """What the reference renders of a chat. Only stores of whole chats: a pair or a group is rendered in parts."""
+    if store.asset.name != "sft_tokens" or store.recipe["expand"] == "turns":
+        return lambda reason, row: None
+    template = store.workspace.template(store.workspace.family(Sft))
+    convert, images = converter(domain_source(store).domain, Sample), images_again(store)
+    stripped = control_pattern(store.vocabulary.control) if store.recipe["special_in_content"] == "strip" else None
+
+    def judge(reason: str, row: Row) -> Ruling:
+        try:
+            sample = apply(convert, row)
+            assert isinstance(sample, Sample)
+            sample = treat(read_again(images(sample), store.recipe, shown=template.form.shows_reasoning), stripped, "strip")[0]
+        except (CheckFailed, Refused):
+            return None
+        return rejected_renders.ruling(reason, sample, template)
+
+    return judge
+
+
+ORACLES: Mapping[str, Callable[[Store], Oracle]] = {"schema": of_schema, "render": of_render}
 """By ``stage/reason``, or by stage for all its other reasons: what derives a rejection again. For stores that are made from rows."""
 
 

@@ -1,0 +1,109 @@
+"""Rejections by a chat template, judged by renders of the reference: transformers' Jinja, with messages that are built here."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+from prep_assets.errors import CheckFailed
+from prep_assets.proofs.generated import generated
+from prep_assets.proofs.rebuilt import Rebuilder, Rebuilt, rendered
+from prep_assets.samples import ASSISTANT, MEDIA, THINKING, TOOL_CALL, Sample, changed
+from prep_assets.stores.files import dumps
+
+if TYPE_CHECKING:
+    from prep_assets.text.template import ChatTemplate
+
+_DROPPED = {"template_drops_tools": "tools", "template_drops_documents": "documents", "template_drops_names": "turns"}
+_NO_TEXT = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
+
+
+def ruling(reason: str, sample: Sample, template: ChatTemplate) -> str | None:
+    """Judge a chat that a build rejects when it renders it. Returns ``""`` where the reference shows the same fault, `None` where it cannot tell, else why the
+    chat is right."""
+    if reason in ("noncharacter", "lone_surrogate"):
+        return "" if any(_NO_TEXT.search(region.text) for turn in sample.turns for region in turn.regions) else None
+    try:
+        text = rendered(sample, template)
+    except CheckFailed:
+        return "" if reason == "template_refuses" else None
+    if reason == "template_refuses":
+        return "transformers renders it"
+    if reason in _DROPPED:
+        return _dropped(reason, sample, template, text)
+    if reason == "template_drops_content" and any(not _stands(words, text) for words in _texts(sample)):
+        return ""
+    try:
+        rebuilt = Rebuilder(template).rebuild(sample)
+    except CheckFailed:
+        return "" if reason == "template_rewrites_content" else None
+    if reason == "template_drops_content":
+        return "transformers renders it, and every text stands in it once" if _all_once(rebuilt) else None
+    if reason == "mask_not_provable" and (by := _mask(rebuilt, sample)):
+        return f"transformers renders it, and {by} say what is trained"
+    return None
+
+
+def _dropped(reason: str, sample: Sample, template: ChatTemplate, text: str) -> str | None:
+    """Judge a chat whose tools, documents or names are said not to be shown."""
+    without: Any = () if reason != "template_drops_names" else tuple(changed(turn, name=None) for turn in sample.turns)
+    try:
+        if rendered(changed(sample, **{_DROPPED[reason]: without}), template) == text:
+            return ""
+    except CheckFailed:
+        return None
+    if reason != "template_drops_tools":
+        return None
+    return (
+        "transformers renders it, with names and descriptions of all tools"
+        if all(_stands(each, text) for each in _said(sample.tools))
+        else ""
+    )
+
+
+def _said(value: Any) -> Iterator[str]:
+    """Yield names and descriptions in descriptions of tools."""
+    if isinstance(value, dict):
+        yield from (value[key] for key in ("name", "description") if isinstance(value.get(key), str))
+    for inner in value.values() if isinstance(value, dict) else value if isinstance(value, list | tuple) else ():
+        yield from _said(inner)
+
+
+def _texts(sample: Sample) -> Iterator[str]:
+    """Yield the texts of a chat that a template may not leave out."""
+    for turn in sample.turns:
+        yield from (region.text for region in turn.regions if region.kind not in (THINKING, TOOL_CALL, *MEDIA) and not region.drop)
+
+
+def _stands(words: str, text: str) -> bool:
+    """Whether a text stands in a render, as it is or inside JSON."""
+    return any(written in text for written in (words.strip(), dumps(words.strip())[1:-1], json.dumps(words.strip())[1:-1]))
+
+
+def _all_once(rebuilt: Rebuilt) -> bool:
+    """Whether each text has one place; images are counted by the build alone."""
+    counts = Counter(place.slot for place in rebuilt.places)
+    regions = [region for turn in rebuilt.slotted.sample.turns for region in turn.regions]
+    return all(count == 1 for count in counts.values()) and not any(region.kind in MEDIA for region in regions)
+
+
+def _mask(rebuilt: Rebuilt, sample: Sample) -> str:
+    """Return what gives the mask of a chat; ``""`` where nothing does."""
+    if rebuilt.tagged:
+        return "the generation tags of its template"
+    answers = [number for number, turn in enumerate(sample.turns) if turn.role == ASSISTANT]
+
+    def beginning(turns: int, prompted: bool) -> str | None:
+        try:
+            return rebuilt.chat.render(rebuilt.slotted.messages[:turns], prompted)[0]
+        except CheckFailed:
+            return None
+
+    return (
+        "the renders before and after each answer"
+        if answers and all(generated(rebuilt.text, answer, beginning) for answer in answers)
+        else ""
+    )

@@ -1,0 +1,197 @@
+"""Bugs planted in code that builds and judges rejections again: right rows that are rejected, wrong rows that are kept. `selection` must see each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from prep_assets.errors import CheckFailed, Refused
+from prep_assets.graph.graph import CHECKS, run_check
+from prep_assets.pipeline.conversations import Conversations
+from prep_assets.pipeline.examples import Item
+from prep_assets.schemas import instructions, messages, preference, rewards, turns
+from prep_assets_tests.graph.conftest import Make
+from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, refusals
+
+Row = Mapping[str, Any]
+CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '{"n": 4}'}}
+
+
+def chat(number: int, answer: str = "It is.") -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": f"Is it {number}?"}, {"role": "assistant", "content": answer}]}
+
+
+def called(number: int) -> dict[str, Any]:
+    asked = {"role": "user", "content": f"Look up {number}."}
+    answers = [{"role": "assistant", "content": None, "tool_calls": [CALL]}, {"role": "tool", "content": "4", "tool_call_id": "c1"}]
+    return {"messages": [asked, *answers, {"role": "assistant", "content": "It is 4."}]}
+
+
+ROWS: Mapping[str, tuple[str, str, Sequence[Row]]] = {
+    "chats": ("sft_tokens", "messages", [*map(chat, range(6)), *map(called, range(6))]),
+    "alpaca": ("sft_tokens", "alpaca", [{"instruction": f"Add {n}.", "input": "to 1" * (n % 2), "output": str(n + 1)} for n in range(6)]),
+    "documents": (
+        "pretrain_tokens",
+        "StackOverflowPythonPretrainHandler",
+        [{"title": f"Sort {n} lists", "question_body": "How?", "answer_body": "Call sorted."} for n in range(6)],
+    ),
+    "pairs": ("preferences_by_domain", "preference", [{"prompt": f"{n}?", "chosen": "yes", "rejected": "no"} for n in range(6)]),
+    "prompts": ("rl_prompts_by_domain", "rl_prompt", [{"prompt": f"{n} + 1?", "gold": str(n + 1)} for n in range(6)]),
+    "queries": ("contrastive", "contrastive", [{"query": f"{n}?", "pos": [f"It is {n}."], "neg": ["Blue."]} for n in range(6)]),
+}
+
+
+def built(make: Make, folder: Path, kind: str, *more: Row) -> Any:
+    asset, schema, rows = ROWS[kind]
+    family = asset.partition("_")[0].replace("preferences", "preference")
+    options = {"template": "qwen3"} if family == "sft" else {}
+    workspace = make(minimal(family, {"a": domain(jsonl(folder / "a.jsonl", [*rows, *more]), schema)}, test_fraction=0.0, **options))
+    return workspace, asset, lambda: build(workspace, asset, "a")
+
+
+def refusing(reason: str, *, stage: str | None = None) -> Callable[..., Any]:
+    def refuse(*_: Any, **__: Any) -> Any:
+        raise Refused(reason, "planted", stage=stage)
+
+    return refuse
+
+
+def some(function: Callable[..., Any], reason: str, lost: Callable[..., bool]) -> Callable[..., Any]:
+    """`function`, which also rejects what is `lost`."""
+
+    def refuse(*args: Any, **options: Any) -> Any:
+        if lost(*args, **options):
+            raise Refused(reason, "planted")
+        return function(*args, **options)
+
+    return refuse
+
+
+def has_results(listed: Sequence[Any], *_: Any) -> bool:
+    return any(turn.role == "tool" for turn in listed)
+
+
+LOST: Mapping[str, tuple[str, Any, str, Callable[..., Any], str]] = {
+    "results": (
+        "chats",
+        turns,
+        "_with_results",
+        some(turns._with_results, "unanswered_tool_call", has_results),
+        "no 'unanswered_tool_call'",
+    ),
+    "order": ("chats", turns, "_with_results", some(turns._with_results, "role_order", has_results), "no 'role_order'"),
+    "calls": ("chats", turns, "call_texts", refusing("bad_tool_call"), "no 'bad_tool_call'"),
+    "contents": (
+        "chats",
+        turns,
+        "_require_content",
+        some(turns._require_content, "empty_answer", lambda role, *_: role == "tool"),
+        "no rule",
+    ),
+    "answers": ("chats", messages, "require_answer", some(messages.require_answer, "no_assistant_turn", has_results), "no rule"),
+    "input": (
+        "alpaca",
+        instructions,
+        "_optional",
+        some(instructions._optional, "wrong_type", lambda row, key: bool(row.get(key))),
+        "no 'wrong_type'",
+    ),
+    "titles": ("documents", instructions, "needed", some(instructions.needed, "empty_text", lambda text, *_: "3" in text), "no rule"),
+    "sides": (
+        "pairs",
+        preference,
+        "pair_of",
+        some(preference.pair_of, "equal_answers", lambda row, *_, **__: row["prompt"] == "0?"),
+        "no 'equal_answers'",
+    ),
+    "golds": ("prompts", rewards, "plain_number", some(rewards.plain_number, "bad_gold", lambda text: text == "4"), "no 'bad_gold'"),
+    "passages": (
+        "queries",
+        preference,
+        "_as_texts",
+        some(preference._as_texts, "empty_text", lambda value, _: "It is 3." in value),
+        "no rule",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOST)
+def test_right_rows_that_a_schema_rejects_are_seen(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    kind, module, attribute, planted, says = LOST[name]
+    _, _, make_store = built(make, tmp_path, kind)
+    monkeypatch.setattr(module, attribute, planted)
+    with pytest.raises(CheckFailed, match=f"selection: .*it is right: .*{says}"):
+        make_store()
+
+
+@pytest.mark.parametrize("reason", ["template_refuses", "template_drops_content", "mask_not_provable"])
+def test_right_rows_that_a_render_rejects_are_seen(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, reason: str) -> None:
+    encode = Conversations.encode
+
+    def planted(self: Conversations, items: Sequence[Item]) -> Any:
+        lost = {item.id for item in items if item.example.turns[0].text == "Is it 3?"}  # type: ignore[union-attr]
+        for item in items:
+            if item.id in lost:
+                item.reject(self.quarantine, Refused(reason, "planted", stage="render"))
+        return encode(self, [item for item in items if item.id not in lost])
+
+    _, _, make_store = built(make, tmp_path, "chats")
+    monkeypatch.setattr(Conversations, "encode", planted)
+    with pytest.raises(
+        CheckFailed, match=r"selection: 1 faults; first a\.jsonl:3 is refused for render/.*it is right: transformers renders it"
+    ):
+        make_store()
+
+
+WRONG: Mapping[str, tuple[str, Row, Any, str, Callable[..., Any]]] = {
+    "empty turn": (
+        "chats",
+        {"messages": [{"role": "user", "content": " "}, {"role": "assistant", "content": "a"}]},
+        turns,
+        "_require_content",
+        lambda *_: None,
+    ),
+    "results": (
+        "chats",
+        {"messages": [chat(1)["messages"][0], {"role": "tool", "content": "4"}, chat(1)["messages"][1]]},
+        turns,
+        "_with_results",
+        lambda listed, _: tuple(listed),
+    ),
+    "no question": ("alpaca", {"instruction": " ", "output": "a"}, instructions, "needed", lambda text, *_: text or "?"),
+    "golds": ("prompts", {"prompt": "q", "gold": "1/2"}, rewards, "plain_number", lambda text: "2" if text == "1/2" else text),
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_wrong_rows_that_a_schema_takes_are_seen(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    kind, row, module, attribute, planted = WRONG[name]
+    _, _, make_store = built(make, tmp_path, kind, row)
+    monkeypatch.setattr(module, attribute, planted)
+    with pytest.raises(CheckFailed, match=r"selection: .*is taken by its schema, but"):
+        make_store()
+
+
+def rejected_rows() -> Iterator[tuple[Row, str]]:
+    yield {"messages": [{"role": "user", "content": "q"}]}, "schema/no_assistant_turn"
+    yield {"messages": [*called(1)["messages"][:2], {"role": "assistant", "content": "a"}]}, "schema/unanswered_tool_call"
+    yield {"messages": [*chat(2)["messages"], *chat(3)["messages"]], "tools": "{"}, "schema/bad_tools"
+
+
+def test_wrong_rows_are_rejected_by_other_code_too(make: Make, tmp_path: Path) -> None:
+    workspace, asset, make_store = built(
+        make,
+        tmp_path,
+        "chats",
+        *(row for row, _ in rejected_rows()),
+        {**chat(9), "weight": 1e-20, "messages": [chat(9)["messages"][0], {**chat(9)["messages"][1], "weight": 1e-20}]},
+    )
+    published = make_store()
+    assert [f"{r.stage}/{r.reason}" for r in refusals(published)] == [*(reason for _, reason in rejected_rows()), "schema/bad_weight"]
+    selection = next(check for check in CHECKS[asset] if check.name == "selection")
+    verdict = run_check(selection, workspace, published)
+    assert verdict.passed and verdict.numbers["rejections_repeated"] == 1  # the product of two weights
+    assert verdict.summary.endswith("; 1 rejections repeated by the same code")
