@@ -22,7 +22,7 @@ from prep_assets.pipeline.asset import FromLines, Store
 from prep_assets.pipeline.groups import splits
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
 from prep_assets.proofs.selection import Selected
-from prep_assets.proofs.source_texts import EXACT, Held, Missing, Reading, Said, missing
+from prep_assets.proofs.source_texts import EXACT, Held, Missing, Reading, Said, Unlike, missing
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable
 from prep_assets.stores.groups import GroupStore, open_groups
@@ -343,8 +343,12 @@ class SourceTexts(Derivation):
         before: Sequence[Held] = (),
     ) -> None:
         """Compare a row with what a store holds of it; `before`: records of the row's earlier answers, which have the reasoning of these."""
-        said = self.reading.texts(row)
         found.numbers["rows_compared"] += 1
+        try:
+            said = self.reading.texts(row)
+        except Unlike as unlike:
+            found.fail(identity, unlike)
+            return
         if self.reading.schema.startswith("lines of "):
             said = _of_side(said, held)
         if not self.store.holds(Lines):  # golds and labels stand in lines

@@ -96,7 +96,7 @@ _ENTRIES: Mapping[str, str] = {
     "contrastive": (
         "instruction:instruction_key=prompt query:query_key=query,anchor,question,ques "
         "positives:positive_key=positive,positives,pos,context_positive,positive_passages,positive_ctxs "
-        "negatives:negative_key=negative,negatives,neg,context_negative,hard_negatives,negative_passages,negative_ctxs,hard_negative_ctxs>and_numbered"
+        "negatives:negative_key=negative,negatives,neg,context_negative,hard_negatives,negative_passages,negative_ctxs,hard_negative_ctxs"
     ),
     "ques_embed_gen_hook": "query:question_key=question",
     "ctx_embed_gen_hook": "query:context_key=context",

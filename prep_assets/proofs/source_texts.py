@@ -201,7 +201,10 @@ class Reading(Struct, dict=True):
         Raises:
             Unlike: the row is not as its entry says.
         """
-        return _Walk(self, row).all()
+        try:
+            return _Walk(self, row).all()
+        except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError) as error:
+            raise Unlike(f"it cannot be read by the entry of {self.schema}: {type(error).__name__}: {error}") from error
 
 
 _FIELD_OPTIONS = ("role_key", "role_tag", "content_key", "content_tag", "images_key", "image_key", "videos_key", "audios_key", "tools_key")
@@ -796,12 +799,6 @@ def rated_steps(walk: _Walk, value: Row, role: str, path: str) -> None:
 
 
 @rule
-def and_numbered(walk: _Walk, value: Any, role: str, path: str) -> None:
-    """Texts of one side, with further ones in columns such as ``negative_1``."""
-    text(walk, value, role, path)
-
-
-@rule
 def moss(walk: _Walk, value: Row, role: str, path: str) -> None:
     """Exchanges of MOSS without its marks; what it thinks and what its tools say only with ``plugins``."""
     fields = {"Human": ("<|Human|>: ", "<eoh>"), "Inner Thoughts": ("<|Inner Thoughts|>:", "<eot>"), "Commands": ("<|Commands|>:", "<eoc>")}
@@ -1101,9 +1098,6 @@ def _inner(said: Said, forms: Sequence[bytes]) -> Sequence[bytes]:
     if said.role not in ("prompt", "completion", "words", "document"):
         return forms
     return [form[_CUT:-_CUT] if len(form) > 2 * _CUT else b"" for form in forms]
-
-
-_NUMBER = re.compile(r"[-+−]?\$?[-+−]?(?:\d[\d,]*)?(?:\.\d+)?\.?")
 
 
 def _same(said: str, held: bytes) -> bool:
