@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Check, Store
-from prep_assets.pipeline.blends import TOKENS, item_lengths, training_streams
+from prep_assets.pipeline.blends import TOKENS, training_streams
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.blended import check_blend
 from prep_assets.proofs.verdict import Verdict
@@ -20,7 +22,13 @@ def blend_verdict(store: Store, blend: BlendStore) -> Verdict:
     streams = training_streams(store.workspace, store.asset.family)
     offered = {name: stream.tokens for name, stream in streams.items()}
     claimed = {**store.manifest.counts, **store.manifest.metrics}
-    return check_blend(blend, item_lengths(streams, blend.window), offered, store.recipe["blend"], claimed)
+    window = blend.window
+    # a window needs the token after it as well
+    lengths = {
+        name: np.full(max(0, stream.tokens - 1) // window, window) if window else np.diff(stream.ends, prepend=0)
+        for name, stream in streams.items()
+    }
+    return check_blend(blend, lengths, offered, store.recipe["blend"], claimed)
 
 
 MIXTURE = Check(

@@ -192,26 +192,17 @@ PLANTS: Mapping[str, Change] = {
         "for i in np.flatnonzero(lengths > max_seq_len) if max_seq_len is not None else ():",
         "for i in np.flatnonzero(lengths > max_seq_len // 2) if max_seq_len is not None else ():",
     ),
-}
-"""Those that the checks stop."""
-PUBLISHED: Mapping[str, Change] = {
+    "items of a blend": (
+        "pretrain",
+        "pipeline/blends",
+        "np.broadcast_to(np.int64(window), windows_in(store.tokens, window))",
+        "np.broadcast_to(windows_in(store.tokens, window), np.int64(window))",
+    ),
     "weights of messages": (
         "sft",
         "schemas/turns",
         "weight = loss_weight_of(message, where)",
-        "weight = loss_weight_of(message, where) and None",
-    ),
-    "all tools but the first": (
-        "sft qwen3",
-        "text/template",
-        '"tools": list(tools) or None',
-        '"tools": list(tools)[:1] or None',
-    ),
-    "what a cut keeps": (
-        "sft prompts",
-        "text/spans",
-        "removed = min(excess, end - start - role_keep.least)",
-        "removed = min(excess + 1, end - start - role_keep.least)",
+        "weight = (None, loss_weight_of(message, where))[0]",
     ),
     "a margin": (
         "preference",
@@ -224,6 +215,21 @@ PUBLISHED: Mapping[str, Change] = {
         "schemas/rewards",
         "return rewards\n",
         "return tuple(sorted(rewards))\n",
+    ),
+}
+"""Those that the checks stop."""
+PUBLISHED: Mapping[str, Change] = {
+    "all tools but the first": (
+        "sft qwen3",
+        "text/template",
+        '"tools": list(tools) or None',
+        '"tools": list(tools)[:1] or None',
+    ),
+    "what a cut keeps": (
+        "sft prompts",
+        "text/spans",
+        "removed = min(excess, end - start - role_keep.least)",
+        "removed = min(excess + 1, end - start - role_keep.least)",
     ),
     "answers behind reasoning in tags": (
         "sft qwen3",

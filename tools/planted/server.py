@@ -181,9 +181,11 @@ class Server:
                 limit = SECONDS + 10 * sum(self.clean[name].seconds for name in drawn(bug))
                 child = os.fork()
                 if not child:
-                    _limit(limit)
-                    answer.write_text(json.dumps(self.tried(bug, drawn(bug)), default=str), "utf-8")
-                    os._exit(0)
+                    try:  # whatever is raised must not run what this process would do at its end
+                        _limit(limit)
+                        answer.write_text(json.dumps(self.tried(bug, drawn(bug)), default=str), "utf-8")
+                    finally:
+                        os._exit(0)
                 running[child] = bug, answer, time.monotonic(), limit
             child, _, used = os.wait4(-1, os.WNOHANG)
             if not child:
