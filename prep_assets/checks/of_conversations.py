@@ -63,7 +63,7 @@ from prep_assets.proofs.mask import (
     prove_identity,
     prove_masks,
 )
-from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_rewards, plain_turns, turns_of_rows
+from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns, turns_of_rows
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.second_reading import group_again, read_again
 from prep_assets.proofs.selection import Selected
@@ -523,11 +523,8 @@ class StoredGroup(Struct, frozen=True):
             yield _prompted(self.store, f"{self.id}, prompt", ids, conversation_of(self.source, self.source.prompt))
 
     def scores(self) -> Iterator[Scores]:
-        """Yield its rewards, and those of its source, by a second reading where there is one."""
-        domain = domain_source(self.store).domain
-        rewards = plain_rewards(self.payload, domain.schema_name, domain.options)
-        stored = self.stored.rewards.record(self.number, "rewards")
-        yield Scores(self.id, stored, len(self.records), self.source.rewards if rewards is None else rewards)
+        """Yield its rewards, and those of its source."""
+        yield Scores(self.id, self.stored.rewards.record(self.number, "rewards"), len(self.records), self.source.rewards)
 
     def rollouts(self) -> Iterator[Rollout]:
         """Yield its rollouts where the source has sampled ids."""

@@ -86,13 +86,11 @@ def pair_line(row: Row, texts: Texts, schema: str, form: str, tags: Iterable[str
     """Return the whole line of a pair of two different answers to a user, none blank; `None` for any other, and where a text holds one of the `tags`.
 
     Args:
-        row: strings and a margin, without ignored columns.
+        row: strings, without ignored columns.
         texts: its texts, see `plain_texts`.
         form: ``text`` or ``messages``.
     """
     columns = {"preference": {*_ROLES}, "hh": {*_ANSWERS}}
-    margin = {"margin": row["margin"]} if schema == "preference" and type(row.get("margin")) is float else {}
-    row = {key: value for key, value in row.items() if key not in margin}
     if schema not in columns or row.keys() != columns[schema] or any(not isinstance(value, str) for value in row.values()):
         return None
     if schema == "hh" and {row[side].rpartition(_ANSWER)[0].strip() for side in _ANSWERS} != {texts["prompt"]}:
@@ -102,15 +100,7 @@ def pair_line(row: Row, texts: Texts, schema: str, form: str, tags: Iterable[str
     all_texts = [*texts.values()]
     if texts["chosen"] == texts["rejected"] or not all(map(str.strip, all_texts)) or any(tag in text for tag in tags for text in all_texts):
         return None
-    line: dict[str, Any] = texts if form == "text" else {key: [{"role": _ROLES[key], "content": text}] for key, text in texts.items()}
-    return line | margin
-
-
-def plain_rewards(row: Row, schema: str, options: Row) -> tuple[float, ...] | None:
-    """Return the rewards of a row of `group`, in their order; `None` for any other row."""
-    rewards = row.get(options.get("rewards_key", "rewards")) if schema == "group" else None
-    numbers = rewards if isinstance(rewards, list | tuple) else [rewards]
-    return tuple(map(float, numbers)) if all(type(number) in (int, float) for number in numbers) else None
+    return texts if form == "text" else {key: [{"role": _ROLES[key], "content": text}] for key, text in texts.items()}
 
 
 RANKINGS = ("group_list", "group_kto")

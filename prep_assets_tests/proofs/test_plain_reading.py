@@ -8,7 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from prep_assets.proofs.plain_reading import as_text, pair_line, plain_rewards, plain_texts, plain_turns, turns_of_rows
+from prep_assets.proofs.plain_reading import as_text, pair_line, plain_texts, plain_turns, turns_of_rows
 
 
 def test_plain_rows() -> None:
@@ -164,22 +164,3 @@ def test_plain_contrasts() -> None:
     assert plain_texts({"query": "q", "pos": ["p"], "neg": ["a"], "negatives": ["b"]}, "contrastive", {}) is None
     assert as_text(["a", "b"]) == "a\nb"
     assert plain_texts({**row, "documents": "d", "history": ["h"]}, "contrastive", {}) is not None, "they say nothing of a query"
-
-
-def test_margins_of_pairs() -> None:
-    assert line_of({**PAIR, "margin": -0.5}, "preference", {}, "text", []) == {**PAIR, "margin": -0.5}
-    assert line_of({**PAIR, "margin": 0.25}, "preference", {}, "messages", []) == {**TURNS, "margin": 0.25}
-    for row, schema in (
-        ({**PAIR, "margin": 1}, "preference"),
-        ({**PAIR, "margin": "1"}, "preference"),
-        ({**DIALOGUE, "margin": 0.5}, "hh"),
-    ):
-        assert line_of(row, schema, {}, "text", []) is None
-
-
-def test_rewards_of_groups() -> None:
-    assert plain_rewards({"rewards": [1, 0.5, -2]}, "group", {}) == (1.0, 0.5, -2.0)
-    assert plain_rewards({"score": 0.25}, "group", {"rewards_key": "score"}) == (0.25,)
-    for rewards in (None, "1", [True], [1, None]):
-        assert plain_rewards({"rewards": rewards}, "group", {}) is None
-    assert plain_rewards({"rewards": [1]}, "group_list", {}) is None
