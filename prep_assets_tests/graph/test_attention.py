@@ -113,7 +113,7 @@ def expected(pieces: list[tuple[str, bool]]) -> tuple[list[int], list[int]]:
 def made(
     make: Make, tmp_path: Path, rows: list[dict[str, Any]], options: dict[str, Any] | None = None, **more: Any
 ) -> tuple[Workspace, Published]:
-    own = domain(jsonl(tmp_path / "rows.jsonl", rows), "semantic", options=options or {})
+    own = domain(jsonl(tmp_path / "rows.jsonl", rows), "semantic", options={"separator": "", **(options or {})})
     workspace = make(minimal("sft", {"d": own}, **more))
     return workspace, build(workspace, "sft_tokens", "d")
 
@@ -245,8 +245,8 @@ def test_packed_rows_keep_the_attention_of_their_records_and_have_none_in_the_pa
     make: Make, tmp_path: Path, storage: str, strategy: str
 ) -> None:
     """A domain whose tokens are all attended is packed beside one with regions that are not."""
-    own = domain(jsonl(tmp_path / "rows.jsonl", [CHAT, ALL_SEEN, THOUGHT, *many(12)]), "semantic")
-    seen = domain(jsonl(tmp_path / "seen.jsonl", [ALL_SEEN, *many(2)[1:]]), "semantic")
+    own = domain(jsonl(tmp_path / "rows.jsonl", [CHAT, ALL_SEEN, THOUGHT, *many(12)]), "semantic", options={"separator": ""})
+    seen = domain(jsonl(tmp_path / "seen.jsonl", [ALL_SEEN, *many(2)[1:]]), "semantic", options={"separator": ""})
     workspace = make(
         minimal("sft", {"d": own, "seen": seen}, output={"storage_format": storage}, packing={"row_len": 64, "strategy": strategy})
     )
@@ -331,7 +331,10 @@ def sft(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """Chats of which some regions are not attended, packed. Tests only read them."""
     folder = tmp_path_factory.mktemp("hidden")
     file = jsonl(folder / "rows.jsonl", [CHAT, ALL_SEEN, THOUGHT, *many(15)])
-    workspace = workspace_in(folder / "here", minimal("sft", {"d": domain(file, "semantic")}, packing={"row_len": 96, "strategy": "bfd"}))
+    workspace = workspace_in(
+        folder / "here",
+        minimal("sft", {"d": domain(file, "semantic", options={"separator": ""})}, packing={"row_len": 96, "strategy": "bfd"}),
+    )
     build_all(workspace, ["sft"])
     return workspace
 
