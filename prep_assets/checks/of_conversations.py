@@ -70,7 +70,7 @@ from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.teachers import Taught, check_teacher, entries_of_tokens
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
 from prep_assets.proofs.verdict import Verdict, Worst, combined
-from prep_assets.samples import ASSISTANT, USER, Group, PlainChat, Sample, changed
+from prep_assets.samples import ASSISTANT, MEDIA, USER, Group, PlainChat, Sample, changed
 from prep_assets.schemas.reader import PlainMessages, rows_by_columns
 from prep_assets.schemas.runs import TRACE
 from prep_assets.stores.arrays import compress, equals, in_batches, take
@@ -346,6 +346,19 @@ UNDERIVABLE = {
 """Reasons of records that no derivation can follow. Where the second one can, they do not hold."""
 
 
+TOO_LONG = "tokenize/too_long"
+
+
+def _fits(chats: Chats, item: Item) -> bool:
+    """Whether a fresh render of a chat, tokenized by the reference, is no longer than `max_seq_len`; false where it has files, ids or typed control tokens."""
+    sample, limit = item.example, chats.store.recipe["preprocessing"]["max_seq_len"]
+    assert isinstance(sample, Sample)
+    if sample.tokenized is not None or any(region.kind in MEDIA for turn in sample.turns for region in turn.regions):
+        return False
+    derived = chats.derivation(chats.treated(sample))
+    return not derived.typed and len(chats.vocabulary.backend.encode(derived.text, add_special_tokens=False).ids) <= limit
+
+
 def rejected_chats(store: Store) -> Reasons:
     """Return a function that judges rejected chats again, by the build and by the second derivation; a reason that the latter contradicts is ``""``."""
     again = of_stores.chats(store)
@@ -354,7 +367,7 @@ def rejected_chats(store: Store) -> Reasons:
     def reasons(items: Sequence[Item]) -> list[str]:
         found = [*again(items)]
         for at, (item, reason) in enumerate(zip(items, found, strict=True)):
-            if derived is not None and derived.contradicts(reason, item.content):
+            if derived is not None and (derived.contradicts(reason, item.content) or (reason == TOO_LONG and _fits(derived, item))):
                 found[at] = ""
         return found
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -48,8 +49,10 @@ def pretrain_rows(store: Store) -> Verdict:
     streams, vocabulary, family = store.streams().values(), store.vocabulary, store.workspace.family(Pretrain)
     begin = documents_begin_with(vocabulary, family.bos)
     size, end, ended = vocabulary.size, vocabulary.eos_id, family.append_eod
-    types = ids_type(store)
-    row_verdicts = (check_records(each, vocabulary_size=size, types=types, eos_id=end, bos_id=begin, ended=ended) for each in streams)
+    limit, types = family.preprocessing.max_seq_len, ids_type(store)
+    longest = None if limit is None else limit + ended + (begin is not None)
+    check = partial(check_records, vocabulary_size=size, types=types, eos_id=end, bos_id=begin, ended=ended, longest=longest)
+    row_verdicts = map(check, streams)
     return combined(chain(row_verdicts, image_verdicts(store, streams)))
 
 
@@ -176,6 +179,8 @@ def document_texts(store: Store, stream: TokenStore, blocks: Iterator[Selected] 
     as_it_is = convert.convert if isinstance(convert.convert, TextField) and convert.convert.key not in convert.account.ignore else None
     sentences, options = sentences_of(family.split_sentences), domain_source(store).domain.options
     key, strip = options.get("text_key", "text"), options.get("strip", domain_source(store).domain.schema_name == "text_read_hook")
+    sizes = family.preprocessing
+    fewest, most = sizes.min_chars, sys.maxsize if sizes.max_chars is None else sizes.max_chars
     for stored in stored_rows(store, stream, blocks=blocks):
         records = stream.records(slice(stored.first, stored.first + len(stored.rows)), "tokens")
         for number, (payload, ids) in enumerate(zip(stored.payloads, records, strict=True)):
@@ -185,6 +190,10 @@ def document_texts(store: Store, stream: TokenStore, blocks: Iterator[Selected] 
                 text = text.strip() if strip else text
             else:
                 text = "".join(turn.text for turn in example_of(convert, payload, identity, Sample).turns)
+            if not text.strip() or len(text) < fewest or len(text) > most:
+                raise StoreError(
+                    f"{identity} is stored with {len(text):,} characters, and the options allow {fewest:,} to {most:,}, not all blank"
+                )
             if sentences is None:
                 document = _as_text(identity, text, ids, store.partition, fim, vocabulary)
             else:

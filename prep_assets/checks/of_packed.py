@@ -13,11 +13,12 @@ from prep_assets.checks.of_stores import ids_type, image_verdicts
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.workspace import build_command
+from prep_assets.proofs.accounting import unknown_counts
 from prep_assets.proofs.image_tokens import check_packed_images
 from prep_assets.proofs.orders import Trained
 from prep_assets.proofs.packed import check_mixture, check_pieces
 from prep_assets.proofs.rows import check_packed, check_positions
-from prep_assets.proofs.verdict import Verdict, Worst, combined
+from prep_assets.proofs.verdict import Verdict, Worst, combined, wrong_claim
 from prep_assets.stores.arrays import sizes
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.packed import PackedStore, open_packed, open_rows
@@ -59,14 +60,22 @@ def packed_mixture(store: Store, name: str) -> Iterator[Verdict]:
 
 def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]]) -> Verdict:
     """Check the mixture of one table, from its pieces."""
-    packing, manifest = store.recipe["packing"], store.manifest
-    sources, stores = _table(store, name).sources, _domains(store, name)
-    prefix, options = ("", packing) if name == "sft_packed" else ("dev_", {**packing, "weights": None, "epochs": None, "max_items": None})
+    packing, sources, stores = store.recipe["packing"], _table(store, name).sources, _domains(store, name)
+    options = packing if name == "sft_packed" else {**packing, "weights": None, "epochs": None, "max_items": None}
     lengths = {domain: sizes(store.ends) for domain, store in stores.items()}
-    claimed = {
-        key.removeprefix(prefix): number for key, number in {**manifest.counts, **manifest.metrics}.items() if key.startswith(prefix)
-    }
-    return check_mixture(documents, sources, lengths, options, _trained(list(stores.values())), claimed)
+    return check_mixture(documents, sources, lengths, options, _trained(list(stores.values())), _claimed(store, name))
+
+
+_PROVEN_BY_MIXTURE = ("records", "tokens_left_out", "tokens_in_untrained_rows", "fill_rate", "images_left_out")
+"""Counts and metrics beside shares. Images that are left out are in no row: `mask_alignment` compares those that are."""
+
+
+def _claimed(store: Store, name: str) -> dict[str, float]:
+    """Return the counts and metrics of one table in the manifest; those of the other begin with ``dev_``."""
+    both, others = {**store.manifest.counts, **store.manifest.metrics}, (store.directory / "sft_dev_packed.documents").is_dir()
+    if name == "sft_packed":
+        return {key: number for key, number in both.items() if not (others and key.startswith("dev_"))}
+    return {key.removeprefix("dev_"): number for key, number in both.items() if key.startswith("dev_")}
 
 
 def _trained(stores: Sequence[TokenStore]) -> Trained:
@@ -108,16 +117,18 @@ def packed_mask(store: Store, name: str) -> Iterator[Verdict]:
 @of_each_table
 def packed_accounting(store: Store, name: str) -> Iterator[Verdict]:
     """Check the counts of a table against its rows. Without weights, epochs or limits, every token of the domains is in rows or counted as left out."""
-    prefix, counts, packing = "" if name == "sft_packed" else "dev_", store.manifest.counts, store.recipe["packing"]
-    packed, left_out = _table(store, name), counts[f"{prefix}tokens_left_out"]
-    trained = sum(int((mask != 0).sum()) for _, _, mask in packed.blocks())
-    totals = {"rows": len(packed), "tokens": int(np.sum(packed.documents["length"])), "trained_tokens": trained}
-    fault = ""
-    if list(totals.values()) != [counts[f"{prefix}{key}"] for key in totals]:
-        claimed = tuple(counts[f"{prefix}{key}"] for key in totals)
-        fault = f"rows, tokens, trained tokens are {tuple(totals.values())}, the manifest says {claimed}"
+    packing, claimed, packed, domains = store.recipe["packing"], _claimed(store, name), _table(store, name), _domains(store, name)
+    left_out = int(claimed["tokens_left_out"])
+    tokens, trained = int(np.sum(packed.documents["length"])), sum(int((mask != 0).sum()) for _, _, mask in packed.blocks())
+    totals = {"rows": len(packed), "tokens": tokens, "trained_tokens": trained}
+    teachers = [each.teachers for each in domains.values() if each.teachers is not None]
+    few = {"images": len(packed.images), "teacher_entries_left_out": sum(len(each.ids) for each in teachers)}
+    known = {*totals, *few, *_PROVEN_BY_MIXTURE, "trained_fraction", *(f"share_{source}" for source in packed.sources)}
+    fault = wrong_claim({**totals, **few, "trained_fraction": trained / max(1, tokens)}, {**dict.fromkeys(few, 0), **claimed})
+    if fault or (fault := "; ".join(unknown_counts(claimed, known))):
+        pass
     elif not any(packing.get(key) for key in ("weights", "epochs", "max_items")):
-        offered = sum(_domains(store, name)[source].tokens for source in packed.sources)
+        offered = sum(domains[source].tokens for source in packed.sources)
         if offered != totals["tokens"] + left_out:
             fault = f"the domains hold {offered:,} tokens, but {totals['tokens']:,} are packed and {left_out:,} counted as left out"
     summary = f"{totals['rows']:,} rows hold {totals['tokens']:,} tokens, {trained:,} trained; {left_out:,} left out"

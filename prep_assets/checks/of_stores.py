@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.checks.counts import UNCOUNTED, metrics_again, recounted, stored_records
 from prep_assets.checks.rejections import kept_rows, rulings
 from prep_assets.checks.sources_again import Unsound, by_fields, domain_source, held_out, prompt_of_line, references, source_of
 from prep_assets.config.family import PrivateKind
@@ -30,11 +31,11 @@ from prep_assets.pipeline.documents import MaskedDocuments, document_text
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
 from prep_assets.pipeline.groups import TEST, Tokenize, splits
 from prep_assets.pipeline.images import media_ids
-from prep_assets.pipeline.lines import RANKED, TIED, UNPAIRED, form_of, is_tied
+from prep_assets.pipeline.lines import UNPAIRED, form_of
 from prep_assets.pipeline.sources import domain_of, read_sources, strings_in
 from prep_assets.pipeline.teachers import encode_of
 from prep_assets.pipeline.workspace import build_command
-from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, places
+from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, payload_print, places
 from prep_assets.proofs.image_tokens import check_images, check_references
 from prep_assets.proofs.private_data import private_data_left
 from prep_assets.proofs.rows import check_records
@@ -43,8 +44,8 @@ from prep_assets.proofs.verdict import Verdict, Worst, combined, merged
 from prep_assets.samples import Record
 from prep_assets.schemas.fields import NEUTRAL
 from prep_assets.schemas.reader import apply
-from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, equals, equals_previous, prefetch, stretches, take, zeros
-from prep_assets.stores.groups import RUNS, GroupStore, open_groups
+from prep_assets.stores.arrays import Spool, compress, concatenate, equals, equals_previous, prefetch, stretches, take, zeros
+from prep_assets.stores.groups import GroupStore, open_groups
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import MANIFEST, build_key, described
 from prep_assets.stores.packed import PackedStore
@@ -100,11 +101,13 @@ def accounting(store: Store) -> Verdict:
     verdict = account(
         store.manifest.counts,
         _refusals(store),
-        stored=_stored(store),
+        stored=stored_records(store),
         available=_available(store),
         neutral=NEUTRAL,
         ignored=ignored,
-        recounted=_recounted(store),
+        recounted=recounted(store),
+        uncounted=UNCOUNTED,
+        metrics=(store.manifest.metrics, metrics_again(store)),
     )
     fault = _too_many_refused(store) if verdict.passed else ""
     if fault:
@@ -177,65 +180,21 @@ def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateK
 def raw_accounting(store: Store) -> Verdict:
     """Check the counts of a store of source files."""
     sources = read_sources(store.published)
-    rows = sum(entry["rows"] for kind in ("files", "test_files") for entry in sources[kind])
+    files = [entry for kind in ("files", "test_files") for entry in sources[kind]]
+    rows, again = sum(entry["rows"] for entry in files), {"files": len(files), "bytes": sum(entry["size"] for entry in files)}
     refused = sum(1 for _ in _refusals(store))
-    return account(store.manifest.counts, _refusals(store), stored=rows - refused, available=rows)
+    return account(
+        store.manifest.counts,
+        _refusals(store),
+        stored=rows - refused,
+        available=rows,
+        recounted=again,
+        metrics=(store.manifest.metrics, {}),
+    )
 
 
 def _refusals(store: Store) -> Iterable[Refusal]:
     return read_quarantine(store.published.quarantine) if store.published.quarantine else ()
-
-
-def _stored(store: Store) -> int:
-    """Count the records in a store."""
-    lines = sorted(store.directory.glob("*.jsonl"))
-    if lines:
-        return sum(_rows_of_lines(open_lines(store.directory, path.stem)) for path in lines)
-    if store.holds(GroupStore):
-        return sum(len(open_groups(folder)) for folder in splits(store.directory).values())
-    streams = store.streams()
-    if store.holds(Pairs):
-        return sum(len(stream) for name, stream in streams.items() if name.endswith(SIDES[0]))
-    if store.recipe.get("expand") == "turns":
-        return sum(int(stream.begins_row.sum()) for stream in streams.values())
-    return sum(len(stream) for stream in streams.values())
-
-
-def _rows_of_lines(lines: Lines) -> int:
-    """Count the rows that lines come from: several labelled answers may be of one."""
-    if not lines.path.stem.startswith(UNPAIRED):
-        return len(lines)
-    places = (take(lines.places, lines.of(number)) for number in range(len(lines.sources)))
-    return sum(int(np.count_nonzero(~equals_previous(take(column, argsort(column))))) for column in places)
-
-
-def _recounted(store: Store) -> dict[str, int]:
-    """Count again what a manifest may count: tokens, trained tokens and held-out records of token streams, and lists in which rewards are equal."""
-    ranked = [path.stem for path in sorted(store.directory.glob(f"{RANKED}*.jsonl"))]
-    tied = {TIED: sum(is_tied(line) for stem in ranked for line in open_lines(store.directory, stem))} if ranked else {}
-    streams = store.streams()
-    totals: dict[str, int] = {}
-    if streams:
-        held_out = int(streams["dev"].begins_row.sum()) if "dev" in streams else 0
-        totals = {"tokens": sum(len(stream.arrays["tokens"]) for stream in streams.values()), "kept_dev": held_out}
-    if streams and all("loss_mask" in stream.arrays for stream in streams.values()):
-        totals["trained_tokens"] = sum(_trained(stream) for stream in streams.values())
-    return totals | tied | (_runs(store) if store.holds(GroupStore) else {})
-
-
-def _runs(store: Store) -> dict[str, int]:
-    """Count the runs of agents in a store of groups, and those that are several rows; empty where it has none."""
-    rows = list[int]()
-    for groups in map(open_groups, splits(store.directory).values()):
-        if RUNS in groups.rewards.arrays:
-            of_group = np.repeat(np.arange(len(groups)), groups.rewards.lengths)
-            pairs = np.stack([of_group, np.asarray(groups.rewards.arrays[RUNS])])
-            rows += np.unique(pairs, axis=1, return_counts=True)[1].tolist()
-    return {"runs": len(rows), "runs_split": sum(number > 1 for number in rows)} if rows else {}
-
-
-def _trained(stream: TokenStore) -> int:
-    return sum(int(np.count_nonzero(stream.arrays["loss_mask"][tokens])) for _, tokens in stream.blocks())
 
 
 def _available(store: Store) -> int | None:
@@ -431,7 +390,8 @@ def token_rows(store: Store) -> Verdict:
     types = ids_type(store)
     if isinstance(store.asset.source, FromRows) and all("loss_mask" in stream.arrays for stream in streams.values()):
         types |= {"loss_mask": "float32" if any(map(_has_fractions, streams.values())) else "uint8"}
-    records = (check_records(stream, vocabulary_size=size, types=types) for stream in streams.values())
+    longest = store.family.preprocessing.max_seq_len if store.asset.name == "sft_tokens" else None
+    records = (check_records(stream, vocabulary_size=size, types=types, longest=longest) for stream in streams.values())
     return combined(chain(records, image_verdicts(store, streams.values())))
 
 
@@ -706,15 +666,17 @@ class Judged(Struct, frozen=True):
     came: bytes = b""
 
 
+def _compared(line: Refusal) -> tuple[str, str, int]:
+    return line.id, f"{line.stage}/{line.reason}", payload_print(line.payload, line.payload_length)
+
+
 class Selection(Derivation):
     """Derives where each source row of a store of one domain, or of a part of it, must be."""
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.origin, part, source = source_of(store), store.part, store.asset.source
-        lines: Refusals = store.once(
-            "refusals", lambda: Refusals(((line.id, f"{line.stage}/{line.reason}") for line in _refusals(store)), self.origin.names)
-        )
+        lines: Refusals = store.once("refusals", lambda: Refusals(map(_compared, _refusals(store)), self.origin.names))
         refusals = lines if part is None else lines.within(part.begin, part.end)
         self._lines, self._believed = len(lines), None if part is None else Believed(refusals.duplicates())
         self._digests, self._came = Spool(np.uint64), Spool(bool)

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence, Set
 from copy import copy
 from dataclasses import dataclass, field
+from hashlib import blake2b
 from itertools import accumulate, islice
 from typing import Any
 
@@ -16,13 +18,22 @@ from msgspec import Struct
 
 from prep_assets.data.quarantine import Refusal
 from prep_assets.proofs.second_reading import is_held_out
-from prep_assets.proofs.selection import DUPLICATE, DUPLICATES, GOOD, SAYS, Again, Selected, reason_fault
-from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds
+from prep_assets.proofs.selection import DUPLICATE, DUPLICATES, FILTERS, GOOD, SAYS, Again, Selected, reason_fault
+from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds, wrong_claim
 from prep_assets.stores.arrays import Spool, argsort, compress, equals_previous, fill_column, predecessors, stretches, take
 
 # Accounting: every record that was read is kept, or rejected with a recorded reason; the counts of a manifest are recounted.
 
 SAMPLED = 64
+
+
+_ALWAYS = ("read", "kept", "refused", "fields_passed_over")
+
+
+def unknown_counts(counts: Iterable[str], known: Collection[str]) -> list[str]:
+    """Return the fault of counts that no build writes; none where all are known."""
+    unknown = sorted({*counts} - {*known})
+    return [f"the manifest counts what nothing counts again: {', '.join(unknown)}"] if unknown else []
 
 
 def account(
@@ -34,6 +45,8 @@ def account(
     neutral: Collection[str] = (),
     ignored: Collection[str] = (),
     recounted: Mapping[str, int] | None = None,
+    uncounted: Collection[str] = (),
+    metrics: tuple[Numbers, Numbers] = ({}, {}),
 ) -> Verdict:
     """Check the counts of a manifest against the contents of the store.
 
@@ -45,6 +58,8 @@ def account(
         neutral: names of fields that may always be passed over.
         ignored: ``domain/field`` of the fields that the configuration lists under `ignore`.
         recounted: further counts, recomputed from the store.
+        uncounted: names of counts that no store gives again. There are no others.
+        metrics: what the manifest says, and what follows from its counts.
     """
     listed = Counter(f"{refusal.stage}/{refusal.reason}" for refusal in refusals)
     claimed, refused = dict(counts.get("refused", {})), sum(listed.values())
@@ -60,6 +75,12 @@ def account(
     for name, number in (recounted or {}).items():
         if counts.get(name, number) != number:
             faults.append(f"{name}: {number:,} in the store, the manifest says {counts[name]:,}")
+    faults += unknown_counts(counts, (*_ALWAYS, *(recounted or {}), *uncounted))
+    claimed_metrics, metrics_again = metrics
+    if fault := wrong_claim(metrics_again, claimed_metrics):
+        faults.append(fault)
+    if extra := claimed_metrics.keys() - metrics_again.keys():
+        faults.append(f"the manifest has metrics that nothing gives: {', '.join(sorted(extra))}")
     fields = {f"{domain}/{field}": rows for domain, paths in counts.get("fields_passed_over", {}).items() for field, rows in paths.items()}
     unlisted = [field for field in fields if field not in ignored and re.split(r"[./]", field)[-1].lower() not in neutral]
     if unlisted:
@@ -152,7 +173,9 @@ def _holds(value: Any, parts: Sequence[str]) -> bool:
 # The ledger: every row that a domain reads is stored once, on its side of the split, or rejected once, for a reason that holds.
 
 Ints = npt.NDArray[np.int64]
-_REFUSED = np.dtype([("name", np.int32), ("reason", np.int32), ("row", np.int64)])
+_REFUSED = np.dtype([("name", np.int32), ("reason", np.int32), ("row", np.int64), ("payload", np.uint64)])
+_SHOWN = 2000
+"""Most characters of a payload in a quarantine file."""
 _AT_ONCE = 1024
 COUNTED = ("rows_read_again", "rows_stored", "rows_refused", "duplicates", "rows_held_out", "faults", "rejections_repeated")
 Proves = Callable[[str, Mapping[str, Any]], str | None]
@@ -164,6 +187,11 @@ def places(file: npt.ArrayLike, row: npt.ArrayLike) -> Ints:
     return (np.asarray(file, np.int64) << 40) | np.asarray(row, np.int64)
 
 
+def payload_print(text: str, length: int) -> int:
+    """Return a hash of a payload and the length that its line says."""
+    return int.from_bytes(blake2b(f"{length}:{text}".encode(), digest_size=8).digest(), "big")
+
+
 class Refusals:
     """The lines of a quarantine file in columns.
 
@@ -173,15 +201,15 @@ class Refusals:
         which: the line number of each place.
     """
 
-    def __init__(self, refused: Iterable[tuple[str, str]], files: Sequence[str]) -> None:
-        """`refused`: id and ``stage/reason`` of each line."""
+    def __init__(self, refused: Iterable[tuple[str, str] | tuple[str, str, int]], files: Sequence[str]) -> None:
+        """`refused`: id and ``stage/reason`` of each line, and the `payload_print` of its payload; 0 where it is not compared."""
         lines = iter(refused)
         self.files = files
         self._names, self._reasons = dict[str, int](), dict[str, int]()
         table = Spool(_REFUSED)
         while batch := list(islice(lines, _AT_ONCE)):
             table.append(np.array([self._entry(*line) for line in batch], _REFUSED))
-        self._name, self._row, self._reason = (table.array()[field] for field in ("name", "row", "reason"))
+        self._name, self._row, self._reason, self._payload = (table.array()[field] for field in ("name", "row", "reason", "payload"))
         numbers = {name: number for number, name in enumerate(files)}
         number = np.array([numbers.get(name, -1) for name in self._names])
         known = compress(fill_column(len(self), lambda part: number[self._name[part]] >= 0, bool))
@@ -192,9 +220,9 @@ class Refusals:
         self.place, self.which = take(place, first), take(known, take(ordered, first))
         self._open = np.ones(len(self), bool)
 
-    def _entry(self, identity: str, why: str) -> tuple[int, int, int]:
+    def _entry(self, identity: str, why: str, payload: int = 0) -> tuple[int, int, int, int]:
         file, _, number = identity.rpartition(":")
-        return self._names.setdefault(file, len(self._names)), self._reasons.setdefault(why, len(self._reasons)), int(number)
+        return self._names.setdefault(file, len(self._names)), self._reasons.setdefault(why, len(self._reasons)), int(number), payload
 
     def __len__(self) -> int:
         return len(self._row)
@@ -218,6 +246,11 @@ class Refusals:
     def reason(self, which: int) -> str:
         """Return ``stage/reason`` of a line."""
         return list(self._reasons)[int(self._reason[which])]
+
+    def shows(self, which: int, row: Mapping[str, Any]) -> bool:
+        """Whether the payload of a line is the start of its row, read again; nothing where a filter rejects it."""
+        text = "" if self.reason(which) in FILTERS else json.dumps(row, ensure_ascii=False, default=str)
+        return int(self._payload[which]) in (0, payload_print(text[:_SHOWN].encode("utf-8", "backslashreplace").decode(), len(text)))
 
     def left(self) -> list[str]:
         """Return the record ids of unclaimed lines."""
@@ -287,6 +320,9 @@ class Ledger:
         lines = {i: int(refusals.which[line[i]]) for i in np.flatnonzero(refused).tolist()}
         reasons = {i: refusals.reason(which) for i, which in lines.items()}
         refusals.claim(np.array(list(lines.values()), np.int64))
+        for i, which in lines.items():
+            if (row := block.payloads[i]) is not None and not refusals.shows(which, row):
+                self._fault(block, i, "is in quarantine with a payload that is not its row")
         self._judge_refused(block, reasons)
         counted = (len(place), kept.sum(), refused.sum(), (fates == DUPLICATE).sum(), self.stored.held_out[record[kept]].sum())
         for name, number in zip(COUNTED, counted, strict=False):

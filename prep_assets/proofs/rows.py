@@ -46,16 +46,20 @@ def check_records(
     eos_id: int | None = None,
     bos_id: int | None = None,
     ended: bool = True,
+    longest: int | None = None,
 ) -> Verdict:
-    """Check a ragged token store: arrays of the `types` that are named, no empty record, ids inside the vocabulary, a mask (if any) of weights in [0, 1] with
-    something trained in every record, an attention mask (where there is one) of 0 and 1 with nothing trained where it is 0; with `eos_id`, exactly one
-    end-of-text token in each record, its last, or none where not `ended`; with `bos_id`, one begin-of-text token, its first."""
+    """Check a ragged token store: arrays of the `types` that are named, no empty record and none of more than `longest` tokens, ids inside the vocabulary,
+    a mask (if any) of weights in [0, 1] with something trained in every record, an attention mask (where there is one) of 0 and 1 with nothing trained
+    where it is 0; with `eos_id`, exactly one end-of-text token in each record, its last, or none where not `ended`; with `bos_id`, one begin-of-text token,
+    its first."""
     lengths = sizes(store.ends)
     numbers = {"records": len(store), "tokens": store.tokens}
     if fault_of_type := _wrong_type(store.arrays, types):
         return fails("the store", fault_of_type, numbers)
     if len(lengths) and lengths.min() < 1:
         return fails(f"record {int(lengths.argmin()):,}", f"{int(lengths.min())} tokens", numbers)
+    if longest is not None and len(lengths) and lengths.max() > longest:
+        return fails(f"record {int(lengths.argmax()):,}", f"{int(lengths.max()):,} tokens, and the options allow {longest:,}", numbers)
     for records, tokens in store.blocks(BLOCK):
         fault = next(_record_faults(store, records, tokens, vocabulary_size, ((bos_id, True), (eos_id, ended))), None)
         if fault is not None:

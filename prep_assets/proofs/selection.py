@@ -117,7 +117,8 @@ def _passages(words: list[str], size: int) -> Iterator[str]:
 # reason. All others must be stored, or rejected for another reason, which must come out again when the row is judged alone.
 
 GOOD, UNREADABLE, FILTERED, DUPLICATE, CONTAMINATED, DROPPED = "good", "unreadable", "filtered", "duplicate", "contaminated", "dropped"
-_FILTERS = ("records/filtered_by_where", "records/where_wrong_type", "records/forgotten")
+FILTERS = ("records/filtered_by_where", "records/where_wrong_type", "records/forgotten")
+"""Reasons for which filters reject rows."""
 DUPLICATES = "deduplicate/duplicate"
 """The reason for rejecting duplicates."""
 _FATES = {DUPLICATES: DUPLICATE, "decontaminate/contaminated": CONTAMINATED}
@@ -272,7 +273,7 @@ def _fate(payload: Mapping[str, Any] | None, written: bytes, rules: Rules, is_fi
 
 def reason_fault(fate: str, reason: str) -> str | None:
     """Return why a row of this fate cannot be rejected for `reason` (``stage/reason``); `None` where it can, or only `Again` can tell."""
-    kind = FILTERED if reason in _FILTERS else _FATES.get(reason) or _STAGES.get(reason.partition("/")[0], GOOD)
+    kind = FILTERED if reason in FILTERS else _FATES.get(reason) or _STAGES.get(reason.partition("/")[0], GOOD)
     if kind == fate:
         return None
     return f"is refused for {reason}, but by a second reading it {SAYS[fate]}"

@@ -1,0 +1,145 @@
+"""The counts and metrics of a manifest, counted again from what the store holds."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from prep_assets.exports.readable import SIDES, Pairs
+from prep_assets.pipeline.asset import FromParts, Store
+from prep_assets.pipeline.groups import splits
+from prep_assets.pipeline.lines import RANKED, TIED, UNPAIRED, is_tied
+from prep_assets.stores.arrays import argsort, equals_previous, take
+from prep_assets.stores.groups import RUNS, GroupStore, open_groups
+from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.tokens import TokenStore
+
+UNCOUNTED: Mapping[str, str] = {
+    "answers_left_out": "responses without a label are in no line",
+    "control_tokens_in_content": "whether a token was typed only the texts of the source say",
+    "images_cut_away": "images that truncation cuts away are in no record",
+    "masks_of_their_own": "whether a row brings its mask only the source says",
+    "reasoning_dropped_by_template": "reasoning that a template leaves out is in no record",
+    "retokenized_otherwise": "the ids that the tokenizer gives for given ids are in no store",
+    "sampled": "whether a response was given as ids only the source says",
+    "tokenized_rows": "whether a row was given as ids only the source says",
+    "tokens_cut_away": "tokens that truncation cuts away are in no record",
+    "untemplated": "whether a chat template writes a role only the template says",
+}
+"""Counts that no store can give again, with the reason. Merged stores have the sum of their parts."""
+
+
+def stored_records(store: Store) -> int:
+    """Count the records in a store."""
+    lines = [open_lines(store.directory, path.stem) for path in sorted(store.directory.glob("*.jsonl"))]
+    if lines:
+        return sum(map(_rows_of_lines, lines))
+    if store.holds(GroupStore):
+        return sum(map(len, _groups(store).values()))
+    streams = store.streams()
+    if store.holds(Pairs):
+        return sum(len(stream) for name, stream in streams.items() if name.endswith(SIDES[0]))
+    if store.recipe.get("expand") == "turns":
+        return sum(int(stream.begins_row.sum()) for stream in streams.values())
+    return sum(len(stream) for stream in streams.values())
+
+
+def _rows_of_lines(lines: Lines) -> int:
+    """Count the rows that lines come from: several labelled answers may be of one."""
+    if not lines.path.stem.startswith(UNPAIRED):
+        return len(lines)
+    places = (take(lines.places, lines.of(number)) for number in range(len(lines.sources)))
+    return sum(int(np.count_nonzero(~equals_previous(take(column, argsort(column))))) for column in places)
+
+
+def recounted(store: Store) -> dict[str, int]:
+    """Return every count of a manifest that the store gives again, beside read and kept records."""
+    if files := [open_lines(store.directory, path.stem) for path in sorted(store.directory.glob("*.jsonl"))]:
+        return dict(_of_files(files)) | _of_parts(store, ("answers_left_out",))
+    totals = _of_groups(_groups(store)) if store.holds(GroupStore) else _of_streams(store.streams())
+    return _of_parts(store, [*UNCOUNTED, *store.manifest.counts]) | totals
+
+
+def _of_parts(store: Store, keys: Sequence[str]) -> dict[str, int]:
+    """Return the sums of the parts of a merged store, for some counts; nothing for a store that merges none."""
+    source, total = store.asset.source, Counter[str]()
+    if isinstance(source, FromParts):
+        parts = [store.above(source.assets[0], name) for name in store.domains]
+        for part in (*parts, *map(store.above, source.assets[1:])):
+            total.update({key: count for key, count in part.manifest.counts.items() if key in keys and isinstance(count, int)})
+    return {key: count for key, count in total.items() if key not in ("read", "kept")}
+
+
+def _of_files(files: Sequence[Lines]) -> Iterator[tuple[str, int]]:
+    """Yield the lines of each file, tied rankings, and texts of contrastive rows."""
+    lists = Counter[str]()
+    for lines in files:
+        stem, split = lines.path.stem, "test" if lines.path.stem.endswith("_test") else "train"
+        further = next((kind for kind in (UNPAIRED, RANKED) if stem.startswith(kind)), "")
+        yield f"{further}_{split}" if further else split, len(lines)
+        for row in lines:
+            lists[TIED] += is_tied(row)
+            lists.update({key: len(row[key]) for key in ("positives", "negatives") if key in row})
+    yield from lists.items()
+
+
+def _of_streams(streams: Mapping[str, TokenStore]) -> dict[str, int]:
+    """Count tokens, trained tokens, examples, and what belongs to them in token streams."""
+    if not streams:
+        return {}
+    stores = streams.values()
+    tokens = {name: len(stream.arrays["tokens"]) for name, stream in streams.items()}
+    counts = {
+        "tokens": sum(tokens.values()),
+        "tokens_train": sum(count for name, count in tokens.items() if not name.endswith("dev")),
+        "tokens_dev": sum(count for name, count in tokens.items() if name.endswith("dev")),
+        "kept_dev": int(streams["dev"].begins_row.sum()) if "dev" in streams else 0,
+        "kept_test": max((len(stream) for name, stream in streams.items() if name.startswith("test/")), default=0),
+        "examples": sum(map(len, stores)),
+        "images": sum(len(stream.images) for stream in stores),
+        "teacher_entries": sum(len(stream.teachers.ids) for stream in stores if stream.teachers is not None),
+    }
+    if all("loss_mask" in stream.arrays for stream in stores):
+        counts["trained_tokens"] = sum(map(_trained, stores))
+    return counts
+
+
+def _groups(store: Store) -> dict[str, GroupStore]:
+    return {split: open_groups(folder) for split, folder in splits(store.directory).items()}
+
+
+def _of_groups(groups: Mapping[str, GroupStore]) -> dict[str, int]:
+    """Count groups, responses, tokens, and runs of agents and those of several rows."""
+    stores = groups.values()
+    responses = [split.responses for split in stores]
+    counts = {
+        "train": sum(len(split) for name, split in groups.items() if name != "test"),
+        "test": sum(len(split) for name, split in groups.items() if name == "test"),
+        "responses": sum(map(len, responses)),
+        "tokens": sum(split.tokens for split in stores),
+        "trained_tokens": sum(map(_trained, responses)),
+    }
+    rows = list[int]()
+    for split in stores:
+        if RUNS in split.rewards.arrays:
+            of_group = np.repeat(np.arange(len(split)), split.rewards.lengths)
+            pairs = np.stack([of_group, np.asarray(split.rewards.arrays[RUNS])])
+            rows += np.unique(pairs, axis=1, return_counts=True)[1].tolist()
+    return counts | ({"runs": len(rows), "runs_split": sum(number > 1 for number in rows)} if rows else {})
+
+
+def _trained(stream: TokenStore) -> int:
+    return sum(int(np.count_nonzero(stream.arrays["loss_mask"][tokens])) for _, tokens in stream.blocks())
+
+
+def metrics_again(store: Store) -> dict[str, float]:
+    """Return the metrics that a manifest must have, from its counts, which are proven."""
+    counts: Mapping[str, Any] = store.manifest.counts
+    if store.asset.name == "sft_tokens":
+        return {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}
+    if store.asset.name == "pretrain_tokens":
+        return {"tokens_per_document": counts["tokens"] / max(1, counts["kept"])}
+    return {}

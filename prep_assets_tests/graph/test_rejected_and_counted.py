@@ -1,0 +1,199 @@
+"""Bugs planted in code that rejects, keeps and counts: built with the checks of its store, which must see each of them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from prep_assets.data import blocks as data_blocks
+from prep_assets.graph import pretrain
+from prep_assets.graph.graph import EVERY
+from prep_assets.pipeline import examples
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.manifest import Manifest
+from prep_assets.stores.version_folders import Published
+from prep_assets.text import encode
+from prep_assets_tests.graph.workspaces import TOKENIZER, build, failing, jsonl, refusals, resealed, workspace_in
+
+WORDS = "one two three four five six seven eight nine ten"
+
+
+def chat(question: str, answer: str, **more: Any) -> dict[str, Any]:
+    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}], "n": 0, **more}
+
+
+CHATS = [chat(f"Question {number}?", f"Answer {number}: {WORDS}.", n=number) for number in range(19)]
+CHATS += [
+    chat("Medium?", " ".join([WORDS] * 4), n=7),
+    CHATS[3],
+    CHATS[3],
+    chat("Long?", " ".join([WORDS] * 20), n=5),
+    chat("Other?", "Left out.", n=99),
+    {"messages": "none", "n": 4},
+]
+CHATS += [chat("One too many?", "Yes.", n=6)]
+TEXTS = [{"text": f"document {number}: {WORDS}"} for number in range(20)]
+TEXTS += [TEXTS[4], {"text": "short"}, {"text": " ".join([WORDS] * 9)}, {"text": f"\u00e9{WORDS}" * 2}, {"text": "exactly ten"[:10]}]
+
+
+def of_chats(folder: Path) -> tuple[Workspace, str]:
+    domain = {"files": [str(jsonl(folder / "rows.jsonl", CHATS))], "schema": "messages", "where": {"n": {"<": 50}}, "max_items": 24}
+    options = {
+        "tokenizer": TOKENIZER,
+        "template": "chatml",
+        "preprocessing": {"max_seq_len": 96},
+        "domains": {"d": {**domain, "ignore": ["n"]}},
+    }
+    return workspace_in(folder, {"sft": options}), "sft_tokens"
+
+
+def of_texts(folder: Path) -> tuple[Workspace, str]:
+    domain = {"files": [str(jsonl(folder / "rows.jsonl", TEXTS))], "schema": "text"}
+    sizes = {"min_chars": 10, "max_chars": 300, "max_seq_len": 60}
+    return workspace_in(folder, {"pretrain": {"tokenizer": TOKENIZER, "preprocessing": sizes, "domains": {"d": domain}}}), "pretrain_tokens"
+
+
+WORKSPACES: Mapping[str, Callable[[Path], tuple[Workspace, str]]] = {"chats": of_chats, "texts": of_texts}
+
+
+def stored(workspace: Workspace, asset: str) -> Published:
+    """A store whose checks have not been asked, as the code writes it."""
+    build(workspace, asset.replace("tokens", "raw"), "d")
+    return EVERY[asset].build(workspace, "d").propose()
+
+
+@pytest.mark.parametrize(
+    ("kind", "reasons"),
+    [
+        ("chats", {"deduplicate/duplicate": 2, "records/filtered_by_where": 1, "schema/wrong_type": 1, "tokenize/too_long": 1}),
+        ("texts", {"deduplicate/duplicate": 1, "pretrain/too_many_chars": 1, "pretrain/too_short": 1, "tokenize/too_long": 0}),
+    ],
+)
+def test_the_right_code(tmp_path: Path, kind: str, reasons: dict[str, int]) -> None:
+    workspace, asset = WORKSPACES[kind](tmp_path)
+    published = stored(workspace, asset)
+    assert published.manifest.counts["refused"] == {reason: count for reason, count in reasons.items() if count}
+    assert failing(workspace, published) == []
+
+
+class KeepsDuplicates(examples.Deduplicator):
+    def among(self, file: Any, records: Any) -> dict[int, Any]:
+        return {}
+
+
+class LosesAll(examples.Deduplicator):
+    """The second of two equal records is kept, not the first."""
+
+    def among(self, file: Any, records: Any) -> dict[int, Any]:
+        found = super().among(file, records)
+        return {row - 17 if row == 20 else row: refused for row, refused in found.items()}
+
+
+class Invents(examples.Deduplicator):
+    def among(self, file: Any, records: Any) -> dict[int, Any]:
+        return super().among(file, records) | {2: examples.Refused("duplicate", "equals rows.jsonl:1", stage="deduplicate")}
+
+
+def limit_of(step: int) -> Callable[..., Any]:
+    real = examples._rows_to_limit
+    return lambda rows, limit: real(rows, limit + step if limit == 24 else limit)
+
+
+def sizes_of(fewest: int, most: int | None) -> Callable[..., Any]:
+    real = pretrain.Sizes
+    return lambda min_chars, max_chars: real(min_chars + fewest, None if most is None else max_chars + most)
+
+
+def longer(step: int) -> Callable[..., Any]:
+    real = pretrain.too_long
+    return lambda offsets, limit: real(offsets, limit + step)
+
+
+@pytest.mark.parametrize(
+    ("kind", "place", "name", "bug"),
+    [
+        ("chats", examples, "Deduplicator", KeepsDuplicates),
+        ("chats", examples, "Deduplicator", LosesAll),
+        ("chats", examples, "Deduplicator", Invents),
+        ("texts", examples, "Deduplicator", KeepsDuplicates),
+        ("texts", examples, "Deduplicator", Invents),
+        ("chats", examples, "_rows_to_limit", limit_of(-1)),
+        ("chats", examples, "_rows_to_limit", limit_of(1)),
+        ("chats", examples, "filter_blocks", lambda blocks, tests: blocks),
+        ("chats", data_blocks, "_ORDER", {**data_blocks._ORDER, "<": lambda value, bound: value < bound - 40}),
+        ("texts", pretrain, "Sizes", sizes_of(1, 0)),
+        ("texts", pretrain, "Sizes", sizes_of(-5, 0)),
+        ("texts", pretrain, "Sizes", sizes_of(0, -250)),
+        ("texts", pretrain, "Sizes", sizes_of(0, None)),
+        ("texts", pretrain, "too_long", longer(-52)),
+    ],
+)
+def test_a_bug_is_seen(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, kind: str, place: Any, name: str, bug: Any) -> None:
+    workspace, asset = WORKSPACES[kind](tmp_path)
+    monkeypatch.setattr(place, name, bug)
+    published = stored(workspace, asset)
+    assert {"selection", "tokenization_identity", "accounting"} & {*failing(workspace, published)}
+
+
+@pytest.mark.parametrize("limit", [40, 1000])
+def test_a_limit_that_is_another_one(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, limit: int) -> None:
+    """The build cuts at another length, and so does what repeats it: a render and the reference tokenizer say how long a chat is."""
+    workspace, asset = of_chats(tmp_path)
+    real = encode.Encoder._cut_to_length
+    monkeypatch.setattr(encode.Encoder, "_cut_to_length", lambda self, *given: real(replace(self, max_seq_len=limit), *given))
+    published = stored(workspace, asset)
+    assert {"selection", "row_integrity"} & {*failing(workspace, published)}
+
+
+def spoiled(published: Published, change: Callable[[Manifest], Manifest]) -> Published:
+    change(published.manifest).write(published.directory)
+    return resealed(Published(published.directory, Manifest.read(published.directory)))
+
+
+@pytest.mark.parametrize("kind", ["chats", "texts"])
+@pytest.mark.parametrize("field", ["counts", "metrics"])
+def test_every_number_of_a_manifest(tmp_path: Path, kind: str, field: str) -> None:
+    """One more of each count and metric, and one that no build writes."""
+    workspace, asset = WORKSPACES[kind](tmp_path)
+    published = stored(workspace, asset)
+    clean, uncounted = published.manifest, []
+    for key, number in {**getattr(clean, field), "invented": 0}.items():
+        if isinstance(number, int | float):
+            changed = spoiled(
+                published, lambda manifest, key=key, number=number: replace(clean, **{field: {**getattr(clean, field), key: number + 1}})
+            )
+            uncounted += [] if "accounting" in failing(workspace, changed) else [key]
+            published = changed
+    assert uncounted == (["control_tokens_in_content"] if (kind, field) == ("chats", "counts") else [])
+
+
+def test_a_forged_payload(tmp_path: Path) -> None:
+    """The text of each rejected record, whatever rejected it, is replaced by another one of the same length."""
+    workspace, asset = of_chats(tmp_path)
+    published = stored(workspace, asset)
+    assert published.quarantine is not None
+    lines = [json.loads(line) for line in published.quarantine.read_text("utf-8").splitlines()]
+    assert len(lines) == len(refusals(published)) == 5
+    for number, line in enumerate(lines):
+        forged = {**line, "payload": f"{line['payload'][:-1]}~"}
+        text = "".join(json.dumps(each) + "\n" for each in [*lines[:number], forged, *lines[number + 1 :]])
+        published.quarantine.write_text(text, "utf-8")
+        published = resealed(published)
+        assert published.quarantine is not None and failing(workspace, published) == ["selection"], line["reason"]
+
+
+def test_lengths_that_no_option_allows() -> None:
+    from prep_assets.proofs.rows import check_records
+    from prep_assets_tests.proofs.test_rows import store
+
+    records = store([5, 6, 7], [5, 6])
+    assert check_records(records, vocabulary_size=10, longest=3).passed
+    verdict = check_records(records, vocabulary_size=10, longest=2)
+    assert verdict.summary == "record 0: 3 tokens, and the options allow 2"
+    assert check_records(replace(records, ends=np.zeros(0, np.int64)), vocabulary_size=10, longest=2).passed
