@@ -13,6 +13,7 @@ from prep_assets.graph.graph import CHECKS, run_check
 from prep_assets.pipeline.conversations import Conversations
 from prep_assets.pipeline.examples import Item
 from prep_assets.schemas import instructions, messages, preference, rewards, turns
+from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, refusals
 
@@ -193,3 +194,18 @@ def test_wrong_rows_are_rejected_by_other_code_too(make: Make, tmp_path: Path) -
     verdict = run_check(selection, workspace, published)
     assert verdict.passed and verdict.numbers["rejections_repeated"] == 1  # the product of two weights
     assert verdict.summary.endswith("; 1 rejections repeated by the same code")
+
+
+def test_a_template_that_is_given_one_tool_of_several_is_seen(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    variables = ChatTemplate.render_variables
+
+    def planted(self: ChatTemplate, listed: Any, tools: Sequence[Any] = (), *more: Any) -> Any:
+        return variables(self, listed, list(tools)[:1], *more)
+
+    tools = [{"type": "function", "function": {"name": name, "description": f"Does {name}.", "parameters": {}}} for name in ("f", "g")]
+    _, _, make_store = built(make, tmp_path, "chats", {**called(9), "tools": tools})
+    monkeypatch.setattr(ChatTemplate, "render_variables", planted)
+    with pytest.raises(
+        CheckFailed, match="template_drops_tools, but it is right: transformers renders it, with names and descriptions of all"
+    ):
+        make_store()
