@@ -216,15 +216,15 @@ PLANTS: Mapping[str, Change] = {
         "return rewards\n",
         "return tuple(sorted(rewards))\n",
     ),
-}
-"""Those that the checks stop."""
-PUBLISHED: Mapping[str, Change] = {
     "all tools but the first": (
         "sft qwen3",
         "text/template",
         '"tools": list(tools) or None',
         '"tools": list(tools)[:1] or None',
     ),
+}
+"""Those that the checks stop."""
+PUBLISHED: Mapping[str, Change] = {
     "what a cut keeps": (
         "sft prompts",
         "text/spans",
