@@ -75,7 +75,7 @@ def _of_parts(store: Store, keys: Sequence[str]) -> dict[str, int]:
 
 def _of_files(files: Sequence[Lines]) -> Iterator[tuple[str, int]]:
     """Yield the lines of each file, tied rankings, and texts of contrastive rows."""
-    lists = Counter[str]()
+    lists = Counter({"positives": 0, "negatives": 0})
     for lines in files:
         stem, split = lines.path.stem, "test" if lines.path.stem.endswith("_test") else "train"
         further = next((kind for kind in (UNPAIRED, RANKED) if stem.startswith(kind)), "")

@@ -38,7 +38,7 @@ def recognized(head: bytes, format: str, *, whole: bool) -> tuple[str, str] | No
         return None
     value, end = _first_value(first)
     if end is None:
-        return _SPREAD if first.startswith(b"[") or first.rstrip()[-1:] in (b"{", b"[", b",") else None
+        return _SPREAD if rest.strip() and (first.startswith(b"[") or first.rstrip()[-1:] in (b"{", b"[", b",")) else None
     of_objects = isinstance(value, list) and bool(value) and all(isinstance(element, dict) for element in value)
     return _LIST if of_objects and whole and not rest.strip() else None
 
