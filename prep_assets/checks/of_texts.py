@@ -273,7 +273,9 @@ class SourceTexts(Derivation):
     def _documents(self, found: Found, stored: StoredRows, stream: TokenStore) -> None:
         """Look at documents that are more than one text, and at one of `ONE_IN` others, of which `tokenization_identity` compares every token with the text
         that a second reading gives."""
-        chosen = [at for at, row in enumerate(stored.payloads) if (stored.first + at) % ONE_IN == 0 or self.reading.plain(row) is None]
+        # by the numbers of rows, which do not depend on how a store is divided among workers
+        rows = np.asarray(stream.row[stored.first : stored.first + len(stored.payloads)]).tolist()
+        chosen = [at for at, row in enumerate(stored.payloads) if rows[at] % ONE_IN == 0 or self.reading.plain(row) is None]
         listed = [stream.record(stored.first + at, "tokens") for at in chosen]
         if not listed:
             return

@@ -70,7 +70,9 @@ def build(
 
 
 def _names(workspace: Workspace, assets: list[str], everything: bool) -> list[str]:
-    if everything == bool(assets):
+    if everything and assets:
+        raise ConfigError(f"--all builds every asset. Leave it out, or leave out {', '.join(assets)}")
+    if not everything and not assets:
         raise ConfigError("No assets given. Name some, e.g. prep-assets build sft_packed, or build all with --all")
     return assets or [asset.name for asset in configured(workspace)]
 

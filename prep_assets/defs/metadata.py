@@ -417,6 +417,7 @@ def evaluations(
             check_name=WARNINGS,
             passed=not warned,
             severity=dg.AssetCheckSeverity.WARN,
+            blocking=False,
             description="; ".join(verdict.summary for verdict in warned)[:SHOWN_SUMMARY] or "every metric is inside its limits",
             partition=step.partition or None,
             target_materialization_data=target,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from functools import cache, cached_property
+from functools import cached_property, lru_cache
 from itertools import compress
 from typing import Any, NamedTuple
 from weakref import WeakSet
@@ -367,7 +367,7 @@ class PlainChats:
         if second is None:
             return None
 
-        @cache
+        @lru_cache(8)
         def answer(texts: tuple[str, ...]) -> Marked:
             sample = outline.sample(texts)
             rendered = render(sample, self._template)

@@ -78,7 +78,7 @@ def defined() -> list[str]:
     return sorted(path.stem for path in FOLDER.glob("*.json") if path.stem != "common")
 
 
-@cache
+@lru_cache(256)
 def _read(name: str) -> dict[str, Any]:
     definition: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
     return definition
@@ -176,7 +176,7 @@ def _applies(node: Any, options: Mapping[str, Any]) -> bool:
 def _validator(whole: Mapping[str, Any], dotted: Sequence[str]) -> Callable[[Row], bool | None]:
     from jsonschema_rs import Draft202012Validator
 
-    @cache
+    @lru_cache(64)
     def content(reference: str) -> Draft202012Validator:
         return Draft202012Validator({"$ref": reference, "$defs": whole["$defs"]}, validate_formats=True, formats=contents)
 

@@ -9,7 +9,7 @@ import ipaddress
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 from itertools import groupby
 
 KEYS = {
@@ -98,7 +98,7 @@ def _is_card(digits: str) -> bool:
     return known and total % 10 == 0
 
 
-@cache
+@lru_cache(256)
 def _length_of_iban(country: str) -> int | None:
     """The length of a country's IBANs, as the registry of SWIFT says."""
     from stdnum import numdb

@@ -13,7 +13,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, wraps
+from functools import cache, lru_cache, wraps
 from pathlib import Path
 from traceback import extract_tb
 from types import SimpleNamespace, TracebackType, UnionType
@@ -526,7 +526,7 @@ def _builder(path: str, builder: type) -> Callable[..., Any]:
     return function
 
 
-@cache
+@lru_cache(8)
 def _tokenizer_of_builder(folder: str) -> SimpleNamespace:
     """A tokenizer with what AstrAI's builders call."""
     from tokenizers import Tokenizer

@@ -211,6 +211,7 @@ def test_the_domain_names_the_file_as_its_configuration_does(run: Any, tmp_path:
     assert "files: [data/docs.jsonl]" in run("sniff", "data/docs.jsonl").stdout, "a configuration elsewhere"
 
 
+CALL = {"role": "Assistant", "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}
 CHAT = [{"role": "User", "content": "q"}, {"role": "Assistant", "content": "a"}]
 
 
@@ -230,7 +231,7 @@ CHAT = [{"role": "User", "content": "q"}, {"role": "Assistant", "content": "a"}]
         ),
         ([{"messages": CHAT}], {"schema": "messages", "options": {"roles": {"Assistant": "assistant", "User": "user"}}}, []),
         (
-            [{"messages": [*CHAT, {"role": "observation", "content": "o"}, {"role": "Assistant", "content": "b"}]}],
+            [{"messages": [CHAT[0], CALL, {"role": "observation", "content": "o"}, CHAT[1]]}],
             {"schema": "messages", "options": {"roles": {"Assistant": "assistant", "User": "user", "observation": "tool"}}},
             [],
         ),
@@ -250,12 +251,12 @@ def test_options_are_proposed(run: Any, tmp_path: Path, rows: list[dict[str, Any
 
 
 def test_a_field_that_decides_is_never_offered_to_be_ignored(run: Any, tmp_path: Path) -> None:
-    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "train_detail": [1]}]
-    file = jsonl(tmp_path / "mine.jsonl", [{"messages": chat, "loss_scale": 0.5, "mood": "good"}])
+    chat = [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "train_hint": 1}]
+    file = jsonl(tmp_path / "mine.jsonl", [{"messages": chat, "system_note": "s", "mood": "good"}])
     shown = run("sniff", file).stdout
     domain = yaml.safe_load(shown.splitlines()[-1])["a_name"]
     assert domain["ignore"] == ["mood"]
-    assert "no schema reads loss_scale, messages.train_detail, which decides what is trained or asked" in shown
+    assert "no schema reads system_note, messages.train_hint, which decides what is trained or asked" in shown
 
 
 def test_forms_that_no_schema_reads_are_named(run: Any, tmp_path: Path) -> None:

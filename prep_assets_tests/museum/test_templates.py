@@ -179,7 +179,7 @@ def test_19_system_prompts_lost(tmp_path: Path) -> None:
     """
     stand = chats(tmp_path / "read", [{"messages": list(CHAT), "system": PIRATE}])
     assert stand.text(stand.row().ids).count(PIRATE) == 1
-    with pytest.raises(PrepAssetsError, match=r"ignore: \[custom_instructions\]"):
+    with pytest.raises(PrepAssetsError, match="custom_instructions decide what is trained or asked: rewrite the rows"):
         chats(tmp_path / "unread", [{"messages": list(CHAT), "custom_instructions": PIRATE}])
 
 

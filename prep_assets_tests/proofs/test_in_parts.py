@@ -193,7 +193,7 @@ def test_a_domain_that_is_limited_is_proven_as_a_whole(tmp_path: Path) -> None:
     assert published is not None
     found, plans = in_parts(workspace, published, 2)
     assert found == whole(workspace, published) and len(plans) == 1 and len(plans[0].shards) < 6
-    assert plans[0].shards[-1].task == ["mask_alignment", "tokenization_identity", "teacher", "selection"], (
+    assert plans[0].shards[-1].task == ["mask_alignment", "tokenization_identity", "teacher", "selection", "source_texts"], (
         "their counts up to a fault are those of one reading"
     )
 

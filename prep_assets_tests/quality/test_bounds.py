@@ -88,7 +88,8 @@ def test_a_warning_is_a_warning_in_dagster(tmp_path: Path) -> None:
     site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))
     step = Step(EVERY["sft_tokens"], "rows", "missing", "", requested=True)
     told = {one.check_name: one for one in evaluations(dg.DagsterInstance.ephemeral(), site, workspace, step, found)}
-    assert (told["accounting"].passed, told["accounting"].severity) == (False, dg.AssetCheckSeverity.WARN)
+    assert told["accounting"].passed and told["accounting"].blocking, "automation waits for a blocking check that is not green"
+    assert (told["warnings"].passed, told["warnings"].severity, told["warnings"].blocking) == (False, dg.AssetCheckSeverity.WARN, False)
     assert (told["file_hashes"].passed, told["file_hashes"].severity) == (True, dg.AssetCheckSeverity.WARN)
     assert found["accounting"].numbers["tokens"] == published.manifest.counts["tokens"]
 
