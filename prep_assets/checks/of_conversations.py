@@ -65,7 +65,7 @@ from prep_assets.proofs.mask import (
 )
 from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns, turns_of_rows
 from prep_assets.proofs.rows import check_records
-from prep_assets.proofs.second_reading import group_again, read_again
+from prep_assets.proofs.second_reading import group_again, read_again, shown_by
 from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.teachers import Taught, check_teacher, entries_of_tokens
 from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
@@ -186,10 +186,10 @@ class Conversations(Derivation):
         return [partial(self._proven, name, stream) for name, stream in self.store.streams().items()]
 
     def _proven(self, name: str, stream: TokenStore, blocks: Iterator[Selected]) -> Proven:
-        """Prove a stream. Chats that hold a reasoning tag are proven one by one."""
+        """Prove a stream. Chats that hold a tag of reasoning, or of a call, are proven one by one."""
         vocabulary, lengths = self.vocabulary, stream.lengths
         masks, identities = MaskProof(vocabulary), IdentityProof(vocabulary, whole=has_few_tokens(self.store))
-        tags = [tag for pair in self.store.recipe["reasoning_tags"] for tag in pair]
+        tags = [*(tag for pair in self.store.recipe["reasoning_tags"] for tag in pair), "<tool_call>", "<tool_response>"]
         plain = PlainBlocks(self.derivation, masks, identities, (*vocabulary.control, *tags))
         for block in in_batches(self.examples(name, blocks=blocks), lambda record: int(lengths[record.number]), BLOCK_TOKENS):
             first, last = block[0].number, block[-1].number
@@ -260,7 +260,7 @@ class Chats(Conversations):
 
     def treated(self, sample: Sample) -> Sample:
         """Return the example of a row as a build renders it."""
-        again = read_again(self._images(sample), self.store.recipe, shown=self.template.form.shows_reasoning)
+        again = read_again(self._images(sample), self.store.recipe, **shown_by(self.template))
         return again if self._stripped is None else treat(again, self._stripped, "strip")[0]
 
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
@@ -431,7 +431,7 @@ class Sides(Conversations):
         return self._again(Sample((*(weighted(turn, 0.0) for turn in prompt), weighted(answer, 1.0))))
 
     def _again(self, sample: Sample) -> Sample:
-        return read_again(sample, self.store.recipe, shown=self._template.form.shows_reasoning)
+        return read_again(sample, self.store.recipe, **shown_by(self._template))
 
     def plain(self, sample: Sample) -> PlainChat | None:
         """A conversation of which only the last turn is trained."""
@@ -583,12 +583,12 @@ def stored_groups(store: Store, folder: Path, blocks: Iterator[Selected] | None 
     stored, family, name = open_groups(folder), store.workspace.family(Rl), store.partition
     if list(stored.sources) != [name]:
         raise StoreError(f"its index has the domains {', '.join(stored.sources)}, it is of {name}")
-    shown, convert = _template(store).form.shows_reasoning, converter(domain_source(store).domain, Group)
+    shown, convert = shown_by(_template(store)), converter(domain_source(store).domain, Group)
     numbers = compress(equals(stored.source, 0))
     stream = TokenStore({}, numbers, take(stored.prompts.file, numbers), take(stored.prompts.row, numbers))
     for place, identity, payload in source_records(store, stream, blocks=blocks):
         group = example_of(convert, payload, f"{name}/{identity}", Group)
-        again = group_again(group, family.model_dump(), shown=shown)
+        again = group_again(group, family.model_dump(), **shown)
         yield StoredGroup(store, stored, int(numbers[place]), f"{name}/{identity}", again, payload)
 
 
@@ -650,10 +650,10 @@ def prompt_conversations(store: Store, name: str, blocks: Iterator[Selected] | N
     assert isinstance(store.asset.source, FromLines)
     asset, file = store.asset.source.files[name]
     require_current(store, "prompts", asset)
-    stream, shown = token_streams_of(store)[name], _template(store).form.shows_reasoning
+    stream, shown = token_streams_of(store)[name], shown_by(_template(store))
     for stored in stored_rows(store, stream, name, blocks=blocks):
         for place, (line, payload) in enumerate(zip(stored.rows.tolist(), stored.payloads, strict=True)):
-            sample = read_again(sample_of(payload, turns_of(payload["prompt"], USER)), store.recipe, shown=shown)
+            sample = read_again(sample_of(payload, turns_of(payload["prompt"], USER)), store.recipe, **shown)
             yield _prompted(store, f"{file} line {line + 1}", stream.record(stored.first + place, "tokens"), sample)
 
 

@@ -18,6 +18,8 @@ from msgspec import Struct, field
 
 from prep_assets.checks.of_stores import Derivation, Reader, derived
 from prep_assets.checks.sources_again import StoredRows, domain_source, stored_rows, token_streams_of
+from prep_assets.config.family import Chat
+from prep_assets.config.models import FAMILIES
 from prep_assets.pipeline.asset import FromLines, Store
 from prep_assets.pipeline.groups import splits
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
@@ -179,14 +181,16 @@ class SourceTexts(Derivation):
         super().__init__(store)
         recipe = store.recipe
         tags: Sequence[Sequence[str]] = recipe.get("reasoning_tags", ())
+        family = store.workspace.family(FAMILIES[store.asset.family])
+        calls = recipe.get("calls") == "auto" and isinstance(family, Chat) and store.workspace.template(family).form.shows_calls
         if isinstance(store.asset.source, FromLines):
             kind = "prompts" if store.asset.family == "rl" else "pairs"
-            self.reading = Reading(f"lines of {kind}", {}, "Prompt" if kind == "prompts" else "Pair", tags)
+            self.reading = Reading(f"lines of {kind}", {}, "Prompt" if kind == "prompts" else "Pair", tags, calls=calls)
             self._weighs = True
         else:
             domain, gives = domain_source(store).domain, domain_source(store).gives
             chosen_by = frozenset((*domain.where, *filter(None, [domain.domain_key])))
-            self.reading = Reading(domain.schema_name, domain.options, gives.__name__, tags, frozenset(domain.ignore), chosen_by)
+            self.reading = Reading(domain.schema_name, domain.options, gives.__name__, tags, frozenset(domain.ignore), chosen_by, calls)
             self._weighs = domain.weigh is None
         self.name = store.partition or store.asset.name
         self.trains, self.truncation = self._policy(), Truncation()

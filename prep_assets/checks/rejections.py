@@ -13,7 +13,7 @@ from prep_assets.pipeline.examples import converter
 from prep_assets.proofs import rejected_renders
 from prep_assets.proofs.formats import Format, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
-from prep_assets.proofs.second_reading import read_again
+from prep_assets.proofs.second_reading import read_again, shown_by
 from prep_assets.samples import Pair, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import selected_schema
@@ -73,7 +73,7 @@ def of_render(store: Store) -> Oracle:
         try:
             sample = apply(convert, row)
             assert isinstance(sample, Sample)
-            sample = treat(read_again(images(sample), store.recipe, shown=template.form.shows_reasoning), stripped, "strip")[0]
+            sample = treat(read_again(images(sample), store.recipe, **shown_by(template)), stripped, "strip")[0]
         except (CheckFailed, Refused):
             return None
         return rejected_renders.ruling(reason, sample, template)

@@ -709,6 +709,9 @@ class Chat(Family):
     text; field rejects it."""
     reasoning_tags: tuple[tuple[str, str], ...] = REASONING_TAGS
     """Opening and closing tags of such blocks."""
+    calls: Literal["auto", "inline"] = "auto"
+    """<tool_call>{"name": …, "arguments": …}</tool_call> at the end of an answer: auto takes it for a call if the template writes calls; inline leaves it as
+    text."""
 
     @field_validator("reasoning_tags")
     @classmethod

@@ -307,7 +307,8 @@ class Ours(Struct, frozen=True):
         Raises:
             Refused: the chat is rejected.
         """
-        rendered = render(InlineReasoning("auto", REASONING_TAGS, self.template.form.shows_reasoning).read(sample), self.template)
+        form = self.template.form
+        rendered = render(InlineReasoning("auto", REASONING_TAGS, form.shows_reasoning, form.shows_calls).read(sample), self.template)
         for _, rejection in self.encoder.encode([rendered]).refused:
             raise rejection
         return rendered, self.encoder.places(rendered)

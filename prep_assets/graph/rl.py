@@ -31,6 +31,7 @@ from prep_assets.pipeline.asset import (
     REASONING,
     TEMPLATE,
     TOKEN_COLUMNS,
+    TYPED,
     Asset,
     Check,
     FromLines,
@@ -143,7 +144,7 @@ ARITHMETIC_PROMPTS = Asset(
 
 STREAM = "prompts"
 PROMISES = ("ids inside the vocabulary",)
-OPTIONS = (*TEMPLATE, *REASONING, "preprocessing.max_seq_len", "output.dtype", "output.max_tokens_per_shard")
+OPTIONS = (*TEMPLATE, *TYPED, "preprocessing.max_seq_len", "output.dtype", "output.max_tokens_per_shard")
 PROMPT_CHECKS = (INTEGRITY, ACCOUNTING, LINE_SELECTION, SOURCE_TEXTS, PLAIN_ROWS, PROMPT_IDENTITY)
 
 
@@ -224,7 +225,7 @@ RL_GROUPS_BY_DOMAIN = Asset(
     partitioned=True,
     options=(
         *TEMPLATE,
-        *REASONING,
+        *TYPED,
         "test_fraction",
         "preprocessing.deduplicate",
         "preprocessing.max_seq_len",

@@ -38,7 +38,7 @@ from prep_assets.text.engines import RoutedEngine
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.pool import rare_collections
 
-VERSIONS = {"raw": "4", "pretrain": "8", "sft": "10", "preference": "14", "rl": "11", "contrastive": "4", "export": "6"}
+VERSIONS = {"raw": "4", "pretrain": "8", "sft": "11", "preference": "15", "rl": "12", "contrastive": "4", "export": "6"}
 """Code version of a family's assets, 1 where none is given; `raw`, `quality`, `leaks` and `export` cover all families. Raised when bytes change."""
 
 
@@ -97,6 +97,8 @@ GROUP_COLUMNS = (
 PUBLISHED = ("tokenizer", "tokenizer_revision", "tokenizer_loader", "tokenizer_class")
 TOKENIZER = (*PUBLISHED, "pad_vocab_to")
 REASONING = ("reasoning", "reasoning_tags")
+TYPED = (*REASONING, "calls")
+"""What is read in the text of answers before a template renders them."""
 TEMPLATE = (*TOKENIZER, "template", "template_options", "training_template")
 IMAGES = ("image_token", "image_patches", "image_tokens")
 RECORDED = tuple(option for token in AUDIO_AND_VIDEO for option in (token, f"{token}s"))

@@ -226,8 +226,9 @@ def _check_no_shared_rows(name: str, key: str, values: Mapping[str, str], read: 
 
 
 def inline_reasoning(workspace: Workspace, family: Chat) -> InlineReasoning:
-    """How a family reads reasoning in answers before its template renders them."""
-    return InlineReasoning(family.reasoning, family.reasoning_tags, workspace.template(family).form.shows_reasoning)
+    """How a family reads reasoning and typed calls in answers before its template renders them."""
+    form = workspace.template(family).form
+    return InlineReasoning(family.reasoning, family.reasoning_tags, form.shows_reasoning, family.calls == "auto" and form.shows_calls)
 
 
 def unrendered_reasoning(family: Chat) -> InlineReasoning:

@@ -17,13 +17,16 @@ from contextlib import suppress
 from hashlib import sha256
 from importlib import import_module
 from itertools import accumulate
-from typing import IO, Any, NoReturn
+from typing import IO, TYPE_CHECKING, Any, NoReturn
 
 import orjson
 from msgspec import Struct
 
 from prep_assets.errors import CheckFailed
-from prep_assets.samples import ASSISTANT, MEDIA, THINKING, TOOL_CALL, Group, Sample, Turn, changed
+from prep_assets.samples import ASSISTANT, MEDIA, THINKING, TOOL, TOOL_CALL, Group, Sample, Turn, changed
+
+if TYPE_CHECKING:
+    from prep_assets.text.template import ChatTemplate
 
 # Digests of rows, computed a second time: whether rows are equal, and on which side of a split they belong.
 
@@ -432,26 +435,76 @@ def _opened_table(stream: IO[bytes], format: str, first: int, at_once: int) -> t
 # Second reading of reasoning in the text of an answer, for checks. It shares no code with the first.
 
 
-def read_again(sample: Sample, options: Mapping[str, Any], *, shown: bool) -> Sample:
-    """Return the sample as a build with the options ``reasoning`` and ``reasoning_tags`` must have rendered it.
+def shown_by(template: ChatTemplate) -> dict[str, bool]:
+    """Return what a template shows, as `read_again` takes it."""
+    return {"shown": template.form.shows_reasoning, "calls": template.form.shows_calls}
+
+
+def read_again(sample: Sample, options: Mapping[str, Any], *, shown: bool, calls: bool = False) -> Sample:
+    """Return the sample as a build with the options ``reasoning``, ``reasoning_tags`` and ``calls`` must have rendered it.
 
     Only for stored records: what a build rejects is not handled.
 
     Args:
         shown: whether the template writes reasoning.
+        calls: whether the template writes calls.
     """
-    return changed(sample, turns=_reread_turns(sample.turns, options, shown))
+    return changed(sample, turns=_reread_turns(sample.turns, options, shown, calls))
 
 
-def group_again(group: Group, options: Mapping[str, Any], *, shown: bool) -> Group:
+def group_again(group: Group, options: Mapping[str, Any], *, shown: bool, calls: bool = False) -> Group:
     """Return a group as `read_again` does: its prompt and each of its responses."""
-    responses = tuple(_reread_turns(response, options, shown) for response in group.responses)
-    return changed(group, prompt=_reread_turns(group.prompt, options, shown), responses=responses)
+    responses = tuple(_reread_turns(response, options, shown, calls) for response in group.responses)
+    return changed(group, prompt=_reread_turns(group.prompt, options, shown, calls), responses=responses)
 
 
-def _reread_turns(turns: Sequence[Turn], options: Mapping[str, Any], shown: bool) -> tuple[Turn, ...]:
+def _reread_turns(turns: Sequence[Turn], options: Mapping[str, Any], shown: bool, calls: bool) -> tuple[Turn, ...]:
     moves = shown and options["reasoning"] == "auto"
-    return tuple(_reread_turn(turn, options["reasoning_tags"], moves) for turn in turns)
+    reread = [_reread_turn(turn, options["reasoning_tags"], moves) for turn in turns]
+    if calls and options.get("calls") == "auto":
+        reread = [part for turn in reread for part in _untyped(turn)]
+    return tuple(reread)
+
+
+def _untyped(turn: Turn) -> list[Turn]:
+    """The turns that a turn becomes whose last text ends with calls between tags, or is results between tags and nothing else."""
+    *others, last = turn.regions or (None,)
+    if last is None or last.drop or last.kind in (THINKING, TOOL_CALL, *MEDIA):
+        return [turn]
+    if turn.role == ASSISTANT:
+        words, calls = _split_blocks(last.text, "tool_call")
+        if not calls or re.search(r"\S[^\S\n]*\Z", words):
+            return [turn]
+        texts = [changed(last, text=words.rstrip())] if words.strip() else []
+        return [changed(turn, regions=(*others, *texts, *(changed(last, kind=TOOL_CALL, text=_call_again(call)) for call in calls)))]
+    if turn.role == TOOL and not others:
+        words, results = _split_blocks(last.text, "tool_response")
+        return (
+            [changed(turn, regions=(changed(last, text=result.strip()),)) for result in results]
+            if results and not words.strip()
+            else [turn]
+        )
+    return [turn]
+
+
+def _split_blocks(text: str, tag: str) -> tuple[str, list[str]]:
+    """A text without the blocks at its end, and what these hold."""
+    rest, blocks, opening, closing = text, list[str](), f"<{tag}>", f"</{tag}>"
+    while rest.rstrip().endswith(closing):
+        body = rest.rstrip().removesuffix(closing)
+        before, opened, inside = body.rpartition(opening)
+        if not opened or closing in inside:
+            break
+        rest, blocks = before, [inside, *blocks]
+    return rest, blocks
+
+
+def _call_again(text: str) -> str:
+    call = json.loads(text)
+    arguments: Any = next((call[key] for key in ("arguments", "parameters") if key in call), {})
+    arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+    again = {"name": call["name"], "arguments": arguments} | ({"id": str(call["id"])} if call.get("id") is not None else {})
+    return json.dumps(again, ensure_ascii=False, separators=(",", ":"))
 
 
 def _reread_turn(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn:

@@ -124,6 +124,7 @@ class Reading(Struct, dict=True):
         tags: opening and closing marks of reasoning in an answer.
         ignore: paths that the configuration leaves out.
         chosen_by: columns by which the configuration chooses rows.
+        calls: whether calls between tags at the end of an answer are calls.
     """
 
     schema: str
@@ -132,6 +133,7 @@ class Reading(Struct, dict=True):
     tags: Sequence[Sequence[str]] = ()
     ignore: frozenset[str] = frozenset()
     chosen_by: frozenset[str] = frozenset()
+    calls: bool = False
     columns: list[Column] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -279,9 +281,32 @@ class _Walk:
                 already = {each.text.strip() for each in self.said if each.turn == self.turn and each.kind == REASONING}
                 for its_kind, part in (*parts, (TEXT, piece[last:])):
                     if part.strip() and (its_kind == TEXT or part.strip() not in already):  # one that a field says as well stands once
-                        self.said.append(Said(path, where, self.turn, its_kind, part, trained, spoken))
+                        self.said += self._between_tags(Said(path, where, self.turn, its_kind, part, trained, spoken))
             elif piece.strip():
-                self.said.append(Said(path, where, self.turn, kind, piece, trained, spoken))
+                self.said += self._between_tags(Said(path, where, self.turn, kind, piece, trained, spoken))
+
+    def _between_tags(self, said: Said) -> Iterator[Said]:
+        """A text, of which calls at the end of an answer are calls, and results of a tool stand without their tags."""
+        tag = {"assistant": "tool_call", "tool": "tool_response"}.get(said.role)
+        words, blocks = said.text, list[str]()
+        while self.reading.calls and said.kind == TEXT and tag and words.rstrip().endswith(f"</{tag}>"):
+            before, opened, block = words.rstrip().removesuffix(f"</{tag}>").rpartition(f"<{tag}>")
+            if not opened or f"</{tag}>" in block:
+                break
+            words, blocks = before, [block, *blocks]
+        if not blocks or (words.strip() and (tag == "tool_response" or "\n" not in words[len(words.rstrip()) :])):
+            yield said
+            return
+        if words.strip():
+            yield said._replace(text=words)
+        for block in blocks:
+            if tag == "tool_response":
+                yield said._replace(text=block)
+                continue
+            call = json.loads(block)
+            arguments = call.get("arguments", call.get("parameters", {}))
+            for leaf in (call["name"], *_leaves(json.loads(arguments) if isinstance(arguments, str) else arguments)):
+                yield said._replace(kind=CALL, text=leaf)
 
     def _marks(self) -> re.Pattern[str] | None:
         """What stands for files in a text; `None` for a row without files."""

@@ -34,6 +34,7 @@ from prep_assets.samples import (
     changed,
     over_turns,
 )
+from prep_assets.stores.files import loads
 from prep_assets.text.conversation import NAMES, NONCHARACTER, Piece, Places, mark_of, marked_tools, pieces, unmark, unmarked_strings
 from prep_assets.text.images import expanded
 from prep_assets.text.spans import Rendered, Span, Stop, control_pattern
@@ -384,29 +385,36 @@ def _with_template(sample: Sample, template: ChatTemplate, prompted: bool) -> Re
 #
 # A template that writes reasoning takes it from a separate field. Inline reasoning would be rendered twice, dropped, or put next to an empty block
 # of the template. So a block at the beginning of an answer becomes a `THINKING` region before rendering.
+#
+# So it is with calls that are typed at the end of an answer, ``<tool_call>{"name": …, "arguments": …}</tool_call>``: as text, a tag becomes several tokens
+# where the model has one. They become `TOOL_CALL` regions, and their results lose the tags ``<tool_response>``, which the template writes itself.
 
 ReasoningMode = Literal["auto", "inline", "field"]
 _Example = TypeVar("_Example", Sample, Pair, Prompt, Group, Example)
 _REMEDY = "Mend the tags, or set reasoning: inline to leave such text as it is"
+_TYPED = {tag: re.compile(f"<{tag}>((?:(?!</?{tag}>).)*)</{tag}>", re.DOTALL) for tag in ("tool_call", "tool_response")}
+TYPED_TAGS = tuple(f"<{tag}>" for tag in _TYPED)
 
 
 class InlineReasoning(Struct, frozen=True, dict=True):
-    """How a block of reasoning at the beginning of an answer is read.
+    """How a block of reasoning at the beginning of an answer is read, and calls that are typed at its end.
 
     Attributes:
         mode: ``auto``, ``inline`` or ``field``, as in the configuration.
         tags: pairs of opening and closing tags.
         shown: whether the template renders `THINKING` regions; otherwise ``auto`` leaves the block in the text.
+        calls: whether typed calls become `TOOL_CALL` regions.
     """
 
     mode: ReasoningMode
     tags: tuple[tuple[str, str], ...]
     shown: bool
+    calls: bool = False
 
     @cached_property
     def strings(self) -> tuple[str, ...]:
         """All tags; a text without any of them stays as it is."""
-        return tuple(tag for pair in self.tags for tag in pair)
+        return (*(tag for pair in self.tags for tag in pair), *(TYPED_TAGS if self.calls else ()))
 
     def leaves(self, texts: Sequence[str]) -> bool:
         """Whether no text holds a tag, so that all stay as they are."""
@@ -416,12 +424,13 @@ class InlineReasoning(Struct, frozen=True, dict=True):
         """`example` with the reasoning blocks of its answers as regions.
 
         Raises:
-            Refused: unbalanced tags, a block that differs from the reasoning field, or a block in mode ``field``.
+            Refused: unbalanced tags, a block that differs from the reasoning field, or a block in mode ``field``; a typed call that is no JSON of a call.
         """
         return over_turns(example, self._split_turns)
 
     def _split_turns(self, turns: Sequence[Turn]) -> tuple[Turn, ...]:
-        return tuple(self._split_turn(number, turn) if turn.role == ASSISTANT else turn for number, turn in enumerate(turns))
+        read = [self._split_turn(number, turn) if turn.role == ASSISTANT else turn for number, turn in enumerate(turns)]
+        return tuple(part for number, turn in enumerate(read) for part in _typed_turns(number, turn)) if self.calls else tuple(read)
 
     def _split_turn(self, number: int, turn: Turn) -> Turn:
         at = next((i for i, region in enumerate(turn.regions) if _is_text(region)), None)
@@ -471,12 +480,59 @@ class InlineReasoning(Struct, frozen=True, dict=True):
 
     @cached_property
     def _tag_pattern(self) -> re.Pattern[str]:
-        return control_pattern(self.strings) or re.compile(r"(?!)")
+        return control_pattern([tag for pair in self.tags for tag in pair]) or re.compile(r"(?!)")
 
 
 def _at_line_end(before: str, after: str) -> bool:
     """Whether a closing tag between two texts ends a line or begins one: servers without a parser of reasoning return the opening tag as part of the prompt."""
     return before.rstrip(" \t").endswith("\n") or after.lstrip(" \t").startswith("\n")
+
+
+def _typed_turns(number: int, turn: Turn) -> list[Turn]:
+    """A turn with the calls at the end of its text as regions, or the results of tools that it holds, one turn each."""
+    last = turn.regions[-1] if turn.regions else None
+    if last is None or not _is_text(last):
+        return [turn]
+    if turn.role == ASSISTANT:
+        before, calls = _typed_at_end(last.text, "tool_call")
+        words = before.rstrip()
+        if calls and (not words or "\n" in before[len(words) :]):
+            regions = [changed(last, kind=TOOL_CALL, text=_typed_call(number, call)) for call in calls]
+            return [changed(turn, regions=(*turn.regions[:-1], *([changed(last, text=words)] if words else []), *regions))]
+    if turn.role == TOOL and len(turn.regions) == 1:
+        before, results = _typed_at_end(last.text, "tool_response")
+        if results and not before.strip():
+            return [changed(turn, regions=(changed(last, text=result.strip()),)) for result in results]
+    return [turn]
+
+
+def _typed_at_end(text: str, tag: str) -> tuple[str, list[str]]:
+    """A text without the blocks of a tag at its end, and what stands in these."""
+    blocks, end = list[str](), len(text)
+    for match in reversed([*_TYPED[tag].finditer(text)] if f"<{tag}>" in text else []):
+        if text[match.end() : end].strip():
+            break
+        blocks, end = [match[1], *blocks], match.start()
+    return text[:end] if blocks else text, blocks
+
+
+def _typed_call(number: int, text: str) -> str:
+    """The text of a region of a call that an answer holds as JSON."""
+    try:
+        call = loads(text)
+        name, arguments = call["name"], call.get("arguments", call.get("parameters", {}))
+        arguments = loads(arguments) if isinstance(arguments, str) else arguments
+        if not (isinstance(name, str) and name.strip() and isinstance(arguments, dict)):
+            raise TypeError("name needs a text, arguments an object")
+        if foreign := call.keys() - {"name", "arguments", "parameters", "id", "type"}:
+            raise TypeError(f"{min(foreign)!r} is no part of a call")
+        identity = {} if call.get("id") is None else {"id": str(call["id"])}
+        return json.dumps({"name": name, "arguments": arguments, **identity}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        detail = f"turn {number} holds {text.strip()[:60]!r} between the tags of a call ({error})"
+        raise Refused(
+            "bad_typed_call", f"{detail}. Mend the call, or set calls: inline to leave such text as it is", stage="reasoning"
+        ) from error
 
 
 def _is_text(region: Region) -> bool:

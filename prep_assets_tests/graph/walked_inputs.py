@@ -26,6 +26,7 @@ TAGGED = (
     "{% if m['role'] == 'assistant' %}{% generation %}{{ m['content'] }}<|im_end|>{% endgeneration %}"
     "{% else %}{{ m['content'] }}<|im_end|>{% endif %}{{ '\n' }}"
 )
+TYPED = '<tool_call>{"name": "add", "arguments": {"a": 1}}</tool_call>'
 CALL = {"id": "1", "type": "function", "function": {"name": "add", "arguments": {"a": 1}}}
 TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}}
 CHATS = [
@@ -35,6 +36,7 @@ CHATS = [
     messages("Type <|im_end|> here.", "I did.", source="s1"),
     messages("Why?", "<think>\nBecause.\n</think>\n\nSo.", source="s1"),
     messages("How?", "[[Slowly.]]So.", source="s1"),
+    messages("Add 1.", TYPED, source="s1"),
 ]
 THOUGHT = {"messages": [{"role": "user", "content": "1?"}, {"role": "assistant", "reasoning_content": "Hm.", "content": "1."}]}
 CALLS = {
@@ -66,10 +68,15 @@ ROWS: dict[str, list[dict[str, Any]]] = {
     **{family: _asked(tried) for family, tried in FAMILIES.items() if family not in ("pretrain", "sft")},
 }
 ROWS["preference"].append({"prompt": "Why?", "chosen": "<think>\nBecause.\n</think>\n\nSo.", "rejected": "[[Slowly.]]No.", "source": "s1"})
+ROWS["preference"].append({"prompt": "Add 1.", "chosen": TYPED, "rejected": "No.", "source": "s1"})
 GROUPS = [
     {"prompt": "Hi", "responses": ["A", "B"], "rewards": [0, 1]},
     *(
-        {"prompt": f"What is {n}?", "responses": [f"It is {n}.", "<think>\nHm.\n</think>\n\nNo.", "[[Hm.]]No."], "rewards": [1, 0, 0]}
+        {
+            "prompt": f"What is {n}?",
+            "responses": [f"It is {n}.", "<think>\nHm.\n</think>\n\nNo.", "[[Hm.]]No.", TYPED],
+            "rewards": [1, 0, 0, 0],
+        }
         for n in range(4)
     ),
 ]

@@ -197,6 +197,7 @@ CHAT: dict[str, Shown] = {
     "training_template": Doing("@tagged.jinja", _derivations, {"template": "@odd.jinja"}),
     "reasoning": By("inline", {"template": "qwen3"}),
     "reasoning_tags": By([["[[", "]]"]], {"template": "qwen3"}),
+    "calls": By("inline", {"template": "qwen3"}),
 }
 IMAGES = {"sft": ("@pictures.jsonl", "messages"), "pretrain": ("@documents.jsonl", "interleaved")}
 

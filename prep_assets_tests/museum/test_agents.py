@@ -499,3 +499,23 @@ def test_84_golds_in_another_spelling(tmp_path: Path) -> None:
     assert sorted(line.get("gold_text", str(line["gold"])) for line in lines) == sorted(golds)
     corruption.lines(stand.published, file.stem, lambda lines: [{key: line[key] for key in line if key != "gold_text"} for line in lines])
     assert not Stand(stand.workspace, resealed(stand.published)).verdict("source_match").passed
+
+
+def test_92_calls_typed_as_text(tmp_path: Path) -> None:
+    """Calls stood in the text of answers, tags and all: `<tool_call>` was trained as five pieces of text, where the model has one token, and results stood in
+    two pairs of tags.
+
+    Hit: rows in the form of hermes-function-calling
+    Stopped by: `calls: auto` reads them as calls, and results without their tags; what is no JSON of a call is rejected as `bad_typed_call`.
+    """
+    tags = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
+    folder = tokenizer(tmp_path / "tokenizer", special=["<|im_start|>", "<|im_end|>"], structural=tags)
+    typed = ["<tool_call>\n{'name': 'add'}\n</tool_call>", '<tool_call>\n{"arguments": {"a": 2, "b": 2}, "name": "add"}\n</tool_call>\n']
+    called = [[CALLED[0], said(ASSISTANT, text), said("tool", "<tool_response>\n4\n</tool_response>"), CALLED[3]] for text in typed]
+    rows: list[dict[str, Any]] = [{"messages": messages, "tools": [TOOL]} for messages in (CALLED, *called)]
+    stand = chats(tmp_path, rows, tokenizer=folder, template="qwen3", preprocessing={"deduplicate": False})
+    right, read = stand.rows()
+    assert right.ids.tolist() == read.ids.tolist() and right.mask.tolist() == read.mask.tolist()
+    one = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id("<tool_call>")
+    assert read.ids[read.mask.argmax()] == one
+    assert [each.reason for each in refusals(stand.published)] == ["bad_typed_call"]

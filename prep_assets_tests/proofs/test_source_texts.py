@@ -172,3 +172,27 @@ def test_text_behind_a_final_answer_is_missed(name: str, more: str) -> None:
     assert fault(said, held(example, name)) is None
     said = Reading(name, {}, type(example).__name__).texts({**row, "answer": row["answer"] + more})
     assert fault(said, held(example, name)) is not None
+
+
+def test_calls_between_tags_are_calls_and_results_stand_without_tags() -> None:
+    """Read for a store whose template writes calls; for any other they are text."""
+    call = '<tool_call>\n{"arguments": {"a": 2}, "name": "add"}\n</tool_call>\n'
+    turns = (
+        ("user", "2?"),
+        ("assistant", f"I add.\n{call}"),
+        ("tool", "<tool_response>\n4\n</tool_response>"),
+        ("assistant", f"As {call}"),
+    )
+    row = {"messages": [{"role": role, "content": text} for role, text in turns]}
+
+    def texts(calls: bool) -> list[tuple[str, str]]:
+        return [(said.kind, said.text.strip()) for said in Reading("messages", {}, "Sample", TAGS, calls=calls).texts(row)]
+
+    assert texts(True) == [
+        ("text", "2?"),
+        ("text", "I add."),
+        *(("call", each) for each in ("add", "a", "2")),
+        ("text", "4"),
+        ("text", f"As {call}".strip()),
+    ]
+    assert texts(False) == [("text", text.strip()) for _, text in turns]

@@ -22,6 +22,7 @@ from prep_assets.samples import (
     SYSTEM,
     TEXT,
     THINKING,
+    TOOL,
     TOOL_CALL,
     USER,
     Pair,
@@ -605,3 +606,75 @@ def test_the_second_reading_agrees_wherever_the_first_does_not_refuse(parts: lis
     except Refused:
         return
     assert read_again(sample, {"reasoning": mode, "reasoning_tags": REASONING_TAGS}, shown=shown) == first
+
+
+# Calls that are typed in the text of answers.
+
+ADD = '{"name":"add","arguments":{"a":2}}'
+TYPED = '<tool_call>\n{"arguments": {"a": 2}, "name": "add"}\n</tool_call>'
+
+
+def typed(*turns: Turn, calls: bool = True) -> list[list[tuple[str, str]]]:
+    found = InlineReasoning("auto", REASONING_TAGS, shown=True, calls=calls).read(Sample((ASKED, *turns))).turns[1:]
+    assert [turn.role for turn in found] == [turns[0].role] * len(found)
+    return [[(region.kind, region.text) for region in turn.regions] for turn in found]
+
+
+@pytest.mark.parametrize(
+    ("words", "regions"),
+    [
+        (TYPED + "\n", [(TOOL_CALL, ADD)]),
+        (f"I add.\n\n{TYPED}", [(TEXT, "I add."), (TOOL_CALL, ADD)]),
+        (f"<think>Hm.</think>\n\n{TYPED}", [(THINKING, "Hm."), (TOOL_CALL, ADD)]),
+        (f"{TYPED}\n{TYPED}{TYPED}", [(TOOL_CALL, ADD)] * 3),
+        ('<tool_call>{"name": "add", "parameters": "{\\"a\\": 2}", "id": 7}</tool_call>', [(TOOL_CALL, ADD[:-1] + ',"id":"7"}')]),
+        ('<tool_call>{"name": "add"}</tool_call>', [(TOOL_CALL, '{"name":"add","arguments":{}}')]),
+    ],
+)
+def test_calls_typed_at_the_end_of_an_answer_are_calls(words: str, regions: list[tuple[str, str]]) -> None:
+    assert typed(turn(ASSISTANT, words)) == [regions]
+    assert typed(turn(ASSISTANT, words), calls=False)[0][-1][0] == TEXT
+
+
+@pytest.mark.parametrize(
+    "words", [f"Write {TYPED}", f"{TYPED}\nSo.", "The tag <tool_call> opens a call.", "<tool_call>\n{", f"A {TYPED}\n{TYPED}"]
+)
+def test_other_text_with_tags_of_calls_stays_text(words: str) -> None:
+    assert typed(turn(ASSISTANT, words)) == [[(TEXT, words)]]
+
+
+@pytest.mark.parametrize(
+    "held",
+    ["{'name': 'add'}", '{"name": ""}', '{"arguments": {}}', '["add"]', '{"name": "add", "a": 2}', '{"name": "add", "arguments": [2]}'],
+)
+def test_what_stands_between_the_tags_of_a_call_must_be_one(held: str) -> None:
+    with pytest.raises(Refused, match="calls: inline") as error:
+        typed(turn(ASSISTANT, f"<tool_call>{held}</tool_call>"))
+    assert error.value.reason == "bad_typed_call"
+
+
+def test_results_between_tags_lose_these_and_become_a_turn_each() -> None:
+    one, two = "<tool_response>\n4\n</tool_response>", "<tool_response>5</tool_response>"
+    assert typed(turn(TOOL, f"{one}\n{two}\n")) == [[(TEXT, "4")], [(TEXT, "5")]]
+    assert typed(turn(TOOL, f"See {one}")) == [[(TEXT, f"See {one}")]]
+    assert typed(turn(TOOL, one), calls=False) == [[(TEXT, one)]]
+
+
+TYPED_PARTS = st.lists(
+    st.sampled_from([TYPED, "<tool_call>", "</tool_call>", "<tool_response>4</tool_response>", "<think>", "</think>", "a", " ", "\n"]),
+    max_size=6,
+)
+
+
+@given(TYPED_PARTS.map("".join), st.sampled_from([ASSISTANT, TOOL, USER]), st.booleans())
+@example(f"A {TYPED}\n{TYPED}", ASSISTANT, True)
+def test_the_second_reading_of_typed_calls_agrees(words: str, role: str, calls: bool) -> None:
+    sample = Sample((ASKED, turn(role, words)))
+    try:
+        first = InlineReasoning("auto", REASONING_TAGS, True, calls).read(sample)
+    except Refused:
+        return
+    options = {"reasoning": "auto", "reasoning_tags": REASONING_TAGS, "calls": "auto"}
+    assert read_again(sample, options, shown=True, calls=calls) == first
+    if not calls:
+        assert read_again(sample, {**options, "calls": "inline"}, shown=True, calls=True) == first
