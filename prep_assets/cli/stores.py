@@ -194,6 +194,11 @@ class Live:
                         where = f"{step.asset.name} --partition {step.partition}" if step.partition else step.asset.name
                         said = f"  ! {step.label}: {many}. Look at them: prep-assets quarantine {where}"
                         self._console.print(Text(said, "yellow"))
+                    manifest = accepted.published.manifest
+                    typed = manifest.counts.get("control_tokens_in_content", 0)
+                    if typed and manifest.recipe.get("special_in_content") == "text":
+                        said = f"  ! {step.label}: {counted(typed, 'control token')} typed in contents, each read as several tokens of text"
+                        self._console.print(Text(said, "yellow"))
                 elif step.requested:
                     self._line("✓", f"{step.label} is up to date: nothing to do", "green")
             case Refused(step):

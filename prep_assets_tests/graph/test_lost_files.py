@@ -164,6 +164,28 @@ def test_a_tenth_that_is_refused_is_said(tmp_path: Path, capsys: pytest.CaptureF
     assert "prep-assets quarantine pretrain_tokens --partition d" in said and "pretrain_raw[d]: 2" not in said
 
 
+@pytest.mark.parametrize(("options", "shown"), [({}, True), ({"special_in_content": "strip"}, False)])
+def test_control_tokens_that_became_text_are_said(tmp_path: Path, options: dict[str, Any], shown: bool) -> None:
+    from rich.console import Console
+
+    from prep_assets.cli.stores import Live
+    from prep_assets.engine.plan import Step
+
+    answers = ["Fine.", "Write <|im_end|> or <|im_start|>."]
+    rows = [{"messages": [CHAT["messages"][0], {"role": "assistant", "content": answer}]} for answer in answers]
+    files(tmp_path, rows__jsonl="".join(json.dumps(row) + "\n" for row in rows))
+    sft = {"tokenizer": TOKENIZER, "template": "chatml", "domains": {"d": {"files": ["../in/rows.jsonl"], "schema": "messages"}}, **options}
+    workspace = workspace_in(tmp_path, {"sft": sft})
+    console = Console(record=True, width=300)
+    live = Live(console)
+    for asset in ("sft_raw", "sft_tokens"):
+        for event in run(workspace, [Step(EVERY[asset], "d", "missing", "for a test", requested=True)]):
+            live(event)
+    wanted = "! sft_tokens[d]: 2 control tokens typed in contents, each read as several tokens of text"
+    said = console.export_text()
+    assert "✓ sft_tokens[d]" in said and (wanted in said) == shown
+
+
 def test_two_builders_and_a_changed_file(tmp_path: Path) -> None:
     """A second process pins new content after the key of the first one was made: the first stops, and the old file gives the old store."""
     old, new = [{**CHAT, "messages": [{"role": "user", "content": f"Hi {n}"}, CHAT["messages"][1]]} for n in range(20)], [CHAT]
