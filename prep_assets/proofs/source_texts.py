@@ -1082,7 +1082,30 @@ def _by_side(said: Iterable[Said]) -> dict[str, list[Said]]:
 def _on_side(
     texts: Sequence[Said], held: Held, lost: list[Said], spell: Callable[[str], bytes], trains: Mapping[str, bool]
 ) -> Missing | None:
-    """The first text of a side that does not stand in its order, or in tokens of another weight."""
+    """The first text of a side that does not stand in its order, or in tokens of another weight.
+
+    Reasoning that a template drops may be found in a later turn, which says the same, and hide what stands between: it is left out then.
+    """
+    left, dropped, first = [*texts], list[Said](), None
+    while True:
+        missed = list[Said]()
+        fault = _in_order(left, held, missed, spell, trains)
+        if fault is None:
+            lost += [*dropped, *missed]
+            return None
+        first = first or fault
+        before = [each for each in left[: left.index(fault.said)] if each.kind == REASONING and each not in missed]
+        repeated = [each for each in before if any(later.turn > each.turn and each.text.strip() in later.text for later in texts)]
+        if not repeated:
+            return first
+        left.remove(repeated[-1])
+        dropped.append(repeated[-1])
+
+
+def _in_order(
+    texts: Sequence[Said], held: Held, lost: list[Said], spell: Callable[[str], bytes], trains: Mapping[str, bool]
+) -> Missing | None:
+    """The same, where every reasoning that is found stands in its turn."""
     base, last = {"": 0, "trained": 0, "untrained": 0}, texts[-1].turn
     for turn, run in groupby(texts, key=lambda each: each.turn):
         base[""] = max(base[""], held.begins) if turn == last else base[""]

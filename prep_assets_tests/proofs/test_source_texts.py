@@ -196,3 +196,28 @@ def test_calls_between_tags_are_calls_and_results_stand_without_tags() -> None:
         ("text", f"As {call}".strip()),
     ]
     assert texts(False) == [("text", text.strip()) for _, text in turns]
+
+
+def _thinking(*turns: tuple[str, str, str]) -> list[Said]:
+    """Questions, with reasoning and answer of each."""
+    kinds = (("user", "text"), ("assistant", "reasoning"), ("assistant", "text"))
+    return [
+        Said(f"{turn}.{kind}", "", 2 * turn + (role == "assistant"), kind, text, None, role)
+        for turn, texts in enumerate(turns)
+        for (role, kind), text in zip(kinds, texts, strict=True)
+    ]
+
+
+def test_reasoning_that_a_template_drops_and_a_later_turn_repeats_hides_no_text() -> None:
+    said = _thinking(("How large?", "I must compute.", "Twelve."), ("And now?", "I must compute.", "Fifteen."))
+    lost = list[Said]()
+    assert missing(said, {"": Held(b"How large?|Twelve.|And now?|I must compute.Fifteen.")}, lost) is None
+    assert [each.turn for each in lost] == [1]
+    for spoiled in (b"How large?|And now?|I must compute.Fifteen.", b"How large?|Twelve.|I must compute.Fifteen.|And now?"):
+        assert missing(said, {"": Held(spoiled)}, []) is not None, spoiled
+
+
+def test_reasoning_that_is_said_once_stands_in_its_turn() -> None:
+    said = _thinking(("How large?", "I must compute.", "Twelve."), ("And now?", "Again.", "Fifteen."))
+    fault = missing(said, {"": Held(b"How large?|Twelve.|And now?|I must compute.Again.Fifteen.")}, [])
+    assert fault is not None and fault.said.text == "And now?"
