@@ -24,7 +24,7 @@ from prep_assets.pipeline.asset import FromLines, Store
 from prep_assets.pipeline.groups import splits
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
 from prep_assets.proofs.selection import Selected
-from prep_assets.proofs.source_texts import EXACT, Held, Missing, Reading, Said, Unlike, missing
+from prep_assets.proofs.source_texts import EXACT, Held, Missing, Policy, Reading, Said, Unlike, missing
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable
 from prep_assets.stores.groups import GroupStore, open_groups
@@ -37,6 +37,9 @@ ONE_IN = 16
 """One in so many documents of one text is decoded."""
 NOT_COMPARED = "not compared: "
 LOST = "reasoning_dropped_by_template"
+
+MANY = 1 << 32
+"""More than the tokens of any block."""
 
 # Tokens as text.
 
@@ -52,7 +55,7 @@ class Decoded:
 
     def __init__(self, decoder: Decoder, ids: npt.NDArray[Any], sizes: Sequence[int], weights: npt.NDArray[Any] | None) -> None:
         self._decoder, self._ids, self._tokens = decoder, ids, np.cumsum(sizes)
-        self._trained = None if weights is None else weights > 0
+        self._weights = None if weights is None else np.maximum(weights, 0).astype(np.float32)  # of what is not attended: 0
         taken = decoder.table.take(len(ids), lambda: ids) if decoder.exact else None
         self.places: npt.NDArray[Any] | None = None
         if taken is None:
@@ -69,11 +72,11 @@ class Decoded:
     def held(self, at: int) -> Held:
         """A record alone, with the texts of its trained and of its untrained tokens."""
         whole = self.text[self.begin(at) : self.ends[at]]
-        if self._trained is None:
+        if self._weights is None:
             return Held(whole)
         span = slice(int(self._tokens[at - 1]) if at else 0, int(self._tokens[at]))
-        trained = self._trained[span]
-        return Held(whole, self._part(self._ids[span], trained, span.start), self._part(self._ids[span], ~trained, span.start))
+        weights, ids = self._weights[span], self._ids[span]
+        return Held(whole, {float(weight): self._part(ids, weights == weight, span.start) for weight in np.unique(weights)})
 
     def _part(self, ids: npt.NDArray[Any], kept: npt.NDArray[np.bool_], first: int) -> bytes:
         """The text of those tokens of a record that are kept."""
@@ -85,13 +88,14 @@ class Decoded:
     @property
     def is_masked(self) -> bool:
         """Whether it is known which tokens are trained."""
-        return self._trained is not None
+        return self._weights is not None
 
     def trained_as(self, low: Sequence[int], high: Sequence[int], trained: Sequence[bool]) -> npt.NDArray[np.bool_]:
-        """Whether all tokens between bytes `low` and `high` are trained, or none of them, as `trained` says."""
-        assert self.places is not None and self._trained is not None
+        """Whether all tokens between bytes `low` and `high` are trained with weight 1, or none of them, as `trained` says."""
+        assert self.places is not None and self._weights is not None
+        steps = np.where(self._weights == 1, 1, (self._weights > 0) * MANY)
         first, last = np.searchsorted(self.places, low, "right") - 1, np.searchsorted(self.places, high, "left")
-        count = np.concatenate([np.zeros(1, np.int64), np.cumsum(self._trained)])
+        count = np.concatenate([np.zeros(1, np.int64), np.cumsum(steps)])
         are = count[last] - count[first]
         equal: npt.NDArray[np.bool_] = are == np.where(trained, last - first, 0)
         return equal
@@ -193,7 +197,7 @@ class SourceTexts(Derivation):
             self.reading = Reading(domain.schema_name, domain.options, gives.__name__, tags, frozenset(domain.ignore), chosen_by, calls)
             self._weighs = domain.weigh is None
         self.name = store.partition or store.asset.name
-        self.trains, self.truncation = self._policy(), Truncation()
+        self.policy, self.truncation = self._policy(), Truncation()
         limit = recipe.get("preprocessing", {}).get("max_seq_len", recipe.get("max_seq_len"))
         if "truncation" in recipe:
             self.truncation = Truncation(recipe["truncation"], limit)
@@ -202,13 +206,13 @@ class SourceTexts(Derivation):
         self._sentinels = [store.vocabulary.backend.token_to_id(fim[f"{part}_token"]) for part in parts] if fim and fim["rate"] else None
         self._stripped = _control(store) if recipe.get("special_in_content") == "strip" else None
 
-    def _policy(self) -> dict[str, bool]:
-        """Which roles are trained, where a row does not say otherwise."""
+    def _policy(self) -> Policy:
+        """What is trained, where a row does not say otherwise."""
         recipe = self.store.recipe
         if "mask" not in recipe:
-            return {"assistant": True, "user": False}
+            return Policy({"assistant": True, "user": False})
         trains = {role: recipe["mask"].get(role, recipe["mask_default"]) == "train" for role in ("assistant", "user", "tool")}
-        return {role: trained for role, trained in trains.items() if recipe["train_turns"] == "all" or not trained}
+        return Policy(trains, recipe.get("train_tool_calls", True), recipe["train_turns"] == "last")
 
     @property
     def decoder(self) -> Decoder:
@@ -294,7 +298,7 @@ class SourceTexts(Derivation):
             return set()
         other, text, own, texts = {"chosen": "rejected", "rejected": "chosen"}.get(side), decoded.text, list[int](), 0
         low, high, trained, held = list[int](), list[int](), list[bool](), set[int]()
-        masked, trains = decoded.is_masked, {**self.trains, **({side: True} if other else {})}
+        masked, trains = decoded.is_masked, {**self.policy.trains, **({side: True} if other else {})}
         for at, row in enumerate(rows):
             said = self.reading.plain(row)
             if said is None:
@@ -307,7 +311,7 @@ class SourceTexts(Derivation):
                 if position < 0:
                     break
                 position += len(form)
-                if masked and role in trains:
+                if masked and role in trains and not (trains[role] and self.policy.last_only):
                     low.append(position - len(form))
                     high.append(position)
                     trained.append(trains[role])
@@ -386,11 +390,11 @@ class SourceTexts(Derivation):
 
     def _missing(self, said: Sequence[Said], held: Mapping[str, Held], lost: list[Said]) -> Missing | None:
         spell = self.decoder.spell if self.store.holds(TokenStore) or self.store.holds(GroupStore) else str.encode
-        fault = missing(said, held, lost, spell, self.trains)
+        fault = missing(said, held, lost, spell, self.policy)
         if fault is None or spell is str.encode:
             return fault
         lost.clear()
-        return missing(said, held, lost, self._normal, self.trains)
+        return missing(said, held, lost, self._normal, self.policy)
 
     def _holds(self, record: Held, said: Said) -> bool:
         lost = list[Said]()

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import re
+import struct
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import groupby, takewhile
@@ -58,7 +59,7 @@ class Said(NamedTuple):
         turn: number of its turn. Texts of one kind stand in their order within a turn, and all of them behind the turns before.
         kind: `TEXT`, `REASONING`, `CALL` (a name, a key or a value of a tool call), `TOOL`, `ANYWHERE` or `EXACT` (all that its side holds).
         text: the text.
-        trained: whether the row trains it; `None` where its role decides.
+        weight: the loss weight that the row gives it; `None` where its role decides.
         role: who says it.
     """
 
@@ -67,7 +68,7 @@ class Said(NamedTuple):
     turn: int
     kind: str
     text: str
-    trained: bool | None = None
+    weight: float | None = None
     role: str = ""
 
     @property
@@ -76,7 +77,29 @@ class Said(NamedTuple):
         return self.role in ("assistant", "completion", "words")
 
 
-NO_ROLES: Mapping[str, bool] = {}
+class Policy(NamedTuple):
+    """What decides which texts are trained, where the row does not say it.
+
+    Attributes:
+        trains: which roles are trained, and which are not.
+        calls: whether tool calls are trained.
+        last_only: whether the last trained turn alone is trained.
+    """
+
+    trains: Mapping[str, bool] = {}
+    calls: bool = True
+    last_only: bool = False
+
+    def weight(self, said: Said, *, by_role: bool) -> float | None:
+        """Return the loss weight that a text must have; `None` where that is not known. `by_role`: roles decide where it stands."""
+        if said.kind == CALL and not self.calls:
+            return 0.0
+        trained = self.trains.get(said.role) if by_role else None
+        weight = said.weight if said.weight is not None or trained is None else float(trained)
+        return None if weight and self.last_only else weight
+
+
+NO_POLICY = Policy()
 
 
 class Unlike(Exception):
@@ -238,6 +261,12 @@ class _Walk:
         for name, value in row.items():
             if name not in (*self.seen, *reading.ignore, *reading.chosen_by) and value is not None:
                 self._other(name, value)
+        weighs = {name: value for name, value in row.items() if name not in (*reading.ignore, *reading.chosen_by)}
+        if (weight := _weight(weighs)) not in (None, 1):  # that of all answers, times that of their parts
+            self.said = [
+                each._replace(weight=weight * (1.0 if each.weight is None else each.weight)) if each.is_answer else each
+                for each in self.said
+            ]
         return self.said
 
     def _found(self, name: str) -> Any:
@@ -260,7 +289,7 @@ class _Walk:
 
     # A text, in pieces.
 
-    def say(self, text: str, role: str, path: str, *, kind: str = TEXT, trained: bool | None = None) -> None:
+    def say(self, text: str, role: str, path: str, *, kind: str = TEXT, weight: float | None = None) -> None:
         """Add a text, cut at the marks of files and of reasoning."""
         role = self.answers.get(role, role)
         side = role.partition("[")[0]
@@ -281,9 +310,9 @@ class _Walk:
                 already = {each.text.strip() for each in self.said if each.turn == self.turn and each.kind == REASONING}
                 for its_kind, part in (*parts, (TEXT, piece[last:])):
                     if part.strip() and (its_kind == TEXT or part.strip() not in already):  # one that a field says as well stands once
-                        self.said += self._between_tags(Said(path, where, self.turn, its_kind, part, trained, spoken))
+                        self.said += self._between_tags(Said(path, where, self.turn, its_kind, part, weight, spoken))
             elif piece.strip():
-                self.said += self._between_tags(Said(path, where, self.turn, kind, piece, trained, spoken))
+                self.said += self._between_tags(Said(path, where, self.turn, kind, piece, weight, spoken))
 
     def _between_tags(self, said: Said) -> Iterator[Said]:
         """A text, of which calls at the end of an answer are calls, and results of a tool stand without their tags."""
@@ -372,9 +401,9 @@ class _Walk:
     def message(self, message: Row, role: str, path: str, *, called: bool = False) -> None:
         """Add one message: reasoning, content, calls. `called`: the result of a tool follows."""
         own = self._role(message)
-        trained = _weight(message)
-        if trained is None and own == "assistant" and role in ("prompt", "user"):
-            trained = False
+        weight = _weight(message)
+        if weight is None and own == "assistant" and role in ("prompt", "user"):
+            weight = 0.0
         if role.partition("[")[0] in ANSWERS[:3]:
             whose = role if own != "system" else "system"
         elif role == "document":
@@ -383,31 +412,31 @@ class _Walk:
             whose = "completion" if role == "completion" and own == "assistant" and self.reading.paired else own
         for key in _REASONING_FIELDS:
             if isinstance(message.get(key), str) and message[key].strip():
-                self.say(message[key], whose, f"{path}.{key}", kind=REASONING, trained=trained)
+                self.say(message[key], whose, f"{path}.{key}", kind=REASONING, weight=weight)
                 break
         else:
             for detail in message.get("reasoning_details") or ():
                 for key in ("text", "summary"):
                     if isinstance(detail.get(key), str):
-                        self.say(detail[key], whose, f"{path}.reasoning_details", kind=REASONING, trained=trained)
+                        self.say(detail[key], whose, f"{path}.reasoning_details", kind=REASONING, weight=weight)
         key = next((key for key in self.reading.content_keys if message.get(key) is not None), "content")
         content, tag = _as_text(message.get(key)), next((message[key] for key in self.reading.role_keys if key in message), "")
         stretches = next((message[name] for name in _STRETCHES if message.get(name)), None)
         if isinstance(content, str) and (_as_text(tag) in self.reading.callers or (called and own == "assistant" and _is_call(content))):
-            self.calls(content, whose, f"{path}.{key}", trained)
+            self.calls(content, whose, f"{path}.{key}", weight)
         elif isinstance(content, str) and stretches:
-            for piece, is_trained in _pieces(content, stretches):
-                self.say(piece, whose, f"{path}.{key}", trained=is_trained and trained is not False)
+            for piece, own_weight in _pieces(content, stretches):
+                self.say(piece, whose, f"{path}.{key}", weight=own_weight if weight is None else own_weight * weight)
         elif isinstance(content, str):
-            self.say(content, whose, f"{path}.{key}", trained=trained)
+            self.say(content, whose, f"{path}.{key}", weight=weight)
         else:
             for part in content or ():
-                self.part(part, whose, f"{path}.{key}", trained)
+                self.part(part, whose, f"{path}.{key}", weight)
         if not content and isinstance(message.get("refusal"), str):
-            self.say(message["refusal"], whose, f"{path}.refusal", trained=trained)
+            self.say(message["refusal"], whose, f"{path}.refusal", weight=weight)
         for name in _CALL_FIELDS:
             if message.get(name):
-                self.calls(message[name], whose, f"{path}.{name}", trained)
+                self.calls(message[name], whose, f"{path}.{name}", weight)
         for name in ("tools", "functions"):
             if message.get(name):
                 RULES["tools"](self, message[name], "", f"{path}.{name}")
@@ -417,50 +446,50 @@ class _Walk:
             if not known_name and f"{path}.{name}" not in self.reading.ignore:
                 self.anywhere(message[name], f"{path}.{name}")
 
-    def part(self, part: Any, role: str, path: str, trained: bool | None) -> None:
+    def part(self, part: Any, role: str, path: str, weight: float | None) -> None:
         """Add a part of a content."""
         if isinstance(part, str):
-            self.say(part, role, path, trained=trained)
+            self.say(part, role, path, weight=weight)
             return
-        kind, trained = part.get("type"), _weight(part) if _weight(part) is not None else trained
+        kind, weight = part.get("type"), weight if (own := _weight(part)) is None else own
         if kind in ("reasoning", "thinking"):
             text = next((part[key] for key in (kind, "text", "value") if part.get(key) is not None), "")
-            self.say(text, role, path, kind=REASONING, trained=trained)
+            self.say(text, role, path, kind=REASONING, weight=weight)
         elif kind in ("tool_call", "tool_use"):
             held = next((part[key] for key in ("value", "tool_call") if part.get(key) is not None), part)
-            self.calls(held, role, path, trained)
+            self.calls(held, role, path, weight)
         elif kind in ("image", "audio", "video", "image_url", "audio_url", "video_url"):
             return
         else:
             text = next((part[key] for key in ("text", "value", "content") if part.get(key) is not None), "")
             if isinstance(text, str):
-                self.say(text, role, path, trained=trained)
+                self.say(text, role, path, weight=weight)
             else:
                 for inner in text:
-                    self.part(inner, role, path, trained)
+                    self.part(inner, role, path, weight)
 
-    def calls(self, value: Any, role: str, path: str, trained: bool | None) -> None:
+    def calls(self, value: Any, role: str, path: str, weight: float | None) -> None:
         """Add tool calls: names, keys and values of arguments."""
         parsed = json.loads(value) if isinstance(value, str) else value
         for call in [parsed] if isinstance(parsed, Mapping) else parsed:
             function = call["function"] if isinstance(call.get("function"), Mapping) else call
             arguments: Any = next((function[key] for key in ("arguments", "parameters", "input") if function.get(key)), {})
             for leaf in (function["name"], *_leaves(json.loads(arguments) if isinstance(arguments, str) else arguments)):
-                self.say(leaf, role, path, kind=CALL, trained=trained)
+                self.say(leaf, role, path, kind=CALL, weight=weight)
 
 
-def _weight(fields: Row) -> bool | None:
-    """Whether a message or a part says of itself that it is trained; `None` where it does not say."""
-    return next((bool(fields[key]) for key in _WEIGHTS if isinstance(fields.get(key), bool | int | float)), None)
+def _weight(fields: Row) -> float | None:
+    """The loss weight that a row, a message or a part gives itself; `None` where it gives none."""
+    return next((float(fields[key]) for key in _WEIGHTS if isinstance(fields.get(key), bool | int | float)), None)
 
 
-def _pieces(text: str, stretches: Sequence[Row]) -> Iterator[tuple[str, bool]]:
+def _pieces(text: str, stretches: Sequence[Row]) -> Iterator[tuple[str, float]]:
     """Yield the stretches of a text, from ``begin_offset`` to ``end_offset``, both within, and what lies between them, which is not trained."""
     at = 0
     for stretch in sorted(stretches, key=lambda each: int(each["begin_offset"])):
-        yield text[at : stretch["begin_offset"]], False
-        yield text[stretch["begin_offset"] : (at := stretch["end_offset"] + 1)], bool(stretch["train"])
-    yield text[at:], False
+        yield text[at : stretch["begin_offset"]], 0.0
+        yield text[stretch["begin_offset"] : (at := stretch["end_offset"] + 1)], float(stretch["train"])
+    yield text[at:], 0.0
 
 
 def _is_call(text: str) -> bool:
@@ -936,10 +965,19 @@ def regions(walk: _Walk, value: Sequence[Row], role: str, path: str) -> None:
                 whose = sides.get(kind) or (
                     "assistant" if kind in ("assistant", "completion") else "system" if kind == "system" else "user"
                 )
-                trained = None if weight is None else bool(weight)
                 spoken = "assistant" if kind in sides else kind if kind in ("prompt", "completion", "document") else whose
                 where = sides.get(kind, walk.prompt)
-                walk.said.append(Said(path, where, walk.turn, ANYWHERE if whose == "system" else TEXT, region[name], trained, spoken))
+                walk.said.append(
+                    Said(
+                        path,
+                        where,
+                        walk.turn,
+                        ANYWHERE if whose == "system" else TEXT,
+                        region[name],
+                        None if weight is None else float(weight),
+                        spoken,
+                    )
+                )
         walk.turn += 1
 
 
@@ -961,8 +999,8 @@ def sections(walk: _Walk, value: Row, role: str, path: str) -> None:
                     sides[name] if section.get("template") or name == "responses" else _plain_side(name, section),
                     section["field"],
                 )
-            trained = {"train": True, "mask": False}.get(section["action"]) if name == "" else None
-            walk.said[before:] = [each._replace(trained=trained) if each.trained is None else each for each in walk.said[before:]]
+            weight = {"train": 1.0, "mask": 0.0}.get(section["action"]) if name == "" else None
+            walk.said[before:] = [each._replace(weight=weight) if each.weight is None else each for each in walk.said[before:]]
 
 
 def _plain_side(name: str, section: Row) -> str:
@@ -997,12 +1035,11 @@ def documents(walk: _Walk, value: Any, role: str, path: str) -> None:
 
 
 class Held(NamedTuple):
-    """What a side of a record holds: its text, the texts of its trained and of its untrained tokens, or `None` where nothing is known, and where the
-    answer begins behind the prompt."""
+    """What a side of a record holds: its text, by each loss weight (float32) the text of its tokens, or `None` where no weights are known, and where the answer
+    begins behind the prompt."""
 
     text: bytes
-    trained: bytes | None = None
-    untrained: bytes | None = None
+    weighed: Mapping[float, bytes] | None = None
     begins: int = 0
 
 
@@ -1039,7 +1076,7 @@ def missing(
     held: Mapping[str, Held],
     lost: list[Said],
     spell: Callable[[str], bytes] = str.encode,
-    trains: Mapping[str, bool] = NO_ROLES,
+    policy: Policy = NO_POLICY,
 ) -> Missing | None:
     """Return the first text that a record does not hold where its row has it; `None` where all stand.
 
@@ -1047,13 +1084,13 @@ def missing(
         held: of each side.
         lost: gets the reasoning that is not there.
         spell: how a text stands in decoded tokens.
-        trains: which roles are trained, and which are not, where the row does not say it.
+        policy: what is trained where the row does not say it.
     """
     listed = list(said)
     for side, texts in _by_side(listed).items():
         if side not in held:
             return Missing(texts[0], f"is of {side!r}, which the record does not have")
-        if (fault := _on_side(texts, held[side], lost, spell, trains)) is not None:
+        if (fault := _on_side(texts, held[side], lost, spell, policy)) is not None:
             return fault
     whole = held.get("", None) or Held(b"\n".join(each.text for each in held.values()))
     names = 0
@@ -1079,9 +1116,7 @@ def _by_side(said: Iterable[Said]) -> dict[str, list[Said]]:
     return sides
 
 
-def _on_side(
-    texts: Sequence[Said], held: Held, lost: list[Said], spell: Callable[[str], bytes], trains: Mapping[str, bool]
-) -> Missing | None:
+def _on_side(texts: Sequence[Said], held: Held, lost: list[Said], spell: Callable[[str], bytes], policy: Policy) -> Missing | None:
     """The first text of a side that does not stand in its order, or in tokens of another weight.
 
     Reasoning that a template drops may be found in a later turn, which says the same, and hide what stands between: it is left out then.
@@ -1089,7 +1124,7 @@ def _on_side(
     left, dropped, first = [*texts], list[Said](), None
     while True:
         missed = list[Said]()
-        fault = _in_order(left, held, missed, spell, trains)
+        fault = _in_order(left, held, missed, spell, policy)
         if fault is None:
             lost += [*dropped, *missed]
             return None
@@ -1102,40 +1137,44 @@ def _on_side(
         dropped.append(repeated[-1])
 
 
-def _in_order(
-    texts: Sequence[Said], held: Held, lost: list[Said], spell: Callable[[str], bytes], trains: Mapping[str, bool]
-) -> Missing | None:
+def _in_order(texts: Sequence[Said], held: Held, lost: list[Said], spell: Callable[[str], bytes], policy: Policy) -> Missing | None:
     """The same, where every reasoning that is found stands in its turn."""
-    base, last = {"": 0, "trained": 0, "untrained": 0}, texts[-1].turn
+    whole, last = -1.0, texts[-1].turn
+    base = {whole: 0} | dict.fromkeys(held.weighed or (), 0)
     for turn, run in groupby(texts, key=lambda each: each.turn):
-        base[""] = max(base[""], held.begins) if turn == last else base[""]
-        ends: dict[tuple[str, str], int] = {}
+        base[whole] = max(base[whole], held.begins) if turn == last else base[whole]
+        ends: dict[tuple[float, str], int] = {}
         for each in run:
             if each.kind == EXACT:
                 if not _same(each.text, held.text):
                     return Missing(each, f"is {held.text.decode(errors='replace')[:60]!r} in the store")
                 continue
             forms = spellings(each, spell)
-            end = _end(held.text, forms, ends.get(("", each.kind), base[""]))
+            end = _end(held.text, forms, ends.get((whole, each.kind), base[whole]))
             if end < 0 and each.kind == REASONING:
                 lost.append(each)
                 continue
             if end < 0:
                 where = "stands before the text in front of it" if _end(held.text, forms, 0) >= 0 else "stands nowhere in it"
                 return Missing(each, f"{where}, on the side {each.side or 'of the whole record'}")
-            ends["", each.kind] = end
-            by_role = trains.get(each.role) if turn == last or not each.side else None  # before an answer stands its prompt
-            trained = by_role if each.trained is None else each.trained
-            data = None if trained is None else held.trained if trained else held.untrained
-            if data is not None and each.kind != REASONING:
-                part = "trained" if trained else "untrained"
-                end = _end(data, _inner(each, forms), ends.get((part, each.kind), base[part]))
+            ends[whole, each.kind] = end
+            weight = policy.weight(each, by_role=turn == last or not each.side)  # before an answer stands its prompt
+            if weight is not None and held.weighed is not None and each.kind != REASONING:
+                weight = single(weight)
+                end = _end(held.weighed.get(weight, b""), _inner(each, forms), ends.get((weight, each.kind), base.get(weight, 0)))
                 if end < 0:
-                    return Missing(each, f"must be {part}, and is not")
-                ends[part, each.kind] = end
+                    must = "untrained" if not weight else "trained" if weight == 1 else f"trained with weight {weight:g}"
+                    return Missing(each, f"must be {must}, and is not")
+                ends[weight, each.kind] = end
         for part in base:
             base[part] = max((end for (of, _), end in ends.items() if of == part), default=base[part])
     return None
+
+
+def single(weight: float) -> float:
+    """A weight as a store has it: rounded to float32."""
+    [stored] = struct.unpack("f", struct.pack("f", weight))
+    return float(stored)
 
 
 _CUT = 8

@@ -204,6 +204,12 @@ PLANTS: Mapping[str, Change] = {
         "weight = loss_weight_of(message, where)",
         "weight = (None, loss_weight_of(message, where))[0]",
     ),
+    "the size of a weight": (
+        "sft",
+        "schemas/turns",
+        "weight = loss_weight_of(message, where)\n        place",
+        "weight = None if loss_weight_of(message, where) else loss_weight_of(message, where)\n        place",
+    ),
     "a margin": (
         "preference",
         "schemas/turns",

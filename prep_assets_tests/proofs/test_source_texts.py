@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prep_assets.proofs.source_table import TABLE
-from prep_assets.proofs.source_texts import Held, Missing, Reading, Said, missing
+from prep_assets.proofs.source_texts import CALL, Held, Missing, Policy, Reading, Said, missing, single
 from prep_assets.samples import (
     ASSISTANT,
     COMPLETION,
@@ -33,27 +33,25 @@ TAGS = (("<think>", "</think>"),)
 TRAINED = (ASSISTANT, COMPLETION, DOCUMENT)
 
 
-def shown(turns: Sequence[Turn]) -> tuple[bytes, bytes, bytes]:
-    """All texts of turns, the trained ones and the others, with a mark before each turn."""
-    parts: tuple[list[str], list[str], list[str]] = ([], [], [])
+def shown(turns: Sequence[Turn]) -> tuple[bytes, dict[float, bytes]]:
+    """All texts of turns, and those of each weight, with a mark before each turn."""
+    whole, weighed = "", dict[float, str]()
     for turn in turns:
-        for part in parts:
-            part.append("\x01")
+        whole, weighed = f"{whole}\x01", {weight: f"{text}\x01" for weight, text in weighed.items()}
         for region in turn.regions:
             if not region.drop and region.kind not in MEDIA:
-                weight = (turn.role in TRAINED) if region.loss_weight is None else region.loss_weight
-                for part in (parts[0], parts[1] if weight else parts[2]):
-                    part.append(region.text)
-    return tuple("".join(part).encode() for part in parts)  # type: ignore[return-value]
+                weight = single(float(turn.role in TRAINED) if region.loss_weight is None else region.loss_weight)
+                whole, weighed[weight] = whole + region.text, weighed.get(weight, "") + region.text
+    return whole.encode(), {weight: text.encode() for weight, text in weighed.items()}
 
 
 def held(example: Example, name: str) -> dict[str, Held]:
     """What a store holds of an example, side by side, as plainly as can be."""
     offered = b"" if isinstance(example, Contrast) else json.dumps([*example.tools, *example.documents], ensure_ascii=False).encode()
     if isinstance(example, Sample):
-        text, trained, untrained = shown(example.turns)
+        text, weighed = shown(example.turns)
         label = {} if example.label is None else {"label": Held(json.dumps(example.label).encode())}
-        return {"": Held(offered + text, trained, untrained), **label}
+        return {"": Held(offered + text, weighed), **label}
     if isinstance(example, Contrast):
         sides = {"query": example.query, "positives": "\n".join(example.positives), "negatives": "\n".join(example.negatives)}
         return {side: Held(text.encode()) for side, text in {**sides, "instruction": example.instruction or ""}.items()}
@@ -69,8 +67,8 @@ def held(example: Example, name: str) -> dict[str, Held]:
         order = sorted(kept, key=lambda number: -example.rewards[number]) if name == "group_list" else kept
         answers = {f"responses[{at}]": example.responses[number] for at, number in enumerate(order)}
         labels = {f"label[{at}]": Held(json.dumps(example.labels[number]).encode()) for at, number in enumerate(order) if example.labels}
-    whole = {side: (shown(turns)[0], *shown((*example.prompt, *turns))[1:]) for side, turns in answers.items()}
-    return {"prompt": Held(prompt), **labels, **{side: Held(prompt + text, *parts, len(prompt)) for side, (text, *parts) in whole.items()}}
+    whole = {side: Held(prompt + shown(turns)[0], shown((*example.prompt, *turns))[1], len(prompt)) for side, turns in answers.items()}
+    return {"prompt": Held(prompt), **labels, **whole}
 
 
 def rows() -> Iterator[tuple[str, Mapping[str, Any], dict[str, Any]]]:
@@ -95,7 +93,7 @@ def read(name: str, row: Mapping[str, Any], options: Mapping[str, Any]) -> tuple
 
 def fault(said: Sequence[Said], sides: Mapping[str, Held]) -> Missing | None:
     lost = list[Said]()
-    found = missing(said, sides, lost, trains={"assistant": True, "user": False})
+    found = missing(said, sides, lost, policy=Policy({"assistant": True, "user": False}))
     return found or (Missing(lost[0], "is lost") if lost else None)
 
 
@@ -221,3 +219,25 @@ def test_reasoning_that_is_said_once_stands_in_its_turn() -> None:
     said = _thinking(("How large?", "I must compute.", "Twelve."), ("And now?", "Again.", "Fifteen."))
     fault = missing(said, {"": Held(b"How large?|Twelve.|And now?|I must compute.Again.Fifteen.")}, [])
     assert fault is not None and fault.said.text == "And now?"
+
+
+@pytest.mark.parametrize(
+    ("row", "right", "wrong"),
+    [
+        ({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "weight": 0.25}]}, 0.25, 1.0),
+        ({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "loss_scale": 0.3}, single(0.3), 1.0),
+        ({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a", "weight": 3}], "weight": 0.5}, 1.5, 3.0),
+        ({"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}]}, 1.0, 2.0),
+    ],
+)
+def test_the_size_of_a_weight_counts(row: Mapping[str, Any], right: float, wrong: float) -> None:
+    _, said = read("messages", row, {})
+    assert fault(said, {"": Held(b"qa", {0.0: b"q", right: b"a"})}) is None
+    assert "must be trained" in str(fault(said, {"": Held(b"qa", {0.0: b"q", wrong: b"a"})}))
+
+
+def test_options_that_take_weights_away() -> None:
+    call = Said("", "", 0, CALL, "weather", 1.0, "assistant")
+    assert Policy(calls=False).weight(call, by_role=True) == 0
+    assert Policy(last_only=True).weight(call, by_role=True) is None
+    assert Policy({"assistant": True}).weight(call._replace(weight=None), by_role=True) == 1
