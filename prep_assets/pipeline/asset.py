@@ -38,7 +38,18 @@ from prep_assets.text.engines import RoutedEngine
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.pool import rare_collections
 
-VERSIONS = {"raw": "4", "pretrain": "8", "sft": "11", "preference": "15", "rl": "12", "contrastive": "4", "export": "6"}
+VERSIONS = {
+    "raw": "4",
+    "pretrain": "8",
+    "sft": "11",
+    "preference": "15",
+    "rl": "12",
+    "contrastive": "4",
+    "export": "6",
+    "quality": "2",
+    "leaks": "2",
+    "eval": "2",
+}
 """Code version of a family's assets, 1 where none is given; `raw`, `quality`, `leaks` and `export` cover all families. Raised when bytes change."""
 
 

@@ -165,7 +165,7 @@ def language(*, keep: list[str], at_least: Annotated[float, Field(ge=0, le=1)] =
         )
 
     def judge(examples: Examples) -> Judged:
-        guesses = identifier.classify([text[:LONGEST] for text in examples.texts])
+        guesses = identifier.classify([text[:LONGEST] for text in examples.said])
         found = {
             number: ("language", f"{code} with a probability of {score:.2f}; kept are {', '.join(keep)} from {at_least}")
             for number, (code, score) in enumerate(guesses)

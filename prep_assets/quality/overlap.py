@@ -16,7 +16,7 @@ import numpy.typing as npt
 import xxhash
 from msgspec import Struct
 
-from prep_assets.quality.steps import ANSWER, CHOSEN, Examples
+from prep_assets.quality.steps import ANSWER, CHOSEN, CONTEXT, Examples
 from prep_assets.samples import Sample, turn
 
 Bools = npt.NDArray[np.bool_]
@@ -50,8 +50,9 @@ class Rule(Struct, frozen=True):
     answers: bool | None = None
 
     def text(self, parts: Sequence[tuple[str, str]]) -> str:
-        """What is searched for of a held-out example, given its texts with their roles."""
-        wanted = (text for role, text in parts if self.answers is None or self.answers == (role in _ANSWERS))
+        """What is searched for of a held-out example, given its texts with their roles: its turns, since other data have the same tools and documents."""
+        said = (part for part in parts if part[0] not in CONTEXT)
+        wanted = (text for role, text in said if self.answers is None or self.answers == (role in _ANSWERS))
         return "\n\n".join(wanted)
 
     def spans(self, text: str) -> list[tuple[int, int]]:

@@ -16,11 +16,13 @@ import importlib
 import inspect
 import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from functools import cache, cached_property
 from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
+import msgspec
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
@@ -28,11 +30,13 @@ from msgspec import Struct, field
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
 from prep_assets.quality.characters import Characters
 from prep_assets.quality.words import Words
-from prep_assets.samples import MEDIA, Contrast, Example, Group, Pair, Prompt, Sample, Turn
+from prep_assets.samples import MEDIA, THINKING, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn
 from prep_assets.schemas.registry import check_options, own_code_hash, own_function
 from prep_assets.stores.arrays import Spool
 
 PROMPT, ANSWER, CHOSEN, REJECTED = "prompt", "answer", "chosen", "rejected"
+CONTEXT = TOOLS, DOCUMENTS, OPTIONS, NAMES = "<tools>", "<documents>", "<options>", "<names>"
+"""Roles of what a template writes beside the turns: tools, documents, `template_options`, and names of speakers with ids of calls."""
 CLUSTER = "cluster"
 """The note of steps that cluster examples: the number of the first member of the cluster of each, -1 for one that is alone."""
 Finding = tuple[str, str]
@@ -58,23 +62,32 @@ class Examples(Struct, frozen=True, dict=True):
 
     @cached_property
     def parts(self) -> list[list[tuple[str, str]]]:
-        """The texts of each example in order, each with its role: that of its turn; `CHOSEN` and `REJECTED` for the answers of a pair, `ANSWER` for
-        responses, golds and positives, `REJECTED` for negatives."""
+        """The texts of each example in order, each with its role: first those of `CONTEXT`, a tool or document each; then that of each turn; `CHOSEN` and
+        `REJECTED` for the answers of a pair, `ANSWER` for responses, golds and positives, `REJECTED` for negatives."""
         return [_parts(example) for example in self.examples]
 
     @cached_property
     def texts(self) -> list[str]:
-        """All text of each example, with a blank line between its parts."""
+        """All text of each example that a template may write, with a blank line between its parts."""
         return ["\n\n".join(text for _, text in parts) for parts in self.parts]
 
     @cached_property
+    def said(self) -> list[str]:
+        """The same without `CONTEXT`: what rules about writing judge, since tools are no prose, and rows share them."""
+        parts = zip(self.parts, self.texts, strict=True)
+        return [
+            text if not of or of[0][0] not in CONTEXT else "\n\n".join(text for role, text in of if role not in CONTEXT)
+            for of, text in parts
+        ]
+
+    @cached_property
     def characters(self) -> Characters:
-        """The characters of the texts."""
-        return Characters.of(self.texts)
+        """The characters of what is said."""
+        return Characters.of(self.said)
 
     @cached_property
     def words(self) -> Words:
-        """The words of the texts, and runs of punctuation."""
+        """The words of what is said, and runs of punctuation."""
         return Words.of(self.characters)
 
     @cached_property
@@ -93,22 +106,44 @@ class Examples(Struct, frozen=True, dict=True):
 def _parts(example: Example) -> list[tuple[str, str]]:
     match example:
         case Sample():
-            return [(turn.role, _text(turn)) for turn in example.turns] or [
+            return [*_context(example, example.turns), *_of_turns(example.turns)] or [
                 ("document", example.tokenized.text or "" if example.tokenized else "")
             ]
         case Pair():
+            context = _context(example, (*example.prompt, *example.chosen, *example.rejected))
             answers = ((CHOSEN, example.chosen), (REJECTED, example.rejected))
-            return [*_of_turns(example.prompt), *((role, _text(turn)) for role, turns in answers for turn in turns)]
+            return [*context, *_of_turns(example.prompt), *((role, _text(turn)) for role, turns in answers for turn in turns)]
         case Prompt():
-            return [*_of_turns(example.prompt), *((ANSWER, text) for text in (example.gold, example.arguments) if text)]
+            golds = ((ANSWER, text) for text in (example.gold, example.arguments) if text)
+            return [*_context(example, example.prompt), *_of_turns(example.prompt), *golds]
         case Group():
-            return [*_of_turns(example.prompt), *((ANSWER, _text(turn)) for response in example.responses for turn in response)]
+            responses = [turn for response in example.responses for turn in response]
+            context = _context(example, (*example.prompt, *responses))
+            return [*context, *_of_turns(example.prompt), *((ANSWER, _text(turn)) for turn in responses)]
         case Contrast():
             return [
+                *([(OPTIONS, example.instruction)] if example.instruction else []),
                 (PROMPT, example.query),
                 *((ANSWER, text) for text in example.positives),
                 *((REJECTED, text) for text in example.negatives),
             ]
+
+
+def _context(example: Sample | Pair | Prompt | Group, turns: Sequence[Turn]) -> list[tuple[str, str]]:
+    parts = [(TOOLS, _values(tool)) for tool in example.tools] + [(DOCUMENTS, _values(document)) for document in example.documents]
+    parts += [(OPTIONS, _values(example.template_options))] if example.template_options else []
+    names = [name for turn in turns for name in (turn.name, turn.tool_call_id) if name]
+    return [*parts, (NAMES, "\n".join(names))] if names else parts
+
+
+def _values(value: Any) -> str:
+    """Keys and values of JSON, a line each: templates write some with escapes, and others without."""
+    match value:
+        case Mapping():
+            return "\n".join(text for entry in value.items() for text in map(_values, entry) if text)
+        case list() | tuple():
+            return "\n".join(text for text in map(_values, value) if text)
+    return "" if value is None or value is True or value is False else str(value)
 
 
 def _of_turns(turns: Sequence[Turn]) -> list[tuple[str, str]]:
@@ -116,7 +151,16 @@ def _of_turns(turns: Sequence[Turn]) -> list[tuple[str, str]]:
 
 
 def _text(turn: Turn) -> str:
-    return "".join(region.text for region in turn.regions if not region.drop and region.kind not in MEDIA)
+    return "".join(map(_of_region, turn.regions))
+
+
+def _of_region(region: Region) -> str:
+    if region.drop or region.kind in MEDIA:
+        return ""
+    if region.kind == TOOL_CALL:
+        with suppress(msgspec.DecodeError):  # a user's schema may write anything
+            return f"\n{_values(msgspec.json.decode(region.text))}\n"
+    return f"{region.text}\n" if region.kind == THINKING else region.text
 
 
 class Judged(Struct, frozen=True):
@@ -191,10 +235,10 @@ def by_block(judge: Callable[[Examples], Judged]) -> Step:
 
 
 def by_text(rule: Callable[..., Finding | None], columns: Callable[[Examples], Iterable[npt.NDArray[Any]]]) -> Step:
-    """The step that applies a rule to all text of each example, and to what `columns` says of it."""
+    """The step that applies a rule to what each example says, and to what `columns` says of it."""
 
     def judge(examples: Examples) -> Judged:
-        numbers = zip(examples.texts, *(column.tolist() for column in columns(examples)), strict=True)
+        numbers = zip(examples.said, *(column.tolist() for column in columns(examples)), strict=True)
         found = ((number, rule(*of_text)) for number, of_text in enumerate(numbers))
         return Judged({number: finding for number, finding in found if finding is not None})
 

@@ -133,7 +133,7 @@ def c4_quality(
         are_special[characters.unspaced.texts[characters.unspaced.lengths > max_word]] = True
         found: dict[int, Finding] = {}
         for at in np.flatnonzero(are_special).tolist():
-            finding, sentences[at], left_out[at] = special(examples.texts[at])
+            finding, sentences[at], left_out[at] = special(examples.said[at])
             if finding:
                 found[at] = finding
         few = "{:,} sentences in lines that count, min_sentences is {:,}"
