@@ -17,12 +17,13 @@ import xxhash
 from msgspec import Struct
 
 from prep_assets.quality.steps import ANSWER, CHOSEN, CONTEXT, Examples
+from prep_assets.quality.units import UNSPACED, WORD, fold, normalized, script
 from prep_assets.samples import Sample, turn
 
 Bools = npt.NDArray[np.bool_]
 Ints = npt.NDArray[np.int64]
 Hashes = npt.NDArray[np.uint64]
-_WORD = re.compile(r"\w+")
+_NO_SPACE = re.compile(rf"(?=\w)[{UNSPACED}]|[^\s{UNSPACED}\u3000-\u303f\uff01-\uff0f\uff1a-\uff20]+")
 
 
 # The rules.
@@ -36,18 +37,27 @@ class Rule(Struct, frozen=True):
         unit: what is compared.
         fold: two units are equal if this gives the same of both.
         least_words: words of a unit; one that has fewer is passed over.
-        size: number of units of each text of a held-out data set → units of a passage of it.
+        size: number of units of each text of a held-out data set → units of a passage of it; see `sizes`.
         enough: shared units and all units of held-out texts → whether that is a leak.
         answers: whether the answers of held-out examples are searched for, or their questions; `None`: both.
     """
 
     source: str
-    unit: re.Pattern[str] = _WORD
-    fold: Callable[[str], str] = str.casefold
+    unit: re.Pattern[str] = WORD
+    fold: Callable[[str], str] = fold
     least_words: int = 0
     size: Callable[[Ints], int] = lambda lengths: 8
     enough: Callable[[Ints, Ints], Bools] = lambda shared, units: shared > 0
     answers: bool | None = None
+
+    def sizes(self, texts: Sequence[str], lengths: Ints) -> Ints:
+        """Units of the passages of each text of a data set. Where scripts have no spaces, a passage has as many characters as eight words have at least."""
+        scripts, sizes = np.fromiter(map(script, texts), np.int64, len(texts)), np.zeros(len(texts), np.int64)
+        for number in np.unique(scripts).tolist():
+            own = scripts == number
+            short = int(np.percentile(lengths[own], 5))
+            sizes[own] = self.size(lengths[own]) if number == 0 or self.least_words else np.clip(short, *_CHARACTERS[number])
+        return sizes
 
     def text(self, parts: Sequence[tuple[str, str]]) -> str:
         """What is searched for of a held-out example, given its texts with their roles: its turns, since other data have the same tools and documents."""
@@ -57,21 +67,28 @@ class Rule(Struct, frozen=True):
 
     def spans(self, text: str) -> list[tuple[int, int]]:
         """Where the units of a text stand."""
+        text, place = normalized(text)
+        return [(place(start), place(end - 1) + 1) for start, end in self._spans(text)]
+
+    def _spans(self, text: str) -> list[tuple[int, int]]:
         return [
-            found.span() for found in self.unit.finditer(text) if not self.least_words or len(_WORD.findall(found[0])) >= self.least_words
+            found.span() for found in self.unit.finditer(text) if not self.least_words or len(WORD.findall(found[0])) >= self.least_words
         ]
 
     def units(self, text: str) -> list[str]:
         """The units of a text, as they are compared."""
+        text = normalized(text)[0]
         if not self.least_words and text.isascii():
             return self.unit.findall(self.fold(text))
-        return [self.fold(text[start:end]) for start, end in self.spans(text)]
+        return [self.fold(text[start:end]) for start, end in self._spans(text)]
 
 
+_CHARACTERS = {1: (10, 13), 2: (30, 40)}
+"""Script → characters of a passage, at least and at most; as many as the 5th percentile of a data set's texts has, if that is between them."""
 _ANSWERS = ("assistant", "completion", ANSWER, CHOSEN)
 RULES: Mapping[str, Rule] = {
     "gpt3": Rule("Brown et al., 2020, appendix C", size=lambda lengths: int(np.clip(np.percentile(lengths, 5), 8, 13))),
-    "open_r1": Rule("open-r1, scripts/decontaminate.py", unit=re.compile(r"\S+"), fold=str.lower, answers=False),
+    "open_r1": Rule("open-r1, scripts/decontaminate.py", unit=_NO_SPACE, fold=str.lower, answers=False),
     "open_instruct": Rule(
         "Tülu 3: open-instruct, decontamination/search.py", enough=lambda shared, units: 2 * shared > units, answers=False
     ),
@@ -83,6 +100,7 @@ RULES: Mapping[str, Rule] = {
 
 # Units as numbers, and passages as hashes of them.
 
+_BREAK = "\u200b"
 _FACTOR = np.uint64(0x9E3779B97F4A7C15)
 """Odd, so that no bit is lost: the units a, b, c have the hash a * F² + b * F + c modulo 2^64."""
 
@@ -160,7 +178,7 @@ class Passages(Struct, frozen=True, dict=True):
         numbers, units = _numbered(rule, list(chain.from_iterable(data_sets)))
         bounds = np.cumsum([0, *map(len, data_sets)])
         lengths = [units[start:end] for start, end in pairwise(bounds.tolist())]
-        sizes = np.concatenate([np.zeros(0, np.int64), *(np.full(len(part), rule.size(part)) for part in lengths if len(part))])
+        sizes = np.concatenate([np.zeros(0, np.int64), *map(rule.sizes, data_sets, lengths)])
         hashes, texts, starts = np.zeros(0, np.uint64), np.zeros(0, np.int64), np.zeros(0, np.int64)
         for size in np.unique(sizes).tolist():
             found = _passages(numbers, units, size)
@@ -189,7 +207,9 @@ class Passages(Struct, frozen=True, dict=True):
         Args:
             among: bool[t], the texts that count; `None`: all.
         """
-        numbers, lengths = _numbered(self.rule, examples.texts)
+        # a zero-width space stands inside a word, or between two
+        texts = [f"{text}\n\n{text.replace(_BREAK, ' ')}" if _BREAK in text else text for text in examples.texts]
+        numbers, lengths = _numbered(self.rule, texts)
         table, shift = self._filter
         covered = [np.zeros((0, 3), np.int64)]
         for size in np.unique(self.sizes).tolist():
@@ -225,7 +245,7 @@ def longest_passage(rule: Rule, training: str, held_out: str) -> tuple[tuple[int
     from difflib import SequenceMatcher
 
     spans = rule.spans(training), rule.spans(held_out)
-    left, right = ([rule.fold(text[start:end]) for start, end in places] for text, places in zip((training, held_out), spans, strict=True))
+    left, right = rule.units(training), rule.units(held_out)
     found = SequenceMatcher(None, left, right, autojunk=False).find_longest_match()
     if not found.size:
         return (0, 0), (0, 0)

@@ -16,7 +16,7 @@ from prep_assets.quality.steps import CONTEXT, Examples
 from prep_assets.samples import Contrast, Example, Group, Pair, Prompt, Sample
 from prep_assets.schemas.registry import convert_with
 
-ROW = {
+ROW: dict[str, Any] = {
     "messages": [
         {"role": "system", "content": "rules"},
         {"role": "user", "content": "question", "name": "speaker"},
@@ -64,8 +64,8 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 def with_text(path: Sequence[Any], text: str) -> dict[str, Any]:
     """The row with another text at a place."""
-    row: Any = copy.deepcopy(ROW)
-    inside = row
+    row: dict[str, Any] = copy.deepcopy(ROW)
+    inside: Any = row
     for key in path[:-1]:
         inside = inside[key]
     inside[path[-1]] = text
@@ -88,7 +88,8 @@ def planted(text: str) -> Iterator[tuple[str, Sample]]:
 
 def of_families(sample: Sample) -> list[Example]:
     """The sample as every kind of example that has its context."""
-    turns, context = sample.turns, {"tools": sample.tools, "documents": sample.documents, "template_options": sample.template_options}
+    turns = sample.turns
+    context: dict[str, Any] = {"tools": sample.tools, "documents": sample.documents, "template_options": sample.template_options}
     return [
         sample,
         Pair(turns[:-1], turns[-1:], turns[-1:], **context),

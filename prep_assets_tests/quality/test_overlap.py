@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import html
 import json
-from collections.abc import Sequence
+import re
+import unicodedata
+from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import get_args
@@ -16,7 +19,9 @@ from hypothesis import strategies as st
 from prep_assets.config.models import Eval
 from prep_assets.quality.overlap import RULES, Leak, Passages, finds_planted, longest_passage
 from prep_assets.quality.steps import Examples
-from prep_assets.samples import document
+from prep_assets.quality.units import normalized, script
+from prep_assets.samples import Sample, document
+from prep_assets.schemas.registry import convert_with
 
 WORDS = st.sampled_from(["a", "b", "İ", "ß", "don't", "…", "\n", " the the ", "12"])
 LONG = st.lists(WORDS, max_size=40).map(" ".join)
@@ -70,7 +75,59 @@ def test_open_r1_compares_what_its_script_compares(text: str) -> None:
 @given(st.text())
 def test_units_stand_where_their_spans_say(text: str) -> None:
     for rule in RULES.values():
-        assert rule.units(text) == [rule.fold(text[start:end]) for start, end in rule.spans(text)]
+        plain, _ = normalized(text)
+        assert rule.units(text) == rule.units(plain) == [unit for start, end in rule.spans(text) for unit in rule.units(text[start:end])]
+
+
+QUESTION = "Tara saves up for a new clarinet. She has $10 and it costs $90: how many old books at $5 each must she sell to buy it?"
+ZH, JA = (
+    "小明有三个苹果和五个梨，他又买了四个苹果，现在一共有多少个水果？",
+    "太郎は毎日二キロ走り、花子はその三倍走ります。二人で一週間に何キロ走りますか。",
+)
+DISGUISES: dict[str, Callable[[str], str]] = {
+    "zero width inside words": lambda text: text.replace("a", "a\u200b").replace("l", "\u2060l"),
+    "zero width between words": lambda text: text.replace(" ", "\u200b"),
+    "byte order mark": lambda text: text.replace(" ", " \ufeff"),
+    "no-break spaces": lambda text: text.replace(" ", "\u00a0"),
+    "entities": lambda text: html.escape(text).replace(" ", "&nbsp;").replace("l", "&#108;"),
+    "entities twice": lambda text: text.replace(" ", "&amp;nbsp;"),
+    "quoted": lambda text: "> " + text.replace(" a", "\n> > a"),
+    "comment": lambda text: "    // " + text.replace(" a", "\n    // a"),
+    "escaped": lambda text: text.replace(" ", "\\n"),
+    "accents apart": lambda text: unicodedata.normalize("NFD", text),
+}
+
+
+@pytest.mark.parametrize("name", DISGUISES)
+@pytest.mark.parametrize("rule", ["gpt3", "open_r1", "open_instruct", "answers"])
+def test_what_editors_and_pages_put_between_words_hides_nothing(rule: str, name: str) -> None:
+    text = QUESTION.replace("Tara", "Téa")
+    disguised = f"Read this: {DISGUISES[name](text)} Done."
+    assert disguised != f"Read this: {text} Done."
+    passages = Passages.of(RULES[rule], [[text]])
+    assert [*passages.leaks(of([f"Not {QUESTION[:30]}", disguised]))] == [1]
+    if "between" not in name:
+        start, end = longest_passage(RULES[rule], disguised, text)[0]
+        assert RULES[rule].units(disguised[start:end]) == RULES[rule].units(text)
+
+
+@pytest.mark.parametrize("rule", ["gpt3", "open_r1", "open_instruct", "answers"])
+@pytest.mark.parametrize("text", [ZH, JA])
+def test_scripts_without_spaces_are_compared_by_characters(rule: str, text: str) -> None:
+    passages = Passages.of(RULES[rule], [[text]])
+    assert passages.sizes.tolist() == [13] and not passages.too_short.any()
+    holds = [f"请回答下面的问题：{text}好的。", text.replace("，", "\n"), text[::-1], "请回答下面的问题：" + text[:9]]
+    assert [*passages.leaks(of(holds))] == [0, 1]
+    assert script(text) == 1 and script("สวัสดีครับทุกคน") == 2 and script(QUESTION) == script("Смотри") == script("한국어 문장") == 0
+
+
+def test_a_solution_is_found_without_the_tags_and_notes_of_its_schema() -> None:
+    solution = "She needs 90-10=<<90-10=80>>80 dollars more, so she must sell 80/5=<<80/5=16>>16 books.\n#### 16"
+    row = convert_with("gsm8k", {})({"question": QUESTION, "answer": solution})
+    assert isinstance(row, Sample)
+    passages = Passages.of(RULES["answers"], [[RULES["answers"].text(Examples(["r:0"], [row]).parts[0])]])
+    plain = re.sub("<<.*?>>", "", solution)
+    assert [*passages.leaks(of([solution, plain, plain.replace("#### 16", ""), f"<think>{plain}</think>"]))] == [0, 1, 3]
 
 
 def test_a_rule_searches_for_its_part_of_an_example() -> None:

@@ -1,0 +1,93 @@
+"""Texts as they are compared: without what editors, web pages and schemas put between words; and words of scripts that have no spaces."""
+
+from __future__ import annotations
+
+import html
+import re
+import unicodedata
+from bisect import bisect_right
+from collections.abc import Callable
+
+HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af\u3040-\u30ff\u31f0-\u31ff\u3105-\u312f\uff66-\uff9f"
+UNSPACED_ALPHABETS = r"\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"
+"""Scripts without spaces, for classes of regular expressions: Chinese and Japanese; Thai, Lao, Tibetan, Burmese and Khmer."""
+UNSPACED = HAN + UNSPACED_ALPHABETS
+WORD = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+")
+"""A word; a character, where scripts have no spaces: what a library's dictionary takes for a word depends on what stands beside it."""
+_HAN, _ALPHABETS = re.compile(rf"(?=\w)[{HAN}]"), re.compile(rf"(?=\w)[{UNSPACED_ALPHABETS}]")
+
+_ZERO_WIDTH = "\u00ad\u034f\u061c\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff"
+_ODD = (
+    r"&(?:amp;)*(?:#\d{1,7}|#x[\da-f]{1,6}|[a-z][a-z\d]{1,30});"
+    r"|(?:\A|\n)[ \t]*(?:(?:[>#*|]+|//+)[ \t]+)+"
+    r"|</?(?:think|answer)>"
+    r"|<<[^<>\n]*>>"
+    r"|\\[nrt]"
+)
+_ASCII = re.compile(_ODD, re.IGNORECASE)
+_ANY = re.compile(rf"{_ODD}|[{_ZERO_WIDTH}]+|[\u00a0\u2007\u202f]|\w[\u0300-\u036f\u3099\u309a]+", re.IGNORECASE)
+_MAYBE = re.compile(r"[&<>#*|\\]|//")
+
+
+def _replaced(found: re.Match[str]) -> str:
+    text = found[0]
+    match text[0]:
+        case "&":
+            return html.unescape(re.sub("(?:amp;)+(?=.)", "", text, flags=re.IGNORECASE)).replace("\u00a0", " ")
+        case "<":
+            return "" if text.startswith("<<") else " "
+        case "\\":
+            return "\n" if text == "\\n" else " "
+        case "\u00a0" | "\u2007" | "\u202f":
+            return " "
+        case "\n":
+            return "\n"
+    return unicodedata.normalize("NFC", text) if text[0].isalnum() else ""
+
+
+def normalized(text: str) -> tuple[str, Callable[[int], int]]:
+    """A text without zero-width characters, no-break spaces, HTML entities, signs that lines begin with (``> ``, ``# ``, ``// ``), escaped line feeds,
+    calculator notes and tags of reasoning and answers, accents composed; and where a character of it stands in the given text."""
+    if text.isascii() and not _MAYBE.search(text):
+        return text, int
+    pieces, starts, places, at, length = list[str](), [0], [0], 0, 0
+    for found in (_ASCII if text.isascii() else _ANY).finditer(text):
+        for piece, begin in ((text[at : found.start()], at), (_replaced(found), found.start())):
+            pieces.append(piece)
+            starts.append(length)
+            places.append(begin)
+            length += len(piece)
+        at = found.end()
+    if not pieces:
+        return text, int
+    pieces.append(text[at:])
+    starts.append(length)
+    places.append(at)
+
+    def place(character: int) -> int:
+        number = bisect_right(starts, character) - 1
+        following = places[number + 1] if number + 1 < len(places) else len(text)
+        return min(places[number] + character - starts[number], max(places[number], following - 1))
+
+    return "".join(pieces), place
+
+
+def fold(word: str) -> str:
+    """What two equal words have in common: case and width aside."""
+    return word.casefold() if word.isascii() else unicodedata.normalize("NFKC", word).casefold()
+
+
+def spaced(text: str) -> str:
+    """A text with spaces around each character of a script that has none."""
+    return text if text.isascii() else _UNSPACED.sub(r" \g<0> ", text)
+
+
+_UNSPACED = re.compile(f"[{UNSPACED}]")
+
+
+def script(text: str) -> int:
+    """How most words of a text are written: 0 with spaces, 1 in Chinese or Japanese, 2 in another script without spaces."""
+    if text.isascii():
+        return 0
+    words, han, others = (len(pattern.findall(text)) for pattern in (WORD, _HAN, _ALPHABETS))
+    return 1 if 2 * han > words else 2 if 2 * others > words else 0
