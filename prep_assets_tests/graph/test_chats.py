@@ -23,6 +23,7 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.open import open_store
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
+from prep_assets.text import render as render_module
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, failing, jsonl, minimal, refusals, resealed, workspace_in
 from prep_assets_tests.graph.workspaces import verdicts as verdicts_by_name
@@ -185,6 +186,28 @@ def test_what_cannot_be_read_is_refused_and_counted(tmp_path: Path) -> None:
     assert published.manifest.counts["refused"] == {"reasoning/unbalanced_reasoning": 1, "reasoning/conflicting_reasoning": 1}
     _, published = tokens_of(tmp_path / "field", [*rows[:1], asked_and_answered("<think>a</think>4.")], reasoning="field")
     assert published.manifest.counts["refused"] == {"reasoning/inline_reasoning": 1}
+
+
+TYPED_ADD = '<tool_call>\n{"arguments": {"a": 2}, "name": "add"}\n</tool_call>'
+
+
+def test_typed_calls_train_what_a_field_does(tmp_path: Path) -> None:
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 2}}}
+    field = tokens_of(tmp_path / "field", [asked_and_answered("I add.", tool_calls=[call])])
+    inline = tokens_of(tmp_path / "inline", [asked_and_answered(f"I add.\n{TYPED_ADD}\n")])
+    as_text = tokens_of(tmp_path / "text", [asked_and_answered(f"I add.\n{TYPED_ADD}")], template="chatml")
+    assert trained(*inline) == trained(*field) and trained(*as_text) == [f"I add.\n{TYPED_ADD}<|im_end|>"]
+
+
+@pytest.mark.parametrize("kept", [slice(0, 0), slice(1, None)], ids=["left as text", "the first one lost"])
+def test_a_build_that_reads_typed_calls_wrongly_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: slice) -> None:
+    whole = render_module._typed_at_end
+    monkeypatch.setattr(
+        render_module, "_typed_at_end", lambda text, tag: (whole(text, tag)[0] if kept.start else text, whole(text, tag)[1][kept])
+    )
+    with pytest.raises(PrepAssetsError, match="tokenization_identity") as error:
+        tokens_of(tmp_path, [asked_and_answered(f"I add.\n{TYPED_ADD}\n{TYPED_ADD.replace('2', '3')}")])
+    assert ("source_texts" in str(error.value)) == bool(kept.start)  # a call that is left as text stands there as its row says
 
 
 def test_a_template_without_reasoning_trains_the_text_as_it_stands(tmp_path: Path) -> None:
