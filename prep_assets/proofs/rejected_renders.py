@@ -26,6 +26,10 @@ def ruling(reason: str, sample: Sample, template: ChatTemplate) -> str | None:
     chat is right."""
     if reason in ("noncharacter", "lone_surrogate"):
         return "" if any(_NO_TEXT.search(region.text) for turn in sample.turns for region in turn.regions) else None
+    if absent := {region.kind for turn in sample.turns for region in turn.regions if region.kind in MEDIA and not region.drop} - {
+        *template.marks
+    }:
+        return "" if reason in {f"no_{kind}_token" for kind in absent} else None
     try:
         text = rendered(sample, template)
     except CheckFailed:

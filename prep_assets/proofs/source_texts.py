@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
+from prep_assets.proofs.formats import without
 from prep_assets.proofs.source_table import NAMES, TABLE, VARIANTS
 
 Row = Mapping[str, Any]
@@ -227,7 +228,7 @@ class Reading(Struct, dict=True):
             Unlike: the row is not as its entry says.
         """
         try:
-            return _Walk(self, row).all()
+            return _Walk(self, without(row, sorted(self.ignore))).all()
         except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError) as error:
             raise Unlike(f"it cannot be read by the entry of {self.schema}: {type(error).__name__}: {error}") from error
 

@@ -241,3 +241,11 @@ def test_options_that_take_weights_away() -> None:
     assert Policy(calls=False).weight(call, by_role=True) == 0
     assert Policy(last_only=True).weight(call, by_role=True) is None
     assert Policy({"assistant": True}).weight(call._replace(weight=None), by_role=True) == 1
+
+
+def test_ignored_fields_are_not_read() -> None:
+    """Without their types the turns of an array are one document."""
+    content = [{"type": "user", "content": [{"text": "q"}]}, {"type": "assistant", "content": [{"text": "a"}]}]
+    for ignore, roles in ((frozenset[str](), ["user", "assistant"]), (frozenset({"semantic_data_array.type"}), ["document"] * 2)):
+        said = Reading("semantic", {}, "Sample", ignore=ignore).texts({"semantic_data_array": content})
+        assert [each.role for each in said] == roles
