@@ -2,31 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from itertools import chain
 from typing import Annotated, Literal
 
 import numpy as np
 import numpy.typing as npt
+import xxhash
 from pydantic import Field
 
 from prep_assets.quality.characters import Characters
-from prep_assets.quality.steps import CLUSTER, AcrossDomains, Examples, Judged, Step, quality_step
+from prep_assets.quality.steps import CLUSTER, CONTEXT, DOCUMENTS, AcrossDomains, Examples, Judged, Step, quality_step
+from prep_assets.quality.units import spaced
 from prep_assets.quality.words import Words, mixed
-from prep_assets.samples import document
+from prep_assets.samples import SYSTEM, document
 from prep_assets.stores.arrays import Spool, sorted_groups
 
 REASON = "near_duplicate"
+_SHARED = (*CONTEXT, SYSTEM, "developer")
+"""Roles of what examples may share without being alike."""
+_NONE, _BATCH = np.uint32(0xFFFFFFFF), 1 << 14
 _TWIN = (
     "The old mill by the river was built of grey stone, and for three hundred years its wheel turned without a stop until the flood came."
 )
 
 
 class NearDuplicates(AcrossDomains):
-    """Notes 8 bytes for each bucket of an example, on disk; clusters them at the end."""
+    """Notes 8 bytes for each bucket of an example, on disk; clusters them at the end.
+
+    Of system prompts, tools, documents and other context it notes signatures too, four bytes a hash: what one example alone has is compared like its
+    turns, what several have is left out. Examples with different documents are never alike, though others have the same documents.
+    """
 
     def __init__(self, words: int, buckets: int, hashes: int, keep: Literal["first", "longest"]) -> None:
         self._words, self._buckets, self._hashes, self._keep = words, buckets, hashes, keep
-        self.noted = self._bands, self._sizes = Spool(np.uint64), Spool(np.int64)
+        self._bands, self._sizes = Spool(np.uint64), Spool(np.int64)
+        self._counts, self._parts, self._known = Spool(np.int64), Spool(np.uint64), Spool(np.uint64)
+        self._own, self._signatures = Spool(np.uint32), Spool(np.uint32)
+        self.noted = self._bands, self._sizes, self._counts, self._parts, self._known, self._own, self._signatures
+        self._particular = self._bands
         self._earlier: dict[str, npt.NDArray[np.uint64]] = {}
 
     def after(self, domain: str, left: npt.NDArray[np.uint64]) -> None:
@@ -35,18 +49,64 @@ class NearDuplicates(AcrossDomains):
 
     def leaves(self, kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.uint64]:
         """The digests of the buckets of the kept examples."""
-        return self._bands.array().reshape(-1, self._buckets)[kept].reshape(-1)
+        return self._particular.array().reshape(-1, self._buckets)[kept].reshape(-1)
 
     def judge(self, examples: Examples) -> Judged:
         """Note the examples."""
-        words = Words.alphanumeric(Characters.of([text.casefold() for text in examples.texts]))
-        self._bands.append(band_digests(words, self._words, self._buckets, self._hashes).reshape(-1))
+        context = [[(role, text) for role, text in parts if role in _SHARED] for parts in examples.parts]
+        turns = [
+            "\n\n".join(part for role, part in parts if role not in _SHARED) if beside else text
+            for text, parts, beside in zip(examples.texts, examples.parts, context, strict=True)
+        ]
+        signatures, counts = self._signed(turns), np.array([len(parts) for parts in context], np.int64)
+        self._bands.append(band_digests(signatures, self._buckets).reshape(-1))
         self._sizes.append(np.array([len(text) for text in examples.texts], np.int64))
+        self._counts.append(counts)
+        self._own.append(signatures[counts > 0].reshape(-1))
+        every = [
+            (xxhash.xxh3_64_intdigest(text.encode("utf-8", "replace")) & ~1 | (role == DOCUMENTS), text) for role, text in chain(*context)
+        ]
+        self._parts.append(np.array([digest for digest, _ in every], np.uint64))
+        if new := dict(every):
+            self._known.append(np.array([*new], np.uint64))
+            self._signatures.append(self._signed([*new.values()]).reshape(-1))
         return Judged()
+
+    def _signed(self, texts: Sequence[str]) -> npt.NDArray[np.uint32]:
+        words = Words.alphanumeric(Characters.of([spaced(text).casefold() for text in texts]))
+        return signatures_of(words, self._words, self._buckets * self._hashes)
+
+    def _compare_what_is_particular(self) -> None:
+        """Add what an example alone has beside its turns to the digests of its buckets, and which documents it shares."""
+        counts, parts, known = (np.asarray(spool.array()) for spool in (self._counts, self._parts, self._known))
+        size = self._buckets * self._hashes
+        own, signatures = self._own.array().reshape(-1, size), self._signatures.array().reshape(-1, size)
+        order = np.argsort(known, kind="stable")
+        rows = np.repeat(np.arange(len(counts)), counts)
+        several = np.unique(np.stack([parts, rows.astype(np.uint64)], axis=1), axis=0)[:, 0]
+        several = several[1:][several[1:] == several[:-1]]
+        shared, in_own = np.isin(parts, several), np.cumsum(counts > 0) - 1
+        keys = np.zeros(len(counts), np.uint64)
+        together = shared & (parts & np.uint64(1) > 0)
+        np.add.at(keys, rows[together], mixed(parts[together]))
+        rows, at = rows[~shared], order[np.searchsorted(known, parts[~shared], sorter=order)]
+        bands, self._particular = self._bands.array().reshape(-1, self._buckets), Spool(np.uint64)
+        for begin in range(0, len(counts), _BATCH):
+            some = np.array(bands[begin : begin + _BATCH])
+            first, last = np.searchsorted(rows, [begin, begin + _BATCH])
+            changed, places = np.unique(rows[first:last], return_inverse=True)
+            if len(changed):
+                least = np.array(own[in_own[changed]])
+                np.minimum.at(least, places, signatures[at[first:last]])
+                some[changed - begin] = band_digests(least, self._buckets)
+            key = keys[begin : begin + _BATCH, None]
+            self._particular.append(np.where((key > 0) & (some > 0), mixed(some ^ key) | np.uint64(1), some).reshape(-1))
 
     def finish(self, kept: npt.NDArray[np.bool_]) -> Judged:
         """Find the kept examples that are like one of an earlier domain; cluster the others, and find all but one of each cluster."""
-        bands, sizes = self._bands.array().reshape(-1, self._buckets), np.asarray(self._sizes.array())
+        if len(self._parts):
+            self._compare_what_is_particular()
+        bands, sizes = self._particular.array().reshape(-1, self._buckets), np.asarray(self._sizes.array())
         foreign: dict[int, str] = {}
         for domain, earlier in self._earlier.items():
             like = np.zeros(len(bands), bool)
@@ -75,18 +135,24 @@ class NearDuplicates(AcrossDomains):
         return Judged(found, {CLUSTER: np.where(kept & (members[cluster] > 1), cluster, -1).tolist()})
 
 
-def band_digests(words: Words, size: int, buckets: int, hashes: int) -> npt.NDArray[np.uint64]:
-    """The digest of each bucket of the MinHash signature of each text's n-grams of words: uint64[n, buckets]. A shorter text is one n-gram; texts without
-    words get 0, which equals nothing."""
+def signatures_of(words: Words, size: int, hashes: int) -> npt.NDArray[np.uint32]:
+    """The MinHash signature of each text's n-grams of words: uint32[n, hashes]. A shorter text is one n-gram; one without words has the largest numbers."""
     from rensa import RMinHash
 
     n_grams, until = words.n_grams(size, short=True)
-    matrix = RMinHash.digest_matrix_from_flat_token_hashes(n_grams, np.append(0, until).astype(np.uint64), buckets * hashes, 1)
-    signatures = np.fromiter(chain.from_iterable(matrix.to_rows()), np.uint64, len(until) * buckets * hashes).reshape(-1, buckets, hashes)
-    digests = np.zeros((len(until), buckets), np.uint64)
-    for at in range(hashes):
-        digests = mixed(digests ^ signatures[:, :, at])
-    return np.where(words.parts.counts[:, None] > 0, digests | np.uint64(1), np.uint64(0))
+    matrix = RMinHash.digest_matrix_from_flat_token_hashes(n_grams, np.append(0, until).astype(np.uint64), hashes, 1)
+    signatures = np.fromiter(chain.from_iterable(matrix.to_rows()), np.uint32, len(until) * hashes).reshape(-1, hashes)
+    signatures[words.parts.counts == 0] = _NONE
+    return signatures
+
+
+def band_digests(signatures: npt.NDArray[np.uint32], buckets: int) -> npt.NDArray[np.uint64]:
+    """The digest of each bucket of signatures: uint64[n, buckets]. Texts without words get 0, which equals nothing."""
+    digests = np.zeros((len(signatures), buckets), np.uint64)
+    in_buckets = signatures.reshape(len(signatures), buckets, -1)
+    for at in range(in_buckets.shape[2]):
+        digests = mixed(digests ^ in_buckets[:, :, at])
+    return np.where((signatures != _NONE).any(axis=1)[:, None], digests | np.uint64(1), np.uint64(0))
 
 
 def clusters(bands: npt.NDArray[np.uint64], kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
@@ -127,7 +193,7 @@ def _join(parent: npt.NDArray[np.int64], left: int, right: int) -> None:
     corrupted=((document(_TWIN), document(_TWIN.replace(" came", " finally came"))), REASON),
     libraries=("rensa",),
     clusters=True,
-    version=2,
+    version=3,
 )
 def near_duplicates(
     *,

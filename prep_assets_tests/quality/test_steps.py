@@ -671,3 +671,49 @@ def test_languages_of_pages_are_those_of_py3langid(py3langid: Any) -> None:
         py3langid.set_languages(among)
         assert _identifier(among).classify(texts) == [py3langid.classify(text) for text in texts]
     py3langid.set_languages()
+
+
+# -- what many examples share ---------------------------------------------------------------------------------------------------------------
+
+
+def asked(question: str, document: str = "", system: str = "") -> Sample:
+    """A chat with a document and a system prompt."""
+    turns = [*([turn("system", system)] if system else []), turn("user", question), turn("assistant", "Done.")]
+    return Sample(tuple(turns), documents=({"title": "t", "text": document},) if document else ())
+
+
+def alike(samples: list[Sample]) -> list[int]:
+    """Which are found to be like an earlier one, judged in blocks of three."""
+    step = near_duplicates()
+    for begin in range(0, len(samples), 3):
+        step.judge(Examples([f"r:{at}" for at in range(begin, len(samples[begin : begin + 3]) + begin)], samples[begin : begin + 3]))
+    return sorted(step.finish(np.ones(len(samples), bool)).found)
+
+
+LONG = [" ".join(f"w{number}x{word}" for word in range(80)) for number in range(6)]
+ASKED = ["Which word of the text is the longest, and why?", "Name every river that is mentioned here, in order."]
+
+
+def test_what_examples_share_does_not_make_them_alike() -> None:
+    assert alike([asked(f"{number} and then {LONG[number][:50]}", system=LONG[0]) for number in range(6)]) == []
+    assert alike([asked(ASKED[0], text) for text in LONG]) == [], "they differ in their documents"
+    assert alike([asked(question, text) for text in LONG[:3] for question in ASKED]) == [], "documents that several have tell others apart"
+    assert alike([asked(ASKED[0], system=text) for text in LONG]) == [], "what is asked stands in the system prompt"
+
+
+def test_alike_examples_are_found_beside_what_they_share() -> None:
+    assert alike([asked(question, text) for text in LONG[:3] for question in ASKED] * 2) == [6, 7, 8, 9, 10, 11]
+    assert alike(
+        [asked(LONG[1], system=LONG[0]), asked(LONG[1].replace("w1x40", "other"), system=LONG[0]), asked(LONG[2], system=LONG[0])]
+    ) == [1]
+    assert alike([asked(ASKED[0], LONG[0]), asked(ASKED[0], LONG[0].replace("w0x40", "other")), asked(ASKED[0], LONG[1])]) == [1]
+    assert alike([asked(LONG[1], system=system) for system in (ASKED[0], ASKED[1])] * 2) == [1, 2, 3]
+
+
+def test_chinese_texts_are_compared_by_characters() -> None:
+    chance = random.Random(5)
+    texts = ["".join(chr(chance.randrange(0x4E00, 0x9FA0)) for _ in range(300)) for _ in range(20)]
+    changed = [text[:50] + "啊" + text[51:150] + "啊" + text[151:250] + "啊" + text[251:] for text in texts]
+    step = near_duplicates()
+    step.judge(of([*texts, *changed]))
+    assert len(step.finish(np.ones(40, bool)).found) >= 19
