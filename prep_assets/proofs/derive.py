@@ -487,12 +487,12 @@ class _Derivation(Struct, frozen=True, dict=True):
     def _stop(self, blocks: Sequence[Block], number: int) -> Range | None:
         block, after = blocks[number], blocks[number + 1] if number + 1 < len(blocks) else None
         known = self._generated(block)
-        if known is None:
+        if known is None or self.borders.borrows:
             stop = self.borders.stop(self.chat, block, after)
         else:
             rest = self.chat.invented_text[block.end : known[1]]
             is_text = block.kinds[-1] == TEXT and not files_around(self.chat, block)[1]
-            within = stop_within(rest, self.control, is_text=is_text)
+            within = stop_within(rest, self.control, is_text=is_text, plain=self.borders.plain_end)
             stop = within and (block.end + within[0], block.end + within[1])
         return (self.real(stop[0]), self.real(stop[1])) if stop else None
 

@@ -37,15 +37,20 @@ def generated(whole: str, turn: int, beginning: Beginning) -> Range | None:
     return (len(given), end) if end > len(given) else None
 
 
-def stop_within(text: str, control: re.Pattern[str], *, is_text: bool) -> Range | None:
-    """Return start and end of the stop in what a model generates after the last text of a turn: the first run of control tokens; after reasoning or a call the
-    last token, as closing brackets may stand before it. `None` if there is none.
+def stop_within(text: str, control: re.Pattern[str], *, is_text: bool, plain: tuple[str, str]) -> Range | None:
+    """Return start and end of the stop in what a model generates after the last text of a turn: the first run of control tokens; after reasoning or a call,
+    where closing brackets may stand before it, the stop of plain answers, else the last token. `None` if there is none.
+
+    Args:
+        plain: the stop of a chat that ends with a plain answer, and what stands behind it.
     """
     tokens = [token.span() for token in control.finditer(text)]
     if not tokens or (is_text and text[: tokens[0][0]].strip()):
         return None
     if not is_text:
-        return tokens[-1]
+        stop, behind = plain
+        start = len(text) - len(stop) - len(behind)
+        return (start, start + len(stop)) if stop and text.endswith(stop + behind) else tokens[-1]
     start, end = tokens[0]
     for low, high in tokens[1:]:
         end = high if low == end else end

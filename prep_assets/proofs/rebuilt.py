@@ -373,14 +373,19 @@ class Rebuilder(Struct):
         return self._shapes[key]
 
     def _margins(self, chat: _Chat, text: str, prompted: bool) -> dict[int, tuple[int, int]]:
-        """Return the margins: the white space that a render of stripped words lacks is the texts' own."""
+        """Return the margins: of the white space that a render of stripped words lacks, as much as a text has itself is its own."""
         if all(word == word.strip() or not word.strip() for word in chat.words):
             return {}
         bare, _ = chat.render(chat.slotted.filled([word.strip() or word for word in chat.words]), prompted)
         blanks = [{place.slot: _blanks(render, place) for place in reversed(_places(render))} for render in (text, bare)]
-        return {
-            slot: (lead - blanks[1][slot][0], trail - blanks[1][slot][1]) for slot, (lead, trail) in blanks[0].items() if slot in blanks[1]
-        }
+        margins = {}
+        for slot, (lead, trail) in blanks[0].items():
+            if slot in blanks[1] and slot < len(chat.slotted.slots):
+                text = chat.slotted.slots[slot].text
+                # white space of a neighbouring text is missing as well
+                own_lead, own_trail = len(text) - len(text.lstrip()), len(text) - len(text.rstrip())
+                margins[slot] = min(lead - blanks[1][slot][0], own_lead), min(trail - blanks[1][slot][1], own_trail)
+        return margins
 
 
 def _places(text: str) -> tuple[Place, ...]:
@@ -532,6 +537,11 @@ class Borders:
         prompt = self._prompt(chat, before, block, gap)
         if prompt is not None:
             shared = _shared(gap, prompt)
+            if (name := chat.chat.sample.turns[block.turn].name) and shared < len(prompt):
+                # a header with the speaker's name is none of the answer
+                named = re.match(f".*?{re.escape(name)}.*?{re.escape(prompt[shared:])}", gap[shared:], re.DOTALL)
+                if named:
+                    return low + shared + named.end()
             if shared < min(len(gap), len(prompt)):
                 own = chat.margins.get(chat.invented[before.places[-1]].slot, (0, 0))[1] if before else 0
                 shared = self._unbroken(gap, shared, own)
@@ -646,12 +656,25 @@ class Borders:
         """The stops of answers in short chats."""
         return frozenset(gap[slice(*stop)] for gap, stop, _ in self._plain_answers if stop)
 
+    @property
+    def borrows(self) -> bool:
+        """Whether nothing ends the last answer of a short chat, so that the first token of the next header ends earlier ones."""
+        return any(ends_chat and not gap.strip() for gap, _, ends_chat in self._plain_answers)
+
+    @cached_property
+    def plain_end(self) -> tuple[str, str]:
+        """The stop of a short chat that ends with an answer, and what stands behind it; texts are empty where nothing does."""
+        listed = [(gap, stop) for gap, stop, ends_chat in self._plain_answers if ends_chat and stop]
+        return (listed[0][0][slice(*listed[0][1])], listed[0][0][listed[0][1][1] :].rstrip()) if listed else ("", "")
+
     def _end(self, gap: str, last_gap: str | None) -> Stop:
         """Return start and end in `gap` of the stop after a text. `last_gap`: what follows the turn when it is the last."""
         last_gap = gap if last_gap is None else last_gap
         shared = _shared(gap, last_gap)
         for text in (gap, last_gap):
             shared = next((start for start, end in self.controls(text) if start < shared < end), shared)
+        if not last_gap.strip():  # the first token of the next header ends it, if any does
+            return next((token for token in self.controls(gap) if not gap[: token[0]].strip()), None)
         runs = self._runs(gap[:shared])
         if not runs or gap[: runs[0][0][0]].strip():
             return self._replacement_stop(gap[shared:], last_gap[shared:], shared)

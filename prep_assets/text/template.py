@@ -260,10 +260,12 @@ class Ends:
     Attributes:
         control: the tokenizer's control tokens.
         answers: texts of the stops after plain answers; the first ends a conversation, ``""`` if nothing does.
+        behind: what a conversation that ends with a plain answer has behind its stop, without white space around it.
     """
 
     control: tuple[str, ...]
     answers: tuple[str, ...] = ()
+    behind: str = ""
 
     @cached_property
     def pattern(self) -> re.Pattern[str] | None:
@@ -290,7 +292,11 @@ class Ends:
         if is_text:
             run = self.leading(turn_end)
         else:  # without the brackets before: the stop of a plain answer, else the last control token
-            bare, tokens = turn_end.rstrip(), self.tokens(turn_end.rstrip())
+            bare = turn_end.rstrip()
+            rest = bare.removesuffix(self.behind).rstrip()
+            if self.behind and self.answers[0] and rest.endswith(self.answers[0]):
+                bare = rest
+            tokens = self.tokens(bare)
             stop = next((stop for stop in self.answers if stop and bare.endswith(stop)), "")
             ends = not self.borrows and tokens and tokens[-1][1] == len(bare)
             run = None if not ends else (len(bare) - len(stop), len(bare)) if stop else tokens[-1]
@@ -443,7 +449,13 @@ class Borders:
         if prompt is not None:
             if chat.text.startswith(prompt, low):
                 return low + len(prompt)
-            shared = self._header_length(gap, common_length(gap, prompt))
+            shared = common_length(gap, prompt)
+            if (name := chat.sample.turns[block.turn].name) and (named := gap.find(name, shared)) >= 0:
+                # the header names the speaker, which the prompt does not
+                end = gap.find(prompt[shared:], named + len(name))
+                if end >= 0:
+                    return low + end + len(prompt) - shared
+            shared = self._header_length(gap, shared)
             if shared or not gap:
                 return low + shared
         # no prompt for this turn: begin after the generation prompt of a single question, if the gap holds it
@@ -630,7 +642,8 @@ class ChatTemplate:
             slice(*interval)
         ] not in answers:
             answers.append(earlier[slice(*interval)])
-        return replace(bare, answers=tuple(answers))
+        behind = last.partition(answers[0])[2].strip() if answers[0] else ""
+        return replace(bare, answers=tuple(answers), behind=behind)
 
     @cached_property
     def borders(self) -> Borders:

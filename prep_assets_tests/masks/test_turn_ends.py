@@ -9,7 +9,7 @@ import pytest
 
 from prep_assets.samples import ASSISTANT, IMAGE, SYSTEM, TEXT, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text.load_template import named_templates
-from prep_assets_tests.masks.bound import assert_proven, bind_source, run, with_options, written
+from prep_assets_tests.masks.bound import SHIPPED, assert_proven, bind, bind_source, run, with_options, written
 
 ADDED = ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
 CALLS = """
@@ -196,3 +196,54 @@ def test_a_border_amid_a_word_says_what_to_do() -> None:
         answer = Turn(ASSISTANT, (Region(TEXT, "Good", 0.0), *(Region(TEXT, text, weight) for text, weight in parts)))
         refused = run(bound, [Sample((turn(USER, "Hi"), answer))]).refused[0]
         assert refused[0] == "mask_border_inside_token" and "let each part begin with the space before its first word" in refused[1]
+
+
+# What the two derivations of a mask once said differently.
+
+
+@pytest.mark.parametrize("policy", ["Be kind.", "Be kind.\n", "Be kind.\n\n"])
+@pytest.mark.parametrize("asked", ["Hi", "\nHi"])
+def test_white_space_of_a_policy_is_not_the_questions(policy: str, asked: str) -> None:
+    """Mistral puts both into one turn."""
+    bound, options = bind(SHIPPED, "mistral"), with_options(mask={USER: "train", ASSISTANT: "train"})
+    outcome = run(bound, [Sample((turn(SYSTEM, policy), turn(USER, asked), turn(ASSISTANT, "Hello!")))], options)
+    if outcome.refused:  # whose white space it is cannot be told
+        assert policy.endswith("\n") and asked.startswith("\n") and set(outcome.reasons) == {"template_rewrites_content"}
+    else:
+        assert written(bound, outcome).partition("Be kind.")[2] == f"{policy[8:]}\n\n⟦{asked}⟧[/INST]⟦ Hello!<|endoftext|>⟧".replace(
+            "\n", "⏎"
+        )
+
+
+NAMES = """
+{%- for m in messages -%}{{- '<|im_start|>' + m.role + (' name=' + m.name if m.name else '') + '\\n' + m.content + '<|im_end|>\\n' -}}{%- endfor -%}
+{%- if add_generation_prompt -%}{{- '<|im_start|>assistant\\n' -}}{%- endif -%}
+"""
+
+
+def test_a_header_that_names_the_speaker_is_not_generated() -> None:
+    """A model that is served is given a header without a name, and goes on with the text."""
+    bound = bind_source(NAMES, added=ADDED)
+    sample = Sample((Turn(USER, (Region(TEXT, "Hi"),), "ann"), Turn(ASSISTANT, (Region(TEXT, "Well."),), "bot")))
+    outcome = assert_proven(bound, [sample])
+    assert written(bound, outcome) == "<|im_start|>user name=ann⏎Hi<|im_end|>⏎<|im_start|>assistant name=bot⏎⟦Well.<|im_end|>⟧⏎"
+
+
+@pytest.mark.parametrize("earlier", ["<|im_end|>\\n<|endoftext|>", "<|im_end|>\\n"])
+def test_a_call_ends_with_the_stop_of_other_answers_whatever_stands_behind(earlier: str) -> None:
+    source = CALLS.replace("OPEN", "<tool_call>").replace("CLOSE", "</tool_call>")
+    bound = bind_source(source.replace("LAST", "<|im_end|>\\n<|endoftext|>").replace("EARLIER", earlier), added=ADDED)
+    for answer, said in ((turn(ASSISTANT, "Four."), "Four."), (Turn(ASSISTANT, (CALL,)), "<tool_call>get</tool_call>")):
+        outcome = assert_proven(bound, [Sample((turn(USER, "Hi"), answer))])
+        assert written(bound, outcome).endswith(f"assistant⏎⟦{said}<|im_end|>⟧⏎<|endoftext|>")
+
+
+@pytest.mark.parametrize("line", ["", "\\n"])
+def test_the_next_header_ends_an_answer_of_a_template_without_stops(line: str) -> None:
+    """As GLM-4-MoE's own template."""
+    source = "{% for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + m.content + 'LINE' }}{% endfor %}"
+    source += "{{ '<|im_start|>assistant\\n' if add_generation_prompt }}"
+    bound = bind_source(source.replace("LINE", line), added=ADDED)
+    shown = line.replace("\\n", "⏎")
+    outcome = assert_proven(bound, [Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well."), turn(USER, "Bye")))])
+    assert f"assistant⏎⟦Well.{shown}<|im_start|>⟧user⏎Bye" in written(bound, outcome)

@@ -71,6 +71,8 @@ def test_of_any_chat_it_is_the_answer_with_its_stop(texts: list[str]) -> None:
 @pytest.mark.parametrize(
     ("text", "is_text", "expected"),
     [
+        ("}<e>\n<g>", False, (1, 4)),
+        ("<e>\n<g>", False, (0, 3)),
         ("<e>\n", True, (0, 3)),
         ("\n<e>", True, (1, 4)),
         ("<e><f>", True, (0, 6)),
@@ -84,7 +86,7 @@ def test_of_any_chat_it_is_the_answer_with_its_stop(texts: list[str]) -> None:
     ],
 )
 def test_stops(text: str, is_text: bool, expected: tuple[int, int] | None) -> None:
-    assert stop_within(text, re.compile("<e>|<f>"), is_text=is_text) == expected
+    assert stop_within(text, re.compile("<e>|<f>|<g>"), is_text=is_text, plain=("<e>", "\n<g>")) == expected
 
 
 # Templates: what is trained by each derivation that the property decides is what the published format says.

@@ -318,7 +318,7 @@ def test_what_stands_before_an_answer_to_a_lone_question(source: str, prompt: st
 
 @pytest.mark.parametrize(
     ("source", "stops"),
-    [(PLAIN, {"<|e|>"}), (HARMONY, {"<|e|>", "<|end|>"}), (NO_STOP, set()), (REFUSES, set())],
+    [(PLAIN, {"<|e|>"}), (HARMONY, {"<|e|>", "<|end|>"}), (NO_STOP, {"<|s|>"}), (REFUSES, set())],
 )
 def test_what_ends_answers(source: str, stops: set[str]) -> None:
     borders = Borders(Rebuilder(template(source)))
@@ -333,7 +333,7 @@ def test_what_ends_answers(source: str, stops: set[str]) -> None:
         (HARMONY.replace("m.content", "(m.reasoning_content or '') + m.content"), [("", "<|e|>"), ("", "<|end|>")]),
         (PLAIN.replace("'<|e|>\\n'", "' <|e|>\\n'"), [("<think>", "<|e|>"), ("", "<|e|>")]),
         (PLAIN.replace("'<|e|>\\n'", "'<|e|><|end|>\\n'"), [("<think>", "<|e|><|end|>"), ("", "<|e|><|end|>")]),
-        (NO_STOP, [("<think>", None), ("", None)]),
+        (NO_STOP, [("<think>", "<|s|>"), ("", None)]),
     ],
 )
 def test_where_answers_begin_and_end(source: str, texts: list[tuple[str, str | None]]) -> None:
@@ -419,7 +419,9 @@ def test_where_an_answer_begins(gap: str, prompt: str | None, lone: str, kinds: 
     borders._prompt = Mock(return_value=prompt)  # type: ignore[method-assign]
     borders._behind_question = Mock(return_value="<think></think>")  # type: ignore[method-assign]
     block = Block(2, "assistant", kinds, (0,), low + len(gap), low + len(gap) + 9)
-    found: Any = SimpleNamespace(own_start={0: block.start - 1}.get)
+    found: Any = SimpleNamespace(
+        own_start={0: block.start - 1}.get, chat=SimpleNamespace(sample=chat(user("Hi"), user("Yes?"), says("No.")))
+    )
     start = borders._begin(found, None, block, gap, low)
     assert start == (block.start - 1 if rest is None else block.start - len(rest))
     borders._prompt.assert_called_once_with(found, None, block, gap)
@@ -498,7 +500,7 @@ BRACKETS = """
         ("\n<|end|>", "\n<|e|>", ["<|e|>", "<|e|>", "<|end|>"]),
         ("<|e|><|end|>", "<|e|>", ["<|e|>", "<|e|>", "<|e|><|end|>"]),
         ("<|e|>\n<|end|>", "<|e|>\n", ["<|e|>", "<|e|>", "<|e|>"]),
-        ("", "<|e|>", [None, None, None]),
+        ("", "<|e|>", ["<|e|>", "<|e|>", None]),
     ],
 )
 def test_a_call_ends_behind_its_brackets_as_a_text_does(last: str, earlier: str, stops: list[str | None]) -> None:
