@@ -350,13 +350,23 @@ TOO_LONG = "tokenize/too_long"
 
 
 def _fits(chats: Chats, item: Item) -> bool:
-    """Whether a fresh render of a chat, tokenized by the reference, is no longer than `max_seq_len`; false where it has files, ids or typed control tokens."""
+    """Whether a fresh render of a chat, tokenized by the reference, is no longer than `max_seq_len`, or what truncation must leave of it; false where it has
+    files, ids or typed control tokens."""
     sample, limit = item.example, chats.store.recipe["preprocessing"]["max_seq_len"]
     assert isinstance(sample, Sample)
     if sample.tokenized is not None or any(region.kind in MEDIA for turn in sample.turns for region in turn.regions):
         return False
-    derived = chats.derivation(chats.treated(sample))
-    return not derived.typed and len(chats.vocabulary.backend.encode(derived.text, add_special_tokens=False).ids) <= limit
+    treated = chats.treated(sample)
+    derived = chats.derivation(treated)
+    if derived.typed:
+        return False
+    if len(chats.vocabulary.backend.encode(derived.text, add_special_tokens=False).ids) <= limit:
+        return True
+    try:
+        left = left_of(treated, limit, chats.truncation, chats.derivation, chats.vocabulary)
+    except CheckFailed:
+        return False
+    return left.ids is not None and len(left.ids) <= limit
 
 
 def rejected_chats(store: Store) -> Reasons:

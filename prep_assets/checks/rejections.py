@@ -14,7 +14,7 @@ from prep_assets.proofs import rejected_renders
 from prep_assets.proofs.formats import Format, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
 from prep_assets.proofs.second_reading import read_again, shown_by
-from prep_assets.samples import Pair, Sample
+from prep_assets.samples import ASSISTANT, THINKING, Pair, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import selected_schema
 from prep_assets.text.conversation import control_pattern, treat
@@ -81,7 +81,23 @@ def of_render(store: Store) -> Oracle:
     return judge
 
 
-ORACLES: Mapping[str, Callable[[Store], Oracle]] = {"schema": of_schema, "render": of_render}
+def of_reasoning(store: Store) -> Oracle:
+    """Whether an answer of a chat is nothing but reasoning, by a second reading of tags."""
+    if store.asset.name != "sft_tokens":
+        return lambda reason, row: None
+    shown, convert = shown_by(store.workspace.template(store.workspace.family(Sft))), converter(domain_source(store).domain, Sample)
+
+    def judge(reason: str, row: Row) -> Ruling:
+        sample = apply(convert, row)
+        assert isinstance(sample, Sample)
+        turns = read_again(sample, store.recipe, **shown).turns
+        empty = any(turn.role == ASSISTANT and all(region.kind == THINKING for region in turn.regions) for turn in turns)
+        return "" if empty else "an answer stands behind the reasoning of every turn"
+
+    return judge
+
+
+ORACLES: Mapping[str, Callable[[Store], Oracle]] = {"schema": of_schema, "render": of_render, "reasoning/empty_answer": of_reasoning}
 """By ``stage/reason``, or by stage for all its other reasons: what derives a rejection again. For stores that are made from rows."""
 
 
