@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import signal
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,6 +25,8 @@ SECONDS = 30.0
 BYTES = 4 << 30
 """By how much the process may grow during one call."""
 _LOOK = 0.2
+_WAKE = signal.SIGURG
+"""Ends a wait in C, such as `time.sleep`, which no exception from another thread reaches. Only the main thread is woken by signals."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
@@ -56,12 +59,14 @@ def limited(error_for: Callable[[str, TracebackType | None], PrepAssetsError]) -
         yield
         return
     call = _CALLS[thread] = _Call(thread)
+    if threading.current_thread() is threading.main_thread() and signal.getsignal(_WAKE) in (signal.SIG_DFL, signal.SIG_IGN):
+        signal.signal(_WAKE, lambda *_: None)
     if not _WATCH or _WATCH[0][0] != os.getpid():
         _start()
     try:
         yield
     except OverLimit as over:
-        raise error_for(call.ended_for, over.__traceback__) from None
+        raise error_for(call.ended_for, _of_foreign_code(over.__traceback__)) from None
     except MemoryError as error:
         raise error_for("needs more memory than there is", error.__traceback__) from None
     finally:
@@ -69,6 +74,17 @@ def limited(error_for: Callable[[str, TracebackType | None], PrepAssetsError]) -
             del _CALLS[thread]
             if call.ended_for:  # in case it ended by itself at that very moment
                 ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
+
+
+def _of_foreign_code(trace: TracebackType | None) -> TracebackType | None:
+    """A trace without the handler that woke the thread."""
+    last = trace
+    while last is not None and last.tb_next is not None:
+        if last.tb_next.tb_frame.f_code.co_filename == __file__:
+            last.tb_next = None
+            break
+        last = last.tb_next
+    return trace
 
 
 def _start() -> None:
@@ -95,6 +111,8 @@ def _watch() -> None:
                     call.ended_for = f"takes more than {BYTES >> 20:,} MiB of memory"
                 if call.ended_for:
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(call.thread), ctypes.py_object(OverLimit))
+                    if call.thread == threading.main_thread().ident and callable(signal.getsignal(_WAKE)):
+                        signal.pthread_kill(call.thread, _WAKE)
 
 
 def _memory() -> int:

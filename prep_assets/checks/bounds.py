@@ -1,16 +1,28 @@
-"""Bounds of a store's metrics, absolute or against the last good build: `quality.bounds`."""
+"""Rules of the configuration that change no byte: bounds of a store's metrics, absolute or against the last good build, and the most rejections."""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
-from prep_assets.config.family import Limits
+from prep_assets.config.family import Family, Limits
+from prep_assets.errors import nearest
 from prep_assets.pipeline.asset import Asset, Store, token_streams
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.samples import MEDIA
+from prep_assets.stores.manifest import Result, Ruled, digest
 from prep_assets.stores.version_folders import Published
+
+ACCOUNTING = "accounting"
+BOUNDED = (ACCOUNTING, "not_blocked", "no_leaks", "mixture")
+"""Checks of which the first of an asset holds its stores to the rules."""
 
 
 def metrics_of(asset: Asset, published: Published) -> dict[str, float]:
@@ -37,19 +49,28 @@ def metrics_of(asset: Asset, published: Published) -> dict[str, float]:
     return metrics
 
 
-def with_bounds(store: Store, verdict: Verdict) -> Verdict:
-    """A verdict that holds, with what the bounds of the store's metrics say: it fails, warns, or holds as it did."""
-    bounds = store.family.quality.bounds
-    own = {name.partition(".")[2]: bound for name, bound in bounds.items() if name.partition(".")[0] == store.asset.name}
-    if not own or not verdict.passed:
+def rules_of(asset: Asset, family: Family) -> dict[str, Any]:
+    """The rules of the configuration that an asset's stores are held to: `quality.bounds` of its metrics, and `quality.max_refused`."""
+    bounds = {name.partition(".")[2]: bound for name, bound in family.quality.bounds.items() if name.partition(".")[0] == asset.name}
+    most = family.quality.max_refused if any(check.name == ACCOUNTING for check in asset.checks) else {}
+    return {"bounds": bounds, "max_refused": most} if bounds or most else {}
+
+
+def with_rules(store: Store, verdict: Verdict) -> Verdict:
+    """A verdict that holds, with what the rules say of the store: it fails, warns, or holds as it did."""
+    rules = rules_of(store.asset, store.family)
+    if not rules or not verdict.passed:
         return verdict
-    metrics, last = metrics_of(store.asset, store.published), _last_good(store)
-    known = metrics_of(store.asset, last) if last else {}
+    ruled = Ruled(_rules_hash(rules), verdict.summary, verdict.numbers)
     blocked, warned, numbers = list[str](), list[str](), dict(verdict.numbers)
-    for name, bound in own.items():
-        value = metrics.get(name, 0.0 if name.startswith("refused.") and "refused_share" in metrics else None)
+    if rules["bounds"]:
+        last = _last_good(store)
+        metrics, known = metrics_of(store.asset, store.published), metrics_of(store.asset, last) if last else {}
+    for name, bound in rules["bounds"].items():
+        value = metrics.get(name, 0.0 if _absent_share(name, metrics, store) else None)
         if value is None:
-            blocked.append(f"quality.bounds: {store.asset.name} has no metric {name!r}; it has {', '.join(sorted(metrics))}")
+            near = f"{nearest(name, metrics) or '.'} It has {', '.join(sorted(metrics))}"
+            blocked.append(f"quality.bounds: {store.asset.name} has no metric {name!r}{near}")
             continue
         numbers[name] = value
         for limits, broken in ((bound.block, blocked), (bound.warn, warned)):
@@ -57,12 +78,126 @@ def with_bounds(store: Store, verdict: Verdict) -> Verdict:
                 broken += _broken(limits, name, value, known)
                 if broken:
                     break
-    if blocked:
-        fault = f"{'; '.join(blocked)}. Look for the cause, or change quality.bounds"
-        return Verdict(False, fault, numbers, Worst("manifest", fault))
+    faults = [f"{'; '.join(blocked)}. Look for the cause, or change quality.bounds"] if blocked else []
+    if over := _too_many_refused(store, rules["max_refused"]):
+        faults.append(f"{'; '.join(over)}. Look at them with prep-assets quarantine {store.asset.name}")
+    if faults:
+        return Verdict(False, ". ".join(faults), numbers, Worst("manifest", ". ".join(faults)), ruled=ruled)
     if warned:
-        return replace(verdict, summary=f"{verdict.summary}. Warning: {'; '.join(warned)}", numbers=numbers, warns=True)
-    return replace(verdict, numbers=numbers)
+        summary = f"{verdict.summary}. Warning: {'; '.join(warned)}"
+        return replace(verdict, summary=summary, numbers=numbers, warns=True, ruled=ruled)
+    return replace(verdict, numbers=numbers, ruled=ruled)
+
+
+def judged_anew(
+    workspace: Workspace, asset: Asset, published: Published, recorded: Mapping[str, Result], *, always: bool = False
+) -> dict[str, Result]:
+    """The recorded results of a store's checks, judged by the rules that the configuration has now, where others judged it then.
+
+    Args:
+        always: judge by the same rules too: another version may be the last good one now.
+    """
+    results = dict(recorded)
+    name = next((check.name for check in asset.checks if check.name in BOUNDED), None)
+    if name is None or (old := results.get(name)) is None or not (old.passed or old.ruled):
+        return results
+    store = Store(workspace, asset, published)
+    rules = rules_of(asset, store.family)
+    if always or (old.ruled.rules if old.ruled else "") != (_rules_hash(rules) if rules else ""):
+        alone = Verdict(True, old.ruled.summary, old.ruled.numbers) if old.ruled else Verdict(True, old.summary, old.numbers)
+        results[name] = as_result(with_rules(store, alone))
+    return results
+
+
+def as_result(verdict: Verdict) -> Result:
+    """What is recorded of a verdict."""
+    return Result(*(getattr(verdict, field) for field in Result._fields))
+
+
+def only_rules_fail(results: Mapping[str, Result]) -> bool:
+    """Whether every check that fails would hold without rules: another build of the same store changes nothing about it."""
+    return all(result.passed or result.ruled for result in results.values())
+
+
+def _rules_hash(rules: Mapping[str, Any]) -> str:
+    return digest({**rules, "bounds": {name: bound.model_dump() for name, bound in rules["bounds"].items()}})
+
+
+STAGES = (
+    "schema",
+    "quality",
+    "leaks",
+    "records",
+    "deduplicate",
+    "decontaminate",
+    "render",
+    "reasoning",
+    "tokenize",
+    "teacher",
+    "pretrain",
+    "pair",
+    "prompt",
+    "group",
+    "contrast",
+)
+"""Of rejections, before the slash."""
+
+
+@cache
+def _slugs() -> frozenset[str]:
+    """Every short text of the code that names reasons, among them all reasons that it gives."""
+    package = Path(__file__).parents[1]
+    folders = ("data", "pipeline", "quality", "schemas", "text")
+    texts = (path.read_text("utf-8") for folder in folders for path in (package / folder).glob("*.py"))
+    slugs = {slug for text in texts for slug in re.findall(r'f?"([a-z][a-z_]*(?:\{kind\}|\{region\.kind\})?[a-z_]*)"', text)}
+    media = [re.sub(r"\{.*\}", kind, slug) for slug in slugs if "{" in slug for kind in MEDIA]
+    return frozenset(slug for slug in (*slugs, *media) if "{" not in slug)
+
+
+def unknown_reason(family: Family) -> str:
+    """Which reason of the rules no record can be rejected for; ``""`` if none. Code of one's own gives reasons that nobody knows before it runs."""
+    quality = family.quality
+    own = {
+        "schema": any(":" in domain.schema_name for domain in family.domains.values()),
+        "quality": any(":" in step for step in quality.steps),
+    }
+    named = [("max_refused", name, name) for name in quality.max_refused if name != "*"]
+    for name in quality.bounds:
+        asset, _, metric = name.partition(".")
+        kind, _, reason = metric.partition(".")
+        if (kind == "refused" and reason) or (kind == "dropped" and reason and asset.endswith("_quality")):
+            named.append(("bounds", name, reason if kind == "refused" else f"quality/{reason}"))
+    for key, name, where in named:
+        stage, _, reason = where.partition("/")
+        if stage not in STAGES and stage not in _slugs():
+            return f"quality.{key}.{name}: no stage {stage!r} rejects records{nearest(stage, STAGES) or '.'} There are: {', '.join(STAGES)}"
+        if reason not in _slugs() and not own.get(stage):
+            return f"quality.{key}.{name}: no record is rejected for {reason!r}{nearest(reason, sorted(_slugs()))}"
+    return ""
+
+
+def _absent_share(name: str, metrics: Mapping[str, float], store: Store) -> bool:
+    """Whether a metric is the share of a reason, or of a text of a note, that no record has."""
+    if name.startswith("refused."):
+        return "refused_share" in metrics
+    if store.asset.stage != "quality":
+        return False
+    notes = {each.rpartition(".")[0] for each in metrics}
+    return name.startswith("dropped.") or name.rpartition(".")[0] in notes
+
+
+def _too_many_refused(store: Store, most: Mapping[str, float]) -> list[str]:
+    """Which shares of `quality.max_refused` a store exceeds."""
+    read, refused = store.manifest.counts.get("read"), store.manifest.counts.get("refused", {})
+    if not most or read is None:  # what is packed or merged rejects no record
+        return []
+    shares = {"*": sum(refused.values()), **refused}
+    return [
+        f"{shares[reason]:,} of {read:,} records are refused for {'any reason' if reason == '*' else reason}, "
+        f"{shares[reason] / read:.1%}, and quality.max_refused allows {share:.1%}"
+        for reason, share in most.items()
+        if shares.get(reason, 0) > share * read
+    ]
 
 
 def _broken(limits: Limits, name: str, value: float, last: Mapping[str, float]) -> Iterator[str]:

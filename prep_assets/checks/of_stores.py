@@ -109,26 +109,10 @@ def accounting(store: Store) -> Verdict:
         uncounted=UNCOUNTED,
         metrics=(store.manifest.metrics, metrics_again(store)),
     )
-    fault = _too_many_refused(store) if verdict.passed else ""
-    if fault:
-        return Verdict(False, fault, verdict.numbers, Worst("manifest", fault))
     kinds = domain_of(store.family, store.partition).redact if store.partition else ()
     if kinds and verdict.passed:
         verdict = combined([verdict, redaction_holds(stored_texts(store), kinds)])
     return verdict
-
-
-def _too_many_refused(store: Store) -> str:
-    """Say which bounds of `quality.max_refused` a store exceeds; ``""`` if none."""
-    read, refused = store.manifest.counts["read"], store.manifest.counts.get("refused", {})
-    shares = {"*": sum(refused.values()), **refused}
-    over = [
-        f"{shares[reason]:,} of {read:,} records are refused for {'any reason' if reason == '*' else reason}, "
-        f"{shares[reason] / read:.1%}, and quality.max_refused allows {most:.1%}"
-        for reason, most in store.family.quality.max_refused.items()
-        if shares.get(reason, 0) > most * read
-    ]
-    return f"{'; '.join(over)}. Look at them with prep-assets quarantine {store.asset.name}" if over else ""
 
 
 def stored_texts(store: Store) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
+from prep_assets.checks.bounds import as_result, judged_anew, only_rules_fail
 from prep_assets.checks.of_stores import INTEGRITY, part_of, verdicts_of_parts
 from prep_assets.checks.sources_again import Unsound, parts_of
 from prep_assets.config.models import FAMILIES
@@ -21,7 +22,6 @@ from prep_assets.data.tables import SHARD_BYTES
 from prep_assets.engine.events import Accepted, Candidate, Checked, Event, Planned, Progress, Refused, Skipped, Started, Written
 from prep_assets.engine.plan import Step, keep_seconds, plan
 from prep_assets.engine.plan import Store as PlannedStore
-from prep_assets.engine.status import failures
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 from prep_assets.graph.graph import EVERY, asset_and_partitions, holds, run_check, store_of, upstream_of
 from prep_assets.pipeline.asset import Asset, Check, Store, StorePart
@@ -353,6 +353,9 @@ class _Worker:
         published: Published | None = None
         try:
             if not step.why and not self.how.recheck and step.standing and (current := step.standing.published):
+                if step.standing.ruled_anew:
+                    with suppress(StoreError):  # a folder that can only be read
+                        workspace.place(step.asset.name, step.partition).record(current, step.standing.results)
                 yield Accepted(
                     step, replace(current, reused=True), {name: Verdict(*result) for name, result in step.standing.results.items()}
                 )
@@ -364,11 +367,12 @@ class _Worker:
             build = step.asset.build(workspace, step.partition)
             draft = (bool(build.overrides) and not self.how.publish) or (self.how.review and step.requested)
             published = build.propose(draft=draft, again=step.again)
-            if published.reused and failures(published):
+            known = judged_anew(workspace, step.asset, published, published.results or {}, always=published.reused)
+            if published.reused and not only_rules_fail(known):
                 # its files are what its manifest says, and yet a check did not hold: only what is written again is worth another look
                 published = build.propose(draft=draft, again=True)
+                known = dict(published.results or {})
             yield Written(step, published)
-            known = published.results or {}
             recorded = {} if self.how.recheck or not published.reused else {name: Verdict(*result) for name, result in known.items()}
             verdicts |= {check.name: recorded[check.name] for check in step.asset.checks if check.name in recorded}
             open_checks = [check for check in step.asset.checks if check.name not in recorded]
@@ -395,7 +399,9 @@ class _Worker:
             self._workspace.place(step.asset.name, step.partition).record(published, _results(verdicts))
         if failed:
             reasons = "\n".join(f"  {name}: {verdict.summary}" for name, verdict in failed.items())
-            message = f"{step.label}: not published, because it fails its checks. The store is left in {published.where}\n{reasons}"
+            is_current = self._workspace.place(step.asset.name, step.partition).pointers.current == published.version
+            what = "the published store fails its checks" if is_current else "not published, because it fails its checks"
+            message = f"{step.label}: {what}. The store is left in {published.where}\n{reasons}"
             return Refused(step, message, verdicts, published)
         if draft:
             return Accepted(step, published, verdicts, overrides, draft)
@@ -438,7 +444,7 @@ def make_current(workspace: Workspace, candidate: Candidate) -> Accepted:
 
 
 def _results(verdicts: Mapping[str, Verdict]) -> dict[str, Result]:
-    return {name: Result(*(getattr(verdict, field) for field in Result._fields)) for name, verdict in verdicts.items()}
+    return {name: as_result(verdict) for name, verdict in verdicts.items()}
 
 
 def check(workspace: Workspace, step: Step) -> Iterator[Event]:
@@ -568,8 +574,9 @@ def accept(workspace: Workspace, asset: str, partition: str | None = None) -> li
     found = [(declared, key, draft) for declared, key, draft in drafts if draft is not None]
     if not found:
         raise ConfigError(f"{asset} has no draft. Make one: prep-assets build {asset} --review")
+    judged: list[dict[str, Result]] = []
     for declared, key, draft in found:
-        results, label = draft.results or {}, draft.manifest.label
+        results, label = judged_anew(workspace, declared, draft, draft.results or {}, always=True), draft.manifest.label
         if faults := [check.name for check in declared.checks if check.name not in results or not results[check.name].passed]:
             raise StoreError(f"{label}: the draft does not hold or was not checked: {', '.join(faults)}. Build it again")
         recipe = declared.recipe(workspace.plain, key)
@@ -577,8 +584,9 @@ def accept(workspace: Workspace, asset: str, partition: str | None = None) -> li
             changed = ", ".join(differences(draft.manifest.recipe, recipe)) or "another configuration"
             raise StoreError(f"{label}: since the draft was made, something changed: {changed}. Build it again")
         draft.verify()
-    for declared, key, draft in found:
-        workspace.place(declared.name, key).accept(draft, draft.results or {})
+        judged.append(results)
+    for (declared, key, draft), results in zip(found, judged, strict=True):
+        workspace.place(declared.name, key).accept(draft, results)
     return [draft for _, _, draft in found]
 
 

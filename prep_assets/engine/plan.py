@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from msgspec import Struct
 
+from prep_assets.checks.bounds import only_rules_fail
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine.status import State, Status, Statuses
 from prep_assets.errors import ConfigError, PrepAssetsError
@@ -102,7 +103,8 @@ def _add(
         if published_overrides
         else ""
     )
-    steps[key] = Step(asset, partition, standing.state, why, key in requested, forced or standing.state == "failed", standing)
+    again = forced or (standing.state == "failed" and not only_rules_fail(standing.results))
+    steps[key] = Step(asset, partition, standing.state, why, key in requested, again, standing)
 
 
 def _check_on_missing(workspace: Workspace, steps: list[Step]) -> None:

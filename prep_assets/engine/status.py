@@ -9,6 +9,7 @@ from typing import Any, Literal, NamedTuple
 
 from msgspec import Struct, field
 
+from prep_assets.checks.bounds import judged_anew
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.graph.exports import family_of_export
@@ -46,7 +47,8 @@ class Status(Struct, frozen=True):
         failed: the checks of the published store that do not hold.
         candidate: a newer store that is not published, and the checks that it fails.
         draft: the store that a run with options of its own made last.
-        results: what each check of the published store said when it last ran.
+        results: what each check of the published store said when it last ran, by the rules of now.
+        ruled_anew: whether other rules are recorded with the store.
     """
 
     state: State
@@ -58,6 +60,7 @@ class Status(Struct, frozen=True):
     candidate: Published | None = None
     draft: Published | None = None
     results: Mapping[str, Result] = field(default_factory=dict)
+    ruled_anew: bool = False
 
     @property
     def refused(self) -> Mapping[str, Result]:
@@ -139,6 +142,7 @@ class Statuses:
             return Status("broken", fault, candidate=candidate, draft=draft)
         if published is None:
             return Status("missing", "no store yet", candidate=candidate, draft=draft)
+        results = judged_anew(self._workspace, asset, published, recorded := results)
         above = {
             self._workspace.place(source.name, key).label: self.at(source, key)
             for source, key in upstream_of(self._workspace, asset, partition)
@@ -151,7 +155,8 @@ class Statuses:
         now, why = _state(asset, published, recipe, results)
         overrides = _overrides(published, recipe) if now != "stale" else ()
         inherited = tuple(f"{label}: {override}" for label, status in above.items() for override in (*status.overrides, *status.inherited))
-        return Status(now, why, published, overrides, inherited, _failed(results), candidate, draft, results)
+        failed, ruled_anew = _failed(results), results != recorded
+        return Status(now, why, published, overrides, inherited, failed, candidate, draft, results, ruled_anew)
 
 
 def _state(asset: Asset, published: Published, recipe: Mapping[str, Any], results: Mapping[str, Result]) -> tuple[State, str]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from importlib import import_module
 from tokenize import TokenError
 
-from prep_assets.checks.bounds import with_bounds
+from prep_assets.checks.bounds import BOUNDED, unknown_reason, with_rules
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest, require_known
 from prep_assets.graph.exports import Exporting, about, export_asset, exporting
@@ -24,10 +24,6 @@ ASSETS: Mapping[str, Asset] = {name: asset for name, asset in EVERY.items() if a
 """Those that every configuration of their family has."""
 CHECKS: Mapping[str, tuple[Check, ...]] = {name: asset.checks for name, asset in EVERY.items()}
 """The checks of each."""
-
-
-BOUNDED = ("accounting", "not_blocked", "no_leaks", "mixture")
-"""Checks of which the first of an asset holds its metrics to `quality.bounds`."""
 
 
 def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
@@ -53,6 +49,8 @@ def family_assets(workspace: Workspace, family: str) -> Mapping[str, Asset]:
         if (asset_name := name.partition(".")[0]) not in bounded:
             known = f"{nearest(asset_name, bounded) or '.'} There are: {', '.join(sorted(bounded))}"
             raise ConfigError(f"{workspace.configs / family}.yaml:\n  quality.bounds.{name}: no asset {asset_name!r} with metrics{known}")
+    if fault := unknown_reason(workspace.family(FAMILIES[family])):
+        raise ConfigError(f"{workspace.configs / family}.yaml:\n  {fault}")
     return {asset.name: asset for asset in (*assets, *map(export_asset, family_exports(workspace, family)))}
 
 
@@ -181,8 +179,8 @@ def run_check(check: Check, workspace: Workspace, published: Published) -> Verdi
         with rare_collections():
             store = store_of(workspace, published)
             verdict = check.run(store)
-            bounded = store.family.quality.bounds and check is next((each for each in store.asset.checks if each.name in BOUNDED), None)
-            return with_bounds(store, verdict) if bounded else verdict
+            judged = check is next((each for each in store.asset.checks if each.name in BOUNDED), None)
+            return with_rules(store, verdict) if judged else verdict
     except PrepAssetsError as error:
         fault = str(error)
     except (OSError, ValueError, KeyError, IndexError, EOFError, ArithmeticError, SyntaxError, TokenError) as error:  # numpy parses headers

@@ -37,10 +37,10 @@ from prep_assets.errors import ConfigError
 from prep_assets.graph.graph import store_of
 from prep_assets.pipeline.asset import FromLines, FromRows, Store
 from prep_assets.pipeline.blends import TOKENS as BLENDED
-from prep_assets.pipeline.quality import steps_of
+from prep_assets.pipeline.quality import as_read, steps_of
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import read_verdicts
-from prep_assets.pipeline.workspace import Workspace
+from prep_assets.pipeline.workspace import Workspace, form_of_domain
 from prep_assets.proofs.accounting import COUNTED, Refusals, Stored, places
 from prep_assets.proofs.mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS, SELECTION_MUTATIONS, StoredRows
 from prep_assets.proofs.selection import GOOD, Selected, select
@@ -64,13 +64,14 @@ def leak_trials(store: Store) -> list[Trial]:
 
 
 def quality_trials(store: Store) -> list[Trial]:
-    """Try each configured step on the examples that it must find wrong. A step of the user's own has none."""
+    """Try each configured step on the examples that it must find wrong, as a build reads them. A step of the user's own has none."""
+    read = partial(as_read, domain_of(store.family, store.partition), form_of_domain(store.family, store.partition))
     return [
         clean("the stored verdicts", [VERDICTS_AGAIN.run(store)]),
         *(
             Trial(reason, step.name, 1, int(found), f"finds {reason}" if found else "finds nothing")
             for step in steps_of(store.family, store.partition)
-            for reason, found in tried_on_itself(step)
+            for reason, found in tried_on_itself(step, read)
         ),
     ]
 

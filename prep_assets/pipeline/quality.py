@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -14,7 +14,7 @@ import numpy.typing as npt
 import xxhash
 from msgspec import Struct, msgpack, structs
 
-from prep_assets.config.family import Chat, Family
+from prep_assets.config.family import Chat, Domain, Family
 from prep_assets.config.models import FAMILIES, Eval, Pretrain, Rl, Sft, family_name
 from prep_assets.data import tables
 from prep_assets.data.files import record_id
@@ -23,13 +23,26 @@ from prep_assets.errors import ConfigError, Refused
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.asset import REASONING, Target, holds_out
 from prep_assets.pipeline.documents import document_text
-from prep_assets.pipeline.examples import Item, Reading, Source, content_digest, held_out, reading_recipe
+from prep_assets.pipeline.examples import Item, Reading, Source, content_digest, converter, held_out, reading_recipe
 from prep_assets.pipeline.lines import contrast_digest, prompt_digest
 from prep_assets.pipeline.sources import domain_of, unrendered_reasoning
 from prep_assets.pipeline.verdicts import VERDICTS
 from prep_assets.pipeline.workspace import Workspace, form_of_domain
-from prep_assets.quality.steps import CLUSTER, AcrossDomains, Configured, Examples, Judged, KnowsGolds, Step, configured_steps
+from prep_assets.quality.steps import (
+    CLUSTER,
+    AcrossDomains,
+    Configured,
+    Examples,
+    Judged,
+    KnowsGolds,
+    Step,
+    configured_steps,
+    corrupted_examples,
+)
 from prep_assets.samples import Contrast, Example, Group, Prompt, Sample
+from prep_assets.schemas.fields import texts_of
+from prep_assets.schemas.reader import apply
+from prep_assets.schemas.rewards import MARK
 from prep_assets.stores.arrays import save_array
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.published import Draft
@@ -338,7 +351,29 @@ def source_to_judge(workspace: Workspace, family: str, name: str) -> Source:
 def examples_of(reading: Reading, doing: str) -> Iterator[tuple[Examples, Sequence[Item], bool]]:
     """Yield the examples of a domain in blocks, in columns and with their records, and whether their file is held out."""
     for items, in_test in reading.examples(doing, _Unwritten(), block_bytes=BLOCK_BYTES):
-        yield Examples([item.id for item in items], [item.example for item in items]), items, in_test
+        rows = [item.record.payload for item in items]
+        yield Examples([item.id for item in items], [item.example for item in items], solutions_of(reading.domain, rows)), items, in_test
+
+
+_WITH_SOLUTIONS = ("gsm8k", "gsm8k_prompt")
+
+
+def solutions_of(domain: Domain, rows: Sequence[Mapping[str, Any]]) -> Sequence[str]:
+    """See `Examples`."""
+    if domain.schema_name not in _WITH_SOLUTIONS:
+        return ()
+    return [text for row in rows for text in texts_of(row, domain.options.get("answer_key", "answer"))]
+
+
+def as_read(domain: Domain, form: type, examples: Sequence[Example]) -> Examples:
+    """Corrupted examples as a build of the domain reads them: through its schema, if that takes notes out of solutions."""
+    corrupted = corrupted_examples(examples)
+    if domain.schema_name not in _WITH_SOLUTIONS or not all(MARK in text for text in corrupted.texts):
+        return corrupted
+    question, answer = (domain.options.get(key, name) for key, name in (("question_key", "question"), ("answer_key", "answer")))
+    rows = [{question: "How many?", answer: text} for text in corrupted.texts]
+    convert = converter(domain, form)
+    return Examples(corrupted.ids, [apply(convert, row) for row in rows], solutions_of(domain, rows))
 
 
 def judged_domain(source: Source, payload: Path) -> Verdicts:

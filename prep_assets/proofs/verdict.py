@@ -8,6 +8,7 @@ from html import escape
 from typing import Any
 
 from prep_assets.stores.files import dumps
+from prep_assets.stores.manifest import Ruled
 from prep_assets.stores.manifest import Worst as Worst
 
 _SHOWN = 400
@@ -31,6 +32,7 @@ class Verdict:
         numbers: figures that are plotted over time, e.g. ``rows_checked``.
         worst: the row to show where it fails.
         warns: whether people should look at it, though it holds.
+        ruled: the rules of the configuration that judged it, and what it was without them; `None` without rules.
         say: figures → summary, for merging the verdicts on parts of a store; `None` where they cannot be merged.
     """
 
@@ -39,6 +41,7 @@ class Verdict:
     numbers: Numbers = field(default_factory=dict)
     worst: Worst | None = None
     warns: bool = False
+    ruled: Ruled | None = None
     say: Callable[[Numbers], str] | None = field(default=None, compare=False, repr=False)
 
     def _repr_html_(self) -> str:

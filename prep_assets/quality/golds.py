@@ -8,13 +8,15 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from fractions import Fraction
 
-from prep_assets.quality.steps import ANSWER, Examples, Finding, Judged, Step, by_block, quality_step
+from prep_assets.quality.steps import ANSWER, SOLUTION, Examples, Finding, Judged, Step, by_block, quality_step
 from prep_assets.samples import Prompt, Sample, document
 
 _NOTE = re.compile(r"<<([^<>=]+)=([^<>=]+)>>")
 _FINAL = re.compile(r"^####\s*(\S.*?)\s*$", re.MULTILINE)
 _NUMBER = re.compile(r"\d[\d,]*(?:\.\d+)?|\.\d+")
-_NOISE = re.compile(r"[$,%\s]|(?<=\d)_(?=\d)")
+_PLAIN = re.compile(
+    r"\$?(?P<sign>[-+−]?)\s*\$?(?P<number>(?:\d{1,3}(?:(?:,|\\,|_)\d{3})+|\d+)?(?:\.\d+)?)(?:\s*/\s*(?P<below>[1-9]\d*))?\s*%?\.?"
+)
 _OPERATORS: Mapping[type, Callable[[Fraction, Fraction], Fraction]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -27,7 +29,7 @@ LONGEST, TOLERANCE = 200, Fraction(1, 100)
 
 def value_of(expression: str) -> Fraction | None:
     """The exact value of a sum of numbers with + - * / and brackets; a percent sign divides by 100. `None` if it is anything else."""
-    text = re.sub(r"(\d(?:\.\d*)?)%", r"(\1/100)", expression.strip().replace("×", "*").replace("÷", "/"))
+    text = re.sub(r"(\d[\d,]*(?:\.\d*)?|\.\d+)%", r"(\1/100)", expression.strip().replace("×", "*").replace("÷", "/"))
     text = re.sub(r"(?<=\d),(?=\d{3})", "", text).replace("$", "")
     text = re.sub(r"(?<![\d.])0+(?=\d)", "", text)  # Python has no decimals that begin with 0
     if len(text) > LONGEST:
@@ -70,9 +72,13 @@ def _shown(value: Fraction) -> str:
 
 
 def plain(answer: str) -> Fraction | str:
-    """A final answer as a number, or as text without signs and spaces."""
-    number = value_of(text := _NOISE.sub("", answer).rstrip("."))
-    return text.casefold() if number is None else number
+    """A final answer as a number, where it is one or a fraction, or as text without case, ``$``, and spaces at its ends. Nothing else is computed, and
+    commas are taken away between groups of three digits only."""
+    found = _PLAIN.fullmatch(answer.strip())
+    if found is None or not found["number"] or len(answer) > LONGEST:
+        return " ".join(answer.strip().strip("$").removesuffix(".").casefold().split())
+    number = Fraction(re.sub(r"[^\d.]", "", found["number"])) / int(found["below"] or 1)
+    return -number if found["sign"] in ("-", "−") and found["sign"] else number
 
 
 def _concluded(text: str) -> set[Fraction]:
@@ -92,10 +98,11 @@ def _last_final(text: str) -> int:
     source="GSM8K's calculator notes and final answers (Cobbe et al., 2021)",
     corrupted=((document("He buys 3*4=<<3*4=13>>13 apples.\n#### 13"),), "wrong_calculation"),
     takes=(Sample, Prompt),
+    version=2,
 )
 def gold_answers() -> Step:
     """Examples with a calculator note whose result is wrong, or with a final answer, after ``####``, that is not what the line before it comes to, or
-    that is not the gold."""
+    that is not the gold. Of rows that the schema `gsm8k` reads, the solution in the source is judged."""
 
     def finding(parts: list[tuple[str, str]]) -> Finding | None:
         golds = [text for role, text in parts if role == ANSWER]
@@ -113,6 +120,8 @@ def gold_answers() -> Step:
         return None
 
     def judge(examples: Examples) -> Judged:
-        return Judged({number: found for number, parts in enumerate(examples.parts) if (found := finding(parts)) is not None})
+        solutions = examples.solutions or [""] * len(examples)
+        both = ([*parts, (SOLUTION, text)] for parts, text in zip(examples.parts, solutions, strict=True))
+        return Judged({number: found for number, parts in enumerate(both) if (found := finding(parts)) is not None})
 
     return by_block(judge)

@@ -37,7 +37,8 @@ def final_answer(text: str) -> str | None:
 
 @lru_cache(1 << 12)
 def equal_answers(gold: str, answer: str) -> bool:
-    """Whether two answers are equal: as numbers, as text without signs and spaces, or as math-verify takes them for LaTeX or an expression.
+    """Whether two answers are equal: as numbers, as text, or as math-verify judges them in ``\\boxed{}``, as verl calls it. It takes no mixed numbers and
+    amounts, and compares no units; it is given them without, where units are equal or one answer has none.
 
     Raises:
         PrepAssetsError: the comparison takes too long.
@@ -46,14 +47,46 @@ def equal_answers(gold: str, answer: str) -> bool:
         return True
     if max(len(gold), len(answer)) > LONGEST:
         return False
+    (expected, unit), (found, other) = _amount(gold), _amount(answer)
+    if plain(expected) == plain(found) and (not unit or not other or unit == other) and not (unit + other).startswith("_"):
+        return True
+    if unit != other or any(_RANGE.fullmatch(text) for text in (expected, found)):
+        return False
+    with limited(lambda said, _: PrepAssetsError(f"rl_golds: comparing {gold!r} with {answer!r} {said}. Leave the row out by `where`")):
+        return boxed_equal(expected, found)
+
+
+_RANGE = re.compile(r"\d+(?:\s*[-–/]\s*\d+){2,}|\d+\s*[-–]\s*\d+")
+"""A range or a date, which is no difference."""
+_MIXED = re.compile(r"([-+]?)(\d+)\s+(\d+)/([1-9]\d*)")
+_UNIT = re.compile(r"([-+]?[\d.,/]*\d)(?:(_\{?\d+\}?)|\s*\\?(?:text\{)?\s*([A-Za-z€£¥][A-Za-z€£¥ ]*?)\}?)")
+_SIGNS = re.compile(r"(?:US)?\\?\$|([€£¥])")
+
+
+def _amount(answer: str) -> tuple[str, str]:
+    """An answer in a form that math-verify reads, and its unit, currency or base: ``€12`` is ``12`` and ``€``, ``3 1/2`` is ``7/2``."""
+    text = answer.strip().strip("$").replace("\\,", "").removesuffix(".")
+    if sign := _SIGNS.match(text):
+        text = text[sign.end() :].strip() + (f" {sign[1]}" if sign[1] else "")
+    unit = ""
+    if found := _UNIT.fullmatch(text):
+        text, unit = found[1], found[2] or found[3].casefold().removesuffix("s")
+    if mixed := _MIXED.fullmatch(text):
+        sign_of, whole, above, below = mixed.groups()
+        text = f"{sign_of}{int(whole) * int(below) + int(above)}/{below}"
+    return text, unit
+
+
+def boxed_equal(gold: str, answer: str) -> bool:
+    """Whether math-verify takes an answer for a gold, both in ``\\boxed{}`` and parsed as verl's reward function does (verl/utils/reward_score/math_verify)."""
     import logging
 
-    from math_verify import parse, verify
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
 
-    logging.getLogger("math_verify").setLevel(logging.ERROR)
-    with limited(lambda said, _: PrepAssetsError(f"rl_golds: comparing {gold!r} with {answer!r} {said}. Leave the row out by `where`")):
-        sides = (parse(f"${text.strip('$')}$", parsing_timeout=None) for text in (gold, answer))
-        return bool(verify(*sides, timeout_seconds=None))
+    logging.getLogger("math_verify").setLevel(logging.CRITICAL)
+    forms = ((gold, (LatexExtractionConfig(),)), (answer, (ExprExtractionConfig(), LatexExtractionConfig())))
+    expected, found = (parse(f"\\boxed{{{text}}}", form, parsing_timeout=None) for text, form in forms)
+    return bool(expected) and bool(verify(expected, found, timeout_seconds=None))
 
 
 def same_prompt(text: str) -> str:
@@ -104,6 +137,7 @@ def _answered(parts: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     ),
     takes=(Sample,),
     libraries=("math-verify",),
+    version=2,
 )
 def rl_golds() -> RlGolds:
     """Examples whose final answer is not the gold that the family rl has for the same prompt, compared as mathematics."""

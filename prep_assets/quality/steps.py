@@ -34,7 +34,7 @@ from prep_assets.samples import MEDIA, THINKING, TOOL_CALL, Contrast, Example, G
 from prep_assets.schemas.registry import check_options, own_code_hash, own_function
 from prep_assets.stores.arrays import Spool
 
-PROMPT, ANSWER, CHOSEN, REJECTED = "prompt", "answer", "chosen", "rejected"
+PROMPT, ANSWER, CHOSEN, REJECTED, SOLUTION = "prompt", "answer", "chosen", "rejected", "solution"
 CONTEXT = TOOLS, DOCUMENTS, OPTIONS, NAMES = "<tools>", "<documents>", "<options>", "<names>"
 """Roles of what a template writes beside the turns: tools, documents, `template_options`, and names of speakers with ids of calls."""
 CLUSTER = "cluster"
@@ -52,10 +52,12 @@ class Examples(Struct, frozen=True, dict=True):
     Attributes:
         ids: ids of their records.
         examples: the examples.
+        solutions: the text of each source that its schema takes notes and the final mark out of, as `gsm8k` does; empty for other schemas.
     """
 
     ids: Sequence[str]
     examples: Sequence[Example]
+    solutions: Sequence[str] = ()
 
     def __len__(self) -> int:
         return len(self.examples)
@@ -375,15 +377,24 @@ def _configured(name: str, options: dict[str, Any], form: type) -> Configured:
     return Configured(name, action, lambda: step.factory(**options), recipe, bool(filled.get("across")), golds, step.clusters)
 
 
-def tried_on_itself(step: Configured) -> list[tuple[str, bool]]:
-    """The reason for which a step must find its `corrupted` examples wrong, and whether it does; none for a user's step."""
+def corrupted_examples(examples: Sequence[Example]) -> Examples:
+    """Corrupted examples with ids."""
+    return Examples([f"corrupted:{number}" for number in range(len(examples))], examples)
+
+
+def tried_on_itself(step: Configured, read: Callable[[Sequence[Example]], Examples] = corrupted_examples) -> list[tuple[str, bool]]:
+    """The reason for which a step must find its `corrupted` examples wrong, and whether it does; none for a user's step.
+
+    Args:
+        read: gives the examples as a build of the domain reads them.
+    """
     if step.name not in quality_steps():
         return []
     corrupted, reason = quality_steps()[step.name].corrupted
     at_work = step.make()
     if isinstance(at_work, KnowsGolds):
         at_work.learn([example for example in corrupted if isinstance(example, Prompt)])
-    judged = at_work.judge(Examples([f"corrupted:{number}" for number in range(len(corrupted))], corrupted))
+    judged = at_work.judge(read(corrupted))
     finished = at_work.finish(np.ones(len(corrupted), bool))
     return [(reason, any(found == reason for found, _ in (*judged.found.values(), *finished.found.values())))]
 
@@ -401,7 +412,7 @@ def _own_step(path: str, options: Mapping[str, Any]) -> Step:
             reasons = function(examples, **options)
         except PrepAssetsError:
             raise
-        except Exception as error:  # a user's function may raise anything
+        except (Exception, SystemExit) as error:  # a user's function may raise anything
             frame = extract_tb(error.__traceback__)[-1]
             raise PrepAssetsError(
                 f"quality step {path!r} raised {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno}), on a block from "
@@ -412,6 +423,12 @@ def _own_step(path: str, options: Mapping[str, Any]) -> Step:
                 f"quality step {path!r} returns {f'{len(reasons):,} reasons' if isinstance(reasons, Sequence) else type(reasons).__name__} "
                 f"for {len(examples):,} examples. It must return a list with one reason or None for each"
             )
-        return Judged({number: (str(reason), f"says {path}") for number, reason in enumerate(reasons) if reason is not None})
+        for number, reason in enumerate(reasons):
+            if reason is not None and (not isinstance(reason, str) or not reason.strip()):
+                raise PrepAssetsError(
+                    f"quality step {path!r} returns {reason!r} for {examples.ids[number]}. It must return a reason, a text that is not empty, or None "
+                    "for an example that it keeps"
+                )
+        return Judged({number: (reason, f"says {path}") for number, reason in enumerate(reasons) if reason is not None})
 
     return by_block(judge)

@@ -12,6 +12,7 @@ from msgspec import Struct
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
 from prep_assets.limits import limited
 from prep_assets.quality.constraints import CONSTRAINTS, keeps, misfit
+from prep_assets.quality.rl_golds import boxed_equal
 from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
 from prep_assets.quality.verified_code import TooSlow, failure
 from prep_assets.samples import USER, Prompt, turn
@@ -20,12 +21,18 @@ from prep_assets.schemas.rewards import JUDGED, NUMBER
 from prep_assets.schemas.verifiers import BAD, CODE, IFEVAL, RUBRIC, code_tests, constraints, criteria
 
 REJECTED, UNKNOWN = "gold_rejected", "unknown_verifier"
-MATH, NONE = "math", "none"
+MATH, BARE, NONE = "math", "math_bare", "none"
 STEP = "quality step 'verified_golds'"
 
 
-def passes_math(answer: str, gold: str) -> bool:
-    """Whether math-verify takes an answer for a gold, each parsed as trainers parse them."""
+def passes_boxed(answer: str, gold: str) -> bool:
+    """Whether verl's reward function takes an answer for a gold, which it puts into ``\\boxed{}`` first."""
+    with limited(lambda said, _: PrepAssetsError(f"verified_golds: comparing {gold!r} {said}. Leave the row out by `where`")):
+        return boxed_equal(gold, answer)
+
+
+def passes_bare(answer: str, gold: str) -> bool:
+    """Whether math-verify takes an answer for a gold, each parsed as TRL and open-r1 parse them."""
     from math_verify import parse, verify
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)
@@ -45,9 +52,13 @@ def _by_answer(verify: Callable[..., Any], *, tells: bool = False) -> _Try:
         told = (json.loads(prompt.arguments),) if tells and prompt.arguments else ()
         if any(verify(answer, prompt.gold, *told) for answer in (f"The answer is \\boxed{{{prompt.gold}}}.", prompt.gold)):
             return ""
-        return f"the verifier {prompt.verifier} gives its own gold of {len(prompt.gold)} characters no reward"
+        return _no_reward(prompt)
 
     return failing
+
+
+def _no_reward(prompt: Prompt) -> str:
+    return f"the verifier {prompt.verifier} gives its own gold of {len(prompt.gold)} characters no reward"
 
 
 def _passes_tests(seconds: float | None) -> _Try:
@@ -115,24 +126,27 @@ def _finding(prompt: Prompt, where: str, verifiers: Mapping[str, _Known | None])
 @quality_step(
     "verified_golds",
     source="our own; math-verify as TRL, open-r1 and verl judge answers; IFEval's constraints",
-    corrupted=((Prompt((turn(USER, "What is a half?"),), "a half, of course", MATH),), REJECTED),
+    corrupted=((Prompt((turn(USER, "What is a half?"),), "a half, of course", BARE),), REJECTED),
     takes=(Prompt,),
     libraries=("math-verify",),
+    version=2,
 )
 def verified_golds(*, verifiers: Mapping[str, str] | None = None, code_seconds: float | None = None) -> Step:
     """Prompts whose gold its own verifier rejects, whose verifier has a name that nobody knows, or is told what it cannot read.
 
     Args:
-        verifiers: name of a verifier in the rows → `math` (math-verify), `code` (the gold passes its tests), `ifeval` (it keeps its constraints), `rubric`
+        verifiers: name of a verifier in the rows → `math` (math-verify as verl calls it, with the gold in ``\\boxed{}``), `math_bare` (as TRL and
+            open-r1 do, with the gold as it stands), `code` (the gold passes its tests), `ifeval` (it keeps its constraints), `rubric`
             (criteria are read, no answer is graded), `none` (not tried), or ``module:function`` of an answer, a gold and, where the row has some, the
-            arguments, which returns true or a reward above 0. Beside them the first four are known by these names; `number` and `model` are not tried, as
+            arguments, which returns true or a reward above 0. Beside them the first five are known by these names; `number` and `model` are not tried, as
             schemas read the golds of the one and the other has none.
         code_seconds: how long the tests of one gold may take together; null, and no code is run.
     """
     if code_seconds is not None and not 0 < code_seconds < float("inf"):
         raise ConfigError(f"{STEP}, option 'code_seconds' = {code_seconds}: needs a number above 0")
     built_in = {
-        MATH: _Known(_by_answer(passes_math)),
+        MATH: _Known(lambda prompt, where: "" if passes_boxed(prompt.gold, prompt.gold) else _no_reward(prompt)),
+        BARE: _Known(_by_answer(passes_bare)),
         CODE: _Known(_passes_tests(code_seconds), told=True),
         IFEVAL: _Known(_keeps_constraints, told=True),
         RUBRIC: _Known(_reads_rubric, told=True),

@@ -338,6 +338,19 @@ class Worst(msgspec.Struct, frozen=True):
     derivations: tuple[tuple[str, str], ...] = ()
 
 
+class Ruled(msgspec.Struct, frozen=True):
+    """The rules that judged a check which holds by itself, and its verdict without them.
+
+    Attributes:
+        rules: hash of the rules, see `prep_assets.checks.bounds`.
+        summary, numbers: of the check itself.
+    """
+
+    rules: str
+    summary: str
+    numbers: Mapping[str, int | float]
+
+
 class Result(NamedTuple):
     """The result of one check: the first fields of a `Verdict`, in its order. Files of earlier versions end after the summary."""
 
@@ -346,6 +359,7 @@ class Result(NamedTuple):
     numbers: Mapping[str, int | float] = {}
     worst: Worst | None = None
     warns: bool = False
+    ruled: Ruled | None = None
 
 
 def read_results(directory: Path, content_hash: str) -> Mapping[str, Result] | None:

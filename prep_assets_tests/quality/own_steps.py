@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import sys
+import time
 from collections.abc import Sequence
+from typing import Any
 
 from prep_assets.quality.steps import Examples
 
@@ -26,6 +29,22 @@ def too_few(examples: Examples) -> Sequence[str | None]:
 def fails(examples: Examples) -> Sequence[str | None]:
     """Takes examples for rows."""
     return [{"text": example}["prompt"] for example in examples.texts]
+
+
+def exits(examples: Examples) -> Sequence[str | None]:
+    """Ends the process."""
+    sys.exit(3)
+
+
+def sleeps(examples: Examples) -> Sequence[str | None]:
+    """Waits for ever."""
+    time.sleep(3600)
+    return [None] * len(examples)
+
+
+def gives(examples: Examples, *, what: Any = None) -> Sequence[Any]:
+    """Returns what the options say."""
+    return [float("nan") if what == "nan" else what for _ in examples.texts]
 
 
 def says_yes(answer: str, gold: str) -> float:

@@ -7,15 +7,20 @@ from typing import Any
 
 import dagster as dg
 import pytest
+import yaml
+from typer.testing import CliRunner
 
-from prep_assets.checks.bounds import metrics_of
+from prep_assets import api
+from prep_assets.checks.bounds import BOUNDED, metrics_of
+from prep_assets.cli.main import app
 from prep_assets.config.models import Sft
 from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.metadata import evaluations
 from prep_assets.defs.site import Site, WorkspaceResource
+from prep_assets.engine import build as engine_build
 from prep_assets.engine.plan import Step
-from prep_assets.errors import CheckFailed, ConfigError
-from prep_assets.graph.graph import BOUNDED, EVERY, assets_of
+from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError
+from prep_assets.graph.graph import EVERY, assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.tokens import open_tokens
@@ -108,7 +113,8 @@ def test_bounds_of_every_kind_of_metric(tmp_path: Path) -> None:
     steps = {"language": {"keep": ["en"], "action": "note"}}
     build(of(tmp_path, 24, bounds, steps=steps), "sft_packed")
     with pytest.raises(
-        CheckFailed, match=r"sft_tokens has no metric 'tokns'; it has bytes, bytes_per_token, control_tokens_in_content, kept"
+        CheckFailed,
+        match=r"sft_tokens has no metric 'tokns'; did you mean 'tokens'\? It has bytes, bytes_per_token, control_tokens_in_content, kept",
     ):
         build(of(tmp_path / "none", 24, {"sft_tokens.tokns": {"warn": {"min": 1}}}), "sft_tokens", "rows")
 
@@ -154,3 +160,101 @@ def test_metrics_are_figures_of_the_manifest_and_of_lengths(tmp_path: Path) -> N
     lengths = sorted(len(open_tokens(published.directory, "train").record(n, "tokens")) for n in range(40))
     found = metrics_of(EVERY["sft_tokens"], published)
     assert (found["length_median"], found["length_p99"], found["length_longest"]) == (lengths[19], lengths[39], lengths[39])
+
+
+def ruled(folder: Path, quality: dict[str, Any]) -> Workspace:
+    """The workspace of `of` with other rules, and nothing else changed."""
+    path = folder / "configs" / "sft.yaml"
+    options = yaml.safe_load(path.read_text())
+    path.write_text(yaml.safe_dump({**options, "quality": quality}))
+    return Workspace(folder / "configs", folder / "stores")
+
+
+def brought_up(workspace: Workspace) -> str:
+    """What a build of `sft_packed` is refused for; empty where it is done."""
+    try:
+        engine_build(workspace, "sft_packed")
+    except PrepAssetsError as error:
+        return str(error)
+    return ""
+
+
+def written(workspace: Workspace) -> dict[str, int]:
+    """When each manifest was written."""
+    return {str(path): path.stat().st_mtime_ns for path in workspace.stores.rglob("manifest.json")}
+
+
+@pytest.mark.parametrize(
+    ("rules", "store", "fault"),
+    [
+        ({"bounds": {"sft_packed.trained_share": {"block": {"min": 0.99}}}}, "sft_packed", "at least 0.99 is wanted"),
+        ({"bounds": {"sft_raw.read": {"block": {"max": 3}}}}, "sft_raw[rows]", "read is 24, at most 3 is wanted"),
+        ({"max_refused": {"*": 0.001}}, "sft_tokens[rows]", "1 of 24 records are refused for any reason, 4.2%"),
+    ],
+)
+def test_a_rule_that_is_added_judges_stores_that_exist(tmp_path: Path, rules: dict[str, Any], store: str, fault: str) -> None:
+    workspace = of(tmp_path, 23, {})
+    with (tmp_path / "rows.jsonl").open("a") as file:
+        file.write('{"prompt": "Why?", "completion": ""}\n')
+    assert brought_up(workspace) == ""
+    before = written(workspace)
+    strict = ruled(tmp_path, rules)
+    assert (api.status(strict)[store].state, fault in str(api.status(strict)[store].failed)) == ("failed", True)
+    refused = brought_up(strict)
+    assert fault in refused
+    assert "the published store fails its checks" in refused
+    assert (written(strict), api.status(strict)[store].state) == (before, "failed"), "judged from the manifest, not built again"
+    result = CliRunner(env={"PREP_ASSETS_CONFIG_DIR": str(strict.configs), "PREP_ASSETS_STORE_DIR": str(strict.stores)}).invoke(
+        app, ["path", store.partition("[")[0]]
+    )
+    assert (result.exit_code == 0, fault in result.output) == (False, True)
+    loose = ruled(tmp_path, {})
+    states = {name: each.state for name, each in api.status(loose).items()}
+    assert (states[store], "failed" in states.values()) == ("current", False), "a rule that is gone heals without a build"
+    assert (brought_up(loose), written(loose)) == ("", before)
+    engine_build(loose, store.partition("[")[0])
+    assert written(loose) == before
+    stores = [each.published for each in api.status(loose).values() if each.published]
+    assert all(one.passed for each in stores for one in (each.results or {}).values()), "and the store says so itself"
+
+
+def test_going_back_to_an_older_version_is_judged_by_the_rules_of_now(tmp_path: Path) -> None:
+    assert brought_up(of(tmp_path, 24, {})) == ""
+    assert brought_up(of(tmp_path, 60, {})) == ""
+    larger = Workspace(tmp_path / "configs", tmp_path / "stores").built("sft_packed").version
+    for bound, fault in (({"min": 10_000}, "at least 10,000 is wanted"), ({"change": 0.1}, "a change of at most 10.0% is wanted")):
+        back = of(tmp_path, 24, {"sft_packed.tokens": {"block": bound}})
+        assert fault in brought_up(back)
+        assert back.built("sft_packed").version == larger
+
+
+@pytest.mark.parametrize(
+    ("quality", "fault"),
+    [
+        ({"max_refused": {"tokenize/too_lng": 0.1}}, "quality.max_refused.tokenize/too_lng: no record is rejected for 'too_lng'; did you mean 'too_long'"),
+        ({"max_refused": {"tokenise/too_long": 0.1}}, "no stage 'tokenise' rejects records; did you mean 'tokenize'"),
+        ({"bounds": {"sft_tokens.refused.tokenize/too_lng": {"warn": {"max": 0}}}}, "did you mean 'too_long'"),
+        ({"bounds": {"sft_quality.dropped.near_duplicat": {"warn": {"max": 0}}}, "steps": {"near_duplicates": {}}}, "did you mean 'near_duplicate'"),
+    ],
+)  # fmt: skip
+def test_a_reason_that_no_record_can_have_is_an_error(tmp_path: Path, quality: dict[str, Any], fault: str) -> None:
+    of(tmp_path, 3, {})
+    with pytest.raises(ConfigError, match=fault):
+        assets_of(ruled(tmp_path, quality))
+
+
+def test_a_share_that_no_record_has_is_zero(tmp_path: Path) -> None:
+    of(tmp_path, 24, {})
+    bounds = {
+        name: {"block": {"max": 0}}
+        for name in ("sft_quality.dropped.near_duplicate", "sft_quality.language.language.xx", "sft_tokens.refused.quality/my_reason")
+    }
+    steps = {
+        "near_duplicates": {},
+        "language": {"keep": ["en"], "action": "note"},
+        "prep_assets_tests.quality.own_steps:short": {"action": "note"},
+    }
+    workspace = ruled(tmp_path, {"steps": steps, "bounds": bounds, "max_refused": {"quality/my_reason": 0.0}})
+    verdict = verdicts(workspace, build(workspace, "sft_quality", "rows"))["not_blocked"]
+    assert verdict.numbers["language.language.xx"] == 0
+    build(workspace, "sft_tokens", "rows")

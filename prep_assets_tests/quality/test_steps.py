@@ -262,6 +262,9 @@ def test_calls_are_held_to_the_tools_on_offer(call: dict[str, Any], reason: str)
         ("She has 3*4=<<3*4=13>>13.\n#### 13", "wrong_calculation"),
         ("It is <<50%*80=40>>40, then <<40/3=13.33>>13.33.\n#### 13.33", ""),
         ("It is <<40/3=14>>14.\n#### 14", "wrong_calculation"),
+        ("Half is <<50%*80=400>>400.\n#### 400", "wrong_calculation"),
+        ("Half is <<50%*80=40>>40, then <<200*10%=20>>20 and <<12.5%*80=10>>10.\n#### 10", ""),
+        ("It is <<200*10%=2>>2.\n#### 2", "wrong_calculation"),
         ("In all <<48+16=64>>64 points.\n#### 66", "answer_differs"),
         ("So it costs $1,200 in all.\n#### 1200", ""),
         ("So it costs $1,200 in all.\n#### 1300", "answer_differs"),
@@ -311,6 +314,26 @@ def test_corrupted_golds_of_gsm8k_are_found(real_data: Path) -> None:
         ("(1, 2)", "(2, 1)", False),
         ("blue", "green", False),
         ("1" * 300, "1" * 299 + "2", False),
+        *(
+            (gold, answer, False)
+            for gold, answer in (("(3,4)", "34"), ("(3,4)", "(34)"), ("(1,23)", "(12,3)"), ("1, 2", "12"), ("1,2,3", "123"))
+        ),
+        *(
+            (gold, answer, False)
+            for gold, answer in (("3 1/2", "31/2"), ("1 3/4", "13/4"), ("12 12", "1212"), ("10-20", "-10"), ("2024-05-06", "2013"))
+        ),
+        *(
+            (gold, answer, False)
+            for gold, answer in (("12 cm", "12 m"), ("5 hours", "5 minutes"), ("1010_2", "1010_3"), ("€12", "£12"), ("€12", "13"))
+        ),
+        *(
+            (gold, answer, True)
+            for gold, answer in (("3 1/2", "7/2"), ("3 1/2", "3.5"), ("1\\,000", "1000"), ("€12", "12"), ("£12", "12"), ("US$12", "12"))
+        ),
+        *(
+            (gold, answer, True)
+            for gold, answer in (("12 dollars", "12"), ("\\frac12", "0.5"), ("A", "A"), ("-1,200", "-1200"), ("12 cm", "12cm"))
+        ),
     ],
 )
 def test_answers_are_compared_as_mathematics(gold: str, answer: str, equal: bool) -> None:
@@ -351,7 +374,13 @@ def test_corrupted_golds_of_gsm8k_are_found_by_the_golds_of_rl(real_data: Path) 
         ("\\frac{3}{4}", "math", ""),
         ("3/4", "math", ""),
         ("$x^2 + 1$", "math", ""),
-        ("three quarters", "math", "gold_rejected"),
+        ("three quarters", "math", ""),
+        ("three quarters", "math_bare", "gold_rejected"),
+        ("}", "math", "gold_rejected"),
+        *(
+            (gold, "math", "")
+            for gold in ("\\dfrac{7}{8}", "\\frac12", "\\sqrt{2}", "(1,2)", "[0,\\infty)", "\\{1,2\\}", "A", "Yes", "+5", "(-3)", "\\pi/2")
+        ),
         ("", "model", ""),
         ("12", "number", ""),
         ("12", "maths", "unknown_verifier"),

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pytest
 from typer.testing import CliRunner
 
+from prep_assets import limits
 from prep_assets.checks import of_quality, sources_again
 from prep_assets.cli.main import app
 from prep_assets.config.models import Sft
@@ -19,11 +20,14 @@ from prep_assets.data import tables as cuts
 from prep_assets.engine import build as engine_build
 from prep_assets.engine import execute
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError
-from prep_assets.graph.graph import EVERY, assets_of
+from prep_assets.graph.graph import EVERY, assets_of, store_of
+from prep_assets.graph.selftest import quality_trials
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.verdicts import VERDICTS, Dropped, dropped_rows, read_verdicts
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.selection import DROPPED, GOOD, reason_fault
+from prep_assets.quality.steps import Examples, configured_steps
+from prep_assets.samples import Sample, document
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.workers.pool import Pool
@@ -330,3 +334,44 @@ def test_a_share_of_refusals_that_is_too_large_stops_the_build(tmp_path: Path) -
     configs.write_text(text.replace("quality:\n", "quality:\n  max_refused: {all: 0.34}\n"))
     with pytest.raises(ConfigError, match="max_refused"):
         Workspace(workspace.configs, workspace.stores).family(Sft)
+
+
+@pytest.mark.parametrize("what", [False, 0, "nan", ""])
+def test_a_step_of_ones_own_returns_texts_or_nothing(what: Any) -> None:
+    [step] = configured_steps({f"{OWN}:gives": {"what": what}}, Sample)
+    with pytest.raises(PrepAssetsError, match=r"own_steps:gives' returns .* for r:0. It must return a reason, a text that is not empty"):
+        step.make().judge(Examples(["r:0"], [document("text")]))
+
+
+def test_a_step_of_ones_own_that_exits_or_waits_is_stopped_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "SECONDS", 0.3)
+    for name, fault in (("exits", "raised SystemExit: 3"), ("sleeps", "takes more than 0.3 seconds")):
+        [step] = configured_steps({f"{OWN}:{name}": {}}, Sample)
+        with pytest.raises(PrepAssetsError, match=f"own_steps:{name}.*{fault}"):
+            step.make().judge(Examples(["r:0"], [document("text")]))
+
+
+def test_gold_answers_judges_the_solutions_that_the_schema_gsm8k_takes_apart(tmp_path: Path) -> None:
+    """Notes and the final mark are not in the example, but in the row; a wrong operand, a wrong result and a wrong final answer are found."""
+    right, note, final = "She has 3*4=<<3*4=12>>12.\n#### 12", "She has 3*4=<<3*4=13>>13.\n#### 13", "She has 3*4=<<3*4=12>>12.\n#### 21"
+    operand = "She has 3*4=<<3*5=12>>12.\n#### 12"
+    rows = [{"question": f"How many, {n}?", "answer": text} for n, text in enumerate((right, note, final, operand, right))]
+    source = domain(jsonl(tmp_path / "rows.jsonl", rows), "gsm8k")
+    for family in ("sft", "rl"):
+        options = {"template": "chatml"} if family == "sft" else {}
+        workspace = workspace_in(tmp_path / family, minimal(family, {"rows": source}, quality={"steps": {"gold_answers": {}}}, **options))
+        published = build(workspace, f"{family}_quality", "rows")
+        assert read_verdicts(published)["dropped"].to_pylist() == [None, "wrong_calculation", "answer_differs", "wrong_calculation", None]
+        trials = quality_trials(store_of(workspace, published))
+        assert [trial.caught for trial in trials if trial.check == "gold_answers"] == [1]
+
+
+def test_the_selftest_corrupts_what_a_build_sees(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without the solutions of rows `gold_answers` sees nothing, and its selftest says so."""
+    rows = [{"question": "How many?", "answer": "She has 3*4=<<3*4=12>>12.\n#### 12"}]
+    source = domain(jsonl(tmp_path / "rows.jsonl", rows), "gsm8k")
+    workspace = workspace_in(tmp_path, minimal("sft", {"rows": source}, template="chatml", quality={"steps": {"gold_answers": {}}}))
+    published = build(workspace, "sft_quality", "rows")
+    monkeypatch.setattr("prep_assets.pipeline.quality.solutions_of", lambda *_: ())
+    trials = quality_trials(store_of(workspace, published))
+    assert [trial.caught for trial in trials if trial.check == "gold_answers"] == [0]
