@@ -409,7 +409,11 @@ class SourceTexts(Derivation):
         """What a record lacks that truncation did not take: texts at one end of it, or texts that are not trained."""
         mode, turns = self.truncation.mode, sorted({each.turn for each in said})
         if self.truncation.limit is not None and mode == "prompt":
-            return self._missing([each for each in said if each.is_answer], held, [])
+            trained = [
+                each for each in said if each.is_answer and self.policy.weight(each, by_role=True) != 0
+            ]  # it may shorten any other text
+            last = max((each.turn for each in trained), default=0)
+            return self._missing([each for each in trained if each.turn == last or not self.policy.last_only], held, [])
         first = self._missing(said, held, [])
         for number in range(1, len(turns)):
             kept = {*turns[number:]} if mode in ("turns", "start") and not begin else {*turns[: len(turns) - number]}
