@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -65,7 +67,19 @@ def _passages_again(store: Store) -> Verdict:
     return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
 
 
+def uncovered(counts: Mapping[str, Any]) -> str:
+    """Which held-out texts no rule can find, as a sentence; ``""`` if each can be found."""
+    short = [f"{count:,} of {total:,} texts of {label}" for label, (count, total) in counts.get("uncovered", {}).items()]
+    return f"{', '.join(short)} cannot be found: no rule has passages that short" if short else ""
+
+
 def _no_leaks(store: Store) -> Verdict:
+    verdict = _searched(store)
+    short = uncovered(store.manifest.counts)
+    return replace(verdict, summary=f"{verdict.summary}. {short}") if short else verdict
+
+
+def _searched(store: Store) -> Verdict:
     counts, policy = store.manifest.counts, store.recipe["policy"]
     numbers = {"examples": counts["examples"], "leaks": counts["leaks"], **counts["by_set"]}
     if not counts["leaks"]:

@@ -13,6 +13,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from prep_assets.checks.of_quality import uncovered
 from prep_assets.cli import terminal
 from prep_assets.cli.stores import one_store, reading, stores_of
 from prep_assets.cli.terminal import Answer, with_json
@@ -326,6 +327,8 @@ def leaks(
             for held, found in (store.manifest.counts["by_set"] or {"–": 0}).items()
         ]
         console.print(terminal.table("store", "held out", "leaks", "examples", rows=rows, numbers=("leaks", "examples")))
+        for short in filter(None, dict.fromkeys(uncovered(store.manifest.counts) for _, store in stores)):
+            console.print(short, style="yellow")
         for label, leak in ((label, leak) for label, found in shown.items() for leak in found):
             console.print(Text.assemble((f"{label} {leak.example}", "bold"), f" {leak.detail}"))
             sides = [

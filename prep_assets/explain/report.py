@@ -165,6 +165,8 @@ def _quality(workspace: Workspace, chain: Sequence[tuple[Asset, list[Published]]
                 found = {**found, what: counts[what]}
             for name, count in found.items():
                 yield label, name, f"{count:,} of {counts['examples']:,} examples ({count / max(1, counts['examples']):.2%})", ""
+            for held_out, (count, total) in counts.get("uncovered", {}).items() if asset.stage == "leaks" else ():
+                yield label, f"{held_out}: cannot be found", f"{count:,} of {total:,} texts ({count / total:.2%})", ""
             metrics = metrics_of(asset, published) if bounds else {}
             for name, bound in bounds.items():
                 if name.partition(".")[0] == asset.name and (value := metrics.get(metric := name.partition(".")[2])) is not None:

@@ -179,13 +179,21 @@ def write_passages(target: Target, quarantine: Quarantine) -> Draft:
         rule: int((np.asarray(texts[f"{rule}.units"]) < np.asarray(texts[f"{rule}.size"])).sum())
         for rule in target.workspace.family(Eval).rules
     }
-    counts = {
+    counts: dict[str, Any] = {
         "texts": texts.num_rows,
         "by_set": {HeldOut(*key).label: count for key, count in sorted(sets.items())},
         "too_short": short,
+        "uncovered": {HeldOut(*key).label: count for key, count in sorted(_uncovered(texts, target.workspace.family(Eval).rules).items())},
         "unsure": unsure,
     }
-    return Draft(counts, {}, ("every held-out example was read",))
+    return Draft(counts, {"uncovered": sum(counts["uncovered"].values()) / max(1, texts.num_rows)}, ("every held-out example was read",))
+
+
+def _uncovered(texts: Any, rules: Sequence[str]) -> Counter[tuple[str, str]]:
+    """Family and name of a held-out data set → how many of its texts are shorter than the passages of every rule, so that none can find them."""
+    covered = [np.asarray(texts[f"{rule}.units"]) >= np.asarray(texts[f"{rule}.size"]) for rule in rules]
+    sets = zip(texts["family"].to_pylist(), texts["domain"].to_pylist(), np.any(covered, axis=0).tolist(), strict=True)
+    return Counter((family, name) for family, name, found in sets if not found)
 
 
 class Held(Struct, frozen=True):
@@ -297,8 +305,15 @@ def write_leaks(target: Target, quarantine: Quarantine) -> Draft:
     sets = Counter(map(HeldOut, table["family"].to_pylist(), table["domain"].to_pylist()))
     by_set = {held.label: count for held, count in sorted(sets.items(), key=lambda entry: entry[0].label)}
     counts: dict[str, Any] = {"examples": read, "leaks": len(places), "by_set": by_set}
+    held_out = target.workspace.built("eval_passages").manifest.counts
+    own = HeldOut(family, name).label
+    counts["uncovered"] = {label: [count, held_out["by_set"][label]] for label, count in held_out["uncovered"].items() if label != own}
+    texts = sum(count for label, count in held_out["by_set"].items() if label != own)
+    uncovered = sum(count for count, _ in counts["uncovered"].values()) / max(1, texts)
     if places:
         sources = source_to_judge(target.workspace, family, name).sources
         first = table.slice(0, 1).to_pylist()[0]
         counts["first"] = f"{record_id((*sources.files, *sources.test_files)[first['file']], first['row'])} {first['detail']}"
-    return Draft(counts, {"leaks": len(places) / max(1, read)}, ("every example was searched for every held-out text",))
+    return Draft(
+        counts, {"leaks": len(places) / max(1, read), "uncovered": uncovered}, ("every example was searched for every held-out text",)
+    )

@@ -23,7 +23,7 @@ from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import Pool
-from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, out_of_date, refusals, tree, workspace_in
+from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, out_of_date, refusals, tree, verdicts, workspace_in
 
 WORDS = ["counts", "the", "red", "and", "blue", "stones", "in", "boxes", "from", "north", "to", "south", "then", "sums", "up"]
 
@@ -209,3 +209,22 @@ def test_leaks_are_shown_side_by_side(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "rows.jsonl:3" in text
     assert "bench.jsonl:4" in text
     assert "no family 'stf'; did you mean 'sft'?" in run(app, ["leaks", "stf"]).output
+
+
+def test_what_no_rule_can_find_is_said_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two of five held-out texts are shorter than a passage of any rule."""
+    jsonl(tmp_path / "short.jsonl", [{"text": text} for text in (question(2001), question(2002), "What is it?", question(2003), "你好吗")])
+    held_out = {"domains": {"short": domain(tmp_path / "short.jsonl", "text")}, "rules": ["gpt3", "open_r1"]}
+    workspace = workspace_in(of(tmp_path).configs.parent, {"eval": held_out})
+    searched = build(workspace, "sft_leaks", "rows")
+    assert searched.manifest.counts["uncovered"] == {"short (eval)": [2, 5]}
+    said = verdicts(workspace, searched)["no_leaks"].summary
+    assert said.endswith("2 of 5 texts of short (eval) cannot be found: no rule has passages that short")
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
+    assert "2 of 5 texts of short (eval) cannot be found" in CliRunner().invoke(app, ["leaks", "sft", "-n", "0"]).output
+    for most in (0.5, 0.3):
+        path = workspace.configs / "sft.yaml"
+        config = {**yaml.safe_load(path.read_text("utf-8")), "quality": {"bounds": {"sft_leaks.uncovered": {"block": {"max": most}}}}}
+        bounded = workspace_in(tmp_path, {"sft": config})
+        assert failing(bounded, searched) == ([] if most == 0.5 else ["no_leaks"])
