@@ -36,6 +36,8 @@ def ruling(reason: str, sample: Sample, template: ChatTemplate) -> str | None:
         return "" if reason == "template_refuses" else None
     if reason == "template_refuses":
         return "transformers renders it"
+    if reason == "unknown_template_option":
+        return _without_each_option(sample, template, text)
     if reason in _DROPPED:
         return _dropped(reason, sample, template, text)
     if reason == "template_drops_content" and any(not _stands(words, text) for words in _texts(sample)):
@@ -66,6 +68,20 @@ def _dropped(reason: str, sample: Sample, template: ChatTemplate, text: str) -> 
         if all(_stands(each, text) for each in _said(sample.tools))
         else ""
     )
+
+
+def _without_each_option(sample: Sample, template: ChatTemplate, text: str) -> str | None:
+    """Judge a chat with options that are said to have no effect: each has one where the chat is written otherwise without it."""
+    options = sample.template_options
+    if options.keys() & template.options.keys():
+        return None
+    try:
+        others = [
+            rendered(changed(sample, template_options={key: options[key] for key in options if key != name}), template) for name in options
+        ]
+    except CheckFailed:
+        return None
+    return "transformers writes it otherwise without its options" if others and text not in others else None
 
 
 def _said(value: Any) -> Iterator[str]:

@@ -179,6 +179,29 @@ def test_another_render_than_the_template_gives_stops_a_build(tmp_path: Path, mo
             build(workspace, "sft_tokens", "few")
 
 
+@pytest.mark.parametrize("tested", ["enable_thinking", "enable_thinking is defined", "enable_thinking is false"])
+def test_an_option_of_rows_that_no_render_is_given_stops_a_build(tested: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Rows without it are right, those with it would be rejected as if it had no effect."""
+    (tmp_path / "configs").mkdir()
+    source = "{{ 'Think.' if TESTED }}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
+    (tmp_path / "configs" / "own.jinja").write_text(source.replace("TESTED", tested), "utf-8")
+    given = {"chat_template_kwargs": {"enable_thinking": "false" not in tested}}
+    rows = [{**row, **(given if number % 2 else {})} for number, row in enumerate(CHATS[:12])]
+    workspace = workspace_in(
+        tmp_path, minimal("sft", {"few": domain(jsonl(tmp_path / "few.jsonl", rows), "messages")}, template="own.jinja")
+    )
+    variables = ChatTemplate.render_variables
+
+    def without(self: ChatTemplate, *given: Any) -> dict[str, Any]:
+        return {name: value for name, value in variables(self, *given).items() if name != "enable_thinking"}
+
+    with fresh_caches():
+        build(workspace, "sft_raw", "few")
+        monkeypatch.setattr(ChatTemplate, "render_variables", without)
+        with pytest.raises(PrepAssetsError, match="transformers writes it otherwise without its options"):
+            build(workspace, "sft_tokens", "few")
+
+
 @pytest.mark.parametrize(("read", "count", "stops"), [(20, 1, True), (999, 1, True), (1000, 1, False), (1000, 2, True), (20, 0, False)])
 def test_how_many_may_differ(read: int, count: int, stops: bool, tmp_path: Path) -> None:
     path = tmp_path / "refused.jsonl"
