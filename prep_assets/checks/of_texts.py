@@ -24,7 +24,7 @@ from prep_assets.pipeline.asset import FromLines, Store
 from prep_assets.pipeline.groups import splits
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
 from prep_assets.proofs.selection import Selected
-from prep_assets.proofs.source_texts import EXACT, Held, Missing, Policy, Reading, Said, Unlike, missing
+from prep_assets.proofs.source_texts import EARLIER, EXACT, Held, Missing, Policy, Reading, Said, Unlike, missing
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable
 from prep_assets.stores.groups import GroupStore, open_groups
@@ -298,7 +298,7 @@ class SourceTexts(Derivation):
             return set()
         other, text, own, texts = {"chosen": "rejected", "rejected": "chosen"}.get(side), decoded.text, list[int](), 0
         low, high, trained, held = list[int](), list[int](), list[bool](), set[int]()
-        masked, trains = decoded.is_masked, {**self.policy.trains, **({side: True} if other else {})}
+        masked, trains = decoded.is_masked, {**self.policy.trains, EARLIER: False, **({side: True} if other else {})}
         for at, row in enumerate(rows):
             said = self.reading.plain(row)
             if said is None:

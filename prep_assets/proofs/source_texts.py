@@ -78,6 +78,10 @@ class Said(NamedTuple):
         return self.role in ("assistant", "completion", "words")
 
 
+EARLIER = "earlier"
+"""The role of an answer in a prompt, which is not trained."""
+
+
 class Policy(NamedTuple):
     """What decides which texts are trained, where the row does not say it.
 
@@ -192,9 +196,11 @@ class Reading(Struct, dict=True):
         said = list[tuple[str, str]]()
         for name, role in plan:
             value = row[name]
-            if type(value) is str and role:
+            if type(value) is str and role == "worked":
+                said += [(piece, "assistant") for piece in _worked(value) if piece.strip()]
+            elif type(value) is str and role:
                 said.append((value, role))
-            elif type(value) is list and role == "chat":
+            elif type(value) is list and role in ("chat", "user", "chosen", "rejected"):
                 try:
                     by = ("role", "content") if value and "role" in value[0] else ("from", "value")
                     tags, texts = [message[by[0]] for message in value], [message[by[1]] for message in value]
@@ -203,6 +209,12 @@ class Reading(Struct, dict=True):
                     return None
                 if {*map(len, value)} != {2} or {*map(type, texts)} != {str}:
                     return None
+                if role == "user":
+                    roles = [EARLIER if its == "assistant" else its for its in roles]
+                elif role != "chat" and {*roles} != {"assistant"}:
+                    return None
+                elif role != "chat":
+                    roles = [role] * len(roles)
                 said += zip(texts, roles, strict=True)
             elif value:
                 return None
@@ -215,7 +227,8 @@ class Reading(Struct, dict=True):
             for name in column.names:
                 if name in left:
                     is_text = column.rule in ("", "beside_files", "unless_sampled", "side") and column.role in _PLAIN_ROLES
-                    plan.append((name, column.role if is_text and (column.rule != "side" or "prompt" in names) else ""))
+                    its_role = column.role if is_text and (column.rule != "side" or "prompt" in names) else ""
+                    plan.append((name, "worked" if (column.role, column.rule) == ("assistant", "worked") else its_role))
                     left.remove(name)
         skipped = {name for name in left if NAMES.get(name) == "skip" and name != "chat_template_kwargs"}
         further = [(name, "") for name in sorted(left - skipped)]
@@ -618,10 +631,14 @@ def final(walk: _Walk, value: Any, role: str, path: str) -> None:
     walk.said.append(Said(path, role, walk.turn, EXACT, json.dumps(re.sub(r"<<[^>]*>>", "", value).partition("####")[2].strip())))
 
 
+def _worked(value: str) -> list[str]:
+    return re.sub(r"<<[^>]*>>", "", value).split("####")
+
+
 @rule
 def worked(walk: _Walk, value: Any, role: str, path: str) -> None:
     """Calculator notes ``<<…>>`` and marks ``####`` are left out; all other text stands."""
-    for piece in re.sub(r"<<[^>]*>>", "", value).split("####"):
+    for piece in _worked(value):
         walk.say(piece, role, path)
 
 

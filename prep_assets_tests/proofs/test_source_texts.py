@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prep_assets.proofs.source_table import TABLE
-from prep_assets.proofs.source_texts import CALL, Held, Missing, Policy, Reading, Said, missing, single
+from prep_assets.proofs.source_texts import CALL, EARLIER, Held, Missing, Policy, Reading, Said, missing, single
 from prep_assets.samples import (
     ASSISTANT,
     COMPLETION,
@@ -249,3 +249,39 @@ def test_ignored_fields_are_not_read() -> None:
     for ignore, roles in ((frozenset[str](), ["user", "assistant"]), (frozenset({"semantic_data_array.type"}), ["document"] * 2)):
         said = Reading("semantic", {}, "Sample", ignore=ignore).texts({"semantic_data_array": content})
         assert [each.role for each in said] == roles
+
+
+CHATS = [
+    {"role": "user", "content": "2+2?"},
+    {"role": "assistant", "content": "4"},
+    {"role": "user", "content": "3+3?"},
+]
+PLAIN = [
+    ("gsm8k", "Sample", {"question": "2+2?", "answer": "2 and 2 <<2+2=4>>are 4.\n#### 4"}, ["user", "assistant", "assistant"]),
+    ("gsm8k", "Sample", {"question": "2+2?", "answer": "#### 4"}, ["user", "assistant"]),
+    (
+        "lines of pairs",
+        "Pair",
+        {"prompt": CHATS, "chosen": [{"role": "assistant", "content": "6"}], "rejected": [{"role": "assistant", "content": "7"}]},
+        ["user", EARLIER, "user", "chosen", "rejected"],
+    ),
+]
+"""Schema, type, row, roles of its texts."""
+
+
+@pytest.mark.parametrize(("name", "gives", "row", "roles"), PLAIN)
+def test_plain_rows_say_what_they_say_read_one_by_one(name: str, gives: str, row: Mapping[str, Any], roles: list[str]) -> None:
+    reading = Reading(name, {}, gives, TAGS)
+    plain = reading.plain(row)
+    assert plain is not None
+    assert [role for _, role in plain] == roles
+    said = reading.texts(row)
+    assert [text.strip() for text, _ in plain] == [each.text.strip() for each in said]
+    for (_, role), each in zip(plain, said, strict=True):
+        assert (each.side == role) == (role in ("chosen", "rejected"))
+        assert (each.weight == 0) == (role == EARLIER)
+
+
+def test_answers_that_hold_other_roles_are_read_one_by_one() -> None:
+    row = {"prompt": CHATS[:1], "chosen": CHATS, "rejected": CHATS[1:2]}
+    assert Reading("lines of pairs", {}, "Pair", TAGS).plain(row) is None
