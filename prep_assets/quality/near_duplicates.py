@@ -149,10 +149,12 @@ def signatures_of(words: Words, size: int, hashes: int) -> npt.NDArray[np.uint32
 def band_digests(signatures: npt.NDArray[np.uint32], buckets: int) -> npt.NDArray[np.uint64]:
     """The digest of each bucket of signatures: uint64[n, buckets]. Texts without words get 0, which equals nothing."""
     digests = np.zeros((len(signatures), buckets), np.uint64)
-    in_buckets = signatures.reshape(len(signatures), buckets, -1)
+    in_buckets = signatures.astype(np.uint64).reshape(len(signatures), buckets, -1)
     for at in range(in_buckets.shape[2]):
         digests = mixed(digests ^ in_buckets[:, :, at])
-    return np.where((signatures != _NONE).any(axis=1)[:, None], digests | np.uint64(1), np.uint64(0))
+    silent = signatures[:, 0] == _NONE
+    silent[silent] = (signatures[silent] == _NONE).all(axis=1)
+    return np.where(~silent[:, None], digests | np.uint64(1), np.uint64(0))
 
 
 def clusters(bands: npt.NDArray[np.uint64], kept: npt.NDArray[np.bool_]) -> npt.NDArray[np.int64]:
