@@ -91,7 +91,6 @@ FILLED = {
     "data/stream._WAITING": "one stream",
     "proofs/rows.NO_TYPES": "nothing: a constant",
     "proofs/rejected_rows.UNDEFINED": "nothing: a constant",
-    "proofs/source_texts.NO_ROLES": "nothing: a constant",
     "proofs/source_texts.RULES": "one entry for each rule, registered as the module loads",
     "schemas/registry._SCHEMAS": "one entry for each schema, registered as modules load",
     "schemas/registry._ALIASES": "the same",

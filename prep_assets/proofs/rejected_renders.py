@@ -107,7 +107,8 @@ def _all_once(rebuilt: Rebuilt) -> bool:
     """Whether each text has one place; images are counted by the build alone."""
     counts = Counter(place.slot for place in rebuilt.places)
     regions = [region for turn in rebuilt.slotted.sample.turns for region in turn.regions]
-    return all(count == 1 for count in counts.values()) and not any(region.kind in MEDIA for region in regions)
+    is_once = all(counts[slot] == 1 for slot in range(len(rebuilt.slotted.slots)))  # reasoning that the template leaves out has no place
+    return is_once and not any(region.kind in MEDIA for region in regions)
 
 
 def _mask(rebuilt: Rebuilt, sample: Sample) -> str:
