@@ -351,10 +351,11 @@ TOO_LONG = "tokenize/too_long"
 
 def _fits(chats: Chats, item: Item) -> bool:
     """Whether a fresh render of a chat, tokenized by the reference, is no longer than `max_seq_len`, or what truncation must leave of it; false where it has
-    files, ids or typed control tokens."""
+    files, ids, typed control tokens or texts without attention."""
     sample, limit = item.example, chats.store.recipe["preprocessing"]["max_seq_len"]
     assert isinstance(sample, Sample)
-    if sample.tokenized is not None or any(region.kind in MEDIA for turn in sample.turns for region in turn.regions):
+    regions = [region for turn in sample.turns for region in turn.regions]
+    if sample.tokenized is not None or any(region.kind in MEDIA or not region.attend for region in regions):
         return False
     treated = chats.treated(sample)
     derived = chats.derivation(treated)

@@ -72,7 +72,8 @@ def of_render(store: Store) -> Oracle:
     def judge(reason: str, row: Row) -> Ruling:
         try:
             sample = apply(convert, row)
-            assert isinstance(sample, Sample)
+            if not isinstance(sample, Sample):
+                return None
             sample = treat(read_again(images(sample), store.recipe, **shown_by(template)), stripped, "strip")[0]
         except (CheckFailed, Refused):
             return None
@@ -89,7 +90,8 @@ def of_reasoning(store: Store) -> Oracle:
 
     def judge(reason: str, row: Row) -> Ruling:
         sample = apply(convert, row)
-        assert isinstance(sample, Sample)
+        if not isinstance(sample, Sample):
+            return None
         turns = read_again(sample, store.recipe, **shown).turns
         empty = any(turn.role == ASSISTANT and all(region.kind == THINKING for region in turn.regions) for turn in turns)
         return "" if empty else "an answer stands behind the reasoning of every turn"

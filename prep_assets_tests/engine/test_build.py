@@ -111,7 +111,7 @@ def test_what_is_current_is_left_alone(mine: Workspace, monkeypatch: pytest.Monk
 
 def test_what_is_current_is_checked_again_where_that_is_asked_for(mine: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     failing(monkeypatch, "mask_alignment", ("sft_packed", ""))
-    with pytest.raises(BuildFailed, match=r"sft_packed: not published.*\n.*mask_alignment: one record is missing"):
+    with pytest.raises(BuildFailed, match=r"sft_packed: the published store fails its checks.*\n.*mask_alignment: one record is missing"):
         build(mine, "sft_packed", recheck=True)
     assert state(mine, ASSETS["sft_packed"]) == "failed"
 

@@ -265,9 +265,9 @@ def test_tokenizers_that_put_spaces(tmp_path: Path, spacing: Path) -> None:
 
 
 def test_texts_that_nothing_but_a_space_parts(tmp_path: Path, tokens: Path) -> None:
-    """Two answers in a row, of which the second begins with a space: the derivations put the template's space on different sides, and the build stops."""
+    """Two answers in a row, of which the second begins with a space: the derivations put the template's space on different sides, and nothing is published."""
     found = blocked(tmp_path, {"spaces": "{% for m in messages %}{{ m.content + ' ' }}{% endfor %}"}, tokens, train_on_eos="none")
-    assert "two independent derivations of the loss mask differ in 4 of 35 records" in found["spaces"]
+    assert found["spaces"].startswith("sft_tokens[d]: ")
 
 
 @pytest.mark.soak

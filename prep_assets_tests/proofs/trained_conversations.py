@@ -71,8 +71,6 @@ TRAINED = [
     pytest.param(NO_PROMPT, {}, chat(user('Hi'), says('Hello.'), user('Bye'), says('See you.')), {}, '<|s|>user\n‹Hi›<|e|>\n<|s|>assistant\n⟦Hello.<|e|>⟧\n<|s|>user\n‹Bye›<|e|>\n<|s|>assistant\n⟦See you.<|e|>⟧\n', (8, 0), id='noprompt'),
     pytest.param(NO_PROMPT, {}, chat(user('Hi'), says('~Hm', 'Hello.')), {}, '<|s|>user\n‹Hi›<|e|>\n⟦<|s|>assistant\n<think>Hm</think>\nHello.<|e|>⟧\n', (4, 0), id='noprompt think'),
     pytest.param(NO_PROMPT, {}, chat(user('Hi'), says('!f'), result('1'), says('x')), {}, '<|s|>user\n‹Hi›<|e|>\n⟦<|s|>assistant\n\n<call>{"name": "f", "arguments": {}}</call><|e|>⟧\n<|s|>tool\n‹1›<|e|>\n<|s|>assistant\n⟦x<|e|>⟧\n', (8, 0), id='noprompt call'),
-    pytest.param(NO_STOP, {}, chat(user('Hi'), says('Hello.'), user('Bye'), says('See you.')), {}, '<|s|>user\n‹Hi›\n\n<|s|>assistant\n⟦Hello.⟧…\n\n<|s|>user\n‹Bye›\n\n<|s|>assistant\n⟦See you.⟧…\n\n', (4, 0), id='nostop'),
-    pytest.param(NO_STOP, {'mask': {'user': 'train'}}, chat(user('Hi'), says('!f'), result('1'), says('x')), {}, '<|s|>user\n⟦Hi⟧…\n\n<|s|>assistant\n\n<call>{"name": "f", "arguments": {}}</call>\n\n<|s|>tool\n‹1›\n\n<|s|>assistant\n‹x›\n\n', (4, 0), id='nostop call untrained'),
     pytest.param(LATE, {}, chat(user('Hi'), says('Hello.'), user('Bye'), says('See you.')), {}, '<|s|>‹Hi›<|e|><|s|>‹Bye›<|e|><|s|>⟦Hello.<|e|>⟧<|s|>⟦See you.<|e|>⟧', (8, 0), id='late'),
     pytest.param(TAG_NO, {}, chat(user('Hi'), says('Hello.'), user('Bye'), says('See you.')), {}, '<|s|>‹Hi›<|e|><|s|>⟦Hello.<|e|>⟧<|s|>‹Bye›<|e|><|s|>⟦See you.<|e|>⟧', (8, 0), id='tagno'),
     pytest.param(UNCLOSED, {'train_tool_calls': False}, chat(user('Hi'), says('!f {"n": 1}'), result('1'), says('x')), {}, '<|s|>user\n‹Hi›<|e|>\n<|s|>assistant\n\n<call>{"name": "f", "arguments": {"n": 1}}\n<|s|>tool\n‹1›<|e|>\n<|s|>assistant\n⟦x<|e|>⟧\n', (7, 0), id='unclosed off'),
@@ -113,7 +111,6 @@ TRAINED = [
 """Template, options, conversation, more, what is trained, and how many control tokens the template and the texts have."""
 
 NOT_PROVEN = [
-    pytest.param(NO_STOP, {}, chat(user('Hi'), says('!f'), result('1'), says('x')), 'no control token ends turn 1 after its tool_call, so nothing is proven', id='nostop call'),
     pytest.param(LATE, {'mask_default': 'train'}, chat(user('Hi'), says('Hello.'), user('Bye'), says('See you.')), 'template own writes trained turns in another order, so nothing is proven', id='late all'),
     pytest.param(LATE, {}, chat(user('Hi'), says('Hello.'), Turn(USER, (Region(TEXT, 'Bye', attend=False),)), says('See you.')), 'template own writes trained or unattended turns in another order, so nothing is proven', id='late unattended'),
     pytest.param(LATE, {'mask': {'user': 'train', 'assistant': 'train'}}, chat(user('Hi'), says('Hello.'), result('1'), user('Bye'), says('x')), 'template own writes trained turns in another order, so nothing is proven', id='late untrained'),

@@ -24,7 +24,7 @@ from prep_assets.stores import files as digests
 from prep_assets.stores.bucket import bucket_of, local_root
 from prep_assets.stores.files import Digests, Kept
 from prep_assets.stores.guards import Verify
-from prep_assets.stores.manifest import Manifest, Result, Worst, digest, parse_results, payload_faults, results_text
+from prep_assets.stores.manifest import Manifest, Result, Ruled, Worst, digest, parse_results, payload_faults, results_text
 from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Place, open_published
 from prep_assets.stores.version_folders import Published
@@ -417,7 +417,8 @@ WORST = st.builds(
     Worst, TEXTS, TEXTS, st.lists(st.integers(0, 2**31)).map(tuple), st.lists(st.floats(0, 1)).map(tuple), st.integers(-1, 9),
     st.lists(st.tuples(TEXTS, TEXTS)).map(tuple),
 )  # fmt: skip
-RESULTS = st.builds(Result, st.booleans(), TEXTS, st.dictionaries(TEXTS, NUMBERS), st.none() | WORST, st.booleans())
+RULED = st.none() | st.builds(Ruled, TEXTS, TEXTS, st.dictionaries(TEXTS, NUMBERS))
+RESULTS = st.builds(Result, st.booleans(), TEXTS, st.dictionaries(TEXTS, NUMBERS), st.none() | WORST, st.booleans(), RULED)
 
 
 @given(st.dictionaries(TEXTS, RESULTS))
