@@ -25,6 +25,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from prep_assets.caches import bounded_cache
+
 FOLDER = Path(__file__).with_name("formats")
 MOST_NESTED = 100
 _COMMON = "common.json#/$defs/"
@@ -84,6 +86,7 @@ def _read(name: str) -> dict[str, Any]:
     return definition
 
 
+@bounded_cache("definitions of row formats", 64, key=lambda name, options: (name, repr(options)))
 def format_of(name: str, options: Mapping[str, Any]) -> Format | None:
     """Return the definition of a schema with these options; `None` if it has none."""
     if not (FOLDER / f"{name}.json").is_file():

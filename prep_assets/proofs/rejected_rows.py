@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 
 from prep_assets.proofs import row_rules as rules
 from prep_assets.proofs.formats import Format, Row
@@ -197,10 +198,16 @@ def kept_fault(format: Format, row: Row) -> str:
         return f"the definition of {format.name!r} does not accept it"
     accepting, read = found
     keys = _keys(read, accepting)
-    for reason, rule in BEYOND[accepting.name].items():
-        if rule is not rules.no_json and not keys.isdisjoint(_ABOUT.get(reason, keys)) and _must(rule, read, accepting):
+    for reason, rule, about in _of_kept(accepting.name):
+        if (about is None or not keys.isdisjoint(about)) and _must(rule, read, accepting):
             return f"a second reading finds {reason!r}"
     return ""
+
+
+@cache
+def _of_kept(name: str) -> list[tuple[str, Rule, Sequence[str] | None]]:
+    """Return the rules that rows of a schema are judged by, their reasons, and the fields that each needs."""
+    return [(reason, rule, _ABOUT.get(reason)) for reason, rule in BEYOND[name].items() if rule is not None and rule is not rules.no_json]
 
 
 def _must(rule: Rule | None, row: Row, format: Format) -> bool | None:

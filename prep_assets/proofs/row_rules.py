@@ -42,10 +42,10 @@ def chats(row: Row, format: Format, options: Sequence[str] = _CHATS) -> Iterator
     """Yield the lists of messages of a row; one message alone is a list as well."""
     for option in options if "role_key" in format.options else ():
         value = _under(row, format, option)
-        if isinstance(value, Mapping):
-            yield [value]
-        elif isinstance(value, list):
+        if isinstance(value, list):
             yield from [value] if {*map(type, value)} <= {dict} else (each for each in value if type(each) is list)
+        elif isinstance(value, Mapping):
+            yield [value]
 
 
 def letters(chat: Sequence[Message], format: Format) -> str:
@@ -421,6 +421,8 @@ def _sides(row: Row, format: Format) -> tuple[Any, Any]:
         worse = worse[0] if isinstance(worse[0], str) and isinstance(worse, list) else worse
         end = max(letters(better, format).rfind(letter) for letter in "su?t") + 1
         worse = [*better[:-1], {"role": "assistant", "content": worse}] if isinstance(worse, str) else [*better[:end], *worse]
+    if isinstance(better, list) and isinstance(worse, list):
+        return better, worse
     return tuple([side] if isinstance(side, Mapping) else side for side in (better, worse))  # type: ignore[return-value]
 
 
@@ -447,7 +449,23 @@ def equal_sides(row: Row, format: Format) -> bool | None:
 
 
 def _same(better: Sequence[Message], worse: Sequence[Message], format: Format) -> bool:
-    return [_says(message, format) for message in better] == [_says(message, format) for message in worse]
+    return len(better) == len(worse) and all(_alike(first, second, format) for first, second in zip(better, worse, strict=True))
+
+
+def _alike(first: Message, second: Message, format: Format) -> bool:
+    """Whether two messages say the same for certain."""
+    if first == second:
+        return True
+    content = format.options["content_key"]
+    one, other = first.get(content), second.get(content)
+    if (
+        one != other
+        and isinstance(one, str)
+        and isinstance(other, str)
+        and first.keys() == second.keys() == {format.options["role_key"], content}
+    ):
+        return False
+    return _says(first, format) == _says(second, format)
 
 
 def other_prompts(row: Row, format: Format) -> bool | None:
@@ -457,7 +475,7 @@ def other_prompts(row: Row, format: Format) -> bool | None:
         return None
     for first, second in zip_longest(better, worse):
         if first != second:
-            if first and second and _says(first, format) == _says(second, format):
+            if first and second and _alike(first, second, format):
                 return None
             return any(each is not None and letters([each], format) != "a" for each in (first, second))
     return False
@@ -469,7 +487,7 @@ def nothing_before(row: Row, format: Format) -> bool | None:
     if _under(row, format, "prompt_key") is not None:
         prompt = _under(row, format, "prompt_key")
         return None if not isinstance(prompt, str) else not prompt.strip()
-    return None if not better or not worse or _says(better[0], format) == _says(worse[0], format) else True
+    return None if not better or not worse or _same(better[:1], worse[:1], format) else True
 
 
 def no_side(row: Row, format: Format) -> bool | None:

@@ -165,7 +165,11 @@ def test_a_converted_row_leaves_no_garbage(row: dict[str, Any]) -> None:
         read()
         gc.collect()
         # other tests' threads leave garbage too
-        left = [type(each).__name__ for each in gc.garbage if type(each).__module__.startswith("prep_assets.schemas") or isinstance(each, Refused)]
+        left = [
+            type(each).__name__
+            for each in gc.garbage
+            if type(each).__module__.startswith("prep_assets.schemas") or isinstance(each, Refused)
+        ]
     finally:
         gc.set_debug(0)
         gc.garbage.clear()
