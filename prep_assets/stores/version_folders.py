@@ -105,16 +105,20 @@ def version_of(path: Path) -> Path | None:
         StoreError: a pointer or a link on the way leads out of the store; or the version has no manifest, so that nothing in it can be verified.
     """
     named, resolved = path.absolute(), path.resolve()
-    for folder in (named, *named.parents):
+    for folder in (named, *named.parents) if named != resolved else ():  # only a link leads anywhere else
         home = folder.parent / VERSIONS if folder.name in POINTERS else folder.parent
         version = folder.resolve() if home.name == VERSIONS else folder
         is_version = version is not folder and version.is_dir() and _NAME.fullmatch(version.name)
         if is_version and (version.parent != home.resolve() or version not in (resolved, *resolved.parents)):
             raise StoreError(f"{path} leads out of its store, to {resolved}. Build the store again")
-    for folder in (resolved, *resolved.parents):
-        if folder.parent.name == VERSIONS and (folder / MANIFEST).is_file():
+    parts = resolved.parts
+    for at in range(len(parts) - 1, 0, -1):
+        if parts[at - 1] != VERSIONS:
+            continue
+        folder = Path(*parts[: at + 1])
+        if (folder / MANIFEST).is_file():
             return folder
-        if folder.parent.name == VERSIONS and _NAME.fullmatch(folder.name) and folder.is_dir():
+        if _NAME.fullmatch(folder.name) and folder.is_dir():
             raise StoreError(f"{folder} has no {MANIFEST}, so nothing in it can be verified. Build the store again")
     return None
 
