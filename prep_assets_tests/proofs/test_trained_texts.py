@@ -11,14 +11,17 @@ from unittest.mock import Mock
 import pytest
 
 from prep_assets.checks.selftest import everything_marked
-from prep_assets.errors import CheckFailed
+from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.derive import MaskOptions, Part, _check_images_in_order, _Derivation, derive, disagreement, expected_texts
 from prep_assets.proofs.rebuilt import Block, Place, Rebuilder, blocks_of
-from prep_assets.samples import ASSISTANT, IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
+from prep_assets.text import spans
+from prep_assets.text.render import render
+from prep_assets.text.spans import MaskPolicy
 from prep_assets_tests.proofs import conversations
 from prep_assets_tests.proofs.conversations import PLAIN, marked
 from prep_assets_tests.proofs.harmony import CHAT, HARMONY, derived_of, template
-from prep_assets_tests.proofs.trained_conversations import NOT_PROVEN, TRAINED
+from prep_assets_tests.proofs.trained_conversations import ESCAPES, NOT_PROVEN, TRAINED, TWICE, UNCLOSED
 
 TAGGED = """
 {%- for m in messages -%}
@@ -121,12 +124,24 @@ def test_any_disagreement_of_a_build_is_found(start: int, end: int, weight: floa
 def test_what_is_trained(
     source: str, options: dict[str, Any], sample: Sample, more: dict[str, Any], text: str, counts: tuple[int, int]
 ) -> None:
-    """Counted are control tokens that the template wrote, and those that somebody typed."""
+    """Counted are control tokens that the template wrote, and those that somebody typed. A build trains the same, or rejects the chat."""
     derived = derived_of(source, options, sample, **more)
     assert marked(derived) == text
     assert (len(derived.controls), derived.typed) == counts
     assert list(derived.controls) == sorted(derived.controls)
     assert {derived.text[start:end] for start, end in derived.controls} <= set(conversations.CONTROL)
+    template = conversations.template(source, image=more.get("image", ""), eos=more.get("eos", "<|end|>"))
+    try:
+        built = render(sample, template, generation_prompt=more.get("prompted", False))
+    except Refused as refusal:
+        assert (source, refusal.reason) in REJECTED
+    else:
+        policy = MaskPolicy(**{"mask": {ASSISTANT: "train", COMPLETION: "train"}, **options})
+        assert disagreement(derived, built.text, spans.trained(built, policy)) is None
+
+
+REJECTED = {(UNCLOSED, "stop_token_not_found"), (TWICE, "template_drops_content"), (ESCAPES, "template_drops_content")}
+"""Templates of which a build rejects chats that the second derivation can take apart."""
 
 
 @pytest.mark.parametrize(("source", "options", "sample", "why"), NOT_PROVEN)
