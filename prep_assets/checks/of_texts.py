@@ -179,10 +179,11 @@ def _said(numbers: Numbers) -> str:
 
 
 class SourceTexts(Derivation):
-    """Looks for the texts of rows in a store of one domain."""
+    """Looks for the texts of rows in a store of one domain; with `first`, which the selftest uses, for those of the rows that it is given, in every document."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, *, first: bool = False) -> None:
         super().__init__(store)
+        self._first = first
         recipe = store.recipe
         tags: Sequence[Sequence[str]] = recipe.get("reasoning_tags", ())
         family = store.workspace.family(FAMILIES[store.asset.family])
@@ -252,7 +253,7 @@ class SourceTexts(Derivation):
         masked = "loss_mask" in stream.arrays and self._weighs and not several
         documents = self.store.asset.family == "pretrain" and not masked and not several and self._sentinels is None
         begins, before = np.append(stream.begins_row, True) if several else None, list[Held]()
-        for stored in stored_rows(self.store, stream, name, several=several, blocks=blocks):
+        for stored in stored_rows(self.store, stream, name, several=several, blocks=blocks, first=self._first):
             records = slice(stored.first, stored.first + len(stored.rows))
             span = stream.span(records.start, records.stop)
             sizes = np.diff(np.concatenate([[span.start], stream.ends[records]])).tolist()
@@ -283,7 +284,7 @@ class SourceTexts(Derivation):
         that a second reading gives."""
         # by the numbers of rows, which do not depend on how a store is divided among workers
         rows = np.asarray(stream.row[stored.first : stored.first + len(stored.payloads)]).tolist()
-        chosen = [at for at, row in enumerate(stored.payloads) if rows[at] % ONE_IN == 0 or self.reading.plain(row) is None]
+        chosen = [at for at, row in enumerate(stored.payloads) if self._first or rows[at] % ONE_IN == 0 or self.reading.plain(row) is None]
         listed = [stream.record(stored.first + at, "tokens") for at in chosen]
         if not listed:
             return
@@ -436,7 +437,7 @@ class SourceTexts(Derivation):
         stream = TokenStore({}, np.arange(1, len(lines) + 1), lines.index["file"], lines.index["row"])
         rows = (
             (self.identity(stored, at), payload, next(objects))
-            for stored in stored_rows(self.store, stream, stem, several=several, blocks=blocks)
+            for stored in stored_rows(self.store, stream, stem, several=several, blocks=blocks, first=self._first)
             for at, payload in enumerate(stored.payloads)
         )
         for identity, own in groupby(rows, key=itemgetter(0)):
@@ -465,7 +466,8 @@ class SourceTexts(Derivation):
 
     def _groups(self, folder: Path, blocks: Iterator[Selected]) -> Verdict:
         found, groups = Found(), open_groups(folder)
-        for stored in stored_rows(self.store, TokenStore({}, groups.prompts.ends, groups.prompts.file, groups.prompts.row), blocks=blocks):
+        stream = TokenStore({}, groups.prompts.ends, groups.prompts.file, groups.prompts.row)
+        for stored in stored_rows(self.store, stream, blocks=blocks, first=self._first):
             for at, payload in enumerate(stored.payloads):
                 group = stored.first + at
                 prompt = groups.prompts.record(group, "tokens")

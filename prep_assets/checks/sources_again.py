@@ -291,7 +291,13 @@ class StoredRows(Struct, frozen=True):
 
 
 def stored_rows(
-    store: Store, stream: TokenStore, name: str = "", *, several: bool = False, blocks: Iterator[Selected] | None = None
+    store: Store,
+    stream: TokenStore,
+    name: str = "",
+    *,
+    several: bool = False,
+    blocks: Iterator[Selected] | None = None,
+    first: bool = False,
 ) -> Iterator[StoredRows]:
     """Yield the records of a stream with their rows, in order.
 
@@ -299,6 +305,7 @@ def stored_rows(
         name: name of the stream, for errors.
         several: whether neighbouring records may come from one row.
         blocks: the rows of its source, where they are already being read.
+        first: whether `blocks` are only the first rows, so that records without a row are left out.
 
     Raises:
         StoreError: a record of the store is not in its source, or not in the order of the source.
@@ -314,7 +321,7 @@ def stored_rows(
                 payloads = [rows[number][1] for number in indices.tolist()]
                 yield StoredRows(position, source.names[block.file], offered[indices], payloads)
                 position, last_row = position + len(indices), int(offered[indices[-1]])
-    if position != len(stream):
+    if position != len(stream) and not first:
         raise StoreError(source.missing(name, position, int(stream.file[position]), int(stream.row[position])))
 
 

@@ -41,9 +41,9 @@ from prep_assets.workers.pool import rare_collections
 VERSIONS = {
     "raw": "4",
     "pretrain": "8",
-    "sft": "12",
-    "preference": "16",
-    "rl": "13",
+    "sft": "13",
+    "preference": "17",
+    "rl": "14",
     "contrastive": "4",
     "export": "6",
     "quality": "2",

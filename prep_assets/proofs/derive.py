@@ -573,7 +573,9 @@ class _Derivation(Struct, frozen=True, dict=True):
                 continue
             first, last = self.chat.places[block.places[0]].start, self.chat.places[block.places[-1]].end
             low = self.real(blocks[number - 1].end) if number else 0
-            turn_tags = [tag for tag in tagged if tag[0] <= last and tag[1] >= first and tag[0] >= low]
+            following = self.chat.places[blocks[number + 1].places[0]].start if number + 1 < len(blocks) else len(text) + 1
+            # where two answers touch, a tag that begins there is of the second
+            turn_tags = [tag for tag in tagged if low <= tag[0] <= last and tag[0] < following and tag[1] >= first]
             begins = turn_tags and self._begins_answer(
                 turn_tags[0][0], min(start, first), first, number > 0 and blocks[number - 1].role == TOOL
             )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import groupby, pairwise
+from itertools import combinations, groupby, pairwise
 from typing import Any, TypeVar
 
 import numpy as np
@@ -18,6 +18,7 @@ from prep_assets.proofs.mask import Row
 from prep_assets.proofs.merged import MergedRows
 from prep_assets.proofs.rows import Line
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
+from prep_assets.proofs.source_texts import TEXT, Said
 from prep_assets.proofs.teachers import Taught
 from prep_assets.stores.images import Image
 from prep_assets.stores.tokens import TokenStore, signed, unsigned
@@ -67,12 +68,13 @@ def _mutate_alone(change: Callable[[T], T | None]) -> Change:
     return changed
 
 
-MASK, IDENTITY, ROWS, MATCH, SELECTION, NAME = (
+MASK, IDENTITY, ROWS, MATCH, SELECTION, TEXTS, NAME = (
     "mask_alignment",
     "tokenization_identity",
     "row_integrity",
     "source_match",
     "selection",
+    "source_texts",
     "merged",
 )
 """The checks that catch most mutations."""
@@ -575,6 +577,42 @@ SELECTION_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a row that is not read", SELECTION, _record_beyond),
 )
 """Corruptions of stored and rejected rows; the check `selection` must catch each."""
+
+
+# Texts of source rows: a row says what the store does not hold, or on another side, or in another order.
+
+TextsOf = Callable[[Mapping[str, Any]], Sequence[Said]]
+"""Row → what it says."""
+
+
+def _other_texts(change: Callable[[list[Said]], Mapping[str, str] | None]) -> Change:
+    """Mutate texts of a row that are strings of it; `change`: these texts → text and what stands in its place."""
+
+    def changed(rows: Sequence[Mapping[str, Any]], at: int, texts_of: TextsOf) -> list[Mapping[str, Any]] | None:
+        said, strings = texts_of(rows[at]), {*leaves(rows[at])}
+        alone = [each for each in said if sum(each.text.strip() in other.text for other in said) == 1]
+        other = change([each for each in alone if each.kind == TEXT and each.text in strings])
+        return None if other is None else [*rows[:at], map_strings(rows[at], lambda text: other.get(text, text)), *rows[at + 1 :]]
+
+    return changed
+
+
+def _exchanged(are: Callable[[Said, Said], bool]) -> Change:
+    """Exchange the first two texts of which this is true."""
+
+    def change(said: list[Said]) -> Mapping[str, str] | None:
+        pair = next(((a.text, b.text) for a, b in combinations(said, 2) if are(a, b)), None)
+        return None if pair is None else {pair[0]: pair[1], pair[1]: pair[0]}
+
+    return _other_texts(change)
+
+
+TEXT_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a text of the source lost", TEXTS, _other_texts(lambda said: {said[-1].text: f"{said[-1].text} zqlostqz"} if said else None)),
+    Mutation("texts of two sides exchanged", TEXTS, _exchanged(lambda first, second: first.side != second.side)),
+    Mutation("two turns in another order", TEXTS, _exchanged(lambda first, second: first.side == second.side and first.turn < second.turn)),
+)
+"""Corruptions of what a store holds of a row, made in the row; the check `source_texts` must catch each."""
 
 
 # Merged stores: lines and records lost, duplicated, exchanged, altered.

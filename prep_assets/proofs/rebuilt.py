@@ -373,19 +373,16 @@ class Rebuilder(Struct):
         return self._shapes[key]
 
     def _margins(self, chat: _Chat, text: str, prompted: bool) -> dict[int, tuple[int, int]]:
-        """Return the margins: of the white space that a render of stripped words lacks, as much as a text has itself is its own."""
+        """Return the margins: before its words a text has the white space that a render of stripped words lacks, and behind them what one lacks of which only
+        the ends are stripped."""
         if all(word == word.strip() or not word.strip() for word in chat.words):
             return {}
-        bare, _ = chat.render(chat.slotted.filled([word.strip() or word for word in chat.words]), prompted)
-        blanks = [{place.slot: _blanks(render, place) for place in reversed(_places(render))} for render in (text, bare)]
-        margins = {}
-        for slot, (lead, trail) in blanks[0].items():
-            if slot in blanks[1] and slot < len(chat.slotted.slots):
-                text = chat.slotted.slots[slot].text
-                # white space of a neighbouring text is missing as well
-                own_lead, own_trail = len(text) - len(text.lstrip()), len(text) - len(text.rstrip())
-                margins[slot] = min(lead - blanks[1][slot][0], own_lead), min(trail - blanks[1][slot][1], own_trail)
-        return margins
+        renders = [text]
+        for strip in (str.rstrip, str.strip):
+            renders.append(chat.render(chat.slotted.filled([strip(word) or word for word in chat.words]), prompted)[0])
+        whole, leads, bare = ({place.slot: _blanks(render, place) for place in reversed(_places(render))} for render in renders)
+        shown = leads.keys() & bare.keys()
+        return {slot: (leads[slot][0] - bare[slot][0], trail - leads[slot][1]) for slot, (_, trail) in whole.items() if slot in shown}
 
 
 def _places(text: str) -> tuple[Place, ...]:

@@ -122,8 +122,9 @@ __all__ = ["NONCHARACTER", "Marking", "Piece", "control_pattern", "mark_of", "me
 NAMES, TOOLS = 1 << 20, 1 << 21
 """First leaf numbers of the names of speakers (by turn) and of the texts of tools (in order)."""
 
-Marking = Literal["none", "words", "words only"]
-"""``none``: the source texts; ``words``: marks around the words; ``words only``: the same without outer white space, except in blank fields."""
+Marking = Literal["none", "words", "words only", "words and lead"]
+"""``none``: the source texts; ``words``: marks around the words; ``words only``: the same without outer white space, except in blank fields; ``words and
+lead``: with the white space before the words alone."""
 
 _COMMON = MessageForm()
 
@@ -300,7 +301,7 @@ def _piece_content(piece: Piece, marking: Marking) -> Any:
     words = mark(piece.leaf, piece.words) if marking != "none" else piece.text
     if marking == "words":
         return f"{piece.text[: piece.lead]}{words}{piece.text[len(piece.text) - piece.trail :]}"
-    return words or piece.text
+    return (piece.text[: piece.lead] + words if marking == "words and lead" else words) or piece.text
 
 
 def marked_tools(tools: Sequence[Mapping[str, Any]]) -> tuple[list[Mapping[str, Any]], dict[int, str]]:

@@ -147,30 +147,42 @@ def with_margins(chat: Chat, placed: Sequence[PlacedPiece]) -> list[PlacedPiece]
     """Widen each piece by the outer white space of its text that the template kept.
 
     A render of the words without that white space serves as the baseline; where the white space around the words is longer in the real render, the
-    difference belongs to the region.
+    difference belongs to the region. Where nothing but white space parts two texts that both have some there, a render with only the white space in front of
+    the words tells theirs apart.
     """
     if not any(piece.lead or piece.trail for piece in chat.pieces):
         return list(placed)
-    (bare_text, bare), text, name = unmark(chat.render("words only")), chat.text, chat.template.name
+    bare, text, name = unmark(chat.render("words only")), chat.text, chat.template.name
+    meet = any(left.trail and right.lead and text[end:start].isspace() for (_, end, left), (start, _, right) in pairwise(in_order(placed)))
+    leads = unmark(chat.render("words and lead")) if meet else None
     widened: list[PlacedPiece] = []
     for start, end, piece in placed:
         low, high = start, end
         if piece.lead or piece.trail:  # tool calls and escaped results, which are not written verbatim, have none
-            if piece.leaf not in bare:
+            if piece.leaf not in bare[1] or (leads and piece.leaf not in leads[1]):
                 raise _rewrite_error(f"template {name} renders a turn otherwise without its white space")
-            first, last = bare[piece.leaf][0][0], bare[piece.leaf][-1][1]
-            kept_lead = _run_before(text, start) - _run_before(bare_text, first) if piece.lead else 0
-            kept_trail = run_after(text, end) - run_after(bare_text, last) if piece.trail else 0
+            kept_lead = (
+                (_white_before(leads, piece) if leads else _run_before(text, start)) - _white_before(bare, piece) if piece.lead else 0
+            )
+            kept_trail = run_after(text, end) - _white_after(leads or bare, piece) if piece.trail else 0
             low, high = start - kept_lead, end + kept_trail
             kept_text = piece.text[max(0, piece.lead - kept_lead) : len(piece.text) - piece.trail + kept_trail]
             is_verbatim = 0 <= kept_lead <= piece.lead and 0 <= kept_trail <= piece.trail and text[low:high] == kept_text
             if (kept_lead or kept_trail) and not is_verbatim:
                 raise _rewrite_error(f"template {name} changes the white space around turn {piece.turn}")
         widened.append((low, high, piece))
-    for (_, end, left), (start, _, right) in pairwise(in_order(widened)):
-        if start < end:  # white space alone between two such turns may belong to either
-            raise _rewrite_error(f"template {name} leaves white space that may be of turn {left.turn} or of turn {right.turn}")
     return widened
+
+
+def _white_before(render: tuple[str, Places], piece: Piece) -> int:
+    """The length of the white space before a piece in a render without its marks."""
+    text, places = render
+    return _run_before(text, places[piece.leaf][0][0])
+
+
+def _white_after(render: tuple[str, Places], piece: Piece) -> int:
+    text, places = render
+    return run_after(text, places[piece.leaf][-1][1])
 
 
 def _rewrite_error(detail: str) -> Refused:

@@ -16,6 +16,7 @@ NO_PROMPT=PLAIN.split("{%- if add_generation_prompt")[0]
 NO_STOP=PLAIN.replace("'<|e|>\\n'","'\\n\\n'")
 LATE="{%- for m in messages if m.role == 'user' -%}{{- '<|s|>' + m.content + '<|e|>' -}}{%- endfor -%}{%- for m in messages if m.role != 'user' -%}{{- '<|s|>' + m.content + '<|e|>' -}}{%- endfor -%}"
 TAG_NO="{%- for m in messages -%}{{- '<|s|>' -}}{%- if m.role == 'assistant' -%}{%- generation -%}{{- m.content -}}{%- endgeneration -%}{{- '<|e|>' -}}{%- else -%}{{- m.content + '<|e|>' -}}{%- endif -%}{%- endfor -%}{%- if add_generation_prompt -%}{{- '<|s|>' -}}{%- endif -%}"
+TAG_TWO="{%- for m in messages -%}{%- if m.role == 'assistant' -%}{%- generation -%}{{- m.content -}}{%- endgeneration -%}{%- else -%}{{- m.content + '<|e|>' -}}{%- endif -%}{%- endfor -%}"
 UNCLOSED=PLAIN.replace("'</call>'","''").replace("{{- '<|e|>\\n' -}}","{%- if m.tool_calls -%}{{- '\\n' -}}{%- else -%}{{- '<|e|>\\n' -}}{%- endif -%}")
 PARTS="""
 {%- for m in messages -%}
@@ -30,6 +31,7 @@ NOTHINK=PLAIN.replace("{%- set thought = '' -%}","{%- set thought = ('<think></t
 TWICE=PLAIN.replace("m.content -}}","m.content + ('(re: ' + messages[0].content + ')' if m.role == 'assistant' else '') -}}")
 NEWLINE_STOP = PLAIN.replace("'<|e|>\\n'", "'\\n<|e|>\\n'")
 ESCAPES = PLAIN.replace("thought + m.content", "thought + (m.content | tojson)")
+SPACED = "{%- for m in messages -%}{{- m.content + ' ' -}}{%- endfor -%}"
 NO_TAGS = PLAIN.replace("<think>", "").replace("</think>", "")
 
 TRAINED = [
@@ -74,8 +76,13 @@ TRAINED = [
     pytest.param(NO_STOP, {}, chat(user('Hi'), says('Hello.'), user('Bye'), says('See you.')), {}, '<|s|>user\n‹Hi›\n\n<|s|>assistant\n⟦Hello.\n\n<|s|>⟧user\n‹Bye›\n\n<|s|>assistant\n⟦See you.⟧…\n\n', (4, 0), id='the next header ends it'),
     pytest.param(NO_STOP, {'mask': {'user': 'train'}}, chat(user('Hi'), says('!f'), result('1'), says('x')), {}, '<|s|>user\n⟦Hi\n\n<|s|>⟧assistant\n\n<call>{"name": "f", "arguments": {}}</call>\n\n<|s|>tool\n‹1›\n\n<|s|>assistant\n‹x›\n\n', (4, 0), id='the next header ends a question'),
     pytest.param(NO_STOP, {}, chat(user('Hi'), says('!f'), result('1'), says('x')), {}, '<|s|>user\n‹Hi›\n\n<|s|>assistant\n⟦\n<call>{"name": "f", "arguments": {}}</call>\n\n<|s|>⟧tool\n‹1›\n\n<|s|>assistant\n⟦x⟧…\n\n', (4, 0), id='the next header ends a call'),
+    pytest.param(SPACED, {'train_on_eos': 'none'}, chat(user('Hi'), says(' One. '), says(' Two.\n')), {}, '‹Hi› ⟦ One. ⟧… ⟦ Two.\n⟧… ', (0, 0), id='white space between answers'),
+    pytest.param(SPACED.replace('m.content', 'm.content.lstrip()'), {'train_on_eos': 'none'}, chat(user('Hi'), says(' One. '), says(' Two.\n')), {}, '‹Hi› ⟦One. ⟧… ⟦Two.\n⟧… ', (0, 0), id='white space between answers, cut in front'),
+    pytest.param(SPACED.replace('m.content', 'm.content.rstrip()'), {'train_on_eos': 'none'}, chat(user('Hi'), says(' One. '), says(' Two.\n')), {}, '‹Hi› ⟦ One.⟧… ⟦ Two.⟧… ', (0, 0), id='white space between answers, cut behind'),
+    pytest.param(SPACED, {'train_on_eos': 'none', 'train_turns': 'last'}, chat(user('Hi'), says(' One. '), says(' Two.\n')), {}, '‹Hi› ‹ One. › ⟦ Two.\n⟧… ', (0, 0), id='white space between answers, the last trained'),
     pytest.param(LATE, {}, chat(user('Hi'), says('Hello.'), user('Bye'), says('See you.')), {}, '<|s|>‹Hi›<|e|><|s|>‹Bye›<|e|><|s|>⟦Hello.<|e|>⟧<|s|>⟦See you.<|e|>⟧', (8, 0), id='late'),
     pytest.param(TAG_NO, {}, chat(user('Hi'), says('Hello.'), user('Bye'), says('See you.')), {}, '<|s|>‹Hi›<|e|><|s|>⟦Hello.<|e|>⟧<|s|>‹Bye›<|e|><|s|>⟦See you.<|e|>⟧', (8, 0), id='tagno'),
+    pytest.param(TAG_TWO, {'train_on_eos': 'none'}, chat(user('Hi'), says('One.'), says('Two.')), {}, '‹Hi›<|e|>⟦One.Two.⟧…', (1, 0), id='tags of two answers that touch'),
     pytest.param(UNCLOSED, {'train_tool_calls': False}, chat(user('Hi'), says('!f {"n": 1}'), result('1'), says('x')), {}, '<|s|>user\n‹Hi›<|e|>\n<|s|>assistant\n\n<call>{"name": "f", "arguments": {"n": 1}}\n<|s|>tool\n‹1›<|e|>\n<|s|>assistant\n⟦x<|e|>⟧\n', (7, 0), id='unclosed off'),
     pytest.param(PLAIN, {}, chat(user('Hi'), says('!f {"s": "a\\nb"}'), result('1'), says('x')), {}, '<|s|>user\n‹Hi›<|e|>\n<|s|>assistant\n⟦\n<call>{"name": "f", "arguments": {"s": "a\\nb"}}</call><|e|>⟧\n<|s|>tool\n‹1›<|e|>\n<|s|>assistant\n⟦x<|e|>⟧\n', (8, 0), id='mixed escapes'),
     pytest.param(PARTS, {}, chat(says('Look: ', '@a.png', '@b.png', ' What?', role=USER), says('A cat.')), {'image': '<img>'}, '<|s|>user\n‹Look: ›<img><img>‹ What?›<|e|>\n<|s|>assistant\n⟦A cat.<|e|>⟧\n', (6, 0), id='parts'),
