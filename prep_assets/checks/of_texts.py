@@ -179,7 +179,7 @@ def _said(numbers: Numbers) -> str:
 
 
 class SourceTexts(Derivation):
-    """Looks for the texts of rows in a store of one domain; with `first`, which the selftest uses, for those of the rows that it is given, in every document."""
+    """Looks for the texts of rows in a store of one domain; with `first`, for those of the rows that it is given, in every document."""
 
     def __init__(self, store: Store, *, first: bool = False) -> None:
         super().__init__(store)

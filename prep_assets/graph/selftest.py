@@ -5,15 +5,17 @@ The store itself is only read. Rows are taken from its beginning; each mutation 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 
 from prep_assets.checks.of_lines import LinesMatch, PairsMatch
 from prep_assets.checks.of_quality import LEAKS_AGAIN, VERDICTS_AGAIN, same_rows
 from prep_assets.checks.of_stores import ACCOUNTING, Selection, redaction_holds, stored_texts
+from prep_assets.checks.of_texts import SOURCE_TEXTS, SourceTexts
 from prep_assets.checks.selftest import (
     ROWS,
     Trial,
@@ -30,6 +32,7 @@ from prep_assets.checks.selftest import (
     prompt_token_trials,
     question_trials,
     sft_trials,
+    trials_of,
     tried,
 )
 from prep_assets.config.models import TRAINED, Eval
@@ -42,9 +45,16 @@ from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.pipeline.workspace import Workspace, form_of_domain
 from prep_assets.proofs.accounting import COUNTED, Refusals, Stored, places
-from prep_assets.proofs.mutations import CONTRAST_MUTATIONS, PAIR_MUTATIONS, PROMPT_MUTATIONS, SELECTION_MUTATIONS, StoredRows
+from prep_assets.proofs.mutations import (
+    CONTRAST_MUTATIONS,
+    PAIR_MUTATIONS,
+    PROMPT_MUTATIONS,
+    SELECTION_MUTATIONS,
+    TEXT_MUTATIONS,
+    StoredRows,
+)
 from prep_assets.proofs.selection import GOOD, Selected, select
-from prep_assets.proofs.verdict import Verdict
+from prep_assets.proofs.verdict import Verdict, combined
 from prep_assets.quality.overlap import finds_planted
 from prep_assets.quality.private_data import INVENTED
 from prep_assets.quality.steps import tried_on_itself
@@ -124,7 +134,7 @@ def selftest(workspace: Workspace, published: Published) -> list[Trial]:
     store = store_of(workspace, published)
     if store.asset.name not in TRIALS:
         raise ConfigError(f"{store.asset.name} holds neither tokens, lines nor verdicts; selftest is for {', '.join(TESTED)}")
-    return [*TRIALS[store.asset.name](store), *selection_trials(store), *redaction_trials(store)]
+    return [*TRIALS[store.asset.name](store), *selection_trials(store), *text_trials(store), *redaction_trials(store)]
 
 
 def selection_trials(store: Store) -> list[Trial]:
@@ -147,6 +157,21 @@ def selection_trials(store: Store) -> list[Trial]:
         corrupted = [changed for at in range(len(held.stored)) if (changed := mutation.change(held, at)) is not None]
         trials.append(tried(mutation.name, mutation.caught_by, [check(corrupted[at]) for at in chosen(len(corrupted))]))
     return trials
+
+
+def text_trials(store: Store) -> list[Trial]:
+    """Corruptions of what the first stored rows of a domain say. Not of rows of a user's schema, and not where truncation may leave a part of a row."""
+    if not isinstance(store.asset.source, FromRows) or (held := _stored_rows(Selection(store))) is None:
+        return []
+    proof = SourceTexts(store, first=True)
+    if not proof.reading.known or proof.truncation.mode != "drop" or store.recipe.get("expand") == "turns":
+        return []
+
+    def check(rows: Sequence[Mapping[str, Any]]) -> Verdict:
+        return combined([read(iter([replace(held.block, payloads=rows)])) for read in proof.readers()])
+
+    rows = [payload for payload in held.block.payloads if payload is not None]
+    return trials_of(rows, len(rows), TEXT_MUTATIONS, {SOURCE_TEXTS.name: check}, proof.reading.texts, what="texts of the first rows")
 
 
 def _stored_rows(selection: Selection) -> StoredRows | None:

@@ -585,14 +585,23 @@ TextsOf = Callable[[Mapping[str, Any]], Sequence[Said]]
 """Row → what it says."""
 
 
-def _other_texts(change: Callable[[list[Said]], Mapping[str, str] | None]) -> Change:
-    """Mutate texts of a row that are strings of it; `change`: these texts → text and what stands in its place."""
+def _with(value: Any, other: Mapping[str, str]) -> Any:
+    """A JSON value with other strings in the place of some."""
+    if isinstance(value, str):
+        return other.get(value, value)
+    if isinstance(value, Mapping):
+        return {key: _with(inner, other) for key, inner in value.items()}
+    return [_with(inner, other) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _other_texts(change: Callable[[list[Said]], Mapping[str, str]]) -> Change:
+    """Mutate texts that are strings of a row and stand in no other text of it; `change`: these texts → text and what stands in its place."""
 
     def changed(rows: Sequence[Mapping[str, Any]], at: int, texts_of: TextsOf) -> list[Mapping[str, Any]] | None:
-        said, strings = texts_of(rows[at]), {*leaves(rows[at])}
-        alone = [each for each in said if sum(each.text.strip() in other.text for other in said) == 1]
-        other = change([each for each in alone if each.kind == TEXT and each.text in strings])
-        return None if other is None else [*rows[:at], map_strings(rows[at], lambda text: other.get(text, text)), *rows[at + 1 :]]
+        row, said = rows[at], texts_of(rows[at])
+        alone = [each for each in said if each.kind == TEXT and sum(each.text.strip() in other.text for other in said) == 1]
+        mutated = _with(row, change([each for each in alone if _with(row, {each.text: ""}) != row]))
+        return None if mutated == row else [*rows[:at], mutated, *rows[at + 1 :]]
 
     return changed
 
@@ -600,15 +609,14 @@ def _other_texts(change: Callable[[list[Said]], Mapping[str, str] | None]) -> Ch
 def _exchanged(are: Callable[[Said, Said], bool]) -> Change:
     """Exchange the first two texts of which this is true."""
 
-    def change(said: list[Said]) -> Mapping[str, str] | None:
-        pair = next(((a.text, b.text) for a, b in combinations(said, 2) if are(a, b)), None)
-        return None if pair is None else {pair[0]: pair[1], pair[1]: pair[0]}
+    def change(said: list[Said]) -> Mapping[str, str]:
+        return next(({one.text: two.text, two.text: one.text} for one, two in combinations(said, 2) if are(one, two)), {})
 
     return _other_texts(change)
 
 
 TEXT_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a text of the source lost", TEXTS, _other_texts(lambda said: {said[-1].text: f"{said[-1].text} zqlostqz"} if said else None)),
+    Mutation("a text of the source lost", TEXTS, _other_texts(lambda said: {said[-1].text: f"{said[-1].text} zqlostqz"} if said else {})),
     Mutation("texts of two sides exchanged", TEXTS, _exchanged(lambda first, second: first.side != second.side)),
     Mutation("two turns in another order", TEXTS, _exchanged(lambda first, second: first.side == second.side and first.turn < second.turn)),
 )

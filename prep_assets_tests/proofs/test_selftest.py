@@ -6,9 +6,10 @@ import pytest
 
 from prep_assets.checks.selftest import Trial
 from prep_assets.config.models import TRAINED
-from prep_assets.graph.graph import CHECKS, EVERY, assets_of
-from prep_assets.graph.selftest import TESTED, selftest
+from prep_assets.graph.graph import CHECKS, EVERY, assets_of, store_of
+from prep_assets.graph.selftest import TESTED, selftest, text_trials
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.mutations import TEXT_MUTATIONS
 
 
 def trials_of(workspace: Workspace, asset: str) -> list[Trial]:
@@ -42,12 +43,17 @@ def test_there_are_many_of_every_family(pristine: Workspace, trials: dict[str, l
     checks, caught = {check.name for asset in TESTED for check in CHECKS[asset]}, {check for _, check in found}
     assert caught - checks == {"near_duplicates", "gpt3"}, "a step, and a rule"
     of_stores = {"file_hashes", "accounting", "not_blocked", "verdicts_again", "no_leaks"}
-    assert checks - caught == of_stores | {"source_texts", "margins", "runs", "sampled_ids", "step_rewards", "teacher"}, (
-        "of these, no row here has any"
-    )
+    assert checks - caught == of_stores | {"margins", "runs", "sampled_ids", "step_rewards", "teacher"}, "of these, no row here has any"
 
 
 def test_what_fits_no_row_says_so(trials: dict[str, list[Trial]]) -> None:
     """These pairs have no labelled answers whose label could be turned round."""
     [label] = [trial for trial in trials["preferences_by_domain"] if trial.mutation == "a label turned round"]
     assert (label.tried, label.caught) == (0, 0)
+
+
+def test_texts_of_chats_and_pairs(pristine: Workspace) -> None:
+    stores = [pristine.published(*name) for name in (("sft_tokens", "chats"), ("preferences_by_domain", "ultrafeedback"))]
+    found = [trial for store in stores if store for trial in text_trials(store_of(pristine, store))]
+    assert {trial.mutation for trial in found if trial.caught} == {"", *(mutation.name for mutation in TEXT_MUTATIONS)}
+    assert all(trial.passed for trial in found)
