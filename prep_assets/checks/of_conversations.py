@@ -450,7 +450,7 @@ class Sides(Conversations):
 
     def identity(self, stored: StoredRows, at: int) -> str:
         """Records are named by their lines."""
-        return f"line {stored.rows[at]}"
+        return f"line {stored.rows[at] + 1}"
 
 
 def _plain_side(row: Mapping[str, Any], side: str) -> PlainChat | None:

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from prep_assets.data.quarantine import renumbered
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.leaks import leaks_of, passages_of
 from prep_assets.pipeline.quality import judged_domain, source_to_judge
@@ -23,10 +24,10 @@ def _not_blocked(store: Store) -> Verdict:
     numbers = {"examples": counts["examples"], "dropped": counts["dropped"], **counts["found"]}
     if blocking := counts.get("blocking"):
         reason, first = next(iter(blocking.items()))
-        detail = f"{', '.join(blocking)} must not be found, and was; first {first}"
-        return Verdict(
-            False, f"{detail}. Mend the source, or set the step's action to drop", numbers, Worst(first.partition(": ")[0], reason)
-        )
+        record, _, found = first.partition(": ")  # the record as in files, counted from 0
+        record = renumbered(record, 1)
+        detail = f"{', '.join(blocking)} must not be found, and was; first {record}: {found}"
+        return Verdict(False, f"{detail}. Mend the source, or set the step's action to drop", numbers, Worst(record, reason))
     held = f"{counts['examples']:,} examples, {counts['dropped']:,} of them dropped, none that blocks"
     return Verdict(True, held, numbers)
 
@@ -53,7 +54,11 @@ def same_rows(table: Any, again: Any) -> Verdict:
         if not table[name].equals(again[name]):
             stored, expected = table[name].to_pylist(), again[name].to_pylist()
             at = next(at for at, pair in enumerate(zip(stored, expected, strict=True)) if pair[0] != pair[1])
-            where = f"row {table['row'][at]} of file {table['file'][at]}" if "row" in table.column_names else f"row {at:,}"
+            where = (
+                f"row {table['row'][at].as_py() + 1} of file {table['file'][at].as_py() + 1}"
+                if "row" in table.column_names
+                else f"row {at:,}"
+            )
             return Verdict(False, detail := f"{where}: {name} is {stored[at]!r}, again {expected[at]!r}", numbers, Worst(where, detail))
     return Verdict(True, f"{table.num_rows:,} rows came out the same again", numbers)
 
@@ -84,13 +89,15 @@ def _searched(store: Store) -> Verdict:
     numbers = {"examples": counts["examples"], "leaks": counts["leaks"], **counts["by_set"]}
     if not counts["leaks"]:
         return Verdict(True, f"{counts['examples']:,} examples, none of which holds a held-out text", numbers)
+    record, _, detail = counts["first"].partition(" ")  # the record as in files, counted from 0
+    record = renumbered(record, 1)
     held = ", ".join(f"{name} ({count:,})" for name, count in counts["by_set"].items())
-    fault = f"{counts['leaks']:,} of {counts['examples']:,} examples hold texts of {held}; first {counts['first']}"
+    fault = f"{counts['leaks']:,} of {counts['examples']:,} examples hold texts of {held}; first {record} {renumbered(detail, 1)}"
     if policy == "block":
         remedy = (
             f"See them with `prep-assets leaks {store.asset.family} --partition {store.partition}`. Mend the source, or set policy: drop"
         )
-        return Verdict(False, f"{fault}. {remedy}", numbers, Worst(counts["first"].partition(" ")[0], fault))
+        return Verdict(False, f"{fault}. {remedy}", numbers, Worst(record, fault))
     kept = "refused" if policy == "drop" else "kept: policy is report"
     return Verdict(True, f"{fault}. They are {kept}", numbers)
 

@@ -134,7 +134,7 @@ class DomainSource:
 
     def missing(self, stream: str, record: int, file: int, row: int) -> str:
         """The error for a record that is not in the source where its stream says, or is out of order."""
-        return f"record {record:,} of the store is row {row} of file {file}, which is not in the source"
+        return f"record {record:,} of the store is row {row + 1} of file {file + 1}, which is not in the source"
 
     def rules(self, deduplicate: bool, limit: int | None) -> Rules:
         """Return the selection rules of the domain; `limit`: the row limit of its family."""
@@ -215,7 +215,7 @@ class LineSource(Struct, frozen=True):
 
     def missing(self, stream: str, record: int, file: int, row: int) -> str:
         """See `DomainSource.missing`."""
-        return f"record {record:,} of {stream} is line {row}, which does not follow the one before it, or is not there"
+        return f"record {record:,} of {stream} is line {row + 1}, which does not follow the one before it, or is not there"
 
     def rows(self, part: StorePart | None = None) -> Iterator[tuple[int, bool, SourceRows]]:
         """Yield the lines of each file; such stores have no parts."""
@@ -287,7 +287,7 @@ class StoredRows(Struct, frozen=True):
 
     def identity(self, at: int) -> str:
         """Return the id of a record."""
-        return f"{self.name}:{self.rows[at]}"
+        return f"{self.name}:{self.rows[at] + 1}"
 
 
 def stored_rows(

@@ -135,7 +135,7 @@ def _show_pairs(console: Console, workspace: Workspace, pairs: Sequence[Pair]) -
 
 def _difference(difference: Difference) -> dict[str, Any]:
     examples = [
-        {"record": "#".join(each.key[1:]), "stream": each.key[0], "before": _content(each.before), "after": _content(each.after)}
+        {"record": "/".join(each.key[1:]), "stream": each.key[0], "before": _content(each.before), "after": _content(each.after)}
         for each in difference.examples
     ]
     return {
@@ -186,7 +186,7 @@ def _vocabulary(workspace: Workspace, published: Any) -> Vocabulary | None:
 
 def _show_record(console: Console, old: Vocabulary | None, new: Vocabulary | None, changed: Changed) -> None:
     stream, domain, identity = changed.key
-    title = f"{domain}#{visible(identity)}" + ("" if stream == domain else f" ({stream})")
+    title = f"{domain}/{visible(identity)}" + ("" if stream == domain else f" ({stream})")
     shown = terminal.table("before", "after", title=title)
     for column in shown.columns:
         column.ratio, column.overflow = 1, "fold"

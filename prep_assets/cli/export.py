@@ -122,15 +122,61 @@ TRAINERS: Mapping[str, Launch] = {
 }
 
 
+TORCH = "torch"
+"""A loop of one's own, which reads the store itself: no export."""
+READERS = (TORCH, *TRAINERS)
+
+_LOOP = """\
+import torch
+from torch.nn.functional import cross_entropy
+from torch.utils.data import DataLoader
+
+from prep_assets.training import {names}
+
+rows = {rows}
+model = torch.nn.Sequential(torch.nn.Embedding({size}, 64), torch.nn.Linear(64, {size}))  # yours
+optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3)
+for step, batch in enumerate(DataLoader(rows, batch_size=2, shuffle=True{collate})):
+    logits = model(batch["input_ids"]){arguments}
+    loss = {loss}
+    loss.backward()
+    optimizer.step()
+    optimizer.zero_grad()
+    print(step, loss.item())"""
+LOOPS: Mapping[str, Mapping[str, str]] = {
+    "sft_packed": {
+        "names": "PackedDataset, PaddingFree",
+        "rows": "PackedDataset({path!r})",
+        "collate": ", collate_fn=PaddingFree()",
+        "arguments": "  # with position_ids and cu_seqlens of the batch, so that no document sees another",
+        "loss": 'cross_entropy(logits[0, :-1], batch["labels"][0, 1:])  # labels are not shifted yet',
+    },
+    "pretrain_tokens": {
+        "names": "DatasetFactory",
+        "rows": 'DatasetFactory.load("seq", {path!r}, window_size=1024)',
+        "collate": "",
+        "arguments": "",
+        "loss": 'cross_entropy(logits.flatten(0, 1), batch["target_ids"].flatten())  # targets are shifted',
+    },
+}
+"""How a loop reads an asset, and its loss."""
+
+
 def launch_snippet(
-    trainer: Annotated[str, typer.Option("--trainer", metavar="T", help=f"One of {', '.join(TRAINERS)}.")],
+    trainer: Annotated[str, typer.Option("--trainer", metavar="T", help=f"One of {', '.join(READERS)}.")],
     asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", help="An asset; the usual one of the trainer, if left out.")] = None,
     partition: terminal.Partition = None,
     folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where the export is, or will be.")] = None,
 ) -> None:
     """Nothing is written. For a blend: the commands for its domains, and the weights by which megatron and olmo draw from them."""
-    require_known("no trainer", trainer, TRAINERS)
-    launch, workspace = TRAINERS[trainer], Workspace.open()
+    require_known("no trainer", trainer, READERS)
+    workspace = Workspace.open()
+    if trainer == TORCH:
+        if folder is not None:
+            raise ConfigError("--out has no effect: torch reads the store itself, without an export. Remove it")
+        typer.echo(_loop(workspace, asset or "sft_packed", partition))
+        return
+    launch = TRAINERS[trainer]
     name = asset or launch.asset
     definition, partitions = asset_and_partitions(workspace, name, partition)
     if definition.stage == BLEND:
@@ -166,6 +212,20 @@ def _blend_lines(workspace: Workspace, published: Published, trainer: str, folde
         of = f", phase {number} of {len(blend.ends)}" if len(blend.ends) > 1 else ""
         lines += ["", f"# {trainer} draws by these shares, in an order of its own{of}; {read}", BLENDS[trainer](phase, blend.window)]
     return "\n".join(lines)
+
+
+def _loop(workspace: Workspace, name: str, partition: str | None) -> str:
+    """A training loop in plain PyTorch."""
+    require_known("torch has no loop for", name, LOOPS, "prep_assets.training has data sets of all stores. Loops are for")
+    asset, partitions = asset_and_partitions(workspace, name, partition)
+    published = one_store(workspace, name, partition or (partitions[0] or None))
+    family = workspace.family(FAMILIES[asset.family])
+    place = workspace.place(name, published.manifest.partition).directory
+    if asset.partitioned:
+        stem = next(iter(asset.stems(published.manifest.partition).values()))
+        place = place / "current" / (f"{stem}.h5" if (published.directory / f"{stem}.h5").exists() else stem)
+    words = {key: text.format(path=str(place)) for key, text in LOOPS[name].items()}
+    return _LOOP.format(size=family.pad_vocab_to or workspace.vocabulary(family).size, **words)
 
 
 def _padding(workspace: Workspace, asset: Asset) -> str:

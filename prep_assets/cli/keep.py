@@ -91,7 +91,7 @@ SHOWN = 5
 
 @with_json
 def forget(
-    records: Annotated[list[str], typer.Argument(metavar="DOMAIN#RECORD...", help="Records, e.g. gsm8k#gsm8k.jsonl:17.")],
+    records: Annotated[list[str], typer.Argument(metavar="DOMAIN/RECORD...", help="Records, e.g. gsm8k/gsm8k.jsonl:17.")],
     reason: Annotated[str, typer.Option("--reason", help="Why; it is written into the tombstone.")] = "",
     prune: Annotated[
         bool, typer.Option("--prune", help="Delete the unused versions of stores that held them, and drafts and candidates that hold them.")
@@ -110,7 +110,7 @@ def forget(
 def _show_forgotten(console: Console, workspace: Workspace, outcome: Forgotten, *, prune: bool) -> None:
     for tombstone in outcome.tombstones:
         console.print(
-            f"{tombstone.family}: {tombstone.domain}#{visible(tombstone.record)} is forgotten, in {terminal.near(workspace.configs / FILE)}"
+            f"{tombstone.family}: {tombstone.domain}/{visible(tombstone.record)} is forgotten, in {terminal.near(workspace.configs / FILE)}"
         )
     if not outcome.tombstones:
         console.print("every one of them has a tombstone already")

@@ -153,11 +153,17 @@ def _version(wanted: bool) -> None:
 @app.callback()
 def prep_assets(
     version: Annotated[bool, typer.Option("--version", callback=_version, is_eager=True, help="Print the version and exit.")] = False,
+    variant: Annotated[
+        str | None,
+        typer.Option("--variant", metavar="NAME", help="Merge FAMILY.NAME.yaml over FAMILY.yaml; stores are in a folder of that name."),
+    ] = None,
 ) -> None:
     """Training data as Dagster assets: look at the stores, prove them again, find out what is stale.
 
     PREP_ASSETS_CONFIG_DIR and PREP_ASSETS_STORE_DIR say where the configuration and the stores are, if not in configs/ and data/stores/.
     """
+    if variant:
+        os.environ["PREP_ASSETS_VARIANT"] = variant
 
 
 if __name__ == "__main__":

@@ -21,7 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from prep_assets.cli import terminal
-from prep_assets.cli.export import TRAINERS
+from prep_assets.cli.export import LOOPS, READERS, TORCH, TRAINERS
 from prep_assets.cli.look import show_row
 from prep_assets.cli.schemas import left_out, not_read
 from prep_assets.cli.stores import Live, first_rows
@@ -105,7 +105,7 @@ def init(
     files: Annotated[list[str] | None, typer.Argument(metavar="[FILE]…", help="Files, globs, URLs or hub addresses.")] = None,
     tokenizer: Annotated[str | None, typer.Option("--tokenizer", "-t", help="A tokenizer's directory, or NAME@COMMIT of the hub.")] = None,
     train: Annotated[str | None, typer.Option("--train", help=f"What is trained: {', '.join(STARTS)}.")] = None,
-    trainer: Annotated[str | None, typer.Option("--for", metavar="TRAINER", help=f"Who reads it: {', '.join(TRAINERS)}, or none.")] = None,
+    trainer: Annotated[str | None, typer.Option("--for", metavar="TRAINER", help=f"Who reads it: {', '.join(READERS)}, or none.")] = None,
     template: Annotated[str, typer.Option("--template", help="The chat template.")] = "tokenizer",
     loader: Annotated[
         str | None, typer.Option("--tokenizer-loader", metavar="LOADER", help="file or transformers, where the two give other ids.")
@@ -135,7 +135,7 @@ def init(
         )
     tokenizer = tokenizer or _ask("--tokenizer", "Which tokenizer? (a directory, or NAME@COMMIT of the hub)", str)
     if trainer is None:
-        trainer = _ask("--for", f"Who reads it? ({', '.join(TRAINERS)}, none)", _trainer, "none") if sys.stdin.isatty() else "none"
+        trainer = _ask("--for", f"Who reads it? ({', '.join(READERS)}, none)", _trainer, "none") if sys.stdin.isatty() else "none"
     chosen = Chosen(train, tokenizer, template, loader, row_len, _trainer(trainer), out)
     domains = _domains(fits, train, out, ignore or ())
     chosen = _probed(chosen, domains)
@@ -163,6 +163,8 @@ def init(
         return
     try:
         _build(out, train)
+        if trainer == TORCH:
+            console.print(f"a training loop: PREP_ASSETS_CONFIG_DIR={out} prep-assets launch-snippet --trainer torch {STARTS[train].makes}")
     except PrepAssetsError as error:
         path.unlink()
         for folder in reversed(written):
@@ -196,7 +198,7 @@ def _family(name: str) -> str:
 
 
 def _trainer(name: str) -> str:
-    require_known("no trainer", name, (*TRAINERS, "none"))
+    require_known("no trainer", name, (*READERS, "none"))
     return name
 
 
@@ -380,7 +382,11 @@ def _text(chosen: Chosen, domains: Domains) -> str:
         "domains:",
         *(f"  {domain}: {in_one_line(entry)}" for domain, (entry, _) in domains.items()),
     ]
-    if trainer != "none":
+    if trainer == TORCH:
+        require_known(
+            "torch has no loop for", start.makes, LOOPS, "Leave --for out: prep_assets.training has data sets of all stores. Loops are for"
+        )
+    elif trainer != "none":
         launch = TRAINERS[trainer]
         if launch.asset.partition("_")[0] not in (family, f"{family}s"):
             raise ConfigError(

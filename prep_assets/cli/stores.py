@@ -109,7 +109,7 @@ def first_rows(files: Sequence[SourceFile], count: int) -> tuple[list[tuple[str,
     for index, file in enumerate(files):
         for block in read_blocks(file, index, block_bytes=1 << 20):
             rows += [(record_id(file, record.row), dict(record.payload)) for record in block.records[: count - len(rows)]]
-            unreadable += [f"{file.name}:{row.row} {row.reason}: {row.detail}" for row in block.unreadable]
+            unreadable += [f"{record_id(file, row.row)} {row.reason}: {row.detail}" for row in block.unreadable]
             if len(rows) >= count:
                 return rows, unreadable
     return rows, unreadable

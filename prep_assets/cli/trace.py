@@ -21,7 +21,7 @@ from prep_assets.pipeline.workspace import Workspace
 
 SHOWN = 2000
 """Most characters of a raw row to print; `--json` has all."""
-RecordName = Annotated[str, typer.Argument(metavar="DOMAIN#RECORD", help="A record, e.g. gsm8k#gsm8k.jsonl:17, or gsm8k#17 of one file.")]
+RecordName = Annotated[str, typer.Argument(metavar="DOMAIN/RECORD", help="A record, e.g. gsm8k/gsm8k.jsonl:17, or gsm8k/17 of one file.")]
 
 
 @with_json
@@ -133,7 +133,7 @@ def _record(traced: Traced) -> str:
     source = traced.source
     if source is None:
         return "generated"
-    return f"{source.domain}#{source.id}" + (" (held out)" if source.held_out else "")
+    return f"{source.domain}/{source.id}" + (" (held out)" if source.held_out else "")
 
 
 def _show_source(console: Console, traced: Traced) -> None:
@@ -141,7 +141,7 @@ def _show_source(console: Console, traced: Traced) -> None:
         return
     source = traced.source
     payload = source.payload if isinstance(source.payload, str) else json.dumps(source.payload, indent=1, ensure_ascii=False, default=str)
-    console.print(f"row {source.row:,} of {terminal.near_url(source.url)}, sha256 {source.sha256[:16]}…", style="bold")
+    console.print(f"record {source.row + 1:,} of {terminal.near_url(source.url)}, sha256 {source.sha256[:16]}…", style="bold")
     console.print(visible(payload[:SHOWN]).replace("⏎\n", "\n"))
     if len(payload) > SHOWN:
         console.print(f"… and {len(payload) - SHOWN:,} characters more; --json has all", style="dim")
@@ -182,7 +182,7 @@ def where(
 
 
 def _show_places(console: Console, whereabouts: Whereabouts) -> None:
-    console.print(f"{whereabouts.domain}#{whereabouts.id} in {whereabouts.family}", style="bold")
+    console.print(f"{whereabouts.domain}/{whereabouts.id} in {whereabouts.family}", style="bold")
     shown = terminal.table("store", "stream", "row", "tokens", "of the record", numbers=("row",))
     for place in whereabouts.found:
         store = _store_label(place)
@@ -194,7 +194,7 @@ def _show_places(console: Console, whereabouts: Whereabouts) -> None:
     for absence in whereabouts.not_here:
         console.print(f"  {_store_label(absence)}: {absence.reason}: {visible(absence.detail)}", style="yellow")
         if absence.winner:
-            console.print(f"    the one that came first: prep-assets where '{whereabouts.domain}#{visible(absence.winner)}'")
+            console.print(f"    the one that came first: prep-assets where '{whereabouts.domain}/{visible(absence.winner)}'")
     for label, why in whereabouts.unknown:
         console.print(f"  {label} cannot say: {why}", style="dim")
 

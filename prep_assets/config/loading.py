@@ -28,6 +28,22 @@ except ImportError:
 # YAML files.
 
 PACKAGE = Path(__file__).resolve().parent.parent
+VARIANT = "PREP_ASSETS_VARIANT"
+"""The variable that names a variant: ``FAMILY.VARIANT.yaml`` is merged over ``FAMILY.yaml``, and stores are in a folder of that name."""
+
+
+def variant_of(folder: Path) -> str:
+    """The variant that the environment names, or an empty string.
+
+    Raises:
+        ConfigError: the configuration folder has no file of it.
+    """
+    name = os.environ.get(VARIANT, "")
+    if name and not any((folder / f"{family}.{name}.yaml").is_file() for family in FAMILIES):
+        known = sorted({path.name.split(".")[1] for family in FAMILIES for path in folder.glob(f"{family}.*.yaml")})
+        instead = f"{nearest(name, known) or '.'} Variants there: {', '.join(known) or 'none'}"
+        raise ConfigError(f"{VARIANT} is {name!r}, and {folder} has no FAMILY.{name}.yaml, such as sft.{name}.yaml{instead}")
+    return name
 
 
 def config_dir() -> Path:
@@ -37,17 +53,21 @@ def config_dir() -> Path:
         folder = Path(variable).expanduser().resolve()
         if not folder.is_dir():
             raise ConfigError(f"PREP_ASSETS_CONFIG_DIR is {variable!r}, which is not a directory")
-        return folder
-    root = checkout()
-    candidates = [*([root / "configs"] if root else []), Path.cwd() / "configs", PACKAGE / "_configs"]
-    return next((folder for folder in candidates if folder.is_dir()), candidates[-1])
+    else:
+        root = checkout()
+        candidates = [*([root / "configs"] if root else []), Path.cwd() / "configs", PACKAGE / "_configs"]
+        folder = next((folder for folder in candidates if folder.is_dir()), candidates[-1])
+    variant_of(folder)
+    return folder
 
 
 def store_dir() -> Path | str:
     """The location of stores: ``PREP_ASSETS_STORE_DIR``, a folder or the address of a bucket, else ``data/stores`` in the checkout, else
-    ``./data/stores``."""
-    variable = os.environ.get("PREP_ASSETS_STORE_DIR")
-    return located(variable) if variable else (checkout() or Path.cwd()) / "data" / "stores"
+    ``./data/stores``; with ``-VARIANT`` behind it, if the environment names one."""
+    variable = os.environ.get("PREP_ASSETS_STORE_DIR", "").rstrip("/")
+    stores = located(variable) if variable else (checkout() or Path.cwd()) / "data" / "stores"
+    variant = os.environ.get(VARIANT)
+    return located(f"{stores}-{variant}") if variant else stores
 
 
 def located(stores: str, base: Path | None = None) -> Path | str:
@@ -62,26 +82,34 @@ def checkout() -> Path | None:
 
 
 def load_family(name: str, folder: Path, overrides: Mapping[str, Any] | None = None) -> Family:
-    """Read ``<folder>/<name>.yaml``, with `overrides` of one run merged over the file's options.
+    """Read ``<folder>/<name>.yaml``, with its variant and `overrides` of one run merged over the file's options.
 
     Raises:
-        ConfigError: all faults of the file, each with its key path and remedy.
+        ConfigError: all faults of the files, each with its key path and remedy.
     """
     path = folder / f"{name}.yaml"
+    variant = folder / f"{name}.{os.environ.get(VARIANT)}.yaml"
     try:
-        text = path.read_text("utf-8")
+        texts = [(path, _read(path)), *([(variant, _read(variant))] if variant.is_file() else [])]
     except FileNotFoundError as error:
         existing = ", ".join(family for family in FAMILIES if (folder / f"{family}.yaml").is_file())
         raise ConfigError(f"no configuration {path}. Write one (docs/configuration.md); the folder has {existing or 'none'}") from error
-    except OSError as error:
-        raise ConfigError(f"{path} cannot be read: {error}") from error
-    except UnicodeDecodeError as error:
-        raise ConfigError(f"{path}: byte {error.start} is not UTF-8 ({error.reason}); save the file as UTF-8") from error
-    loaded = _parse_family(name, text, path)
+    loaded = _parse_family(name, tuple(texts))
     if not overrides:
         return loaded
     family_model: Family = parse(FAMILIES[name], _merge(loaded.model_dump(by_alias=True), overrides), f"{path} with this run's options")
     return family_model
+
+
+def _read(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except FileNotFoundError:
+        raise
+    except OSError as error:
+        raise ConfigError(f"{path} cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"{path}: byte {error.start} is not UTF-8 ({error.reason}); save the file as UTF-8") from error
 
 
 def _parser_message(error: Exception, text: str) -> str:
@@ -108,8 +136,16 @@ MOST_REPEATED = 100_000
 
 
 @bounded_cache("configurations", 64)
-def _parse_family(name: str, text: str, path: Path) -> Family:
-    """The model of a file's text. It is frozen, so callers with the same text share one."""
+def _parse_family(name: str, texts: tuple[tuple[Path, str], ...]) -> Family:
+    """The model of a file's text, or of a file and its variant. It is frozen, so callers with the same texts share one."""
+    values: Mapping[str, Any] = {}
+    for path, text in texts:
+        values = _merge(values, _values(text, path))
+    family: Family = parse(FAMILIES[name], values, " with ".join([str(texts[0][0]), *(path.name for path, _ in texts[1:])]))
+    return family
+
+
+def _values(text: str, path: Path) -> Mapping[str, Any]:
     try:
         require_bounded(text)
         values = yaml.load(text, Loader=_UniqueKeys)
@@ -123,8 +159,7 @@ def _parse_family(name: str, text: str, path: Path) -> Family:
         raise ConfigError(
             f"{path}: needs keys such as tokenizer and domains, {'it is empty' if values is None else f'found {values!r:.80}'}"
         )
-    family: Family = parse(FAMILIES[name], values, str(path))
-    return family
+    return values
 
 
 def require_bounded(text: str) -> None:
@@ -275,7 +310,7 @@ class Tombstone(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     Attributes:
         family, domain: the domain from which it is removed.
-        record: its id at the time of removal.
+        record: its id at the time of removal, counted from 1; in lines of 0.2 from 0.
         digest: see `payload_digest`.
         reason: the reason, for people.
     """

@@ -789,8 +789,12 @@ WHOLE = Part()
 
 
 def record_id(file: SourceFile, row: int) -> str:
-    """The id of a record within its domain, the same on every machine: `<file name>:<zero-based row>`."""
-    return f"{file.name}:{row}"
+    """The id of a record within its domain, the same on every machine: `<file name>:<number>`, counted from 1 as editors count lines.
+
+    Args:
+        row: `Record.row`, counted from 0.
+    """
+    return f"{file.name}:{row + 1}"
 
 
 def find_files(patterns: Sequence[str], base: Path, *, format: str | None = None, fetch: bool = True) -> tuple[SourceFile, ...]:

@@ -1,8 +1,12 @@
-"""The quarantine: a JSONL file of all rejected records, in the order of their rejection."""
+"""The quarantine: a JSONL file of all rejected records, in the order of their rejection.
+
+Ids count records from 1, as `record_id` does. In files they count from 0, as they did in every release.
+"""
 
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -15,6 +19,7 @@ from typing import Any
 
 import msgspec
 from msgspec import Struct
+from msgspec.structs import replace
 
 from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Unreadable
 from prep_assets.data.files import SourceFile, record_id
@@ -28,7 +33,7 @@ class Refusal(Struct, frozen=True):
     """One line of a quarantine file.
 
     Attributes:
-        id: id of the record, `<file name>:<row>`.
+        id: id of the record; see `record_id`.
         stage: the stage that rejected it: `records`, `schema`, `template` ...
         reason: counted slug.
         detail: what exactly is wrong with it.
@@ -121,7 +126,24 @@ class Quarantine:
         return self._file
 
 
+_NUMBER = re.compile(r":(\d+)(?= of [^:]*$|$)")
+_NAMES_A_RECORD = {"duplicate", "contaminated", "held_out"}
+"""Reasons whose details name another record, at the end or before "of"."""
+
+
+def renumbered(text: str, by: int) -> str:
+    """An id, or a detail that names a record, with another number: `by` is 1 from a file to people, and -1 back."""
+    return _NUMBER.sub(lambda number: f":{int(number[1]) + by}", text)
+
+
+def _renumbered(rejection: Refusal, by: int) -> Refusal:
+    file, colon, number = rejection.id.rpartition(":")
+    detail = renumbered(rejection.detail, by) if rejection.reason in _NAMES_A_RECORD else rejection.detail
+    return replace(rejection, id=f"{file}{colon}{int(number) + by}", detail=detail) if number.isdecimal() else rejection
+
+
 def _line(rejection: Refusal) -> bytes:
+    rejection = _renumbered(rejection, -1)
     return _LINE % tuple(_TEXT(getattr(rejection, name)) for name in Refusal.__struct_fields__)
 
 
@@ -159,6 +181,6 @@ def read_quarantine(path: Path) -> Iterator[Refusal]:
     with path.open("rb") as file:
         for number, line in enumerate(file, 1):
             try:
-                yield decode(line)
+                yield _renumbered(decode(line), 1)
             except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
                 raise StoreError(f"{path}, line {number}: {error}. The run that wrote it was cut short: build again") from error

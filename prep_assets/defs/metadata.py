@@ -240,7 +240,7 @@ def _rejected_records(published: Published, chain: Sequence[tuple[Asset, list[Pu
     first = [
         dg.TableRecord(
             {
-                "record (from 0)": one_line(rejection.id),
+                "record": one_line(rejection.id),
                 "reason": one_line(f"{rejection.stage}/{rejection.reason}"),
                 "detail": one_line(rejection.detail)[:SHOWN_CHARACTERS],
                 "payload": one_line(rejection.payload)[:SHOWN_CHARACTERS],

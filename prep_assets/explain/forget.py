@@ -18,7 +18,7 @@ from prep_assets.engine.events import Event
 from prep_assets.engine.execute import build
 from prep_assets.errors import ConfigError, Refused, StoreError
 from prep_assets.explain.streams import family_of
-from prep_assets.explain.where import Found, NotHere, Whereabouts, contents, has_records, where
+from prep_assets.explain.where import Found, NotHere, Whereabouts, contents, has_records, split_name, where
 from prep_assets.graph.graph import EVERY, family_assets
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.examples import converter
@@ -85,7 +85,7 @@ def forget(
     readable = [location for location in locations if location.payload != ""]
     for location in readable:
         if isinstance(location.payload, str):
-            raise ConfigError(f"{location.domain}#{location.id} cannot be read, so nothing is made of it. Take it out of its file")
+            raise ConfigError(f"{location.domain}/{location.id} cannot be read, so nothing is made of it. Take it out of its file")
     digests = {record: payload_digest(location.payload) for record in records for location in readable if _matches_name(record, location)}
     # families whose store of the domain is not built yet get a tombstone too
     named = ((location, next(record for record in records if _matches_name(record, location))) for location in locations)
@@ -110,8 +110,8 @@ def forget(
 
 
 def _matches_name(record: str, location: Whereabouts) -> bool:
-    domain, _, rest = record.partition("#")
-    return domain == location.domain and location.id.endswith(rest)
+    domain, rest = split_name(record)
+    return domain == location.domain and f":{location.id}".endswith(f":{rest}")
 
 
 class _Search(Struct, frozen=True):
@@ -134,7 +134,7 @@ class _Search(Struct, frozen=True):
         """Label → ids of records that current stores still hold, by index or by text; and the count of stores searched."""
         holders: dict[str, list[str]] = {}
         for location in known:
-            name = f"{location.domain}#{location.id}"
+            name = f"{location.domain}/{location.id}"
             for current in (candidate for candidate in where(self.workspace, name) if candidate.family == location.family):
                 for occurrence in current.found:
                     holders.setdefault(occurrence.asset, []).append(name)
@@ -184,7 +184,7 @@ class Search(Struct, frozen=True):
     """The outcome of `forgotten_rows`.
 
     Attributes:
-        rows: ``DOMAIN#RECORD`` of the rows of the sources that tombstones name, wherever they stand now.
+        rows: ``DOMAIN/RECORD`` of the rows of the sources that tombstones name, wherever they stand now.
         searched: labels of the stores that were searched.
         left: label → ids of records that are such a row, or hold its text.
     """
@@ -200,20 +200,21 @@ def forgotten_rows(workspace: Workspace, tombstones: Sequence[Tombstone], stores
     Raises:
         SourceError: a source changed since it was pinned.
     """
-    names = {(each.domain, each.record) for each in tombstones}
+    # tombstones of 0.2 count from 0; the digest says which of both it is
+    names = {f"{each.domain}{separator}{each.record}" for each in tombstones for separator in "/#"}
     for store in stores:
         rejections = read_quarantine(store.quarantine) if store.quarantine else ()
-        names |= {(store.manifest.partition, each.id) for each in rejections if each.reason == FORGOTTEN}
+        names |= {f"{store.manifest.partition}/{each.id}" for each in rejections if each.reason == FORGOTTEN}
     family, digests = tombstones[0].family, {(each.domain, each.digest) for each in tombstones}
     rows: dict[str, list[tuple[str, ...]]] = {}
-    for domain, record in sorted(names):
+    for record in sorted(names):
         with suppress(ConfigError):  # the file, or the row, is not there any more
-            for found in where(workspace, f"{domain}#{record}"):
-                if found.family == family and (domain, payload_digest(found.payload)) in digests:
-                    rows[f"{domain}#{found.id}"] = needles_of(workspace, found)
+            for found in where(workspace, record):
+                if found.family == family and (found.domain, payload_digest(found.payload)) in digests:
+                    rows[f"{found.domain}/{found.id}"] = needles_of(workspace, found)
     left: dict[str, tuple[str, ...]] = {}
     for store in stores:
-        by_id = [name for each in contents(workspace, store) if (name := f"{each.domain}#{each.id}") in rows] if has_records(store) else []
+        by_id = [name for each in contents(workspace, store) if (name := f"{each.domain}/{each.id}") in rows] if has_records(store) else []
         by_text = records_with(workspace, store, [needles for sets in rows.values() for needles in sets])
         if held := dict.fromkeys((*by_id, *by_text)):
             left[store.manifest.label] = tuple(held)
@@ -257,7 +258,7 @@ def records_with(workspace: Workspace, published: Published, sets: Sequence[Sequ
             vocabulary = workspace.vocabulary(family_of(workspace, published.manifest.asset))
             texts = vocabulary.decode_batch([record.ids.tolist() for record in encoded])
             matches += [record for record, text in zip(encoded, texts, strict=True) if _contains_any_set(text, sets)]
-        ids += [f"{record.domain}#{record.id}" for record in matches]
+        ids += [f"{record.domain}/{record.id}" for record in matches]
     for rejection in read_quarantine(published.quarantine) if published.quarantine else ():
         payload = rejection.payload
         if any(all(text in payload or json.dumps(text, ensure_ascii=False)[1:-1] in payload for text in texts) for texts in sets):

@@ -6,6 +6,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from msgspec import Struct
 
+from prep_assets.data.quarantine import renumbered
 from prep_assets.pipeline.leaks import HeldOut
 from prep_assets.pipeline.quality import examples_of, source_to_judge
 from prep_assets.pipeline.verdicts import read_verdicts
@@ -42,7 +43,8 @@ def shown_leaks(workspace: Workspace, published: Published, family: str, limit: 
     source = source_to_judge(workspace, family, name)
     names = [file.name for file in (*source.sources.files, *source.sources.test_files)]
     leaks = read_verdicts(published).slice(0, limit).to_pylist()
-    ids = [f"{names[leak['file']]}:{leak['row']}" for leak in leaks]
+    ids = [f"{names[leak['file']]}:{leak['row'] + 1}" for leak in leaks]
+    leaks = [leak | {name: renumbered(leak[name], 1) for name in ("record", "detail")} for leak in leaks]
     training = _texts(workspace, HeldOut(family, name), ids)
     wanted: dict[HeldOut, list[str]] = {}
     for leak in leaks:

@@ -448,7 +448,7 @@ def record_names(workspace: Workspace, published: Published) -> Callable[[Origin
         assert asset is not None
         raw = workspace.published(f"{asset.family}_raw", domain)
         if raw is None:  # generated, so there is no raw store
-            return lambda file, row: f"{domain}:{row}"
+            return lambda file, row: f"{domain}:{row + 1}"
         name = row_names(raw)
         return lambda file, row: f"{domain}/{name(file, row)}"
 

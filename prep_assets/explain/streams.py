@@ -131,7 +131,7 @@ RowName = Callable[[int, int], str]
 def row_names(raw: Published | None) -> RowName:
     """Ids of records by the file names of a raw store; by file numbers where it is gone."""
     names = [entry["name"] for entry in source_files(raw)] if raw else []
-    return lambda file, row: f"{names[file] if file < len(names) else f'file {file}'}:{row}"
+    return lambda file, row: f"{names[file] if file < len(names) else f'file {file + 1}'}:{row + 1}"
 
 
 def tokens_and_weights(store: TokenStore, record: int, most: int | None = None) -> tuple[Int64s, Weights | None]:
@@ -558,7 +558,7 @@ def read_rows(workspace: Workspace, raw: str, domain: str, wanted: Collection[tu
                 if not missing:
                     break
         if missing:
-            raise StoreError(f"{files[number].name} of {domain} has no row {min(missing):,}. Build the store again")
+            raise StoreError(f"{files[number].name} of {domain} has no row {min(missing) + 1:,}. Build the store again")
     return records
 
 

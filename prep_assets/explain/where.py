@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -116,7 +117,7 @@ def _contents(workspace: Workspace, published: Published) -> Iterator[StoredReco
             yield from _packed_records(workspace, published, stream, store)
         elif isinstance(store, TokenStore):
             of_lines = lines_of(manifest.asset, stream) is not None  # records are named by their lines
-            name = (lambda file, row: f"line {row}") if of_lines else names_by_domain(manifest.partition)
+            name = (lambda file, row: f"line {row + 1}") if of_lines else names_by_domain(manifest.partition)
             for number in range(len(store)):
                 ids, weights = tokens_and_weights(store, number)
                 weights = np.ones(len(ids), np.float32) if weights is None else weights
@@ -260,7 +261,8 @@ def where(workspace: Workspace, record: str, *, drafts: bool = False) -> list[Wh
     """Find everything that holds a record, family by family.
 
     Args:
-        record: ``DOMAIN#FILE:ROW``, or ``DOMAIN#ROW`` where the domain has one file; rows count from 0.
+        record: ``DOMAIN/FILE:NUMBER``, or ``DOMAIN/NUMBER`` where the domain has one file, counted from 1; with ``#`` for the first ``/``, counted
+            from 0 as in 0.2.
         drafts: search drafts too.
 
     Raises:
@@ -290,20 +292,29 @@ def _first_line(error: PrepAssetsError) -> str:
 
 
 def _families(workspace: Workspace, record: str) -> tuple[str, str, list[str]]:
-    """Split a record's name into domain and rest, and list the families that have the domain."""
-    domain, separator, rest = record.partition("#")
-    if not separator or not rest:
-        raise ConfigError(
-            f"{record!r} names no record. Write DOMAIN#FILE:ROW, e.g. gsm8k#gsm8k.jsonl:17, or DOMAIN#17 where there is one file"
-        )
+    """Split a record's name into domain and rest, counted from 1, and list the families that have the domain."""
+    domain, rest = split_name(record)
     family_domains = {family: workspace.family(kind).domains for family, kind in FAMILIES.items() if workspace.has(family)}
     names = {name for domains in family_domains.values() for name in domains}
     require_known("no domain", domain, sorted(names))
     return domain, rest, [family for family, domains in family_domains.items() if domain in domains]
 
 
+def split_name(record: str) -> tuple[str, str]:
+    """Split the name of a record into its domain and ``FILE:NUMBER`` or ``NUMBER``, counted from 1."""
+    matched = re.fullmatch(r"([^/#]+)([/#])(?:(.+):)?(\d+)", record)
+    if matched is None:
+        raise ConfigError(
+            f"{record!r} names no record. Write DOMAIN/FILE:NUMBER, e.g. gsm8k/gsm8k.jsonl:17, or gsm8k/17 if there is one file"
+        )
+    domain, separator, file, number = matched.groups()
+    if separator == "/" and int(number) == 0:
+        raise ConfigError(f"{record!r} names no record: records are counted from 1")
+    return domain, (f"{file}:" if file else "") + str(int(number) + (separator == "#"))
+
+
 def origin_of(opened: Opened, raw: str, domain: str, rest: str) -> tuple[Origin, SourceFile]:
-    """Resolve ``FILE:ROW``, or ``ROW``, to a source row and its file.
+    """Resolve ``FILE:NUMBER``, or ``NUMBER``, counted from 1, to a source row and its file.
 
     Raises:
         ConfigError, SourceError, StoreError: as `where`.
@@ -311,18 +322,16 @@ def origin_of(opened: Opened, raw: str, domain: str, rest: str) -> tuple[Origin,
     opened.published(raw, domain)
     files = files_of(opened.workspace, raw, domain)
     name, _, row = rest.rpartition(":")
-    if not row.isdecimal():
-        raise ConfigError(f"{rest!r}: a record is FILE:ROW, the row a number from 0")
     if not name and len(files) > 1:
         raise ConfigError(
-            f"{domain} has {len(files)} files, so a row alone names no record. Write one of: "
-            + ", ".join(f"{domain}#{file.name}:{row}" for file in files[:5])
+            f"{domain} has {len(files)} files, so a number alone names no record. Write one of: "
+            + ", ".join(f"{domain}/{file.name}:{row}" for file in files[:5])
         )
     number = next((at for at, file in enumerate(files) if name in ("", file.name)), None)
     if number is None:
         known = [file.name for file in files]
         raise ConfigError(f"{domain} has no file {name!r}{nearest(name, known) or '.'} It has: {', '.join(known[:10])}")
-    return Origin(raw, domain, number, int(row)), files[number]
+    return Origin(raw, domain, number, int(row) - 1), files[number]
 
 
 def _whereabouts(opened: Opened, family: str, origin: Origin, file: SourceFile, *, drafts: bool) -> Whereabouts:
@@ -331,7 +340,7 @@ def _whereabouts(opened: Opened, family: str, origin: Origin, file: SourceFile, 
     try:
         record = read_rows(workspace, origin.raw, origin.domain, [(origin.file, origin.row)])[origin.file, origin.row]
     except StoreError as error:
-        raise ConfigError(f"{origin.domain}#{identity}: the file has no such row") from error
+        raise ConfigError(f"{origin.domain}/{identity}: the file has no such record") from error
     occurrences: list[Found] = []
     not_here: list[NotHere] = []
     unknown: list[tuple[str, str]] = []
@@ -375,7 +384,7 @@ def _rejections(opened: Opened, asset: Asset, partition: str, identity: str, occ
         occurrences_of_lines = (
             line for line in occurrences if line.asset in line_assets and line.partition == partition and not line.draft
         )
-        ids = {f"{line.stream}.jsonl:{line.row}" for line in occurrences_of_lines}
+        ids = {f"{line.stream}.jsonl:{line.row + 1}" for line in occurrences_of_lines}
     for rejection in read_quarantine(quarantine) if quarantine else ():
         if rejection.id in ids:
             winner = rejection.detail.rpartition(" ")[2] if rejection.reason == "duplicate" else None

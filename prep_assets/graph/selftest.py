@@ -144,7 +144,7 @@ def selection_trials(store: Store) -> list[Trial]:
 
     def check(stored_rows: StoredRows) -> Verdict:
         refusals = Refusals(
-            ((f"{stored_rows.names[stored_rows.block.file]}:{row}", why) for row, why in stored_rows.refused), stored_rows.names
+            ((f"{stored_rows.names[stored_rows.block.file]}:{row + 1}", why) for row, why in stored_rows.refused), stored_rows.names
         )
         rows, sides, belongs = (np.array([entry[column] for entry in stored_rows.stored]) for column in range(3))
         stored = Stored.of(places(stored_rows.block.file, rows), sides.astype(bool), belongs.astype(np.int8))

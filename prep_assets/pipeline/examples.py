@@ -71,7 +71,7 @@ class Seen:
 
     def _identity(self, place: int) -> str:
         _, shift, name = self._runs[bisect_right(self._runs, place, key=lambda run: run[0]) - 1]
-        return f"{name}:{place - shift}"
+        return f"{name}:{place - shift + 1}"
 
 
 _SORTED = msgspec.json.Encoder(order="sorted")
@@ -255,7 +255,7 @@ def _size(file: SourceFile, part: Part, count: int) -> int:
 
 def _label(files: tuple[SourceFile, ...], stretches: list[Stretch]) -> str:
     first, last = stretches[0], stretches[-1]
-    begin = f"{files[first.file].name} from row {first.part.row:,}"
+    begin = f"{files[first.file].name} from row {first.part.row + 1:,}"
     return begin if first.file == last.file else f"{begin} to {files[last.file].name}"
 
 

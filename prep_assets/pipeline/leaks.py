@@ -13,7 +13,6 @@ from msgspec import Struct
 
 from prep_assets.config.family import Domain
 from prep_assets.config.models import FAMILIES, TRAINED, Eval
-from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, SourceError
 from prep_assets.pipeline.asset import Target, holds_out
@@ -313,7 +312,7 @@ def write_leaks(target: Target, quarantine: Quarantine) -> Draft:
     if places:
         sources = source_to_judge(target.workspace, family, name).sources
         first = table.slice(0, 1).to_pylist()[0]
-        counts["first"] = f"{record_id((*sources.files, *sources.test_files)[first['file']], first['row'])} {first['detail']}"
+        counts["first"] = f"{(*sources.files, *sources.test_files)[first['file']].name}:{first['row']} {first['detail']}"
     return Draft(
         counts, {"leaks": len(places) / max(1, read), "uncovered": uncovered}, ("every example was searched for every held-out text",)
     )

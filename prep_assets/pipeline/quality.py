@@ -17,7 +17,6 @@ from msgspec import Struct, msgpack, structs
 from prep_assets.config.family import Chat, Domain, Family
 from prep_assets.config.models import FAMILIES, Eval, Pretrain, Rl, Sft, family_name
 from prep_assets.data import tables
-from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine, Refusal
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.pipeline import tokens
@@ -438,7 +437,7 @@ def write_verdicts(target: Target, quarantine: Quarantine) -> Draft:
     counts = {"examples": verdicts.count, "kept": verdicts.count - dropping, "dropped": dropping, "found": found}
     files, places = (*source.sources.files, *source.sources.test_files), verdicts.places
     blocking = {
-        f"{step}/{reason}": f"{record_id(files[places[0, number]], int(places[1, number]))}: {detail}"
+        f"{step}/{reason}": f"{files[places[0, number]].name}:{places[1, number]}: {detail}"
         for (step, action, reason), (number, detail) in sorted(verdicts.first.items())
         if action == "block"
     }

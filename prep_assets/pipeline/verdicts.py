@@ -9,6 +9,7 @@ from msgspec import Struct
 
 from prep_assets.config.family import Family
 from prep_assets.config.models import TRAINED, Eval, family_name
+from prep_assets.data.quarantine import renumbered
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.guards import Guards
@@ -65,7 +66,7 @@ def _dropped(published: Published, stage: str) -> Iterator[tuple[tuple[int, int]
     table = read_verdicts(published, ["file", "row", "dropped", "detail"])
     table = table.filter(pc.is_valid(table["dropped"]))
     for file, row, reason, detail in zip(*(column.to_pylist() for column in table.columns), strict=True):
-        yield (file, row), (stage, reason, detail)
+        yield (file, row), (stage, reason, renumbered(detail, 1) if stage == LEAKS else detail)
 
 
 def read_verdicts(published: Published, columns: Sequence[str] | None = None) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import platform
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -16,7 +17,7 @@ from msgspec import Struct
 from prep_assets.caches import bounded_cache
 from prep_assets.config.base import FromProcessor, ImageRule
 from prep_assets.config.family import Chat, Family
-from prep_assets.config.loading import config_dir, load_family, store_dir, with_tombstones
+from prep_assets.config.loading import VARIANT, config_dir, load_family, store_dir, with_tombstones
 from prep_assets.config.models import FAMILIES, Rl, family_name, media_mark, media_tokens
 from prep_assets.errors import ConfigError, StoreError, TemplateError
 from prep_assets.pipeline.source_files import Progress, SourceFiles, with_found_domains
@@ -39,7 +40,8 @@ from prep_assets.workers.shards import Runner
 
 def build_command(asset: str, partition: str = "") -> str:
     """The command that builds an asset."""
-    return f"prep-assets build {asset}" + (f" --partition {partition}" if partition else "")
+    variant = os.environ.get(VARIANT)
+    return f"prep-assets {f'--variant {variant} ' if variant else ''}build {asset}" + (f" --partition {partition}" if partition else "")
 
 
 # Tokenizers of families: opened once per process, compared with transformers, and bound to a chat template.

@@ -222,7 +222,7 @@ class Refusals:
 
     def _entry(self, identity: str, why: str, payload: int = 0) -> tuple[int, int, int, int]:
         file, _, number = identity.rpartition(":")
-        return self._names.setdefault(file, len(self._names)), self._reasons.setdefault(why, len(self._reasons)), int(number), payload
+        return self._names.setdefault(file, len(self._names)), self._reasons.setdefault(why, len(self._reasons)), int(number) - 1, payload
 
     def __len__(self) -> int:
         return len(self._row)
@@ -255,7 +255,7 @@ class Refusals:
     def left(self) -> list[str]:
         """Return the record ids of unclaimed lines."""
         names = list(self._names)
-        return [f"{names[self._name[at]]}:{self._row[at]}" for at in np.flatnonzero(self._open)]
+        return [f"{names[self._name[at]]}:{self._row[at] + 1}" for at in np.flatnonzero(self._open)]
 
 
 class Stored(Struct, frozen=True):
@@ -381,7 +381,7 @@ class Ledger:
 
     def _name(self, file: int, row: int) -> str:
         files = self.refusals.files
-        return f"{files[file] if file < len(files) else f'file {file}'}:{row}"
+        return f"{files[file] if file < len(files) else f'file {file + 1}'}:{row + 1}"
 
     def _note(self, where: str, what: str) -> None:
         self.numbers["faults"] += 1

@@ -15,6 +15,7 @@ import xxhash
 from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
+from prep_assets.data.quarantine import renumbered
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.text.engines import Engines
 from prep_assets.text.ids import Engine, Flat, interleaved
@@ -158,7 +159,11 @@ def cut_of(record: str, length: int, *, rate: float, spm_rate: float, seed: int)
     """The cut of a document of `length` characters; `None` if it stays whole.
 
     Both places are drawn uniformly from the `length` + 1 possible ones, so any part may be empty.
+
+    Args:
+        record: the record's id; draws are of the number counted from 0, with which these cuts were first made.
     """
+    record = renumbered(record, -1)
     numbers = [xxhash.xxh3_64_intdigest(f"{seed}:{draw}:{record}".encode()) / 2**64 for draw in ("cut", "order", "one", "other")]
     if numbers[0] >= rate:
         return None

@@ -340,7 +340,7 @@ def scored(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Workspace:
 
 def test_inspect_shows_the_prompt_and_each_response_with_its_reward(scored: Workspace, run: Run) -> None:
     said = run("inspect", "rl_groups").stdout
-    assert "rl_groups train group 0 of 2: a prompt of 14 tokens, 2 responses, from scored/s.jsonl:0" in said
+    assert "rl_groups train group 0 of 2: a prompt of 14 tokens, 2 responses, from scored/s.jsonl:1" in said
     assert "│ response 0, reward 1\n⟦3<|im_end|>⟧" in said
     assert "│ response 1, reward -0.25\n⟦It is four.<|im_end|>⟧" in said
     assert said.rstrip().endswith("2 responses")

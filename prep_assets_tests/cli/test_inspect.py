@@ -64,7 +64,7 @@ def test_borders_name_the_records(built: Any, run: Any) -> None:
     expected = []
     for source, record in zip(documents["source"][documents["row"] == 1], documents["record"][documents["row"] == 1], strict=True):
         rows = np.load(built.stores / "sft_tokens" / sources[source] / "current" / "train.index" / "row.npy")
-        expected.append(f"│ {sources[source]}/{sources[source]}.jsonl:{rows[record]}")
+        expected.append(f"│ {sources[source]}/{sources[source]}.jsonl:{rows[record] + 1}")
     assert len(expected) > 1
     shown = [line for line in run("inspect", "sft_packed", "-r", 1).stdout.splitlines() if line.startswith("│ ")]
     assert shown == expected

@@ -167,7 +167,7 @@ def test_nothing_fits(run: Any, tmp_path: Path) -> None:
     assert result.exit_code == 1
     assert "no schema fits" in result.stdout
     assert "schemas fit no record; the closest: messages (missing_field: needs 'messages'; it has 'x')" in result.stdout
-    assert "1 row could not be read; the first: odd.jsonl:2 invalid_json" in result.stdout
+    assert "1 row could not be read; the first: odd.jsonl:3 invalid_json" in result.stdout
 
 
 def test_no_readable_record(run: Any, tmp_path: Path) -> None:

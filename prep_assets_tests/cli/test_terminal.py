@@ -115,7 +115,7 @@ def test_a_stream_without_utf_8_gets_signs_of_its_own(hostile: Path, monkeypatch
     if command.startswith("build p"):
         assert "+ pretrain_tokens[a]: built" in out + err
     if command.startswith("inspect"):
-        assert "from a/na^[[31m<u+009b><u+202e><u+007f>me.jsonl:0" in out and "row 0" in out
+        assert "from a/na^[[31m<u+009b><u+202e><u+007f>me.jsonl:1" in out and "row 0" in out
 
 
 def test_every_sign_of_the_output_has_its_own_in_ascii() -> None:

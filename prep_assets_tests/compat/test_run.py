@@ -45,7 +45,7 @@ def test_bad_records_are_refused_in_order_and_everything_adds_up(run: Run, tmp_p
     }
     assert (counts.read, counts.kept) == (7, 2) and counts.read == counts.kept + sum(counts.refused.values())
     listed = list(read_quarantine(tmp_path / "out" / "quarantine.jsonl"))
-    assert [refusal.id for refusal in listed] == [f"rows.jsonl:{row}" for row in (1, 2, 3, 4, 5)]
+    assert [refusal.id for refusal in listed] == [f"rows.jsonl:{row}" for row in (2, 3, 4, 5, 6)]
     assert listed[0].payload == "{not json"
 
 
@@ -56,7 +56,7 @@ def test_nothing_refused_leaves_no_quarantine(run: Run, tmp_path: Path) -> None:
 
 def test_no_kept_record_is_an_error_that_says_why(run: Run, tmp_path: Path) -> None:
     with pytest.raises(
-        PrepAssetsError, match=r"all 2 records were refused \(schema/empty: 2\).*rows.jsonl:0: no text under 'messages'.*'text'"
+        PrepAssetsError, match=r"all 2 records were refused \(schema/empty: 2\).*rows.jsonl:1: no text under 'messages'.*'text'"
     ):
         run([{"text": "a"}, {"text": "b"}], CHAT)
     assert not (tmp_path / "out").exists()
@@ -284,7 +284,7 @@ def test_exact_duplicates_are_refused_counted_and_listed_over_all_domains(run: R
     outcome = run([first, chat(("user", "c"), ("assistant", "d"), source="y"), reordered], CHAT)
     assert outcome.counts.refused == {"deduplicate/duplicate": 1}
     (refusal,) = read_quarantine(tmp_path / "out" / "quarantine.jsonl")
-    assert (refusal.id, refusal.reason, refusal.detail) == ("rows.jsonl:2", "duplicate", "equals rows.jsonl:0")
+    assert (refusal.id, refusal.reason, refusal.detail) == ("rows.jsonl:3", "duplicate", "equals rows.jsonl:1")
 
 
 def test_a_long_system_prompt_makes_no_duplicates_but_does_in_prefix_mode(run: Run) -> None:

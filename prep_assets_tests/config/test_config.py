@@ -550,3 +550,36 @@ def test_paths_are_relative_to_the_configuration_file(tmp_path: Path, monkeypatc
     monkeypatch.chdir("/")
     build(workspace, "sft_raw", "a")
     assert build(workspace, "sft_tokens", "a").manifest.counts["kept"] == 2
+
+
+# Two models side by side.
+
+
+def test_a_variant_is_merged_over_its_family_and_has_its_own_stores(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sft.yaml").write_text(SMALLEST + "mask: {user: train}\npacking: {row_len: 64}\n", "utf-8")
+    (tmp_path / "sft.small.yaml").write_text("tokenizer: other\npacking: {strategy: ffd}\n", "utf-8")
+    (tmp_path / "pretrain.yaml").write_text(SMALLEST.replace("messages", "text"), "utf-8")
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(tmp_path / "stores"))
+    alone, pretrain = load_family("sft", tmp_path), load_family("pretrain", tmp_path)
+    monkeypatch.setenv("PREP_ASSETS_VARIANT", "small")
+    whole = SMALLEST.replace("tok\n", "other\n") + "mask: {user: train}\npacking: {row_len: 64, strategy: ffd}\n"
+    (tmp_path / "same").mkdir()
+    (tmp_path / "same" / "sft.yaml").write_text(whole, "utf-8")
+    assert load_family("sft", tmp_path) == load_family("sft", tmp_path / "same") != alone
+    assert load_family("pretrain", tmp_path) == pretrain
+    assert config_dir() == tmp_path and store_dir() == tmp_path / "stores-small"
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", "s3://bucket/stores/")
+    assert store_dir() == "s3://bucket/stores-small"
+
+
+def test_faults_of_a_variant_name_its_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "sft.yaml").write_text(SMALLEST, "utf-8")
+    (tmp_path / "sft.small.yaml").write_text("tokeniser: other\n", "utf-8")
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(tmp_path))
+    monkeypatch.setenv("PREP_ASSETS_VARIANT", "small")
+    with pytest.raises(ConfigError, match=r"sft.yaml with sft.small.yaml:\n  tokeniser: unknown key"):
+        load_family("sft", tmp_path)
+    monkeypatch.setenv("PREP_ASSETS_VARIANT", "smal")
+    with pytest.raises(ConfigError, match=r"has no FAMILY.smal.yaml, such as sft.smal.yaml; did you mean 'small'\? Variants there: small"):
+        config_dir()

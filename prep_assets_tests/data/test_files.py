@@ -112,7 +112,7 @@ def test_names_start_at_the_common_parent_wherever_the_files_are(tmp_path: Path)
         fill(tmp_path / machine, "x/train.jsonl", "y/train.jsonl")
         assert names(tmp_path / machine, "x/*.jsonl", "y/*.jsonl") == ["x/train.jsonl", "y/train.jsonl"]
         assert names(tmp_path / machine, "x/train.jsonl") == ["train.jsonl"]
-    assert record_id(find_files(["one/x"], tmp_path)[0], 7) == "train.jsonl:7"
+    assert record_id(find_files(["one/x"], tmp_path)[0], 7) == "train.jsonl:8"
 
 
 @pytest.mark.parametrize("pattern", [".", "**", "*/**", "c"])

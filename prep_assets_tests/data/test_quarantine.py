@@ -19,11 +19,12 @@ from prep_assets.errors import ConfigError, StoreError
 
 
 def test_lines_are_the_refusals_as_they_came(tmp_path: Path) -> None:
+    """Files count records from 0, as in every release; people and code from 1."""
     path = tmp_path / "sub" / "q.jsonl"
     with Quarantine(path) as quarantine:
-        quarantine.add("a.jsonl:3", "schema", "missing_field", "needs 'text'", {"ü": 1, "when": date(2024, 1, 2)})
-        quarantine.add("a.jsonl:1", "schema", "missing_field", "needs 'text'", "half \ud83d pair")
-        quarantine.add("b.jsonl:0", "records", "too_long", "…", "x" * 2000, length=50_000)
+        quarantine.add("a.jsonl:4", "schema", "missing_field", "needs 'text'", {"ü": 1, "when": date(2024, 1, 2)})
+        quarantine.add("a.jsonl:2", "schema", "missing_field", "needs 'text'", "half \ud83d pair")
+        quarantine.add("b.jsonl:1", "records", "too_long", "…", "x" * 2000, length=50_000)
         assert quarantine.counts == {"records/too_long": 1, "schema/missing_field": 2}
         assert list(quarantine.counts) == sorted(quarantine.counts)
     first, _, third = path.read_bytes().splitlines()
@@ -33,8 +34,8 @@ def test_lines_are_the_refusals_as_they_came(tmp_path: Path) -> None:
     )
     assert json.loads(third)["payload_length"] == 50_000
     refusals = list(read_quarantine(path))
-    assert [refusal.id for refusal in refusals] == ["a.jsonl:3", "a.jsonl:1", "b.jsonl:0"]
-    assert refusals[1] == Refusal("a.jsonl:1", "schema", "missing_field", "needs 'text'", r"half \ud83d pair", 11)
+    assert [refusal.id for refusal in refusals] == ["a.jsonl:4", "a.jsonl:2", "b.jsonl:1"]
+    assert refusals[1] == Refusal("a.jsonl:2", "schema", "missing_field", "needs 'text'", r"half \ud83d pair", 11)
 
 
 @given(
@@ -88,8 +89,28 @@ def test_unreadable_rows_go_in_as_they_are(
     with Quarantine(tmp_path / "q.jsonl") as quarantine:
         quarantine.add_unreadable(file, [row])
     (refusal,) = read_quarantine(tmp_path / "q.jsonl")
-    assert (refusal.id, refusal.stage, refusal.reason) == ("a.jsonl:1", "records", "invalid_utf8")
+    assert (refusal.id, refusal.stage, refusal.reason) == ("a.jsonl:2", "records", "invalid_utf8")
     assert (refusal.payload, refusal.payload_length) == (r'{"a": "caf\xe9' + "x" * 1986, 3011)
+
+
+@pytest.mark.parametrize(
+    ("reason", "shown", "in_file"),
+    [
+        ("duplicate", "equals a b:7.jsonl:12", "equals a b:7.jsonl:11"),
+        ("contaminated", "holds 'at 5:30 of x' of bench.csv:1", "holds 'at 5:30 of x' of bench.csv:0"),
+        (
+            "held_out",
+            "shares 9 of 12 words with b.jsonl:100 of rl/gsm8k (words)",
+            "shares 9 of 12 words with b.jsonl:99 of rl/gsm8k (words)",
+        ),
+        ("missing_field", "ends with at:12", "ends with at:12"),
+    ],
+)
+def test_details_that_name_a_record_count_it_likewise(tmp_path: Path, reason: str, shown: str, in_file: str) -> None:
+    with Quarantine(tmp_path / "q.jsonl") as quarantine:
+        quarantine.add("a.jsonl:9", "x", reason, shown, "")
+    assert json.loads((tmp_path / "q.jsonl").read_text())["detail"] == in_file
+    assert next(read_quarantine(tmp_path / "q.jsonl")).detail == shown
 
 
 def test_a_file_cut_short_stops(tmp_path: Path) -> None:

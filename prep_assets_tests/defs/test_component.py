@@ -118,7 +118,7 @@ def test_paths_of_keys_that_stand_in_the_component_are_those_beside_it(tmp_path:
 
 
 def test_what_is_forgotten_stays_so_when_keys_in_the_component_change(tmp_path: Path) -> None:
-    stone = Tombstone("sft", "a", "a.jsonl:1", "0" * 64)
+    stone = Tombstone("sft", "a", "a.jsonl:2", "0" * 64)
     add_tombstones(_written({"seed": 1}, tmp_path, "sft", tmp_path / "stores"), [stone])
     assert read_tombstones(_written({"seed": 2}, tmp_path, "sft", tmp_path / "stores")) == (stone,)
 

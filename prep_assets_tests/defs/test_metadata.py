@@ -136,11 +136,11 @@ def test_refused_records_are_counted_by_reason_with_the_path_of_the_quarantine(t
     assert metadata["refused_records"] == 3 and metadata["dagster/row_count"] == 1
     assert sum(metadata["refused_by_reason"].value.values()) == 3
     quarantine = Path(metadata["quarantine"].value)
-    assert [record.data["record (from 0)"] for record in metadata["refused"].records] == ["rows.jsonl:1", "rows.jsonl:2", "rows.jsonl:3"]
+    assert [record.data["record"] for record in metadata["refused"].records] == ["rows.jsonl:2", "rows.jsonl:3", "rows.jsonl:4"]
     assert metadata["refused"].records[0].data["payload"] == '{"instruction": "", "output": ""}'
     packed = store_metadata(workspace, build(workspace, "sft_packed"))
     assert packed["refused_records"] == 3 and packed["refused"].records[0].data["store"] == "sft_tokens[one]"
-    assert [refusal.id for refusal in read_quarantine(quarantine)] == ["rows.jsonl:1", "rows.jsonl:2", "rows.jsonl:3"]
+    assert [refusal.id for refusal in read_quarantine(quarantine)] == ["rows.jsonl:2", "rows.jsonl:3", "rows.jsonl:4"]
 
 
 def test_without_refused_records_there_is_no_quarantine_to_show(everything: Everything, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -191,7 +191,7 @@ def test_a_failing_check_shows_the_wrong_token_and_both_derivations(built: tuple
     workspace, _ = built
     ids = tuple(range(5, 105))
     same = ("equal<e>", "equal<e>")
-    worst = Worst("rows.jsonl:1", "trained 'x', the source says 'y'", ids, (0.0, 1.0) * 50, 61, (same, ("x", "y\u202e"), ("", "z")))
+    worst = Worst("rows.jsonl:2", "trained 'x', the source says 'y'", ids, (0.0, 1.0) * 50, 61, (same, ("x", "y\u202e"), ("", "z")))
     found = check_metadata(workspace, EVERY["sft_tokens"], Verdict(False, "1 of 2", {"rows_checked": 2}, worst), "evil", candidate=True)
     vocabulary = workspace.vocabulary(workspace.family(FAMILIES["sft"]))
     assert found["wrong_token"] == f"token 61 of 100: {vocabulary.decode([66])!r}, id 66, loss weight 1"

@@ -45,9 +45,9 @@ def two_versions(folder: Path, asset: str = "sft_packed", **packing: Any) -> tup
 @pytest.mark.parametrize("asset", ["sft_tokens", "sft_packed"])
 def test_records_are_matched_by_what_they_hold(tmp_path: Path, asset: str) -> None:
     _, found = two_versions(tmp_path, asset)
-    # `own.jsonl:6` is Question 6 in both, with another answer in the later one; the others are told apart by content alone
+    # `own.jsonl:7` is Question 6 in both, with another answer in the later one; the others are told apart by content alone
     assert (found.same, found.came, found.went, found.changed) == (6, 1, 1, 1)
-    assert [each.key[2] for each in found.examples] == ["own.jsonl:6", "own.jsonl:0", "own.jsonl:3"]
+    assert [each.key[2] for each in found.examples] == ["own.jsonl:7", "own.jsonl:1", "own.jsonl:4"]
     first = found.examples[0]
     assert first.before is not None
     assert first.after is not None

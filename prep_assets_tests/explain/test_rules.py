@@ -106,7 +106,7 @@ def test_nemo_rl_adds_begin_and_end_and_trains_what_a_template_rewrites_again(to
 
 
 def _diagnosed(ours: Ours, tokenizer: Any, trainer: str, messages: list[dict[str, str]] = CHAT) -> Diagnosis:
-    return diagnose(ours, tokenizer, trainer, [("a.jsonl:0", _sample(messages))])
+    return diagnose(ours, tokenizer, trainer, [("a.jsonl:1", _sample(messages))])
 
 
 def test_equal_labels(ours: Ours, tokenizer: Any) -> None:

@@ -62,7 +62,7 @@ def test_the_command(both: tuple[Workspace, Workspace]) -> None:
     assert shown.exit_code == 1
     assert "0 in, 68 out, 0 changed, 50 the same" in shown.output
     assert "3 of 7 stores differ" in shown.output
-    assert "alpaca#alpaca.json:" in shown.output  # a record that is gone, with its tokens
+    assert "alpaca/alpaca.json:" in shown.output  # a record that is gone, with its tokens
     table = run(both, before, "--markdown", "-a", "sft_tokens")
     assert "| `sft_tokens[alpaca]` | records |  |  | 0 in, 68 out, 0 changed, 50 the same |" in table.output
     [alpaca, dolly] = json.loads(run(both, before, "--json", "-a", "sft_tokens").output)

@@ -170,7 +170,7 @@ def test_a_stream_without_a_mask_is_trained_whole_or_not_at_all(made: Workspace,
 
 
 def test_a_token_is_found_in_the_raw_row(made: Workspace) -> None:
-    [found] = [each for each in every_trace(made, "sft_tokens") if each.pieces[0].source and each.pieces[0].source.id == "own.jsonl:0"]
+    [found] = [each for each in every_trace(made, "sft_tokens") if each.pieces[0].source and each.pieces[0].source.id == "own.jsonl:1"]
     emoji = found.pieces[0].sequence.text.index("🎉")  # type: ignore[union-attr]
     tokens = [token_of(found, place)[0] for place in range(len(found.row.ids))]
     inside = [token for token in tokens if token.span[0] <= emoji < token.span[1]]
@@ -346,7 +346,7 @@ def test_the_command_shows_the_way(made: Workspace, run: Command) -> None:
 def test_the_command_shows_a_line_and_its_row(made: Workspace, run: Command) -> None:
     result = run(made, "trace", "rl_prompts", "--row", 0)
     assert result.exit_code == 0, result.output
-    assert "gsm8k#gsm8k.jsonl:" in result.output
+    assert "gsm8k/gsm8k.jsonl:" in result.output
 
 
 def test_a_family_of_documents_cut_for_filling_in(tmp_path: Path) -> None:
@@ -416,7 +416,7 @@ def test_where_looks_into_drafts_where_that_is_asked_for(mine: Workspace, run: C
     assert "sft_packed (draft)" in run(mine, "where", "gsm8k#3", "--draft").output
     for each in packed:
         row = trace(mine, "sft_packed", each.row, draft=True)
-        assert "gsm8k.jsonl:3" in {piece.source.id for piece in row.pieces if piece.source}
+        assert "gsm8k.jsonl:4" in {piece.source.id for piece in row.pieces if piece.source}
 
 
 def test_a_draft_that_says_nothing_of_its_options_or_is_not_there_is_told(mine: Workspace, run: Command) -> None:

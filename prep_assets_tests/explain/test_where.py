@@ -88,11 +88,11 @@ def _sft(workspace: Workspace, record: str) -> Whereabouts:
 
 
 def test_a_duplicate_names_the_winner(made: Workspace) -> None:
-    found = _sft(made, "own#own.jsonl:2")
+    found = _sft(made, "own/own.jsonl:3")
     assert found.found == ()
     [gone] = found.not_here
-    assert (gone.asset, gone.partition, gone.reason, gone.winner) == ("sft_tokens", "own", "deduplicate/duplicate", "own.jsonl:1")
-    assert _sft(made, f"own#{gone.winner}").found
+    assert (gone.asset, gone.partition, gone.reason, gone.winner) == ("sft_tokens", "own", "deduplicate/duplicate", "own.jsonl:2")
+    assert _sft(made, f"own/{gone.winner}").found
 
 
 def test_a_refused_record_says_why(made: Workspace, run: Command) -> None:
@@ -127,11 +127,12 @@ def test_stores_that_cannot_say_are_named(mine: Workspace) -> None:
 @pytest.mark.parametrize(
     ("record", "said"),
     [
-        ("own", "names no record. Write DOMAIN#FILE:ROW"),
+        ("own", "names no record. Write DOMAIN/FILE:NUMBER"),
         ("onw#3", "did you mean 'own'"),
-        ("own#onw.jsonl:3", "did you mean 'own.jsonl'"),
-        ("own#own.jsonl:4", "the file has no such row"),
-        ("own#x", "the row a number from 0"),
+        ("own/onw.jsonl:4", "did you mean 'own.jsonl'"),
+        ("own/own.jsonl:5", "the file has no such record"),
+        ("own#x", "names no record"),
+        ("own/0", "counted from 1"),
     ],
 )
 def test_what_is_not_there_is_said(made: Workspace, record: str, said: str) -> None:
@@ -144,9 +145,9 @@ def test_the_command_prints_places(made: Workspace, run: Command) -> None:
     assert result.exit_code == 0, result.output
     assert "sft_tokens[own]" in result.output
     [said] = json.loads(run(made, "where", "own#0", "--json").stdout)
-    assert said["id"] == "own.jsonl:0"
+    assert said["id"] == "own.jsonl:1"
     duplicate = run(made, "where", "own#2").output
-    assert "prep-assets where 'own#own.jsonl:1'" in duplicate
+    assert "prep-assets where 'own/own.jsonl:2'" in duplicate
 
 
 # -- a forgotten record is in no current store, by index and by text, and never comes back; what did not hold it keeps its files ---------
@@ -217,9 +218,9 @@ def test_only_what_held_it_is_built_again(workspace: Workspace) -> None:
 
 
 def test_the_tombstone_names_no_content(workspace: Workspace) -> None:
-    forget(workspace, ["one#one.jsonl:1"], reason="asked by mail")
+    forget(workspace, ["one/one.jsonl:2"], reason="asked by mail")
     [stone] = read_tombstones(workspace.configs)
-    assert (stone.family, stone.domain, stone.record, stone.reason) == ("sft", "one", "one.jsonl:1", "asked by mail")
+    assert (stone.family, stone.domain, stone.record, stone.reason) == ("sft", "one", "one.jsonl:2", "asked by mail")
     assert stone.digest == payload_digest(dict(reversed(SECRET.items())))
     assert "Byron" not in (workspace.configs / FILE).read_text("utf-8")
 
@@ -273,7 +274,7 @@ def test_the_same_text_elsewhere_is_found(workspace: Workspace) -> None:
     build(again, "sft_export_tlfs")
     done = forget(again, ["one#1"])
     assert set(done.left) == {"sft_packed"}
-    assert done.left["sft_packed"] == ("two#two.jsonl:1",)
+    assert done.left["sft_packed"] == ("two/two.jsonl:2",)
 
 
 @pytest.mark.parametrize("record", ["docs#2", "pairs#2", "sums#2", "one#2"])

@@ -110,7 +110,7 @@ def test_messages_have_a_part_for_each_image_and_are_compared_with_the_source(tm
 def test_a_chat_that_a_trainer_would_read_otherwise_stops_the_export(tmp_path: Path, chat: dict[str, Any], options: dict[str, Any]) -> None:
     question = {"role": "user", "content": [{"type": "image", "image": "0.png"}, {"type": "text", "text": "What?"}]}
     mine = workspace(tmp_path, [{"messages": [question, {"role": "assistant", **chat}]}], **options)
-    with pytest.raises(PrepAssetsError, match=r"chats.jsonl:0 as messages, .*, is tokenized to other ids"):
+    with pytest.raises(PrepAssetsError, match=r"chats.jsonl:1 as messages, .*, is tokenized to other ids"):
         exported(mine)
 
 

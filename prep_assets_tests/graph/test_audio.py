@@ -158,7 +158,7 @@ UNHEARD = [
 def test_audio_that_is_not_as_it_should_be_is_refused(make: Make) -> None:
     workspace = make([ROWS[0], *(row for row, _ in UNHEARD)])
     published = build(workspace, "sft_tokens", "c")
-    bad = [(f"chats.jsonl:{number}", reason) for number, (_, reason) in enumerate(UNHEARD, 1) if reason]
+    bad = [(f"chats.jsonl:{number}", reason) for number, (_, reason) in enumerate(UNHEARD, 2) if reason]
     assert [(refusal.id, refusal.reason) for refusal in refusals(published)] == bad
     assert failing(workspace, published) == []
 

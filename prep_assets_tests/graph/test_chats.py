@@ -289,13 +289,13 @@ def test_a_record_stays_on_one_side_of_the_split_and_leads_back_to_its_row(tmp_p
     counts = published.manifest.counts
     assert (counts["read"], counts["kept"], counts["kept_dev"], counts["examples"]) == (41, 40, len(set(sides[1])), 80)
     assert counts["refused"] == {"deduplicate/duplicate": 1}
-    assert f"from rows/rows.jsonl:{sides[0][0]}, answer 2 of 2" in preview(workspace, published, 1, stream="train").title  # type: ignore[union-attr]
+    assert f"from rows/rows.jsonl:{sides[0][0] + 1}, answer 2 of 2" in preview(workspace, published, 1, stream="train").title  # type: ignore[union-attr]
 
 
 def test_a_record_is_refused_as_a_whole_and_once(tmp_path: Path) -> None:
     long = [user("Q1"), answer("A1", "T1"), user("word " * 300), answer("A2", "T2"), user("Q3"), answer("A3", "T3")]
     workspace, published = sft(tmp_path, [CHAT, long], preprocessing={"max_seq_len": 200})
-    assert [(each.id, each.reason) for each in refusals(published)] == [("rows.jsonl:1", "too_long")]
+    assert [(each.id, each.reason) for each in refusals(published)] == [("rows.jsonl:2", "too_long")]
     assert [row for row, _, _ in records(workspace, published)] == [0] * 4
     assert (published.manifest.counts["kept"], published.manifest.counts["examples"]) == (1, 4)
 

@@ -186,12 +186,12 @@ def test_stores_and_quarantine_do_not_depend_on_the_size_of_blocks(
         trees.append(tree(workspace.stores))
     assert trees[0] == trees[1] == trees[2]
     assert [(refusal.id, refusal.reason) for refusal in refusals(published)][:6] == [
-        ("a.jsonl:7", "duplicate"),
-        ("a.jsonl:31", "too_short"),
-        ("a.jsonl:40", "missing_field"),
-        ("a.jsonl:41", "too_long"),
-        ("a.jsonl:50", "noncharacter"),
-        ("b.jsonl:0", "duplicate"),
+        ("a.jsonl:8", "duplicate"),
+        ("a.jsonl:32", "too_short"),
+        ("a.jsonl:41", "missing_field"),
+        ("a.jsonl:42", "too_long"),
+        ("a.jsonl:51", "noncharacter"),
+        ("b.jsonl:1", "duplicate"),
     ]
 
 

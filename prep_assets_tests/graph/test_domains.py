@@ -169,7 +169,7 @@ def test_a_missing_image_is_a_quarantined_record(tmp_path: Path) -> None:
     assert (store.manifest.counts["kept"], store.manifest.counts["refused"]) == (1, {"render/missing_image": 1})
     assert store.quarantine is not None
     (refusal,) = read_quarantine(store.quarantine)
-    assert refusal.id == "mixed.jsonl:1" and "gone.png" in refusal.detail
+    assert refusal.id == "mixed.jsonl:2" and "gone.png" in refusal.detail
 
 
 def test_a_source_of_another_domain_that_is_not_reached_is_not_taken_for_missing(tmp_path: Path) -> None:
@@ -425,7 +425,7 @@ def test_impact_tries_a_change_on_the_first_rows_of_each(tmp_path: Path) -> None
 def test_a_forgotten_row_stays_out_of_a_domain_that_was_found(tmp_path: Path) -> None:
     rows = [row("a", "wiki"), row("b", "wiki")]
     workspace = workspace_of(tmp_path, rows)
-    add_tombstones(workspace.configs, [Tombstone("pretrain", "wiki", "a.jsonl:0", payload_digest(rows[0]))])
+    add_tombstones(workspace.configs, [Tombstone("pretrain", "wiki", "a.jsonl:1", payload_digest(rows[0]))])
     make(workspace, ASSETS["pretrain_raw"], "wiki")
     make(workspace, ASSETS["pretrain_tokens"], "wiki")
     assert texts(workspace) == {"wiki": ["b"]}
@@ -477,7 +477,7 @@ def test_a_planted_question_is_refused(tmp_path: Path, family: str, schema: str,
     workspace = workspace_in(tmp_path, minimal(family, {"a": domain(source, schema)}, **options))
     found = refusals(build(workspace, asset, partition))
     assert [(each.id, each.stage, each.reason) for each in found] == [(found[0].id, "decontaminate", "contaminated")]
-    assert found[0].id.endswith("a.jsonl:1") and "bench.jsonl:0" in found[0].detail
+    assert found[0].id.endswith("a.jsonl:2") and "bench.jsonl:1" in found[0].detail
 
 
 def test_another_benchmark_makes_the_store_stale(tmp_path: Path) -> None:
@@ -509,9 +509,9 @@ def test_a_contaminated_row_that_is_kept_fails_the_check(tmp_path: Path) -> None
 @pytest.mark.parametrize(
     ("name", "content", "fault"),
     [
-        ("bench.json", [QUESTION], "bench.json:0 cannot be read .not_an_object"),
+        ("bench.json", [QUESTION], "bench.json:1 cannot be read .not_an_object"),
         ("bench.jsonl", [{"question": "too short"}], "bench.jsonl has no text of 8 words"),
-        ("bench.jsonl", ["not an object"], "bench.jsonl:0 cannot be read"),
+        ("bench.jsonl", ["not an object"], "bench.jsonl:1 cannot be read"),
     ],
 )
 def test_a_benchmark_that_guards_nothing_stops_the_build(tmp_path: Path, name: str, content: list[Any], fault: str) -> None:

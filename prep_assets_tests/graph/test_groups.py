@@ -148,7 +148,7 @@ def test_a_group_is_whole_or_refused(made: Workspace) -> None:
     assert counts["responses"] == sum(len(row["responses"]) for row in [*GOOD, *GOOD[:5], CHAT]) + 2
     listed = {f"{each.stage}/{each.reason}": each for each in refusals(store)}
     assert listed["tokenize/too_long"].detail.startswith("response 1: ")
-    assert listed["tokenize/too_long"].id == f"groups.jsonl:{ROWS.index(BAD['tokenize/too_long'])}"
+    assert listed["tokenize/too_long"].id == f"groups.jsonl:{ROWS.index(BAD['tokenize/too_long']) + 1}"
 
 
 def test_what_is_held_out_is_by_its_prompt(made: Workspace) -> None:
@@ -215,7 +215,7 @@ def test_a_group_as_it_is_shown(made: Workspace) -> None:
     shown = preview(made, published(made), row)
     assert isinstance(shown, Preview)
     source = GOOD[int(store.prompts.row[row])]
-    where = f"{store.sources[store.source[row]]}/groups.jsonl:{store.prompts.row[row]}"
+    where = f"{store.sources[store.source[row]]}/groups.jsonl:{store.prompts.row[row] + 1}"
     prompt = len(store.prompts.record(row, "tokens"))
     assert [name for _, name in shown.origins] == [where, "response 0, reward 1", "response 1, reward -0.3", "response 2, reward 0.001"]
     assert shown.origins[1][0] == prompt and not any(shown.weights[:prompt])
@@ -309,7 +309,7 @@ def test_plain_groups_have_no_template(tmp_path: Path) -> None:
     made = workspace_of(tmp_path, {"plain": domain(jsonl(tmp_path / "g.jsonl", rows), "sections", **options)}, test_fraction=0)
     found = build_all(made, ["rl"])["rl_groups_by_domain", "plain"]
     # the space before the answer would be one token with it
-    assert [(each.id, each.reason) for each in refusals(found)] == [("g.jsonl:1", "prompt_differs")]
+    assert [(each.id, each.reason) for each in refusals(found)] == [("g.jsonl:2", "prompt_differs")]
     item = DatasetFactory.load("grpo", made.stores / "rl_groups")[0]
     vocabulary = made.vocabulary(made.family(Rl))
     assert [vocabulary.decode(part.numpy()) for part in (item["prompts"], *item["responses"])] == [

@@ -132,7 +132,7 @@ ELSEWHERE = [
 
 def test_images_that_are_not_there(make_sft: Make) -> None:
     published = build(make_sft([*(chat("<image>", path) for path, _ in ELSEWHERE), chat("none")]), "sft_tokens", "mine")
-    bad = [(f"rows.jsonl:{number}", reason, "render") for number, (_, reason) in enumerate(ELSEWHERE) if reason]
+    bad = [(f"rows.jsonl:{number + 1}", reason, "render") for number, (_, reason) in enumerate(ELSEWHERE) if reason]
     assert [(each.id, each.reason, each.stage) for each in refusals(published)] == bad
     assert all(len(each.detail) < 1000 for each in refusals(published))
 

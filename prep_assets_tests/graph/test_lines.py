@@ -91,9 +91,9 @@ def test_functions_of_ones_own_are_judged_row_by_row(make: Make, tmp_path: Path,
         tokens = build(workspace, "sft_tokens", "o")
     finally:
         sys.modules.pop("own_forms", None)
-    assert [(each.id, each.reason) for each in refusals(pairs)] == [("o.jsonl:1", "not_a_pair")]
+    assert [(each.id, each.reason) for each in refusals(pairs)] == [("o.jsonl:2", "not_a_pair")]
     assert (pairs.manifest.counts["train"], pairs.manifest.counts["unpaired_train"]) == (1, 1)
-    assert [(each.id, each.reason) for each in refusals(tokens)] == [("o.jsonl:0", "not_a_sample")]
+    assert [(each.id, each.reason) for each in refusals(tokens)] == [("o.jsonl:1", "not_a_sample")]
 
 
 def test_lines_and_their_rows_come_of_one_reading(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

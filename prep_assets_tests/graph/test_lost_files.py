@@ -73,7 +73,7 @@ def files(folder: Path, **contents: str | bytes) -> Path:
         (
             "b__jsonl",
             '["a"]\n"b"\nnull\n',
-            r"(none of its 3 rows can be used|all 3 records were refused) \(records/not_an_object:? 3\).* first one, b.jsonl:0: needs an object",
+            r"(none of its 3 rows can be used|all 3 records were refused) \(records/not_an_object:? 3\).* first one, b.jsonl:1: needs an object",
         ),
         ("b__jsonl", '{"body": "x"}\n{"body": "y"}\n', r"b\.jsonl"),
         ("b__jsonl", "\n\n \n", r"no records? in b\.jsonl: only blank lines"),

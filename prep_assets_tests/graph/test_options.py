@@ -360,7 +360,7 @@ def test_documents_of_white_space_are_refused_and_typed_control_tokens_are_text(
     rows = [{"text": " \n\t"}, {"text": ""}, {"text": "\u3000\u00a0"}, {"text": "a<|endoftext|>b<|im_end|>"}, {"text": "<|endoftext|>"}]
     workspace = make(minimal("pretrain", {"a": domain(jsonl(tmp_path / "a.jsonl", rows), "text")}))
     published = built(workspace, "pretrain")["pretrain_tokens", "a"]
-    assert [r.id for r in refusals(published)] == ["a.jsonl:0", "a.jsonl:1", "a.jsonl:2"]
+    assert [r.id for r in refusals(published)] == ["a.jsonl:1", "a.jsonl:2", "a.jsonl:3"]
     store = open_tokens(published.directory, "a_train")
     assert [np.flatnonzero(store.record(i, "tokens") == 0).tolist() for i in range(2)] == [
         [len(store.record(i, "tokens")) - 1] for i in range(2)

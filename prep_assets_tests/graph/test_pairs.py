@@ -390,16 +390,16 @@ def test_an_empty_prompt_or_answer_is_refused(make: Any, tmp_path: Path) -> None
     workspace = make(minimal("preference", domains(tmp_path, [*UNPAIRED_ROWS, *bad])))
     published = build_all(workspace, ["preference"])["preferences_by_domain", "labelled"]
     assert {each.id: each.reason for each in refusals(published)} == {
-        "kto.jsonl:40": "empty_prompt",
-        "kto.jsonl:41": "empty_answer",
-        "kto.jsonl:42": "empty_prompt",
+        "kto.jsonl:41": "empty_prompt",
+        "kto.jsonl:42": "empty_answer",
+        "kto.jsonl:43": "empty_prompt",
     }
 
 
 def test_sft_never_learns_an_undesirable_answer(make: Any, tmp_path: Path) -> None:
     workspace = make(minimal("sft", {"labelled": domains(tmp_path)["labelled"]}))
     published = build(workspace, "sft_tokens", "labelled")
-    bad = [f"kto.jsonl:{i}" for i, row in enumerate(UNPAIRED_ROWS) if not row["label"]]
+    bad = [f"kto.jsonl:{i + 1}" for i, row in enumerate(UNPAIRED_ROWS) if not row["label"]]
     assert [(each.id, each.reason) for each in refusals(published)] == [(record, "undesirable") for record in bad]
     assert published.manifest.counts["kept"] == 40 - len(bad)
 

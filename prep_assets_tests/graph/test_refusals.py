@@ -55,9 +55,9 @@ def test_chats_that_share_a_long_system_prompt_all_stay_and_only_exact_duplicate
     rows += [{**rows[3], "tag": 1}, rows[0]]
     published = tokens_of(make(minimal("sft", {"a": domain(jsonl(tmp_path / "a.jsonl", rows), "messages", ignore=["tag"])})))
     assert [(r.id, r.stage, r.reason, r.detail) for r in refusals(published)] == [
-        ("a.jsonl:50", "deduplicate", "duplicate", "equals a.jsonl:7"),
-        ("a.jsonl:103", "deduplicate", "duplicate", "equals a.jsonl:52"),
-        ("a.jsonl:104", "deduplicate", "duplicate", "equals a.jsonl:0"),
+        ("a.jsonl:51", "deduplicate", "duplicate", "equals a.jsonl:8"),
+        ("a.jsonl:104", "deduplicate", "duplicate", "equals a.jsonl:53"),
+        ("a.jsonl:105", "deduplicate", "duplicate", "equals a.jsonl:1"),
     ]
     assert published.manifest.counts["kept"] == 102
 
@@ -68,7 +68,7 @@ def test_duplicates_are_found_across_the_files_of_a_domain_and_not_across_domain
     both = {"files": [str(tmp_path / "y.jsonl"), str(tmp_path / "x.jsonl")], "schema": "messages"}
     workspace = make(minimal("sft", {"a": both, "b": domain(tmp_path / "x.jsonl", "messages")}))
     first, second = tokens_of(workspace), tokens_of(workspace, "b")
-    assert [(r.id, r.detail) for r in refusals(first)] == [("y.jsonl:0", "equals x.jsonl:1")]
+    assert [(r.id, r.detail) for r in refusals(first)] == [("y.jsonl:1", "equals x.jsonl:2")]
     assert refusals(second) == []
 
 
@@ -100,7 +100,7 @@ def test_test_files_are_held_out_whole_and_max_items_does_not_touch_them(make: M
     published = tokens_of(workspace)
     assert origins(published, "train") == [(0, 0), (0, 1), (0, 2)]
     assert origins(published, "dev") == [(1, i) for i in range(5)]
-    assert [(r.id, r.detail) for r in refusals(published)] == [("test.jsonl:5", "equals train.jsonl:0")], "no test record is trained on"
+    assert [(r.id, r.detail) for r in refusals(published)] == [("test.jsonl:6", "equals train.jsonl:1")], "no test record is trained on"
 
 
 def test_preference_limits_do_not_touch_test_files(make: Make, tmp_path: Path) -> None:
@@ -157,9 +157,9 @@ def test_every_document_length_limit_refuses_with_its_numbers(make: Make, tmp_pa
     workspace = make(minimal("pretrain", {"a": domain(jsonl(tmp_path / "a.jsonl", rows), "text")}, preprocessing=limits))
     published = build_all(workspace, ["pretrain"])["pretrain_tokens", "a"]
     found = {r.id: (r.stage, r.reason, r.detail) for r in refusals(published)}
-    assert found["a.jsonl:0"] == ("pretrain", "too_short", "1 characters, min_chars is 2 and a document needs a word")
-    assert found["a.jsonl:2"][:2] == ("tokenize", "too_long") and found["a.jsonl:2"][2].endswith("max_seq_len is 20")
-    assert found["a.jsonl:3"] == ("pretrain", "too_many_chars", "5,000 characters, max_chars is 1,000")
+    assert found["a.jsonl:1"] == ("pretrain", "too_short", "1 characters, min_chars is 2 and a document needs a word")
+    assert found["a.jsonl:3"][:2] == ("tokenize", "too_long") and found["a.jsonl:3"][2].endswith("max_seq_len is 20")
+    assert found["a.jsonl:4"] == ("pretrain", "too_many_chars", "5,000 characters, max_chars is 1,000")
     assert published.manifest.counts["kept"] == 1
 
 
@@ -196,7 +196,7 @@ def test_a_domain_of_which_nothing_is_kept_stops_the_store_of_all(make: Make, tm
     workspace = make(minimal(family, domains, test_fraction=0.0))
     for name in domains:
         build(workspace, f"{family}_raw", name)
-    number = "bad.jsonl:1" if len(bad) > 1 else "bad.jsonl:0"
+    number = "bad.jsonl:2" if len(bad) > 1 else "bad.jsonl:1"
     with pytest.raises(PrepAssetsError) as stop:
         build(workspace, asset)
     said = str(stop.value)
@@ -248,7 +248,7 @@ def test_a_broken_line_is_quarantined_and_the_others_are_kept(make: Make, tmp_pa
     published = build(pretrain(make, file), "pretrain_tokens", "a")
     found = refusals(published)
     assert [(each.id, f"{each.stage}/{each.reason}", each.payload) for each in found] == [
-        (f"a.jsonl:{number}", reason, payload) for number, (_, reason, payload) in enumerate(BROKEN, 1)
+        (f"a.jsonl:{number}", reason, payload) for number, (_, reason, payload) in enumerate(BROKEN, 2)
     ]
     assert all(each.detail for each in found)
     assert dict(published.manifest.counts["refused"]) == Counter(reason for _, reason, _ in BROKEN)
@@ -261,7 +261,7 @@ def test_a_huge_line_is_quarantined_by_its_start(make: Make, tmp_path: Path) -> 
     workspace = pretrain(make, file)
     published = build(workspace, "pretrain_tokens", "a")
     (refusal,) = refusals(published)
-    assert (refusal.id, refusal.stage, refusal.reason, refusal.payload_length) == ("a.jsonl:1", "records", "too_long", 40_000_012)
+    assert (refusal.id, refusal.stage, refusal.reason, refusal.payload_length) == ("a.jsonl:2", "records", "too_long", 40_000_012)
     assert refusal.payload == '{"text": "' + "x" * 1990
     assert published.manifest.counts["kept"] == 2
 
@@ -410,7 +410,7 @@ def test_it_says_what_a_dictionary_says(blocks: list[tuple[int, dict[int, int]]]
     for file, values in blocks:
         rows, firsts = sorted(values), {}
         for row in rows:
-            identity = f"b:{file}.jsonl:{row}"
+            identity = f"b:{file}.jsonl:{row + 1}"
             if known.setdefault(values[row], identity) is not identity:
                 firsts[row] = known[values[row]]
         assert found.firsts([xxhash.xxh3_128_digest(bytes([values[row]])) for row in rows], f"b:{file}.jsonl", rows) == firsts

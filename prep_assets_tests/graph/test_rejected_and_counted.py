@@ -97,7 +97,7 @@ class LosesAll(examples.Deduplicator):
 
 class Invents(examples.Deduplicator):
     def among(self, file: Any, records: Any) -> dict[int, Any]:
-        return super().among(file, records) | {2: examples.Refused("duplicate", "equals rows.jsonl:1", stage="deduplicate")}
+        return super().among(file, records) | {2: examples.Refused("duplicate", "equals rows.jsonl:2", stage="deduplicate")}
 
 
 def limit_of(step: int) -> Callable[..., Any]:

@@ -95,8 +95,8 @@ def test_a_decisive_field_without_a_place_refuses_its_row_alone(make: Make, tmp_
     content[4] = {**content[4], "videos": ["v.mp4"]}
     _, published = built(make, tmp_path, family, content)
     assert [(each.id, each.stage, each.reason) for each in refusals(published)] == [
-        ("a.jsonl:2", "schema", "unsupported_column"),
-        ("a.jsonl:4", "schema", "video_count" if family == "sft" else "unsupported_media"),  # chats have a place for videos
+        ("a.jsonl:3", "schema", "unsupported_column"),
+        ("a.jsonl:5", "schema", "video_count" if family == "sft" else "unsupported_media"),  # chats have a place for videos
     ]
     _, whole = built(make, tmp_path, family, content, ignore=["history", "videos"])
     assert whole.manifest.counts["kept"] == 6
@@ -122,9 +122,9 @@ def test_a_condition_carries_neither_a_system_prompt_nor_a_weight(make: Make, tm
     content = [{**row, "weight": weight, "label": True} for row, weight in zip(rows("pretrain"), (1, 1.0, 1, 0.5, 2, 0), strict=True)]
     _, published = built(make, tmp_path, "pretrain", content, where={"weight": {">": 0}, "label": True})
     assert [(each.id, f"{each.stage}/{each.reason}") for each in refusals(published)] == [
-        ("a.jsonl:3", "schema/unsupported_column"),
         ("a.jsonl:4", "schema/unsupported_column"),
-        ("a.jsonl:5", "records/filtered_by_where"),
+        ("a.jsonl:5", "schema/unsupported_column"),
+        ("a.jsonl:6", "records/filtered_by_where"),
     ]
     _, listed = built(make, tmp_path, "pretrain", content, where={"weight": {">": 0}}, ignore=["weight", "label"])
     assert listed.manifest.counts["kept"] == 5
@@ -147,7 +147,7 @@ def test_an_answer_labelled_bad_is_never_trained(make: Make, tmp_path: Path) -> 
     content[0] = {**content[0], "label": False}
     content[1] = {**content[1], "kto_tag": True}
     _, published = built(make, tmp_path, "sft", content)
-    assert [(each.id, each.reason) for each in refusals(published)] == [("a.jsonl:0", "undesirable")]
+    assert [(each.id, each.reason) for each in refusals(published)] == [("a.jsonl:1", "undesirable")]
 
 
 def test_a_field_of_a_users_own_schema_is_accounted_for(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

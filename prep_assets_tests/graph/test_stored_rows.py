@@ -71,7 +71,7 @@ def one_by_one(places: Sequence[Place], blocks: Sequence[tuple[int, list[int]]],
 def test_sound_records() -> None:
     found, said = outcome(stream_of(SOUND))
     assert said == ""
-    names = ["a.jsonl:0", "a.jsonl:2", "a.jsonl:3", "b.jsonl:1", "b.jsonl:4"]
+    names = ["a.jsonl:1", "a.jsonl:3", "a.jsonl:4", "b.jsonl:2", "b.jsonl:5"]
     assert found == [(number, name, {"at": place}) for number, (name, place) in enumerate(zip(names, SOUND, strict=True))]
     blocks = list(blocks_of(stream_of(SOUND)))
     assert [(each.first, each.name, each.rows.tolist()) for each in blocks] == [
@@ -80,7 +80,7 @@ def test_sound_records() -> None:
         (3, "b.jsonl", [1]),
         (4, "b.jsonl", [4]),
     ]
-    assert blocks[1].identity(1) == "a.jsonl:3"
+    assert blocks[1].identity(1) == "a.jsonl:4"
 
 
 def test_records_of_many_tokens_are_given_a_few_at_a_time() -> None:

@@ -255,7 +255,7 @@ def test_a_mask_builder_as_astrai_has_them(tmp_path: Path, module: str) -> None:
 
 def test_a_domain_that_a_builder_returns_must_stand_in_the_row(tmp_path: Path, module: str) -> None:
     _, published = built(tmp_path, [{**row(1), "source": "wiki"}, row(2)], f"{module}:of_domain")
-    assert [(each.id, each.reason) for each in refusals(published)] == [("rows.jsonl:1", "unsupported_column")]
+    assert [(each.id, each.reason) for each in refusals(published)] == [("rows.jsonl:2", "unsupported_column")]
 
 
 def test_a_builder_class_as_astrai_has_them(tmp_path: Path, module: str) -> None:

@@ -143,11 +143,11 @@ def test_a_row_that_is_longer_is_named(here: Path, llama: Path, call: Call, appe
     around = 1 + append_eod
     assert f"max_seq_len is {limit - around}: it counts a text without its begin-of-text and end-of-text token" in said
     for number in (4, 5):
-        assert f"rows.jsonl:{number}: {lengths[number] - around} tokens, max_seq_len is {limit - around}" in said
+        assert f"rows.jsonl:{number + 1}: {lengths[number] - around} tokens, max_seq_len is {limit - around}" in said
     assert re.search(
         r"PREP_ASSETS_CONFIG_DIR=\S+/x\.prep-assets/configs PREP_ASSETS_STORE_DIR=\S+ prep-assets quarantine pretrain_tokens", said
     )
-    assert "rows.jsonl:5" in call(*words)[1]
+    assert "rows.jsonl:6" in call(*words)[1]
 
 
 def test_a_chat_that_is_longer_is_named(here: Path, call: Call) -> None:
@@ -156,7 +156,7 @@ def test_a_chat_that_is_longer_is_named(here: Path, call: Call) -> None:
     assert call(*words, "out/all")[0] == 0
     lengths = [len(each) for each in pair(here / "out" / "all_packed_input_ids_document")]
     code, said = call(*words, "out/x", "--seq-length", lengths[3])
-    assert code == 0 and f"rows.json:4: {lengths[4]} tokens, max_seq_len is {lengths[3]}" in said
+    assert code == 0 and f"rows.json:5: {lengths[4]} tokens, max_seq_len is {lengths[3]}" in said
     assert [len(each) for each in pair(here / "out" / "x_packed_labels_document")] == lengths[:4]
 
 

@@ -317,7 +317,7 @@ def test_74_missing_logprobs_made_zero(tmp_path: Path) -> None:
     keys = {"token_ids_key": "token_ids", "logprobs_key": "logprobs"}
     rows = [{**whole, "logprobs": [[-0.5] * len(ids), [-0.5] * given]} for given in (len(ids), len(ids) - 1)]
     stand = stand_of(tmp_path, "rl", "group", rows, "rl_raw", "rl_groups_by_domain", read_with=keys, arithmetic={"n": 5})
-    assert [(each.id, each.reason) for each in refusals(stand.published)] == [("shown.jsonl:1", "length_mismatch")]
+    assert [(each.id, each.reason) for each in refusals(stand.published)] == [("shown.jsonl:2", "length_mismatch")]
 
 
 def test_75_truncation_takes_the_answer(tmp_path: Path) -> None:
@@ -432,7 +432,7 @@ def test_80_the_humans_last_words(tmp_path: Path) -> None:
         {"chosen": f"{asked}!\n\nHuman: Bye", "rejected": f"{asked}!\n\nHuman: Go"},
     ]
     stand = stand_of(tmp_path, "preference", "hh", rows, "preference_raw", "preferences_by_domain", test_fraction=0.0)
-    assert [(each.id, each.reason) for each in refusals(stand.published)] == [("shown.jsonl:1", "role_order")]
+    assert [(each.id, each.reason) for each in refusals(stand.published)] == [("shown.jsonl:2", "role_order")]
 
 
 def test_81_stretches_that_the_row_leaves_out(tmp_path: Path, show: Show) -> None:

@@ -104,7 +104,7 @@ def test_53_test_sets_in_training(tmp_path: Path) -> None:
     clean = [said(USER, "What happens to you if you eat watermelon?"), said(ASSISTANT, "You enjoy it.")]
     benchmark = jsonl(tmp_path / "benchmark.jsonl", [{"question": question, "mc1": ["Nothing", "You grow"]}])
     stand = chats(tmp_path / "with", [planted, clean], decontaminate={"files": [str(benchmark)]})
-    assert [(each.id, each.reason) for each in refusals(stand.published)] == [("chats.jsonl:0", "contaminated")]
+    assert [(each.id, each.reason) for each in refusals(stand.published)] == [("chats.jsonl:1", "contaminated")]
     assert chats(tmp_path / "without", [planted, clean]).published.manifest.counts["kept"] == 2
 
 

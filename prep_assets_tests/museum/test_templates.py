@@ -255,7 +255,7 @@ def test_22_mismatch_ignored(tmp_path: Path) -> None:
     indented = [said(USER, "Indent."), said(ASSISTANT, "\tif x:\n\t\tpass?")]
     stand = chats(tmp_path, [CHAT, indented], tokenizer=tokenizer(tmp_path / "tokenizer", template=changing))
     assert stand.published.manifest.counts["kept"] == 1
-    assert [(each.id, each.stage) for each in refusals(stand.published)] == [("chats.jsonl:1", "render")]
+    assert [(each.id, each.stage) for each in refusals(stand.published)] == [("chats.jsonl:2", "render")]
 
 
 def test_23_served_with_another_template(tmp_path: Path) -> None:

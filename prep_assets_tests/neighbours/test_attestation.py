@@ -200,11 +200,11 @@ def test_benchmarks_of_decontaminate(ours: Workspace) -> None:
 
 
 def test_a_forgotten_record_is_said_and_searched_for(ours: Workspace) -> None:
-    forget(ours, ["own#own.jsonl:7"], reason="asked to")
+    forget(ours, ["own/own.jsonl:8"], reason="asked to")
     workspace = Workspace(ours.configs, ours.stores)
     said = attest(workspace, "sft_packed")["attestation"]
     digest = hashlib.sha256(json.dumps(ROWS[7], sort_keys=True, separators=(",", ":")).encode()).hexdigest()
-    assert said["opt_outs"]["forgotten"] == [{"domain": "own", "record": "own.jsonl:7", "digest": digest, "reason": "asked to"}]
+    assert said["opt_outs"]["forgotten"] == [{"domain": "own", "record": "own.jsonl:8", "digest": digest, "reason": "asked to"}]
     assert (said["opt_outs"]["rows_in_sources"], said["opt_outs"]["found"]) == (1, 0)
     assert {"sft_tokens[own]", "sft_packed"} <= set(said["opt_outs"]["searched"])
     assert said["refused"]["sft_tokens: records/forgotten"] == 1
@@ -216,13 +216,13 @@ def test_a_forgotten_record_is_said_and_searched_for(ours: Workspace) -> None:
             file.write(json.dumps({"family": "sft", "domain": "own", "record": f"own.jsonl:{row}", "digest": digest}) + "\n")
     stores = [published for name, part in (("sft_tokens", "own"), ("sft_packed", "")) if (published := workspace.published(name, part))]
     assert forgotten_rows(workspace, read_tombstones(ours.configs), stores).left == {
-        "sft_tokens[own]": ("own#own.jsonl:8", "own#own.jsonl:24"),
-        "sft_packed": ("own#own.jsonl:8", "own#own.jsonl:24"),
+        "sft_tokens[own]": ("own/own.jsonl:9", "own/own.jsonl:25"),
+        "sft_packed": ("own/own.jsonl:9", "own/own.jsonl:25"),
     }
 
 
 def test_a_record_that_holds_what_is_forgotten_stops_it(ours: Workspace) -> None:
-    assert forget(ours, ["own#own.jsonl:5"]).left
+    assert forget(ours, ["own/own.jsonl:6"]).left
     with pytest.raises(
         StoreError, match=r"^sft_packed is not attested: what is forgotten, or the same text, is still in .*own#own\.jsonl:21"
     ):
@@ -320,7 +320,7 @@ def test_a_store_that_is_another_one_or_damaged_is_found(ours: Workspace, keys: 
             look()
     file.write_bytes(content)
     check(ours, path, key=keys[1])
-    forget(ours, ["own#own.jsonl:7"])
+    forget(ours, ["own/own.jsonl:8"])
     with pytest.raises(StoreError, match=r"attests another sft_packed than is current: content_hash is attested as [0-9a-f]{16}… and is"):
         check(Workspace(ours.configs, ours.stores), path, key=keys[1])
     shutil.rmtree(ours.stores / "sft_packed")

@@ -193,7 +193,7 @@ def gone_through(
 
 LEDGER_ROWS = [block(0, [0, 1, 3]), block(1, [0], ["duplicate"])]
 HELD = stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1))
-REFUSED = [("b.jsonl:0", "deduplicate/duplicate")]
+REFUSED = [("b.jsonl:1", "deduplicate/duplicate")]
 LEDGER_NUMBERS = {
     "rows_read_again": 4,
     "rows_stored": 3,
@@ -213,45 +213,45 @@ def test_every_row_is_where_it_belongs() -> None:
 
 def test_no_rows_at_all() -> None:
     assert gone_through([], stored()).passed
-    assert gone_through([block(0, [1])], stored(), [("a.jsonl:1", "schema/x")], again=always("schema/x")).passed
+    assert gone_through([block(0, [1])], stored(), [("a.jsonl:2", "schema/x")], again=always("schema/x")).passed
 
 
 ONE, TWO, LATE = (0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1)
 THRICE = [block(1, [0, 1, 2], ["duplicate", "good", "duplicate"])]
 EQUALS = "equals an earlier row in every field"
 ALONE = "is refused for schema/x; looked at alone,"
-MORE = [*REFUSED, ("a.jsonl:1", "schema/x")]
+MORE = [*REFUSED, ("a.jsonl:2", "schema/x")]
 
 
 @pytest.mark.parametrize(
     ("changes", "says", "faults"),
     [
-        ({"held": [ONE, LATE]}, "a.jsonl:1| is neither stored nor refused", 1),
-        ({"refused": []}, "b.jsonl:0| is neither stored nor refused", 1),
-        ({"held": [ONE, TWO, TWO, LATE]}, "a.jsonl:1| is stored twice", 1),
+        ({"held": [ONE, LATE]}, "a.jsonl:2| is neither stored nor refused", 1),
+        ({"refused": []}, "b.jsonl:1| is neither stored nor refused", 1),
+        ({"held": [ONE, TWO, TWO, LATE]}, "a.jsonl:2| is stored twice", 1),
         (
             {"held": [ONE, TWO, LATE, (0, 4, False, 0), (1, 1 << 39, False, 0)]},
             "the store| holds 2 records that its sources do not offer, or that are beyond a limit",
             1,
         ),
-        ({"held": [ONE, TWO, LATE, (1, 0, False, 0)], "refused": []}, f"b.jsonl:0| is stored, though it {EQUALS}", 1),
+        ({"held": [ONE, TWO, LATE, (1, 0, False, 0)], "refused": []}, f"b.jsonl:1| is stored, though it {EQUALS}", 1),
         (
             {"blocks": THRICE, "held": [(1, row, True, 0) for row in range(3)], "refused": []},
-            f"b.jsonl:0| is stored, though it {EQUALS}",
+            f"b.jsonl:1| is stored, though it {EQUALS}",
             3,
         ),
-        ({"held": [(0, 0, True, 0), TWO, LATE]}, "a.jsonl:0| is stored held out, and belongs to what is to train on", 1),
-        ({"held": [ONE, TWO, (0, 3, False, 1)]}, "a.jsonl:3| is stored to train on, and belongs to what is held out", 1),
+        ({"held": [(0, 0, True, 0), TWO, LATE]}, "a.jsonl:1| is stored held out, and belongs to what is to train on", 1),
+        ({"held": [ONE, TWO, (0, 3, False, 1)]}, "a.jsonl:4| is stored to train on, and belongs to what is held out", 1),
         (
-            {"refused": [*REFUSED, ("a.jsonl:0", "schema/x"), ("c:5", "schema/x")]},
-            "a.jsonl:0| is refused (and 1 more are), though it is stored, or no row that is read",
+            {"refused": [*REFUSED, ("a.jsonl:1", "schema/x"), ("c:5", "schema/x")]},
+            "a.jsonl:1| is refused (and 1 more are), though it is stored, or no row that is read",
             1,
         ),
-        ({"refused": [("b.jsonl:0", "schema/x")]}, f"b.jsonl:0| is refused for schema/x, but by a second reading it {EQUALS}", 1),
-        ({"held": [ONE, LATE], "refused": MORE}, f"a.jsonl:1| {ALONE} nothing is wrong with it", 1),
-        ({"held": [ONE, LATE], "refused": MORE, "again": always("schema/y")}, f"a.jsonl:1| {ALONE} it is refused for schema/y", 1),
-        ({"held": [], "refused": []}, "a.jsonl:0| is neither stored nor refused", 4),
-        ({"held": [ONE, ONE], "refused": []}, "a.jsonl:0| is stored twice", 4),
+        ({"refused": [("b.jsonl:1", "schema/x")]}, f"b.jsonl:1| is refused for schema/x, but by a second reading it {EQUALS}", 1),
+        ({"held": [ONE, LATE], "refused": MORE}, f"a.jsonl:2| {ALONE} nothing is wrong with it", 1),
+        ({"held": [ONE, LATE], "refused": MORE, "again": always("schema/y")}, f"a.jsonl:2| {ALONE} it is refused for schema/y", 1),
+        ({"held": [], "refused": []}, "a.jsonl:1| is neither stored nor refused", 4),
+        ({"held": [ONE, ONE], "refused": []}, "a.jsonl:1| is stored twice", 4),
     ],
 )
 def test_a_row_that_is_not(changes: dict[str, Any], says: str, faults: int) -> None:
@@ -270,18 +270,18 @@ def test_a_refusal_for_a_reason_that_is_found_again() -> None:
         return ["schema/x"] * len(rows)
 
     held = stored((0, 0, False, 0), (0, 3, True, 1))
-    assert gone_through(LEDGER_ROWS, held, [*REFUSED, ("a.jsonl:1", "schema/x")], again=again).passed
+    assert gone_through(LEDGER_ROWS, held, [*REFUSED, ("a.jsonl:2", "schema/x")], again=again).passed
     assert seen == [(0, [1], [{"row": 1}])], "duplicates are not looked at alone"
 
 
 def test_rows_that_cannot_be_read_are_refused_for_that() -> None:
     rows = [block(0, [0, 1], ["unreadable", "filtered"])]
-    refused = [("a.jsonl:0", "records/invalid_json"), ("a.jsonl:1", "records/filtered_by_where")]
+    refused = [("a.jsonl:1", "records/invalid_json"), ("a.jsonl:2", "records/filtered_by_where")]
     assert gone_through(rows, stored(), refused, again=None).passed
     kept = gone_through(rows, stored((0, 0, False, -1)), refused[1:], fraction=0.5)
-    assert kept.worst == Worst("a.jsonl:0", "is stored, though it cannot be read")
+    assert kept.worst == Worst("a.jsonl:1", "is stored, though it cannot be read")
     filtered = gone_through(rows, stored((0, 1, True, -1)), refused[:1])
-    assert filtered.worst == Worst("a.jsonl:1", "is stored, though it misses `where`, or is forgotten")
+    assert filtered.worst == Worst("a.jsonl:2", "is stored, though it misses `where`, or is forgotten")
     assert filtered.numbers["rows_held_out"] == 1
 
 
@@ -311,18 +311,18 @@ def test_a_place_sorts_as_file_and_row_do() -> None:
 
 def test_a_record_of_a_file_that_nobody_knows() -> None:
     held = stored((0, 0, False, 0), (2, 7, False, 0), (2, 7, False, 0))
-    assert gone_through([block(0, [0])], held).worst == Worst("file 2:7", "is stored twice")
+    assert gone_through([block(0, [0])], held).worst == Worst("file 3:8", "is stored twice")
     held = stored((0, 0, False, 0), (1, 7, False, 0), (1, 7, False, 0))
-    assert gone_through([block(0, [0])], held).worst == Worst("b.jsonl:7", "is stored twice")
+    assert gone_through([block(0, [0])], held).worst == Worst("b.jsonl:8", "is stored twice")
 
 
 def test_names_with_colons() -> None:
-    refusals = Refusals([("x:y.jsonl:12", "schema/a"), ("z:3", "schema/b"), ("x:y.jsonl:4", "schema/b")], ["other", "x:y.jsonl"])
-    assert refusals.left() == ["x:y.jsonl:12", "z:3", "x:y.jsonl:4"]
+    refusals = Refusals([("x:y.jsonl:13", "schema/a"), ("z:3", "schema/b"), ("x:y.jsonl:5", "schema/b")], ["other", "x:y.jsonl"])
+    assert refusals.left() == ["x:y.jsonl:13", "z:3", "x:y.jsonl:5"]
     assert [refusals.reason(at) for at in range(3)] == ["schema/a", "schema/b", "schema/b"]
     assert (refusals.place.tolist(), refusals.which.tolist()) == (places([1, 1], [4, 12]).tolist(), [2, 0])
     refusals.claim(np.array([0]))
-    assert refusals.left() == ["z:3", "x:y.jsonl:4"]
+    assert refusals.left() == ["z:3", "x:y.jsonl:5"]
     empty = Refusals([], ["x"])
     assert (empty.place.tolist(), empty.which.tolist()) == ([], [])
 
@@ -331,7 +331,7 @@ def test_memory_does_not_grow_with_the_number_of_refusals() -> None:
     """Three Python numbers were held for each: a hundred bytes. Short columns are in memory, sorted as well."""
 
     def listed(count: int) -> None:
-        found = Refusals(((f"a.jsonl:{row + 1000}", "schema/x") for row in range(count)), NAMES)
+        found = Refusals(((f"a.jsonl:{row + 1001}", "schema/x") for row in range(count)), NAMES)
         assert found.reason(count - 1) == "schema/x"
 
     assert peak(lambda: listed(30_000)) < 2_000_000
@@ -341,10 +341,10 @@ def test_it_is_told_of_each_row_that_its_schema_read() -> None:
     rows = [block(0, range(6), ["good", "good", "good", "duplicate", "unreadable", "good"])]
     refused = [
         *(
-            ("a.jsonl:0", "render/x"),
-            ("a.jsonl:1", "schema/x"),
-            ("a.jsonl:3", "deduplicate/duplicate"),
-            ("a.jsonl:4", "records/invalid_json"),
+            ("a.jsonl:1", "render/x"),
+            ("a.jsonl:2", "schema/x"),
+            ("a.jsonl:4", "deduplicate/duplicate"),
+            ("a.jsonl:5", "records/invalid_json"),
         ),
     ]
     seen: list[tuple[Any, ...]] = []
@@ -365,7 +365,7 @@ def test_rows_whose_fields_were_read_are_shown() -> None:
     def show(numbers: Sequence[int], rows: Sequence[Any], read: Sequence[int]) -> None:
         shown.extend(rows[at] for at in read)
 
-    refused = [("a.jsonl:1", "schema/x"), ("a.jsonl:3", "render/y"), ("b.jsonl:0", "deduplicate/duplicate"), ("b.jsonl:1", "records/x")]
+    refused = [("a.jsonl:2", "schema/x"), ("a.jsonl:4", "render/y"), ("b.jsonl:1", "deduplicate/duplicate"), ("b.jsonl:2", "records/x")]
     blocks = [block(0, [0, 1, 3]), block(1, [0, 1, 2], ["duplicate", "unreadable", "good"])]
     reasons = {1: "schema/x", 3: "render/y"}
     held = stored((0, 0, False, 0), (1, 2, False, 0))

@@ -309,11 +309,11 @@ def test_every_record_and_row_belongs_to_one_part(shared: Workspace) -> None:
 
 
 def _foreign(refused: list[dict[str, Any]]) -> None:
-    refused.append({**refused[0], "id": "nowhere.jsonl:3"})
+    refused.append({**refused[0], "id": "nowhere.jsonl:4"})
 
 
 def _behind(refused: list[dict[str, Any]]) -> None:
-    refused.append({**refused[0], "id": "a.jsonl:100000"})
+    refused.append({**refused[0], "id": "a.jsonl:100001"})
 
 
 def _one_twice(refused: list[dict[str, Any]]) -> None:

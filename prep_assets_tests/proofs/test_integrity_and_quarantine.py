@@ -175,4 +175,4 @@ def test_a_record_that_the_schema_refuses_cannot_be_in_the_store(refusing: tuple
     np.save(published.directory / "a_train.index" / "row.npy", np.array([0, 1]))
     verdict = verdicts(workspace, resealed(published))["tokenization_identity"]
     assert not verdict.passed
-    assert "a.jsonl:1 is stored with 1 characters, and the options allow 1" in verdict.summary
+    assert "a.jsonl:2 is stored with 1 characters, and the options allow 1" in verdict.summary

@@ -40,7 +40,7 @@ def rows(numbers: range, planted: dict[int, str] | None = None) -> list[dict[str
 
 
 PLANTED = {3: question(1004), 17: question(1011).upper(), 40: question(1011)}
-PLACES = [f"rows.jsonl:{n}" for n in PLANTED]
+PLACES = [f"rows.jsonl:{n + 1}" for n in PLANTED]
 BENCH = range(1000, 1020)
 
 
@@ -54,7 +54,7 @@ def of(folder: Path, planted: dict[int, str] | None = None, bench: range = BENCH
 
 def leaks(published: Published) -> list[tuple[str, str, str]]:
     """Training record, held-out data set and record of each leak."""
-    return [(f"rows.jsonl:{leak['row']}", leak["domain"], leak["record"]) for leak in read_verdicts(published).to_pylist()]
+    return [(f"rows.jsonl:{leak['row'] + 1}", leak["domain"], leak["record"]) for leak in read_verdicts(published).to_pylist()]
 
 
 FOUND = [(place, "bench", f"bench.jsonl:{n}") for place, n in zip(PLACES, (4, 11, 11), strict=True)]
@@ -62,7 +62,7 @@ FOUND = [(place, "bench", f"bench.jsonl:{n}") for place, n in zip(PLACES, (4, 11
 
 def test_a_domain_with_leaks_is_not_built(tmp_path: Path) -> None:
     workspace = of(tmp_path, PLANTED)
-    with pytest.raises(CheckFailed, match=r"3 of 60 examples hold texts of bench \(eval\) \(3\); first rows.jsonl:3 shares 15 of 18 words"):
+    with pytest.raises(CheckFailed, match=r"3 of 60 examples hold texts of bench \(eval\) \(3\); first rows.jsonl:4 shares 15 of 18 words"):
         build(workspace, "sft_tokens", "rows")
     assert workspace.published("sft_leaks", "rows") is workspace.published("sft_tokens", "rows") is None
     candidate = workspace.place("sft_leaks", "rows").candidate()
@@ -201,13 +201,13 @@ def test_leaks_are_shown_side_by_side(tmp_path: Path, monkeypatch: pytest.Monkey
     assert shown["stores"][0]["leaks"] == 3
     assert shown["stores"][0]["by_set"] == {"bench (eval)": 3}
     second = shown["leaks"]["sft_leaks[rows]"][1]
-    assert (second["example"], second["held"], second["record"]) == ("rows.jsonl:17", "bench (eval)", "bench.jsonl:11")
+    assert (second["example"], second["held"], second["record"]) == ("rows.jsonl:18", "bench (eval)", "bench.jsonl:12")
     before = f"{question(17)}\n\nI say "
     assert second["training"] == [f"…{before[-80:]}", question(1011).upper(), " and so on."]
     assert second["held_out"] == ["", question(1011), "\n\nIt is 1011."]
     text = run(app, ["leaks", "sft"]).output
-    assert "rows.jsonl:3" in text
-    assert "bench.jsonl:4" in text
+    assert "rows.jsonl:4" in text
+    assert "bench.jsonl:5" in text
     assert "no family 'stf'; did you mean 'sft'?" in run(app, ["leaks", "stf"]).output
 
 

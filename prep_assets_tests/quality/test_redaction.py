@@ -207,10 +207,10 @@ def test_a_forgotten_row_stays_away_when_its_domain_is_redacted(tmp_path: Path) 
     rows = [{"text": f"{number}: Write to a{number}@mail.ru.", "score": number / 7} for number in range(5)]
     source = {**domain(jsonl(tmp_path / "rows.jsonl", rows), "text", ignore=["score"]), "redact": ["email"]}
     workspace = workspace_in(tmp_path, minimal("pretrain", {"rows": source}))
-    add_tombstones(workspace.configs, [Tombstone("pretrain", "rows", "rows.jsonl:2", payload_digest(rows[2]), "asked")])
+    add_tombstones(workspace.configs, [Tombstone("pretrain", "rows", "rows.jsonl:3", payload_digest(rows[2]), "asked")])
     workspace = Workspace(workspace.configs, workspace.stores)
     published = build(workspace, "pretrain_tokens", "rows")
-    assert [(refusal.id, refusal.reason) for refusal in refusals(published)] == [("rows.jsonl:2", "forgotten")]
+    assert [(refusal.id, refusal.reason) for refusal in refusals(published)] == [("rows.jsonl:3", "forgotten")]
     assert failing(workspace, published) == []
 
 

@@ -39,7 +39,7 @@ NEEDED: Mapping[str, dict[str, Any]] = {"language": {"keep": ["en"]}}
 
 def of(texts: list[str]) -> Examples:
     """Documents."""
-    return Examples([f"rows.jsonl:{number}" for number in range(len(texts))], list(map(document, texts)))
+    return Examples([f"rows.jsonl:{number + 1}" for number in range(len(texts))], list(map(document, texts)))
 
 
 # -- every step ---------------------------------------------------------------------------------------------------------------------------

@@ -46,7 +46,7 @@ from prep_assets_tests.graph.workspaces import (
 
 OWN = "prep_assets_tests.quality.own_steps"
 ROWS = [{"prompt": f"What is {n}?", "completion": "Two words." if n % 3 == 0 else f"It is the number {n}."} for n in range(30)]
-SHORT = [f"rows.jsonl:{n}" for n in range(0, 30, 3)]
+SHORT = [f"rows.jsonl:{n}" for n in range(1, 31, 3)]
 
 
 def of(folder: Path, steps: dict[str, Any], rows: list[Any] | None = None, **options: Any) -> Workspace:
@@ -106,7 +106,7 @@ def test_any_number_of_workers_refuses_the_same(tmp_path: Path, monkeypatch: pyt
 
 def test_a_step_that_blocks_publishes_nothing(tmp_path: Path) -> None:
     workspace = of(tmp_path, {f"{OWN}:short": {"action": "block"}})
-    with pytest.raises(CheckFailed, match=r"short_answer must not be found, and was; first rows.jsonl:0"):
+    with pytest.raises(CheckFailed, match=r"short_answer must not be found, and was; first rows.jsonl:1"):
         build(workspace, "sft_tokens", "rows")
     assert workspace.published("sft_quality", "rows") is None
     assert workspace.published("sft_tokens", "rows") is None
@@ -144,9 +144,9 @@ def across(folder: Path, first: list[int], second: list[int], **options: Any) ->
 def test_twins_in_two_domains_leave_one_in_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     workspace = across(tmp_path, [1, 2, 100, 101], [3, 2, 102, 4, 103])
     published = build(workspace, "pretrain_tokens", "second")
-    assert [(each.id, each.reason) for each in refusals(published)] == [(f"second.jsonl:{n}", "near_duplicate") for n in (1, 2, 4)]
+    assert [(each.id, each.reason) for each in refusals(published)] == [(f"second.jsonl:{n}", "near_duplicate") for n in (2, 3, 5)]
     assert "is like an example of the domain first, which comes before" in refusals(published)[0].detail
-    assert [each.id for each in refusals(build(workspace, "pretrain_tokens", "first"))] == ["first.jsonl:3"]
+    assert [each.id for each in refusals(build(workspace, "pretrain_tokens", "first"))] == ["first.jsonl:4"]
     judged = workspace.built("pretrain_quality", "second")
     assert failing(workspace, judged) == failing(workspace, published) == []
     left = load_array(judged.directory / "near_duplicates.left.npy", Guards())
@@ -186,7 +186,7 @@ def test_no_cluster_stands_on_both_sides_of_a_split(tmp_path: Path, test_files: 
 
     _, before = sides("before", {})
     workspace, after = sides("after", {"near_duplicates": {"action": "note"}})
-    twins = {f"rows.jsonl:{n}" for n in range(40)} | {"held.jsonl:0"}
+    twins = {f"rows.jsonl:{n}" for n in range(1, 41)} | {"held.jsonl:1"}
     assert before["train"] & twins and before["dev"] & twins
     assert after["dev"] == before["dev"], "what is held out stays"
     assert after["train"] == before["train"] - twins
@@ -201,7 +201,7 @@ def test_no_cluster_stands_on_both_sides_of_a_split(tmp_path: Path, test_files: 
 def ids_in(published: Any, stem: str) -> set[str]:
     """Ids of the records of a stream of tokens; the domain has one file to train on, and one to test with."""
     store = open_tokens(published.directory, stem)
-    return {f"{('rows', 'held')[file]}.jsonl:{row}" for file, row in zip(store.file.tolist(), store.row.tolist(), strict=True)}
+    return {f"{('rows', 'held')[file]}.jsonl:{row + 1}" for file, row in zip(store.file.tolist(), store.row.tolist(), strict=True)}
 
 
 def test_another_share_held_out_judges_again_where_alike_examples_stay(tmp_path: Path) -> None:
@@ -245,7 +245,7 @@ def test_an_answer_must_be_the_gold_of_the_same_prompt(tmp_path: Path) -> None:
         return of(tmp_path, {"rl_golds": {}}, rows)
 
     published = build(asked(9), "sft_tokens", "rows")
-    assert [(each.id, each.reason) for each in refusals(published)] == [("rows.jsonl:7", "answer_is_not_the_gold")]
+    assert [(each.id, each.reason) for each in refusals(published)] == [("rows.jsonl:8", "answer_is_not_the_gold")]
     assert failing(asked(9), published) == failing(asked(9), asked(9).built("sft_quality", "rows")) == []
     stale = [(asset.name, state) for asset, _, state in out_of_date(asked(5), EVERY["sft_tokens"], "rows")]
     assert stale == [("rl_raw", "stale"), ("sft_quality", "stale")]
@@ -274,7 +274,7 @@ def test_workers_judge_domains_in_their_order(tmp_path: Path, monkeypatch: pytes
         ({f"{OWN}:shrt": {}}, "cannot be loaded"),
         ({f"{OWN}:too_few": {}}, r"returns 29 reasons for 30 examples"),
         ({f"{OWN}:short": {"over": 3}}, r"unexpected keyword argument 'over'; its signature is"),
-        ({f"{OWN}:fails": {}}, r"raised KeyError: 'prompt' \(.*own_steps.py, line \d+\), on a block from rows.jsonl:0 to rows.jsonl:29"),
+        ({f"{OWN}:fails": {}}, r"raised KeyError: 'prompt' \(.*own_steps.py, line \d+\), on a block from rows.jsonl:1 to rows.jsonl:30"),
     ],
 )
 def test_a_step_that_cannot_be_is_an_error(tmp_path: Path, steps: dict[str, Any], fault: str) -> None:

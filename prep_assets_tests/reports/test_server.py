@@ -54,7 +54,7 @@ def test_pages(port: int) -> None:
 
 
 def test_search_covers_the_whole_store(port: int) -> None:
-    found = Read(_get(port, f"/stores/sft_tokens?find={quote('rows.jsonl:8')}&in=id")[1])
+    found = Read(_get(port, f"/stores/sft_tokens?find={quote('rows.jsonl:9')}&in=id")[1])
     assert found.held("index")["number"] == [8]
     found = Read(_get(port, f"/stores/sft_tokens?find={quote('TYPED by a user')}")[1])
     assert found.held("index")["number"] == [9]

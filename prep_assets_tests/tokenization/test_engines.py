@@ -609,7 +609,7 @@ def test_pretraining_ends_documents_where_they_end(tmp_path: Path) -> None:
     published = build(workspace, "pretrain_tokens", "docs")
     ids = open_tokens(published.directory, "docs_train").record(0, "tokens").tolist()
     assert ids.count(IDS["</s>"]) == 1 and ids[-1] == IDS["</s>"] and IDS["<s>"] not in ids
-    assert [(refusal.id, refusal.reason) for refusal in refusals(published)] == [("docs.jsonl:1", "lossy_tokenizer")]
+    assert [(refusal.id, refusal.reason) for refusal in refusals(published)] == [("docs.jsonl:2", "lossy_tokenizer")]
 
 
 # Quick JSON is the standard library's to the letter.

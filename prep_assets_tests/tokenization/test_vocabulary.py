@@ -562,7 +562,7 @@ def test_both_orders_by_hand(shipped: Loaded, suffix_first: bool) -> None:
     vocabulary = with_sentinels(shipped.vocabulary)
     prefix, suffix, middle = (vocabulary.backend.token_to_id(text) for text in TOKENS)
     fim = FillInTheMiddle(vocabulary, choose_engine(vocabulary), sentinels_of(vocabulary, *TOKENS), 1.0, float(suffix_first), 3)
-    text, record = "The answer is 12, isn't it?", "a.jsonl:7"
+    text, record = "The answer is 12, isn't it?", "a.jsonl:8"
     cut = cut_of(record, len(text), rate=1.0, spm_rate=float(suffix_first), seed=3)
     assert cut is not None
     assert cut.suffix_first is suffix_first

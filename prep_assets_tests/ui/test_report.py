@@ -76,12 +76,12 @@ def test_search_by_text_and_by_record(opened: Any) -> None:
     opened.keyboard.press("Escape")
     _says(opened, "#found", "10 rows")
     opened.locator("#where").select_option("id")
-    opened.locator("#query").fill("rows.jsonl:7")
+    opened.locator("#query").fill("rows.jsonl:8")
     _says(opened, "#found", "1 row")
     assert "{{ 7 * 7 }}" in opened.locator("#row").inner_text()
     opened.locator("#query").fill("nothing has this")
     _says(opened, "#found", "0 rows")
-    opened.locator("#refused-query").fill("rows.jsonl:11")
+    opened.locator("#refused-query").fill("rows.jsonl:12")
     assert opened.locator("#refusals details").count() == 1
 
 
@@ -115,9 +115,9 @@ def test_a_hundred_thousand_rows(page: Any, tmp_path: Path) -> None:
     _says(page, "#row h3", "row 99,999")
     assert page.locator(".item").count() < 60
     page.locator("#where").select_option("id")
-    page.locator("#query").fill("rows.jsonl:77777")
+    page.locator("#query").fill("rows.jsonl:77778")
     _says(page, "#found", "1 row")
-    assert "many/rows.jsonl:77777" in page.locator("#row").inner_text()
+    assert "many/rows.jsonl:77778" in page.locator("#row").inner_text()
 
 
 def test_the_first_page_links_the_others(hostile: Built, page: Any, axe: str, tmp_path: Path) -> None:
