@@ -27,6 +27,7 @@ UNCOUNTED: Mapping[str, str] = {
     "sampled": "whether a response was given as ids only the source says",
     "tokenized_rows": "whether a row was given as ids only the source says",
     "tokens_cut_away": "tokens that truncation cuts away are in no record",
+    "unserved_prompts": "the prompts that a server sends are in no record",
     "untemplated": "whether a chat template writes a role only the template says",
 }
 """Counts that no store can give again, with the reason. Merged stores have the sum of their parts."""

@@ -218,7 +218,12 @@ class Conversations(Derivation):
         if identity.passed and counted != taken:
             detail = f"truncation took {taken:,} tokens, the manifest counts {counted:,}"
             identity = Verdict(False, detail, identity.numbers, Worst("counts", detail))
-        return {"mask_alignment": combined(masks), "tokenization_identity": identity}
+        mask, key = combined(masks), "unserved_prompts"
+        counted, unserved = (int(counts.get(key, 0)) for counts in (self.store.manifest.counts, mask.numbers))
+        if mask.passed and self.store.asset.family == "sft" and counted != unserved:
+            detail = f"{unserved:,} trained answers stand behind a prompt that no server sends, the manifest counts {counted:,}"
+            mask = Verdict(False, detail, mask.numbers, Worst("counts", detail))
+        return {"mask_alignment": mask, "tokenization_identity": identity}
 
     def sound(self, results: Sequence[Proven]) -> bool:
         """See `Derivation.sound`."""
@@ -233,7 +238,8 @@ class Conversations(Derivation):
                 numbers = {key: int(number) for key, number in {**mask.numbers, **identity.numbers}.items()}
                 tagged, unattended = numbers.get("rows_by_tags_too", 0), numbers.get("unattended_tokens", 0)
                 prefixed = numbers.get("rows_by_prefix", 0)
-                masks.proven(numbers["rows_checked"], numbers["trained_tokens"], stops, tagged, unattended, prefixed)
+                unserved = numbers.get("unserved_prompts", 0)
+                masks.proven(numbers["rows_checked"], numbers["trained_tokens"], stops, tagged, unattended, prefixed, unserved)
                 taken = numbers.get("tokens_cut_away", 0)
                 identities.proven(numbers["rows_tokenized_again"], numbers["control_tokens_in_content"], taken)
             streams.append((masks.verdict(), frozenset(masks.stops), identities.verdict()))
@@ -247,7 +253,7 @@ class Chats(Conversations):
         super().__init__(store)
         recipe, self.template = store.recipe, store.workspace.template(store.workspace.family(Sft))
         self._options, self._typed = MaskOptions.of(recipe), recipe["special_in_content"] == "allow"
-        self.derivation = PlainDerivation(self._options, self.template, typed_controls=self._typed, alone=is_small(store))
+        self.derivation = PlainDerivation(self._options, self.template, typed_controls=self._typed, prompts=True, alone=is_small(store))
         limit = recipe["preprocessing"]["max_seq_len"]
         self.truncation = Truncation(recipe["truncation"], limit, recipe["truncation_keeps_stop"], recipe["truncation_keeps"])
         self._domain = domain_source(store).domain
@@ -324,8 +330,8 @@ class Chats(Conversations):
         for identity, listed in groupby(rows, key=itemgetter(1)):
             numbers, _, payloads = zip(*listed, strict=True)
             sample = self._tokenized_again(example_of(self._convert, payloads[0], identity, Sample), payloads[0])
-            render = partial(plain_render, template=self.template)
-            samples = examples_again(sample, self.store.recipe, render) if sample.tokenized is None else [sample]
+            again = partial(derive, options=MaskOptions(), template=self.template, prompts=True)
+            samples = examples_again(sample, self.store.recipe, again) if sample.tokenized is None else [sample]
             if len(samples) != len(numbers):
                 raise StoreError(f"{identity} is {len(numbers)} records of the store, and must be {len(samples)}")
             answers = [f"{identity}, answer {part + 1} of {len(samples)}" for part in range(len(samples))]
@@ -415,11 +421,6 @@ def _teacher_readers(store: Store) -> Sequence[Reader]:
 
 
 TEACHER = derived("teacher", TAUGHT, proof("teacher", _teacher_readers))
-
-
-def plain_render(sample: Sample, template: ChatTemplate) -> str:
-    """Return the text of a conversation."""
-    return derive(sample, MaskOptions(), template).text
 
 
 class Sides(Conversations):

@@ -75,7 +75,7 @@ def show_row(
         engines = by_engine(store_of(workspace, published), MOST_COUNTED) if isinstance(shown, Preview) else {}
         names = streams(published)
     if isinstance(shown, Preview):
-        _show_tokens(console, shown, most, engines, ids=ids)
+        _show_tokens(console, shown, most, engines, published.manifest.counts.get("unserved_prompts", 0), ids=ids)
     elif "files" in shown and not names:
         _show_files(console, published, shown)
     else:
@@ -84,7 +84,7 @@ def show_row(
         console.print_json(data=shown, ensure_ascii=False)
 
 
-def _show_tokens(console: Console, shown: Preview, most: int | None, engines: Mapping[str, int], *, ids: bool) -> None:
+def _show_tokens(console: Console, shown: Preview, most: int | None, engines: Mapping[str, int], unserved: int, *, ids: bool) -> None:
     tokens, weights = shown.tokens[:most], shown.weights[:most]
     borders = {at: name for at, name in shown.origins if at < len(tokens)}
     colour = terminal.has_colour(console)
@@ -99,6 +99,8 @@ def _show_tokens(console: Console, shown: Preview, most: int | None, engines: Ma
     if len(tokens) < len(shown.tokens):
         console.print(f"… and {len(shown.tokens) - len(tokens):,} tokens more", style="dim")
     console.print(_footer(shown, engines, colour), style="dim")
+    if unserved:
+        console.print(f"{terminal.counted(unserved, 'trained answer')} of the store behind a prompt that no server sends", style="yellow")
 
 
 def _footer(shown: Preview, engines: Mapping[str, int], colour: bool) -> str:

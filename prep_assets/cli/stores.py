@@ -199,6 +199,10 @@ class Live:
                     if typed and manifest.recipe.get("special_in_content") == "text":
                         said = f"  ! {step.label}: {counted(typed, 'control token')} typed in contents, each read as several tokens of text"
                         self._console.print(Text(said, "yellow"))
+                    if unserved := manifest.counts.get("unserved_prompts", 0):
+                        said = f"  ! {step.label}: {counted(unserved, 'trained answer')} behind a prompt that no server sends: prep-assets certify shows it. "
+                        remedy = "Take the training variant of the template, or set expand: turns"
+                        self._console.print(Text(said + remedy, "yellow"))
                 elif step.requested:
                     self._line("✓", f"{step.label} is up to date: nothing to do", "green")
             case Refused(step):

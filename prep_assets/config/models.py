@@ -65,7 +65,7 @@ class Sft(Images, Chat):
     train_turns: Literal["all", "last"] = "all"
     """Train all turns of `mask`, or only the last."""
     expand: Literal["none", "turns"] = "none"
-    """turns: one example for each answer, if the template leaves reasoning out of history."""
+    """turns: one example for each answer, if the template leaves reasoning out of history or would train an answer behind a prompt that no server sends."""
     train_thinking: bool = True
     """Train reasoning inside a trained turn."""
     train_tool_calls: bool = True

@@ -56,7 +56,7 @@ from prep_assets.stores.published import Draft
 from prep_assets.stores.segments import Segmented
 from prep_assets.stores.tokens import ATTENTION, RecordWriter, TokenStore, open_tokens
 from prep_assets.stores.verification import write_json
-from prep_assets.text.certify import certify, policy_faults
+from prep_assets.text.certify import certify, policy_faults, unserved
 from prep_assets.text.spans import MaskPolicy
 from prep_assets.text.template import ChatTemplate
 
@@ -76,8 +76,10 @@ def check_policy(workspace: Workspace) -> ChatTemplate:
     family = workspace.family(Sft)
     template = workspace.template(family)
     faults = policy_faults(template, train_on_eos=family.train_on_eos, train_headers=family.train_headers)
-    if family.expand == "turns" and not template.form.shows_reasoning:
-        faults.append(f"expand: turns is about reasoning, and template {template.name} writes none; leave it out")
+    if family.expand == "turns" and not template.form.shows_reasoning and not unserved(template):
+        faults.append(
+            f"expand: turns is about reasoning, and about prompts that depend on later turns; template {template.name} writes neither. Leave it out"
+        )
     if faults:
         raise TemplateError("; ".join(faults))
     return template
@@ -176,6 +178,8 @@ def encode_chats(
         counts["examples"] = examples
     if conversations.reasoning_left_out:
         counts["reasoning_dropped_by_template"] = conversations.reasoning_left_out
+    if conversations.unserved_prompts:
+        counts["unserved_prompts"] = conversations.unserved_prompts
     if cut_away:
         counts["tokens_cut_away"] = cut_away
     if entries:

@@ -41,7 +41,7 @@ from prep_assets.workers.pool import rare_collections
 VERSIONS = {
     "raw": "4",
     "pretrain": "8",
-    "sft": "13",
+    "sft": "14",
     "preference": "17",
     "rl": "14",
     "contrastive": "4",

@@ -25,7 +25,7 @@ from prep_assets.pipeline.examples import AnyExample, Item
 from prep_assets.pipeline.images import ImageFiles, ImageParts, media_ids, shown_images
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, derived_forms
+from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, derived_forms, strings_looked_for
 from prep_assets.proofs.derive import Derived, MaskOptions, derive, disagreement
 from prep_assets.proofs.rebuilt import RendersDiffer
 from prep_assets.samples import MEDIA, TOOL_CALL, PlainChat, Region, Sample, Spelled, changed
@@ -37,7 +37,7 @@ from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.environment import MessageForm
 from prep_assets.text.forms import Form, Laid, Learned, Located, agreed, form_of
 from prep_assets.text.minijinja_blocks import END, WHITE_TO_PYTHON, blocks_of, only_writes
-from prep_assets.text.render import UNTEMPLATED, InlineReasoning, left_out, one_per_answer, render
+from prep_assets.text.render import UNTEMPLATED, InlineReasoning, left_out, one_per_answer, render, unserved_prompts
 from prep_assets.text.spans import Ints, MaskPolicy, Placed, Rendered, Span, Stop, bounds, rounds, steps, trained, without_oldest_rounds
 from prep_assets.text.template import ChatTemplate
 
@@ -83,11 +83,17 @@ class ByForm:
         rows: int64[n], their positions, ascending.
         laid: their renders.
         left_out: int64[n], turns per chat that lose their reasoning.
+        unserved: int64[n], trained answers per chat whose prompt no server sends.
     """
 
     rows: Ints
     laid: Laid
     left_out: Ints
+    unserved: Ints
+
+
+Turns = Callable[[Sample, Rendered], tuple[int, int]]
+"""A chat and its render → its turns that lose their reasoning, and its trained answers whose prompt no server sends."""
 
 
 @dataclass
@@ -119,15 +125,16 @@ class Block:
             parts.append((np.array(list(self.renders), np.int64), encoder.encode(list(self.renders.values()))))
         return in_order(parts)
 
-    def left_out(self, kept: Ints) -> int:
-        """Count the turns of the kept examples that lost their reasoning, of those that truncation left."""
+    def turns(self, kept: Ints, of: Turns) -> tuple[int, int]:
+        """What `of` counts in the kept examples, of what truncation left of them."""
         alone = [number for number in kept.tolist() if number in self.renders]
         chats = ((self.shortened.get(number, self.at[number].content), self.renders[number]) for number in alone)
-        count = sum(left_out(example, rendered) for example, rendered in chats if isinstance(example, Sample))
+        counts = [of(example, rendered) for example, rendered in chats if isinstance(example, Sample) and example.tokenized is None]
+        lost, unserved = (sum(numbers) for numbers in zip(*counts, strict=True)) if counts else (0, 0)
         if self.cut is None:
-            return count
+            return lost, unserved
         by_form = np.isin(self.cut.rows, kept) & ~np.isin(self.cut.rows, alone)
-        return count + int(self.cut.left_out[by_form].sum())
+        return lost + int(self.cut.left_out[by_form].sum()), unserved + int(self.cut.unserved[by_form].sum())
 
 
 def firsts(items: Sequence[Item]) -> npt.NDArray[np.bool_]:
@@ -230,14 +237,15 @@ class ShapedChat(OutlinedSample, frozen=True):
 
 
 class Marked(NamedTuple):
-    """The render of a chat without its texts, and how many turns lose their reasoning. Adjacent calls of a turn with equal weights are one span, since the
+    """The render of a chat without its texts, and what `Turns` counts of it. Adjacent calls of a turn with equal weights are one span, since the
     border between them makes no difference."""
 
     rendered: Rendered
     left_out: int
+    unserved: int
 
     @classmethod
-    def of(cls, sample: Sample, rendered: Rendered) -> Marked:
+    def of(cls, sample: Sample, rendered: Rendered, turns: Turns) -> Marked:
         """From a sample and its render."""
         spans: list[Span] = []
         for span in rendered.spans:
@@ -247,7 +255,7 @@ class Marked(NamedTuple):
             if last and (last.turn, last.end, last.region) == (span.turn, span.start, span.region):
                 span = replace(spans.pop(), end=span.end)
             spans.append(span)
-        return cls(replace(rendered, spans=tuple(spans), content=()), left_out(sample, rendered))
+        return cls(replace(rendered, spans=tuple(spans), content=()), *turns(sample, rendered))
 
     def moved(self, form: Form, shown: Sequence[str]) -> Marked:
         """Move spans and stops from the invented texts of a form to those of a chat, as its render shows them."""
@@ -259,7 +267,7 @@ class Marked(NamedTuple):
             ]
         )
         stops = tuple([Stop(stop.turn, at(stop.start), at(stop.end)) for stop in self.rendered.stops])
-        return Marked(Rendered(form.text(shown), spans, (), stops), self.left_out)
+        return Marked(Rendered(form.text(shown), spans, (), stops), self.left_out, self.unserved)
 
 
 Chat = PlainChat | ShapedChat
@@ -287,7 +295,7 @@ class PlainChats:
         """The chats that can be cut by form, if any. All others are rendered and parsed one by one.
 
         Args:
-            whole: take only chats that lose no reasoning.
+            whole: take only chats that lose no reasoning and have no answer behind a prompt that no server sends.
         """
         columns = ChatColumns.of(chats)
         known = self._forms.known(columns, *self._cuttable(columns))
@@ -307,14 +315,14 @@ class PlainChats:
                 self._compare(located, chat)
             if at_form.size:
                 self._compared.add(located)
-        lost = np.array([learned.words.left_out for learned in known.located], np.int64)[laid.form]
-        good &= (lost == 0) | (not whole)
+        lost, unserved = np.array([learned.words[1:] for learned in known.located], np.int64)[laid.form].T
+        good &= (lost + unserved == 0) | (not whole)
         if not good.any():
             return None
         if not good.all():
             known.form[laid.rows[~good]] = -1
             laid = known.lay(columns)
-        return ByForm(laid.rows, laid, lost[good])
+        return ByForm(laid.rows, laid, lost[good], unserved[good])
 
     def render(self, sample: Sample) -> Rendered:
         """Render a chat as `text.render.render`. If that cannot follow its marks, fall back to the chat's form, provided the template renders it that way:
@@ -330,6 +338,10 @@ class PlainChats:
             if rendered is None:
                 raise
             return rendered
+
+    def turns(self, sample: Sample, rendered: Rendered) -> tuple[int, int]:
+        """See `Turns`."""
+        return left_out(sample, rendered), sum(1 for _ in unserved_prompts(sample, rendered, self._template, self._encoder.policy))
 
     def by_form(self, sample: AnyExample) -> Rendered | None:
         """The render of a chat by its form, even if it is the only one of that form; `None` if the template renders it differently."""
@@ -373,7 +385,7 @@ class PlainChats:
             rendered = render(sample, self._template)
             if (chat := in_columns(sample)) and not _is_bare(chat):
                 self._by_jinja |= not self._minijinja_renders([chat], [rendered.text])
-            return Marked.of(sample, rendered)
+            return Marked.of(sample, rendered, self.turns)
 
         try:
             form = form_of(kind, spaced, lambda texts: answer(texts).rendered.text)
@@ -435,7 +447,7 @@ class PlainChats:
         sample, found = _sample(chat), located.words.moved(located.form, located.form.shown(chat.texts))
         text, name = found.rendered.text, self._template.name
         try:
-            marked = Marked.of(sample, render(sample, self._template))
+            marked = Marked.of(sample, render(sample, self._template), self.turns)
         except Refused as refusal:
             if self._jinja_renders(chat, text):  # only the marks could not be followed
                 return
@@ -514,8 +526,10 @@ class Conversations(Struct, dict=True):
         quarantine: where rejected records go.
         made_by: the tokenizer that made the ids that rows bring, from the domain's configuration; `None` if it names none.
         media: the ids that stand for images and audio.
-        expand: whether a record becomes one example per answer if the template would drop reasoning from history.
+        expand: whether a record becomes one example per answer if the template would drop reasoning from history, or write another than a server's prompt
+            before an answer.
         reasoning_left_out: turns of kept records that lost their reasoning so far.
+        unserved_prompts: trained answers of kept records behind a prompt that no server sends so far.
         control_tokens: control tokens found in contents so far.
         images_cut_away: images that truncation took from kept records so far.
     """
@@ -531,6 +545,7 @@ class Conversations(Struct, dict=True):
     expand: bool = False
     control_tokens: int = 0
     reasoning_left_out: int = 0
+    unserved_prompts: int = 0
     images_cut_away: int = 0
 
     @cached_property
@@ -593,13 +608,14 @@ class Conversations(Struct, dict=True):
         if self.template.marks:
             shown = sum(len(shown_images(item.example.turns)) for item in examples.kept(encoded) if isinstance(item.example, Sample))
             self.images_cut_away += shown - len(encoded.images)
-        if not self.expand:
-            self.reasoning_left_out += examples.left_out(encoded.kept)
+        lost, unserved = examples.turns(encoded.kept, self._plain_chats.turns)
+        self.reasoning_left_out += 0 if self.expand else lost
+        self.unserved_prompts += unserved
         return examples, encoded
 
     def _examples(self, items: Sequence[Item], by_form: bool) -> Block:
         """The examples of a block: cut by form if the form is known, else rendered one by one."""
-        # with `expand`, chats that lose reasoning are rendered
+        # with `expand`, chats that become several examples are rendered
         cut = self._plain_chats.cut([in_columns(item.content) for item in items], whole=self.expand) if by_form else None
         if cut is not None and len(cut.rows) == len(items):
             return Block(list(items), {}, cut)
@@ -623,14 +639,16 @@ class Conversations(Struct, dict=True):
 
     @cached_property
     def _plain_chats(self) -> PlainChats:
-        searched = (*self.encoder.vocabulary.control, *self.reasoning.strings)
+        # a prompt may depend on a string that a template looks for
+        looked_for = strings_looked_for(self.template.source, self.template.training)
+        searched = (*self.encoder.vocabulary.control, *self.reasoning.strings, *looked_for)
         return plain_chats_of(self.template, self.encoder, self._options, searched)
 
     def _renders(self, item: Item) -> list[tuple[Sample, Rendered]]:
         """The examples of a record, with their renders: one, or with `expand` one per answer if the template drops reasoning."""
         sample, count = treat(self._sample(item), self._pattern, self.special_in_content)
         self.control_tokens += count
-        if self.expand and left_out(sample, self._marked(sample)):
+        if self.expand and any(self._plain_chats.turns(sample, self._marked(sample))):
             return [(part, self._render(part)) for part in one_per_answer(sample, self.encoder.policy.weight)]
         return [(sample, self._render(sample))]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from typing import TYPE_CHECKING, Any
 from weakref import WeakSet
@@ -95,7 +95,7 @@ def moved(words: Derived, form: Form, shown: Sequence[str]) -> Derived:
 
     controls = tuple([(at(start), at(end)) for start, end in words.controls])
     shortenable = tuple([(at(start), at(end), role) for start, end, role in words.shortenable])
-    return Derived(text, tuple(map(stretch, words.expected)), controls, words.typed, shortenable, words.tagged, words.prefixed)
+    return replace(words, text=text, expected=tuple(map(stretch, words.expected)), controls=controls, shortenable=shortenable)
 
 
 @bounded_cache(
@@ -110,7 +110,7 @@ def derived_forms(template: ChatTemplate, options: MaskOptions, plain: MaskOptio
 
         def answer(texts: tuple[str, ...]) -> Derived:
             if texts not in answers:
-                answers[texts] = derive(outline.sample(texts), policy, template, prompted=prompted)
+                answers[texts] = derive(outline.sample(texts), policy, template, prompted=prompted, prompts=True)
             return answers[texts]
 
         try:
@@ -162,12 +162,13 @@ class PlainDerivation:
         read: Callable[[Sample], PlainChat | None] = plain_chat,
         plain: MaskOptions | None = None,
         prompted: bool = False,
+        prompts: bool = False,
         alone: bool = False,
     ) -> None:
         """With a policy and a template.
 
         Args:
-            typed_controls, prompted: see `derive`.
+            typed_controls, prompted, prompts: see `derive`.
             alone: see `PlainDerivation`.
             read: sample → plain chat in columns, or `None`.
             plain: the policy for what `read` gives, equal to the weights that these samples carry.
@@ -176,7 +177,7 @@ class PlainDerivation:
         self.forms = derived_forms(template, options, plain or options, prompted=prompted)
         self.looked_for = (*strings_looked_for(template.source, template.training), *template.control)
         self._suspect = re.compile("|".join([*map(re.escape, sorted(self.looked_for)), "[\ud800-\udfff]"]))
-        self.alone, self._begins = alone, Firsts()
+        self.alone, self._begins, self._prompts = alone, Firsts(), prompts
 
     def __call__(self, sample: Sample) -> Derived:
         """Return what a sample must have become.
@@ -188,17 +189,18 @@ class PlainDerivation:
         if chat is not None and all(map(str.strip, chat.texts)) and not any(map(self._suspect.search, chat.texts)):
             known = self.forms.of(chat.roles, any(text != text.strip() for text in chat.texts))
         if chat is None or known is None:
-            return self._alone(sample)
+            return self._alone(sample, prompts=self._prompts)
         derived = moved(known.words, known.form, known.form.shown(chat.texts))
         both = self._begins(known) or zlib.crc32(chat.texts[-1].encode()) % ONE_IN == 0
-        if both and (derived_alone := self._alone(sample)) != derived:
+        if both and (derived_alone := self._alone(sample, prompts=True)) != derived:
             raise CheckFailed(
                 f"derived by itself a chat is {derived_alone.text[:200]!r}, by its form {derived.text[:200]!r}; nothing is proven"
             )
         return derived
 
-    def _alone(self, sample: Sample) -> Derived:
-        return derive(sample, self._options, self.template, prompted=self._prompted, typed_controls=self._typed_controls)
+    def _alone(self, sample: Sample, *, prompts: bool) -> Derived:
+        typed = self._typed_controls
+        return derive(sample, self._options, self.template, prompted=self._prompted, typed_controls=typed, prompts=prompts)
 
 
 def answers_derivation(template: ChatTemplate, *, alone: bool = False) -> PlainDerivation:
@@ -267,7 +269,8 @@ class PlainBlocks:
             counted_words = [(each.words, count) for each, count in zip(known.located, counts, strict=True) if count]
             stops = {stretch.stop for words, _ in counted_words for stretch in words.expected if stretch.stop}
             tagged, prefixed = (sum(count for words, count in counted_words if getattr(words, by)) for by in ("tagged", "prefixed"))
-            self._masks.proven(sum(counts), trained, stops, tagged, prefixed=prefixed)
+            unserved = sum(len(words.unserved) * count for words, count in counted_words)
+            self._masks.proven(sum(counts), trained, stops, tagged, prefixed=prefixed, unserved=unserved)
             self._identities.proven(sum(counts))
         proven[proven] = good
         return proven

@@ -95,6 +95,7 @@ class Derived:
         shortenable: untrained texts that truncation may shorten: start, end, role, ascending.
         tagged: whether generation tags in the template, or in its training variant, agree.
         prefixed: whether the prefix property says what of every answer is generated.
+        unserved: the turns of trained answers behind a prompt that no server sends.
     """
 
     text: str
@@ -104,6 +105,7 @@ class Derived:
     shortenable: tuple[Prompt, ...]
     tagged: bool = False
     prefixed: bool = False
+    unserved: tuple[int, ...] = ()
 
 
 class Part(Struct):
@@ -167,20 +169,20 @@ def stretches(text: str, steps: Sequence[tuple[int, int, float]], stops: Sequenc
 
 # Second derivation of the examples of one conversation. It shares no code with the first.
 
-Render = Callable[[Sample], str]
 _WORD = "zqreason{}zq"
 
 
-def examples_again(sample: Sample, options: Mapping[str, Any], render: Render) -> list[Sample]:
-    """Return the examples that a build with ``expand: turns`` must have made of a conversation: itself, if its render shows all reasoning.
+def examples_again(sample: Sample, options: Mapping[str, Any], derived: Callable[[Sample], Derived]) -> list[Sample]:
+    """Return the examples that a build with ``expand: turns`` must have made of a conversation: itself, if its render shows all reasoning, and a server sends
+    what stands before each trained answer.
 
     Args:
         options: ``mask``, ``mask_default``, ``train_thinking`` and ``train_tool_calls``.
-        render: the text of a conversation.
+        derived: what a conversation must have become.
     """
-    if _shows_all(sample, render):
-        return [sample]
     trained = [any(_trained(region, turn.role, options) for region in turn.regions) for turn in sample.turns]
+    if not _shortened_history(sample, trained, derived):
+        return [sample]
     examples: list[Sample] = []
     begin = 0
     for last, turn in enumerate(sample.turns):
@@ -204,8 +206,9 @@ def _masked(turn: Turn) -> Turn:
     return changed(turn, regions=tuple(changed(region, loss_weight=0.0) for region in turn.regions))
 
 
-def _shows_all(sample: Sample, render: Render) -> bool:
-    """Whether a render with an invented word for the reasoning of each turn shows all these words."""
+def _shortened_history(sample: Sample, trained: Sequence[bool], derived: Callable[[Sample], Derived]) -> bool:
+    """Whether a render with an invented word for the reasoning of each turn lacks one of these words, or has a trained answer behind a prompt that no server
+    sends."""
     words: list[str] = []
 
     def renamed(number: int, turn: Turn) -> Turn:
@@ -215,8 +218,8 @@ def _shows_all(sample: Sample, render: Render) -> bool:
         words.append(_WORD.format(number))
         return changed(turn, regions=tuple(changed(r, text=words[-1]) if r in thoughts else r for r in turn.regions))
 
-    text = render(changed(sample, turns=tuple(renamed(i, turn) for i, turn in enumerate(sample.turns))))
-    return all(word in text for word in words)
+    found = derived(changed(sample, turns=tuple(renamed(i, turn) for i, turn in enumerate(sample.turns))))
+    return any(word not in found.text for word in words) or any(trained[turn] for turn in found.unserved)
 
 
 # What must be trained of turns without a template: documents, prompts and completions, end to end.
@@ -334,6 +337,7 @@ def derive(
     prompted: bool = False,
     typed_controls: bool = False,
     rendered: str | None = None,
+    prompts: bool = False,
 ) -> Derived:
     """Return the render of a sample, and what must be trained of it.
 
@@ -341,6 +345,7 @@ def derive(
         prompted: the render ends with the generation prompt.
         typed_controls: control tokens typed in the source's texts count as control tokens.
         rendered: the render that a build has just made. Checks leave it out and render again, as samples with images always do.
+        prompts: look for answers behind a prompt that no server sends.
 
     Raises:
         CheckFailed: the template's render cannot be taken apart, so that nothing is proven.
@@ -353,7 +358,7 @@ def derive(
         rebuilder, borders = _known(template)
         rebuilt = rebuilder.rebuild(sample, prompted=prompted, rendered=None if images else rendered)
         _check_images_in_order(rebuilt, images)
-        derived = _Derivation(rebuilt, borders, options).derived()
+        derived = _Derivation(rebuilt, borders, options, prompts).derived()
     if images:
         derived = with_placeholders(derived, images, template)
     if not typed_controls or not derived.typed:
@@ -381,6 +386,7 @@ class _Derivation(Struct, frozen=True, dict=True):
     chat: Rebuilt
     borders: Borders
     options: MaskOptions
+    prompts: bool
 
     def derived(self) -> Derived:
         blocks = blocks_of(self.chat)
@@ -416,6 +422,9 @@ class _Derivation(Struct, frozen=True, dict=True):
             if end is None and number + 1 < len(blocks) and self.borders.lone_prompt:
                 before = max(last, self.real(self.borders.closed(self.chat, block, blocks[number + 1])))
         answers = [block for block in blocks if block.role == ASSISTANT]
+        asked = [
+            block.turn for block, parts in zip(blocks, turns, strict=True) if block in answers and any(part.weight > 0 for part in parts)
+        ]
         return Derived(
             self.chat.text,
             stretches(self.chat.text, steps, stops),
@@ -423,6 +432,7 @@ class _Derivation(Struct, frozen=True, dict=True):
             tuple(shortenable),
             self.chat.tagged is not None,
             bool(answers) and all(map(self._generated, answers)),
+            tuple([turn for turn in asked if turn and self.prompts and not self.chat.served(turn)]),
         )
 
     def _parts(self, block: Block) -> list[Part]:

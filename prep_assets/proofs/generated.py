@@ -37,6 +37,15 @@ def generated(whole: str, turn: int, beginning: Beginning) -> Range | None:
     return (len(given), end) if end > len(given) else None
 
 
+def served(whole: str, given: str | None) -> bool:
+    """Whether a server gives the model what stands before an answer; true where the template raises for a prompt.
+
+    Args:
+        given: the render of the messages before the answer, with the generation prompt.
+    """
+    return given is None or whole.startswith(given)
+
+
 def stop_within(text: str, control: re.Pattern[str], *, is_text: bool, plain: tuple[str, str]) -> Range | None:
     """Return start and end of the stop in what a model generates after the last text of a turn: the first run of control tokens; after reasoning or a call,
     where closing brackets may stand before it, the stop of plain answers, else the last token. `None` if there is none.

@@ -70,7 +70,8 @@ Cut = Literal["none", "start", "end"]
 class Row:
     """One record to prove: its id, token ids and weights (both 1-D and equally long; below 0 where a token is not attended, see
     `TokenStore.weights`), what of the truncated record must be trained or not attended, where it was cut, the weight of each token where the row
-    itself gives it, whether a template's tags agree (`Derived.tagged`), and whether the prefix property decides (`Derived.prefixed`)."""
+    itself gives it, whether a template's tags agree (`Derived.tagged`), whether the prefix property decides (`Derived.prefixed`), and how many trained answers
+    stand behind a prompt that no server sends (`Derived.unserved`)."""
 
     id: str
     ids: npt.NDArray[np.integer]
@@ -80,6 +81,7 @@ class Row:
     weights: npt.NDArray[np.float32] | None = None
     tagged: bool = False
     prefixed: bool = False
+    unserved: int = 0
 
 
 LONG = 1 << 20
@@ -101,6 +103,7 @@ class MaskProof(Struct, dict=True):
         checked, failed, trained, tagged: rows and tokens so far, and rows of which a template's tags say the same.
         prefixed: rows so far of which the prefix property says where answers begin and end.
         unattended: tokens that are not attended so far.
+        unserved: trained answers behind a prompt that no server sends so far.
         stops: the tokens that end turns so far.
         worst: the first row that fails.
     """
@@ -112,6 +115,7 @@ class MaskProof(Struct, dict=True):
     tagged: int = 0
     prefixed: int = 0
     unattended: int = 0
+    unserved: int = 0
     stops: set[str] = field(default_factory=set)
     worst: Worst | None = None
 
@@ -120,9 +124,12 @@ class MaskProof(Struct, dict=True):
         """The bytes of each id."""
         return ByteTable(self.vocabulary)
 
-    def proven(self, rows: int, trained: int, stops: Iterable[str], tagged: int = 0, unattended: int = 0, prefixed: int = 0) -> None:
+    def proven(
+        self, rows: int, trained: int, stops: Iterable[str], tagged: int = 0, unattended: int = 0, prefixed: int = 0, unserved: int = 0
+    ) -> None:
         """Count rows that were proven elsewhere."""
         self.checked += rows
+        self.unserved += unserved
         self.unattended += unattended
         self.tagged += tagged
         self.prefixed += prefixed
@@ -136,7 +143,7 @@ class MaskProof(Struct, dict=True):
         decoded = iter(self.vocabulary.decode_batch(listed))
         for row, runs in zip(rows, runs_of, strict=True):
             trained = sum(end - start for start, end in runs if row.mask[start] > 0)
-            self.proven(1, trained, (), row.tagged, sum(end - start for start, end in runs) - trained, row.prefixed)
+            self.proven(1, trained, (), row.tagged, sum(end - start for start, end in runs) - trained, row.prefixed, row.unserved)
             texts = [next(decoded) for _ in runs]
             fault = _compare(row, runs, texts, self.vocabulary, self.stops)
             if fault is not None:
@@ -152,11 +159,14 @@ class MaskProof(Struct, dict=True):
             numbers["rows_by_prefix"] = self.prefixed
         if self.unattended:
             numbers["unattended_tokens"] = self.unattended
+        if self.unserved:
+            numbers["unserved_prompts"] = self.unserved
         if self.worst is None:
             oracles = f"; the prefix property says where the answers of {self.prefixed:,} rows begin and end" if self.prefixed else ""
             oracles += f"; tags in the template say the same of {self.tagged:,} rows" if self.tagged else ""
             summary = f"{self.trained:,} trained tokens of {self.checked:,} rows decode to exactly the trained texts and {_ends(self.stops)}{oracles}"
             summary += f"; {self.unattended:,} tokens without attention decode to exactly the texts without it" if self.unattended else ""
+            summary += f"; {self.unserved:,} answers stand behind a prompt that no server sends" if self.unserved else ""
             return Verdict(True, summary, numbers)
         summary = f"{self.failed:,} of {self.checked:,} rows train the wrong tokens; first {self.worst.where}: {self.worst.note}"
         return Verdict(False, summary, numbers, self.worst)
@@ -497,7 +507,8 @@ class Left:
 
     def row(self, identity: str, ids: Ids, mask: npt.NDArray[Any]) -> Row:
         """Return the row that proves the mask of a record."""
-        return Row(identity, ids, mask, self.expected, self.cut, self.weights, self.derived.tagged, self.derived.prefixed)
+        derived = self.derived
+        return Row(identity, ids, mask, self.expected, self.cut, self.weights, derived.tagged, derived.prefixed, len(derived.unserved))
 
     def conversation(self, identity: str, ids: Ids) -> Conversation:
         """Return the conversation that proves the ids of a record."""

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import Struct, field
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.generated import generated
+from prep_assets.proofs.generated import generated, served
 from prep_assets.samples import ASSISTANT, MEDIA, TEXT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, changed, turn
 from prep_assets.stores.files import dumps
 from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, chat_template_utils
@@ -220,6 +220,13 @@ class Rebuilt(Struct, frozen=True):
         if turn not in self._generated:
             self._generated[turn] = generated(self.invented_text, turn, lambda turns, prompted: self.beginning(turns, prompted=prompted))
         return self._generated[turn]
+
+    def served(self, turn: int) -> bool:
+        """Whether a server gives the model what stands before an answer."""
+        try:
+            return served(self.text, self.chat.render(self.slotted.messages[:turn], True)[0])
+        except CheckFailed:
+            return served(self.text, None)
 
     def own_margins(self, place: int, region: int) -> tuple[int, int]:
         """Return how much white space around a text's words belongs to a region of it; a neighbouring region may be blank."""

@@ -14,8 +14,8 @@ from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CA
 from prep_assets.text.conversation import messages, pieces
 from prep_assets.text.encode import Encoder
 from prep_assets.text.load_template import load_template
-from prep_assets.text.render import render
-from prep_assets.text.spans import Rendered
+from prep_assets.text.render import render, unserved_prompts
+from prep_assets.text.spans import MaskPolicy, Rendered
 from prep_assets.text.template import ChatTemplate, common_length, marks_generated
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -120,26 +120,21 @@ def kinds(template: ChatTemplate) -> tuple[dict[str, str], dict[str, str]]:
 
 
 def _unserved_prompt(template: ChatTemplate, sample: Sample, rendered: Rendered) -> str:
-    """A message about the first answer that stands behind another prompt than a server gives the model; ``""`` if there is none.
-
-    With ``enable_thinking: false`` Qwen3 begins each answer behind an empty block of reasoning, and writes none into history.
-    """
-    listed = messages(sample, pieces(sample), form=template.form)
-    for number, answer in enumerate(sample.turns):
-        if answer.role != ASSISTANT or number == 0:
-            continue
-        try:
-            prompt = template.render(listed[:number], tools=sample.tools, generation_prompt=True)
-        except Refused:
-            continue
-        if not rendered.text.startswith(prompt):
-            at = common_length(prompt, rendered.text)
-            return (
-                f"unserved_prompt: turn {number} is trained behind {rendered.text[max(0, at - CONTEXT) : at]!r}, where a server's prompt goes on with "
-                f"{prompt[at : at + CONTEXT]!r}. Take a template that writes this into history too, such as the training variant of its model, or "
-                "train_turns: last"
-            )
+    """A message about the first answer that stands behind another prompt than a server gives the model; ``""`` if there is none."""
+    for turn, prompt, whole in unserved_prompts(sample, rendered, template, MaskPolicy()):
+        at = common_length(prompt, whole)
+        return (
+            f"unserved_prompt: turn {turn} is trained behind {whole[max(0, at - CONTEXT) : at]!r}, where a server's prompt goes on with "
+            f"{prompt[at : at + CONTEXT]!r}. Take a template that writes this into history too, such as the training variant of its model, or "
+            "expand: turns"
+        )
     return ""
+
+
+def unserved(template: ChatTemplate) -> bool:
+    """Whether the template writes chats of some kind with an answer behind a prompt that no server sends."""
+    renders = ((sample, rendered) for sample in PROBES.values() if isinstance(rendered := _try_render(template, sample), Rendered))
+    return any(True for sample, rendered in renders for _ in unserved_prompts(sample, rendered, template, MaskPolicy()))
 
 
 def generation_stops(template: ChatTemplate) -> tuple[str, ...]:

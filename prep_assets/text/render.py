@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from bisect import bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby, pairwise
@@ -35,9 +35,20 @@ from prep_assets.samples import (
     over_turns,
 )
 from prep_assets.stores.files import loads
-from prep_assets.text.conversation import NAMES, NONCHARACTER, Piece, Places, mark_of, marked_tools, pieces, unmark, unmarked_strings
+from prep_assets.text.conversation import (
+    NAMES,
+    NONCHARACTER,
+    Piece,
+    Places,
+    mark_of,
+    marked_tools,
+    messages,
+    pieces,
+    unmark,
+    unmarked_strings,
+)
 from prep_assets.text.images import expanded
-from prep_assets.text.spans import Rendered, Span, Stop, control_pattern
+from prep_assets.text.spans import MaskPolicy, Rendered, Span, Stop, control_pattern
 from prep_assets.text.template import Block, Chat, ChatTemplate, common_length
 from prep_assets.text.template_options import without_effect
 
@@ -570,6 +581,29 @@ def left_out(sample: Sample, rendered: Rendered) -> int:
         if region.kind == THINKING and not region.drop and region.text.strip()
     }
     return len(reasoning - shown)
+
+
+def unserved_prompts(sample: Sample, rendered: Rendered, template: ChatTemplate, policy: MaskPolicy) -> Iterator[tuple[int, str, str]]:
+    """Yield each trained answer that stands behind another prompt than a server gives the model: its turn, the prompt, and the render.
+
+    A server's prompt is the render of the messages before the answer, with the generation prompt. With ``enable_thinking: false`` Qwen3 ends each with an
+    empty block of reasoning, and writes none into history.
+    """
+    weights = zip(rendered.spans, policy.weights(rendered.spans), strict=True)
+    trained = sorted({span.turn for span, weight in weights if span.role == ASSISTANT and span.turn and weight > 0})
+    if not trained:
+        return
+    template, whole = template.with_options(sample.template_options), rendered.text
+    listed = messages(sample, pieces(sample, marks=template.marks, form=template.form), form=template.form)
+    if rendered.images:  # the render has their placeholders
+        whole = template.render(listed, tools=sample.tools, documents=sample.documents)
+    for turn in trained:
+        try:
+            prompt = template.render(listed[:turn], tools=sample.tools, documents=sample.documents, generation_prompt=True)
+        except Refused:
+            continue
+        if not whole.startswith(prompt):
+            yield turn, prompt, whole
 
 
 def one_per_answer(sample: Sample, weight: Weight) -> tuple[Sample, ...]:

@@ -24,6 +24,8 @@ from prep_assets.stores.open import open_store
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.text import render as render_module
+from prep_assets.text.load_template import named_templates
+from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, failing, jsonl, minimal, refusals, resealed, workspace_in
 from prep_assets_tests.graph.workspaces import verdicts as verdicts_by_name
@@ -273,6 +275,53 @@ def test_without_it_the_loss_of_reasoning_is_counted(tmp_path: Path) -> None:
     workspace, published = sft(tmp_path, [CHAT, STEPS, PLAIN], expand="none")
     assert published.manifest.counts["reasoning_dropped_by_template"] == 2
     assert len(records(workspace, published)) == 3
+
+
+NO_THINKING = {"template_options": {"enable_thinking": False}, "preprocessing": {"deduplicate": False}}
+WEIGHED = [user("Q1"), answer("A1", weight=0), user("Q2"), answer("A2")]
+UNSERVED = [
+    *[PLAIN] * 12,
+    PLAIN[:2],
+    [STEPS[0], answer("", **CALL), STEPS[2], answer("A1")],
+    WEIGHED,
+    [*PLAIN, user("<|im_end|>"), answer("A3")],
+]
+
+
+def served(text: str, chat: list[Any], options: dict[str, Any]) -> list[bool]:
+    """By definition: whether a text begins with what a server sends for each answer of a chat, the messages before it and the generation prompt."""
+    template = ChatTemplate("qwen3", named_templates()["qwen3"], {}, options, ("<|im_start|>", "<|im_end|>"))
+    answers = [number for number, message in enumerate(chat) if message["role"] == "assistant"]
+    return [text.startswith(template.render(chat[:number], generation_prompt=True)) for number in answers]
+
+
+def test_answers_behind_a_prompt_that_no_server_sends_are_counted_and_proven(tmp_path: Path) -> None:
+    """Qwen3 ends each prompt with an empty block, and writes none before earlier answers and calls."""
+    workspace, published = sft(tmp_path, UNSERVED, expand="none", **NO_THINKING)
+    ids = open_tokens(published.directory, "train").record(0, "tokens").tolist()
+    text = workspace.vocabulary(workspace.family(Sft)).backend.decode(ids, skip_special_tokens=False)
+    assert served(text, PLAIN, {"enable_thinking": False}) == [False, True], "what is counted"
+    assert published.manifest.counts["unserved_prompts"] == 12 * 1 + 0 + 1 + 0 + 2
+    found = verdicts_by_name(workspace, published)
+    assert all(verdict.passed for verdict in found.values()) and found["mask_alignment"].numbers["unserved_prompts"] == 15
+    other = replace(published, manifest=replace(published.manifest, counts=published.manifest.counts | {"unserved_prompts": 14}))
+    wrong = {name: verdict.summary for name, verdict in verdicts_by_name(workspace, other).items() if not verdict.passed}
+    assert wrong == {"mask_alignment": "15 trained answers stand behind a prompt that no server sends, the manifest counts 14"}
+
+
+def test_with_one_example_for_each_answer_every_prompt_is_one_that_a_server_sends(tmp_path: Path) -> None:
+    workspace, published = sft(tmp_path, UNSERVED, **NO_THINKING)
+    counts, found = published.manifest.counts, records(workspace, published)
+    assert (counts["kept"], counts["examples"], len(found)) == (16, 12 * 2 + 1 + 2 + 1 + 3, 31) and "unserved_prompts" not in counts
+    assert [row for row, _, _ in found[:2]] == [0, 0]
+    assert served(found[0][1], PLAIN, {"enable_thinking": False})[0] and served(found[1][1], PLAIN, {"enable_thinking": False})[1]
+    assert all(before.endswith("<think>\n\n</think>\n\n") for _, before, _ in found)
+    assert all(verdict.passed for verdict in verdicts_by_name(workspace, published).values())
+
+
+def test_where_every_prompt_is_served_nothing_is_counted(tmp_path: Path) -> None:
+    _, published = sft(tmp_path, UNSERVED, expand="none")
+    assert "unserved_prompts" not in published.manifest.counts
 
 
 def test_where_nothing_is_lost_a_record_stays_one(tmp_path: Path) -> None:

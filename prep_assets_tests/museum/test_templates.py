@@ -297,7 +297,7 @@ def test_90_prompts_that_no_server_sends(tmp_path: Path) -> None:
     """Without thinking the template writes its empty block before the last answer only: earlier answers were trained behind a prompt that no server sends.
 
     Hit: LLaMA-Factory#8352
-    Stopped by: the certificate, which compares each answer's prompt, as a server renders it, with what stands before it.
+    Stopped by: `mask_alignment` and the build's line count such answers, and the certificate names them; `expand: turns` mends them.
     """
     off = {"template": "qwen3", "template_options": {"enable_thinking": False}}
     stand = chats(tmp_path, [CHAT], **off)
@@ -309,3 +309,8 @@ def test_90_prompts_that_no_server_sends(tmp_path: Path) -> None:
         options: certify(template.with_options(dict(options))).chats["several rounds"] for options in ((), (("enable_thinking", True),))
     }
     assert said_of[()].startswith("unserved_prompt: turn 1 ") and said_of[(("enable_thinking", True),)] == "right"
+    mended = chats(tmp_path / "mended", [CHAT], expand="turns", **off)
+    texts = [mended.text(mended.row(number).ids) for number in range(2)]
+    assert all(text.startswith(prompt) for text, prompt in zip(texts, prompts, strict=True))
+    counts = [each.published.manifest.counts.get("unserved_prompts", 0) for each in (stand, mended)]
+    assert counts == [1, 0]

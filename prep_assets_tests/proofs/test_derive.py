@@ -33,14 +33,20 @@ OPTIONS: dict[str, Any] = {"mask": {"assistant": "train"}, "mask_default": "mask
 ROUNDS = chat(user("1?"), says("~Hm.", "One."), user("2?"), says("~So.", "Two."), user("3?"), says("Three."), user("Bye"))
 
 
-def whole(sample: Sample) -> str:
-    return " ".join(region.text for turn in sample.turns for region in turn.regions)
+def whole(sample: Sample) -> Derived:
+    return Derived(" ".join(region.text for turn in sample.turns for region in turn.regions), (), (), 0, ())
 
 
-def last_only(sample: Sample) -> str:
+def last_only(sample: Sample) -> Derived:
     """Shows reasoning of the last turn alone."""
     last = len(sample.turns) - 1
-    return " ".join(r.text for at, turn in enumerate(sample.turns) for r in turn.regions if at == last or r.kind != THINKING)
+    shows = [r.text for at, turn in enumerate(sample.turns) for r in turn.regions if at == last or r.kind != THINKING]
+    return replace(whole(sample), text=" ".join(shows))
+
+
+def unserved(sample: Sample) -> Derived:
+    """No server sends the prompt of the first answer."""
+    return replace(whole(sample), unserved=(1,))
 
 
 def shown(samples: list[Sample]) -> list[list[tuple[str, float | None]]]:
@@ -62,6 +68,14 @@ def test_one_example_for_each_answer() -> None:
     ]
     assert [region.loss_weight for turn in found[1].turns for region in turn.regions] == [0.0, 0.0, 0.0, None, None, None]
     assert all(each.tools == ROUNDS.tools for each in found)
+
+
+def test_one_example_for_each_answer_where_a_prompt_is_none_that_a_server_sends() -> None:
+    bare = chat(user("1?"), says("One."), user("2?"), says("Two."))
+    parts = [[("1?", None), ("One.", None)], [("1?", 0.0), ("One.", 0.0), ("2?", None), ("Two.", None)]]
+    assert shown(examples_again(bare, OPTIONS, unserved)) == parts
+    untrained = chat(user("1?"), says("One.", weights={0: 0.0}), user("2?"), says("Two."))
+    assert examples_again(untrained, OPTIONS, unserved) == [untrained]
 
 
 def test_what_follows_the_last_trained_answer_does_not_take_its_reasoning() -> None:
@@ -105,9 +119,9 @@ def test_dropped_reasoning_is_not_looked_for() -> None:
     assert examples_again(sample, OPTIONS, last_only) == [sample]
     seen: list[str] = []
 
-    def render(given: Sample) -> str:
-        seen.append(whole(given))
-        return seen[-1]
+    def render(given: Sample) -> Derived:
+        seen.append(whole(given).text)
+        return whole(given)
 
     several = Turn("assistant", (Region(THINKING, "a"), Region(THINKING, "b"), Region(TOOL_CALL, "{}"), Region(TEXT, "One.")))
     examples_again(chat(user("1?"), several, user("2?"), says("~c", "Two.")), OPTIONS, render)

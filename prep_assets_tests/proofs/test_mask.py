@@ -546,3 +546,6 @@ def test_which_oracles_say_where_answers_are() -> None:
     assert (verdict.numbers["rows_by_prefix"], verdict.numbers["rows_by_tags_too"]) == (3, 1)
     says = "; the prefix property says where the answers of 3 rows begin and end; tags in the template say the same of 1 rows"
     assert verdict.summary.endswith(f"their stop token '<e>'{says}")
+    proof.proven(1, 0, [], unserved=2)
+    assert proof.verdict().numbers["unserved_prompts"] == 2
+    assert proof.verdict().summary.endswith(f"{says}; 2 answers stand behind a prompt that no server sends")
