@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -22,6 +23,7 @@ from prep_assets.checks.rejections import kept_rows, rulings
 from prep_assets.checks.sources_again import Unsound, by_fields, domain_source, held_out, prompt_of_line, references, source_of
 from prep_assets.config.family import PrivateKind
 from prep_assets.config.models import Pretrain, media_tokens
+from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.errors import Refused, StoreError
 from prep_assets.exports.readable import SIDES, Pairs
@@ -345,9 +347,54 @@ def groups(store: Store) -> Reasons:
 
 def lines(store: Store) -> Reasons:
     """Return a function that judges the rejected rows of a store of lines again."""
-    form = form_of(store.directory)
-    line = line_of(store)
-    return _one_by_one(lambda item: line(item.content)[1](form))
+    form, line, convert = form_of(store.directory), line_of(store), refused_rows_of(store)
+
+    def rows_of(item: Item) -> Sequence[Mapping[str, Any]]:
+        made = line(item.content)[1](form)
+        return made if isinstance(made, list) else [made]
+
+    @cache
+    def labels() -> Mapping[str, Set[bool]]:
+        """The labels of each answer among the rows that are rejected for having both."""
+        found = dict[str, set[bool]]()
+        for item in convert(CONTRADICTING):
+            with suppress(Refused):
+                for row in rows_of(item):
+                    found.setdefault(_unlabelled(row), set()).add(row["label"])
+        return found
+
+    def judge(item: Item) -> None:
+        if any(len(labels().get(_unlabelled(row), ())) > 1 for row in rows_of(item) if "label" in row):
+            raise Refused("contradicting_labels", "", stage="pair")
+
+    return _one_by_one(judge)
+
+
+CONTRADICTING = "pair/contradicting_labels"
+
+
+def _unlabelled(row: Mapping[str, Any]) -> str:
+    return json.dumps([row["prompt"], row["completion"], row.get("tools"), row.get("chat_template_kwargs")], sort_keys=True)
+
+
+def refused_rows_of(store: Store) -> Callable[[str], Iterator[Item]]:
+    """Return a function that yields the rows of a domain that are rejected for one reason, read again."""
+    source = store.asset.source
+    assert isinstance(source, FromRows)
+    gives, origin = source.gives, domain_source(store)
+
+    def items(reason: str) -> Iterator[Item]:
+        rejected = {line.id for line in _refusals(store) if f"{line.stage}/{line.reason}" == reason}
+        reader = Source.of(store.workspace, type(store.family), store.partition, gives=gives).reading().reader
+        for block in blocks_of(store) if rejected else ():
+            for row, payload in zip(block.rows, block.payloads, strict=True):
+                if payload is None or record_id(origin.files[block.file], row) not in rejected:
+                    continue
+                [example] = reader.rows([payload])
+                if not isinstance(example, Refused):
+                    yield Item(origin.files[block.file], Record(block.file, row, dict(payload)), example)
+
+    return items
 
 
 def line_of(store: Store) -> LineOf:

@@ -8,7 +8,7 @@ from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, nullcontext, suppress
 from dataclasses import dataclass, field, replace
-from functools import lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
@@ -81,7 +81,7 @@ class Unsound(Exception):
 # Sources of a store: the files of a domain, or lines of other stores.
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class DomainSource:
     """The files of a domain, opened for a second reading by other code.
 
@@ -127,10 +127,10 @@ class DomainSource:
         dropped = partial(dropped_rows, store.workspace, store.asset.family, store.partition, stages) if stages else None
         return cls(store.partition, domain_of(family, store.partition), files, held_out, source.gives, benchmarks, dropped)
 
-    @property
+    @cached_property
     def names(self) -> tuple[str, ...]:
         """Names of the files, as in record ids."""
-        return tuple(file.name for file in self.files)
+        return tuple([file.name for file in self.files])
 
     def missing(self, stream: str, record: int, file: int, row: int) -> str:
         """The error for a record that is not in the source where its stream says, or is out of order."""

@@ -53,10 +53,15 @@ FILES = {name: Stream(Lines, name) for name in (TRAIN, TEST, *chain.from_iterabl
 
 def pairs(store: Store) -> Verdict:
     """Pairs, and labelled answers and lists where there are any."""
-    return check_pairs(*(open_lines(store.directory, name) if (store.directory / f"{name}.jsonl").is_file() else () for name in FILES))
+    files = (open_lines(store.directory, name) if (store.directory / f"{name}.jsonl").is_file() else () for name in FILES)
+    return check_pairs(*files, one_domain=bool(store.partition))
 
 
-SANITY = Check("pair_sanity", "One prompt, two different answers, nothing empty, no prompt in both train and test.", pairs)
+SANITY = Check(
+    "pair_sanity",
+    "One prompt, two different answers, nothing empty, no prompt in both train and test, no answer of a domain labelled good and bad.",
+    pairs,
+)
 
 
 PREFERENCES_BY_DOMAIN = Asset(

@@ -42,7 +42,7 @@ VERSIONS = {
     "raw": "4",
     "pretrain": "8",
     "sft": "14",
-    "preference": "17",
+    "preference": "18",
     "rl": "14",
     "contrastive": "4",
     "export": "6",
@@ -125,7 +125,7 @@ class NeedsMore(Exception):
         needed: the needs by name, see `Target.needed`.
     """
 
-    def __init__(self, needed: Mapping[str, str]) -> None:
+    def __init__(self, needed: Mapping[str, Any]) -> None:
         super().__init__(needed)
         self.needed = needed
 
@@ -136,14 +136,15 @@ class Target(Struct, frozen=True):
     Attributes:
         workspace, asset, partition: its place.
         payload: its folder.
-        needed: needs beyond the plain form: extra arrays per token with their dtypes, or ``{"form": "messages"}`` for lines.
+        needed: needs beyond the plain form: extra arrays per token with their dtypes; for lines ``{"form": "messages"}``, and ``contradicting_labels``, digests
+            of lines to reject.
     """
 
     workspace: Workspace
     asset: Asset
     partition: str
     payload: Path
-    needed: Mapping[str, str] = field(default_factory=dict)
+    needed: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def family(self) -> Any:
@@ -209,7 +210,7 @@ class Build(Struct, frozen=True):
             raise type(error)(f"{self.place.label}: {error}") from error
 
     def _write(self, payload: Path, refused: Path) -> Draft:
-        needed: dict[str, str] = {}
+        needed: dict[str, Any] = {}
         # another process may have built what this build reads since its key was made
         workspace = self.workspace.expecting(self.asset.contents(self.workspace, self.partition, self.recipe))
         while True:

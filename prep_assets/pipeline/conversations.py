@@ -25,7 +25,7 @@ from prep_assets.pipeline.examples import AnyExample, Item
 from prep_assets.pipeline.images import ImageFiles, ImageParts, media_ids, shown_images
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, derived_forms, strings_looked_for
+from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, derived_forms
 from prep_assets.proofs.derive import Derived, MaskOptions, derive, disagreement
 from prep_assets.proofs.rebuilt import RendersDiffer
 from prep_assets.samples import MEDIA, TOOL_CALL, PlainChat, Region, Sample, Spelled, changed
@@ -639,9 +639,7 @@ class Conversations(Struct, dict=True):
 
     @cached_property
     def _plain_chats(self) -> PlainChats:
-        # a prompt may depend on a string that a template looks for
-        looked_for = strings_looked_for(self.template.source, self.template.training)
-        searched = (*self.encoder.vocabulary.control, *self.reasoning.strings, *looked_for)
+        searched = (*self.encoder.vocabulary.control, *self.reasoning.strings)
         return plain_chats_of(self.template, self.encoder, self._options, searched)
 
     def _renders(self, item: Item) -> list[tuple[Sample, Rendered]]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import ExitStack
+from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,7 @@ from prep_assets.samples import (
     parts_of,
 )
 from prep_assets.schemas.rewards import gold_as_json_number, number_text
+from prep_assets.stores.files import Digests
 from prep_assets.stores.lines import LinesWriter, open_lines
 from prep_assets.stores.published import Draft
 
@@ -446,7 +448,7 @@ def write_lines(
     """Write the rows of a domain as lines, in the order of the sources.
 
     With form ``auto``, lines are strings until a row needs messages. Lines other than pairs go to the files of `FURTHER`. A group of labelled responses gives
-    several lines, and counts as one record.
+    several lines, and counts as one record. Where an answer turns out to be labelled good and bad, lines are written again without both.
 
     Args:
         doing: label of the progress.
@@ -459,8 +461,9 @@ def write_lines(
     family, source = target.family, target.asset.source
     assert isinstance(source, FromRows)
     configured: Form = getattr(family, "form", "text")
-    auto = configured == "auto" and not target.needed
-    form: RowForm = "messages" if target.needed or configured == "messages" else "text"
+    auto = configured == "auto" and "form" not in target.needed
+    form: RowForm = "messages" if "form" in target.needed or configured == "messages" else "text"
+    labels = Labels(target.needed.get("contradicting_labels", frozenset()))
     reading = Source.of(target.workspace, type(family), target.partition, gives=source.gives, limit=limit).reading()
     assert source.line is not None
     line, untemplated, lists, records = source.line(target.workspace), 0, dict.fromkeys(counted, 0), 0
@@ -477,13 +480,15 @@ def write_lines(
                 try:
                     example, write = line(item.content)
                     made = _row_in_form(write, form, auto)
+                    rows = made if isinstance(made, list) else [made]
+                    labels.check(rows)
                 except Refused as refusal:
                     item.reject(quarantine, refusal)
                     continue
                 to_test = in_test or (family.test_fraction > 0 and held_out(digest(example), family.test_fraction))
                 untemplated += is_untemplated(example)
                 records += 1
-                for row in made if isinstance(made, list) else [made]:
+                for row in rows:
                     if (kind := next((key for key in FURTHER if key in row), "")) not in writers:
                         writers[kind] = open_writers(FURTHER[kind])
                     writers[kind][to_test].append(row, source=0, file=item.record.file, at=item.record.row)
@@ -497,9 +502,47 @@ def write_lines(
             for kind, pair_of_writers in writers.items()
             for split, writer in zip(("train", "test"), pair_of_writers, strict=True)
         }
+    if labels.found:
+        raise NeedsMore({"contradicting_labels": labels.rejected | labels.found})
     extra = {key: count for key, count in {UNTEMPLATED: untemplated, **ordered}.items() if count}
     counts = {"read": reading.read, "kept": records, **kept, **lists, **extra}
     return Draft({**counts, **passed_over(reading)}, {}, promises)
+
+
+@dataclass(slots=True)
+class Labels:
+    """Finds answers to one prompt that are labelled good and bad. Its digests are on disk if there are many, see `Digests`.
+
+    Attributes:
+        rejected: digests of the lines to reject, label included.
+        found: digests of further ones so far.
+    """
+
+    rejected: Set[bytes]
+    found: set[bytes] = field(default_factory=set)
+    seen: Digests = field(default_factory=Digests)
+
+    def check(self, rows: Sequence[Mapping[str, Any]]) -> None:
+        """Note the labels of a record's lines.
+
+        Raises:
+            Refused: ``contradicting_labels``, if an answer is known to have both.
+        """
+        for row in rows:
+            if "label" not in row:
+                return
+            this, other = (
+                xxhash.xxh3_128_digest(msgspec.json.encode({**row, "label": label})) for label in (row["label"], not row["label"])
+            )
+            if this in self.rejected:
+                raise Refused(
+                    "contradicting_labels",
+                    f"one answer to one prompt is labelled both {row['label']} and {not row['label']} in this domain. Keep the right one of the two",
+                    stage="pair",
+                )
+            if other in self.seen:
+                self.found |= {this, other}
+            self.seen.add(this)
 
 
 TIED, LEFT_OUT = "tied", "answers_left_out"

@@ -41,10 +41,17 @@ class SourceFiles:
         return _redacting(domain, find_files(domain.files, self.configs, format=domain.format, fetch=fetch))
 
     def test_files(self, domain: Domain, *, fetch: bool = True) -> tuple[SourceFile, ...]:
-        """The held-out source files of a domain, sorted by name; often none."""
+        """The held-out source files of a domain, sorted by name; often none. Where one has the name of a training file, all stand in a folder ``test``: names
+        are part of the ids of records."""
         if not domain.test_files:
             return ()
-        return _redacting(domain, find_files(domain.test_files, self.configs, format=domain.format, fetch=fetch))
+        found, taken = (
+            find_files(domain.test_files, self.configs, format=domain.format, fetch=fetch),
+            {f.name for f in self.files(domain, fetch=fetch)},
+        )
+        while not taken.isdisjoint(file.name for file in found):
+            found = tuple(replace(file, name=f"test/{file.name}") for file in found)
+        return _redacting(domain, found)
 
     def benchmarks(self, family: Family, *, fetch: bool = True) -> tuple[SourceFile, ...]:
         """The benchmark files of a family, sorted by name; often none. No record may hold a passage of them."""

@@ -500,9 +500,18 @@ OPTIONAL_PAIR_FIELDS = ("tools", "chat_template_kwargs", "margin")
 
 
 def check_pairs(
-    train: Rows, test: Rows, unpaired: Rows = (), unpaired_test: Rows = (), ranked: Rows = (), ranked_test: Rows = ()
+    train: Rows,
+    test: Rows,
+    unpaired: Rows = (),
+    unpaired_test: Rows = (),
+    ranked: Rows = (),
+    ranked_test: Rows = (),
+    *,
+    one_domain: bool = False,
 ) -> Verdict:
-    """Check every pair, labelled answer and list, and that no prompt of the training files is held out."""
+    """Check every pair, labelled answer and list, and that no prompt of the training files is held out. In `one_domain` no answer to a prompt may be labelled
+    good and bad."""
+    answers = Digests()
     files = {
         "train": train,
         "unpaired": unpaired,
@@ -525,6 +534,9 @@ def check_pairs(
     worst: Worst | None = None
     for name, where, row, fault in _judged(files, "prompt", _pair_fault):
         labelled, ordered = name.startswith("unpaired"), name.startswith("ranked")
+        if labelled and one_domain and fault is None:
+            answers.add(_answer(row, row["label"]))
+            fault = "the same answer has the other label as well" if _answer(row, not row["label"]) in answers else None
         numbers["lists_checked" if ordered else "labelled_checked" if labelled else "pairs_checked"] += 1
         if fault is not None:
             numbers["prompts_in_both"] += fault == _ON_BOTH_SIDES.format("prompt")
@@ -548,6 +560,10 @@ def check_pairs(
     if "lists_checked" in numbers:
         summary += f"; {numbers['lists_checked']:,} lists are in the order of their rewards, {numbers['tied']:,} with equal ones"
     return Verdict(True, summary, numbers)
+
+
+def _answer(row: Mapping[str, Any], label: bool) -> bytes:
+    return fingerprint({**row, "label": label})
 
 
 def _list_fault(row: Mapping[str, Any]) -> str | None:

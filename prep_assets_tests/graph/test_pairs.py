@@ -20,12 +20,13 @@ from prep_assets.checks.sources_again import prompt_of_line
 from prep_assets.config.models import Preference
 from prep_assets.engine import state
 from prep_assets.engine.execute import verdicts_of as verdicts
-from prep_assets.errors import ConfigError
+from prep_assets.errors import CheckFailed, ConfigError, Refused
 from prep_assets.explain.trace import trace
 from prep_assets.exports import export
 from prep_assets.exports.readable import Pairs, open_source
 from prep_assets.graph.graph import EVERY
 from prep_assets.graph.selftest import selftest
+from prep_assets.pipeline import lines as lines_module
 from prep_assets.pipeline.pairs import PairEncoder
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mutations import PAIR_MUTATIONS
@@ -394,6 +395,45 @@ def test_an_empty_prompt_or_answer_is_refused(make: Any, tmp_path: Path) -> None
         "kto.jsonl:42": "empty_answer",
         "kto.jsonl:43": "empty_prompt",
     }
+
+
+ASKED = UNPAIRED_ROWS[1]["messages"]
+CONTRADICTED: list[dict[str, Any]] = [
+    *UNPAIRED_ROWS,
+    {"messages": ASKED, "label": False},
+    {"messages": [{"role": "system", "content": "Be brief."}, *ASKED], "label": False},
+    {"prompt": "Q2?", "completion": "A2.", "label": True},
+]
+"""The rows 1 and 40 contradict each other; that after them has another prompt, and the last says what row 2 does."""
+
+
+@pytest.mark.parametrize(("form", "rows"), [("auto", CONTRADICTED), ("text", CONTRADICTED[:41] + CONTRADICTED[42:])])
+def test_an_answer_that_is_labelled_good_and_bad_is_refused(make: Any, tmp_path: Path, form: str, rows: list[dict[str, Any]]) -> None:
+    workspace = make(minimal("preference", domains(tmp_path, rows), test_fraction=0.3, form=form))
+    published = build_all(workspace, ["preference"])[BY_DOMAIN, "labelled"]
+    assert {each.id: (each.stage, each.reason) for each in refusals(published)} == dict.fromkeys(
+        ["kto.jsonl:1", "kto.jsonl:40"], ("pair", "contradicting_labels")
+    )
+    assert published.manifest.counts["kept"] == len(rows) - 2
+    assert all(verdict.passed for verdict in verdicts_by_name(workspace, published).values())
+
+
+def test_contradicting_labels_that_a_build_keeps_or_makes_up_are_seen(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    labelled = {"labelled": domains(tmp_path, CONTRADICTED)["labelled"]}
+    workspace = make(minimal("preference", labelled))
+    with monkeypatch.context() as patch, pytest.raises(CheckFailed, match=r"pair_sanity.*the same answer has the other label as well"):
+        patch.setattr(lines_module.Labels, "check", lambda self, rows: None)
+        build(workspace, BY_DOMAIN, "labelled")
+    right = lines_module.Labels.check
+
+    def check(self: Any, rows: Any) -> None:
+        right(self, rows)
+        if any("A3." in str(row) for row in rows):
+            raise Refused("contradicting_labels", "", stage="pair")
+
+    with monkeypatch.context() as patch, pytest.raises(CheckFailed, match=r"selection.*kto.jsonl:3 .*nothing is wrong with it"):
+        patch.setattr(lines_module.Labels, "check", check)
+        build(workspace, BY_DOMAIN, "labelled")
 
 
 def test_sft_never_learns_an_undesirable_answer(make: Any, tmp_path: Path) -> None:

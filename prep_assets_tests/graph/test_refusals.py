@@ -103,6 +103,18 @@ def test_test_files_are_held_out_whole_and_max_items_does_not_touch_them(make: M
     assert [(r.id, r.detail) for r in refusals(published)] == [("test.jsonl:6", "equals train.jsonl:1")], "no test record is trained on"
 
 
+def test_test_files_may_have_the_names_of_training_files(make: Make, tmp_path: Path) -> None:
+    """`train/a.jsonl` and `test/a.jsonl` were both called a.jsonl, and once a row was rejected no check could tell whose it was."""
+    for folder in ("train", "test"):
+        (tmp_path / folder).mkdir()
+        for name in ("a", "b"):
+            jsonl(tmp_path / folder / f"{name}.jsonl", [chat(f"{folder} {name}", "a"), {"messages": []}, chat(f"{folder} {name} 2", "a")])
+    files = {role: [str(tmp_path / folder)] for role, folder in (("files", "train"), ("test_files", "test"))}
+    published = tokens_of(make(minimal("sft", {"a": {**files, "schema": "messages"}})))
+    assert [refusal.id for refusal in refusals(published)] == ["a.jsonl:1", "b.jsonl:1", "test/a.jsonl:1", "test/b.jsonl:1"]
+    assert origins(published, "dev") == [(2, 0), (2, 2), (3, 0), (3, 2)]
+
+
 def test_preference_limits_do_not_touch_test_files(make: Make, tmp_path: Path) -> None:
     def pairs(name: str, count: int) -> Path:
         return jsonl(tmp_path / f"{name}.jsonl", [{"prompt": f"{name} {i}?", "chosen": "yes", "rejected": "no"} for i in range(count)])

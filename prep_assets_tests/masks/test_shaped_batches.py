@@ -299,7 +299,7 @@ def test_the_second_derivation_by_form_is_that_of_each_chat(name: str) -> None:
         located = known.of(roles, any(text != text.strip() for text in texts))
         if located is not None:
             found = moved(located.words, located.form, located.form.shown(texts))
-            assert found == derive(PlainChat(roles, tuple(texts)).sample(), options, bound.template)
+            assert found == derive(PlainChat(roles, tuple(texts)).sample(), options, bound.template, prompts=True)
 
     check()
     assert known.of((USER, ASSISTANT), False) is not None

@@ -14,6 +14,7 @@ from tokenizers import Tokenizer
 
 from prep_assets.errors import PrepAssetsError
 from prep_assets.graph.graph import store_of
+from prep_assets.stores.lines import open_lines
 from prep_assets.text.load_template import named_templates
 from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.graph.workspaces import TOKENIZER, refusals, resealed
@@ -519,3 +520,21 @@ def test_92_calls_typed_as_text(tmp_path: Path) -> None:
     one = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id("<tool_call>")
     assert read.ids[read.mask.argmax()] == one
     assert [each.reason for each in refusals(stand.published)] == ["bad_typed_call"]
+
+
+def test_93_an_answer_good_and_bad(tmp_path: Path) -> None:
+    """One answer stood in two rows of a set of labelled answers (KTO), good in one and bad in the other: the loss pushed it both ways.
+
+    Hit: prep-assets 0.2
+    Stopped by: both rows are rejected as `contradicting_labels`; `pair_sanity`.
+    """
+    labelled = [{"prompt": f"{n} + {n}?", "completion": f"It is {2 * n}.", "label": n != 3} for n in range(8)]
+    again = {"messages": [said(USER, "2 + 2?"), said(ASSISTANT, "It is 4.")]}
+    rows = [*labelled, {**again, "label": True}, {"prompt": "3 + 3?", "completion": "It is 6.", "label": True}]
+    stand = stand_of(tmp_path, "preference", "kto", rows, "preference_raw", "preferences_by_domain")
+    assert stand.published.manifest.counts["refused"] == {"pair/contradicting_labels": 2} and stand.verdict("pair_sanity").passed
+    good = [line["completion"] for line in open_lines(stand.published.directory, "unpaired") if line["label"]]
+    assert "It is 6." not in good and good.count("It is 4.") == 2
+    first = good.index("It is 4.")
+    corruption.lines(stand.published, "unpaired", lambda lines: [{**line, "label": at != first} for at, line in enumerate(lines)])
+    assert not Stand(stand.workspace, resealed(stand.published)).verdict("pair_sanity").passed

@@ -118,6 +118,15 @@ def test_labelled_answers_that_are_not(row: dict[str, Any], says: str) -> None:
     assert (verdict.numbers["labelled_checked"], verdict.numbers["desirable"]) == (2, 1)
 
 
+def test_an_answer_with_both_labels() -> None:
+    first, other = labelled(), {**labelled(), "label": not labelled()["label"]}
+    found = check_pairs([], [], [first, other], one_domain=True)
+    assert found.worst is not None and found.worst.where == "unpaired line 2"
+    assert found.worst.note.startswith("the same answer has the other label as well: ")
+    assert check_pairs([], [], [first, other]).passed, "those of several domains may differ"
+    assert check_pairs([], [], [first, first, {**other, "completion": "else"}], one_domain=True).passed
+
+
 def test_a_prompt_on_both_sides() -> None:
     both = check_pairs([pair()], [pair(prompt="q"), pair(chosen="other")])
     assert check_pairs([pair()], [pair(), pair()]).numbers["prompts_in_both"] == 2

@@ -76,7 +76,7 @@ def test_shapes_by_form_and_by_themselves(name: str) -> None:
         found = known.of(chat.form, False, at_once=True) if chat else None
         if chat is None or found is None or any(each in text for text in chat.texts for each in ODD[:8]):
             return
-        assert moved(found.words, found.form, found.form.shown(chat.texts)) == derive(sample, options, bound.template)
+        assert moved(found.words, found.form, found.form.shown(chat.texts)) == derive(sample, options, bound.template, prompts=True)
 
     check()
 
@@ -116,7 +116,7 @@ def test_two_derivations_that_differ_are_both_shown(monkeypatch: pytest.MonkeyPa
     monkeypatch.setattr(module, "ONE_IN", 1)
     derivation = PlainDerivation(MaskOptions(), template(), typed_controls=False)
     by_itself = derivation._alone
-    monkeypatch.setattr(derivation, "_alone", lambda sample: replace(by_itself(sample), text="é" * 300))
+    monkeypatch.setattr(derivation, "_alone", lambda sample, prompts: replace(by_itself(sample, prompts=prompts), text="é" * 300))
     with pytest.raises(CheckFailed) as raised:
         derivation(Sample((turn(USER, "H" * 300), turn(ASSISTANT, "Well"))))
     by_form = f"<|s|>user\n{'H' * 190}"
@@ -147,7 +147,9 @@ def test_texts_in_the_order_of_the_render() -> None:
     source = "{%- for m in messages | reverse -%}{{- '<|s|>' + m.role + ':' + m.content + '<|e|>' -}}{%- endfor -%}"
     found, chat = located(source, (USER, ASSISTANT)), PlainChat((USER, ASSISTANT), ("Why?", "So."))
     assert found is not None and found.form.order == (1, 0)
-    assert moved(found.words, found.form, found.form.shown(chat.texts)) == derive(chat.sample(), MaskOptions(), template(source))
+    assert moved(found.words, found.form, found.form.shown(chat.texts)) == derive(
+        chat.sample(), MaskOptions(), template(source), prompts=True
+    )
 
 
 @pytest.mark.parametrize(
