@@ -14,7 +14,7 @@ from prep_assets.pipeline.groups import splits
 from prep_assets.pipeline.lines import RANKED, TIED, UNPAIRED, is_tied
 from prep_assets.stores.arrays import argsort, equals_previous, take
 from prep_assets.stores.groups import RUNS, GroupStore, open_groups
-from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.lines import Lines
 from prep_assets.stores.tokens import TokenStore
 
 UNCOUNTED: Mapping[str, str] = {
@@ -35,9 +35,8 @@ UNCOUNTED: Mapping[str, str] = {
 
 def stored_records(store: Store) -> int:
     """Count the records in a store."""
-    lines = [open_lines(store.directory, path.stem) for path in sorted(store.directory.glob("*.jsonl"))]
-    if lines:
-        return sum(map(_rows_of_lines, lines))
+    if lines := store.lines():
+        return sum(map(_rows_of_lines, lines.values()))
     if store.holds(GroupStore):
         return sum(map(len, _groups(store).values()))
     streams = store.streams()
@@ -58,8 +57,8 @@ def _rows_of_lines(lines: Lines) -> int:
 
 def recounted(store: Store) -> dict[str, int]:
     """Return every count of a manifest that the store gives again, beside read and kept records."""
-    if files := [open_lines(store.directory, path.stem) for path in sorted(store.directory.glob("*.jsonl"))]:
-        return dict(_of_files(files)) | _of_parts(store, ("answers_left_out",))
+    if files := store.lines():
+        return dict(_of_files([*files.values()])) | _of_parts(store, ("answers_left_out",))
     totals = _of_groups(_groups(store)) if store.holds(GroupStore) else _of_streams(store.streams())
     return _of_parts(store, [*UNCOUNTED, *store.manifest.counts]) | totals
 

@@ -70,8 +70,7 @@ class OfLines(Derivation):
         self.source = domain_source(store)
         self.convert = converter(self.source.domain, self.source.gives)
         stems = [stream.stem for stream in store.asset.streams.values()]
-        names = sorted((path.stem for path in store.directory.glob("*.jsonl")), key=lambda name: [*stems, name].index(name))
-        self.files = [open_lines(store.directory, name) for name in names]
+        self.files = sorted(store.lines().values(), key=lambda lines: [*stems, lines.path.stem].index(lines.path.stem))
         for lines in self.files:
             if list(lines.sources) != [store.partition]:
                 raise StoreError(f"{lines.path}: its index has the domains {', '.join(lines.sources)}, it is of {store.partition}")
@@ -203,13 +202,13 @@ class Golds(OfLines):
 
 def arithmetic_golds(store: Store) -> Verdict:
     """Check every gold against the value of its question."""
-    rows = enumerate(open_lines(store.directory, store.asset.name))
+    rows = enumerate(store.lines_of(store.asset.name))
     return check_golds((f"line {number + 1}", row["prompt"], row["gold"], worked_out(row["prompt"])) for number, row in rows)
 
 
 def questions_match(store: Store) -> Verdict:
     """Check generated questions against their seed."""
-    return check_lines(matched_questions(store), stored=len(open_lines(store.directory, store.asset.name)))
+    return check_lines(matched_questions(store), stored=len(store.lines_of(store.asset.name)))
 
 
 def matched_questions(store: Store) -> Iterator[Line]:
@@ -221,7 +220,7 @@ def matched_questions(store: Store) -> Iterator[Line]:
         {"prompt": row["prompt"], "gold": float(row["gold"]), **({} if options.levels is None else {"level": row["level"]})} for row in rows
     )
     plain = _seed_level(options) if options.levels in (None, (SEED,)) and not options.unique else [None] * options.n
-    lines = zip_longest(open_lines(store.directory, store.asset.name), generated, plain)
+    lines = zip_longest(store.lines_of(store.asset.name), generated, plain)
     for number, (stored, row, second_reading) in enumerate(lines, 1):
         yield Line(f"line {number}", stored or {}, row, second_reading if stored else None)
 
@@ -308,9 +307,9 @@ def merged_files(store: Store) -> Iterator[MergedFile]:
     parts = parts_above(store, store.asset.parts)
     for file in store.asset.streams:
         numbered = [(number, open_lines(part.directory, file)) for number, part in enumerate(parts) if _has_file(part, file)]
-        if not numbered and not (store.directory / f"{file}.jsonl").exists():
+        if not numbered and file not in store.lines():
             continue
-        merged = open_lines(store.directory, file)
+        merged = store.lines_of(file)
         _check_sources(store, merged.sources)
         origin = _origins(numbered)
         seed = store.recipe["seed"] if store.recipe.get("shuffle") and not file.endswith("_test") else None

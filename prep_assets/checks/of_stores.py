@@ -119,9 +119,9 @@ def accounting(store: Store) -> Verdict:
 
 def stored_texts(store: Store) -> Iterator[tuple[str, str]]:
     """Yield what a store holds, decoded: the name of a record or a line, and its text or the texts of its fields."""
-    for path in sorted(store.directory.glob("*.jsonl")):
-        for number, line in enumerate(open_lines(store.directory, path.stem)):
-            yield f"line {number:,} of {path.name}", "\n\n".join(strings_in(line))
+    for lines in store.lines().values():
+        for number, line in enumerate(lines):
+            yield f"line {number:,} of {lines.path.name}", "\n\n".join(strings_in(line))
     streams = dict(store.streams())
     if store.holds(GroupStore):
         for split, folder in splits(store.directory).items():
@@ -834,14 +834,13 @@ def _records(store: Store) -> Iterator[tuple[bool, Column, Column, Column | None
     elif store.holds(Lines):
         assert isinstance(source, FromRows)
         fraction = getattr(store.family, "test_fraction", 0.0)
-        for path in sorted(store.directory.glob("*.jsonl")):
-            lines = open_lines(store.directory, path.stem)
+        for stem, lines in store.lines().items():
             indices, prompts = compress(equals(lines.index["source"], 0)), map(prompt_of_line, lines.written())
             belonging = (held_out(column, fraction, source.plain) for column in prompts) if fraction else (0 for _ in range(len(lines)))
             belongs = np.fromiter(belonging, np.int8)
-            if path.stem.startswith(UNPAIRED):  # the labelled answers of one row are neighbours
+            if stem.startswith(UNPAIRED):  # the labelled answers of one row are neighbours
                 indices = compress(~equals_previous(take(lines.places, indices)), indices)
-            yield path.stem.endswith("_test"), take(lines.index["file"], indices), take(lines.index["row"], indices), take(belongs, indices)
+            yield stem.endswith("_test"), take(lines.index["file"], indices), take(lines.index["row"], indices), take(belongs, indices)
     else:
         several = store.recipe.get("expand") == "turns"
         for name, stream in store.streams().items():

@@ -28,7 +28,7 @@ from prep_assets.proofs.source_texts import EARLIER, EXACT, Held, Missing, Polic
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable
 from prep_assets.stores.groups import GroupStore, open_groups
-from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.lines import Lines
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -226,7 +226,7 @@ class SourceTexts(Derivation):
         if store.holds(GroupStore):
             return [partial(self._groups, folder) for folder in splits(store.directory).values()]
         if store.holds(Lines):
-            return [partial(self._lines, open_lines(store.directory, path.stem)) for path in sorted(store.directory.glob("*.jsonl"))]
+            return [partial(self._lines, lines) for lines in store.lines().values()]
         return [partial(self._tokens, name, stream) for name, stream in token_streams_of(store).items()]
 
     def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:

@@ -19,7 +19,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.rows import check_contrasts
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Contrast
-from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.lines import Lines
 
 CONTRASTIVE_RAW = raw_asset("contrastive", "Source files of queries with positive and negative texts, pinned by content hash.")
 CONTRASTIVE_QUALITY = quality_asset(CONTRASTIVE_RAW)
@@ -36,7 +36,7 @@ def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
 
 
 def _sanity(store: Store) -> Verdict:
-    return check_contrasts(open_lines(store.directory, TRAIN), open_lines(store.directory, TEST))
+    return check_contrasts(store.lines_of(TRAIN), store.lines_of(TEST))
 
 
 CONTRASTIVE = Asset(

@@ -35,7 +35,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.rows import check_pairs
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Pair
-from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.lines import Lines
 from prep_assets.stores.published import Published
 from prep_assets.stores.tokens import TokenStore
 
@@ -53,8 +53,7 @@ FILES = {name: Stream(Lines, name) for name in (TRAIN, TEST, *chain.from_iterabl
 
 def pairs(store: Store) -> Verdict:
     """Pairs, and labelled answers and lists where there are any."""
-    files = (open_lines(store.directory, name) if (store.directory / f"{name}.jsonl").is_file() else () for name in FILES)
-    return check_pairs(*files, one_domain=bool(store.partition))
+    return check_pairs(*(store.lines().get(name, ()) for name in FILES), one_domain=bool(store.partition))
 
 
 SANITY = Check(

@@ -28,6 +28,7 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Sample
 from prep_assets.stores.files import installed_version
 from prep_assets.stores.guards import Guards, load_json
+from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import Manifest, build_key, differences
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.segments import Window
@@ -719,6 +720,23 @@ class Store(Struct, frozen=True):
         """Its token streams by file stem; only the records of `part` if one is set."""
         whole, part = self.once("streams", lambda: token_streams(self.asset, self.published)), self.part
         return whole if part is None else {name: part.records_of(stream) for name, stream in whole.items()}
+
+    def lines(self) -> dict[str, Lines]:
+        """Its files of lines by stem, in alphabetical order."""
+
+        def make() -> dict[str, Lines]:
+            return {path.stem: open_lines(self.directory, path.stem) for path in sorted(self.directory.glob("*.jsonl"))}
+
+        return self.once("lines", make)
+
+    def lines_of(self, stem: str) -> Lines:
+        """One of its files of lines.
+
+        Raises:
+            StoreError: it is missing.
+        """
+        found = self.lines().get(stem)
+        return open_lines(self.directory, stem) if found is None else found
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Compute a value for the first part or check, and share it with all later ones."""
