@@ -24,7 +24,19 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.arrow import ROW_GROUP, add_shard_counts, ragged, save_splits, save_to_disk, schema_of, tables, write_parquet_files
 from prep_assets.exports.blocks import IGNORE, Block, Ints, document_blocks, group_blocks, pair_blocks, row_blocks
 from prep_assets.exports.media import file_of, placed_images, require_images
-from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, gold_again, labelled, locate_row, without_nulls
+from prep_assets.exports.readable import (
+    SIDES,
+    Options,
+    Pairs,
+    Readable,
+    Source,
+    Tokens,
+    gold_again,
+    labelled,
+    locate_row,
+    starts_of,
+    without_nulls,
+)
 from prep_assets.exports.registry import Count, FileName, Folder, Progress, Split, TokenId, exporter, reads
 from prep_assets.exports.text_rows import gold_text
 from prep_assets.samples import AUDIO, IMAGE, MEDIA
@@ -460,8 +472,10 @@ def _read_row(row: dict[str, Any], image_dir: str | None = None, kinds: Sequence
     if "seq_lengths" in row:
         starts = np.cumsum(row["seq_lengths"]) - row["seq_lengths"]
     elif "position_ids" in row:
-        starts = np.flatnonzero(np.array(row["position_ids"]) == 0)
+        starts = starts_of(row["position_ids"])
     sequence = labelled(row["input_ids"], row["labels"], starts)
+    if "packing_params" in row:
+        _require_neat(row, starts)
     if "target_mask" in row:
         return (sequence, *_read_teacher(row))
     if "images" not in row:
@@ -470,6 +484,22 @@ def _read_row(row: dict[str, Any], image_dir: str | None = None, kinds: Sequence
     paths = {kind: [path.removeprefix(prefix) for path in row[f"{kind}s"] or ()] for kind in ("image", "video", "audio")}
     listed = [paths[kind].pop(0) for kind in kinds if paths[kind]] + list(chain.from_iterable(paths.values()))
     return (replace(sequence, images=tuple((path, None) for path in listed)),)
+
+
+def _require_neat(row: dict[str, Any], starts: Any) -> None:
+    """Raise for a row of neat packing whose documents are numbered otherwise than its positions say.
+
+    Raises:
+        StoreError: the numbers, the borders or the length of the padding differ.
+    """
+    width, params = len(row["input_ids"]), row["packing_params"]
+    length = width - params["right_padding_length"]
+    documents = starts[starts < length]
+    numbers = np.pad(np.searchsorted(documents, np.arange(length), "right"), (0, width - length))
+    if row["attention_mask"] != numbers.tolist() or params["sequence_boundaries"] != [*documents.tolist(), length, width]:
+        raise StoreError(
+            f"attention_mask {row['attention_mask'][:20]} … and packing_params {params} name other documents than position_ids"
+        )
 
 
 def _read_teacher(row: dict[str, Any]) -> Iterator[Tokens]:

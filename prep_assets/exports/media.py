@@ -25,7 +25,7 @@ import numpy as np
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import has_mask, row_blocks
-from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row
+from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row, starts_of
 from prep_assets.exports.registry import Count, Folder, Progress, Split, exporter, reads
 from prep_assets.samples import AUDIO, IMAGE, MEDIA, VIDEO
 from prep_assets.stores.images import Image, Images
@@ -194,7 +194,7 @@ def read_webdataset(folder: Path, source: Source, options: Options) -> Readable:
             if hashlib.sha256(member(image["file"])).hexdigest() != expected.sha256:
                 raise StoreError(f"row {number}: {image['file']} is another file than {expected.path!r} of the store")
         ids = np.array(fields["input_ids"])
-        starts = np.flatnonzero(np.array(fields["position_ids"]) == 0) if "position_ids" in fields else None
+        starts = starts_of(fields["position_ids"]) if "position_ids" in fields else None
         read = labelled(ids, fields["labels"], starts) if "labels" in fields else Tokens(ids)
         places = ((image["path"], tuple(range(image["start"], image["start"] + image["length"]))) for image in listed)
         return (replace(read, images=tuple(places)),)

@@ -184,6 +184,20 @@ def labelled(tokens: Any, label_ids: Any, starts: Ints | None = None) -> Tokens:
     return Tokens(ids, trained, starts)
 
 
+def starts_of(position_ids: Any) -> Ints:
+    """Return where documents start, by positions that count from 0 in each; each token of the padding, at 0, is a start too.
+
+    Raises:
+        StoreError: positions count otherwise.
+    """
+    positions = np.asarray(position_ids, np.int64)
+    starts = np.flatnonzero(positions == 0)
+    counted = np.arange(len(positions))
+    if len(positions) and (positions[0] or (positions != counted - np.repeat(starts, np.diff(starts, append=len(positions)))).any()):
+        raise StoreError(f"position_ids {positions[:20].tolist()} … do not count from 0 in each document")
+    return starts
+
+
 def ends_of(source: TokenStore | PackedStore) -> Ints:
     """int64[n], ends of the rows in a format that stores them end to end, padding included."""
     return np.arange(1, len(source) + 1) * source.row_len if isinstance(source, PackedStore) else source.ends

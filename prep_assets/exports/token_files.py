@@ -20,7 +20,7 @@ import numpy.typing as npt
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Block, document_blocks, has_mask, require_memory_for_file, row_blocks
 from prep_assets.exports.media import Placed, file_of, placed_images, require_images
-from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row, row_slicer
+from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row, row_slicer, starts_of
 from prep_assets.exports.registry import Count, FileName, Folder, Progress, Size, exporter, reads
 from prep_assets.samples import MEDIA
 from prep_assets.stores.packed import PackedStore
@@ -373,8 +373,18 @@ def _read_images(columns: Mapping[str, bytes], source: Source, row: int) -> tupl
 @reads("mds")
 def read_mds(folder: Path, source: Source, options: Options) -> Readable:
     """Open an `mds` export with code independent of its writer."""
-    shards = json.loads((folder / "index.json").read_text("utf-8"))["shards"]
+    index = json.loads((folder / "index.json").read_text("utf-8"))
+    shards = index["shards"]
     ends = np.cumsum([shard["samples"] for shard in shards])
+    for shard in [index, *shards]:
+        if (shard["version"], shard.get("format", "mds"), shard.get("compression")) != (2, "mds", None):
+            raise StoreError(f"index.json describes a shard that streaming cannot read: {shard}")
+    for shard in shards:
+        file, about = folder / shard["raw_data"]["basename"], {*shard} - {"raw_data", "samples", "zip_data"}
+        data = np.memmap(file, np.uint8, "r")
+        config = data[4 * (2 + shard["samples"]) : int(data[4:8].view("<u4")[0])].tobytes()
+        if len(data) != shard["raw_data"]["bytes"] or json.loads(config) != {name: shard[name] for name in about}:
+            raise StoreError(f"{file} has another size or other columns than index.json says")
 
     def row(number: int) -> tuple[Tokens]:
         shard_number, index = locate_row(ends, number)
@@ -396,7 +406,7 @@ def read_mds(folder: Path, source: Source, options: Options) -> Readable:
         images = _read_images(raw, source, number) if raw else None
         if "tokens" in columns:
             return (Tokens(columns["tokens"], images=images),)
-        read = labelled(columns["input_ids"], columns["labels"], np.flatnonzero(columns["position_ids"] == 0))
+        read = labelled(columns["input_ids"], columns["labels"], starts_of(columns["position_ids"]))
         return (replace(read, images=images),)
 
     return Readable(int(ends[-1]), row)

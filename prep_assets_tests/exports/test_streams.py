@@ -12,8 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.errors import ConfigError
+from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
+from prep_assets.exports.huggingface import _read_row
+from prep_assets.exports.readable import open_source, starts_of
+from prep_assets.exports.token_files import read_mds
 from prep_assets_tests.exports.conftest import Document, Stream, Table, labels_of, some
 from prep_assets_tests.exports.learned import lessons, lessons_of, shifted
 from prep_assets_tests.exports.readers import reader, streaming
@@ -161,3 +164,38 @@ def test_mds_read_by_streaming(table: Table, tmp_path: Path) -> None:
         item = {key: values.tolist() for key, values in found[row].items()}
         taught = lessons_of(item["input_ids"], shifted(item["labels"]), item["position_ids"])
         assert taught == lessons(table.rows[row])
+
+
+@pytest.mark.parametrize("change", [{"version": 3}, {"compression": "zstd"}, {"column_names": ["input_ids", "position_ids", "labels"]}])
+def test_an_index_that_streaming_cannot_read_or_that_names_other_columns(table: Table, change: dict[str, Any], tmp_path: Path) -> None:
+    out, source = export(table.folder, "mds", tmp_path / "out"), open_source(table.folder)
+    assert read_mds(out, source, {}).row(0)
+    index = json.loads((out / "index.json").read_text("utf-8"))
+    index["shards"][0] |= change
+    (out / "index.json").write_text(json.dumps(index), "utf-8")
+    with pytest.raises(StoreError, match=r"streaming cannot read|other columns"):
+        read_mds(out, source, {})
+
+
+@pytest.mark.parametrize("positions", [[0, 1, 3], [1, 2, 3], [0, 1, 2, 0, 2], [0, -1]])
+def test_positions_that_do_not_count_from_0(positions: list[int]) -> None:
+    assert starts_of([0, 1, 2, 0, 1, 0, 0]).tolist() == [0, 3, 5, 6]
+    with pytest.raises(StoreError, match="do not count from 0"):
+        starts_of(positions)
+
+
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [
+        ("attention_mask", [1, 1, 2, -1]),
+        ("attention_mask", [1, 2, 2, 0]),
+        ("packing_params", {"sequence_boundaries": [0, 2, 4], "right_padding_length": 1}),
+        ("packing_params", {"sequence_boundaries": [0, 2, 3, 4], "right_padding_length": 0}),
+    ],
+)
+def test_neat_rows_that_number_their_documents_otherwise(field: str, value: Any) -> None:
+    row = {"input_ids": [5, 6, 7, 0], "labels": [-100, 6, 7, -100], "attention_mask": [1, 1, 2, 0], "position_ids": [0, 1, 0, 0]}
+    row["packing_params"] = {"sequence_boundaries": [0, 2, 3, 4], "right_padding_length": 1}
+    assert _read_row(row)
+    with pytest.raises(StoreError, match="other documents than position_ids"):
+        _read_row({**row, field: value})

@@ -27,7 +27,9 @@ from planted.workspaces import Given
 MEMORY = 6 << 30
 """Bytes by which a trial may grow."""
 SECONDS = 60
-"""Of processor time that a trial may take, beside ten times what its clean builds take; and a sixth of what it may take by the clock."""
+"""Of processor time that a trial may take, beside ten times what its clean builds take."""
+IDLE = 20
+"""Seconds without processor time after which a trial hangs."""
 MOST = 4
 """Workspaces that a trial builds at most: the cheapest that run the line, and some of the others."""
 Result = dict[str, Any]
@@ -173,7 +175,7 @@ class Server:
     ) -> Iterator[tuple[Plant, Result]]:
         """What becomes of each bug, in the order in which the trials end; `workspaces`: those of a trial, drawn if it is left out."""
         drawn = workspaces or self.drawn
-        waiting, running = list(reversed(list(bugs))), dict[int, tuple[Plant, Path, float, float]]()
+        waiting, running = list(reversed(list(bugs))), dict[int, _Running]()
         while waiting or running:
             while waiting and len(running) < jobs:
                 bug = waiting.pop()
@@ -186,23 +188,52 @@ class Server:
                         answer.write_text(json.dumps(self.tried(bug, drawn(bug)), default=str), "utf-8")
                     finally:
                         os._exit(0)
-                running[child] = bug, answer, time.monotonic(), limit
+                running[child] = _Running(child, bug, answer)
             child, _, used = os.wait4(-1, os.WNOHANG)
             if not child:
-                for late, (_, _, began, limit) in running.items():
-                    if time.monotonic() - began > 6 * limit:
+                for late, watched in running.items():
+                    if watched.hangs():
                         _end(late)
                 time.sleep(0.02)
                 continue
             if child not in running:
                 continue
-            bug, answer, *_ = running.pop(child)
+            bug, answer = running[child].bug, running.pop(child).answer
             _end(child)
             text = answer.read_text("utf-8")
             answer.unlink()
             trial.remove(self.folder / str(child))
             ended = {"verdict": "stopped", "workspace": (drawn(bug) or [""])[0], "by": "killed", "says": "no end, or no memory"}
             yield bug, {**(json.loads(text) if text else ended), "seconds": round(used.ru_utime + used.ru_stime, 2)}
+
+
+@dataclass
+class _Running:
+    """A trial that runs, in a session of its own."""
+
+    child: int
+    bug: Plant
+    answer: Path
+    used: int = 0
+    at: float = field(default_factory=time.monotonic)
+
+    def hangs(self) -> bool:
+        """Whether its processes took hardly any processor time for `IDLE` seconds, as where a worker that failed is waited for."""
+        now = time.monotonic()
+        if now - self.at < IDLE:
+            return False
+        before, self.used, self.at = self.used, _ticks(self.child), now
+        return self.used - before < IDLE  # a hundredth of one processor
+
+
+def _ticks(session: int) -> int:
+    """Processor time of the processes of a session so far."""
+    total = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):
+            fields = stat.read_text("ascii", "replace").rpartition(")")[2].split()
+            total += int(fields[11]) + int(fields[12]) if int(fields[3]) == session else 0
+    return total
 
 
 def _state() -> str:
