@@ -384,7 +384,8 @@ def rejected_chats(store: Store) -> Reasons:
     def reasons(items: Sequence[Item]) -> list[str]:
         found = [*again(items)]
         for at, (item, reason) in enumerate(zip(items, found, strict=True)):
-            if derived is not None and (derived.contradicts(reason, item.content) or (reason == TOO_LONG and _fits(derived, item))):
+            why = reason.partition(": ")[0]
+            if derived is not None and (derived.contradicts(why, item.content) or (why == TOO_LONG and _fits(derived, item))):
                 found[at] = ""
         return found
 

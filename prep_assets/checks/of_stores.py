@@ -78,11 +78,13 @@ INTEGRITY = Check(
 
 
 def _check_place(store: Store) -> None:
-    """Check that a store has the build key of its recipe, and stands where its manifest says."""
+    """Check that a store has the build key of its recipe, says of its checks what a build says, and stands where its manifest says."""
     manifest, directory = store.manifest, store.directory.resolve()
     where = f"{store.directory}/{MANIFEST}"
     if build_key(manifest.recipe) != manifest.build_key:
         raise StoreError(f"{where}: its recipe is not what its build key {manifest.build_key[:KEY_LENGTH]} was made of")
+    if manifest.checks != store.asset.promises:
+        raise StoreError(f"{where}: it says of its checks {[*manifest.checks]}, and a build says {[*store.asset.promises]}")
     name = name_of(manifest.build_key, manifest.content_hash)
     if directory.name != name and not directory.name.startswith(f"{name}-"):
         raise StoreError(f"{where}: it is of version {name}, in the folder {directory.name}")
@@ -223,7 +225,7 @@ class Heard(Quarantine):
 
 
 class Noted(Quarantine):
-    """A quarantine that keeps the reason of each record, and writes nothing."""
+    """A quarantine that keeps reason and detail of each record, and writes nothing."""
 
     def __init__(self) -> None:
         super().__init__(Path())
@@ -231,7 +233,7 @@ class Noted(Quarantine):
 
     def add(self, id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> None:
         """Note the first reason of a record."""
-        self.reasons.setdefault(id, f"{stage}/{reason}")
+        self.reasons.setdefault(id, f"{stage}/{reason}: {detail}")
 
     def write(self, refusal: Refusal) -> None:
         """Note the reason of a rejection."""
@@ -243,8 +245,12 @@ def _reason(judge: Judge, item: Item) -> str:
     try:
         judge(item)
     except Refused as refusal:
-        return f"{refusal.stage or 'pipeline'}/{refusal.reason}"
+        return _why(refusal)
     return ""
+
+
+def _why(refusal: Refused) -> str:
+    return f"{refusal.stage or 'pipeline'}/{refusal.reason}: {refusal.detail}"
 
 
 def _one_by_one(judge: Judge) -> Reasons:
@@ -283,7 +289,7 @@ def refused_rows(store: Store, source: FromRows) -> Again:
         for index, (record, example) in enumerate(zip(records, examples, strict=True)):
             fault = faults.get(record.row) or example
             if isinstance(fault, Refused):
-                reasons[index] = f"{fault.stage or 'pipeline'}/{fault.reason}"
+                reasons[index] = _why(fault)
             else:
                 items[index] = Item(origin.files[file], record, fault)
         for index, reason in zip(items, judge(list(items.values())), strict=True):
@@ -697,8 +703,8 @@ class Judged(Struct, frozen=True):
     came: bytes = b""
 
 
-def _compared(line: Refusal) -> tuple[str, str, int]:
-    return line.id, f"{line.stage}/{line.reason}", payload_print(line.payload, line.payload_length)
+def _compared(line: Refusal) -> tuple[str, str, int, int]:
+    return line.id, f"{line.stage}/{line.reason}", payload_print(line.payload, line.payload_length), payload_print(line.detail)
 
 
 class Selection(Derivation):

@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
 
 from prep_assets.checks.sources_again import domain_source, images_again
-from prep_assets.config.models import Sft
+from prep_assets.config.family import Chat
+from prep_assets.config.models import FAMILIES, Sft
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.pipeline.asset import FromRows, Store
 from prep_assets.pipeline.examples import converter
+from prep_assets.pipeline.groups import conversation_of, conversations
+from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of
+from prep_assets.pipeline.pairs import SIDES
 from prep_assets.proofs import rejected_renders
 from prep_assets.proofs.formats import Format, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
-from prep_assets.proofs.second_reading import read_again, shown_by
-from prep_assets.samples import ASSISTANT, THINKING, Pair, Sample
+from prep_assets.proofs.second_reading import group_again, read_again, shown_by
+from prep_assets.samples import ASSISTANT, THINKING, USER, Group, Pair, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import selected_schema
 from prep_assets.text.conversation import control_pattern, treat
+from prep_assets.text.template import ChatTemplate
 
 Row = Mapping[str, Any]
 Ruling = str | None
@@ -61,23 +66,67 @@ def kept_rows(store: Store) -> Kept | None:
     return lambda row: kept_fault(definition, read_by(definition, without(row, domain.ignore), used))
 
 
-def of_render(store: Store) -> Oracle:
-    """What the reference renders of a chat. Only stores of whole chats: a pair or a group is rendered in parts."""
-    if store.asset.name != "sft_tokens" or store.recipe["expand"] == "turns":
-        return lambda reason, row: None
-    template = store.workspace.template(store.workspace.family(Sft))
+Conversations = Callable[[Row], Sequence[tuple[Sample, bool]]]
+"""Fields of a row → what a template renders of it, and whether each ends with the generation prompt; raises where it cannot tell."""
+
+
+def _of_chats(store: Store, template: ChatTemplate) -> Conversations:
     convert, images = converter(domain_source(store).domain, Sample), images_again(store)
     stripped = control_pattern(store.vocabulary.control) if store.recipe["special_in_content"] == "strip" else None
 
+    def chat(row: Row) -> list[tuple[Sample, bool]]:
+        sample = apply(convert, row)
+        if not isinstance(sample, Sample):
+            return []
+        return [(treat(read_again(images(sample), store.recipe, **shown_by(template)), stripped, "strip")[0], False)]
+
+    return chat
+
+
+def _of_pairs(store: Store, template: ChatTemplate) -> Conversations:
+    return lambda row: [(read_again(pair_sample(row, side), store.recipe, **shown_by(template)), False) for side in SIDES]
+
+
+def _of_prompts(store: Store, template: ChatTemplate) -> Conversations:
+    return lambda row: [(read_again(sample_of(row, turns_of(row["prompt"], USER)), store.recipe, **shown_by(template)), True)]
+
+
+def _of_groups(store: Store, template: ChatTemplate) -> Conversations:
+    convert, options = converter(domain_source(store).domain, Group), store.family.model_dump()
+
+    def chats(row: Row) -> list[tuple[Sample, bool]]:
+        group = apply(convert, row)
+        if not isinstance(group, Group) or group.sampled is not None:
+            return []
+        group = group_again(group, options, **shown_by(template))
+        return [(conversation_of(group, group.prompt), True), *((sample, False) for sample in conversations(group))]
+
+    return chats
+
+
+RENDERED: Mapping[str, Callable[[Store, ChatTemplate], Conversations]] = {
+    "sft_tokens": _of_chats,
+    "preference_tokens_by_domain": _of_pairs,
+    "rl_tokens_by_domain": _of_prompts,
+    "arithmetic_tokens": _of_prompts,
+    "rl_groups_by_domain": _of_groups,
+}
+"""What is rendered of a row, by asset."""
+
+
+def of_render(store: Store) -> Oracle:
+    """What the reference renders of a row: a fault in one of its conversations holds, none in any of them contradicts it."""
+    if store.asset.name not in RENDERED or store.recipe.get("expand") == "turns":
+        return lambda reason, row: None
+    template = store.workspace.template(cast("Chat", store.workspace.family(FAMILIES[store.asset.family])))
+    rendered = RENDERED[store.asset.name](store, template)
+
     def judge(reason: str, row: Row) -> Ruling:
         try:
-            sample = apply(convert, row)
-            if not isinstance(sample, Sample):
-                return None
-            sample = treat(read_again(images(sample), store.recipe, **shown_by(template)), stripped, "strip")[0]
+            found = [rejected_renders.ruling(reason, sample, template, prompted=prompted) for sample, prompted in rendered(row)]
         except (CheckFailed, Refused):
             return None
-        return rejected_renders.ruling(reason, sample, template)
+        return "" if "" in found else None if None in found or not found else found[0]
 
     return judge
 

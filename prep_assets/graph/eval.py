@@ -26,6 +26,7 @@ EVAL_PASSAGES = Asset(
 
 `*_leaks` search every domain for them.""",
     write=write_passages,
+    promises=("every held-out example was read",),
     inputs=(("", EVAL_RAW),),
     depends=passages_recipe,
     reads=lambda workspace: [f"{family}_raw" for family in families_that_hold_out(workspace)],

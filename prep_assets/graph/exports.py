@@ -233,7 +233,7 @@ def _write(target: Target, quarantine: Quarantine, *, declared: Exporting) -> Dr
     source = export_store(
         replace(declared, options=read), workspace, workspace.built(declared.source.name, partition), target.payload, progress
     )
-    return Draft(_counts(source), {}, ("a sample of rows, read back, equals the source",))
+    return Draft(_counts(source), {})
 
 
 def _counts(source: Source) -> dict[str, Any]:
@@ -279,6 +279,7 @@ def export_asset(declared: Exporting) -> Asset:
         family=declared.source.family,
         description=f"{declared.source.name} as files of {declared.format}, {declared.stream}.\n\n{exporter.summary}",
         write=partial(_write, declared=declared),
+        promises=("a sample of rows, read back, equals the source",),
         inputs=(("source", declared.source),),
         depends=partial(_depends, declared),
         partitioned=declared.source.partitioned,

@@ -41,6 +41,7 @@ def quality_asset(raw: Asset) -> Asset:
 
 Steps drop examples, note something about them, or block publication. Who reads the domain refuses what is dropped here, with the reason.""",
         write=write_verdicts,
+        promises=("every example was judged by every step",),
         inputs=(("raw", raw),),
         depends=partial(quality_recipe, raw.family),
         reads=partial(_golds, raw.family),
@@ -68,6 +69,7 @@ def leaks_asset(raw: Asset, quality: Asset) -> Asset:
 
 What is made of the domain waits until none is left, or refuses them, or does not mind: `policy` in eval.yaml.""",
         write=write_leaks,
+        promises=("every example was searched for every held-out text",),
         inputs=(("raw", raw), ("quality", quality), ("passages", EVAL_PASSAGES)),
         depends=partial(leaks_recipe, raw.family),
         partitioned=True,
@@ -87,13 +89,14 @@ def merged_asset(part: Asset, description: str, *, promises: tuple[str, ...] = (
     """The asset that merges the stores of all domains of ``<name>_by_domain`` into one store of the same streams and columns.
 
     Args:
-        promises: what `merge_parts` says of what it writes.
+        promises: what holds of what `merge_parts` writes.
         attributes: what else is not as in `part`.
     """
     merged = {
         "name": part.name.removesuffix("_by_domain"),
         "description": description,
-        "write": partial(merge_parts, promises=promises),
+        "write": merge_parts,
+        "promises": promises,
         "inputs": (("domains", part),),
         "partitioned": False,
         "source": FromParts((part.name,)),
@@ -114,6 +117,7 @@ def blend_asset(tokens: Asset) -> Asset:
 
 `BlendDataset` reads it. Another weight writes another order, and nothing else.""",
         write=write_blend_of,
+        promises=("every item is a window or record of its domain",),
         inputs=(("tokens", tokens),),
         options=("blend",),
         checks=(INTEGRITY, MIXTURE),

@@ -74,9 +74,9 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lis
         doing="pair",
         files=(TRAIN, TEST),
         digest=prompt_digest,
-        promises=("prompts and answers are not empty", "chosen differs from rejected"),
         limit="max_per_source",
     ),
+    promises=("prompts and answers are not empty", "chosen differs from rejected"),
     inputs=(("raw", PREFERENCE_RAW), ("quality", PREFERENCE_QUALITY), ("leaks", PREFERENCE_LEAKS)),
     partitioned=True,
     options=(*REASONING, "max_per_source", "test_fraction", "form", "preprocessing.deduplicate"),
@@ -135,7 +135,8 @@ PREFERENCE_TOKENS_BY_DOMAIN = Asset(
     description="""Both sides of every pair of a domain as token ids, loss on the answer and its stop token only.
 
 Pairs that are held out are in the folder `test`.""",
-    write=partial(tokenize_lines, what="pairs", promises=PROMISES),
+    write=partial(tokenize_lines, what="pairs"),
+    promises=PROMISES,
     inputs=(("pairs", PREFERENCES_BY_DOMAIN),),
     partitioned=True,
     options=(*TEMPLATE, *TYPED, "preprocessing.max_seq_len", "truncation", "output.dtype", "output.max_tokens_per_shard"),

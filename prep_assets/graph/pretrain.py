@@ -81,7 +81,7 @@ def _write(target: Target, quarantine: Quarantine) -> Draft:
             ) from needed
         raise
     metrics = {"tokens_per_document": counts["tokens"] / max(1, counts["kept"])}
-    return Draft(counts, metrics, ("ids inside the vocabulary", "documents end with eos"))
+    return Draft(counts, metrics)
 
 
 def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine) -> dict[str, Any]:
@@ -192,6 +192,7 @@ PRETRAIN_TOKENS = Asset(
 
 Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_0000/sequence.bin`.""",
     write=_write,
+    promises=("ids inside the vocabulary", "documents end with eos"),
     inputs=(("raw", PRETRAIN_RAW), ("quality", PRETRAIN_QUALITY), ("leaks", PRETRAIN_LEAKS)),
     depends=_depends,
     partitioned=True,

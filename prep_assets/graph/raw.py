@@ -89,7 +89,7 @@ def _write(target: Target, quarantine: Quarantine) -> Draft:
         raise SourceError(f"no record in {', '.join(empty)}: {_why_empty(domain, formats)}. Fetch again, or leave it out")
     kept = rows - sum(quarantine.counts.values())
     counts = {"read": rows, "kept": kept, "files": len(every), "bytes": sum(entry["size"] for entry in every)}
-    return Draft(counts, {}, ("every record read",))
+    return Draft(counts, {})
 
 
 def _check_txt(name: str, domain: Domain, formats: Set[str]) -> None:
@@ -185,6 +185,7 @@ def raw_asset(family: str, description: str) -> Asset:
         family=family,
         description=description,
         write=_write,
+        promises=("every record read",),
         depends=partial(_depends, family),
         checks=(INTEGRITY, RAW_ACCOUNTING),
         partitioned=True,

@@ -72,8 +72,8 @@ RL_PROMPTS_BY_DOMAIN = Asset(
         doing="prompts",
         files=(TRAIN, TEST),
         digest=prompt_digest,
-        promises=("prompts are not empty",),
     ),
+    promises=("prompts are not empty",),
     inputs=(("raw", RL_RAW), ("quality", RL_QUALITY), ("leaks", RL_LEAKS)),
     partitioned=True,
     options=(*REASONING, "test_fraction", "form", "preprocessing.deduplicate"),
@@ -119,7 +119,7 @@ def _write_arithmetic(target: Target, quarantine: Quarantine) -> Draft:
             if options.levels is not None:
                 shown["level"] = str(row["level"])
             lines.append(shown, source=0, file=0, at=at)
-    return Draft({"read": len(lines), "kept": len(lines), **levels}, {}, ())
+    return Draft({"read": len(lines), "kept": len(lines), **levels}, {})
 
 
 ARITHMETIC_PROMPTS = Asset(
@@ -152,7 +152,8 @@ ARITHMETIC_TOKENS = Asset(
     name="arithmetic_tokens",
     family="rl",
     description="The arithmetic curriculum as token ids, ended by the template's generation prompt.",
-    write=partial(tokenize_lines, what=ARITHMETIC_STREAM, promises=PROMISES),
+    write=partial(tokenize_lines, what=ARITHMETIC_STREAM),
+    promises=PROMISES,
     inputs=(("prompts", ARITHMETIC_PROMPTS),),
     options=OPTIONS,
     checks=PROMPT_CHECKS,
@@ -173,7 +174,8 @@ RL_TOKENS_BY_DOMAIN = Asset(
     name="rl_tokens_by_domain",
     family="rl",
     description="Training prompts of a domain as token ids, ended by the template's generation prompt.",
-    write=partial(tokenize_lines, what=STREAM, promises=PROMISES),
+    write=partial(tokenize_lines, what=STREAM),
+    promises=PROMISES,
     inputs=(("prompts", RL_PROMPTS_BY_DOMAIN),),
     partitioned=True,
     options=OPTIONS,
@@ -221,6 +223,7 @@ RL_GROUPS_BY_DOMAIN = Asset(
     family="rl",
     description="Prompts of a domain with several responses and a reward for each, as token ids, masks and rewards: offline GRPO.",
     write=write_groups,
+    promises=("ids inside the vocabulary", "a finite reward for each response"),
     inputs=(("raw", RL_RAW), ("quality", RL_QUALITY), ("leaks", RL_LEAKS)),
     partitioned=True,
     options=(

@@ -89,7 +89,7 @@ def _write_template(target: Target, quarantine: Quarantine) -> Draft:
     """Write down what the family's chat template does with conversations."""
     certificate = certify(target.workspace.template(target.family), target.vocabulary).as_dict()
     write_json(target.payload / "certificate.json", certificate, indent=1, ensure_ascii=False)
-    return Draft({}, {}, ())
+    return Draft({}, {})
 
 
 def _policy(store: Store) -> Verdict:
@@ -134,7 +134,7 @@ def _write_tokens(target: Target, quarantine: Quarantine) -> Draft:
     masks = {"loss_mask": "uint8", **target.needed}
     counts = tokenize_rows(target, quarantine, partial(encode_chats, masks=masks), masks)
     metrics = {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}
-    return Draft(counts, metrics, ("ids inside the vocabulary", "every record has a trained token"))
+    return Draft(counts, metrics)
 
 
 def encode_chats(
@@ -196,6 +196,7 @@ SFT_TOKENS = Asset(
 
 Each conversation is rendered once by the chat template and tokenized once; the mask follows from where its regions stand in the render.""",
     write=_write_tokens,
+    promises=("ids inside the vocabulary", "every record has a trained token"),
     inputs=(("raw", SFT_RAW), ("quality", SFT_QUALITY), ("leaks", SFT_LEAKS)),
     partitioned=True,
     options=(
@@ -266,7 +267,7 @@ def _write_packed(target: Target, quarantine: Quarantine) -> Draft:
         prefix = "" if table == "sft_packed" else "dev_"
         counts |= {prefix + key: value for key, value in table_counts.items()}
         metrics |= {prefix + key: value for key, value in measured.items()}
-    return Draft(counts, metrics, ("every token of every record is in a row or counted as left out", "every row has a trained token"))
+    return Draft(counts, metrics)
 
 
 def _write_table(target: Target, table: str, split: str, domains: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -413,6 +414,7 @@ SFT_PACKED = Asset(
 
 Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_len)); `sft_packed.documents` says which record is where.""",
     write=_write_packed,
+    promises=("every token of every record is in a row or counted as left out", "every row has a trained token"),
     inputs=(("tokens", SFT_TOKENS),),
     depends=_depends_packed,
     options=("packing", "output"),

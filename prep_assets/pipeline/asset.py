@@ -236,7 +236,7 @@ class Build(Struct, frozen=True):
             sources = load_json(payload / SOURCES, Guards()) if self.asset.stage else read_sources(workspace.built(raw, self.partition))
             shared = domain_of(workspace.family(FAMILIES[self.asset.family]), self.partition).domain_key is not None
             require_a_row_of_each(sources, counts["refused"], refused, shared=shared)
-        return replace(draft, counts=counts)
+        return replace(draft, counts=counts, checks=self.asset.promises)
 
 
 DERIVATIONS_DIFFER = "derivations_differ"
@@ -352,7 +352,7 @@ Line = Callable[[RowForm], Mapping[str, Any] | list[dict[str, Any]]]
 LineOf = Callable[[AnyExample], tuple[AnyExample, Line]]
 """The content of an item → the example as it is written, with reasoning read, and its line; or raises `Refused`."""
 Reasons = Callable[[Sequence[Item]], Sequence[str]]
-"""Items → why the family rejects each, ``stage/reason``; ``""`` for none."""
+"""Items → why the family rejects each, ``stage/reason: detail``; ``""`` for none."""
 Content = Callable[[Mapping[str, Any]], bytes]
 """Fields of a row → the bytes whose hash decides whether it is held out."""
 
@@ -443,6 +443,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
         partitioned: whether each domain is a partition.
         options: options of the family, dotted, that its recipe depends on, apart from those of domains.
         checks: what must hold before a store of it is published.
+        promises: what a manifest says that they prove.
         in_parts: whether checks that derive the store a second time run on parts of a large store.
         streams: its parts by name; the first is the default for exports.
         source: where its records come from; `None` if they are generated, or made from whole stores.
@@ -462,6 +463,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
     description: str
     write: Callable[[Target, Quarantine], Draft]
     checks: tuple[Check, ...]
+    promises: tuple[str, ...] = ()
     inputs: tuple[tuple[str, Asset], ...] = ()
     depends: Callable[[Workspace, str], Mapping[str, Any]] | None = None
     in_parts: bool = False

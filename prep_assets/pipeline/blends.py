@@ -68,4 +68,4 @@ def write_blend_of(target: Target, quarantine: Quarantine) -> Draft:
     counts = {"items": len(blended.item), "tokens": tokens, **({"phases": len(ends)} if options["schedule"] else {})}
     metrics = {f"share_{name}": of_domain / max(1, tokens) for name, of_domain in per_domain.items()}
     metrics |= {f"epochs_{name}": of_domain / max(1, streams[name].tokens) for name, of_domain in per_domain.items()}
-    return Draft(counts, metrics, ("every item is a window or record of its domain",))
+    return Draft(counts, metrics)

@@ -451,7 +451,7 @@ def write_groups(target: Target, quarantine: Quarantine) -> Draft:
             for group in (*split[0], *split[1]):
                 add(counts, _counts(group))
     counts["read"] = reading.read
-    return Draft({**counts, **passed_over(reading)}, {}, ("ids inside the vocabulary", "a finite reward for each response"))
+    return Draft({**counts, **passed_over(reading)}, {})
 
 
 def _counts(group: Scored) -> dict[str, int]:

@@ -185,7 +185,7 @@ def write_passages(target: Target, quarantine: Quarantine) -> Draft:
         "uncovered": {HeldOut(*key).label: count for key, count in sorted(_uncovered(texts, target.workspace.family(Eval).rules).items())},
         "unsure": unsure,
     }
-    return Draft(counts, {"uncovered": sum(counts["uncovered"].values()) / max(1, texts.num_rows)}, ("every held-out example was read",))
+    return Draft(counts, {"uncovered": sum(counts["uncovered"].values()) / max(1, texts.num_rows)})
 
 
 def _uncovered(texts: Any, rules: Sequence[str]) -> Counter[tuple[str, str]]:
@@ -313,6 +313,4 @@ def write_leaks(target: Target, quarantine: Quarantine) -> Draft:
         sources = source_to_judge(target.workspace, family, name).sources
         first = table.slice(0, 1).to_pylist()[0]
         counts["first"] = f"{(*sources.files, *sources.test_files)[first['file']].name}:{first['row']} {first['detail']}"
-    return Draft(
-        counts, {"leaks": len(places) / max(1, read), "uncovered": uncovered}, ("every example was searched for every held-out text",)
-    )
+    return Draft(counts, {"leaks": len(places) / max(1, read), "uncovered": uncovered})

@@ -441,7 +441,6 @@ def write_lines(
     doing: str,
     files: tuple[str, str],
     digest: Callable[[AnyExample], bytes],
-    promises: tuple[str, ...],
     counted: tuple[str, ...] = (),
     limit: str = "",
 ) -> Draft:
@@ -454,7 +453,6 @@ def write_lines(
         doing: label of the progress.
         files: names of the files of training and held-out lines.
         digest: hash of the content that decides whether an example is held out.
-        promises: guarantees about the store, for its manifest.
         counted: columns of lists whose lengths are counted.
         limit: option of the family that limits the training rows of a domain.
     """
@@ -506,7 +504,7 @@ def write_lines(
         raise NeedsMore({"contradicting_labels": labels.rejected | labels.found})
     extra = {key: count for key, count in {UNTEMPLATED: untemplated, **ordered}.items() if count}
     counts = {"read": reading.read, "kept": records, **kept, **lists, **extra}
-    return Draft({**counts, **passed_over(reading)}, {}, promises)
+    return Draft({**counts, **passed_over(reading)}, {})
 
 
 @dataclass(slots=True)

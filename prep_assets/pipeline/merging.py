@@ -26,12 +26,8 @@ from prep_assets.stores.version_folders import Published
 Ints = npt.NDArray[np.int64]
 
 
-def merge_parts(target: Target, quarantine: Quarantine, *, promises: tuple[str, ...] = ()) -> Draft:
-    """Write the stores of all domains as one. Every record was kept, so that as many are read.
-
-    Args:
-        promises: what holds of what was written.
-    """
+def merge_parts(target: Target, quarantine: Quarantine) -> Draft:
+    """Write the stores of all domains as one. Every record was kept, so that as many are read."""
     asset, workspace = target.asset, target.workspace
     assert isinstance(asset.source, FromParts)
     parts = {name: workspace.built(asset.parts, name) for name in asset.domains(target.family)}
@@ -47,7 +43,7 @@ def merge_parts(target: Target, quarantine: Quarantine, *, promises: tuple[str, 
         _merge_groups(target, parts)
     else:
         _merge_tokens(target, parts, merged_stores)
-    return Draft(counts, {}, promises)
+    return Draft(counts, {})
 
 
 def _merge_lines(target: Target, parts: Mapping[str, Published]) -> dict[str, int]:

@@ -442,4 +442,4 @@ def write_verdicts(target: Target, quarantine: Quarantine) -> Draft:
         if action == "block"
     }
     shares = {f"dropped.{reason}": count / max(1, verdicts.count) for reason, count in sorted(dropped.items())} | verdicts.shares()
-    return Draft({**counts, **({"blocking": blocking} if blocking else {})}, shares, ("every example was judged by every step",))
+    return Draft({**counts, **({"blocking": blocking} if blocking else {})}, shares)

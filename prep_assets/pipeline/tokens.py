@@ -290,12 +290,11 @@ Batch = tuple[int, list[dict[str, Any]]]
 """Number of the first line, and the lines."""
 
 
-def tokenize_lines(target: Target, quarantine: Quarantine, *, what: str, promises: tuple[str, ...]) -> Draft:
+def tokenize_lines(target: Target, quarantine: Quarantine, *, what: str) -> Draft:
     """Tokenize the lines that an asset is made from into its token streams, folder by folder.
 
     Args:
         what: what the lines are, for progress.
-        promises: guarantees about the store, for its manifest.
     """
     asset, workspace, counts = target.asset, target.workspace, dict[str, Any]()
     assert isinstance(asset.source, FromLines)
@@ -313,7 +312,7 @@ def tokenize_lines(target: Target, quarantine: Quarantine, *, what: str, promise
             )
             encoded = encode_in_shards(source, encode, writers, quarantine, target.payload)
         add(counts, {**encoded, **({"kept_test": encoded["kept"]} if folder else {})})
-    return Draft(counts, {}, promises)
+    return Draft(counts, {})
 
 
 def _encode_lines(

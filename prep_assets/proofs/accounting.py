@@ -173,7 +173,7 @@ def _holds(value: Any, parts: Sequence[str]) -> bool:
 # The ledger: every row that a domain reads is stored once, on its side of the split, or rejected once, for a reason that holds.
 
 Ints = npt.NDArray[np.int64]
-_REFUSED = np.dtype([("name", np.int32), ("reason", np.int32), ("row", np.int64), ("payload", np.uint64)])
+_REFUSED = np.dtype([("name", np.int32), ("reason", np.int32), ("row", np.int64), ("payload", np.uint64), ("detail", np.uint64)])
 _SHOWN = 2000
 """Most characters of a payload in a quarantine file."""
 _AT_ONCE = 1024
@@ -187,8 +187,8 @@ def places(file: npt.ArrayLike, row: npt.ArrayLike) -> Ints:
     return (np.asarray(file, np.int64) << 40) | np.asarray(row, np.int64)
 
 
-def payload_print(text: str, length: int) -> int:
-    """Return a hash of a payload and the length that its line says."""
+def payload_print(text: str, length: int = 0) -> int:
+    """Return a hash of a payload and the length that its line says, or of a detail."""
     return int.from_bytes(blake2b(f"{length}:{text}".encode(), digest_size=8).digest(), "big")
 
 
@@ -201,15 +201,17 @@ class Refusals:
         which: the line number of each place.
     """
 
-    def __init__(self, refused: Iterable[tuple[str, str] | tuple[str, str, int]], files: Sequence[str]) -> None:
-        """`refused`: id and ``stage/reason`` of each line, and the `payload_print` of its payload; 0 where it is not compared."""
+    def __init__(self, refused: Iterable[tuple[str, str] | tuple[str, str, int, int]], files: Sequence[str]) -> None:
+        """`refused`: id and ``stage/reason`` of each line, and the `payload_print` of its payload and of its detail; 0 where it is not compared."""
         lines = iter(refused)
         self.files = files
         self._names, self._reasons = dict[str, int](), dict[str, int]()
         table = Spool(_REFUSED)
         while batch := list(islice(lines, _AT_ONCE)):
             table.append(np.array([self._entry(*line) for line in batch], _REFUSED))
-        self._name, self._row, self._reason, self._payload = (table.array()[field] for field in ("name", "row", "reason", "payload"))
+        self._name, self._row, self._reason, self._payload, self._detail = (
+            table.array()[field] for field in ("name", "row", "reason", "payload", "detail")
+        )
         numbers = {name: number for number, name in enumerate(files)}
         number = np.array([numbers.get(name, -1) for name in self._names])
         known = compress(fill_column(len(self), lambda part: number[self._name[part]] >= 0, bool))
@@ -220,9 +222,15 @@ class Refusals:
         self.place, self.which = take(place, first), take(known, take(ordered, first))
         self._open = np.ones(len(self), bool)
 
-    def _entry(self, identity: str, why: str, payload: int = 0) -> tuple[int, int, int, int]:
+    def _entry(self, identity: str, why: str, payload: int = 0, detail: int = 0) -> tuple[int, int, int, int, int]:
         file, _, number = identity.rpartition(":")
-        return self._names.setdefault(file, len(self._names)), self._reasons.setdefault(why, len(self._reasons)), int(number) - 1, payload
+        return (
+            self._names.setdefault(file, len(self._names)),
+            self._reasons.setdefault(why, len(self._reasons)),
+            int(number) - 1,
+            payload,
+            detail,
+        )
 
     def __len__(self) -> int:
         return len(self._row)
@@ -251,6 +259,10 @@ class Refusals:
         """Whether the payload of a line is the start of its row, read again; nothing where a filter rejects it."""
         text = "" if self.reason(which) in FILTERS else json.dumps(row, ensure_ascii=False, default=str)
         return int(self._payload[which]) in (0, payload_print(text[:_SHOWN].encode("utf-8", "backslashreplace").decode(), len(text)))
+
+    def says(self, which: int, detail: str) -> bool:
+        """Whether a line has this detail."""
+        return int(self._detail[which]) in (0, payload_print(detail.encode("utf-8", "backslashreplace").decode()))
 
     def left(self) -> list[str]:
         """Return the record ids of unclaimed lines."""
@@ -323,7 +335,7 @@ class Ledger:
         for i, which in lines.items():
             if (row := block.payloads[i]) is not None and not refusals.shows(which, row):
                 self._fault(block, i, "is in quarantine with a payload that is not its row")
-        self._judge_refused(block, reasons)
+        self._judge_refused(block, lines, reasons)
         counted = (len(place), kept.sum(), refused.sum(), (fates == DUPLICATE).sum(), self.stored.held_out[record[kept]].sum())
         for name, number in zip(COUNTED, counted, strict=False):
             self.numbers[name] += int(number)
@@ -350,17 +362,20 @@ class Ledger:
                 parts = ("to train on", "held out")
                 self._fault(block, i, f"is stored {parts[is_held_out_stored]}, and belongs to what is {parts[belongs_held_out]}")
 
-    def _judge_refused(self, block: Selected, reasons: Mapping[int, str]) -> None:
-        """Judge the rejected rows of a block; `reasons`: index in the block → reason."""
+    def _judge_refused(self, block: Selected, lines: Mapping[int, int], reasons: Mapping[int, str]) -> None:
+        """Judge the rejected rows of a block; `lines`, `reasons`: index in the block → line of the quarantine, reason."""
         faults = {i: reason_fault(block.fates[i], reason) for i, reason in reasons.items()}
         open_ = [i for i, fault in faults.items() if fault is None and block.fates[i] == GOOD]
         unsure = {i: payload for i in open_ if (payload := block.payloads[i]) is not None}
         fresh_reasons = self.again(block.file, [block.rows[i] for i in unsure], list(unsure.values())) if unsure else ()
-        for i, why in zip(unsure, fresh_reasons, strict=True):
+        for i, fresh in zip(unsure, fresh_reasons, strict=True):
+            why, _, detail = fresh.partition(": ")
             if why != reasons[i]:
                 fresh_outcome = f"it is refused for {why}" if why else "nothing is wrong with it"
                 faults[i] = f"is refused for {reasons[i]}; looked at alone, {fresh_outcome}"
                 continue
+            if detail and not self.refusals.says(lines[i], detail):
+                faults[i] = f"is in quarantine with another detail than {detail[:200]!r}"
             ruling = self.proves(why, unsure[i])
             self.numbers["rejections_repeated"] += ruling is None
             if ruling:

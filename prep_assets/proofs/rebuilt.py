@@ -308,16 +308,6 @@ def render_again(sample: Sample, template: ChatTemplate, *, prompted: bool = Fal
     return _Chat(sample, template, listed).render(listed.messages, prompted)[0]
 
 
-def rendered(sample: Sample, template: ChatTemplate) -> str:
-    """Return a render of a conversation by the reference.
-
-    Raises:
-        CheckFailed: the template raises for it.
-    """
-    messages = slotted(sample, template.form, template.marks)
-    return _Chat(sample, template, messages).render(messages.messages, False)[0]
-
-
 def _invented_for(text: str, number: int) -> str:
     words = text.strip()
     if not words:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.generated import generated
-from prep_assets.proofs.rebuilt import Rebuilder, Rebuilt, rendered
+from prep_assets.proofs.rebuilt import Rebuilder, Rebuilt, render_again
 from prep_assets.samples import ASSISTANT, MEDIA, THINKING, TOOL_CALL, Sample, changed
 from prep_assets.stores.files import dumps
 
@@ -21,9 +21,9 @@ _DROPPED = {"template_drops_tools": "tools", "template_drops_documents": "docume
 _NO_TEXT = re.compile("[\ud800-\udfff\ufdd0-\ufdef\ufffe\uffff]")
 
 
-def ruling(reason: str, sample: Sample, template: ChatTemplate) -> str | None:
-    """Judge a chat that a build rejects when it renders it. Returns ``""`` where the reference shows the same fault, `None` where it cannot tell, else why the
-    chat is right."""
+def ruling(reason: str, sample: Sample, template: ChatTemplate, *, prompted: bool = False) -> str | None:
+    """Judge a chat that a build rejects when it renders it; `prompted`: with the generation prompt. Returns ``""`` where the reference shows the same fault,
+    `None` where it cannot tell, else why the chat is right."""
     if reason in ("noncharacter", "lone_surrogate"):
         return "" if any(_NO_TEXT.search(region.text) for turn in sample.turns for region in turn.regions) else None
     if absent := {region.kind for turn in sample.turns for region in turn.regions if region.kind in MEDIA and not region.drop} - {
@@ -31,19 +31,19 @@ def ruling(reason: str, sample: Sample, template: ChatTemplate) -> str | None:
     }:
         return "" if reason in {f"no_{kind}_token" for kind in absent} else None
     try:
-        text = rendered(sample, template)
+        text = render_again(sample, template, prompted=prompted)
     except CheckFailed:
         return "" if reason == "template_refuses" else None
     if reason == "template_refuses":
         return "transformers renders it"
     if reason == "unknown_template_option":
-        return _without_each_option(sample, template, text)
+        return _without_each_option(sample, template, text, prompted)
     if reason in _DROPPED:
-        return _dropped(reason, sample, template, text)
+        return _dropped(reason, sample, template, text, prompted)
     if reason == "template_drops_content" and any(not _stands(words, text) for words in _texts(sample)):
         return ""
     try:
-        rebuilt = Rebuilder(template).rebuild(sample)
+        rebuilt = Rebuilder(template).rebuild(sample, prompted=prompted)
     except CheckFailed:
         return "" if reason == "template_rewrites_content" else None
     if reason == "template_drops_content":
@@ -53,11 +53,11 @@ def ruling(reason: str, sample: Sample, template: ChatTemplate) -> str | None:
     return None
 
 
-def _dropped(reason: str, sample: Sample, template: ChatTemplate, text: str) -> str | None:
+def _dropped(reason: str, sample: Sample, template: ChatTemplate, text: str, prompted: bool) -> str | None:
     """Judge a chat whose tools, documents or names are said not to be shown."""
     without: Any = () if reason != "template_drops_names" else tuple(changed(turn, name=None) for turn in sample.turns)
     try:
-        if rendered(changed(sample, **{_DROPPED[reason]: without}), template) == text:
+        if render_again(changed(sample, **{_DROPPED[reason]: without}), template, prompted=prompted) == text:
             return ""
     except CheckFailed:
         return None
@@ -70,15 +70,14 @@ def _dropped(reason: str, sample: Sample, template: ChatTemplate, text: str) -> 
     )
 
 
-def _without_each_option(sample: Sample, template: ChatTemplate, text: str) -> str | None:
+def _without_each_option(sample: Sample, template: ChatTemplate, text: str, prompted: bool) -> str | None:
     """Judge a chat with options that are said to have no effect: each has one where the chat is written otherwise without it."""
     options = sample.template_options
     if options.keys() & template.options.keys():
         return None
     try:
-        others = [
-            rendered(changed(sample, template_options={key: options[key] for key in options if key != name}), template) for name in options
-        ]
+        left = [changed(sample, template_options={key: options[key] for key in options if key != name}) for name in options]
+        others = [render_again(each, template, prompted=prompted) for each in left]
     except CheckFailed:
         return None
     return "transformers writes it otherwise without its options" if others and text not in others else None

@@ -135,7 +135,7 @@ BLOCK, MOST = 512, 1 << 22
 """Most rows of a block, and about how many bytes of JSON."""
 
 Again = Callable[[int, Sequence[int], Sequence[Mapping[str, Any]]], Sequence[str]]
-"""File, numbers and fields of rejected rows → ``stage/reason`` of each when it is judged alone; ``""`` for none."""
+"""File, numbers and fields of rejected rows → ``stage/reason: detail`` of each when it is judged alone, or ``stage/reason``; ``""`` for none."""
 
 
 class Rules(Struct, frozen=True):

@@ -38,7 +38,7 @@ class Draft:
 
     counts: dict[str, Any]
     metrics: dict[str, Any]
-    checks: tuple[str, ...]
+    checks: tuple[str, ...] = ()
 
 
 def build_version(backend: LocalBackend | BucketBackend, manifest: Manifest, write: Write, *, before: Callable[[], int]) -> str:

@@ -12,14 +12,17 @@ import numpy as np
 import pytest
 
 from prep_assets.data import blocks as data_blocks
+from prep_assets.errors import PrepAssetsError
 from prep_assets.graph import pretrain
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline import examples
+from prep_assets.pipeline.conversations import PlainChats
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.samples import Sample
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.version_folders import Published
-from prep_assets.text import encode
-from prep_assets_tests.graph.workspaces import TOKENIZER, build, failing, jsonl, refusals, resealed, workspace_in
+from prep_assets.text import encode, render
+from prep_assets_tests.graph.workspaces import TOKENIZER, build, failing, jsonl, minimal, refusals, resealed, verdicts, workspace_in
 
 WORDS = "one two three four five six seven eight nine ten"
 
@@ -151,6 +154,53 @@ def test_a_limit_that_is_another_one(monkeypatch: pytest.MonkeyPatch, tmp_path: 
     assert {"selection", "row_integrity"} & {*failing(workspace, published)}
 
 
+NO_SYSTEM = "{% for m in messages %}{% if m.role == 'system' %}{{ raise_exception('no system') }}{% endif %}" + (
+    "{{ '<|im_start|>' + m.role + '\n' + m.content + '<|im_end|>\n' }}{% endfor %}{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+PARTS = {
+    "preference_tokens_by_domain": ("preference", "preference", {"chosen": "Yes.", "rejected": "No."}),
+    "rl_tokens_by_domain": ("rl", "rl_prompt", {"gold": 1}),
+    "rl_groups_by_domain": ("rl", "group", {"responses": ["Yes.", "No."], "rewards": [1.0, 0.0]}),
+}
+
+
+def of_parts(folder: Path, asset: str) -> Workspace:
+    """Pairs, prompts or groups; the template refuses the system prompts of two of them."""
+    family, schema, more = PARTS[asset]
+    user = [{"role": "user", "content": f"Question {number}?"} for number in range(12)]
+    rows = [{"prompt": [each], **more} for each in user]
+    rows += [{"prompt": [{"role": "system", "content": "Be kind."}, each], **more} for each in user[:2]]
+    options: dict[str, Any] = {"schema": schema} | ({"options": {"gold_key": "gold"}} if schema == "rl_prompt" else {})
+    domains = {"d": {"files": [str(jsonl(folder / "rows.jsonl", rows))], **options}}
+    workspace = workspace_in(folder, minimal(family, domains, template="own.jinja"))
+    (workspace.configs / "own.jinja").write_text(NO_SYSTEM, "utf-8")
+    return workspace
+
+
+@pytest.mark.parametrize("asset", PARTS)
+def test_what_a_template_refuses_of_pairs_prompts_and_groups(tmp_path: Path, asset: str) -> None:
+    published = build(of_parts(tmp_path, asset), asset, "d")
+    assert published.manifest.counts["refused"] == {"render/template_refuses": 2}
+    verdict = verdicts(of_parts(tmp_path, asset), published)["selection"]
+    assert verdict.passed and (verdict.numbers["rows_refused"], verdict.numbers["rejections_repeated"]) == (2, 0)
+
+
+@pytest.mark.parametrize("asset", PARTS)
+def test_a_right_pair_prompt_or_group_that_is_refused(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asset: str) -> None:
+    real = render._with_template
+
+    def refuses(sample: Sample, *given: Any) -> Any:
+        if any(region.text == "Question 3?" for turn in sample.turns for region in turn.regions):
+            raise examples.Refused("template_refuses", "", stage="render")
+        return real(sample, *given)
+
+    monkeypatch.setattr(render, "_with_template", refuses)
+    monkeypatch.setattr(PlainChats, "cut", lambda *_, **__: None)
+    monkeypatch.setattr(PlainChats, "by_form", lambda *_: None)
+    with pytest.raises(PrepAssetsError, match=r"selection: .*transformers renders it"):
+        build(of_parts(tmp_path, asset), asset, "d")
+
+
 def spoiled(published: Published, change: Callable[[Manifest], Manifest]) -> Published:
     change(published.manifest).write(published.directory)
     return resealed(Published(published.directory, Manifest.read(published.directory)))
@@ -173,19 +223,30 @@ def test_every_number_of_a_manifest(tmp_path: Path, kind: str, field: str) -> No
     assert uncounted == (["control_tokens_in_content"] if (kind, field) == ("chats", "counts") else [])
 
 
-def test_a_forged_payload(tmp_path: Path) -> None:
-    """The text of each rejected record, whatever rejected it, is replaced by another one of the same length."""
+@pytest.mark.parametrize("says", [(), ("everything is right",)])
+def test_what_a_manifest_says_of_its_checks(tmp_path: Path, says: tuple[str, ...]) -> None:
+    workspace, asset = of_chats(tmp_path)
+    published = stored(workspace, asset)
+    assert not failing(workspace, published) and published.manifest.checks
+    assert failing(workspace, spoiled(published, lambda manifest: replace(manifest, checks=says))) == ["file_hashes"]
+
+
+@pytest.mark.parametrize("key", ["payload", "detail"])
+def test_a_forged_quarantine(tmp_path: Path, key: str) -> None:
+    """The text of each rejected record, whatever rejected it, or what is wrong with it, is replaced by another one of the same length."""
     workspace, asset = of_chats(tmp_path)
     published = stored(workspace, asset)
     assert published.quarantine is not None
     lines = [json.loads(line) for line in published.quarantine.read_text("utf-8").splitlines()]
     assert len(lines) == len(refusals(published)) == 5
     for number, line in enumerate(lines):
-        forged = {**line, "payload": f"{line['payload'][:-1]}~"}
+        forged = {**line, key: f"{line[key][:-1]}~"}
         text = "".join(json.dumps(each) + "\n" for each in [*lines[:number], forged, *lines[number + 1 :]])
         published.quarantine.write_text(text, "utf-8")
         published = resealed(published)
-        assert published.quarantine is not None and failing(workspace, published) == ["selection"], line["reason"]
+        # what the sources alone decide is not judged by the build again, which knows the detail
+        expected = ["selection"] if key == "payload" or line["stage"] not in ("records", "deduplicate") else []
+        assert published.quarantine is not None and failing(workspace, published) == expected, line["reason"]
 
 
 def test_lengths_that_no_option_allows() -> None:

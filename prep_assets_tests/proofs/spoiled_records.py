@@ -308,15 +308,6 @@ def invented(kind: str, **numbers: float) -> Spoil:
     return spoil
 
 
-def forged_payload(published: Published) -> None:
-    """The text of a rejected record is replaced by another of the same length."""
-    path = corruption.quarantine_file(published)
-    first, *others = path.read_text("utf-8").splitlines()
-    line = json.loads(first)
-    line["payload"] = line["payload"][:-1] + "~"
-    path.write_text("\n".join([json.dumps(line), *others]) + "\n", "utf-8")
-
-
 def invented_quarantine_line(published: Published) -> None:
     line = {"id": "x:0", "stage": "schema", "reason": "r", "detail": "d", "payload": "{}", "payload_length": 2}
     corruption.quarantine_file(published).write_text(json.dumps(line) + "\n")
