@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from prep_assets.checks.sources_again import domain_source, images_again
 from prep_assets.config.family import Chat
-from prep_assets.config.models import FAMILIES, Sft
+from prep_assets.config.models import FAMILIES
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.pipeline.asset import FromRows, Store
 from prep_assets.pipeline.examples import converter
@@ -17,7 +17,7 @@ from prep_assets.pipeline.pairs import SIDES
 from prep_assets.proofs import rejected_renders
 from prep_assets.proofs.formats import Format, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
-from prep_assets.proofs.second_reading import group_again, read_again, shown_by
+from prep_assets.proofs.second_reading import NoCall, read_again, shown_by
 from prep_assets.samples import ASSISTANT, THINKING, USER, Group, Pair, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import selected_schema
@@ -70,41 +70,39 @@ Conversations = Callable[[Row], Sequence[tuple[Sample, bool]]]
 """Fields of a row → what a template renders of it, and whether each ends with the generation prompt; raises where it cannot tell."""
 
 
-def _of_chats(store: Store, template: ChatTemplate) -> Conversations:
+def _of_chats(store: Store) -> Conversations:
     convert, images = converter(domain_source(store).domain, Sample), images_again(store)
-    stripped = control_pattern(store.vocabulary.control) if store.recipe["special_in_content"] == "strip" else None
 
     def chat(row: Row) -> list[tuple[Sample, bool]]:
         sample = apply(convert, row)
         if not isinstance(sample, Sample):
             return []
-        return [(treat(read_again(images(sample), store.recipe, **shown_by(template)), stripped, "strip")[0], False)]
+        return [(images(sample), False)]
 
     return chat
 
 
-def _of_pairs(store: Store, template: ChatTemplate) -> Conversations:
-    return lambda row: [(read_again(pair_sample(row, side), store.recipe, **shown_by(template)), False) for side in SIDES]
+def _of_pairs(store: Store) -> Conversations:
+    return lambda row: [(pair_sample(row, side), False) for side in SIDES]
 
 
-def _of_prompts(store: Store, template: ChatTemplate) -> Conversations:
-    return lambda row: [(read_again(sample_of(row, turns_of(row["prompt"], USER)), store.recipe, **shown_by(template)), True)]
+def _of_prompts(store: Store) -> Conversations:
+    return lambda row: [(sample_of(row, turns_of(row["prompt"], USER)), True)]
 
 
-def _of_groups(store: Store, template: ChatTemplate) -> Conversations:
-    convert, options = converter(domain_source(store).domain, Group), store.family.model_dump()
+def _of_groups(store: Store) -> Conversations:
+    convert = converter(domain_source(store).domain, Group)
 
     def chats(row: Row) -> list[tuple[Sample, bool]]:
         group = apply(convert, row)
         if not isinstance(group, Group) or group.sampled is not None:
             return []
-        group = group_again(group, options, **shown_by(template))
         return [(conversation_of(group, group.prompt), True), *((sample, False) for sample in conversations(group))]
 
     return chats
 
 
-RENDERED: Mapping[str, Callable[[Store, ChatTemplate], Conversations]] = {
+RENDERED: Mapping[str, Callable[[Store], Conversations]] = {
     "sft_tokens": _of_chats,
     "preference_tokens_by_domain": _of_pairs,
     "rl_tokens_by_domain": _of_prompts,
@@ -114,17 +112,27 @@ RENDERED: Mapping[str, Callable[[Store, ChatTemplate], Conversations]] = {
 """What is rendered of a row, by asset."""
 
 
+def _rendered(store: Store) -> tuple[ChatTemplate, Conversations] | None:
+    """Return the template of a store and what it renders of a row; `None` for a store without one."""
+    if store.asset.name not in RENDERED:
+        return None
+    template = store.workspace.template(cast("Chat", store.workspace.family(FAMILIES[store.asset.family])))
+    return template, RENDERED[store.asset.name](store)
+
+
 def of_render(store: Store) -> Oracle:
     """What the reference renders of a row: a fault in one of its conversations holds, none in any of them contradicts it."""
-    if store.asset.name not in RENDERED or store.recipe.get("expand") == "turns":
+    if (opened := _rendered(store)) is None or store.recipe.get("expand") == "turns":
         return lambda reason, row: None
-    template = store.workspace.template(cast("Chat", store.workspace.family(FAMILIES[store.asset.family])))
-    rendered = RENDERED[store.asset.name](store, template)
+    template, rendered = opened
+    stripped = control_pattern(store.vocabulary.control) if store.recipe.get("special_in_content") == "strip" else None
 
     def judge(reason: str, row: Row) -> Ruling:
         try:
-            found = [rejected_renders.ruling(reason, sample, template, prompted=prompted) for sample, prompted in rendered(row)]
-        except (CheckFailed, Refused):
+            read = [(read_again(sample, store.recipe, **shown_by(template)), prompted) for sample, prompted in rendered(row)]
+            treated = [(treat(sample, stripped, "strip")[0], prompted) for sample, prompted in read]
+            found = [rejected_renders.ruling(reason, sample, template, prompted=prompted) for sample, prompted in treated]
+        except (CheckFailed, NoCall, Refused):
             return None
         return "" if "" in found else None if None in found or not found else found[0]
 
@@ -132,23 +140,32 @@ def of_render(store: Store) -> Oracle:
 
 
 def of_reasoning(store: Store) -> Oracle:
-    """Whether an answer of a chat is nothing but reasoning, by a second reading of tags."""
-    if store.asset.name != "sft_tokens":
+    """Whether an answer is nothing but reasoning, or has something else between the tags of a call, by a second reading of tags."""
+    if (opened := _rendered(store)) is None:
         return lambda reason, row: None
-    shown, convert = shown_by(store.workspace.template(store.workspace.family(Sft))), converter(domain_source(store).domain, Sample)
+    template, rendered = opened
 
     def judge(reason: str, row: Row) -> Ruling:
-        sample = apply(convert, row)
-        if not isinstance(sample, Sample):
+        try:
+            turns = [turn for sample, _ in rendered(row) for turn in read_again(sample, store.recipe, **shown_by(template)).turns]
+        except NoCall:
+            return "" if reason == "bad_typed_call" else None
+        except Refused:
             return None
-        turns = read_again(sample, store.recipe, **shown).turns
+        if reason == "bad_typed_call":
+            return "what stands between the tags of calls is JSON of a name and of arguments"
         empty = any(turn.role == ASSISTANT and all(region.kind == THINKING for region in turn.regions) for turn in turns)
         return "" if empty else "an answer stands behind the reasoning of every turn"
 
     return judge
 
 
-ORACLES: Mapping[str, Callable[[Store], Oracle]] = {"schema": of_schema, "render": of_render, "reasoning/empty_answer": of_reasoning}
+ORACLES: Mapping[str, Callable[[Store], Oracle]] = {
+    "schema": of_schema,
+    "render": of_render,
+    "reasoning/empty_answer": of_reasoning,
+    "reasoning/bad_typed_call": of_reasoning,
+}
 """By ``stage/reason``, or by stage for all its other reasons: what derives a rejection again. For stores that are made from rows."""
 
 

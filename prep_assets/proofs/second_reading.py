@@ -443,11 +443,14 @@ def shown_by(template: ChatTemplate) -> dict[str, bool]:
 def read_again(sample: Sample, options: Mapping[str, Any], *, shown: bool, calls: bool = False) -> Sample:
     """Return the sample as a build with the options ``reasoning``, ``reasoning_tags`` and ``calls`` must have rendered it.
 
-    Only for stored records: what a build rejects is not handled.
+    Only for stored records: what else a build rejects is not handled.
 
     Args:
         shown: whether the template writes reasoning.
         calls: whether the template writes calls.
+
+    Raises:
+        NoCall: an answer has something else between the tags of a call.
     """
     return changed(sample, turns=_reread_turns(sample.turns, options, shown, calls))
 
@@ -499,12 +502,26 @@ def _split_blocks(text: str, tag: str) -> tuple[str, list[str]]:
     return rest, blocks
 
 
+class NoCall(ValueError):
+    """A text between the tags of a call that is no JSON of a call."""
+
+
 def _call_again(text: str) -> str:
-    call = json.loads(text)
-    arguments: Any = next((call[key] for key in ("arguments", "parameters") if key in call), {})
-    arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
-    again = {"name": call["name"], "arguments": arguments} | ({"id": str(call["id"])} if call.get("id") is not None else {})
-    return json.dumps(again, ensure_ascii=False, separators=(",", ":"))
+    def named_once(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+        if len(dict(items)) < len(items):
+            raise NoCall(text)
+        return dict(items)
+
+    try:
+        call = json.loads(text, object_pairs_hook=named_once)
+        arguments: Any = next((call[key] for key in ("arguments", "parameters") if key in call), {})
+        arguments = json.loads(arguments, object_pairs_hook=named_once) if isinstance(arguments, str) else arguments
+        again = {"name": call["name"], "arguments": arguments} | ({"id": str(call["id"])} if call.get("id") is not None else {})
+        if isinstance(arguments, dict) and call["name"].strip() and not call.keys() - {"name", "arguments", "parameters", "id", "type"}:
+            return json.dumps(again, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
+    except (AttributeError, KeyError, TypeError, ValueError) as error:
+        raise NoCall(text) from error
+    raise NoCall(text)
 
 
 def _reread_turn(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn:

@@ -520,6 +520,7 @@ def test_92_calls_typed_as_text(tmp_path: Path) -> None:
     one = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id("<tool_call>")
     assert read.ids[read.mask.argmax()] == one
     assert [each.reason for each in refusals(stand.published)] == ["bad_typed_call"]
+    assert stand.verdict("selection").numbers["rejections_repeated"] == 0
 
 
 def test_93_an_answer_good_and_bad(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from prep_assets.config.family import REASONING_TAGS
 from prep_assets.errors import Refused
-from prep_assets.proofs.second_reading import read_again
+from prep_assets.proofs.second_reading import NoCall, read_again
 from prep_assets.samples import (
     ASSISTANT,
     COMPLETION,
@@ -645,12 +645,25 @@ def test_other_text_with_tags_of_calls_stays_text(words: str) -> None:
 
 @pytest.mark.parametrize(
     "held",
-    ["{'name': 'add'}", '{"name": ""}', '{"arguments": {}}', '["add"]', '{"name": "add", "a": 2}', '{"name": "add", "arguments": [2]}'],
+    [
+        *(
+            "{'name': 'add'}",
+            '{"name": ""}',
+            '{"arguments": {}}',
+            '["add"]',
+            '{"name": "add", "a": 2}',
+            '{"name": "add", "arguments": [2]}',
+        ),
+        *('{"name": "add", "name": "add"}', '{"name": "add", "arguments": {"a": NaN}}', '{"name": "add", "arguments": "{"}', '{"name": 2}'),
+    ],
 )
 def test_what_stands_between_the_tags_of_a_call_must_be_one(held: str) -> None:
     with pytest.raises(Refused, match="calls: inline") as error:
         typed(turn(ASSISTANT, f"<tool_call>{held}</tool_call>"))
     assert error.value.reason == "bad_typed_call"
+    with pytest.raises(NoCall):
+        options = {"reasoning": "auto", "reasoning_tags": (), "calls": "auto"}
+        read_again(Sample((turn(ASSISTANT, f"<tool_call>{held}</tool_call>"),)), options, shown=True, calls=True)
 
 
 def test_results_between_tags_lose_these_and_become_a_turn_each() -> None:
