@@ -83,29 +83,6 @@ def test_large_results_are_gone_before_the_next_is_made() -> None:
 
 # -- all caches of the package ----------------------------------------------------------------------------------------------------------
 
-FILLED = {
-    "limits._CALLS": "calls under way",
-    "limits._WATCH": "one thread",
-    "caches.CACHES": "one entry for each place in the code",
-    "stores/verification._RECORDED": "folders that are being written",
-    "data/stream._WAITING": "one stream",
-    "proofs/rows.NO_TYPES": "nothing: a constant",
-    "proofs/rejected_rows.UNDEFINED": "nothing: a constant",
-    "proofs/source_texts.RULES": "one entry for each rule, registered as the module loads",
-    "schemas/registry._SCHEMAS": "one entry for each schema, registered as modules load",
-    "schemas/registry._ALIASES": "the same",
-    "quality/steps._STEPS": "one entry for each step, registered as modules load",
-    "exports/registry._EXPORTS": "one entry for each format, registered as modules load",
-    "exports/registry._READERS": "one entry for each format, registered as modules load",
-    "stores/bucket._CLIENT_PROCESS": "one process",
-    "stores/version_folders._HELD": "weak: stores that are open",
-    "text/code_tokenizer._LOADED": "a hash for each class that was imported, which stays imported",
-    "workers/on_ray._ADDRESS": "one address",
-    "defs/materialize._STATUSES": "one run",
-}
-"""Collections of modules that are filled as the process runs, and what bounds them."""
-COLLECTIONS = ("dict", "list", "set", "Counter", "OrderedDict", "defaultdict", "WeakKeyDictionary", "WeakValueDictionary")
-
 
 @cache
 def modules() -> list[tuple[str, ast.Module]]:
@@ -128,22 +105,6 @@ def test_functions_with_arguments_have_a_cache_with_a_bound() -> None:
                 bare = (each for each in node.decorator_list if not (isinstance(each, ast.Call) and each.args))
                 faults += [f"{module}.{node.name}" for each in bare if called(each) in ("cache", "lru_cache")]
     assert faults == []
-
-
-def test_what_modules_collect_is_bounded() -> None:
-    found = set()
-    for module, tree in modules():
-        for node in tree.body:
-            if isinstance(node, ast.Assign | ast.AnnAssign) and node.value is not None and is_empty(node.value):
-                found.add(f"{module}.{ast.unparse(node.target if isinstance(node, ast.AnnAssign) else node.targets[0])}")
-    assert found == set(FILLED)
-
-
-def is_empty(value: ast.expr) -> bool:
-    """Whether it is a collection that has yet to be filled."""
-    if isinstance(value, ast.Call):
-        return not value.args and called(value) in COLLECTIONS
-    return (isinstance(value, ast.Dict) and not value.keys) or (isinstance(value, ast.List) and not value.elts)
 
 
 def test_each_cache_has_a_name_of_its_own() -> None:

@@ -23,6 +23,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.pipeline.asset import FromLines, Store
 from prep_assets.pipeline.groups import splits
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
+from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.source_texts import EARLIER, EXACT, Held, Missing, Policy, Reading, Said, Unlike, missing
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, combined, holds
@@ -187,15 +188,19 @@ class SourceTexts(Derivation):
         recipe = store.recipe
         tags: Sequence[Sequence[str]] = recipe.get("reasoning_tags", ())
         family = store.workspace.family(FAMILIES[store.asset.family])
-        calls = recipe.get("calls") == "auto" and isinstance(family, Chat) and store.workspace.template(family).form.shows_calls
+        template = store.workspace.template(family) if isinstance(family, Chat) and "template" in recipe else None
+        calls = template is not None and recipe.get("calls") == "auto" and template.form.shows_calls
+        sorts = template is not None and sorts_arguments(template)
         if isinstance(store.asset.source, FromLines):
             kind = "prompts" if store.asset.family == "rl" else "pairs"
-            self.reading = Reading(f"lines of {kind}", {}, "Prompt" if kind == "prompts" else "Pair", tags, calls=calls)
+            self.reading = Reading(f"lines of {kind}", {}, "Prompt" if kind == "prompts" else "Pair", tags, calls=calls, sorts=sorts)
             self._weighs = True
         else:
             domain, gives = domain_source(store).domain, domain_source(store).gives
             chosen_by = frozenset((*domain.where, *filter(None, [domain.domain_key])))
-            self.reading = Reading(domain.schema_name, domain.options, gives.__name__, tags, frozenset(domain.ignore), chosen_by, calls)
+            self.reading = Reading(
+                domain.schema_name, domain.options, gives.__name__, tags, frozenset(domain.ignore), chosen_by, calls, sorts
+            )
             self._weighs = domain.weigh is None
         self.name = store.partition or store.asset.name
         self.policy, self.truncation = self._policy(), Truncation()

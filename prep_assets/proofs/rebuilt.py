@@ -14,7 +14,7 @@ from msgspec import Struct, field
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.generated import generated, served
-from prep_assets.samples import ASSISTANT, MEDIA, TEXT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, changed, turn
+from prep_assets.samples import ASSISTANT, MEDIA, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, changed, turn
 from prep_assets.stores.files import dumps
 from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, chat_template_utils
 
@@ -306,6 +306,17 @@ def render_again(sample: Sample, template: ChatTemplate, *, prompted: bool = Fal
     """
     listed = slotted(sample, template.form, template.marks)
     return _Chat(sample, template, listed).render(listed.messages, prompted)[0]
+
+
+def sorts_arguments(template: ChatTemplate) -> bool:
+    """Whether a template writes the arguments of a call sorted by name."""
+    call = Region(TOOL_CALL, json.dumps({"name": "zqcall", "arguments": {"zqlast": "a", "zqfirst": "b"}}))
+    turns = (turn(USER, "zqask"), Turn(ASSISTANT, (call,)), turn(TOOL, "zqresult"), turn(ASSISTANT, "zqsay"))
+    try:
+        text = render_again(Sample(turns), template)
+    except CheckFailed:
+        return False
+    return 0 <= text.find("zqfirst") < text.find("zqlast")
 
 
 def _invented_for(text: str, number: int) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache
+from functools import lru_cache
 
 from prep_assets.proofs import row_rules as rules
 from prep_assets.proofs.formats import Format, Row
@@ -204,7 +204,7 @@ def kept_fault(format: Format, row: Row) -> str:
     return ""
 
 
-@cache
+@lru_cache(1 << 8)
 def _of_kept(name: str) -> list[tuple[str, Rule, Sequence[str] | None]]:
     """Return the rules that rows of a schema are judged by, their reasons, and the fields that each needs."""
     return [(reason, rule, _ABOUT.get(reason)) for reason, rule in BEYOND[name].items() if rule is not None and rule is not rules.no_json]

@@ -153,6 +153,7 @@ class Reading(Struct, dict=True):
         ignore: paths that the configuration leaves out.
         chosen_by: columns by which the configuration chooses rows.
         calls: whether calls between tags at the end of an answer are calls.
+        sorts: whether the template writes the arguments of calls sorted by name.
     """
 
     schema: str
@@ -162,6 +163,7 @@ class Reading(Struct, dict=True):
     ignore: frozenset[str] = frozenset()
     chosen_by: frozenset[str] = frozenset()
     calls: bool = False
+    sorts: bool = False
     columns: list[Column] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -348,7 +350,7 @@ class _Walk:
                 continue
             call = json.loads(block)
             arguments = call.get("arguments", call.get("parameters", {}))
-            for leaf in (call["name"], *_leaves(json.loads(arguments) if isinstance(arguments, str) else arguments)):
+            for leaf in (call["name"], *_leaves(json.loads(arguments) if isinstance(arguments, str) else arguments, self.reading.sorts)):
                 yield said._replace(kind=CALL, text=leaf)
 
     def _marks(self) -> re.Pattern[str] | None:
@@ -488,7 +490,10 @@ class _Walk:
         for call in [parsed] if isinstance(parsed, Mapping) else parsed:
             function = call["function"] if isinstance(call.get("function"), Mapping) else call
             arguments: Any = next((function[key] for key in ("arguments", "parameters", "input") if function.get(key)), {})
-            for leaf in (function["name"], *_leaves(json.loads(arguments) if isinstance(arguments, str) else arguments)):
+            for leaf in (
+                function["name"],
+                *_leaves(json.loads(arguments) if isinstance(arguments, str) else arguments, self.reading.sorts),
+            ):
                 self.say(leaf, role, path, kind=CALL, weight=weight)
 
 
@@ -529,15 +534,15 @@ def _by_message(value: Any) -> Any:
     return [{key: each for key, each in zip(value, row, strict=True) if each is not None} for row in rows]
 
 
-def _leaves(value: Any) -> Iterator[str]:
-    """Yield keys and values of JSON, in their order, as they are written."""
+def _leaves(value: Any, sorts: bool = False) -> Iterator[str]:
+    """Yield keys and values of JSON as they are written, in their order, or sorted by key as Jinja's ``dictsort`` sorts them."""
     if isinstance(value, Mapping):
-        for key, inner in value.items():
+        for key, inner in sorted(value.items(), key=lambda item: str(item[0]).lower()) if sorts else value.items():
             yield str(key)
-            yield from _leaves(inner)
+            yield from _leaves(inner, sorts)
     elif isinstance(value, list | tuple):
         for inner in value:
-            yield from _leaves(inner)
+            yield from _leaves(inner, sorts)
     elif value is not None:
         yield value if isinstance(value, str) else json.dumps(value)
 

@@ -14,25 +14,7 @@ import prep_assets
 from prep_assets_tests.conftest import ROOT
 
 GITHUB = ROOT / ".github"
-FORMS = sorted((GITHUB / "ISSUE_TEMPLATE").glob("*.yml"))
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
-
-
-@pytest.mark.parametrize("path", [path for path in FORMS if path.name != "config.yml"], ids=lambda path: path.stem)
-def test_a_form_asks_what_is_needed(path: Path) -> None:
-    """By GitHub's syntax for issue forms: an unknown type, or a field twice, and GitHub shows no form at all."""
-    form: dict[str, Any] = yaml.safe_load(path.read_text("utf-8"))
-    assert form.keys() == {"name", "description", "labels", "body"}
-    fields = [field for field in form["body"] if field["type"] != "markdown"]
-    assert {field["type"] for field in fields} <= {"input", "textarea", "dropdown", "checkboxes"}
-    assert all(field["attributes"]["label"] for field in fields)
-    names = [field["id"] for field in fields]
-    assert len(names) == len(set(names)) and any(field.get("validations", {}).get("required") for field in fields)
-    for command in re.findall(r"`prep-assets ([a-z-]+)", path.read_text("utf-8")):
-        from prep_assets.cli.main import GROUPS
-
-        known = {name for group in GROUPS.values() for name in group}
-        assert command in known | {"--version"}
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)

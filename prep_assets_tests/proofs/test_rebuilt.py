@@ -4,14 +4,12 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date
-from types import SimpleNamespace
 from typing import Any
-from unittest.mock import Mock
 
 import pytest
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.rebuilt import Block, Borders, Rebuilder, Slot, _after, _bound, blocks_of, slotted
+from prep_assets.proofs.rebuilt import Block, Borders, Rebuilder, Slot, blocks_of, slotted
 from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
 from prep_assets.text.environment import MessageForm
 from prep_assets_tests.proofs.conversations import PLAIN, TRIMS, chat, result, says, template, user
@@ -361,127 +359,6 @@ def test_control_tokens_of_a_part_of_a_text() -> None:
     assert Borders(Rebuilder(template(PLAIN, control=()))).controls("<|s|>", 0, 5) == []
 
 
-# -- each step by itself, on gaps that can be read ----------------------------------------------------------------------------------------
-
-
-def plain_borders(lone: str = "") -> Borders:
-    borders = Borders(Rebuilder(template(PLAIN)))
-    borders._lone = lone
-    return borders
-
-
-def test_the_longest_control_token_counts() -> None:
-    assert Borders(Rebuilder(template(PLAIN, control=("<a>", "<a>b", "x")))).controls("<a>b<a>", 0, 7) == [(0, 4), (4, 7)]
-
-
-@pytest.mark.parametrize(
-    ("gap", "most", "place"),
-    [
-        ("abc def", 5, 4),
-        (" abc", 3, 1),
-        ("a<|e|>bc", 8, 6),
-        ("<|e|>bc", 5, 5),
-        ("<|e|>bc", 4, 0),
-        ("a <|e|>bc", 9, 2),
-        ("<|e|>\n<|s|><|e|>x", 17, 16),
-    ],
-)
-def test_a_place_amid_no_word_and_no_control_token(gap: str, most: int, place: int) -> None:
-    assert plain_borders()._unbroken(gap, most) == place
-
-
-ASKED = "<|s|>assistant\n"
-
-
-@pytest.mark.parametrize(
-    ("gap", "prompt", "lone", "kinds", "rest"),
-    [
-        # what the prompt says
-        (f"<|e|>\n{ASKED}<think>", f"<|e|>\n{ASKED}", ASKED, ("thinking",), "<think>"),
-        (f"<|e|>\n{ASKED}yes", f"<|e|>\n{ASKED}no", ASKED, ("text",), "yes"),
-        (f"<|e|>\n{ASKED}<think>", f"<|e|>\n{ASKED}<think>\n\n</think>", ASKED, ("thinking",), "<think>"),
-        ("<|e|>\nsays:\n<think>", "<|e|>\nsays:\n<think>\n\n</think>", "", ("thinking",), "<think>"),
-        ("\n<think>", "\n<think>x", "", ("thinking",), ""),  # nothing before the tag
-        ("", "<|e|>", ASKED, ("text",), ""),
-        # a header before an answer to a lone question
-        (f"<|e|>{ASKED}", None, ASKED, ("text",), ""),
-        (ASKED, None, ASKED, ("call",), ""),
-        (f"{ASKED}{ASKED}x", None, ASKED, ("text",), "x"),
-        (f"<|e|>{ASKED}", "x", ASKED, ("text",), ""),
-        # what stands there behind a question
-        ("<|s|>assistant <think></think>", None, ASKED, ("thinking",), "<think></think>"),
-        # nothing says it
-        ("<|e|>", None, ASKED, ("text", "text"), None),
-    ],
-)
-def test_where_an_answer_begins(gap: str, prompt: str | None, lone: str, kinds: tuple[str, ...], rest: str | None) -> None:
-    borders, low = plain_borders(lone), 3
-    borders._prompt = Mock(return_value=prompt)  # type: ignore[method-assign]
-    borders._behind_question = Mock(return_value="<think></think>")  # type: ignore[method-assign]
-    block = Block(2, "assistant", kinds, (0,), low + len(gap), low + len(gap) + 9)
-    found: Any = SimpleNamespace(
-        own_start={0: block.start - 1}.get, chat=SimpleNamespace(sample=chat(user("Hi"), user("Yes?"), says("No.")))
-    )
-    start = borders._begin(found, None, block, gap, low)
-    assert start == (block.start - 1 if rest is None else block.start - len(rest))
-    borders._prompt.assert_called_once_with(found, None, block, gap)
-
-
-def test_calls_that_begin_nowhere_prove_nothing() -> None:
-    borders = plain_borders()
-    borders._prompt = Mock(return_value=None)  # type: ignore[method-assign]
-    borders._behind_question = Mock(return_value="")  # type: ignore[method-assign]
-    chat: Any = None
-    with pytest.raises(CheckFailed) as raised:
-        borders._begin(chat, None, Block(4, "assistant", ("text", "call"), (0, 1), 5, 9), "<|e|>", 0)
-    assert str(raised.value) == "nothing in the render says where turn 4 begins, so nothing is proven"
-
-
-@pytest.mark.parametrize(
-    ("gap", "begins", "lone", "kinds", "start"),
-    [
-        (f"<|e|>\n{ASKED}x", 6, ASKED, ("text",), 21),
-        (f"{ASKED}x", 0, ASKED, ("text",), 15),
-        (f"{ASKED}{ASKED}x", 0, ASKED, ("text",), 30),
-        (f"{ASKED}x", 15, ASKED, ("text",), 15),
-        (f"{ASKED}x", 16, ASKED, ("text",), 16),
-        ("header: ", 0, "", ("text",), 7),  # the space is the text's own
-        ("header: ", 0, "", ("thinking", "text"), 0),
-        ("header: \n", 7, "", ("text",), 7),
-    ],
-)
-@pytest.mark.parametrize("before", [None, Block(0, "user", ("text",), (0,), 1, 4)])
-def test_a_header_that_the_prompt_leaves_out(
-    gap: str, begins: int, lone: str, kinds: tuple[str, ...], start: int, before: Block | None
-) -> None:
-    borders, low = plain_borders(lone), before.end if before else 0
-    borders._begin = Mock(return_value=low + begins)  # type: ignore[method-assign]
-    chat: Any = SimpleNamespace(invented_text="." * low + gap + "answer", own_start={1: low + len(gap) - 1}.get)
-    block = Block(1, "assistant", kinds, (1,), low + len(gap), low + len(gap) + 6)
-    assert borders.start(chat, before, block) == low + start
-    borders._begin.assert_called_once_with(chat, before, block, gap, low)
-
-
-@pytest.mark.parametrize(
-    ("gap", "alone", "where"),
-    [
-        (" <|e|>x", None, (1, 6)),
-        ("x<|e|>", None, None),
-        ("<|e|><|end|>", None, (0, 12)),
-        ("<|e|> <|end|>", None, (0, 5)),
-        # other control tokens where another turn follows
-        ("<|s|>x", "<|e|>", (0, 5)),
-        ("\n\n<|s|>x", "\n<|e|>", (2, 7)),
-        ("<|s|><|e|>x", "<|end|><|e|>", (0, 10)),
-        ("y<|s|>", "<|e|>", None),
-        ("<|s|>", "y<|e|>", None),
-        ("y", "<|e|>", None),
-    ],
-)
-def test_what_ends_a_text(gap: str, alone: str | None, where: tuple[int, int] | None) -> None:
-    assert plain_borders()._end(gap, alone) == where
-
-
 BRACKETS = """
 {%- for m in messages -%}
   {{- '<|s|>' + m.role + '|' + m.content -}}
@@ -515,44 +392,3 @@ def test_a_call_ends_behind_its_brackets_as_a_text_does(last: str, earlier: str,
         borders.stop(found, block, after) for block, after in zip(blocks, [*blocks[1:], None], strict=True) if block.role == "assistant"
     ]
     assert [span and found.invented_text[slice(*span)] for span in where] == stops
-
-
-@pytest.mark.parametrize(
-    ("gap", "closed", "where"),
-    [
-        ("<|e|><|end|>\n", 0, (0, 12)),
-        (" \n<|e|>", 0, (2, 7)),
-        ("<|s|>", 0, None),
-        ("", 0, None),
-        ("x<|e|>", 0, None),
-        ("x<|e|>\n<|s|>", 6, (1, 6)),
-        ("x<|e|><|end|>", 13, (1, 13)),
-        ("x<|s|><|e|>", 6, None),
-    ],
-)
-def test_the_longest_stop_of_answers_ends_other_turns(gap: str, closed: int, where: tuple[int, int] | None) -> None:
-    borders = plain_borders()
-    borders.__dict__["answer_stops"] = frozenset({"<|e|>", "<|e|><|end|>"})
-    borders.closed = Mock(return_value=8 + closed)  # type: ignore[method-assign]
-    chat: Any = SimpleNamespace(invented_text="question" + gap + "<|e|>answer")
-    asks, answers = Block(0, "user", ("text",), (0,), 0, 8), Block(1, "assistant", ("text",), (1,), 8 + len(gap), 99)
-    found = borders.stop(chat, asks, answers)
-    assert found == (where and (8 + where[0], 8 + where[1]))
-
-
-def test_what_follows_a_turn() -> None:
-    found, blocks, _ = taken_apart(PLAIN, BORDER_CHAT)
-    for prompted in (True, False):
-        assert _after(found, None, 1, prompted=prompted) == found.beginning(1, prompted=prompted) != ""
-        assert _after(found, blocks[0], 1, prompted=prompted) == "<|e|>\n" + "<|s|>assistant\n" * prompted
-    assert _after(found, None, 0, prompted=True) is None
-
-
-def test_what_is_known_of_gaps_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prep_assets.proofs.rebuilt.MOST_KNOWN", 2)
-    known: dict[object, Any] = {1: "a"}
-    _bound(known)
-    assert known == {1: "a"}
-    known[2] = "b"
-    _bound(known)
-    assert known == {}

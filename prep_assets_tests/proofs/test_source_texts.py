@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.source_table import TABLE
 from prep_assets.proofs.source_texts import CALL, EARLIER, Held, Missing, Policy, Reading, Said, missing, single
 from prep_assets.samples import (
@@ -27,6 +28,7 @@ from prep_assets.samples import (
 )
 from prep_assets.schemas.fields import unread, view_of
 from prep_assets.schemas.registry import convert_with, schemas
+from prep_assets_tests.proofs.conversations import template
 from prep_assets_tests.schemas.test_examples import CASES
 
 TAGS = (("<think>", "</think>"),)
@@ -285,3 +287,15 @@ def test_plain_rows_say_what_they_say_read_one_by_one(name: str, gives: str, row
 def test_answers_that_hold_other_roles_are_read_one_by_one() -> None:
     row = {"prompt": CHATS[:1], "chosen": CHATS, "rejected": CHATS[1:2]}
     assert Reading("lines of pairs", {}, "Pair", TAGS).plain(row) is None
+
+
+def test_arguments_that_a_template_sorts() -> None:
+    """As Gemma 4's does, by Jinja's ``dictsort``."""
+    call = {"function": {"name": "add", "arguments": {"b": 1, "A": {"d": 2, "c": 3}}}}
+    row = {"messages": [{"role": "user", "content": "Add."}, {"role": "assistant", "tool_calls": [call]}]}
+    for sorts, leaves in ((False, ["add", "b", "1", "A", "d", "2", "c", "3"]), (True, ["add", "A", "c", "3", "d", "2", "b", "1"])):
+        said = Reading("messages", {}, "Sample", sorts=sorts).texts(row)
+        assert [each.text for each in said if each.kind == CALL] == leaves
+    in_order = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function | tojson }}{% endfor %}{% endfor %}"
+    for source, sorts in ((in_order, False), (in_order.replace("c.function", "c.function.arguments | dictsort"), True), ("", False)):
+        assert sorts_arguments(template(source)) is sorts
