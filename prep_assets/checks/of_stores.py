@@ -305,7 +305,7 @@ def refused_lines(encoder: LineEncoder) -> Again:
     def again(_: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
         noted = Noted()
         encoder.encode(list(map(dict, payloads)), 0, noted, name="")
-        return [noted.reasons.get(f".jsonl:{at}", "") for at in range(len(rows))]
+        return [noted.reasons.get(f".jsonl:{at + 1}", "") for at in range(len(rows))]
 
     return again
 

@@ -13,7 +13,6 @@ from prep_assets.pipeline.asset import FromRows, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.groups import conversation_of, conversations
 from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of
-from prep_assets.pipeline.pairs import SIDES
 from prep_assets.proofs import rejected_renders
 from prep_assets.proofs.formats import Format, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
@@ -83,7 +82,7 @@ def _of_chats(store: Store) -> Conversations:
 
 
 def _of_pairs(store: Store) -> Conversations:
-    return lambda row: [(pair_sample(row, side), False) for side in SIDES]
+    return lambda row: [(pair_sample(row, side), False) for side in ("chosen", "rejected")]
 
 
 def _of_prompts(store: Store) -> Conversations:

@@ -69,7 +69,7 @@ class PromptEncoder:
 def reject_lines(batch: Sequence[Mapping[str, Any]], first: int, refused: Mapping[int, Refused], quarantine: Quarantine, name: str) -> None:
     """Put lines of the file `name` into quarantine, in their order."""
     for number, fault in sorted(refused.items()):
-        quarantine.add(f"{name}.jsonl:{first + number}", fault.stage, fault.reason, fault.detail, batch[number])
+        quarantine.add(f"{name}.jsonl:{first + number + 1}", fault.stage, fault.reason, fault.detail, batch[number])
 
 
 # Tokenized preference pairs: both sides rendered and encoded, loss on the answer and its stop token only.

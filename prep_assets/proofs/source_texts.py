@@ -1079,7 +1079,7 @@ class Missing(NamedTuple):
 def spellings(said: Said, spell: Callable[[str], bytes]) -> tuple[bytes, ...]:
     """Return how a text may be written: without white space around it; what a template writes as JSON also with escapes."""
     plain = said.text.strip()
-    if said.kind not in (CALL, TOOL, ANYWHERE):
+    if said.kind not in (CALL, TOOL, ANYWHERE) and said.role != "tool":
         return (spell(plain),)
     forms = [plain, json.dumps(plain, ensure_ascii=False)[1:-1], json.dumps(plain)[1:-1]]
     forms += [plain.capitalize()] if plain in ("true", "false") else []

@@ -382,11 +382,11 @@ def test_rows_whose_fields_were_read_are_shown() -> None:
 
 FILES = ["a", "b"]
 LINES = [
-    ("b:7", "deduplicate/duplicate"),
-    ("a:4", "schema/x"),
+    ("b:8", "deduplicate/duplicate"),
+    ("a:5", "schema/x"),
     ("other:1", "deduplicate/duplicate"),
-    ("a:0", "deduplicate/duplicate"),
-    ("b:2", "schema/y"),
+    ("a:1", "deduplicate/duplicate"),
+    ("b:3", "schema/y"),
     ("a:9", "deduplicate/duplicate"),
 ]
 
@@ -394,9 +394,9 @@ LINES = [
 @pytest.mark.parametrize(
     ("begin", "end", "inside"),
     [
-        ((0, 0), (2, 0), ["a:0", "a:4", "a:9", "b:2", "b:7"]),
-        ((0, 0), (0, 4), ["a:0"]),
-        ((0, 5), (1, 3), ["a:9", "b:2"]),
+        ((0, 0), (2, 0), ["a:1", "a:5", "a:9", "b:3", "b:8"]),
+        ((0, 0), (0, 4), ["a:1"]),
+        ((0, 5), (1, 3), ["a:9", "b:3"]),
         ((1, 8), (2, 0), []),
     ],
 )
@@ -410,11 +410,11 @@ def test_refusals_of_a_part(begin: tuple[int, int], end: tuple[int, int], inside
 
 
 @pytest.mark.parametrize(
-    ("files", "found"), [(FILES, [(0, 0), (0, 9), (1, 7)]), (["b", "c"], [(0, 7)]), (["none"], [])], ids=["both", "one", "none"]
+    ("files", "found"), [(FILES, [(0, 0), (0, 8), (1, 7)]), (["b", "c"], [(0, 7)]), (["none"], [])], ids=["both", "one", "none"]
 )
 def test_places_of_duplicates(files: list[str], found: list[tuple[int, int]]) -> None:
     assert Refusals(LINES, files).duplicates() == {int(places(*each)) for each in found}
-    assert Refusals([("a:0", "schema/x"), ("a:1", "schema/y"), ("a:2", "schema/z")], files).duplicates() == set()
+    assert Refusals([("a:1", "schema/x"), ("a:2", "schema/y"), ("a:3", "schema/z")], files).duplicates() == set()
 
 
 def test_a_text_that_says_on_which_side_it_belongs_is_believed_before_its_content() -> None:
@@ -423,4 +423,4 @@ def test_a_text_that_says_on_which_side_it_belongs_is_believed_before_its_conten
     rows = [block(0, range(20))]
     found = gone_through(rows, stored(*((0, row, row in inside, 0) for row in range(20))), fraction=0.5)
     assert found.numbers["faults"] == len(inside)
-    assert found.worst == Worst(f"{NAMES[0]}:{inside[0]}", "is stored held out, and belongs to what is to train on")
+    assert found.worst == Worst(f"{NAMES[0]}:{inside[0] + 1}", "is stored held out, and belongs to what is to train on")
