@@ -404,7 +404,7 @@ CONTRADICTED: list[dict[str, Any]] = [
     {"messages": [{"role": "system", "content": "Be brief."}, *ASKED], "label": False},
     {"prompt": "Q2?", "completion": "A2.", "label": True},
 ]
-"""The rows 1 and 40 contradict each other; that after them has another prompt, and the last says what row 2 does."""
+"""The rows 2 and 41 contradict each other; that after them has another prompt, and the last says what row 3 does."""
 
 
 @pytest.mark.parametrize(("form", "rows"), [("auto", CONTRADICTED), ("text", CONTRADICTED[:41] + CONTRADICTED[42:])])
@@ -412,7 +412,7 @@ def test_an_answer_that_is_labelled_good_and_bad_is_refused(make: Any, tmp_path:
     workspace = make(minimal("preference", domains(tmp_path, rows), test_fraction=0.3, form=form))
     published = build_all(workspace, ["preference"])[BY_DOMAIN, "labelled"]
     assert {each.id: (each.stage, each.reason) for each in refusals(published)} == dict.fromkeys(
-        ["kto.jsonl:1", "kto.jsonl:40"], ("pair", "contradicting_labels")
+        ["kto.jsonl:2", "kto.jsonl:41"], ("pair", "contradicting_labels")
     )
     assert published.manifest.counts["kept"] == len(rows) - 2
     assert all(verdict.passed for verdict in verdicts_by_name(workspace, published).values())
@@ -431,7 +431,7 @@ def test_contradicting_labels_that_a_build_keeps_or_makes_up_are_seen(make: Any,
         if any("A3." in str(row) for row in rows):
             raise Refused("contradicting_labels", "", stage="pair")
 
-    with monkeypatch.context() as patch, pytest.raises(CheckFailed, match=r"selection.*kto.jsonl:3 .*nothing is wrong with it"):
+    with monkeypatch.context() as patch, pytest.raises(CheckFailed, match=r"selection.*kto.jsonl:4 .*nothing is wrong with it"):
         patch.setattr(lines_module.Labels, "check", check)
         build(workspace, BY_DOMAIN, "labelled")
 
