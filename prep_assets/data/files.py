@@ -388,16 +388,17 @@ def walk(folder: Path, start: Path | None = None) -> Iterator[MatchedFile]:
     if (folder / "state.json").is_file() and (folder / "dataset_info.json").is_file():
         yield from _saved_data_set(folder)
         return
-    for path in sorted(folder.iterdir()):
-        if not is_data(path.name):
-            continue
-        if path.is_dir():
+    with os.scandir(folder) as entries:
+        found = sorted([entry for entry in entries if is_data(entry.name)], key=lambda entry: entry.name)
+    for entry in found:
+        if entry.is_dir():
+            path = Path(entry.path)
             if not _links_to_ancestor(path, start):
                 yield from walk(path, start)
-        elif not path.suffix and path.is_symlink():
-            _reject_dangling(path)
-        elif format_of(path.name)[0]:
-            yield MatchedFile(str(path), path.as_posix())
+        elif entry.is_symlink() and not Path(entry.path).suffix:
+            _reject_dangling(Path(entry.path))
+        elif format_of(entry.name)[0]:
+            yield MatchedFile(entry.path, entry.path)
 
 
 class _DataFile(msgspec.Struct):
@@ -443,15 +444,15 @@ def stable_names(places: Iterable[str]) -> dict[str, str]:
     Raises:
         SourceError: two places have one name, e.g. web addresses that differ only in their query.
     """
-    by_kind: dict[str, dict[str, PurePosixPath]] = {}
+    by_kind: dict[str, dict[str, str]] = {}
     for place in places:
-        kind, separator, path = file_name(place).partition("://")
-        by_kind.setdefault(kind if separator else "file", {})[place] = PurePosixPath(path if separator else place)
+        kind, separator, path = file_name(place).partition("://") if "://" in place else ("file", "", place)
+        by_kind.setdefault(kind if separator else "file", {})[place] = str(PurePosixPath(path)) if separator else place
     names: dict[str, str] = {}
     for kind, paths in by_kind.items():
-        parent = os.path.commonpath([path.parent for path in paths.values()])
+        parent = os.path.commonpath({*map(os.path.dirname, paths.values())})
         prefix = f"{kind}/" if len(by_kind) > 1 else ""
-        names |= {place: f"{prefix}{path.relative_to(parent)}" for place, path in paths.items()}
+        names |= {place: f"{prefix}{path[len(parent) :].lstrip('/')}" for place, path in paths.items()}
     repeated = [name for name, count in Counter(names.values()).items() if count > 1]
     if repeated:
         places_of_name = sorted(file_name(place) for place, name in names.items() if name == repeated[0])
@@ -467,11 +468,11 @@ def order(match: MatchedFile, names: dict[str, str]) -> tuple[str, int]:
 
 def format_of(name: str) -> tuple[str | None, str | None]:
     """`(format, compression)` of a file called `name`; the format is `None` for an unknown suffix."""
-    stem = name.lower()
-    compression = next((suffix for suffix in COMPRESSIONS if stem.endswith(suffix)), None)
-    stem = stem.removesuffix(compression or "")
-    format_suffix = next((suffix for suffix in FORMATS if stem.endswith(suffix)), "")
-    return FORMATS.get(format_suffix), COMPRESSIONS.get(compression or "")
+    stem, dot, last = name.lower().rpartition(".")
+    compression = COMPRESSIONS.get(dot + last)
+    if compression:
+        _, dot, last = stem.rpartition(".")
+    return FORMATS.get(dot + last), compression
 
 
 # Data sets of the Hugging Face hub: `hub://owner/name@commit` or `hub://owner/name@commit/path/*.parquet`.
@@ -947,13 +948,20 @@ def pin_files(files: Iterable[SourceFile], known: Sequence[Pin] = ()) -> tuple[P
         SourceError: a file that cannot be read, or that changes while it is hashed.
     """
     by_name, files = {pin.name: pin for pin in known}, list(files)
-    if len(files) < 2:
-        return tuple(_pin_by_listing(file, by_name.get(file.name)) for file in files)
+    # of a local file a look says at once whether it is known
+    pins = [None if is_remote(file.url) else _known(file, by_name.get(file.name)) for file in files]
+    unknown = [file for file, pin in zip(files, pins, strict=True) if pin is None]
     pool = ThreadPoolExecutor(os.cpu_count())  # hashing and reading release the global lock
     try:
-        return tuple(pool.map(lambda file: _pin_by_listing(file, by_name.get(file.name)), files))
+        new = pool.map(lambda file: _pin_by_listing(file, by_name.get(file.name)), unknown)
+        return tuple([next(new) if pin is None else pin for pin in pins])
     finally:
         pool.shutdown(cancel_futures=True)
+
+
+def _known(file: SourceFile, pin: Pin | None) -> Pin | None:
+    """The pin of a file that looks untouched; `None` for any other."""
+    return pin if pin is not None and (sign := fingerprint(file)) and pin.fingerprint == sign else None
 
 
 def verify_pins(files: Sequence[SourceFile], pins: Sequence[Pin]) -> None:
@@ -983,10 +991,9 @@ def _pin_by_listing(file: SourceFile, known: Pin | None) -> Pin:
 
 
 def _pin(file: SourceFile, known: Pin | None) -> Pin:
-    sign = fingerprint(file)
-    if known is not None and sign and known.fingerprint == sign:
-        return known
-    sums = stored_sums(file)
+    if found := _known(file, known):
+        return found
+    sign, sums = fingerprint(file), stored_sums(file)
     if fingerprint(file) != sign:
         raise SourceError(
             f"{file.name}: the file changes while it is read ({file_name(file.url)}). Wait until it is written, then build again"

@@ -321,7 +321,7 @@ def read_blocks(
         raise ConfigError(f"block_bytes ({block_bytes}) and max_record_bytes ({max_record_bytes}) must be at least 1")
     if txt not in ("line", "file"):
         raise ConfigError(f"txt is 'line' or 'file', not {txt!r}")
-    if file.size <= MOST_OF_POINTER and not part.start:
+    if file.size <= MOST_OF_POINTER and not part.start and not file.sound:
         _reject_pointer(file)
     if file.format == "parquet":
         blocks = read_parquet(file, index, block_bytes, part)
