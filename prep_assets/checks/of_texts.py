@@ -25,7 +25,9 @@ from prep_assets.pipeline.groups import splits
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
 from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.selection import Selected
-from prep_assets.proofs.source_texts import EARLIER, EXACT, Held, Missing, Policy, Reading, Said, Unlike, missing
+from prep_assets.proofs.source_fields import Unlike
+from prep_assets.proofs.source_formats import Reading
+from prep_assets.proofs.source_texts import EARLIER, EXACT, Held, Missing, Policy, Said, missing
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable
 from prep_assets.stores.groups import GroupStore, open_groups

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
+from prep_assets.proofs import pair_rules, value_rules
 from prep_assets.proofs import row_rules as rules
 from prep_assets.proofs.formats import Format, Row
 from prep_assets.proofs.row_rules import Message, Rule, chats, letters
@@ -16,8 +17,8 @@ Rules = Mapping[str, Rule | None]
 BESIDE: Rules = {
     "conflicting_weights": rules.several_weights,
     "conflicting_tools": None,
-    "bad_tools": rules.no_json,
-    "wrong_type": rules.no_json,
+    "bad_tools": value_rules.no_json,
+    "wrong_type": value_rules.no_json,
     "bad_weight": None,
 }
 CHAT: Rules = {
@@ -28,16 +29,21 @@ CHAT: Rules = {
     "unanswered_tool_call": rules.missing_result,
     "conflicting_reasoning": rules.several_thoughts,
     "conflicting_content": rules.several_contents,
-    "bad_tool_call": rules.no_json,
+    "bad_tool_call": value_rules.no_json,
     "weighted_space": None,
     **{f"{kind}_count": rules.miscounted(kind) for kind in ("image", "audio", "video")},
 }
 SYSTEM: Rules = {"two_systems": rules.several_systems}
 PROMPT: Rules = {**CHAT, **SYSTEM, "role_order": rules.open_prompt}
-PAIR: Rules = {**CHAT, **SYSTEM, "equal_answers": rules.equal_sides}
-GROUP: Rules = {**PROMPT, "length_mismatch": rules.group_lengths, "positive_logprob": None, "logprobs_all_zero": rules.no_chance}
-RANKED: Rules = {**PROMPT, "length_mismatch": rules.group_lengths, "leading_text": None, "empty_turn": None, "empty_answer": None}
-GOLD: Rules = {"no_gold": rules.no_mark, "bad_gold": rules.no_number}
+PAIR: Rules = {**CHAT, **SYSTEM, "equal_answers": pair_rules.equal_sides}
+GROUP: Rules = {
+    **PROMPT,
+    "length_mismatch": value_rules.group_lengths,
+    "positive_logprob": None,
+    "logprobs_all_zero": value_rules.no_chance,
+}
+RANKED: Rules = {**PROMPT, "length_mismatch": value_rules.group_lengths, "leading_text": None, "empty_turn": None, "empty_answer": None}
+GOLD: Rules = {"no_gold": value_rules.no_mark, "bad_gold": value_rules.no_number}
 TOKENS: Rules = {
     **CHAT,
     **SYSTEM,
@@ -55,42 +61,42 @@ BEYOND: Mapping[str, Rules] = {
     "StackOverflowPythonPretrainHandler": {},
     "SharegptPretrainHandler": {},
     "interleaved": {
-        "length_mismatch": rules.uneven("images_key", "texts_key"),
-        "interleaving": rules.image_or_text,
-        "empty_text": rules.nothing_interleaved,
+        "length_mismatch": value_rules.uneven("images_key", "texts_key"),
+        "interleaving": value_rules.image_or_text,
+        "empty_text": value_rules.nothing_interleaved,
         "missing_image": None,
-        "wrong_type": rules.no_json,
+        "wrong_type": value_rules.no_json,
     },
-    "image_captions": {"wrong_type": rules.no_json},
+    "image_captions": {"wrong_type": value_rules.no_json},
     "llava": {**BESIDE, "image_count": rules.llava_places, "missing_image": rules.llava_places, **SYSTEM},
     "messages": {**CHAT, **SYSTEM, "role_order": rules.any_order},
     "sharegpt": {**CHAT, **SYSTEM, "role_order": rules.alternating_order},
-    "R1SharegptStyleInstructionHandler": {**CHAT, **SYSTEM, "role_order": rules.alternating_order, "bad_gold": rules.no_gold_answer},
+    "R1SharegptStyleInstructionHandler": {**CHAT, **SYSTEM, "role_order": rules.alternating_order, "bad_gold": value_rules.no_gold_answer},
     "sharegpt_pairwise": {**PAIR, "role_order": rules.pairwise_order, "empty_prompt": None},
     "kto": {**CHAT, **SYSTEM, "role_order": rules.labelled_order},
     "prompt_completion": PROMPT,
     "instruction": BESIDE,
     "alpaca": {**BESIDE, "conflicting_reasoning": rules.several_thoughts, "weighted_space": None},
-    "alpaca_pairwise": {**BESIDE, "equal_answers": rules.equal_sides},
-    "R1AlpacaStyleInstructionHandler": {**BESIDE, "bad_gold": rules.no_gold_answer},
+    "alpaca_pairwise": {**BESIDE, "equal_answers": pair_rules.equal_sides},
+    "R1AlpacaStyleInstructionHandler": {**BESIDE, "bad_gold": value_rules.no_gold_answer},
     "PPOAlpacaStyleInstructionHandler": BESIDE,
-    "leetcode_python": {"empty_prompt": rules.no_problem, "trailing_text": rules.more_problem},
-    "gsm8k": {**GOLD, "empty_answer": rules.no_solution},
+    "leetcode_python": {"empty_prompt": value_rules.no_problem, "trailing_text": value_rules.more_problem},
+    "gsm8k": {**GOLD, "empty_answer": value_rules.no_solution},
     "gsm8k_prompt": GOLD,
     "moss": dict.fromkeys(("empty_answer", "empty_turn", "bad_tool_call", "role_order")),
-    "belle": dict.fromkeys(("role_order", "leading_text", "empty_turn", "empty_answer"), rules.belle_turns),
+    "belle": dict.fromkeys(("role_order", "leading_text", "empty_turn", "empty_answer"), value_rules.belle_turns),
     "llama3_chat": dict.fromkeys(("leftover_text", "unknown_role", "empty_answer", "no_assistant_turn")),
     "common_words_mask": {},
-    "ultra_chat_common_words_mask_hook": {"prompts_differ": rules.other_question},
+    "ultra_chat_common_words_mask_hook": {"prompts_differ": value_rules.other_question},
     "nlg_read_hook": {**BESIDE, **TOKENS},
     "tokenized": TOKENS,
     "distilled": UNDEFINED,
     "preference": {
         **PAIR,
         "role_order": None,
-        "prompts_differ": rules.other_prompts,
-        "empty_prompt": rules.nothing_before,
-        "empty_answer": rules.no_side,
+        "prompts_differ": pair_rules.other_prompts,
+        "empty_prompt": pair_rules.nothing_before,
+        "empty_answer": pair_rules.no_side,
         "leading_text": None,
         "empty_turn": None,
         "missing_field": None,
@@ -109,52 +115,52 @@ BEYOND: Mapping[str, Rules] = {
     },
     "hh": {
         **BESIDE,
-        "prompts_differ": rules.hh_prompts,
-        "empty_prompt": rules.hh_no_prompt,
-        "empty_answer": rules.hh_no_answer,
-        "equal_answers": rules.hh_equal,
-        "role_order": rules.hh_open,
-        "leading_text": rules.hh_turns,
-        "empty_turn": rules.hh_turns,
+        "prompts_differ": pair_rules.hh_prompts,
+        "empty_prompt": pair_rules.hh_no_prompt,
+        "empty_answer": pair_rules.hh_no_answer,
+        "equal_answers": pair_rules.hh_equal,
+        "role_order": pair_rules.hh_open,
+        "leading_text": pair_rules.hh_turns,
+        "empty_turn": pair_rules.hh_turns,
     },
     "ultrafeedback": {
         **BESIDE,
-        "prompts_differ": rules.ultra_prompts,
-        "empty_answer": rules.ultra_last,
-        "no_assistant_turn": rules.ultra_last,
-        "equal_answers": rules.ultra_equal,
-        "small_margin": rules.ultra_margin,
+        "prompts_differ": pair_rules.ultra_prompts,
+        "empty_answer": pair_rules.ultra_last,
+        "no_assistant_turn": pair_rules.ultra_last,
+        "equal_answers": pair_rules.ultra_equal,
+        "small_margin": pair_rules.ultra_margin,
         "score_contradicts": None,
         "wrong_type": None,
         "unsupported_column": None,
         "missing_field": None,
     },
-    "rl_prompt": {**PROMPT, "bad_gold": rules.no_gold, "bad_arguments": None, "missing_field": None},
-    "arithmetic": {**BESIDE, "not_arithmetic": rules.no_sum, "wrong_gold": rules.wrong_sum, "bad_gold": rules.no_gold},
+    "rl_prompt": {**PROMPT, "bad_gold": value_rules.no_gold, "bad_arguments": None, "missing_field": None},
+    "arithmetic": {**BESIDE, "not_arithmetic": value_rules.no_sum, "wrong_gold": value_rules.wrong_sum, "bad_gold": value_rules.no_gold},
     "group": GROUP,
     "group_list": {
         **RANKED,
-        "single_response": rules.one_response,
-        "equal_rewards": rules.one_reward,
-        "tied_rewards": rules.tied_rewards,
+        "single_response": value_rules.one_response,
+        "equal_rewards": value_rules.one_reward,
+        "tied_rewards": value_rules.tied_rewards,
         "contradicting_rewards": None,
     },
     "group_kto": {
         **RANKED,
-        "single_response": rules.one_response,
-        "equal_rewards": rules.one_reward,
-        "several_turns": rules.several_turns,
+        "single_response": value_rules.one_response,
+        "equal_rewards": value_rules.one_reward,
+        "several_turns": value_rules.several_turns,
         "contradicting_rewards": None,
     },
     "group_pair": {
         **RANKED,
-        "equal_rewards": rules.one_reward,
-        "small_margin": rules.near_rewards,
-        "tied_rewards": rules.tied_rewards,
+        "equal_rewards": value_rules.one_reward,
+        "small_margin": value_rules.near_rewards,
+        "tied_rewards": value_rules.tied_rewards,
         "equal_answers": None,
     },
-    "group_best": {**RANKED, "low_reward": rules.low_rewards},
-    "stepwise": {**PROMPT, "length_mismatch": rules.uneven("completions_key", "labels_key")},
+    "group_best": {**RANKED, "low_reward": value_rules.low_rewards},
+    "stepwise": {**PROMPT, "length_mismatch": value_rules.uneven("completions_key", "labels_key")},
     "math_shepherd": {**BESIDE, **dict.fromkeys(("bad_steps", "empty_prompt", "empty_answer", "length_mismatch"))},
     "prm800k": UNDEFINED,
     "agent_steps": UNDEFINED,
@@ -163,9 +169,9 @@ BEYOND: Mapping[str, Rules] = {
     "openai_responses": UNDEFINED,
     "semantic": UNDEFINED,
     "sections": UNDEFINED,
-    "contrastive": {"conflicting_fields": rules.several_fields, "length_mismatch": None, "wrong_type": rules.no_json},
-    "ques_embed_gen_hook": {"wrong_type": rules.no_json},
-    "ctx_embed_gen_hook": {"wrong_type": rules.no_json},
+    "contrastive": {"conflicting_fields": value_rules.several_fields, "length_mismatch": None, "wrong_type": value_rules.no_json},
+    "ques_embed_gen_hook": {"wrong_type": value_rules.no_json},
+    "ctx_embed_gen_hook": {"wrong_type": value_rules.no_json},
 }
 
 
@@ -207,7 +213,9 @@ def kept_fault(format: Format, row: Row) -> str:
 @lru_cache(1 << 8)
 def _of_kept(name: str) -> list[tuple[str, Rule, Sequence[str] | None]]:
     """Return the rules that rows of a schema are judged by, their reasons, and the fields that each needs."""
-    return [(reason, rule, _ABOUT.get(reason)) for reason, rule in BEYOND[name].items() if rule is not None and rule is not rules.no_json]
+    return [
+        (reason, rule, _ABOUT.get(reason)) for reason, rule in BEYOND[name].items() if rule is not None and rule is not value_rules.no_json
+    ]
 
 
 def _must(rule: Rule | None, row: Row, format: Format) -> bool | None:

@@ -221,7 +221,7 @@ def test_every_record_is_kept_or_refused_for_a_reason_that_is_counted_independen
         for each in mine:
             assert each.stage
             assert each.detail
-            payload = json.dumps(rows[int(each.id.rpartition(":")[2])], ensure_ascii=False)
+            payload = json.dumps(rows[int(each.id.rpartition(":")[2]) - 1], ensure_ascii=False)
             assert (each.payload, each.payload_length) == (payload[:2000], len(payload))
         kept, tokens = (
             published.manifest.counts["kept"],

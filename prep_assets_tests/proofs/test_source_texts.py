@@ -9,8 +9,9 @@ from typing import Any
 import pytest
 
 from prep_assets.proofs.rebuilt import sorts_arguments
+from prep_assets.proofs.source_formats import Reading
 from prep_assets.proofs.source_table import TABLE
-from prep_assets.proofs.source_texts import CALL, EARLIER, Held, Missing, Policy, Reading, Said, missing, single
+from prep_assets.proofs.source_texts import CALL, EARLIER, Held, Missing, Policy, Said, missing, single
 from prep_assets.samples import (
     ASSISTANT,
     COMPLETION,

@@ -1,0 +1,174 @@
+"""Rules about the sides of pairs, see `row_rules.py`: what must differ, and what must agree."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from itertools import zip_longest
+from typing import Any
+
+from prep_assets.proofs.formats import Format
+from prep_assets.proofs.row_rules import Message, Row, called, letters, shown, under
+
+# Sides of a pair.
+
+
+def _sides(row: Row, format: Format) -> tuple[Any, Any]:
+    better, worse = (under(row, format, option) for option in ("chosen_key", "rejected_key"))
+    if better is None and format.name == "alpaca_pairwise":
+        better, worse = row["output"]
+    if format.options.get("response"):
+        worse = worse[0] if isinstance(worse[0], str) and isinstance(worse, list) else worse
+        end = max(letters(better, format).rfind(letter) for letter in "su?t") + 1
+        worse = [*better[:-1], {"role": "assistant", "content": worse}] if isinstance(worse, str) else [*better[:end], *worse]
+    if isinstance(better, list) and isinstance(worse, list):
+        return better, worse
+    return tuple([side] if isinstance(side, Mapping) else side for side in (better, worse))  # type: ignore[return-value]
+
+
+def _says(message: Message, format: Format) -> tuple[Any, ...]:
+    """Return what a message says for certain, in any spelling: its role, name, text, and the number of its calls."""
+    return (
+        letters([message], format),
+        message.get("name"),
+        message.get("tool_call_id"),
+        shown(message, format),
+        len(called(message, format)),
+    )
+
+
+def equal_sides(row: Row, format: Format) -> bool | None:
+    """Both answers are the same; of messages, whose spelling may differ, only what they say for certain is compared."""
+    better, worse = _sides(row, format)
+    if isinstance(better, str):
+        strip = format.options.get("strip") or format.name in ("hh", "dpo_read_hook")
+        return bool(better.strip() == worse.strip() if strip else better == worse)
+    if better == worse:
+        return True
+    return None if _same(better, worse, format) else False
+
+
+def _same(better: Sequence[Message], worse: Sequence[Message], format: Format) -> bool:
+    return len(better) == len(worse) and all(_alike(first, second, format) for first, second in zip(better, worse, strict=True))
+
+
+def _alike(first: Message, second: Message, format: Format) -> bool:
+    """Whether two messages say the same for certain."""
+    if first == second:
+        return True
+    content = format.options["content_key"]
+    one, other = first.get(content), second.get(content)
+    if (
+        one != other
+        and isinstance(one, str)
+        and isinstance(other, str)
+        and first.keys() == second.keys() == {format.options["role_key"], content}
+    ):
+        return False
+    return _says(first, format) == _says(second, format)
+
+
+def other_prompts(row: Row, format: Format) -> bool | None:
+    """Two chats first differ in a turn that is no answer."""
+    better, worse = _sides(row, format)
+    if not isinstance(better, list):
+        return None
+    for first, second in zip_longest(better, worse):
+        if first != second:
+            if first and second and _alike(first, second, format):
+                return None
+            return any(each is not None and letters([each], format) != "a" for each in (first, second))
+    return False
+
+
+def nothing_before(row: Row, format: Format) -> bool | None:
+    """Two chats have no common beginning, or none with words."""
+    better, worse = _sides(row, format)
+    if under(row, format, "prompt_key") is not None:
+        prompt = under(row, format, "prompt_key")
+        return None if not isinstance(prompt, str) else not prompt.strip()
+    return None if not better or not worse or _same(better[:1], worse[:1], format) else True
+
+
+def no_side(row: Row, format: Format) -> bool | None:
+    """A side has nothing behind the prompt."""
+    better, worse = _sides(row, format)
+    if isinstance(better, str):
+        return None
+    shorter = min(better, worse, key=len)
+    return not shorter or _same(better[: len(shorter)], worse[: len(shorter)], format) or None
+
+
+def _dialogues(row: Row, format: Format) -> list[list[str]]:
+    """Return prompt and answer of both sides of an HH row, stripped."""
+    return [
+        [part.strip() for part in re.split("\n\nAssistant:(?!.*\n\nAssistant:)", side, flags=re.DOTALL)] for side in _sides(row, format)
+    ]
+
+
+def hh_prompts(row: Row, format: Format) -> bool:
+    """The dialogues before the last answers differ."""
+    (better, _), (worse, _) = _dialogues(row, format)
+    return better != worse and format.options["prompt_check"] == "strict"
+
+
+def hh_no_prompt(row: Row, format: Format) -> bool:
+    """Nothing stands before the last answer."""
+    (better, _), (worse, _) = _dialogues(row, format)
+    return not better or not worse
+
+
+def hh_no_answer(row: Row, format: Format) -> bool:
+    """A last answer is empty, or one of the prompt where that is split into turns."""
+    dialogues = _dialogues(row, format)
+    return not all(answer for _, answer in dialogues) or (format.options["split_turns"] and hh_turns(row, format))
+
+
+def hh_turns(row: Row, format: Format) -> bool:
+    """Turns of a prompt that is split are empty, or text stands before the first."""
+    if not format.options["split_turns"]:
+        return False
+    before, *turns = re.split(
+        "\n\n(?:Human|Assistant):", re.split("\n\nAssistant:(?!.*\n\nAssistant:)", _sides(row, format)[0], flags=re.DOTALL)[0]
+    )
+    return bool(before.strip()) or not all(turn.strip() for turn in turns)
+
+
+def hh_open(row: Row, format: Format) -> bool:
+    """A dialogue ends with a person's turn."""
+    return any("\n\nHuman:" in side[side.rindex("\n\nAssistant:") :] for side in _sides(row, format))
+
+
+def hh_equal(row: Row, format: Format) -> bool:
+    """Both last answers are the same."""
+    (_, better), (_, worse) = _dialogues(row, format)
+    return better == worse
+
+
+def ultra_last(row: Row, format: Format) -> bool | None:
+    """A side ends with an empty message, or with another's than the assistant."""
+    sides = _sides(row, format)
+    return None if sides[0] is None else any(side[-1]["role"] != "assistant" or not side[-1]["content"].strip() for side in sides)
+
+
+def ultra_prompts(row: Row, format: Format) -> bool | None:
+    """A side has other messages before its answer than the prompt."""
+    sides, prompt = _sides(row, format), under(row, format, "prompt_key")
+    if sides[0] is None or format.options["prompt_check"] != "strict":
+        return None
+    return any([(each["role"], each["content"].strip()) for each in side[:-1]] != [("user", prompt.strip())] for side in sides)
+
+
+def ultra_equal(row: Row, format: Format) -> bool | None:
+    """Both sides end with the same text."""
+    sides = _sides(row, format)
+    return None if sides[0] is None else sides[0][-1]["content"].strip() == sides[1][-1]["content"].strip()
+
+
+def ultra_margin(row: Row, format: Format) -> bool | None:
+    """The scores of both sides are nearer to each other than the least margin."""
+    least = format.options["min_margin"]
+    if _sides(row, format)[0] is None:
+        scores = sorted(each["overall_score"] for each in under(row, format, "completions_key"))
+        return bool(scores[-1] == scores[0] or scores[-1] - scores[0] < (least or 0))
+    return least is not None and row["score_chosen"] - row["score_rejected"] < least

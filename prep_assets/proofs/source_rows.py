@@ -1,0 +1,423 @@
+"""Rows of a source, read by the entry of their schema in `source_table`: what each says, whose it is, and with which weight."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from msgspec import Struct, field
+
+from prep_assets.proofs.formats import without
+from prep_assets.proofs.source_fields import (
+    ASSISTANTS,
+    CALL_FIELDS,
+    CALLERS,
+    FIELDS_OF_MESSAGES,
+    REASONING_FIELDS,
+    RESULTS,
+    RULES,
+    STRETCHES,
+    SYSTEMS,
+    WEIGHTS,
+    Unlike,
+    as_text,
+    in_call_order,
+    is_call,
+    json_leaves,
+    pieces_of,
+    weight_of,
+    worked_pieces,
+)
+from prep_assets.proofs.source_table import NAMES, TABLE, VARIANTS
+from prep_assets.proofs.source_texts import ANSWERS, ANYWHERE, ASIDE, CALL, EARLIER, EXACT, REASONING, TEXT, Row, Said
+
+
+class Column(NamedTuple):
+    """An item of an entry: role, names of the column, of which a row has one at most, and rule."""
+
+    role: str
+    names: tuple[str, ...]
+    rule: str
+
+
+def columns_of(entry: str, options: Mapping[str, Any]) -> list[Column]:
+    """Return the columns of an entry of the table, with the names that the options give them."""
+    columns = []
+    for item in entry.split():
+        role, _, rest = item.partition(":")
+        rest, _, rule = rest.partition(">")
+        keys, _, default = rest.partition("=")
+        given = [options[key] for key in keys.split(",") if key in options]
+        names = tuple(default.split(",")) if not given else tuple(given[0]) if isinstance(given[0], list | tuple) else (given[0],)
+        columns.append(Column(role, tuple(name for name in names if name), rule))
+    return columns
+
+
+def flat(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of a schema with those of ModelLink's ``map_keys`` beside the others."""
+    mapped = dict(options.get("map_keys") or {})
+    tags = mapped.pop("tags", None) or {}
+    return {**options, **{f"{key}_key": column for key, column in mapped.items()}, **tags}
+
+
+_PLAIN_ROLES = ("system", "user", "assistant", "prompt", "completion", "document", "chat", "chosen", "rejected")
+
+
+class Reading(Struct, dict=True):
+    """Reads rows of one schema by its entry.
+
+    Attributes:
+        schema: its name; one without an entry is of a user, whose strings may stand anywhere.
+        options: its options.
+        gives: the name of the type that a row becomes in this store.
+        tags: opening and closing marks of reasoning in an answer.
+        ignore: paths that the configuration leaves out.
+        chosen_by: columns by which the configuration chooses rows.
+        calls: whether calls between tags at the end of an answer are calls.
+        sorts: whether the template writes the arguments of calls sorted by name.
+    """
+
+    schema: str
+    options: Mapping[str, Any]
+    gives: str
+    tags: Sequence[Sequence[str]] = ()
+    ignore: frozenset[str] = frozenset()
+    chosen_by: frozenset[str] = frozenset()
+    calls: bool = False
+    sorts: bool = False
+    columns: list[Column] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.options = flat(self.options)
+        self.schema = VARIANTS.get((self.schema, self.gives), self.schema)
+        self.columns = columns_of(TABLE.get(self.schema, ""), self.options)
+        self.known = self.schema in TABLE
+        self.paired = self.gives != "Sample" and not any(column.role == "label" for column in self.columns)
+        roles = self.options.get("roles") or {}
+        own = [self.options[key] for key in ("assistant_tag", "function_tag") if key in self.options]
+        self.assistants = ASSISTANTS.union(own, (tag for tag, role in roles.items() if role == "assistant"))
+        self.systems = SYSTEMS.union([self.options.get("system_tag", "system")])
+        self.results = RESULTS.union([self.options.get("observation_tag", "tool")])
+        self.callers = {*CALLERS, self.options.get("function_tag", "function_call")}
+        named = {suffix: [str(value) for key, value in self.options.items() if key.endswith(suffix)] for suffix in _FIELD_OPTIONS}
+        self.role_keys = (*named["role_key"], *named["role_tag"], "role", "from", "type")
+        self.content_keys = (*named["content_key"], *named["content_tag"], "content", "value")
+        self.file_keys = {*named["images_key"], *named["image_key"], *named["videos_key"], *named["audios_key"]}
+        self.tool_keys = {*named["tools_key"]}
+        self._roles = dict.fromkeys(self.assistants - self.callers, "assistant") | dict.fromkeys(("user", "human"), "user")
+        self._roles |= dict.fromkeys(self.systems, "system") | dict.fromkeys(self.results, "tool")
+        self._plans: dict[tuple[str, ...], list[tuple[str, str]] | None] = {}
+        self._mark = re.compile("|".join(re.escape(tag) for pair in self.tags for tag in pair) or "(?!)")
+
+    def plain(self, row: Row) -> list[tuple[str, str]] | None:
+        """Return texts and roles of a row of strings and messages of two strings each, in order; `None` for any other row. Most rows are plain."""
+        names = tuple(row)
+        if names not in self._plans:
+            self._plans[names] = self._plan(names)
+        if (plan := self._plans[names]) is None:
+            return None
+        said = list[tuple[str, str]]()
+        for name, role in plan:
+            value = row[name]
+            if type(value) is str and role == "worked":
+                said += [(piece, "assistant") for piece in worked_pieces(value) if piece.strip()]
+            elif type(value) is str and role:
+                said.append((value, role))
+            elif type(value) is list and role in ("chat", "user", "chosen", "rejected"):
+                try:
+                    by = ("role", "content") if value and "role" in value[0] else ("from", "value")
+                    tags, texts = [message[by[0]] for message in value], [message[by[1]] for message in value]
+                    roles = [self._roles[tag] for tag in tags]
+                except (KeyError, TypeError):
+                    return None
+                if {*map(len, value)} != {2} or {*map(type, texts)} != {str}:
+                    return None
+                if role == "user":
+                    roles = [EARLIER if its == "assistant" else its for its in roles]
+                elif role != "chat" and {*roles} != {"assistant"}:
+                    return None
+                elif role != "chat":
+                    roles = [role] * len(roles)
+                said += zip(texts, roles, strict=True)
+            elif value:
+                return None
+        return said
+
+    def _plan(self, names: Sequence[str]) -> list[tuple[str, str]] | None:
+        """Return the columns with texts and their roles, in order, a column without a role where it must be empty; `None` for a user's schema."""
+        plan, left = list[tuple[str, str]](), {*names} - self.ignore - self.chosen_by
+        for column in self.columns:
+            for name in column.names:
+                if name in left:
+                    is_text = column.rule in ("", "beside_files", "unless_sampled", "side") and column.role in _PLAIN_ROLES
+                    its_role = column.role if is_text and (column.rule != "side" or "prompt" in names) else ""
+                    plan.append((name, "worked" if (column.role, column.rule) == ("assistant", "worked") else its_role))
+                    left.remove(name)
+        skipped = {name for name in left if NAMES.get(name) == "skip" and name != "chat_template_kwargs"}
+        further = [(name, "") for name in sorted(left - skipped)]
+        return [*plan, *further] if self.known else None
+
+    def texts(self, row: Row) -> list[Said]:
+        """Return what a row says, in the order of its entry.
+
+        Raises:
+            Unlike: the row is not as its entry says.
+        """
+        try:
+            return Walk(self, without(row, sorted(self.ignore))).all()
+        except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError) as error:
+            raise Unlike(f"it cannot be read by the entry of {self.schema}: {type(error).__name__}: {error}") from error
+
+
+_FIELD_OPTIONS = ("role_key", "role_tag", "content_key", "content_tag", "images_key", "image_key", "videos_key", "audios_key", "tools_key")
+
+
+class Walk:
+    """One row on its way through its entry."""
+
+    def __init__(self, reading: Reading, row: Row) -> None:
+        self.reading, self.row, self.options = reading, row, reading.options
+        self.said, self.turn, self.seen = list[Said](), 0, set[str]()
+        self.side, self.prompt = "", "prompt" if reading.paired else ""
+        self.marks = self._marks()
+        self.answers: dict[str, str] = {"first": "chosen", "second": "rejected"}
+
+    def all(self) -> list[Said]:
+        """Everything that the row says."""
+        reading, row = self.reading, self.row
+        for role, names, rule in reading.columns:
+            if "." in names and rule in ("", "sections", "request"):  # the whole row
+                self.seen.update(row if role == "skip" or rule == "sections" else ())
+                if rule:
+                    RULES[rule](self, row, role, "")
+                continue
+            for name in names:
+                found = self._found(name)
+                if found is not None:
+                    self._column(role, name, found, rule)
+        for name, value in row.items():
+            if name not in (*self.seen, *reading.ignore, *reading.chosen_by) and value is not None:
+                self._other(name, value)
+        weighs = {name: value for name, value in row.items() if name not in (*reading.ignore, *reading.chosen_by)}
+        if (weight := weight_of(weighs)) not in (None, 1):  # that of all answers, times that of their parts
+            self.said = [
+                each._replace(weight=weight * (1.0 if each.weight is None else each.weight)) if each.is_answer else each
+                for each in self.said
+            ]
+        return self.said
+
+    def _found(self, name: str) -> Any:
+        """The value of a column, or at a dotted path; `None` where it is ignored or not there."""
+        if name in self.reading.ignore:
+            return None
+        if self.row.get(name) is not None or "." not in name:
+            self.seen.add(name)
+            return self.row.get(name)
+        value: Any = self.row
+        for key in name.split("."):
+            value = value.get(key) if isinstance(value, Mapping) else [each.get(key) for each in value] if isinstance(value, list) else None
+        self.seen.add(name.partition(".")[0])
+        return value
+
+    def _column(self, role: str, name: str, value: Any, rule: str) -> None:
+        if role in ("skip", "unread"):
+            return
+        RULES[rule or "text"](self, value, role, name)
+
+    # A text, in pieces.
+
+    def say(self, text: str, role: str, path: str, *, kind: str = TEXT, weight: float | None = None) -> None:
+        """Add a text, cut at the marks of files and of reasoning."""
+        role = self.answers.get(role, role)
+        side = role.partition("[")[0]
+        spoken = "assistant" if side in ANSWERS[:3] else side
+        answer = spoken in ("assistant", "completion")
+        where = role if side in (*ANSWERS, *ASIDE) and self.reading.paired else self.prompt
+        if not text.strip():
+            return
+        if role == "system":
+            self.said.append(Said(path, where, self.turn, ANYWHERE, text, None, role))
+            return
+        for piece in self.marks.split(text) if self.marks is not None and kind == TEXT else (text,):
+            if answer and kind == TEXT and self.reading.tags and self.reading._mark.search(piece):
+                parts, last = list[tuple[str, str]](), 0
+                for number, mark in enumerate(self.reading._mark.finditer(piece)):
+                    parts.append((REASONING if number % 2 else TEXT, piece[last : mark.start()]))
+                    last = mark.end()
+                already = {each.text.strip() for each in self.said if each.turn == self.turn and each.kind == REASONING}
+                for its_kind, part in (*parts, (TEXT, piece[last:])):
+                    if part.strip() and (its_kind == TEXT or part.strip() not in already):  # one that a field says as well stands once
+                        self.said += self._between_tags(Said(path, where, self.turn, its_kind, part, weight, spoken))
+            elif piece.strip():
+                self.said += self._between_tags(Said(path, where, self.turn, kind, piece, weight, spoken))
+
+    def _between_tags(self, said: Said) -> Iterator[Said]:
+        """A text, of which calls at the end of an answer are calls, and results of a tool stand without their tags."""
+        tag = {"assistant": "tool_call", "tool": "tool_response"}.get(said.role)
+        words, blocks = said.text, list[str]()
+        while self.reading.calls and said.kind == TEXT and tag and words.rstrip().endswith(f"</{tag}>"):
+            before, opened, block = words.rstrip().removesuffix(f"</{tag}>").rpartition(f"<{tag}>")
+            if not opened or f"</{tag}>" in block:
+                break
+            words, blocks = before, [block, *blocks]
+        if not blocks or (words.strip() and (tag == "tool_response" or "\n" not in words[len(words.rstrip()) :])):
+            yield said
+            return
+        if words.strip():
+            yield said._replace(text=words)
+        for block in blocks:
+            if tag == "tool_response":
+                yield said._replace(text=block)
+                continue
+            call = json.loads(block)
+            arguments = call.get("arguments", call.get("parameters", {}))
+            for leaf in (
+                call["name"],
+                *json_leaves(json.loads(arguments) if isinstance(arguments, str) else arguments, self.reading.sorts),
+            ):
+                yield said._replace(kind=CALL, text=leaf)
+
+    def _marks(self) -> re.Pattern[str] | None:
+        """What stands for files in a text; `None` for a row without files."""
+        keys = (*self.reading.file_keys, "images", "image", "videos", "video", "audios", "audio")
+        if not any(self.row.get(key) is not None for key in keys):
+            return None
+        return re.compile("|".join(map(re.escape, (self.options.get("image_token", "<image>"), "<audio>", "<video>"))))
+
+    # Columns by their names.
+
+    def _other(self, name: str, value: Any) -> None:
+        rule = "tools" if name in self.reading.tool_keys else "files" if name in self.reading.file_keys else NAMES.get(name)
+        rule = rule or NAMES.get(name.lower())
+        if rule == "tools" or (rule == "documents"):
+            RULES[rule](self, value, "", name)
+        elif name == "margin" and self.reading.gives == "Pair":
+            self.said.append(Said(name, name, self.turn, EXACT, json.dumps(value)))
+        elif rule is None:
+            self.anywhere(value, name)
+
+    def anywhere(self, value: Any, path: str, kind: str = ANYWHERE) -> None:
+        """Add all strings of a value, which may stand anywhere."""
+        if isinstance(value, str):
+            if value.strip():
+                self.said.append(Said(path, "", self.turn, kind, value))
+        elif isinstance(value, Mapping):
+            for key, inner in value.items():
+                if key not in NAMES and (inside := f"{path}.{key}") not in self.reading.ignore | self.reading.chosen_by:
+                    self.anywhere(inner, inside, kind)
+        elif isinstance(value, list | tuple):
+            for inner in value:
+                self.anywhere(inner, path, kind)
+
+    # Messages.
+
+    def chat(self, messages: Sequence[Any], role: str, path: str, *, earlier: bool = False) -> None:
+        """Add a list of messages. Results of tools come in the order of their calls, if both have ids.
+
+        Args:
+            role: of the column: a side, ``chat``, or ``prompt`` or ``user`` for one whose answers are not trained.
+            earlier: leave out the last message.
+        """
+        listed = [*in_call_order(messages[:-1] if earlier else messages, self._role)]
+        for message, following in zip(listed, [*listed[1:], None], strict=True):
+            if not isinstance(message, Mapping):
+                raise Unlike(f"{path} has a message that is no object")
+            self.message(message, role, path, called=following is not None and self._role(following) == "tool")
+            self.turn += 1
+
+    def _role(self, message: Row) -> str:
+        tag = as_text(next((message[key] for key in self.reading.role_keys if isinstance(message.get(key), str | bytes)), ""))
+        reading = self.reading
+        return (
+            "assistant"
+            if tag in reading.assistants
+            else "system"
+            if tag in reading.systems
+            else "tool"
+            if tag in reading.results
+            else "user"
+        )
+
+    def message(self, message: Row, role: str, path: str, *, called: bool = False) -> None:
+        """Add one message: reasoning, content, calls. `called`: the result of a tool follows."""
+        own = self._role(message)
+        weight = weight_of(message)
+        if weight is None and own == "assistant" and role in ("prompt", "user"):
+            weight = 0.0
+        if role.partition("[")[0] in ANSWERS[:3]:
+            whose = role if own != "system" else "system"
+        elif role == "document":
+            whose = "document"
+        else:
+            whose = "completion" if role == "completion" and own == "assistant" and self.reading.paired else own
+        for key in REASONING_FIELDS:
+            if isinstance(message.get(key), str) and message[key].strip():
+                self.say(message[key], whose, f"{path}.{key}", kind=REASONING, weight=weight)
+                break
+        else:
+            for detail in message.get("reasoning_details") or ():
+                for key in ("text", "summary"):
+                    if isinstance(detail.get(key), str):
+                        self.say(detail[key], whose, f"{path}.reasoning_details", kind=REASONING, weight=weight)
+        key = next((key for key in self.reading.content_keys if message.get(key) is not None), "content")
+        content, tag = as_text(message.get(key)), next((message[key] for key in self.reading.role_keys if key in message), "")
+        stretches = next((message[name] for name in STRETCHES if message.get(name)), None)
+        if isinstance(content, str) and (as_text(tag) in self.reading.callers or (called and own == "assistant" and is_call(content))):
+            self.calls(content, whose, f"{path}.{key}", weight)
+        elif isinstance(content, str) and stretches:
+            for piece, own_weight in pieces_of(content, stretches):
+                self.say(piece, whose, f"{path}.{key}", weight=own_weight if weight is None else own_weight * weight)
+        elif isinstance(content, str):
+            self.say(content, whose, f"{path}.{key}", weight=weight)
+        else:
+            for part in content or ():
+                self.part(part, whose, f"{path}.{key}", weight)
+        if not content and isinstance(message.get("refusal"), str):
+            self.say(message["refusal"], whose, f"{path}.refusal", weight=weight)
+        for name in CALL_FIELDS:
+            if message.get(name):
+                self.calls(message[name], whose, f"{path}.{name}", weight)
+        for name in ("tools", "functions"):
+            if message.get(name):
+                RULES["tools"](self, message[name], "", f"{path}.{name}")
+        known = {key, *self.reading.content_keys, *REASONING_FIELDS, *CALL_FIELDS, *FIELDS_OF_MESSAGES, *self.reading.role_keys}
+        for name in message:
+            known_name = name in known or name in ("refusal", "reasoning_details", "tools", "functions", *NAMES, *WEIGHTS, *STRETCHES)
+            if not known_name and f"{path}.{name}" not in self.reading.ignore:
+                self.anywhere(message[name], f"{path}.{name}")
+
+    def part(self, part: Any, role: str, path: str, weight: float | None) -> None:
+        """Add a part of a content."""
+        if isinstance(part, str):
+            self.say(part, role, path, weight=weight)
+            return
+        kind, weight = part.get("type"), weight if (own := weight_of(part)) is None else own
+        if kind in ("reasoning", "thinking"):
+            text = next((part[key] for key in (kind, "text", "value") if part.get(key) is not None), "")
+            self.say(text, role, path, kind=REASONING, weight=weight)
+        elif kind in ("tool_call", "tool_use"):
+            held = next((part[key] for key in ("value", "tool_call") if part.get(key) is not None), part)
+            self.calls(held, role, path, weight)
+        elif kind in ("image", "audio", "video", "image_url", "audio_url", "video_url"):
+            return
+        else:
+            text = next((part[key] for key in ("text", "value", "content") if part.get(key) is not None), "")
+            if isinstance(text, str):
+                self.say(text, role, path, weight=weight)
+            else:
+                for inner in text:
+                    self.part(inner, role, path, weight)
+
+    def calls(self, value: Any, role: str, path: str, weight: float | None) -> None:
+        """Add tool calls: names, keys and values of arguments."""
+        parsed = json.loads(value) if isinstance(value, str) else value
+        for call in [parsed] if isinstance(parsed, Mapping) else parsed:
+            function = call["function"] if isinstance(call.get("function"), Mapping) else call
+            arguments: Any = next((function[key] for key in ("arguments", "parameters", "input") if function.get(key)), {})
+            for leaf in (
+                function["name"],
+                *json_leaves(json.loads(arguments) if isinstance(arguments, str) else arguments, self.reading.sorts),
+            ):
+                self.say(leaf, role, path, kind=CALL, weight=weight)
