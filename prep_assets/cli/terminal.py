@@ -21,6 +21,7 @@ from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
+from prep_assets.config.loading import read_yaml
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, nearest
 from prep_assets.explain.visible import NEWLINE, SIGNS, visible
@@ -311,6 +312,6 @@ def _put_option(options: dict[str, Any], text: str, word: str) -> None:
     for part in above:
         options = options.setdefault(part, {})
     try:
-        options[last] = yaml.safe_load(value)
-    except yaml.YAMLError as error:
+        options[last] = read_yaml(value)
+    except (yaml.YAMLError, ValueError) as error:
         raise ConfigError(f"--set {word}: the value is not YAML: {error}") from error

@@ -140,12 +140,28 @@ def _parse_family(name: str, texts: tuple[tuple[Path, str], ...]) -> Family:
     """The model of a file's text, or of a file and its variant. It is frozen, so callers with the same texts share one."""
     values: Mapping[str, Any] = {}
     for path, text in texts:
-        values = _merge(values, _values(text, path))
+        values = _merge(values, yaml_values(text, path))
     family: Family = parse(FAMILIES[name], values, " with ".join([str(texts[0][0]), *(path.name for path, _ in texts[1:])]))
     return family
 
 
-def _values(text: str, path: Path) -> Mapping[str, Any]:
+def read_yaml(text: str) -> Any:
+    """The value of YAML text.
+
+    Raises:
+        yaml.YAMLError: as `require_bounded`.
+        ValueError: a date that does not exist.
+    """
+    require_bounded(text)
+    return yaml.load(text, Loader=_Loader)
+
+
+def yaml_values(text: str, path: Path) -> Mapping[str, Any]:
+    """The keys and values of a YAML file.
+
+    Raises:
+        ConfigError: it is not YAML, has a key twice, or no keys.
+    """
     try:
         require_bounded(text)
         values = yaml.load(text, Loader=_UniqueKeys)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import bz2
 import codecs
 import lzma
+import re
 import sys
 import tempfile
 import unicodedata
@@ -374,25 +375,28 @@ _NO_TEXT = bytes(set(range(0x20)) - {*b"\t\n\v\f\r\x1b"})
 """Control bytes that are rare in UTF-8, and common in UTF-16 and UTF-32 as upper bytes of letters and spaces."""
 
 
+_SIGNS = re.compile("[\u3000-\u30ff，！？：；（）的是不了一在有人]")
+"""Signs, kana and words in nearly every Chinese and Japanese text; what other encodings of the two give, read as UTF-16, has hardly any of them."""
+_EAST_ASIAN = re.compile("[\u3000-\u30ff一-鿿！-～]*")
+
+
 def _wide_encoding(head: bytes) -> str | None:
     """UTF-16 or UTF-32, if the beginning of a file is text in it and not in UTF-8."""
-    if len(head.translate(None, _NO_TEXT)) == len(head):
+    solid = len(head.translate(None, _NO_TEXT)) == len(head)  # so is text in UTF-16 without spaces and line feeds
+    utf8, is_whole, signs = _is_utf8(head), len(head) < _HEAD, dict[str, int]()
+    if solid and utf8:
         return None
-    is_whole = len(head) < _HEAD
-    for encoding in ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE"):
+    for encoding in ("UTF-16LE", "UTF-16BE") if solid else ("UTF-32LE", "UTF-32BE", "UTF-16LE", "UTF-16BE"):
         try:
             text = codecs.getincrementaldecoder(encoding)().decode(head, is_whole)
         except UnicodeDecodeError:
             continue
         kinds = {unicodedata.category(char) for char in {*text} - {*"\t\n\v\f\r\x1b"}}
         # two bytes of UTF-8 are one letter beyond U+2000 in UTF-16, and half of the letters there are not valid UTF-8
-        if (
-            text
-            and kinds.isdisjoint(("Cc", "Cn", "Co"))
-            and not (_is_utf8(head) and sum(char >= "\u2000" for char in text) > len(text) / 4)
-        ):
-            return encoding
-    return None
+        is_text = text and kinds.isdisjoint(("Cc", "Cn", "Co")) and not (utf8 and sum(char >= "\u2000" for char in text) > len(text) / 4)
+        if is_text and not (solid and not (_EAST_ASIAN.fullmatch(text) and _SIGNS.search(text))):
+            signs[encoding] = len(_SIGNS.findall(text))
+    return max(signs, key=signs.__getitem__, default=None)
 
 
 def _is_utf8(head: bytes) -> bool:

@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 import dagster as dg
-import yaml
 
+from prep_assets.config.loading import yaml_values
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.materialize import check_only, materialize
 from prep_assets.defs.metadata import WARNINGS, code_version, warns
@@ -198,7 +198,8 @@ def _broken_asset(site: Site, workspace: Workspace, asset: Asset, fault: str) ->
 def _listed_domains(site: Site, workspace: Workspace, family: str) -> Partitions | None:
     """The domains of an invalid configuration, as far as it can be parsed."""
     try:
-        listed = yaml.safe_load((workspace.configs / f"{family}.yaml").read_text("utf-8"))["domains"]
+        path = workspace.configs / f"{family}.yaml"
+        listed = yaml_values(path.read_text("utf-8"), path)["domains"]
         if any("domains" in domain for domain in listed.values()):
             return found_domains(site, family)
         return dg.StaticPartitionsDefinition([str(name) for name in listed]) if listed else None

@@ -12,7 +12,7 @@ from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, sc
 from pydantic import Field
 
 from prep_assets.config.loading import FILE as TOMBSTONES
-from prep_assets.config.loading import PACKAGE, located
+from prep_assets.config.loading import PACKAGE, located, yaml_values
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.definitions import definitions
 from prep_assets.defs.io_manager import StoreIOManager
@@ -107,10 +107,7 @@ class TrainingData(dg.Component, dg.Model, dg.Resolvable):
                 raise ConfigError(f"config: there is no file {path}")
             if path.name == f"{self.family}.yaml":
                 return path.parent
-            values: Mapping[str, Any] = yaml.safe_load(path.read_text("utf-8"))
-            base = path.parent
-            if not isinstance(values, Mapping):
-                raise ConfigError(f"config: {path} needs keys such as tokenizer and domains, found {type(values).__name__}")
+            values, base = yaml_values(path.read_text("utf-8"), path), path.parent
         else:
             values, base = self.config, folder.resolve()
         return _written(values, base, self.family, stores)

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
+from prep_assets.config.loading import read_yaml
 from prep_assets.data.files import hub_address, is_hub
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceUnavailable, StoreError
 from prep_assets.exports.registry import write_whole
@@ -251,7 +252,10 @@ class Pushed(Struct, frozen=True):
 def licence_of(release: Release) -> str:
     """The licence in the card; ``unknown`` if it has none."""
     match = re.match(r"---\n(.*?)^---$", release.content(CARD).decode(), re.DOTALL | re.MULTILINE)
-    licence = (yaml.safe_load(match[1]) or {}).get("license") if match else None
+    try:
+        licence = (read_yaml(match[1]) or {}).get("license") if match else None
+    except (yaml.YAMLError, ValueError) as error:
+        raise ConfigError(f"{CARD}: the lines between --- are not YAML: {error}. Mend them") from error
     return ", ".join(licence) if isinstance(licence, list) else str(licence or UNKNOWN)
 
 

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from prep_assets.caches import bounded_cache
+from prep_assets.config.loading import yaml_values
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.stores.files import loads
 from prep_assets.text.ids import ALPHABET, HIDDEN, Flat
@@ -223,10 +224,8 @@ def _rank_file_config(path: Path) -> Mapping[str, Any]:
     """The pattern and the special tokens of a rank file, from a JSON or YAML file of the same name or from `KNOWN`."""
     for suffix in (".json", ".yaml"):
         if path.with_suffix(suffix).is_file():
-            import yaml
-
-            config = yaml.safe_load(path.with_suffix(suffix).read_text("utf-8"))
-            if isinstance(config, Mapping) and isinstance(config.get("pattern"), str):
+            config = yaml_values(path.with_suffix(suffix).read_text("utf-8"), path.with_suffix(suffix))
+            if isinstance(config.get("pattern"), str):
                 return config
     if known := KNOWN.get(hashlib.sha256(path.read_bytes()).hexdigest()):
         return {**known, "eos_token": _END}

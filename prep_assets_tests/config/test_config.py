@@ -4,18 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pydantic
 import pytest
 import yaml
 
+from prep_assets.cli.terminal import options_of_run
 from prep_assets.config.base import Model, descriptions
 from prep_assets.config.family import Family
 from prep_assets.config.loading import checkout, config_dir, load_family, store_dir
 from prep_assets.config.models import FAMILIES, Preference, Pretrain, Rl, Sft
 from prep_assets.errors import ConfigError
+from prep_assets.neighbours.hub import licence_of
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.text.tokenizer_files import _rank_file_config
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, jsonl, minimal, workspace_in
 
 # What the tests of configuration share.
@@ -328,6 +332,20 @@ def test_aliases_that_repeat_too_much_are_an_error_at_once(tmp_path: Path, text:
     (tmp_path / "sft.yaml").write_text(text)
     with pytest.raises(ConfigError, match=r"not YAML: the aliases up to line \d+ .* repeat more than 100,000 values"):
         load_family("sft", tmp_path)
+
+
+def test_aliases_of_other_yaml_repeat_no_more(tmp_path: Path) -> None:
+    """Cards, files of ranks and values of --set were loaded without a limit."""
+    (tmp_path / "a.tiktoken").write_text("")
+    (tmp_path / "a.yaml").write_text(text := aliases(8, 9))
+    levels = ", ".join(f"&l{level} [{', '.join([f'*l{level - 1}' if level else 'x'] * 9)}]" for level in range(8))
+    with pytest.raises(ConfigError, match="repeat more than 100,000 values"):
+        _rank_file_config(tmp_path / "a.tiktoken")
+    with pytest.raises(ConfigError, match=r"--set .* repeat more than 100,000 values"):
+        options_of_run([f"template_options=[{levels}]"], ["sft"])
+    card: Any = SimpleNamespace(content=lambda name: f"---\n{text}---\n".encode())
+    with pytest.raises(ConfigError, match="repeat more than 100,000 values"):
+        licence_of(card)
 
 
 def test_usual_aliases_and_merges_are_read(tmp_path: Path) -> None:

@@ -41,6 +41,26 @@ def test_wide_text_without_a_mark_stops_and_is_named(source: Source, read: Read,
         read(file)
 
 
+SOLID = {"Chinese": "第一行文字，第二行文字。", "Japanese": "さいしょの行です。カタカナの行。"}
+"""Texts whose letters have no byte below 32 in UTF-16: nothing in them is ASCII, not even a line feed."""
+
+
+@pytest.mark.parametrize("times", [1, 300])
+@pytest.mark.parametrize("encoding", ["UTF-16LE", "UTF-16BE"])
+@pytest.mark.parametrize("script", SOLID)
+def test_wide_text_without_ascii_is_named(source: Source, read: Read, script: str, encoding: str, times: int) -> None:
+    with pytest.raises(SourceError, match=f"is {encoding} text without a byte order mark"):
+        read(source("a.txt", (SOLID[script] * times).encode(encoding)))
+
+
+@pytest.mark.parametrize("encoding", ["gb18030", "big5", "euc-jp", "shift-jis", "iso-2022-jp"])
+@pytest.mark.parametrize("script", SOLID)
+def test_other_encodings_of_the_same_text_are_not_called_wide(source: Source, read: Read, script: str, encoding: str) -> None:
+    text = SOLID["Chinese" if encoding == "big5" else script]
+    records, refused = read(source("a.txt", (text * 300).encode(encoding)))
+    assert records or len(refused) == 1
+
+
 @pytest.mark.parametrize("encoding", WIDE)
 @pytest.mark.parametrize(
     ("name", "text"),
