@@ -428,7 +428,7 @@ def packed_trials(store: Store) -> list[Trial]:
         corrupted += [
             ("attention lost", MASK, replace(packed, attention_mask=None)),
             ("attention shifted by +1 in every row", MASK, replace(packed, attention_mask=np.roll(attention, 1, axis=1))),
-            ("attention turned round", MASK, replace(packed, attention_mask=1 - attention)),
+            ("attention inverted", MASK, replace(packed, attention_mask=1 - attention)),
             ("trained tokens not attended", INTEGRITY, replace(packed, attention_mask=attention * (mask == 0))),
             ("padding attended", INTEGRITY, _with_padding(packed, vocabulary.pad_id, "attended")),
         ]

@@ -210,7 +210,7 @@ def _blend_lines(workspace: Workspace, published: Published, trainer: str, folde
     lines += [f"prep-assets export {arguments(asset, domain)} --to {to} --out {folders[domain]}" for domain in blend.domains]
     for number, phase in enumerate(phases_of(blend, folders, streams), 1):
         of = f", phase {number} of {len(blend.ends)}" if len(blend.ends) > 1 else ""
-        lines += ["", f"# {trainer} draws by these shares, in an order of its own{of}; {read}", BLENDS[trainer](phase, blend.window)]
+        lines += ["", f"# {trainer} draws by these shares, in its own order{of}; {read}", BLENDS[trainer](phase, blend.window)]
     return "\n".join(lines)
 
 

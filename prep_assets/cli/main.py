@@ -37,7 +37,7 @@ MODULES = {
 GROUPS = {
     "Every day": {
         "build": "Build assets and whatever they are made from, run the checks, and publish what passes. Exit code 1 when a store is refused.",
-        "accept": "Make the draft of an asset current, exactly as it is: what `build --review`, or `build --set`, left to be looked at.",
+        "accept": "Make the draft of an asset current, unchanged: what `build --review`, or `build --set`, left to be looked at.",
         "status": "Show what every store is: missing, stale, failed or current, its rows and tokens; how to build what is not current; and what is left over.",
         "inspect": "Show a row: trained tokens bold and green (in ⟦ ⟧ where there is no colour), masked ones dim, │ where a document begins.",
         "verify": "Run every check on the published stores again. Exit code 1 when one fails, or when there is no store.",

@@ -64,7 +64,7 @@ class Section(_StrictModel):
         if self.action == "$role" and not self.template:
             raise ValueError("action '$role' needs template true: only messages have roles. Use 'train' or 'mask' for a text field")
         if self.template and self.add_special_tokens:
-            raise ValueError("add_special_tokens means nothing with template true: the template writes the special tokens")
+            raise ValueError("add_special_tokens has no effect with template true: the template writes the special tokens")
         return self
 
 
@@ -180,7 +180,7 @@ class TypedPipeline(_Pipeline):
         for name in self.mask if self.input.type != "chat" else ():
             if name not in fields:
                 allowed = f"the mask of an instruction names {' and '.join(fields)}" if fields else "every token of a text is trained"
-                raise ValueError(f"mask.{name} means nothing: {allowed}{nearest(name, fields)}")
+                raise ValueError(f"mask.{name} has no effect: {allowed}{nearest(name, fields)}")
         return self
 
 
@@ -196,9 +196,9 @@ class SectionsPipeline(_Pipeline):
         if self.input.sources is None:
             return self
         if self.preprocessing.packing_strategy != "simple":
-            raise ValueError(f"packing_strategy {self.preprocessing.packing_strategy!r} means nothing with sources: records stay apart")
+            raise ValueError(f"packing_strategy {self.preprocessing.packing_strategy!r} has no effect with sources: records stay apart")
         if self.output.position_ids_mode == "continuous":  # doc_reset is the default, which AstrAI writes out
-            raise ValueError("position_ids_mode continuous means nothing with sources: each record is a sequence of its own. Leave it out")
+            raise ValueError("position_ids_mode continuous has no effect with sources: each record is its own sequence. Leave it out")
         return self
 
 
@@ -377,7 +377,7 @@ def _columns(task: Task, position_ids: PositionIds | None) -> dict[str, Column]:
     if task.single and task.pipeline.output.position_ids_mode != "none":
         entries.append((POSITION_IDS, Column("positions", dtype)))
     elif position_ids not in (None, "none"):
-        raise ConfigError(f"position ids {position_ids!r} mean nothing with sources: each record is a sequence of its own")
+        raise ConfigError(f"position ids {position_ids!r} have no effect with sources: each record is its own sequence")
     names = [key for key, _ in entries]
     for name in names:
         if names.count(name) > 1:

@@ -528,7 +528,7 @@ def faults(family: Any) -> Iterator[str]:
             yield from _apply_rule(domain, rule, domain, f"domains.{name}.")
         if domain.image_dir is not None and not (_takes_images(family) or any(map(partial(_has, family), AUDIO_AND_VIDEO))):
             remedy = "Set image_token" if hasattr(family, "image_token") else "Leave it out"
-            yield f"domains.{name}.image_dir: means nothing here: records with images are refused. {remedy}"
+            yield f"domains.{name}.image_dir: has no effect here: records with images are refused. {remedy}"
         yield from (f"domains.{name}.{fault}" for fault in _faults_of_domain(family, domain))
     for name in AUDIO_AND_VIDEO:
         if _has(family, name) and not _has(family, f"{name}s"):
@@ -551,13 +551,13 @@ def _faults_of_domain(family: Any, domain: Any) -> Iterator[str]:
     if schema == DISTILLED and getattr(family, "expand", None) == "turns":
         yield "schema: distilled has entries for the whole conversation, which expand: turns takes apart. Leave expand out"
     if domain.tokenized_by is not None and not (sft and (schema in TOKENIZED or ":" in schema)):
-        yield f"tokenized_by: {domain.tokenized_by!r} means nothing here: no row brings token ids that are stored. Leave it out"
+        yield f"tokenized_by: {domain.tokenized_by!r} has no effect here: no row brings token ids that are stored. Leave it out"
     if domain.tokenized_by is not None and family.tokenizer_class is not None:
-        yield "tokenized_by: means nothing here: rows that bring ids are proven with a published tokenizer, and tokenizer_class is code"
+        yield "tokenized_by: has no effect here: rows that bring ids are proven with a published tokenizer, and tokenizer_class is code"
     if domain.weigh is not None and (schema in OF_IDS or not (sft or hasattr(family, "bos"))):
-        yield f"weigh: {domain.weigh!r} means nothing here: the turns of samples are weighed, in pretrain and sft. Leave it out"
+        yield f"weigh: {domain.weigh!r} has no effect here: the turns of samples are weighed, in pretrain and sft. Leave it out"
     if domain.speaker_names != "keep" and not hasattr(family, "template"):
-        yield f"speaker_names: {domain.speaker_names!r} means nothing here: only messages have names. Leave it out"
+        yield f"speaker_names: {domain.speaker_names!r} has no effect here: only messages have names. Leave it out"
     elif domain.speaker_names == "leave_out" and ":" in schema:
         yield f"speaker_names: leave_out cannot count the names that {schema!r} reads. Leave them out in that function"
 
@@ -570,7 +570,7 @@ def _apply_rule(model: BaseModel, rule: Rule, subject: Any, prefix: str = "") ->
         model = getattr(model, key)
     field = type(model).model_fields.get(name)
     if field is not None and (value := getattr(model, name)) != field.get_default() and rule.idle(subject):
-        yield f"{prefix}{rule.path}: {value!r} means nothing here: {rule.why}"
+        yield f"{prefix}{rule.path}: {value!r} has no effect here: {rule.why}"
 
 
 def _stores_text(family: Any) -> bool:
@@ -596,7 +596,7 @@ def _unknown_roles(family: Any) -> Iterator[str]:
         schema_roles.update(map(str, roles.values()) if isinstance(roles, Mapping) else ())
     has_user_schema = any(":" in domain.schema_name for domain in family.domains.values())
     if SYSTEM in family.truncation_keeps:
-        yield f"truncation_keeps.{SYSTEM}: means nothing here: system turns stay whole. Leave it out"
+        yield f"truncation_keeps.{SYSTEM}: has no effect here: system turns stay whole. Leave it out"
     for option, role in (*(("mask", role) for role in family.mask), *(("truncation_keeps", role) for role in family.truncation_keeps)):
         if role in ROLES or role in schema_roles:
             continue

@@ -204,7 +204,7 @@ def _are_flat(text: bytes, rows: Sequence[Mapping[str, Any]]) -> bool:
 
 MAX_JSON_BYTES = 1 << 30
 _TO_JSONL = "Convert it to JSON lines (one object a line), which is read in bounded memory"
-_LINES = "Where each line is an object of its own, set `format: jsonl`"
+_LINES = "If each line is one object, set `format: jsonl`"
 _decode_raw = msgspec.json.Decoder(msgspec.Raw).decode
 _decode_list = msgspec.json.Decoder(list[msgspec.Raw]).decode
 _WHITE = b" \t\r\n"

@@ -177,7 +177,7 @@ def _freshness(workspace: Workspace, asset: Asset) -> dg.FreshnessPolicy | None:
 
 def _broken_asset(site: Site, workspace: Workspace, asset: Asset, fault: str) -> dg.AssetsDefinition:
     """An asset of a family with an invalid configuration: it stays in the graph, and shows the error."""
-    spec = _spec(site, asset, description=f"**The configuration means nothing.**\n\n```\n{fault}\n```")
+    spec = _spec(site, asset, description=f"**Invalid configuration.**\n\n```\n{fault}\n```")
 
     @dg.multi_asset(
         name=site.named(asset.name),

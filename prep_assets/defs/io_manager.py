@@ -173,13 +173,11 @@ def _convert(wanted: Any, opened: Source, label: str) -> Any:
             {"tokens": opened.tokens, "loss_mask": opened.loss_mask} if isinstance(opened, PackedStore) else getattr(opened, "arrays", None)
         )
         if arrays is None:
-            raise ConfigError(
-                f"{label} holds {type(opened).__name__}, which are no arrays; leave the annotation out to get them as they are"
-            )
+            raise ConfigError(f"{label} holds {type(opened).__name__}, which are no arrays; remove the annotation to get the store")
         return np.asarray(arrays["tokens"]) if wanted is np.ndarray else {key: np.asarray(array) for key, array in arrays.items()}
     if get_origin(wanted) is list or wanted is list:
         if not isinstance(opened, Lines):
-            raise ConfigError(f"{label} holds {type(opened).__name__}, and no rows of JSONL; leave the annotation out to get it as it is")
+            raise ConfigError(f"{label} holds {type(opened).__name__}, and no rows of JSONL; remove the annotation to get the store")
         return list(opened)
     return opened
 

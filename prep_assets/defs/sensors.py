@@ -378,13 +378,13 @@ def failures(site: Site) -> dg.SensorDefinition:
     """The sensor that reports failed runs of the code location."""
 
     @dg.run_failure_sensor(
-        name=site.named("tell_of_failures"),
+        name=site.named("notify_on_failure"),
         description=f"Tells of runs that fail, to the webhooks and e-mail addresses in {TELL}.",
     )
-    def tell_of_failures(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
+    def notify_on_failure(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
         addresses = [part.strip() for part in os.environ.get(TELL, "").split(",") if part.strip()]
         if not addresses:
-            return dg.SkipReason(f"{TELL} names nobody")
+            return dg.SkipReason(f"{TELL} is empty: no recipients")
         subject = f"prep-assets: run {context.dagster_run.run_id[:8]} of {context.dagster_run.job_name} failed"
         reasons = [f"{event.step_key}: {_reason(event)}" for event in context.get_step_failure_events()]
         server = os.environ.get(UI)
@@ -394,7 +394,7 @@ def failures(site: Site) -> dg.SensorDefinition:
             tell(address, subject, text)
         return None
 
-    return tell_of_failures
+    return notify_on_failure
 
 
 def tell(address: str, subject: str, text: str) -> None:

@@ -136,7 +136,7 @@ def torchtune(chat: Chat, messages: Messages, tools: Any) -> Labelled:
     for at, message in enumerate(messages):
         grown = chat.rendered(messages[: at + 1], tools)
         if grown[: len(ids)] != ids:
-            raise Stops("the template writes earlier turns otherwise when more follow, so that messages have no tokens of their own")
+            raise Stops("the template writes earlier turns otherwise when more follow, so that no message has fixed tokens")
         labels += [message["role"] == "assistant"] * (len(grown) - len(ids))
         ids = grown
     return ids, labels

@@ -181,7 +181,7 @@ class Opened:
     def _draft(self, asset: str, partition: str) -> Published:
         label, command = self.workspace.place(asset, partition).label, build_command(asset, partition)
         if asset.endswith("_raw"):
-            raise StoreError(f"a draft of {label} has no rows of its own: trace the current store, or a draft of what is made from it")
+            raise StoreError(f"a draft of {label} has no rows: trace the current store, or a draft of what is made from it")
         published = self.workspace.place(asset, partition).draft()
         if published is None:
             raise StoreError(f"{label} has no draft. Options of one run make one:\n  {command} --set KEY=VALUE")

@@ -109,7 +109,7 @@ def _contents(workspace: Workspace, published: Published) -> Iterator[StoredReco
     if not has_records(published):
         source = manifest.recipe.get("from")
         hint = f"; compare {source}, which it is made from" if source else ""
-        raise ConfigError(f"{manifest.asset} holds no records of its own{hint}")
+        raise ConfigError(f"{manifest.asset} holds no records{hint}")
     names_by_domain = cache(lambda domain: _names(workspace, published, domain))
     for stream in streams(published):
         store = open_stream(published, stream)

@@ -1,6 +1,6 @@
 """A blend in the words of trainers that draw from several data sets by themselves: Megatron-LM and OLMo-core.
 
-They take the shares that a blend has, each in an order of its own. The order itself is read by `prep_assets.training.BlendDataset`.
+They take the shares that a blend has, each in its own order. The order itself is read by `prep_assets.training.BlendDataset`.
 """
 
 from __future__ import annotations

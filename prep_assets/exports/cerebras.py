@@ -86,7 +86,7 @@ def cerebras(
         features, params = MULTIMODAL, {"dataset": {"is_multimodal": True, "max_num_img": slots, "num_patches": patches}}
         samples = multimodal_samples(source, width, slots, patches, pad_id, progress)
     elif max_num_img is not None:
-        raise ConfigError(f"export 'cerebras', option 'max_num_img' = {max_num_img} means nothing: the source has no images. Leave it out")
+        raise ConfigError(f"export 'cerebras', option 'max_num_img' = {max_num_img} has no effect: the source has no images. Leave it out")
     elif isinstance(source, TokenStore) and has_unattended(source):
         raise ConfigError(
             "export 'cerebras': samples of single documents (input_ids, attention_mask, labels) cannot say which tokens are not attended. Export "

@@ -118,7 +118,7 @@ def hf_arrow(
     if isinstance(source, TokenStore) and source.teachers is not None and layout != "axolotl":
         raise ConfigError(f"layout {layout!r} has no place for what a teacher says of tokens. Export with layout 'axolotl'")
     if image_dir is not None and not images:
-        raise ConfigError(f"export 'hf_arrow', option 'image_dir' = {image_dir!r} means nothing: the source has no images. Leave it out")
+        raise ConfigError(f"export 'hf_arrow', option 'image_dir' = {image_dir!r} has no effect: the source has no images. Leave it out")
     save = save_splits if layout == "llama_factory" else save_to_disk
     save(out, _tables(source, progress, layout, pad_id, image_dir), split)
 

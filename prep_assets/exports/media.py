@@ -123,7 +123,7 @@ def require_images(source: TokenStore | PackedStore, folder: str | None, format:
     ConfigError: a folder of images is given, and the source has none.
     """
     if folder is not None and not len(source.images):
-        raise ConfigError(f"export {format!r}, option 'image_dir' = {folder!r} means nothing: the source has no images. Leave it out")
+        raise ConfigError(f"export {format!r}, option 'image_dir' = {folder!r} has no effect: the source has no images. Leave it out")
 
 
 def file_of(image: Image, folder: str | None, format: str) -> bytes:

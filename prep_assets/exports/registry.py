@@ -292,7 +292,7 @@ def check_options_apply(target: Export, kind: type, options: Mapping[str, Any]) 
         if value != target.options[name].default and not target.means(name, kind, options):
             others = ", ".join(f"{key} = {setting!r}" for key, setting in options.items() if key != name) or "these options"
             raise ConfigError(
-                f"export {target.name!r}, option {name!r} = {value!r} means nothing for a {kind.__name__} with {others}. Leave it out"
+                f"export {target.name!r}, option {name!r} = {value!r} has no effect for a {kind.__name__} with {others}. Leave it out"
             )
 
 

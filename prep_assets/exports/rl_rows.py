@@ -37,7 +37,7 @@ def open_instruct(
     """``<split>.parquet`` of RL prompts, or of pairs. `dataset` maps verifiers to open-instruct's names for them, where they differ."""
     pairs = "chosen" in next(iter(source))
     if pairs and dataset is not None:
-        raise ConfigError(f"export 'open_instruct', option 'dataset' means nothing for pairs, which {source.path} holds. Leave it out")
+        raise ConfigError(f"export 'open_instruct', option 'dataset' has no effect for pairs, which {source.path} holds. Leave it out")
 
     def rows() -> Iterator[dict[str, Any]]:
         for number, row in enumerate(source, 1):

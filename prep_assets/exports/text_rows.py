@@ -65,7 +65,7 @@ def verl(
     sft = "messages" in next(iter(source))
     if sft and (data_source is not None or ability != _ABILITY):
         raise ConfigError(
-            f"export 'verl': data_source and ability mean nothing for SFT messages, which {source.path} holds. Leave them out"
+            f"export 'verl': data_source and ability have no effect for SFT messages, which {source.path} holds. Leave them out"
         )
 
     def rows() -> Iterator[dict[str, Any]]:
@@ -122,7 +122,7 @@ def require_no_tools(row: Mapping[str, Any], location: str, why: str) -> None:
     ConfigError: the row has tools or variables of a chat template, for which the trainer's rows have no place.
     """
     if not {"tools", "chat_template_kwargs"}.isdisjoint(row):
-        raise ConfigError(f"{location} has tools or variables of a chat template. {why}; keep such rows in a family of their own")
+        raise ConfigError(f"{location} has tools or variables of a chat template. {why}; keep such rows in a separate family")
 
 
 def gold_text(row: Mapping[str, Any], location: str) -> str:
@@ -141,7 +141,7 @@ def _data_source(row: dict[str, Any], data_source: str | Mapping[str, str] | Non
     if isinstance(data_source, Mapping) and verifier in data_source:
         return data_source[verifier]
     if verifier == _NUMBER or isinstance(data_source, Mapping):
-        problem = f"names none for the verifier {verifier!r}" if data_source else "is needed for rows without a verifier of their own"
+        problem = f"names none for the verifier {verifier!r}" if data_source else "is needed for rows without a verifier"
         raise ConfigError(
             f"{location}: data_source {problem}. It is the name that selects verl's reward function, e.g. data_source: {{{verifier}: openai/gsm8k}}"
         )

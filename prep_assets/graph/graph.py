@@ -30,7 +30,7 @@ def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
     """Every asset that the configuration has: those of each family that has a file, and the exports that it asks for.
 
     Raises:
-        ConfigError: a configuration that means nothing.
+        ConfigError: the configuration is invalid.
     """
     families = [family for family in FAMILIES if workspace.has(family)]
     known = {name: asset for family in families for name, asset in family_assets(workspace, family).items()}
@@ -41,7 +41,7 @@ def family_assets(workspace: Workspace, family: str) -> Mapping[str, Asset]:
     """The assets of one family that the configuration has, and its exports.
 
     Raises:
-        ConfigError: the family's configuration means nothing.
+        ConfigError: the family's configuration is invalid.
     """
     assets = [asset for asset in EVERY.values() if asset.family == family and not (asset.absent and asset.absent(workspace))]
     bounded = {asset.name for asset in assets if any(check.name in BOUNDED for check in asset.checks)}

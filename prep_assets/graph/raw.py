@@ -98,7 +98,7 @@ def _check_txt(name: str, domain: Domain, formats: Set[str]) -> None:
     """
     if domain.txt != "line" and "txt" not in formats:
         raise ConfigError(
-            f"domains.{name}.txt: {domain.txt!r} means nothing here: the files are {', '.join(sorted(formats))}. Leave it out, or set format: txt"
+            f"domains.{name}.txt: {domain.txt!r} has no effect here: the files are {', '.join(sorted(formats))}. Leave it out, or set format: txt"
         )
 
 

@@ -310,7 +310,7 @@ def _push(release: Release, repository: str, private: bool, api: Any) -> Pushed:
     foreign = remote_files - pushed_files - _HUB_FILES
     if foreign and not pushed_files:
         raise ConfigError(
-            f"{repository} holds {len(foreign):,} files that no push put there, for example {min(foreign)}. Push to a repository of its own"
+            f"{repository} holds {len(foreign):,} files that no push put there, for example {min(foreign)}. Push to a new repository"
         )
     removed = sorted(remote_files & pushed_files - set(release.files))
     commit = api.create_commit(

@@ -70,7 +70,7 @@ def blend(
         shuffle: false keeps the items of each domain in their order.
 
     Raises:
-        ConfigError: a name that is not a domain, a number that means nothing, or a budget that the domains cannot give.
+        ConfigError: a name that is not a domain, an invalid number, or a budget that the domains cannot give.
         PrepAssetsError: an item without tokens.
     """
     domains = tuple(sorted(lengths))

@@ -76,7 +76,7 @@ def mix(
         shuffle: shuffle over all domains; else domains stand in the order of their names, each in its own order.
 
     Raises:
-        ConfigError: a name that is not a domain, a number that means nothing, or weights that the domains cannot give.
+        ConfigError: a name that is not a domain, an invalid number, or weights that the domains cannot give.
         PrepAssetsError: a record without tokens.
     """
     domains = tuple(sorted(lengths))

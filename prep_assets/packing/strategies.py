@@ -307,7 +307,7 @@ def pack(
             same all over a row. Not for the two strategies that keep the order.
 
     Raises:
-        ConfigError: an unknown word, a `row_len` below 1, or an option that means nothing to the strategy.
+        ConfigError: an unknown word, a `row_len` below 1, or an option without effect.
         PrepAssetsError: a record without tokens, or documents that are too long under ``"raise"``.
     """
     _check_options(row_len, strategy, tail, overlong)
@@ -340,7 +340,7 @@ def _placed(lengths: Ints, row_len: int, strategy: str) -> Ints:
 
 def _check_buckets(buckets: Sequence[int], strategy: str) -> None:
     if buckets and strategy in ("concat", "simple"):
-        raise ConfigError(f"buckets mean nothing to {strategy!r}, which keeps the order of the records. Choose ffd, bfd or bfd_split")
+        raise ConfigError(f"buckets have no effect with {strategy!r}, which keeps the order of the records. Choose ffd, bfd or bfd_split")
     if any(length < 1 for length in buckets) or any(low >= high for low, high in pairwise(buckets)):
         raise ConfigError(f"buckets are {list(buckets)}; they must be ascending lengths, each at least 1")
 
@@ -367,7 +367,7 @@ def _check_options(row_len: int, strategy: str, tail: str, overlong: str) -> Non
         raise ConfigError(f"tail='drop' drops the last, short row of 'concat'; every row of {strategy!r} may be short. Use tail='pad'")
     if overlong in ("truncate", "drop") and strategy in ("concat", "bfd_split"):
         raise ConfigError(
-            f"overlong={overlong!r} means nothing to {strategy!r}, which cuts documents that are longer than a row and keeps every part. "
+            f"overlong={overlong!r} has no effect with {strategy!r}, which cuts documents that are longer than a row and keeps every part. "
             "Leave overlong out, or choose 'simple', 'ffd' or 'bfd'"
         )
 

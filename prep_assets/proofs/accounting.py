@@ -84,7 +84,7 @@ def account(
     fields = {f"{domain}/{field}": rows for domain, paths in counts.get("fields_passed_over", {}).items() for field, rows in paths.items()}
     unlisted = [field for field in fields if field not in ignored and re.split(r"[./]", field)[-1].lower() not in neutral]
     if unlisted:
-        faults.append(f"fields that nobody listed were passed over: {', '.join(unlisted)}")
+        faults.append(f"unlisted fields were ignored: {', '.join(unlisted)}")
     if wrong := [f"{field} in {rows:,}" for field, rows in fields.items() if not 0 < rows <= counts["read"]]:
         faults.append(f"fields were passed over in more rows than were read: {', '.join(wrong)}")
     numbers = {

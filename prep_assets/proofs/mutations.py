@@ -189,7 +189,7 @@ def _attention(change: Callable[[npt.NDArray[np.bool_], Array], npt.NDArray[np.b
 
 ATTENTION_CHANGES: Mapping[str, Callable[[Array], Array]] = {
     "attention lost": _attention(lambda attended, loss: np.ones_like(attended)),
-    "attention turned round": _attention(lambda attended, loss: ~attended),
+    "attention inverted": _attention(lambda attended, loss: ~attended),
     "attention shifted by +1": _attention(lambda attended, loss: np.append(True, attended[:-1])),
     "attention shifted by -1": _attention(lambda attended, loss: np.append(attended[1:], True)),
     "trained tokens not attended": _attention(lambda attended, loss: attended & (loss == 0)),
@@ -311,7 +311,7 @@ def _other_mask(change: Callable[[Array], Array]) -> Change:
 MASK_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a document's mask lost", MASK, _other_mask(np.ones_like)),
     Mutation("nothing of a document trained", MASK, _other_mask(np.zeros_like)),
-    Mutation("a document's mask turned round", MASK, _other_mask(lambda mask: mask == 0)),
+    Mutation("a document's mask inverted", MASK, _other_mask(lambda mask: mask == 0)),
     Mutation("the end of a document weighed otherwise", MASK, _other_mask(lambda mask: np.append(mask[:-1], mask[-1] == 0))),
     # fractions need floats; in a mask of whole numbers nothing changes
     Mutation("a document's weights halved", MASK, _other_mask(lambda mask: mask * 0.5 if mask.dtype.kind == "f" else mask)),
@@ -436,10 +436,10 @@ PAIR_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a prompt altered", MATCH, _field("prompt", _longer)),
     Mutation("a better answer truncated", MATCH, _field("chosen", _half_as_long)),
     Mutation("a worse answer truncated", MATCH, _field("rejected", _half_as_long)),
-    Mutation("a label turned round", MATCH, _field("label", lambda label: not label)),
-    Mutation("a pair that nobody wrote", MATCH, _row_lost),
+    Mutation("a label inverted", MATCH, _field("label", lambda label: not label)),
+    Mutation("a pair invented", MATCH, _row_lost),
     Mutation("loss weights of an answer lost", MATCH, _reweighed(lambda weight: None)),
-    Mutation("loss weights of an answer turned round", MATCH, _reweighed(lambda weight: 1.0 - weight)),
+    Mutation("loss weights of an answer inverted", MATCH, _reweighed(lambda weight: 1.0 - weight)),
     Mutation("an empty prompt", SANITY, _field("prompt", _blank)),
     Mutation("an empty answer", SANITY, _field("chosen", _blank)),
     Mutation(
@@ -461,7 +461,7 @@ PROMPT_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("prompts shifted against golds", MATCH, _of_next_line("prompt")),
     Mutation("golds shifted against prompts", MATCH, _of_next_line("gold")),
     Mutation("a prompt truncated", MATCH, _field("prompt", _half_as_long)),
-    Mutation("a prompt that nobody wrote", MATCH, _row_lost),
+    Mutation("a prompt invented", MATCH, _row_lost),
     Mutation("a gold as a whole number", MATCH, _gold(lambda gold: int(gold) if gold.is_integer() else gold)),
     Mutation("a gold as text", GOLD, _gold(str)),
     Mutation("a gold off by one", GOLD, _gold(lambda gold: gold + 1)),
@@ -489,7 +489,7 @@ CONTRAST_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("negatives of the next row", MATCH, _of_next_line("negatives")),
     Mutation("a negative lost", MATCH, _texts("negatives", lambda texts, row: texts[:-1])),
     Mutation("a positive truncated", MATCH, _texts("positives", lambda texts, row: [_half_as_long(texts[0]), *texts[1:]])),
-    Mutation("a row that nobody wrote", MATCH, _row_lost),
+    Mutation("a row invented", MATCH, _row_lost),
     Mutation("an empty query", CONTRASTS, _field("query", _blank)),
     Mutation("an empty positive", CONTRASTS, _texts("positives", lambda texts, row: [" ", *texts[1:]])),
     Mutation("no positive", CONTRASTS, _texts("positives", lambda texts, row: [])),
@@ -719,7 +719,7 @@ RECORD_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("two records exchanged", NAME, _records_exchanged),
     Mutation("a record of another line", NAME, lambda store, at: replace(store, row=_fill_range(store.row, at, at + 1, store.row[at] + 1))),
     Mutation("another token", NAME, _value("tokens")),
-    Mutation("a loss mask turned round", NAME, _value("loss_mask")),
+    Mutation("a loss mask inverted", NAME, _value("loss_mask")),
     Mutation("another reward", NAME, _value("rewards")),
     Mutation("another log-probability", NAME, _value("logprobs")),
     Mutation("a border moved", NAME, _border_moved),
@@ -887,7 +887,7 @@ def _margin_invented(pair: Margin) -> Margin | None:
 
 MARGIN_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a margin lost", "margins", _margin(lambda margin: None)),
-    Mutation("a margin turned round", "margins", _margin(lambda margin: -margin)),
+    Mutation("a margin inverted", "margins", _margin(lambda margin: -margin)),
     Mutation("a margin as a whole number", "margins", _margin(round)),
     Mutation("the margin of another pair", "margins", _margin_of_next),
     Mutation("a margin where the source has none", "margins", _mutate_alone(_margin_invented)),

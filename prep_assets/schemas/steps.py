@@ -44,7 +44,7 @@ def stepwise(
         separator: ends each step but the last, as TRL's `step_separator`.
     """
     if not separator:
-        raise ConfigError("separator is empty, so nothing says where a step ends")
+        raise ConfigError("separator is empty, so step boundaries are unknown")
 
     def convert(row: Row) -> Group:
         prompt = with_system_of(row, prompt_turns(value_at(row, prompt_key), prompt_key))
@@ -116,7 +116,7 @@ def prm800k(*, separator: str = "\n") -> Convert:
         separator: ends each step but the last.
     """
     if not separator:
-        raise ConfigError("separator is empty, so nothing says where a step ends")
+        raise ConfigError("separator is empty, so step boundaries are unknown")
 
     def convert(row: Row) -> Group:
         problem = as_text(value_at(as_mapping(value_at(row, "question"), "question"), "problem", "question.problem"), "question.problem")

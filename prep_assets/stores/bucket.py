@@ -190,7 +190,7 @@ class Bucket(Struct, frozen=True):
                 return
             except AlreadyExistsError:
                 self.pause(attempt)
-        raise Unanswered(f"{self.url}/{key}: others wrote it {REPEATED} times at the same moment. Try again")
+        raise Unanswered(f"{self.url}/{key}: gave up after {REPEATED} conflicting writes. Try again")
 
     def delete(self, key: str) -> None:
         """Delete an object, if it exists."""

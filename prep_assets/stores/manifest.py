@@ -57,7 +57,7 @@ def fault(digest: str, signature: str, configured: str = "") -> str:
 def described(signature: str) -> str:
     """Describe a valid signature for a reader."""
     signer = signature.split(":")[1][:_SHOWN]
-    return f"signed by {signer}…" + ("" if _trusted_keys() else f", a key that nobody trusts yet: name it in {TRUSTED}")
+    return f"signed by {signer}…" + ("" if _trusted_keys() else f", an untrusted key: name it in {TRUSTED}")
 
 
 def _is_valid(public: str, signature: str, digest: str) -> bool:
@@ -97,7 +97,7 @@ def _public_keys(configured: str) -> frozenset[str]:
         files = sorted(path.glob("*.pem")) if path.is_dir() else [path]
         keys |= {_public_hex(_load_key("load_pem_public_key", _read_key(file, TRUSTED), f"{TRUSTED}: {file}")) for file in files}
     if not keys:
-        raise ConfigError(f"{TRUSTED}={configured}: there is no key in it")
+        raise ConfigError(f"{TRUSTED}={configured}: contains no key")
     return frozenset(keys)
 
 

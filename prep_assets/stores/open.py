@@ -469,7 +469,9 @@ class Store:
         if name in self.data.objects:
             return self.data.objects[name](number)
         if name not in self.data.ends:
-            raise StoreError(f"{self.path}: nothing says where the records of {keys!r} end; give `offsets` in meta.json, or use fetch")
+            raise StoreError(
+                f"{self.path}: record boundaries of {keys!r} are unknown; add `offsets` to meta.json, or read ranges with fetch()"
+            )
         ends = self.data.ends[name]
         begin, end = int(ends[number - 1]) if number else 0, int(ends[number])
         values = self.fetch(begin, end, keys)

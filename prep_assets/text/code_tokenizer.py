@@ -101,7 +101,7 @@ class Code(Struct, frozen=True):
         if not all(isinstance(text, str) and isinstance(number, int) for text, number in control.items()):
             raise self.fault("control() gives texts with their ids")
         if not tokens or len(set(ids)) != len(ids) or min(ids) < 0:
-            raise self.fault(f"{len(ids):,} tokens with {len(set(ids)):,} ids from {min(ids, default=0)} on; each needs one of its own")
+            raise self.fault(f"{len(ids):,} tokens with {len(set(ids)):,} ids from {min(ids, default=0)} on; each needs its own")
         if b"" in tokens.values() or "" in control or len(set(tokens.values())) != len(tokens):
             raise self.fault("two tokens stand for the same bytes, or one stands for none")
         return Opened(self, instance, tokens, control)

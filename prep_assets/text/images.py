@@ -156,7 +156,7 @@ def _qwen3_video(video: Values, processor: Values) -> ImageRule:
 def _video_numbers(video: Values, patch_size: int, tokens: int) -> dict[str, Any]:
     """Numbers that both generations have, with the defaults of their processors."""
     if video.get("num_frames") is not None:
-        raise ConfigError("video_tokens: num_frames is set, so fps means nothing, which is not known here. Set it to null, or write a rule")
+        raise ConfigError("video_tokens: num_frames is set, so fps has no effect. Set fps to null, or write a rule")
     defaults = {"patch_size": patch_size, "merge_size": 2, "temporal_patch_size": 2, "min_frames": 4, "max_frames": 768}
     cap = video.get("max_video_tokens", tokens) if video.get("cap_pixels_per_frame") else None
     return {**{name: video.get(name, default) for name, default in defaults.items()}, "max_video_tokens": cap}

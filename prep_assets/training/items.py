@@ -111,7 +111,7 @@ def in_shared_memory(store: Store) -> Store:
     if SHARED.is_dir() and needed > (free := free_bytes(SHARED)):
         raise ConfigError(
             f"{store.path}: its arrays have {needed >> 20:,} MiB, and {free >> 20:,} MiB of shared memory are free at {SHARED}. Open it without "
-            "share_memory: files that are memory-mapped are shared as they are"
+            "share_memory: files that are memory-mapped are shared already"
         )
     data: Shard = replace(store.data, arrays={key: SharedArray(array) for key, array in store.data.arrays.items()})
     return SharedStore(store.path, store.format, data, store.chosen, store.folders)
@@ -542,7 +542,7 @@ class GroupDataset(_Records):
 
     def _nested(self, i: int, value: Any, key: str) -> list[npt.NDArray[Any]]:
         if not isinstance(value, list):
-            raise StoreError(f"{self._label(i)}: {key} is one flat list, and nothing says where each response ends; give `element_offsets`")
+            raise StoreError(f"{self._label(i)}: {key} is one flat list, and response boundaries are unknown; add `element_offsets`")
         return [np.asarray(part) for part in value]
 
 
@@ -584,7 +584,9 @@ class DatasetFactory:
         if train_type not in known:
             raise ConfigError(f"train_type {train_type!r} is not one of {', '.join(known)}{nearest(train_type, known)}")
         if train_type in cls.records and (window_size, stride, offset) != (None, None, 0):
-            raise ConfigError(f"train_type {train_type!r} gives whole records: window_size, stride and offset mean nothing. Leave them out")
+            raise ConfigError(
+                f"train_type {train_type!r} gives whole records: window_size, stride and offset have no effect. Leave them out"
+            )
         if train_type in cls.windowed and window_size is None:
             raise ConfigError(f"train_type {train_type!r} needs window_size, the number of tokens in an item")
         store = open_store(load_path, storage_type, verify=verify)

@@ -363,22 +363,22 @@ TEXT = SMALLEST.replace("messages", "text")
 PAIRS = SMALLEST.replace("messages", "preference")
 
 IDLE = [
-    ("sft", "packing: {strategy: ffd, tail: drop}", "packing.tail: 'drop' means nothing here", "set strategy: concat"),
-    ("sft", "packing: {strategy: concat, overlong: drop}", "packing.overlong: 'drop' means nothing here", "choose simple, ffd or bfd"),
-    ("sft", "packing: {strategy: bfd_split, overlong: split}", "packing.overlong: 'split' means nothing here", "choose simple, ffd or bfd"),
-    ("sft", "packing: {shuffle: false, seed: 7}", "packing.seed: 7 means nothing here", "shuffle: true"),
-    ("sft", "truncation: end\npreprocessing: {max_seq_len: null}", "truncation: 'end' means nothing here", "preprocessing.max_seq_len"),
-    ("sft", "truncation_keeps_stop: true", "truncation_keeps_stop: True means nothing here", "set truncation: end"),
-    ("sft", "truncation: turns\ntruncation_keeps_stop: true", "truncation_keeps_stop: True means nothing here", "set truncation: end"),
+    ("sft", "packing: {strategy: ffd, tail: drop}", "packing.tail: 'drop' has no effect here", "set strategy: concat"),
+    ("sft", "packing: {strategy: concat, overlong: drop}", "packing.overlong: 'drop' has no effect here", "choose simple, ffd or bfd"),
+    ("sft", "packing: {strategy: bfd_split, overlong: split}", "packing.overlong: 'split' has no effect here", "choose simple, ffd or bfd"),
+    ("sft", "packing: {shuffle: false, seed: 7}", "packing.seed: 7 has no effect here", "shuffle: true"),
+    ("sft", "truncation: end\npreprocessing: {max_seq_len: null}", "truncation: 'end' has no effect here", "preprocessing.max_seq_len"),
+    ("sft", "truncation_keeps_stop: true", "truncation_keeps_stop: True has no effect here", "set truncation: end"),
+    ("sft", "truncation: turns\ntruncation_keeps_stop: true", "truncation_keeps_stop: True has no effect here", "set truncation: end"),
     ("sft", "truncation_keeps: {user: {part: end}}", "truncation_keeps: {'user': Keep(", "set truncation: prompt"),
-    ("sft", "truncation: prompt\ntruncation_keeps: {system: {least: 2}}", "truncation_keeps.system: means nothing here", "Leave it out"),
-    ("sft", "tokenizer_class: a.b:C", "tokenizer_class: 'a.b:C' means nothing here: its code would run", "set tokenizer_loader: code"),
-    ("sft", "tokenizer_loader: code", "tokenizer_loader: 'code' means nothing here: there is no code to run", "Set tokenizer_class"),
+    ("sft", "truncation: prompt\ntruncation_keeps: {system: {least: 2}}", "truncation_keeps.system: has no effect here", "Leave it out"),
+    ("sft", "tokenizer_class: a.b:C", "tokenizer_class: 'a.b:C' has no effect here: its code would run", "set tokenizer_loader: code"),
+    ("sft", "tokenizer_loader: code", "tokenizer_loader: 'code' has no effect here: there is no code to run", "Set tokenizer_class"),
     *(
         (
             family,
             f"tokenizer_loader: code\ntokenizer_class: a.b:C\n{more}",
-            f"{said} means nothing here: a tokenizer_class",
+            f"{said} has no effect here: a tokenizer_class",
             "Leave one of the two out",
         )
         for family, more, said in (
@@ -392,22 +392,22 @@ IDLE = [
     (
         "preference",
         "tokenizer_loader: code\ntokenizer_class: a.b:C",
-        "tokenizer_class: 'a.b:C' means nothing here: only pretrain and sft",
+        "tokenizer_class: 'a.b:C' has no effect here: only pretrain and sft",
         "Leave it out",
     ),
-    ("sft", "image_patches: 4", "image_patches: 4 means nothing here", "Set image_token"),
+    ("sft", "image_patches: 4", "image_patches: 4 has no effect here", "Set image_token"),
     ("sft", "preprocessing: {min_chars: 5}", "preprocessing.min_chars: unknown key", "it is an option of pretrain.yaml"),
     ("sft", "form: text", "form: unknown key", "it is an option of preference.yaml"),
     ("sft", "packing: {weights: {a: 1, b: 1}}", "packing.weights: names 'b', which is not a domain", "Domains: a"),
-    ("sft", "reasoning: inline\nreasoning_tags: [['[[', ']]']]", "reasoning_tags: (('[[', ']]'),) means nothing here", "reasoning: auto"),
-    ("sft", "expand: turns\ntrain_turns: last", "expand: 'turns' means nothing here", "train_turns: all"),
-    ("sft", "expand: turns\ntrain_on_eos: all", "expand: 'turns' means nothing here", "train_on_eos: turn"),
-    ("sft", "expand: turns\ntruncation: end", "expand: 'turns' means nothing here", "truncation: turns"),
-    ("sft", "decontaminate: {words: 9}", "decontaminate.words: 9 means nothing here", "Set decontaminate.files"),
-    ("pretrain", "preprocessing: {fim: {seed: 3}}", "preprocessing.fim.seed: 3 means nothing here", "Set fim.rate"),
-    ("pretrain", "preprocessing: {fim: {middle_token: m}}", "preprocessing.fim.middle_token: 'm' means nothing here", "Set fim.rate"),
-    ("pretrain", "output: {max_tokens_per_shard: 9}", "output.max_tokens_per_shard: 9 means nothing here", "storage_format: bin"),
-    ("preference", "shuffle: false\nseed: 3", "seed: 3 means nothing here", "shuffle: true"),
+    ("sft", "reasoning: inline\nreasoning_tags: [['[[', ']]']]", "reasoning_tags: (('[[', ']]'),) has no effect here", "reasoning: auto"),
+    ("sft", "expand: turns\ntrain_turns: last", "expand: 'turns' has no effect here", "train_turns: all"),
+    ("sft", "expand: turns\ntrain_on_eos: all", "expand: 'turns' has no effect here", "train_on_eos: turn"),
+    ("sft", "expand: turns\ntruncation: end", "expand: 'turns' has no effect here", "truncation: turns"),
+    ("sft", "decontaminate: {words: 9}", "decontaminate.words: 9 has no effect here", "Set decontaminate.files"),
+    ("pretrain", "preprocessing: {fim: {seed: 3}}", "preprocessing.fim.seed: 3 has no effect here", "Set fim.rate"),
+    ("pretrain", "preprocessing: {fim: {middle_token: m}}", "preprocessing.fim.middle_token: 'm' has no effect here", "Set fim.rate"),
+    ("pretrain", "output: {max_tokens_per_shard: 9}", "output.max_tokens_per_shard: 9 has no effect here", "storage_format: bin"),
+    ("preference", "shuffle: false\nseed: 3", "seed: 3 has no effect here", "shuffle: true"),
 ]
 
 
@@ -423,12 +423,12 @@ def test_an_option_that_means_nothing_is_refused(fault: Fault, family: str, more
 @pytest.mark.parametrize(
     ("family", "domain", "said"),
     [
-        ("sft", "domain_value: x", "domains.a.domain_value: 'x' means nothing here: there is no domain_key"),
-        ("sft", "domains: auto", "domains.a.domains: 'auto' means nothing here: there is no field whose values could be domains"),
-        ("sft", "max_domains: 9", "domains.a.max_domains: 9 means nothing here: only domains: auto makes domains"),
-        ("sft", "domains: auto, domain_key: k, domain_value: x", "domains.a.domain_value: 'x' means nothing here: domains: auto makes"),
-        ("sft", "image_dir: x", "domains.a.image_dir: means nothing here: records with images are refused. Set image_token"),
-        ("sft", "tokenized_by: x", "domains.a.tokenized_by: 'x' means nothing here: no row brings token ids"),
+        ("sft", "domain_value: x", "domains.a.domain_value: 'x' has no effect here: there is no domain_key"),
+        ("sft", "domains: auto", "domains.a.domains: 'auto' has no effect here: there is no field whose values could be domains"),
+        ("sft", "max_domains: 9", "domains.a.max_domains: 9 has no effect here: only domains: auto makes domains"),
+        ("sft", "domains: auto, domain_key: k, domain_value: x", "domains.a.domain_value: 'x' has no effect here: domains: auto makes"),
+        ("sft", "image_dir: x", "domains.a.image_dir: has no effect here: records with images are refused. Set image_token"),
+        ("sft", "tokenized_by: x", "domains.a.tokenized_by: 'x' has no effect here: no row brings token ids"),
     ],
 )
 def test_an_option_of_a_domain_that_means_nothing_is_refused(fault: Fault, family: str, domain: str, said: str) -> None:
@@ -504,10 +504,10 @@ INTERN = {"rule": "internvl", "image_seq_length": 4, "tile_height": 448, "tile_w
         ({"image_tokens": {"rule": "fixed"}}, "image_tokens.fixed.tokens: missing"),
         ({"image_tokens": {**QWEN, "min_pixels": 200_000}}, "min_pixels 200000 is above max_pixels 100000"),
         ({"image_tokens": INTERN}, "min_patches 3 is above max_patches 2"),
-        ({"image_tokens": QWEN, "image_patches": 3}, "image_patches: 3 means nothing here: image_tokens says how many"),
+        ({"image_tokens": QWEN, "image_patches": 3}, "image_patches: 3 has no effect here: image_tokens says how many"),
         (
             {"image_tokens": QWEN, "image_token": None},
-            "image_tokens: .* means nothing here: records with images are refused. Set image_token",
+            "image_tokens: .* has no effect here: records with images are refused. Set image_token",
         ),
     ],
 )

@@ -1,4 +1,4 @@
-"""Runs whose process is gone, stores that are gone, and configurations that mean nothing: what Dagster is told of them."""
+"""Runs whose process is gone, stores that are gone, and configurations that have no effect: what Dagster is told of them."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def test_a_faulty_family_leaves_the_others_standing_and_says_what_is_wrong(
         "built_elsewhere",
         "rebuild_downstream",
         "scrub",
-        "tell_of_failures",
+        "notify_on_failure",
         *(f"{family}_sources" for family in DOMAINS if family != "sft"),
     }
 
@@ -296,13 +296,13 @@ def failed(monkeypatch: pytest.MonkeyPatch) -> dg.RunFailureSensorContext:
     instance = dg.DagsterInstance.ephemeral()
     result = nightly.execute_in_process(instance=instance, raise_on_error=False)
     event = next(each for each in result.all_events if each.event_type_value == "PIPELINE_FAILURE")
-    context = dg.build_run_status_sensor_context("tell_of_failures", event, instance, result.dagster_run)
+    context = dg.build_run_status_sensor_context("notify_on_failure", event, instance, result.dagster_run)
     return context.for_run_failure()
 
 
 def test_nobody_is_told_where_nobody_is_named(failed: dg.RunFailureSensorContext) -> None:
     said: Any = telling.failures(Site())(failed)
-    assert said.skip_message == "PREP_ASSETS_TELL names nobody"
+    assert said.skip_message == "PREP_ASSETS_TELL is empty: no recipients"
 
 
 def test_a_webhook_is_told_the_last_cause_and_where_to_look(failed: dg.RunFailureSensorContext, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -135,7 +135,7 @@ def test_pairs_of_open_instruct_are_whole_chats(tmp_path: Path) -> None:
     turned = [{**row, "chosen": row["rejected"], "rejected": row["chosen"]} for row in rows]
     for name, others in (("turned", turned), ("no prompt", [{**row, "prompt": []} for row in rows])):
         assert not compare(out, open_source(write_lines(tmp_path / name, "preferences", others)), "open_instruct", OPEN).passed
-    with pytest.raises(ConfigError, match="'dataset' means nothing for pairs"):
+    with pytest.raises(ConfigError, match="'dataset' has no effect for pairs"):
         export(lines, "open_instruct", tmp_path / "named", dataset={"number": "mine"})
 
 

@@ -81,5 +81,5 @@ def test_each_row_keeps_its_verifier(tmp_path: Path) -> None:
 
 def test_what_rl_needs_means_nothing_for_sft(tmp_path: Path) -> None:
     rows = [{"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}]
-    with pytest.raises(ConfigError, match="mean nothing for SFT messages"):
+    with pytest.raises(ConfigError, match="have no effect for SFT messages"):
         export(write_lines(tmp_path / "l", "chats", rows), "verl", tmp_path / "out", ability="code")

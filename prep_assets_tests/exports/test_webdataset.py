@@ -137,7 +137,7 @@ def test_a_file_that_is_not_what_it_was_stops_the_export(tmp_path: Path, change:
 def test_image_dir_without_images_is_refused(tmp_path: Path) -> None:
     with record_writer("bin", tmp_path, "train", {"tokens": "int32"}) as writer:
         writer.append({"tokens": np.array([1, 2], "int32")}, np.array([2]), [0], [0])
-    with pytest.raises(ConfigError, match="means nothing: the source has no images"):
+    with pytest.raises(ConfigError, match="has no effect: the source has no images"):
         export(tmp_path, "webdataset", tmp_path / "out", image_dir="there")
 
 

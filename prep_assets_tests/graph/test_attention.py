@@ -267,7 +267,7 @@ def test_packed_rows_keep_the_attention_of_their_records_and_have_none_in_the_pa
     assert (found == 0).any() and (wanted.sum(axis=1) < table.row_len).any()
     trials = {trial.mutation: trial for trial in selftest(workspace, published["sft_packed", ""])}
     assert [trial for trial in trials.values() if not trial.passed] == []
-    assert {"attention lost", "attention turned round", "padding attended", "trained tokens not attended"} <= trials.keys()
+    assert {"attention lost", "attention inverted", "padding attended", "trained tokens not attended"} <= trials.keys()
 
 
 # -- documents --------------------------------------------------------------------------------------------------------------------------
@@ -390,7 +390,7 @@ def test_exports_are_read_back_and_spoiled_ones_are_not(sft: Workspace, tmp_path
     source = open_packed(store_of(sft, "sft_packed"), "sft_packed")
     assert compare(export(source, format, tmp_path / "right", **options), source, format, options).passed
     mask = np.asarray(source.attention_mask)
-    for name, other in {"lost": None, "shifted": np.roll(mask, 1, axis=1), "turned round": (1 - mask).astype(np.uint8)}.items():
+    for name, other in {"lost": None, "shifted": np.roll(mask, 1, axis=1), "inverted": (1 - mask).astype(np.uint8)}.items():
         out = export(replace(source, attention_mask=other), format, tmp_path / name, **options)
         verdict = compare(out, source, format, options)
         assert not verdict.passed and "attended" in verdict.summary

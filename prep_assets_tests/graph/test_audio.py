@@ -179,7 +179,7 @@ def test_without_a_token_audio_is_refused_and_without_a_rule_nothing_is_built(ma
     assert [refusal.reason for refusal in refusals(published)] == ["no_audio_token"] * 4
     for options, says in (
         ({"audio_tokens": None}, "audio_token: needs audio_tokens"),
-        ({"audio_token": None}, "audio_tokens: .* means nothing here: records with audio are refused"),
+        ({"audio_token": None}, "audio_tokens: .* has no effect here: records with audio are refused"),
         ({"audio_tokens": IMAGES}, "needs a rule, one of processor, fixed, mel_frames"),
         ({"image_tokens": RULE}, "needs a rule, one of processor, fixed, qwen2_vl"),
         ({"audio_token": TOKEN}, "image_token and audio_token are both '<image>'"),

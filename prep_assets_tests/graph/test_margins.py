@@ -122,7 +122,7 @@ def rewritten(change: Callable[[Any], Any]) -> Callable[[Path], None]:
 
 
 SPOILS: dict[str, Callable[[Path], None]] = {
-    "turned round": rewritten(lambda margins: -margins),
+    "inverted": rewritten(lambda margins: -margins),
     "of the next pair": rewritten(lambda margins: np.roll(margins, 1)),
     "one lost": rewritten(lambda margins: np.where(margins == np.nanmax(margins), np.nan, margins)),
     "all lost": Path.unlink,

@@ -41,7 +41,7 @@ from prep_assets_tests.graph.workspaces import build, build_all, copy_of, domain
 # No option is accepted and ignored: each field of each family's configuration changes what is built from a fitting input, or what is done.
 #
 # An option that is on or off, or one of some words, is shown by another value. Every other has an entry in `SHOWN`, and so has one that means something
-# beside other options only. What means nothing beside other options is refused: `config/test_config.py`. What means nothing to a family is `Idle`.
+# beside other options only. What has no effect beside other options is refused: `config/test_config.py`. What has no effect to a family is `Idle`.
 
 
 @pytest.fixture(scope="module")
@@ -168,7 +168,7 @@ def test_an_option_shows(files: Path, tmp_path: Path, tmp_path_factory: pytest.T
     assert shown and not isinstance(shown, Elsewhere)
     if isinstance(shown, Idle):
         refused = workspace_in(tmp_path, {family: configuration(family, files, {path: shown.value})})
-        with pytest.raises(ConfigError, match=f"{path.split('.')[-1]}: .*means nothing here: .* Leave it out"):
+        with pytest.raises(ConfigError, match=f"{path.split('.')[-1]}: .*has no effect here: .* Leave it out"):
             refused.family(FAMILIES[family])
         return
     without, with_it = (configuration(family, files, {**shown.beside, **more}) for more in ({}, {path: shown.value}))

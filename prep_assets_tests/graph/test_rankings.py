@@ -175,7 +175,7 @@ def test_every_check_holds_and_the_selftest_passes(made: Workspace, partition: s
             "a response of a list lost",
         } <= caught
     elif partition:
-        assert "a label turned round" in caught
+        assert "a label inverted" in caught
 
 
 def test_lines_are_read_twice(made: Workspace) -> None:

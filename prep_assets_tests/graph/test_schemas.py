@@ -43,7 +43,7 @@ from prep_assets_tests.graph.workspaces import (
     workspace_in,
 )
 
-# Fields that a schema does not read: counted where somebody says that they mean nothing, else a reason to refuse or to stop.
+# Fields that a schema does not read: counted where somebody says that they have no effect, else a reason to refuse or to stop.
 
 
 SCHEMAS = {**{family: tried.schema for family, tried in FAMILIES.items()}, "groups": "group"}

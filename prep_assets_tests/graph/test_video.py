@@ -149,7 +149,7 @@ def test_without_a_token_video_is_refused_and_without_a_rule_nothing_is_built(ma
     assert [refusal.reason for refusal in refusals(published)] == ["no_video_token"] * 3
     for options, says in (
         ({"video_tokens": None}, "video_token: needs video_tokens"),
-        ({"video_token": None}, "video_tokens: .* means nothing here: records with video are refused"),
+        ({"video_token": None}, "video_tokens: .* has no effect here: records with video are refused"),
         ({"video_tokens": IMAGES}, "needs a rule, one of processor, fixed, qwen2_vl_video, qwen3_vl_video"),
         ({"video_token": TOKEN}, "image_token and video_token are both '<image>'"),
         ({"video_tokens": {**TIMED, "end": "</v>"}}, "video_tokens: qwen3_vl_video writes '</v>', no control token"),

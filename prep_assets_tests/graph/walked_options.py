@@ -116,7 +116,7 @@ OF_TOKENS = {
     "output.max_tokens_per_shard": Idle(60),
     "engine": Idle("reference"),
 }
-"""To stores that hold no tokens they mean nothing."""
+"""To stores that hold no tokens they have no effect."""
 
 
 def of_all(family: str) -> dict[str, Shown]:

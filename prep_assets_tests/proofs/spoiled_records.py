@@ -329,7 +329,7 @@ def field_in_the_books(published: Published) -> None:
 BOOKS = {
     "kept count wrong": one_more("kept"),
     "read count wrong": one_more("read"),
-    "a refusal that nobody wrote down": invented_refusal,
+    "a refusal invented down": invented_refusal,
     "a refusal that nobody counted": invented_quarantine_line,
 }
 WITH_BOOKS = [name for name, checks in CHECKS.items() if name != "sft_packed" and any(check.name == "accounting" for check in checks)]

@@ -47,8 +47,8 @@ def test_there_are_many_of_every_family(pristine: Workspace, trials: dict[str, l
 
 
 def test_what_fits_no_row_says_so(trials: dict[str, list[Trial]]) -> None:
-    """These pairs have no labelled answers whose label could be turned round."""
-    [label] = [trial for trial in trials["preferences_by_domain"] if trial.mutation == "a label turned round"]
+    """These pairs have no labelled answers whose label could be inverted."""
+    [label] = [trial for trial in trials["preferences_by_domain"] if trial.mutation == "a label inverted"]
     assert (label.tried, label.caught) == (0, 0)
 
 

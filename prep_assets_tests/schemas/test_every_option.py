@@ -1,4 +1,4 @@
-"""No option of a schema is accepted and ignored: each changes what a fitting row becomes, or is refused where it means nothing.
+"""No option of a schema is accepted and ignored: each changes what a fitting row becomes, or is refused where it has no effect.
 
 An option that names a field, a tag or a mark is walked without an entry: the row is written with another name, and only the option that says so
 reads it as before. Every other option has an entry in `OTHER`; one that is added without fails.

@@ -375,7 +375,7 @@ SPARSE = {"processor_class": "Qwen3VLProcessor", "video_processor_type": "Qwen3V
          QWEN3_FILM),
         ({"video_preprocessor_config": SPARSE}, QWEN3_FILM | {"min_pixels": 131_072, "max_pixels": 786_432}),
         ({"video_preprocessor_config": SPARSE | {"do_sample_frames": False}}, "do_sample_frames is false, so the times of frames are not known"),
-        ({"video_preprocessor_config": SPARSE | {"num_frames": 8}}, "num_frames is set, so fps means nothing"),
+        ({"video_preprocessor_config": SPARSE | {"num_frames": 8}}, "num_frames is set, so fps has no effect"),
         ({"video_preprocessor_config": SPARSE | {"do_resize": False}}, "video_tokens: do_resize is false"),
         ({"video_preprocessor_config": {"processor_class": "Qwen2VLProcessor", "do_sample_frames": True}}, "lack fps"),
         ({"preprocessor_config": {"processor_class": "LlavaProcessor"}}, "video_tokens: how many tokens LlavaProcessor writes is not known here"),

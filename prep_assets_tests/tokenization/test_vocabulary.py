@@ -444,7 +444,7 @@ FAULTS: Mapping[str, tuple[list[tuple[str, str]], str]] = {
     "unknown": ([("if own else []", "if own else [9999]")], "gives id 9999, which none of its"),
     "raises": ([(ENCODE[0], ENCODE[1].format("text.encode('ascii')"))], r"encode\(.* raises UnicodeEncodeError"),
     "blind": ([("        return found", "        return []")], "the tokens of none of"),
-    "twice": ([('{"<|end|>": 0,', '{"<|end|>": 10,')], "each needs one of its own"),
+    "twice": ([('{"<|end|>": 0,', '{"<|end|>": 10,')], "each needs its own"),
     "tableless": ([("def tokens", "def other")], "gives no tables of its tokens: AttributeError"),
 }
 
@@ -462,7 +462,7 @@ def test_a_class_that_cannot_be_proven_stops_before_a_record_is_read(make: Calla
 def test_a_class_is_not_loaded_where_nothing_allows_it(make: Callable[..., Path], tmp_path: Path) -> None:
     make("trie_d", ("class World", 'raise RuntimeError("it ran")\n\n\nclass World'))
     for options in ({"tokenizer_class": "trie_d:World"}, {"tokenizer_loader": "code"}):
-        with pytest.raises(PrepAssetsError, match="means nothing here"):
+        with pytest.raises(PrepAssetsError, match="has no effect here"):
             workspace_in(tmp_path, minimal("pretrain", {"d": domain("d.jsonl", "text")}, **options)).family(Pretrain)
     assert "trie_d" not in sys.modules
 
