@@ -210,6 +210,19 @@ def _broken(limits: Limits, name: str, value: float, last: Mapping[str, float]) 
         yield f"{name} was {last[name]:,.6g} in the last good build and is {value:,.6g}: a change of at most {limits.change:.1%} is wanted"
 
 
+FEWER = 0.1
+"""The share of records that a new version may lose without a word, where no rule bounds what is kept."""
+
+
+def keeps_fewer(store: Store) -> str:
+    """Say that a store that is not published yet keeps a tenth less than the last good build; ``""`` if it does not, or if a rule bounds what is kept."""
+    last, kept = _last_good(store), store.manifest.counts.get("kept")
+    before = last.manifest.counts.get("kept") if last else None
+    if "kept" in rules_of(store.asset, store.family).get("bounds", {}) or kept is None or not before or kept > (1 - FEWER) * before:
+        return ""
+    return f"{kept:,} records are kept, {1 - kept / before:.0%} fewer than the {before:,} of the last good build"
+
+
 def _last_good(store: Store) -> Published | None:
     """The version that is published: the last one whose checks held. `None` for the first one."""
     published = store.workspace.place(store.asset.name, store.partition).current()

@@ -113,9 +113,9 @@ def accounting(store: Store) -> Verdict:
         uncounted=UNCOUNTED,
         metrics=(store.manifest.metrics, metrics_again(store)),
     )
-    kinds = domain_of(store.family, store.partition).redact if store.partition else ()
-    if kinds and verdict.passed:
-        verdict = combined([verdict, redaction_holds(stored_texts(store), kinds)])
+    domain = domain_of(store.family, store.partition) if store.partition else None
+    if domain and domain.redact and verdict.passed:
+        verdict = combined([verdict, redaction_holds(stored_texts(store), domain.redact, domain.countries or ())])
     return verdict
 
 
@@ -136,11 +136,12 @@ def stored_texts(store: Store) -> Iterator[tuple[str, str]]:
             yield from ((f"record {number:,} of {name}", text) for number, text in enumerate(texts, records.start))
 
 
-def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateKind]) -> Verdict:
+def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateKind], countries: Sequence[str] = ()) -> Verdict:
     """Search decoded texts for private data that was to be replaced, whatever replaced it, and count the placeholders.
 
     Args:
         texts: the name and the text of each record.
+        countries: see `private_data_left`.
     """
     searched, left, worst = 0, Counter[str](), ""
     from prep_assets.quality.private_data import FORMS, PLACEHOLDERS
@@ -150,7 +151,7 @@ def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateK
         searched += 1
         for kind in placeholders:
             placeholders[kind] += text.count(PLACEHOLDERS[kind])
-        values = Counter(private_data_left(text, tuple(placeholders)))
+        values = Counter(private_data_left(text, tuple(placeholders), countries))
         left += values
         worst = worst or (name if values else "")
     numbers = {"texts_searched": searched, **{f"redacted_{kind}": count for kind, count in placeholders.items()}}

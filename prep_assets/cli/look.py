@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from itertools import islice
 from typing import Annotated, Any
 
@@ -23,11 +25,11 @@ from prep_assets.errors import ConfigError, StoreError, nearest, require_known
 from prep_assets.explain.leaks import shown_leaks
 from prep_assets.explain.previews import Preview, preview
 from prep_assets.explain.report import refused_counts, total_counts
-from prep_assets.explain.streams import streams
+from prep_assets.explain.streams import found_rows, streams
 from prep_assets.explain.visible import arguments, visible
 from prep_assets.graph.graph import asset_and_partitions, asset_named, store_of
 from prep_assets.pipeline.asset import by_engine
-from prep_assets.pipeline.verdicts import VERDICTS
+from prep_assets.pipeline.verdicts import VERDICTS, first_found, found_of, is_quality
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.version_folders import Published
@@ -42,7 +44,9 @@ MOST_COUNTED = 10_000_000
 def inspect(
     asset: terminal.AssetName,
     partition: terminal.Partition = None,
-    row: Annotated[int, typer.Option("--row", "-r", help="Row, record or line, counted from 0.")] = 0,
+    row: Annotated[
+        int | None, typer.Option("--row", "-r", help="Row, record or line, counted from 0. Of verdicts: the first found.")
+    ] = None,
     stream: terminal.Stream = None,
     ids: Annotated[bool, typer.Option("--ids", help="One token a line, with its id, position and loss weight.")] = False,
     as_json: bool = False,
@@ -50,8 +54,11 @@ def inspect(
     workspace = Workspace.open()
     published = one_store(workspace, asset, partition)
     with reading(published):
+        if row is None:
+            row = first_found(published) if is_quality(asset) else 0
         facts = preview(workspace, published, row, stream=stream, limit=LIMIT) if as_json else None
-    return Answer(facts, lambda console: show_row(console, workspace, published, row, stream=stream, ids=ids))
+    number = row
+    return Answer(facts, lambda console: show_row(console, workspace, published, number, stream=stream, ids=ids))
 
 
 def show_row(
@@ -238,13 +245,13 @@ def quarantine(
 ) -> Answer:
     workspace = Workspace.open()
     published, _ = stores_of(workspace, asset, partition)
-    counts, records = _counts(published, reason), list(islice(_rejections(published, reason), count))
+    counts, records = _counts(published, reason), list(islice(_rejections(workspace, published, reason, count), count))
 
     def show(console: Console) -> None:
         if not counts:
             above = asset_named(asset, workspace).upstream(workspace)
             feeds = "".join(f"; what feeds it: prep-assets quarantine {name}" for name in above)
-            console.print(f"{asset}: no record was refused here{feeds}")
+            console.print(f"{asset}: no record was {'found' if is_quality(asset) else 'refused'} here{feeds}")
             return
         rows = [(name, stage_reason, f"{number:,}") for name, stage_reason, number in counts]
         console.print(terminal.table("store", "stage/reason", "records", rows=rows, numbers=("records",)))
@@ -263,7 +270,11 @@ def _counts(published: list[Published], reason: str | None) -> list[tuple[str, s
     by_reason = [
         (store.manifest.label, stage_reason, count)
         for store in published
-        for stage_reason, count in store.manifest.counts.get("refused", {}).items()
+        for stage_reason, count in (
+            Counter(f"{stage}/{name}" for _, stage, name, _ in found_of(store))
+            if is_quality(store.manifest.asset)
+            else store.manifest.counts.get("refused", {})
+        ).items()
     ]
     matching = [entry for entry in by_reason if _matches_reason(reason, entry[1])]
     if by_reason and not matching:
@@ -277,8 +288,11 @@ def _matches_reason(reason: str | None, stage_reason: str) -> bool:
     return reason is None or reason in (stage_reason, stage_reason.partition("/")[2])
 
 
-def _rejections(published: list[Published], reason: str | None) -> Iterator[tuple[str, Refusal]]:
+def _rejections(workspace: Workspace, published: list[Published], reason: str | None, most: int) -> Iterator[tuple[str, Refusal]]:
     for store in published:
+        if is_quality(store.manifest.asset):
+            found = found_rows(workspace, store, partial(_matches_reason, reason), most)
+            yield from ((store.manifest.label, rejection) for rejection in found)
         if store.quarantine is None:
             continue
         if not store.quarantine.is_file():
@@ -305,6 +319,7 @@ def leaks(
     family: Annotated[str | None, typer.Argument(metavar="FAMILY", help="A family, e.g. sft. Default: all.")] = None,
     partition: terminal.Partition = None,
     count: Annotated[int, typer.Option("-n", min=0, help="How many leaks of each domain to show with their texts.")] = 3,
+    sample: Annotated[int, typer.Option("--sample", min=0, help="So many of each domain, drawn at random, for a person to judge.")] = 0,
 ) -> Answer:
     workspace = Workspace.open()
     workspace.family(Eval)
@@ -320,7 +335,11 @@ def leaks(
                 stores.append((name, store))
             else:
                 missing.append(place.label)
-    shown = {store.manifest.label: list(shown_leaks(workspace, store, name, count)) for name, store in stores if count}
+    shown = {
+        store.manifest.label: list(shown_leaks(workspace, store, name, sample or count, drawn=bool(sample)))
+        for name, store in stores
+        if sample or count
+    }
 
     def show(console: Console) -> None:
         rows = [

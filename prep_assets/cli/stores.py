@@ -11,6 +11,7 @@ from rich.console import Console
 from rich.progress import TaskProgressColumn
 from rich.text import Text
 
+from prep_assets.checks.of_quality import uncovered
 from prep_assets.cli import terminal
 from prep_assets.cli.terminal import counted
 from prep_assets.config.models import FAMILIES
@@ -21,6 +22,7 @@ from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 from prep_assets.explain.visible import arguments
 from prep_assets.graph.graph import asset_and_partitions, family_assets, one_partition
 from prep_assets.pipeline.asset import Asset, many_refused
+from prep_assets.pipeline.verdicts import LEAKS
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.published import open_published
 from prep_assets.stores.version_folders import Published
@@ -195,6 +197,8 @@ class Live:
                         said = f"  ! {step.label}: {many}. Look at them: prep-assets quarantine {where}"
                         self._console.print(Text(said, "yellow"))
                     manifest = accepted.published.manifest
+                    if short := uncovered(manifest.counts) if step.asset.stage == LEAKS else "":
+                        self._console.print(Text(f"  ! {step.label}: {short}", "yellow"))
                     typed = manifest.counts.get("control_tokens_in_content", 0)
                     if typed and manifest.recipe.get("special_in_content") == "text":
                         said = f"  ! {step.label}: {counted(typed, 'control token')} typed in contents, each read as several tokens of text"

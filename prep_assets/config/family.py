@@ -50,7 +50,7 @@ Licence = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]*$", max_length=60)
 """A lower-case identifier, as on the Hugging Face Hub."""
 
 
-PrivateKind = Literal["email", "phone", "ip", "card", "iban", "secret"]
+PrivateKind = Literal["email", "phone", "ip", "card", "iban", "national_id", "secret"]
 """A kind of private data, see `prep_assets.quality.private_data`."""
 
 
@@ -90,6 +90,8 @@ class Domain(Model):
     the text, `ann: …`."""
     redact: tuple[PrivateKind, ...] = ()
     """Private data to replace by placeholders such as <EMAIL_ADDRESS>, in every text of a row."""
+    countries: tuple[Annotated[str, Field(pattern="^[A-Z]{2}$")], ...] | None = None
+    """Countries whose phone numbers `redact` finds without +, e.g. [DE, US]. null: those of the row's language."""
     weigh: str | None = None
     """Your function 'package.module:function', from a Sample to the loss weights of its turns or regions."""
     tokenized_by: str | None = None

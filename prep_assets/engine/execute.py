@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, nullcontext, suppress
@@ -14,7 +15,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, structs
 
-from prep_assets.checks.bounds import as_result, judged_anew, only_rules_fail
+from prep_assets.checks.bounds import as_result, judged_anew, keeps_fewer, only_rules_fail
 from prep_assets.checks.of_stores import INTEGRITY, part_of, verdicts_of_parts
 from prep_assets.checks.sources_again import Unsound, parts_of
 from prep_assets.config.models import FAMILIES
@@ -372,6 +373,8 @@ class _Worker:
                 # its files are what its manifest says, and yet a check did not hold: only what is written again is worth another look
                 published = build.propose(draft=draft, again=True)
                 known = dict(published.results or {})
+            if fewer := keeps_fewer(Store(workspace, step.asset, published)):
+                published = replace(published, notes=(*published.notes, fewer))
             yield Written(step, published)
             recorded = {} if self.how.recheck or not published.reused else {name: Verdict(*result) for name, result in known.items()}
             verdicts |= {check.name: recorded[check.name] for check in step.asset.checks if check.name in recorded}
@@ -399,10 +402,19 @@ class _Worker:
             self._workspace.place(step.asset.name, step.partition).record(published, _results(verdicts))
         if failed:
             reasons = "\n".join(f"  {name}: {verdict.summary}" for name, verdict in failed.items())
-            is_current = self._workspace.place(step.asset.name, step.partition).pointers.current == published.version
+            place = self._workspace.place(step.asset.name, step.partition)
+            is_current = place.pointers.current == published.version
             what = "the published store fails its checks" if is_current else "not published, because it fails its checks"
-            message = f"{step.label}: {what}. The store is left in {published.where}\n{reasons}"
-            return Refused(step, message, verdicts, published)
+            family = self._workspace.family(FAMILIES[step.asset.family])
+            redacts = step.partition in family.domains and bool(family.domains[step.partition].redact)
+            # what is left of private data must not stay in a store that nobody reads
+            is_gone = False
+            if redacts and not is_current:
+                gc.collect()  # checks have read it
+                is_gone = place.discard(published.version)
+            where = "deleted, since its domain is redacted" if is_gone else f"left in {published.where}"
+            message = f"{step.label}: {what}. The store is {where}\n{reasons}"
+            return Refused(step, message, verdicts, None if is_gone else published)
         if draft:
             return Accepted(step, published, verdicts, overrides, draft)
         candidate = Candidate(step, published, verdicts, overrides)

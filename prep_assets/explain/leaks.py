@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from random import Random
 
 from msgspec import Struct
 
@@ -37,12 +38,15 @@ class ShownLeak(Struct, frozen=True):
     held_out: Excerpt
 
 
-def shown_leaks(workspace: Workspace, published: Published, family: str, limit: int) -> Iterator[ShownLeak]:
-    """The first leaks of a store of `<family>_leaks`, with texts that are read from the sources again."""
+def shown_leaks(workspace: Workspace, published: Published, family: str, limit: int, *, drawn: bool = False) -> Iterator[ShownLeak]:
+    """The first leaks of a store of `<family>_leaks`, or some drawn at random, with texts that are read from the sources again."""
     name = published.manifest.partition
     source = source_to_judge(workspace, family, name)
     names = [file.name for file in (*source.sources.files, *source.sources.test_files)]
-    leaks = read_verdicts(published).slice(0, limit).to_pylist()
+    table = read_verdicts(published)
+    rows = range(table.num_rows)
+    chosen = sorted(Random(0).sample(rows, min(limit, len(rows)))) if drawn else [*rows[:limit]]
+    leaks = table.take(chosen).to_pylist()
     ids = [f"{names[leak['file']]}:{leak['row'] + 1}" for leak in leaks]
     leaks = [leak | {name: renumbered(leak[name], 1) for name in ("record", "detail")} for leak in leaks]
     training = _texts(workspace, HeldOut(family, name), ids)

@@ -13,7 +13,7 @@ from functools import cache
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from importlib.resources import files
-from itertools import islice
+from itertools import chain, islice
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import SplitResult, parse_qs, quote, unquote, urlencode, urlsplit
@@ -42,10 +42,11 @@ from prep_assets.explain.rows import (
     vocabulary_of,
 )
 from prep_assets.explain.search import Filter, matching
-from prep_assets.explain.streams import family_of, source_files
+from prep_assets.explain.streams import family_of, found_rows, source_files
 from prep_assets.explain.visible import CANDIDATES, HOST, STORES, TRACES, arguments, one_line, visible
 from prep_assets.graph.graph import asset_named, upstream_of
 from prep_assets.pipeline.asset import Asset
+from prep_assets.pipeline.verdicts import found_of, is_quality
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.vocabulary import Vocabulary
@@ -112,19 +113,19 @@ def made_from(workspace: Workspace, stores: Sequence[Published]) -> list[tuple[A
     return [(asset_named(name, workspace), list(by_partition.values())) for name, by_partition in stores_by_asset.items()]
 
 
-def refusals(chain: Sequence[tuple[Asset, list[Published]]]) -> Iterator[tuple[str, Refusal]]:
+def refusals(sources: Sequence[tuple[Asset, list[Published]]]) -> Iterator[tuple[str, Refusal]]:
     """Yield every rejected record, with the label of the store that rejected it."""
-    for _, stores in chain:
+    for _, stores in sources:
         for published in stores:
             if published.quarantine:
                 for rejection in read_quarantine(published.quarantine):
                     yield published.manifest.label, rejection
 
 
-def accounting(chain: Sequence[tuple[Asset, list[Published]]]) -> Steps:
+def accounting(sources: Sequence[tuple[Asset, list[Published]]]) -> Steps:
     """Steps from records read to rows stored: (kind, label, records)."""
     steps: Steps = []
-    for asset, stores in chain:
+    for asset, stores in sources:
         counts = total_counts(stores)
         if "read" in counts and (not asset.inputs or not steps):
             steps.append(("read", f"{asset.name}: read", counts["read"]))
@@ -153,9 +154,9 @@ def _sum_counts(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
     return dict(total)
 
 
-def _quality(workspace: Workspace, chain: Sequence[tuple[Asset, list[Published]]]) -> Iterator[tuple[str, str, str, str]]:
+def _quality(workspace: Workspace, sources: Sequence[tuple[Asset, list[Published]]]) -> Iterator[tuple[str, str, str, str]]:
     """Yield store, what was looked for, how much was found, and what is allowed: verdicts, leaks, and metrics that have bounds."""
-    for asset, stores in chain:
+    for asset, stores in sources:
         bounds = family_of(workspace, asset.name).quality.bounds
         for published in stores:
             counts, label = published.manifest.counts, published.manifest.label
@@ -165,6 +166,9 @@ def _quality(workspace: Workspace, chain: Sequence[tuple[Asset, list[Published]]
                 found = {**found, what: counts[what]}
             for name, count in found.items():
                 yield label, name, f"{count:,} of {counts['examples']:,} examples ({count / max(1, counts['examples']):.2%})", ""
+            for held_out, classes in counts.get("recall", {}).items():
+                for name, (count, total) in classes.items():
+                    yield label, f"{held_out}: probes found, {name}", f"{count:,} of {total:,} ({count / total:.2%})", ""
             for held_out, (count, total) in counts.get("uncovered", {}).items() if asset.stage == "leaks" else ():
                 yield label, f"{held_out}: cannot be found", f"{count:,} of {total:,} texts ({count / total:.2%})", ""
             metrics = metrics_of(asset, published) if bounds else {}
@@ -408,9 +412,12 @@ def report(
         notes.append(f"The second derivation of a row is in its trace, as there are more than {PROVEN_AT_ONCE:,} rows")
     chunks = list(row_chunks(shown, derived))
     columns = {**index(shown, [entry.stream for entry in entries]), "chunks": np.cumsum([0, *map(len, chunks[:-1])]).tolist()}
-    chain = made_from(workspace, stores)
-    steps, refused_total = accounting(chain), sum(sum(refused_counts(versions).values()) for _, versions in chain)
-    refused = list(islice((each for each in refusals(chain) if wanted.reason in f"{each[1].stage}/{each[1].reason}"), REFUSED))
+    sources = made_from(workspace, stores)
+    steps, refused_total = accounting(sources), sum(sum(refused_counts(versions).values()) for _, versions in sources)
+    refused_total += sum(sum(1 for _ in found_of(store)) for store in stores if is_quality(asset))
+    found = ((store.manifest.label, row) for store in stores if is_quality(asset) for row in found_rows(workspace, store, str, REFUSED))
+    every = chain(found, refusals(sources))
+    refused = list(islice((each for each in every if wanted.reason in f"{each[1].stage}/{each[1].reason}"), REFUSED))
     page = {
         "title": f"{asset}[{partition}]" if partition else asset,
         "summary": _summary(stores),
@@ -419,12 +426,12 @@ def report(
         "measured": measured.figures,
         "histograms": measured.histograms,
         "mixture": mixture(*shares(stores[0])),
-        "quality": list(_quality(workspace, chain)),
+        "quality": list(_quality(workspace, sources)),
         "steps": steps,
         "waterfall": waterfall(steps),
         "stages": [
             (source.name, _files(source, versions), [(version.manifest.partition, version.manifest.content_hash) for version in versions])
-            for source, versions in chain
+            for source, versions in sources
         ],
         "files": [(name, file["bytes"], file["sha256"]) for store in stores for name, file in store.manifest.files.items()],
         "recipe": [
@@ -435,6 +442,7 @@ def report(
         "total": total,
         "refused": len(refused),
         "refused_total": refused_total,
+        "refused_how": "found by quality steps" if is_quality(asset) else "refused",
         "notes": notes,
     }
     data = {

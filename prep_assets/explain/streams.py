@@ -19,7 +19,8 @@ from prep_assets.checks.of_exports import row_fault
 from prep_assets.config.family import Family
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.blocks import Unreadable
-from prep_assets.data.files import SourceFile
+from prep_assets.data.files import SourceFile, record_id
+from prep_assets.data.quarantine import Refusal, refusal
 from prep_assets.data.read import read_blocks
 from prep_assets.errors import ConfigError, StoreError, require_known, require_number
 from prep_assets.exports.readable import SIDES, Pairs, Readable, Source
@@ -30,6 +31,7 @@ from prep_assets.pipeline.asset import FromParts
 from prep_assets.pipeline.groups import splits
 from prep_assets.pipeline.lines import strings_as_messages
 from prep_assets.pipeline.sources import domain_of, pinned, read_sources, router_of
+from prep_assets.pipeline.verdicts import QUALITY, found_of
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.samples import Record
 from prep_assets.stores.groups import GroupStore, open_groups
@@ -535,6 +537,21 @@ def files_of(workspace: Workspace, raw: str, domain: str) -> tuple[SourceFile, .
     """
     pins = pinned(workspace, FAMILIES[raw.removesuffix("_raw")], raw, domain)
     return (*pins.files, *pins.test_files)
+
+
+def found_rows(workspace: Workspace, published: Published, wanted: Callable[[str], object], most: int) -> Iterator[Refusal]:
+    """Yield what quality steps found of a domain, with the rows as their family reads them.
+
+    Args:
+        wanted: whether to yield those of a ``stage/reason``.
+        most: how many at the most.
+    """
+    family, domain = published.manifest.asset.removesuffix(f"_{QUALITY}"), published.manifest.partition
+    found = [*islice((each for each in found_of(published) if wanted(f"{each[1]}/{each[2]}")), most)]
+    rows = read_rows(workspace, f"{family}_raw", domain, {at for at, *_ in found}) if found else {}
+    files = files_of(workspace, f"{family}_raw", domain)
+    for at, stage, reason, detail in found:
+        yield refusal(record_id(files[at[0]], at[1]), stage, reason, detail, rows[at].payload)
 
 
 def read_rows(workspace: Workspace, raw: str, domain: str, wanted: Collection[tuple[int, int]]) -> Rows:

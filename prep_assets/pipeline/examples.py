@@ -121,7 +121,7 @@ def reading_recipe(domain: Domain, *, attended: bool = False) -> dict[str, Any]:
     if domain.redact:
         from prep_assets.quality.private_data import redaction_recipe
 
-        redaction = {"redact": redaction_recipe(domain.redact)}
+        redaction = {"redact": redaction_recipe(domain.redact, domain.countries)}
     attention = {"attention": True} if attended and (domain.schema_name == "semantic" or ":" in domain.schema_name) else {}
     return {"schema": [*domain.reading, *own_code], **redaction, **attention}
 

@@ -6,9 +6,11 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from heapq import nsmallest
 from typing import Any
 
 import numpy as np
+import xxhash
 from msgspec import Struct
 
 from prep_assets.config.family import Domain
@@ -21,7 +23,7 @@ from prep_assets.pipeline.quality import examples_of, is_held_out, sides_recipe,
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import QUALITY, VERDICTS, drops_leaks, read_table
 from prep_assets.pipeline.workspace import Workspace, form_of_domain
-from prep_assets.quality.overlap import RULES, Passages
+from prep_assets.quality.overlap import RULES, Passages, recall
 from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
 from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.published import Draft
@@ -31,6 +33,8 @@ from prep_assets.stores.version_folders import Published
 TEXTS, PASSAGES = "texts.parquet", "{}.parquet"
 """Files of `eval_passages`: what is held out, and the passages of it by each rule."""
 REASON = "held_out"
+PROBED = 200
+"""Texts of a data set that are looked for in disguise when it is read."""
 
 
 # What is held out.
@@ -94,7 +98,7 @@ def passages_recipe(workspace: Workspace, _: str) -> dict[str, Any]:
         shares = {} if held.family == "eval" else sides_recipe(family)
         content = workspace.content(f"{held.family}_raw", held.name)
         sets.append([held.family, held.name, content, reading_recipe(domain_of(family, held.name)), shares])
-    return {"rules": list(options.rules), "sets": sets}
+    return {"rules": list(options.rules), "sets": sets, "probes": 1}
 
 
 class Texts:
@@ -104,12 +108,14 @@ class Texts:
         sets: the data sets.
         places: of each text, the number of its data set, its file and its row.
         unsure: examples of which nobody can tell here whether they are held out.
+        probes: of each data set, the digest, number and text of those that are looked for in disguise.
     """
 
     def __init__(self, rules: Sequence[str]) -> None:
         self.sets: list[HeldOut] = []
         self.places: list[tuple[int, str, int]] = []
         self.unsure = 0
+        self.probes: dict[HeldOut, list[tuple[bytes, int, str]]] = {}
         self._texts: dict[str, list[list[str]]] = {rule: [] for rule in rules}
 
     def add(self, held: HeldOut, workspace: Workspace) -> None:
@@ -120,13 +126,16 @@ class Texts:
         for texts in self._texts.values():
             texts.append([])
         for examples, items, in_test in examples_of(source.reading(), "read held-out"):
-            for item, parts in zip(items, examples.parts, strict=True):
+            drawn = self.probes.get(held, [])
+            for item, parts, said in zip(items, examples.parts, examples.said, strict=True):
                 held_back = is_held_out(source.family, item, in_test)
                 self.unsure += held_back is None
                 if held_back:
+                    drawn.append((xxhash.xxh3_128_digest(item.id.encode()), len(self.places), said))
                     self.places.append((number, files[item.record.file], item.record.row))
                     for rule, texts in self._texts.items():
                         texts[-1].append(RULES[rule].text(parts))
+            self.probes[held] = nsmallest(PROBED, drawn)
 
     def tables(self) -> dict[str, Any]:
         """File name → table of Arrow: a row for each held-out text, and the passages by each rule."""
@@ -147,8 +156,8 @@ class Texts:
         return {TEXTS: pa.table(columns), **tables}
 
 
-def passages_of(workspace: Workspace) -> tuple[dict[str, Any], int]:
-    """The tables of `eval_passages`, by file name, and of how many examples nobody can tell whether they are held out.
+def passages_of(workspace: Workspace) -> tuple[dict[str, Any], Texts]:
+    """The tables of `eval_passages`, by file name, and what they were made of.
 
     Raises:
         SourceError: a held-out data set that holds no text.
@@ -161,14 +170,14 @@ def passages_of(workspace: Workspace) -> tuple[dict[str, Any], int]:
             raise SourceError(
                 f"eval_raw[{held.name}]: its schema makes no example of any row, so nothing of it could be found. Correct the schema"
             )
-    return texts.tables(), texts.unsure
+    return texts.tables(), texts
 
 
 def write_passages(target: Target, quarantine: Quarantine) -> Draft:
     """Write the passages of everything that is held out."""
     import pyarrow.parquet as pq
 
-    tables, unsure = passages_of(target.workspace)
+    tables, read = passages_of(target.workspace)
     for name, table in tables.items():
         with WrittenFile(target.payload / name) as file:
             pq.write_table(table, file, compression="zstd")
@@ -183,7 +192,11 @@ def write_passages(target: Target, quarantine: Quarantine) -> Draft:
         "by_set": {HeldOut(*key).label: count for key, count in sorted(sets.items())},
         "too_short": short,
         "uncovered": {HeldOut(*key).label: count for key, count in sorted(_uncovered(texts, target.workspace.family(Eval).rules).items())},
-        "unsure": unsure,
+        "unsure": read.unsure,
+    }
+    passages = {rule: passages_in(rule, texts, tables[PASSAGES.format(rule)]) for rule in target.workspace.family(Eval).rules}
+    counts["recall"] = {
+        held.label: recall(passages, {number: text for _, number, text in drawn}) for held, drawn in read.probes.items() if drawn
     }
     return Draft(counts, {"uncovered": sum(counts["uncovered"].values()) / max(1, texts.num_rows)})
 
@@ -208,17 +221,17 @@ class Held(Struct, frozen=True):
     passages: Mapping[str, Passages]
 
 
+def passages_in(rule: str, texts: Any, table: Any) -> Passages:
+    """The passages that a table has."""
+    columns = (texts[f"{rule}.units"], texts[f"{rule}.size"], table["hash"], table["text"], table["start"])
+    return Passages(RULES[rule], *(np.asarray(column) for column in columns))
+
+
 def read_passages(published: Published) -> Held:
     """Read `eval_passages`."""
     texts = read_table(published, TEXTS)
     family, domain, file, row = (texts[name].to_pylist() for name in ("family", "domain", "file", "row"))
-    passages = {}
-    for rule in published.manifest.recipe["rules"]:
-        table = read_table(published, PASSAGES.format(rule))
-        units, sizes, *found = (
-            column.to_numpy() for column in (texts[f"{rule}.units"], texts[f"{rule}.size"], table["hash"], table["text"], table["start"])
-        )
-        passages[rule] = Passages(RULES[rule], units, sizes, *found)
+    passages = {rule: passages_in(rule, texts, read_table(published, PASSAGES.format(rule))) for rule in published.manifest.recipe["rules"]}
     return Held(list(map(HeldOut, family, domain)), [f"{name}:{at}" for name, at in zip(file, row, strict=True)], passages)
 
 

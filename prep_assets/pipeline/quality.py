@@ -25,7 +25,7 @@ from prep_assets.pipeline.documents import document_text
 from prep_assets.pipeline.examples import Item, Reading, Source, content_digest, converter, held_out, reading_recipe
 from prep_assets.pipeline.lines import contrast_digest, prompt_digest
 from prep_assets.pipeline.sources import domain_of, unrendered_reasoning
-from prep_assets.pipeline.verdicts import VERDICTS
+from prep_assets.pipeline.verdicts import FOUND, VERDICTS
 from prep_assets.pipeline.workspace import Workspace, form_of_domain
 from prep_assets.quality.steps import (
     CLUSTER,
@@ -100,6 +100,7 @@ def quality_recipe(family: str, workspace: Workspace, name: str) -> dict[str, An
         **_left_before(family, workspace, name),
         **_golds_known(family, workspace, name),
         **({"sides": sides_recipe(options)} if _compares_sides(options, name) else {}),
+        **({"columns": [FOUND]} if any(step.action != "drop" for step in steps_of(options, name)) else {}),
     }
 
 
@@ -188,6 +189,7 @@ class _OfShard(Struct, frozen=True):
     held_out: list[bool]
     notes: dict[str, list[Any]]
     dropped: dict[int, tuple[str, str]]
+    noted: dict[int, list[str]]
     found: list[tuple[tuple[str, str, str], int]]
     first: list[tuple[tuple[str, str, str], tuple[int, str]]]
     spools: list[list[tuple[str, bytes]]]
@@ -199,6 +201,7 @@ class Verdicts:
     Attributes:
         count: examples so far.
         dropped: number of an example → why it is dropped, by the first step that drops it.
+        noted: number of an example → what steps found that note or block: ``step/reason (action): detail``.
         found: step, action and reason → how many examples.
         first: the same → number of an example and the detail, for people to look at.
     """
@@ -210,6 +213,7 @@ class Verdicts:
         self._notes: dict[str, list[Any]] = {}
         self.count = 0
         self.dropped: dict[int, tuple[str, str]] = {}
+        self.noted: dict[int, list[str]] = {}
         self.found: Counter[tuple[str, str, str]] = Counter()
         self.first: dict[tuple[str, str, str], tuple[int, str]] = {}
 
@@ -243,7 +247,7 @@ class Verdicts:
         spools = [[(spool.dtype.str, spool.array().tobytes()) for spool in at_work.noted] for _, at_work in self._steps]
         places = self.places.T.tolist()
         return msgpack.encode(
-            _OfShard(places, self._held_out, self._notes, self.dropped, [*self.found.items()], [*self.first.items()], spools)
+            _OfShard(places, self._held_out, self._notes, self.dropped, self.noted, [*self.found.items()], [*self.first.items()], spools)
         )
 
     def take_shard(self, written: bytes) -> None:
@@ -254,6 +258,7 @@ class Verdicts:
         for name, values in shard.notes.items():
             self._notes.setdefault(name, []).extend(values)
         self.dropped |= {self.count + number: why for number, why in shard.dropped.items()}
+        self.noted |= {self.count + number: found for number, found in shard.noted.items()}
         for kind, count in shard.found:
             self.found[kind] += count
         for kind, (number, detail) in shard.first:
@@ -313,6 +318,8 @@ class Verdicts:
             self.first.setdefault(kind, (base + number, detail))
             if step.action == "drop":
                 self.dropped.setdefault(base + number, (reason, f"{detail} ({step.name})"))
+            else:
+                self.noted.setdefault(base + number, []).append(f"{step.name}/{reason} ({step.action}): {detail}")
         for name, values in judged.notes.items():
             self._notes.setdefault(f"{step.name}.{name}", []).extend(values)
 
@@ -337,6 +344,8 @@ class Verdicts:
             column[numbers] = [self.dropped[number][part] for number in numbers.tolist()]
         columns = {"file": pa.array(file.astype(np.int32)), "row": pa.array(row)}
         columns |= {"dropped": pa.array(reasons, pa.string()), "detail": pa.array(details, pa.string())}
+        if any(step.action != "drop" for step, _ in self._steps):
+            columns[FOUND] = pa.array([self.noted.get(number, []) for number in range(self.count)], pa.list_(pa.string()))
         return pa.table({**columns, **{name: pa.array(values) for name, values in self._notes.items()}})
 
 

@@ -96,7 +96,7 @@ def _redacting(domain: Domain, files: tuple[SourceFile, ...]) -> tuple[SourceFil
         return files
     from prep_assets.quality.private_data import Redactor
 
-    redactor = Redactor(domain.redact, domain.forgotten)
+    redactor = Redactor(domain.redact, domain.forgotten, domain.countries)
     return tuple(replace(file, redact=redactor) for file in files)
 
 

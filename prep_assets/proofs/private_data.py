@@ -9,6 +9,7 @@ import ipaddress
 import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import groupby
 
@@ -35,15 +36,23 @@ KEYS = {
     "pypi-": 55,
 }
 """First letters of a service's keys → the fewest characters of one."""
+ADVERTISED = ("078-05-1120", "457-55-5462", "219-09-9999")
+"""Social security numbers that advertisements printed."""
 OWNERLESS = ("example", "test", "invalid", "localhost")
 
 
-def private_data_left(text: str, kinds: Sequence[str]) -> Iterator[str]:
-    """Yield the kind of each private value that is found in a text."""
+def private_data_left(text: str, kinds: Sequence[str], countries: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the kind of each private value that is found in a text.
+
+    Args:
+        countries: those whose phone numbers are looked for without a prefix too.
+    """
     text = unicodedata.normalize("NFKC", text)
     for kind, search in SEARCHES.items():
         if kind in kinds and (kind not in _WORTH or _WORTH[kind].search(text)):
             yield from (kind for value in search(text) if value)
+    if "phone" in kinds:
+        yield from ("phone" for country in countries for value in _national_phones(text, country) if value)
 
 
 _WORTH = {
@@ -135,7 +144,11 @@ def _emails(text: str) -> Iterator[bool]:
 
 
 def _addresses(text: str) -> Iterator[bool]:
-    for word in re.split(r"[^0-9A-Za-z.:]+", text):
+    for found in re.finditer(r"[0-9A-Za-z.:]+", text):
+        word, before = found[0], text[max(0, found.start() - 10) : found.start()]
+        is_version = before.lower().rstrip(" :").endswith(("version", "build")) or (before.endswith("/") and before[-2:-1].isalpha())
+        if is_version:
+            continue
         if word.count(".") == 3 or word.count(":") > 1:
             try:
                 address = ipaddress.ip_address(word.strip(".:"))
@@ -159,14 +172,50 @@ def _phones(text: str) -> Iterator[bool]:
                 break
 
 
+def _national_phones(text: str, country: str) -> Iterator[bool]:
+    import phonenumbers
+
+    for run in re.findall(
+        r"(?<![^ \n:])[0-9(][0-9 ()-]{5,}[0-9](?=[ \n]?[^\W0-9_]|[.!?]?(?:\n|$))", text
+    ):  # all that stands between two words
+        with suppress(phonenumbers.NumberParseException):
+            yield run[:2] != "00" and phonenumbers.is_valid_number(phonenumbers.parse(run, country))
+
+
+def _ids(text: str) -> Iterator[bool]:
+    for word in re.split(r"[^0-9A-Za-z./+-]+", text.upper()):
+        yield _is_id(word.strip("./-"))
+
+
+def _is_id(word: str) -> bool:
+    """Whether a word is an id: of Spain (23 letters), China (ISO 7064, modulo 11), Brazil (two digits modulo 11) or the United States (groups alone)."""
+    if re.fullmatch("[0-9XYZ][0-9]{7}[A-Z]", word):
+        return "TRWAGMYFPDXBNJZSQVHLCKE"[int(word[:8].translate(str.maketrans("XYZ", "012"))) % 23] == word[8]
+    if re.fullmatch("[1-8][0-9]{5}(19|20)[0-9]{11}|[1-8][0-9]{5}(19|20)[0-9]{9}X", word):
+        month, day = int(word[10:12]), int(word[12:14])
+        total = sum((10 if digit == "X" else int(digit)) << at for at, digit in enumerate(reversed(word)))
+        return 1 <= month <= 12 and 1 <= day <= 31 and total % 11 == 1
+    if re.fullmatch(r"[0-9]{3}\.[0-9]{3}\.[0-9]{3}-[0-9]{2}", word):
+        digits = [int(digit) for digit in word if digit.isdigit()]
+        return len({*digits}) > 1 and all(
+            sum(digit * (size + 1 - at) for at, digit in enumerate(digits[:size])) * 10 % 11 % 10 == digits[size] for size in (9, 10)
+        )
+    area, _, rest = word.partition("-")
+    is_social = bool(re.fullmatch("[0-9]{3}-[0-9]{2}-[0-9]{4}", word)) and word not in ADVERTISED
+    return is_social and area not in ("000", "666") and area < "900" and rest[:2] != "00" and rest[3:] != "0000"
+
+
 def _secrets(text: str) -> Iterator[bool]:
     yield from ("PRIVATE KEY" in line for line in text.split("-----BEGIN ")[1:] for line in line.splitlines()[:1])
     yield "hooks.slack.com/services/T" in text
     for line in text.splitlines() if "aws" in text.lower() else ():
         named = "aws" in line.lower() and ("secret" in line.lower() or "key" in line.lower())
-        yield named and any(len(word) == 40 for word in re.split(r"[^A-Za-z0-9/+]+", line))
+        yield named and any(len(word) == 40 and word.lower() != word != word.upper() for word in re.split(r"[^A-Za-z0-9/+]+", line))
     for word in re.split(r"[^A-Za-z0-9_-]+", text):
-        yield any(word.startswith(prefix) and len(word) >= fewest for prefix, fewest in KEYS.items())
+        yield any(
+            word.startswith(prefix) and len(word) >= fewest and (prefix == "hf_" or any(map(str.isdigit, word)))
+            for prefix, fewest in KEYS.items()
+        )
 
 
 SEARCHES: Mapping[str, Callable[[str], Iterator[bool]]] = {
@@ -175,6 +224,7 @@ SEARCHES: Mapping[str, Callable[[str], Iterator[bool]]] = {
     "ip": _addresses,
     "card": _cards,
     "iban": _ibans,
+    "national_id": _ids,
     "secret": _secrets,
 }
 """Kind → whether each word or group of a text is a value of it."""

@@ -123,7 +123,7 @@ def _features(
 
 
 @bounded_cache("identifiers of languages", 4)
-def _identifier(among: tuple[str, ...] | None) -> Identifier:
+def identifier(among: tuple[str, ...] | None) -> Identifier:
     """The library's model, which takes half a second to load."""
     from py3langid.langid import MODEL_FILE, LanguageIdentifier
 
@@ -158,14 +158,14 @@ def language(*, keep: list[str], at_least: Annotated[float, Field(ge=0, le=1)] =
         raise ConfigError(
             f"quality step 'language': keep has {', '.join(missing)}, which `among` leaves out, so none would be kept. Add it there"
         )
-    identifier = _identifier(None if among is None else tuple(among))
-    if unknown := sorted({*keep} - {*identifier.labels}):
+    guesser = identifier(None if among is None else tuple(among))
+    if unknown := sorted({*keep} - {*guesser.labels}):
         raise ConfigError(
-            f"quality step 'language': keep has {', '.join(unknown)}, which py3langid does not know: {', '.join(identifier.labels)}"
+            f"quality step 'language': keep has {', '.join(unknown)}, which py3langid does not know: {', '.join(guesser.labels)}"
         )
 
     def judge(examples: Examples) -> Judged:
-        guesses = identifier.classify([text[:LONGEST] for text in examples.said])
+        guesses = guesser.classify([text[:LONGEST] for text in examples.said])
         found = {
             number: ("language", f"{code} with a probability of {score:.2f}; kept are {', '.join(keep)} from {at_least}")
             for number, (code, score) in enumerate(guesses)

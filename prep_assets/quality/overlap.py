@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
+from textwrap import wrap
 
 import numpy as np
 import numpy.typing as npt
@@ -229,6 +230,59 @@ class Passages(Struct, frozen=True, dict=True):
         for (example, text), count in zip(pairs[enough].tolist(), shared[enough].tolist(), strict=True):
             leaks.setdefault(example, []).append(Leak(text, count))
         return {example: sorted(found, key=lambda leak: (-leak.shared, leak.text)) for example, found in leaks.items()}
+
+
+# Probes: held-out texts in disguise, inside other texts, which show how many of them a search finds.
+
+_BEFORE, _AFTER = (
+    "Somebody wrote about something else first, and then went on:",
+    "Here the same person ends with a few words about the weather.",
+)
+
+
+def _halves(text: str) -> tuple[str, str]:
+    middle = text.find(" ", len(text) // 2)
+    middle = middle if middle >= 0 else len(text) // 2
+    return text[:middle], text[middle:]
+
+
+PROBES: Mapping[str, Callable[[str], Sequence[str]]] = {
+    "verbatim": lambda text: [f"{_BEFORE}\n{text}\n{_AFTER}"],
+    "other case": lambda text: [f"{_BEFORE}\n{text.swapcase()}\n{_AFTER}"],
+    "wrapped": lambda text: ["\n".join(f"> {line}" for line in wrap(f"{_BEFORE} {text} {_AFTER}", 60))],
+    "split over turns": lambda text: [f"{_BEFORE}\n{_halves(text)[0]}", f"{_halves(text)[1]}\n{_AFTER}"],
+}
+"""Disguise → the turns of a chat that holds a text."""
+LENGTHS = (13, 50)
+"""Where the classes of probes by words begin and end."""
+
+
+def recall(passages: Mapping[str, Passages], texts: Mapping[int, str]) -> dict[str, list[int]]:
+    """How many probes the rules find together, and how many there are, by disguise, and by length of a text.
+
+    Args:
+        texts: number of a held-out text → the text.
+    """
+    found: dict[str, list[int]] = {}
+    for disguise, turns in PROBES.items():
+        samples = [Sample(tuple(turn("user", part) for part in turns(text))) for text in texts.values()]
+        examples = Examples([str(number) for number in texts], samples)
+        leaks = [each.leaks(examples) for each in passages.values()]
+        for at, (number, text) in enumerate(texts.items()):
+            hit = any(leak.text == number for each in leaks for leak in each.get(at, ()))
+            words = len(WORD.findall(text))
+            size = (
+                f"under {LENGTHS[0]} words"
+                if words < LENGTHS[0]
+                else f"{LENGTHS[0]} to {LENGTHS[1]}"
+                if words <= LENGTHS[1]
+                else f"over {LENGTHS[1]}"
+            )
+            for name in (disguise, size):
+                counts = found.setdefault(name, [0, 0])
+                counts[0] += hit
+                counts[1] += 1
+    return found
 
 
 def finds_planted(name: str) -> bool:

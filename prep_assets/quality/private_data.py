@@ -1,7 +1,8 @@
 """Private data: addresses, phone numbers, numbers with a checksum, and secrets of services, found by libraries, and replaced by placeholders.
 
-Libraries say what is a number or a key: `phonenumbers` (Google's matcher), `python-stdnum` (check digits and lengths of IBANs), `email-validator`
-(internationalised addresses), the rules of detect-secrets. What is our own finds the places to ask about: no library finds cards, IBANs and addresses in text.
+Libraries say what is a number or a key: `phonenumbers` (Google's matcher), `python-stdnum` (check digits and lengths of IBANs and national ids),
+`email-validator` (internationalised addresses), the rules of detect-secrets. What is our own finds the places to ask about: no library finds cards, IBANs, ids
+and addresses in text.
 """
 
 from __future__ import annotations
@@ -9,12 +10,11 @@ from __future__ import annotations
 import ipaddress
 import re
 import sys
-from bisect import bisect_right
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from itertools import accumulate
 from typing import Any, get_args
 
 import numpy as np
@@ -23,27 +23,32 @@ from msgspec import Struct
 from prep_assets.config.family import PrivateKind as Kind
 from prep_assets.config.loading import payload_digest
 from prep_assets.errors import ConfigError
-from prep_assets.quality.steps import Examples, Judged, Step, by_block, quality_step
+from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step, text_of
 from prep_assets.samples import document
 
-_BETWEEN = "\n\x00\n"
-"""Between texts that are searched as one: no value spans it."""
 Places = Iterator[tuple[int, int]]
 """Start and end of each value of a kind in a text."""
 
 
 @cache
+def _digits_of_scripts() -> str:
+    """Digits other than ASCII's, as Python knows them; RE2 may be of another version of Unicode."""
+    every = np.arange(sys.maxunicode + 1, dtype=np.uint32).tobytes().decode("utf-32-le", "surrogatepass")
+    return "".join(re.findall(r"[^\W0-9\D]", every))
+
+
+@cache
 def _plain_characters() -> dict[int, str]:
-    """Spaces, hyphens and digits of every script → their ASCII character, one for one."""
-    every = map(chr, range(128, sys.maxunicode + 1))
-    digits = {ord(character): str(int(character)) for character in every if character.isdecimal()}
+    """Spaces, hyphens and digits of every script, and letters of full width → their ASCII character, one for one."""
+    digits = {ord(character): str(int(character)) for character in _digits_of_scripts()}
     spaces = dict.fromkeys((0xA0, 0x2007, 0x2009, 0x200A, 0x202F, 0x3000), " ")
-    return digits | spaces | dict.fromkeys((*range(0x2010, 0x2016), 0x2212, 0xFF0D), "-")
+    wide = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
+    return wide | digits | spaces | dict.fromkeys((*range(0x2010, 0x2016), 0x2212, 0xFF0D), "-")
 
 
 # Cards: digits of a brand's length, in groups, with their check digit.
 
-_DIGITS = re.compile(r"(?<![A-Za-z0-9])(?<![0-9][.,])[0-9]{4,19}(?:[ -][0-9]{2,19})*(?![A-Za-z0-9]|[.,][0-9])")
+_DIGITS = re.compile(r"(?<![A-Za-z0-9+])(?<![0-9][.,])[0-9]{4,19}(?:[ -][0-9]{2,19})*(?![A-Za-z0-9]|[.,][0-9])")
 _BRANDS: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
     (re.compile("4"), (19, 16, 13)),  # Visa
     (re.compile("5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720"), (16,)),  # Mastercard
@@ -110,12 +115,76 @@ def _ibans(text: str) -> Places:
             taken = end
 
 
+# National ids: the forms in which countries write them; one that is digits alone counts behind its name.
+
+_IDS: tuple[tuple[str, str], ...] = (
+    ("us.ssn", "[0-9]{3}-[0-9]{2}-[0-9]{4}"),
+    ("es.dni", "[0-9]{8}-?[A-Z]|[0-9]{2}[.][0-9]{3}[.][0-9]{3}-?[A-Z]"),
+    ("es.nie", "[XYZ]-?[0-9]{7}-?[A-Z]"),
+    ("fr.nir", "[12](?: ?[0-9]{2}){2} ?(?:[0-9]{2}|2[AB])(?: ?[0-9]{3}){2} ?[0-9]{2}"),
+    ("it.codicefiscale", "[A-Z]{6}[0-9L-V]{2}[A-T][0-9L-V]{2}[A-Z][0-9L-V]{3}[A-Z]"),
+    ("br.cpf", "(?:[0-9]{3}[.]){2}[0-9]{3}-[0-9]{2}"),
+    ("iso7064.mod_11_2", "[1-8][0-9]{5}(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])[0-3][0-9][0-9]{3}[0-9X]"),  # China; cn.ric misses districts
+    ("luhn", "[0-9]{2}(?:0[1-9]|1[0-2])(?:[0-2][0-9]|3[01])[-+][0-9]{4}"),  # Sweden; the library's own module asks the clock
+    ("fi.hetu", "[0-9]{6}[-+A-FU-Y][0-9]{3}[0-9A-Y]"),
+    ("kr.rrn", "[0-9]{6}-[1-8][0-9]{6}"),
+    ("", "[0-9]{2}[.](?:0[1-9]|1[0-2])[.][0-3][0-9]-[0-9]{3}[.][0-9]{2}"),  # Belgium; its form is nobody else's
+    ("mx.curp", "[A-Z]{4}[0-9]{6}[HM][A-Z]{5}[0-9A-Z][0-9]"),
+    ("cl.rut", "[0-9]{1,2}(?:[.][0-9]{3}){2}-[0-9K]"),
+    ("cz.rc", "[0-9]{6}/[0-9]{3,4}"),
+)
+_NAMED_IDS: Mapping[str, str] = {
+    "us.ssn": "SSN|social security",
+    "br.cpf": "CPF",
+    "pl.pesel": "PESEL",
+    "nl.bsn": "BSN|burgerservicenummer",
+    "de.idnr": "Steuer-?ID|IdNr|Steueridentifikationsnummer",
+    "tr.tckimlik": "kimlik|TCKN",
+    "in_.aadhaar": "aadhaar|आधार",
+    "ro.cnp": "CNP",
+    "hr.oib": "OIB",
+    "gb.nhs": "NHS",
+    "ca.sin": "SIN|social insurance",
+    "au.tfn": "TFN|tax file",
+    "bg.egn": "EGN|ЕГН",
+    "jp.in_": "マイナンバー|個人番号",
+    "cl.rut": "RUT",
+}
+
+
+@cache
+def _id_forms() -> tuple[tuple[Callable[[str], bool], re.Pattern[str]], ...]:
+    def asks(module: str) -> Callable[[str], bool]:
+        validate = import_module(f"stdnum.{module}").is_valid if module else bool
+        return (lambda text: validate(re.sub("[-+]", "", text))) if module == "luhn" else (lambda text: validate(text.upper()))
+
+    own = [
+        (asks(module), re.compile(rf"(?<![A-Za-z0-9+])(?<![0-9][./-])({form})(?![A-Za-z0-9]|[./-][0-9])", re.IGNORECASE))
+        for module, form in _IDS
+    ]
+    number = r"[^0-9\n]{0,12}(?<![A-Za-z+])([0-9](?:[ .-]?[0-9]){7,11}(?:-?K)?)(?![A-Za-z0-9]|[.,-][0-9])"
+    named = [(asks(module), re.compile(rf"(?<![A-Za-z])(?:{name}){number}", re.IGNORECASE)) for module, name in _NAMED_IDS.items()]
+    return (*own, *named)
+
+
+def _ids(text: str) -> Places:
+    taken: list[tuple[int, int]] = []
+    for is_valid, form in _id_forms():
+        spans = (found.span(1) for found in form.finditer(text) if is_valid(found[1]))
+        taken += [span for span in spans if not _overlaps(span, taken)]
+    yield from sorted(taken)
+
+
 # Addresses.
 
 _ASCII_MAIL = re.compile(
-    r"(?<![A-Za-z0-9])[A-Za-z0-9][A-Za-z0-9._+%'-]{0,63}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,24}(?![A-Za-z0-9-])"
+    r"(?<![A-Za-z0-9_])_*[A-Za-z0-9][A-Za-z0-9._+%'-]{0,63}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,24}(?![A-Za-z0-9-])"
 )
-_OTHER_MAIL = re.compile(r"(?<![\w.+-])\w[\w.+-]{0,63}@(?:\w[\w-]{0,62}\.)+\w{2,24}(?![\w-])")
+_WITHOUT_SPACES = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"
+"""Letters of scripts that write an address right beside words."""
+_OTHER_MAIL = re.compile(
+    rf"(?:(?<![^\W{_WITHOUT_SPACES}])(?<![.+-])[^\W{_WITHOUT_SPACES}](?:[^\W{_WITHOUT_SPACES}]|[.+-]){{0,63}}|(?<![\w.+-])[\w.+-]{{1,64}}(?<=[{_WITHOUT_SPACES}]))@(?:\w[\w-]{{0,62}}\.)+\w{{2,24}}(?![\w-])"
+)
 _NOBODY = re.compile(r"@(?:[\w-]+\.)*(?:example(?:\.[a-z]{2,3}){0,2}|test|invalid|localhost)$", re.IGNORECASE)
 """Domains that RFC 2606 keeps for examples, and their relatives of countries."""
 _REPOSITORY = re.compile(r"(?:git|hg|svn)@")
@@ -124,11 +193,13 @@ _REPOSITORY = re.compile(r"(?:git|hg|svn)@")
 def _emails(text: str) -> Places:
     taken = [found.span() for found in _ASCII_MAIL.finditer(text)]
     for start, end in taken:
+        if text[end : end + 1] == "_":  # Markdown's emphasis
+            start += len(text[start:end]) - len(text[start:end].lstrip("_"))
         address = text[start:end]
         if not _NOBODY.search(address) and not (_REPOSITORY.match(address) and text[end : end + 1] in (":", "/")):
             yield start, end
     if not text.isascii():
-        yield from (span for span in _international_mails(text) if not any(low < span[1] and span[0] < high for low, high in taken))
+        yield from (span for span in _international_mails(text) if not _overlaps(span, taken))
 
 
 def _international_mails(text: str) -> Places:
@@ -143,7 +214,8 @@ def _international_mails(text: str) -> Places:
 
 
 _IP = re.compile(
-    r"(?<![A-Za-z0-9.:])(?:\d{1,3}(?:\.\d{1,3}){3}|[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4})(?![A-Za-z0-9:]|\.\d)"
+    r"(?<![A-Za-z0-9.:])(?<![A-Za-z]/)(?<!ersion )(?<!ersion: )(?<!uild )(?:\d{1,3}(?:\.\d{1,3}){3}|"
+    r"[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4})(?![A-Za-z0-9:]|\.\d)"
 )
 _DOCUMENTATION = ipaddress.ip_network("3fff::/20")
 """RFC 9637; Python 3.11 does not know it."""
@@ -161,32 +233,85 @@ def _ips(text: str) -> Places:
 
 # Phone numbers.
 
-_PHONE = re.compile(r"(?<![A-Za-z0-9+])(?:\+|00(?=[1-9]))[1-9][0-9 ().\-/]{5,24}[0-9]")
-_PREFIX_00 = "DE"
+_PHONE = re.compile(r"(?<![A-Za-z0-9+])(?:\+|00(?=[1-9]))[1-9][0-9 ().\-/]{5,24}[0-9](?![0-9])")
+_GAP = "[ \u00a0\u2007\u2009\u200a\u202f\u3000\u2010-\u2015\u2212\uff0d-]"
+_NATIONAL = rf"(?:^|[^0-9A-Za-z+])\(?[0-9](?:(?:{_GAP}|[./()]){{0,2}}[0-9]){{6}}"
+_MAY_BE_NATIONAL = re.compile(_NATIONAL)
+_DECIMAL = re.compile(r"\+?[0-9]{1,3}\.[0-9]{4,}")
+_DIALS_00 = "DE"
 """A country that dials 00 before other countries' numbers."""
+_SURE = 0.9
+"""The least probability of a guessed language whose countries' numbers are looked for."""
+COUNTRIES: Mapping[str, tuple[str, ...]] = {
+    "ar": ("EG", "SA", "AE"), "cs": ("CZ",), "da": ("DK",), "de": ("DE", "AT", "CH"), "el": ("GR",), "en": ("US", "GB"), "es": ("ES", "MX"), "fi": ("FI",),
+    "fr": ("FR",), "he": ("IL",), "hi": ("IN",), "hu": ("HU",), "id": ("ID",), "it": ("IT",), "ja": ("JP",), "ko": ("KR",), "nl": ("NL",), "no": ("NO",),
+    "pl": ("PL",), "pt": ("BR", "PT"), "ro": ("RO",), "ru": ("RU",), "sv": ("SE",), "tr": ("TR",), "uk": ("UA",), "vi": ("VN",), "zh": ("CN",),
+}  # fmt: skip
+"""Language → countries where most of its texts come from."""
 
 
-def _phones(text: str, regions: Sequence[str] = ()) -> Places:
+@lru_cache(16)
+def countries_of(text: str) -> tuple[str, ...]:
+    """The countries whose national phone numbers are looked for in a text: those of its language."""
+    from prep_assets.quality.language import LONGEST, identifier
+
+    [(language, probability)] = identifier(tuple(COUNTRIES)).classify([text[:LONGEST]])
+    return COUNTRIES.get(language, ()) if probability >= _SURE else ()
+
+
+def _phones(text: str, countries: Sequence[str] = ()) -> Places:
     taken: list[tuple[int, int]] = []
-    for region in (None, *regions):
-        taken += [span for span in _matched(text, region) if not any(low < span[1] and span[0] < high for low, high in taken)]
-    for found in _PHONE.finditer(text):  # 00 instead of +, and numbers that others follow, such as dates and ZIP codes
-        if any(low < found.end() and found.start() < high for low, high in taken):
+    for country in (None, *countries):
+        taken += [span for span in _matched(text, country) if not _overlaps(span, taken)]
+    yield from sorted([*taken, *_with_prefix(text, taken)])
+
+
+def _phones_of_language(text: str, countries: Sequence[str]) -> Places:
+    for country in countries:
+        yield from (span for span in _matched(text, country, strictly=True) if _is_written_as_phone(text[slice(*span)]))
+
+
+def _overlaps(span: tuple[int, int], others: Iterable[tuple[Any, ...]]) -> bool:
+    return any(other[0] < span[1] and span[0] < other[1] for other in others)
+
+
+def _is_written_as_phone(number: str) -> bool:
+    """Whether a national number looks like one, in a country that is only guessed: in groups, with a prefix, or as long as mobile numbers of China."""
+    digits = sum(map(str.isdigit, number))
+    return number[0] != "+" and digits > 6 and (digits < len(number) or number[0] == "0" or digits > 10)
+
+
+def _with_prefix(text: str, taken: Sequence[tuple[int, int]]) -> Places:
+    """Numbers with 00 instead of +, and those that other numbers follow, such as dates and ZIP codes."""
+    for found in _PHONE.finditer(text):
+        if _overlaps(found.span(), taken):
             continue
         ends = [found.end(), *(found.start() + space.start() for space in reversed([*re.finditer(" ", found[0])]))]
-        region = _PREFIX_00 if found[0].startswith("00") else None
+        country = _DIALS_00 if found[0].startswith("00") else None
         for end in ends:
-            if [*_matched(text[found.start() : end], region)] == [(0, end - found.start())]:
-                taken.append((found.start(), end))
+            if not re.match("[:/-][0-9]", text[end : end + 2]) and [*_matched(text[found.start() : end], country)] == [
+                (0, end - found.start())
+            ]:
+                yield found.start(), end
                 break
-    yield from sorted(taken)
 
 
-def _matched(text: str, region: str | None) -> Places:
+def _matched(text: str, country: str | None, *, strictly: bool = False) -> Places:
     from phonenumbers import Leniency, PhoneNumberMatcher
 
-    for match in PhoneNumberMatcher(text, region, leniency=Leniency.VALID, max_tries=sys.maxsize):
-        yield match.start, match.end
+    leniency = Leniency.STRICT_GROUPING if strictly else Leniency.VALID
+    for match in PhoneNumberMatcher(text, country, leniency=leniency, max_tries=sys.maxsize):
+        number = match.raw_string
+        if _DECIMAL.fullmatch(number):
+            continue
+        lone = number[0] == "(" and ")" not in number  # a bracket that closes behind the number
+        before, _, _ = number.rpartition(" ")
+        if re.match("[:/][0-9]", text[match.end :]) and [*_matched(before, country)] == [
+            (lone, len(before))
+        ]:  # the last group is an hour or a day
+            yield match.start + lone, match.start + len(before)
+        else:
+            yield match.start + lone, match.end
 
 
 # Secrets: the rules of a maintained scanner; for services that it does not know, the forms that these publish.
@@ -201,11 +326,12 @@ _SCANNERS += ("sendgrid.SendGridDetector", "slack.SlackDetector", "square_oauth.
 _OWN_SECRETS = (
     r"(?<![A-Za-z0-9])(?:"
     r"gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{60,255}|glpat-[\w-]{20,}"
-    r"|sk-(?:proj-|ant-[a-z0-9]+-|svcacct-)?[A-Za-z0-9_-]{32,}"  # OpenAI, Anthropic
-    r"|hf_[A-Za-z]{34}|xox[abeprs]-[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|AIza[\w-]{35}|[sr]k_live_[A-Za-z0-9]{20,}"
+    r"|sk-(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{32,}"  # OpenAI, Anthropic
+    r"|hf_[A-Za-z]{34}|xox[abeprs]-(?=[A-Za-z-]*[0-9])[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|AIza[\w-]{35}|[sr]k_live_[A-Za-z0-9]{20,}"
     r"|npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}"
     r"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"  # JSON Web Token
     r")(?![A-Za-z0-9])",
+    r"(?i:aws[^\n]{0,20}(?:secret|key)[^\n]{0,20}?)(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
     r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----"
     r"(?:[^\x00]{0,16384}?-----END (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----|(?:\s*[A-Za-z0-9+/=]{40,})*)",
 )
@@ -216,7 +342,10 @@ def _secret_forms() -> tuple[re.Pattern[str], ...]:
     scanner = [getattr(import_module(f"detect_secrets.plugins.{name.partition('.')[0]}"), name.partition(".")[2]) for name in _SCANNERS]
     forms = (form for plugin in scanner for form in plugin.denylist)
     # borders of ASCII words: languages without spaces write a key right beside words
-    return (*(re.compile(form.pattern, form.flags & ~re.UNICODE | re.ASCII) for form in forms), *map(re.compile, _OWN_SECRETS))
+    return (
+        *(re.compile(form.pattern, form.flags & ~re.UNICODE | re.ASCII) for form in forms),
+        *(re.compile(form, re.ASCII) for form in _OWN_SECRETS),
+    )
 
 
 def _secrets(text: str) -> Places:
@@ -236,59 +365,69 @@ FORMS: Mapping[Kind, Callable[[str], Places]] = {
     "secret": _secrets,
     "iban": _ibans,
     "card": _cards,
+    "national_id": _ids,
     "email": _emails,
     "ip": _ips,
     "phone": _phones,
 }
 """Kind → what finds its values; a value inside one of an earlier kind is part of that one."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-LIBRARIES: Mapping[Kind, str] = {
-    "secret": "bc-detect-secrets",
-    "iban": "python-stdnum",
-    "card": "python-stdnum",
-    "email": "email-validator",
-    "ip": "",
-    "phone": "phonenumbers",
+LIBRARIES: Mapping[Kind, tuple[str, ...]] = {
+    "secret": ("bc-detect-secrets",),
+    "iban": ("python-stdnum",),
+    "card": ("python-stdnum",),
+    "national_id": ("python-stdnum",),
+    "email": ("email-validator",),
+    "ip": (),
+    "phone": ("phonenumbers", "py3langid"),
 }
-"""Kind → the library that decides."""
-FORMS_VERSION = 2
+"""Kind → the libraries that decide."""
+FORMS_VERSION = 3
 """Raised when other values are found by the same libraries."""
-
-
-_GAP = "[ \u00a0\u2007\u2009\u200a\u202f\u3000\u2010-\u2015\u2212\uff0d-]"
 
 
 @lru_cache(64)
 def _hint(kinds: tuple[Kind, ...]) -> str:
     """A pattern of RE2 for texts that may hold a value: the forms, less what is around a value and with the fewest digits that it can have, or any digit
     that is not ASCII."""
-    every = np.arange(sys.maxunicode + 1, dtype=np.uint32).tobytes().decode("utf-32-le", "surrogatepass")
-    others = "".join(re.findall(r"[^\W0-9\D]", every))  # digits as Python knows them; RE2 may be of another version of Unicode
     grouped = rf"(?:{_GAP}|[./])?\(?[0-9]\)?"
     hints: Mapping[Kind, str] = {
         "email": r"@[A-Za-z0-9][A-Za-z0-9-]*\.|@[^\x00-\x7f]",
-        "phone": rf"\+[1-9](?:{grouped}){{6}}|(?:^|[^A-Za-z0-9+])00[1-9](?:{grouped}){{5}}",
+        "phone": rf"\+[1-9](?:{grouped}){{6}}|{_NATIONAL}",
         "ip": r"[0-9](?:\.[0-9]{1,3}){3}|[23][0-9A-Fa-f]{3}:[0-9A-Fa-f]{0,4}:",
         "card": rf"[2-6][0-9]{{3}}(?:{_GAP}?[0-9]){{9}}",
         "iban": rf"[A-Za-z]{{2}}[0-9]{{2}}(?:{_GAP}?[A-Za-z0-9]){{11}}",
+        "national_id": rf"[0-9](?:(?:{_GAP}|[./])?[0-9]){{6}}|[A-Za-z]{{4,6}}[0-9L-Vl-v]{{2}}[0-9A-Za-z]{{8}}",
         "secret": r"A[KSB]IA[A-Z0-9]{16}|A3T[A-Z0-9]{17}|ACCA[A-Z0-9]{16}|(?i:aws.{0,60}[0-9a-z/+]{40})|gh[pousr]_|github_pat_|glpat-|sk-[A-Za-z0-9_-]{32}"
         r"|hf_|xox[abeprs]-|xapp-|AIza|[sr]k_live_|npm_|pypi-|eyJ|-----BEGIN |hooks\.slack|SG\.|sq0csp-|-us[0-9]|[MNO][a-zA-Z0-9_-]{23,25}\.",
     }
-    return "|".join([f"[{others}]", *(hints[kind] for kind in kinds)])  # quicker than with all digits in each form
+    return "|".join([f"[{_digits_of_scripts()}]", *(hints[kind] for kind in kinds)])  # quicker than with all digits in each form
 
 
-def private_values(text: str, kinds: Sequence[Kind] = tuple(FORMS), regions: Sequence[str] = ()) -> Iterator[tuple[Kind, int, int]]:
+@lru_cache(64)
+def _may_hold(kinds: tuple[Kind, ...]) -> re.Pattern[str]:
+    return re.compile(_hint(kinds))
+
+
+def private_values(
+    text: str, kinds: Sequence[Kind] = tuple(FORMS), countries: Sequence[str] | None = None, beside: str = ""
+) -> Iterator[tuple[Kind, int, int]]:
     """Kind, start and end of each private value in a text, in order.
 
     Args:
-        regions: countries whose phone numbers are found without a prefix too, such as ``DE``.
+        countries: those whose phone numbers are found without a prefix too, such as ``DE``; null: those of the text's language.
+        beside: the texts of its row, which tell its language better than the text alone.
     """
     plain = text if text.isascii() else text.translate(_plain_characters())
     found: list[tuple[int, int, Kind]] = []
     for kind, places in FORMS.items():
-        if kind in kinds:
-            values = _phones(plain, regions) if kind == "phone" else places(plain)
-            found += [(*span, kind) for span in values if not any(low < span[1] and span[0] < high for low, high, _ in found)]
+        if kind not in kinds:
+            continue
+        spans = _phones(plain, countries or ()) if kind == "phone" else places(plain)
+        found += [(*span, kind) for span in spans if not _overlaps(span, found)]
+    if "phone" in kinds and countries is None and any(not _overlaps(run.span(), found) for run in _MAY_BE_NATIONAL.finditer(plain)):
+        for span in _phones_of_language(plain, countries_of(beside or text)):
+            found += [] if _overlaps(span, found) else [(*span, "phone")]
     yield from ((kind, start, end) for start, end, kind in sorted(found))
 
 
@@ -300,6 +439,7 @@ PLACEHOLDERS: Mapping[Kind, str] = {
     "ip": "<IP_ADDRESS>",
     "card": "<CREDIT_CARD>",
     "iban": "<IBAN_CODE>",
+    "national_id": "<NATIONAL_ID>",
     "secret": "<SECRET>",
 }
 INVENTED: Mapping[Kind, str] = {
@@ -308,6 +448,7 @@ INVENTED: Mapping[Kind, str] = {
     "ip": "8.8.8.8",
     "card": "4111 1111 1111 1111",
     "iban": "DE89 3704 0044 0532 0130 00",
+    "national_id": "12345678Z",
     "secret": "AKIA" + "Q7" * 8,
 }
 """A value of each kind that belongs to nobody or to everybody, for trials."""
@@ -315,19 +456,15 @@ _FEWEST_DIGITS = 10**12
 """The smallest card number; smaller integers are left alone."""
 
 
-def redacted(text: str, kinds: Sequence[Kind]) -> str:
-    """`text` with a placeholder for each private value. Again and again, as a value may show only when its neighbour is gone: none is left."""
+def redacted(text: str, kinds: Sequence[Kind], countries: Sequence[str] | None = None, beside: str = "") -> str:
+    """`text` with a placeholder for each private value, see `private_values`. Again and again, as a value may show only when its neighbour is gone: none is
+    left."""
     if not _may_hold(tuple(kinds)).search(text):
         return text
-    while values := [*private_values(text, kinds)]:
+    while values := [*private_values(text, kinds, countries, beside)]:
         for kind, start, end in reversed(values):
             text = text[:start] + PLACEHOLDERS[kind] + text[end:]
     return text
-
-
-@lru_cache(64)
-def _may_hold(kinds: tuple[Kind, ...]) -> re.Pattern[str]:
-    return re.compile(_hint(kinds))
 
 
 class Redactor(Struct, frozen=True):
@@ -336,67 +473,71 @@ class Redactor(Struct, frozen=True):
     Attributes:
         kinds: what is taken out.
         forgotten: digests of rows that are removed for good. They stay as they are, for whoever removes them to know them.
+        countries: see `private_values`.
     """
 
     kinds: tuple[Kind, ...]
     forgotten: frozenset[str] = frozenset()
+    countries: tuple[str, ...] | None = None
 
     def __call__(self, value: Any) -> Any:
         """A row, or a text, without private data; keys stay."""
-        return value if self.forgotten and payload_digest(value) in self.forgotten else self._of(value)
+        if self.forgotten and payload_digest(value) in self.forgotten:
+            return value
+        return self._of(value, text_of(value) if self.countries is None and "phone" in self.kinds else "")
 
-    def _of(self, value: Any) -> Any:
+    def _of(self, value: Any, beside: str) -> Any:
         if isinstance(value, str):
-            return redacted(value, self.kinds)
+            return redacted(value, self.kinds, self.countries, beside)
         if isinstance(value, Mapping):
-            return {key: self._of(inner) for key, inner in value.items()}
+            return {key: self._of(inner, beside) for key, inner in value.items()}
         if isinstance(value, list | tuple):
-            return [self._of(inner) for inner in value]
-        if isinstance(value, int) and value >= _FEWEST_DIGITS and (text := redacted(str(value), self.kinds)) in PLACEHOLDERS.values():
+            return [self._of(inner, beside) for inner in value]
+        if isinstance(value, int) and value >= _FEWEST_DIGITS and (text := redacted(str(value), self.kinds, ())) in PLACEHOLDERS.values():
             return text
         return value
 
 
-def redaction_recipe(kinds: Sequence[Kind]) -> dict[str, str]:
-    """What decides what is taken out: for each kind the version of its form and of its library."""
-    libraries = {kind: LIBRARIES[kind] for kind in FORMS if kind in kinds}
+def redaction_recipe(kinds: Sequence[Kind], countries: Sequence[str] | None) -> dict[str, str]:
+    """What decides what is taken out: for each kind the version of its form and of its libraries."""
     try:
-        return {kind: " ".join(filter(None, (str(FORMS_VERSION), name, name and version(name)))) for kind, name in libraries.items()}
+        recipe: dict[str, str] = {
+            kind: " ".join([str(FORMS_VERSION), *(f"{name} {version(name)}" for name in LIBRARIES[kind])])
+            for kind in FORMS
+            if kind in kinds
+        }
     except PackageNotFoundError as error:
         raise ConfigError(f"redact needs the package {error.name}: pip install 'prep-assets[quality]'") from error
+    return recipe if countries is None else {**recipe, "countries": " ".join(countries)}
 
 
 @quality_step(
     "private_data",
     source="phonenumbers, python-stdnum, email-validator, rules of detect-secrets, and forms that services publish",
     corrupted=((document("Write to maria.lopez@correo.es or call +34 612 345 678."),), "private_email"),
+    libraries=("phonenumbers", "py3langid", "python-stdnum", "email-validator", "bc-detect-secrets"),
+    version=2,
 )
 def private_data(*, kinds: tuple[Kind, ...] | list[Kind] = KINDS, countries: list[str] | None = None) -> Step:
-    """Examples with e-mail addresses, phone numbers, public IP addresses, card numbers, IBANs, or keys and tokens of services.
+    """Examples with e-mail addresses, phone numbers, public IP addresses, card numbers, IBANs, national ids, or keys and tokens of services.
 
     Args:
         kinds: what is looked for. The reason is ``private_<kind>`` of the first kind found, in this order.
-        countries: countries whose phone numbers are found without +, such as ``[DE, US]``; every other needs its prefix.
+        countries: countries whose phone numbers are found without +, such as ``[DE, US]``; null: those of the language of each example.
     """
-    wanted, regions = tuple(kinds), tuple(countries or ())
+    wanted = tuple(kinds)
 
     def judge(examples: Examples) -> Judged:
-        national = "[0-9]" if regions and "phone" in wanted else ""
-        probable = np.flatnonzero(examples.may_hold("|".join(filter(None, (_hint(wanted), national))))).tolist()
-        texts = [examples.texts[number] for number in probable]
-        ends = list(accumulate(len(text) + len(_BETWEEN) for text in texts))
         counts: dict[str, list[int]] = {kind: [0] * len(examples) for kind in wanted}
-        first: dict[int, Kind] = {}
-        values = [*private_values(_BETWEEN.join(texts), wanted, regions)]
-        for kind, start, _ in sorted(values, key=lambda value: wanted.index(value[0])):
-            number = probable[bisect_right(ends, start)]
-            counts[kind][number] += 1
-            first.setdefault(number, kind)
-        # the value itself is left out: what is private must not stand in a report
-        found = {
-            number: (f"private_{kind}", ", ".join(f"{counts[each][number]} × {each}" for each in wanted if counts[each][number]))
-            for number, kind in first.items()
-        }
+        found: dict[int, Finding] = {}
+        for number in np.flatnonzero(examples.may_hold(_hint(wanted))).tolist():
+            values = Counter(kind for kind, _, _ in private_values(examples.texts[number], wanted, countries))
+            for kind, count in values.items():
+                counts[kind][number] = count
+            # the value itself is left out: what is private must not stand in a report
+            there = [kind for kind in wanted if kind in values]
+            if there:
+                found[number] = (f"private_{there[0]}", ", ".join(f"{values[kind]} × {kind}" for kind in there))
         return Judged(found, counts)
 
     return by_block(judge)

@@ -132,19 +132,19 @@ def _parts(example: Example) -> list[tuple[str, str]]:
 
 
 def _context(example: Sample | Pair | Prompt | Group, turns: Sequence[Turn]) -> list[tuple[str, str]]:
-    parts = [(TOOLS, _values(tool)) for tool in example.tools] + [(DOCUMENTS, _values(document)) for document in example.documents]
-    parts += [(OPTIONS, _values(example.template_options))] if example.template_options else []
+    parts = [(TOOLS, text_of(tool)) for tool in example.tools] + [(DOCUMENTS, text_of(document)) for document in example.documents]
+    parts += [(OPTIONS, text_of(example.template_options))] if example.template_options else []
     names = [name for turn in turns for name in (turn.name, turn.tool_call_id) if name]
     return [*parts, (NAMES, "\n".join(names))] if names else parts
 
 
-def _values(value: Any) -> str:
+def text_of(value: Any) -> str:
     """Keys and values of JSON, a line each: templates write some with escapes, and others without."""
     match value:
         case Mapping():
-            return "\n".join(text for entry in value.items() for text in map(_values, entry) if text)
+            return "\n".join(text for entry in value.items() for text in map(text_of, entry) if text)
         case list() | tuple():
-            return "\n".join(text for text in map(_values, value) if text)
+            return "\n".join(text for text in map(text_of, value) if text)
     return "" if value is None or value is True or value is False else str(value)
 
 
@@ -161,7 +161,7 @@ def _of_region(region: Region) -> str:
         return ""
     if region.kind == TOOL_CALL:
         with suppress(msgspec.DecodeError):  # a user's schema may write anything
-            return f"\n{_values(msgspec.json.decode(region.text))}\n"
+            return f"\n{text_of(msgspec.json.decode(region.text))}\n"
     return f"{region.text}\n" if region.kind == THINKING else region.text
 
 

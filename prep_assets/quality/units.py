@@ -11,7 +11,7 @@ from collections.abc import Callable
 HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af\u3040-\u30ff\u31f0-\u31ff\u3105-\u312f\uff66-\uff9f"
 UNSPACED_ALPHABETS = r"\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"
 """Scripts without spaces, for classes of regular expressions: Chinese and Japanese; Thai, Lao, Tibetan, Burmese and Khmer."""
-UNSPACED = HAN + UNSPACED_ALPHABETS
+UNSPACED, FIRST_UNSPACED = HAN + UNSPACED_ALPHABETS, 0x0E00
 WORD = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+")
 """A word; a character, where scripts have no spaces: what a library's dictionary takes for a word depends on what stands beside it."""
 _HAN, _ALPHABETS = re.compile(rf"(?=\w)[{HAN}]"), re.compile(rf"(?=\w)[{UNSPACED_ALPHABETS}]")

@@ -257,6 +257,12 @@ class Place:
         with backend.building():
             backend.change(lambda pointers: {name: "" for name in ("candidate", "draft") if getattr(pointers, name) == version})
 
+    def discard(self, version: str) -> bool:
+        """Delete a version that is not current; return false if it has readers."""
+        self.let_go(version)
+        with self.backend.building():
+            return self.backend.remove(version)
+
     def unused(self) -> tuple[str, ...]:
         """Return the versions that nothing points to, sorted."""
         backend = self.backend

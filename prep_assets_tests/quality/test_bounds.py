@@ -258,3 +258,15 @@ def test_a_share_that_no_record_has_is_zero(tmp_path: Path) -> None:
     verdict = verdicts(workspace, build(workspace, "sft_quality", "rows"))["not_blocked"]
     assert verdict.numbers["language.language.xx"] == 0
     build(workspace, "sft_tokens", "rows")
+
+
+@pytest.mark.parametrize(("kept", "rule", "said"), [(17, None, True), (19, None, False), (17, {"warn": {"min": 1}}, False)])
+def test_a_build_that_keeps_a_tenth_less_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kept: int, rule: Any, said: bool) -> None:
+    lines = []
+    for count in (20, kept):
+        workspace = of(tmp_path, count, {"sft_tokens.kept": rule} if rule else {})
+        monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
+        monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
+        lines.append(" ".join(CliRunner(env={"COLUMNS": "200"}).invoke(app, ["build", "sft_tokens"]).output.split()))
+    assert "fewer than" not in lines[0]
+    assert ("! sft_tokens[rows]: 17 records are kept, 15% fewer than the 20 of the last good build" in lines[1]) is said

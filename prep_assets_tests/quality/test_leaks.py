@@ -205,6 +205,9 @@ def test_leaks_are_shown_side_by_side(tmp_path: Path, monkeypatch: pytest.Monkey
     before = f"{question(17)}\n\nI say "
     assert second["training"] == [f"…{before[-80:]}", question(1011).upper(), " and so on."]
     assert second["held_out"] == ["", question(1011), "\n\nIt is 1011."]
+    drawn = json.loads(run(app, ["leaks", "sft", "-p", "rows", "--sample", "2", "--json"]).output)["leaks"]["sft_leaks[rows]"]
+    assert len(drawn) == 2 and {leak["example"] for leak in drawn} < set(PLACES)
+    assert run(app, ["leaks", "sft", "--sample", "2"]).output == run(app, ["leaks", "sft", "--sample", "2"]).output
     text = run(app, ["leaks", "sft"]).output
     assert "rows.jsonl:4" in text
     assert "bench.jsonl:5" in text
@@ -222,7 +225,14 @@ def test_what_no_rule_can_find_is_said_and_bounded(tmp_path: Path, monkeypatch: 
     assert said.endswith("2 of 5 texts of short (eval) cannot be found: no rule has passages that short")
     monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
     monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
-    assert "2 of 5 texts of short (eval) cannot be found" in CliRunner().invoke(app, ["leaks", "sft", "-n", "0"]).output
+    run = CliRunner(env={"COLUMNS": "200"}).invoke
+    assert "2 of 5 texts of short (eval) cannot be found" in run(app, ["leaks", "sft", "-n", "0"]).output
+    assert "! sft_leaks[rows]: 2 of 5 texts of short (eval) cannot be found" in run(app, ["build", "sft_leaks", "--force"]).output
+    probes = workspace.built("eval_passages").manifest.counts["recall"]["short (eval)"]
+    disguises = ("verbatim", "other case", "wrapped", "split over turns")
+    assert probes == {**{disguise: [3, 5] for disguise in disguises}, "13 to 50": [12, 12], "under 13 words": [0, 8]}
+    run(app, ["report", "eval_passages", "-o", str(page := tmp_path / "page.html")])
+    assert "probes found, wrapped" in page.read_text("utf-8") and "3 of 5 (60.00%)" in page.read_text("utf-8")
     for most in (0.5, 0.3):
         path = workspace.configs / "sft.yaml"
         config = {**yaml.safe_load(path.read_text("utf-8")), "quality": {"bounds": {"sft_leaks.uncovered": {"block": {"max": most}}}}}

@@ -11,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from typer.testing import CliRunner
 
 from prep_assets.checks.of_stores import stored_texts
+from prep_assets.cli.main import app
 from prep_assets.config import models as config
 from prep_assets.config.family import Chat, PrivateKind
 from prep_assets.config.loading import Tombstone, add_tombstones, payload_digest
@@ -178,7 +180,7 @@ def test_whoever_reads_a_row_reads_the_same_redacted_one(tmp_path: Path, monkeyp
     """Tables and lines that cannot be read, shards, the quarantine, quality steps, rows as `trace` and `inspect` show them, and tools."""
     monkeypatch.setattr(cuts, "SHARD_BYTES", 400)
     monkeypatch.setattr(tokens, "FEWEST", 2)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"prompt": f"{number}: Who is a{number}@mail.ru?", "completion": f"Call +49 30 12345{number}, {number / 7}."}
         for number in range(60)
     ]
@@ -212,6 +214,48 @@ def test_a_forgotten_row_stays_away_when_its_domain_is_redacted(tmp_path: Path) 
     published = build(workspace, "pretrain_tokens", "rows")
     assert [(refusal.id, refusal.reason) for refusal in refusals(published)] == [("rows.jsonl:3", "forgotten")]
     assert failing(workspace, published) == []
+
+
+def test_nothing_is_left_of_a_build_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither in stores, quarantine and failed candidates, nor in what commands print and pages show; national numbers of the language among them."""
+    values = ["anna.b@mail.ru", "030 90186445", "4111 1111 1111 1111", "DE89 3704 0044 0532 0130 00", "12345678Z"]
+    said = "Bitte notieren Sie sich {} und geben Sie uns bis Freitag Bescheid, ob alles stimmt."
+    rows: list[dict[str, Any]] = [
+        {"messages": [{"role": "user", "content": said.format(value)}, {"role": "assistant", "content": f"Ja: {value}"}]}
+        for value in values
+    ]
+    rows += [
+        {"messages": [{"role": value, "content": said.format(value)}], "more": value} for value in values
+    ]  # what the schema rejects, and a field that it does not read
+    call = {"type": "function", "function": {"name": "send", "arguments": {values[0]: 1}}}
+    hidden = [{"role": "user", "content": "Send it."}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    for name, of in (("clean", rows), ("left", [*rows, {"messages": hidden}])):
+        folder = tmp_path / name
+        folder.mkdir()
+        source = domain(jsonl(folder / "rows.jsonl", of), "messages", redact=list(KINDS), ignore=["more"])
+        workspace = workspace_in(
+            folder, minimal("sft", {"rows": source}, template="qwen3", quality={"steps": {"private_data": {"action": "note"}}})
+        )
+        monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
+        monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
+        built = CliRunner().invoke(app, ["build", "sft_tokens"])
+        shown = [
+            built,
+            *(
+                CliRunner().invoke(app, [*words, "sft_tokens"])
+                for words in (["quarantine"], ["inspect"], ["status"], ["report", "-o", str(folder / "page.html")])
+            ),
+        ]
+        assert (built.exit_code == 0) is (name == "clean"), built.output
+        assert name == "clean" or (
+            "1 × email" in built.output and "deleted, since its domain is redacted" in " ".join(built.output.split())
+        )
+        versions = [path for path in (workspace.stores / "sft_tokens" / "rows" / "versions").iterdir() if path.is_dir()]
+        assert len(versions) == (name == "clean")
+        written = [path.read_bytes() for path in folder.rglob("*") if path.is_file() and path != folder / "rows.jsonl"]
+        written += [result.output.encode() for result in shown]
+        assert not [value for value in values for text in written if value.encode() in text]
+        assert name != "clean" or sum(b"<PHONE_NUMBER>" in text for text in written) > 1
 
 
 def test_values_that_redaction_cannot_see_block_the_store(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.proofs.private_data import private_data_left
 from prep_assets.quality import gopher, web_pages
 from prep_assets.quality.golds import gold_answers
-from prep_assets.quality.language import _identifier
+from prep_assets.quality.language import identifier
 from prep_assets.quality.near_duplicates import clusters, near_duplicates
 from prep_assets.quality.pairs import pair_answers
 from prep_assets.quality.private_data import FORMS, KINDS, luhn, mod_97, private_data, private_values, redacted
@@ -558,6 +558,12 @@ def planted(chance: random.Random, kind: str) -> str:
         bank = digits[:18]
         check = next(f"{number:02}" for number in range(2, 99) if mod_97(f"DE{number:02}{bank}"))
         return f"DE{check}{bank}"
+    if kind == "national_id":
+        body = f"440305{chance.randrange(1950, 2000)}{chance.randrange(1, 13):02}{chance.randrange(1, 29):02}{digits[:3]}"
+        china = body + "10X98765432"[sum(int(digit) * 2 ** (17 - at) for at, digit in enumerate(body)) % 11]
+        return chance.choice(
+            (china, digits[:8] + "TRWAGMYFPDXBNJZSQVHLCKE"[int(digits[:8]) % 23], f"1{digits[:2]}-4{digits[2]}-5{digits[3:6]}")
+        )
     upper = letters.upper().replace("0", "A").replace("1", "A").replace("8", "A").replace("9", "A")
     return chance.choice(
         (
@@ -688,7 +694,7 @@ def py3langid() -> Any:
 @settings(deadline=None)
 @given(texts=st.lists(ODD | TEXTS | st.sampled_from(SENTENCES).map(str.upper) | st.text(max_size=400), max_size=5))
 def test_languages_are_those_of_py3langid(py3langid: Any, texts: list[str]) -> None:
-    assert _identifier(None).classify(texts) == [py3langid.classify(text) for text in texts]
+    assert identifier(None).classify(texts) == [py3langid.classify(text) for text in texts]
 
 
 def test_languages_of_pages_are_those_of_py3langid(py3langid: Any) -> None:
@@ -698,7 +704,7 @@ def test_languages_of_pages_are_those_of_py3langid(py3langid: Any) -> None:
     codes = ["de", "en", "sr", "zh"]
     for among in (None, tuple(codes)):
         py3langid.set_languages(among)
-        assert _identifier(among).classify(texts) == [py3langid.classify(text) for text in texts]
+        assert identifier(among).classify(texts) == [py3langid.classify(text) for text in texts]
     py3langid.set_languages()
 
 

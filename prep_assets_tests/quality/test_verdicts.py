@@ -56,6 +56,33 @@ def of(folder: Path, steps: dict[str, Any], rows: list[Any] | None = None, **opt
     return workspace_in(folder, minimal("sft", {"rows": source}, template="chatml", quality={"steps": steps}, **options))
 
 
+def test_what_steps_found_is_shown_where_one_looks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = of(tmp_path, {f"{OWN}:short": {}, f"{OWN}:even": {"action": "note"}})
+    published = build(workspace, "sft_quality", "rows")
+    assert failing(workspace, published) == []
+    noted = read_verdicts(published)["found"].to_pylist()
+    assert noted == [[f"{OWN}:even/even_row (note): says {OWN}:even"] if n % 2 == 0 else [] for n in range(30)]
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
+
+    def said(*words: str) -> Any:
+        return json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
+
+    shown = said("quarantine", "sft_quality", "-n", "100")
+    assert {entry["reason"]: entry["records"] for entry in shown["counts"]} == {
+        "quality/short_answer": 10,
+        f"{OWN}:even/even_row (note)": 15,
+    }
+    assert [row["id"] for row in shown["records"] if row["stage"] == "quality"] == SHORT
+    assert [row["id"] for row in shown["records"] if row["stage"] != "quality"] == [f"rows.jsonl:{n}" for n in range(0, 30, 2)]
+    assert all(json.loads(row["payload"]) == ROWS[int(row["id"].rpartition(":")[2])] for row in shown["records"])
+    assert len(said("quarantine", "sft_quality", "--reason", "short_answer", "-n", "3")["records"]) == 3
+    assert said("inspect", "sft_quality")["dropped"] == "short_answer"
+    page = tmp_path / "page.html"
+    CliRunner().invoke(app, ["report", "sft_quality", "-o", str(page)])
+    assert "25 records were found by quality steps" in " ".join(page.read_text("utf-8").split()) and "even_row" in page.read_text("utf-8")
+
+
 def test_what_a_step_drops_is_refused_downstream_with_its_reason(tmp_path: Path) -> None:
     workspace = of(tmp_path, {f"{OWN}:short": {}, f"{OWN}:even": {"action": "note"}})
     published = build(workspace, "sft_tokens", "rows")
