@@ -61,7 +61,7 @@ def test_what_steps_found_is_shown_where_one_looks(tmp_path: Path, monkeypatch: 
     published = build(workspace, "sft_quality", "rows")
     assert failing(workspace, published) == []
     noted = read_verdicts(published)["found"].to_pylist()
-    assert noted == [[f"{OWN}:even/even_row (note): says {OWN}:even"] if n % 2 == 0 else [] for n in range(30)]
+    assert noted == [[f"{OWN}:even/even_row (note): says {OWN}:even"] if n % 2 else [] for n in range(30)]
     monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
     monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
 
@@ -74,8 +74,8 @@ def test_what_steps_found_is_shown_where_one_looks(tmp_path: Path, monkeypatch: 
         f"{OWN}:even/even_row (note)": 15,
     }
     assert [row["id"] for row in shown["records"] if row["stage"] == "quality"] == SHORT
-    assert [row["id"] for row in shown["records"] if row["stage"] != "quality"] == [f"rows.jsonl:{n}" for n in range(0, 30, 2)]
-    assert all(json.loads(row["payload"]) == ROWS[int(row["id"].rpartition(":")[2])] for row in shown["records"])
+    assert [row["id"] for row in shown["records"] if row["stage"] != "quality"] == [f"rows.jsonl:{n}" for n in range(2, 31, 2)]
+    assert all(json.loads(row["payload"]) == ROWS[int(row["id"].rpartition(":")[2]) - 1] for row in shown["records"])
     assert len(said("quarantine", "sft_quality", "--reason", "short_answer", "-n", "3")["records"]) == 3
     assert said("inspect", "sft_quality")["dropped"] == "short_answer"
     page = tmp_path / "page.html"
