@@ -52,8 +52,8 @@ TOKENS: Rules = {
 }
 ANYWHERE: Rules = {"order_contradicted": rules.out_of_order, "mixed_conversations": rules.mixed}
 """Reasons of all schemas, about fields that they do not read."""
-UNDEFINED: Rules = {}
-"""For schemas whose definition is of their outermost objects only: any reason is beyond it."""
+OPEN = frozenset(("agent_steps", "anthropic", "distilled", "openai_responses", "prm800k", "sections", "semantic", "verifiers_trace"))
+"""Schemas whose definition is of their outermost objects only: any reason without a rule is beyond it."""
 
 BEYOND: Mapping[str, Rules] = {
     "text": {},
@@ -90,7 +90,7 @@ BEYOND: Mapping[str, Rules] = {
     "ultra_chat_common_words_mask_hook": {"prompts_differ": value_rules.other_question},
     "nlg_read_hook": {**BESIDE, **TOKENS},
     "tokenized": TOKENS,
-    "distilled": UNDEFINED,
+    "distilled": {},
     "preference": {
         **PAIR,
         "role_order": None,
@@ -162,13 +162,18 @@ BEYOND: Mapping[str, Rules] = {
     "group_best": {**RANKED, "low_reward": value_rules.low_rewards},
     "stepwise": {**PROMPT, "length_mismatch": value_rules.uneven("completions_key", "labels_key")},
     "math_shepherd": {**BESIDE, **dict.fromkeys(("bad_steps", "empty_prompt", "empty_answer", "length_mismatch"))},
-    "prm800k": UNDEFINED,
-    "agent_steps": UNDEFINED,
-    "verifiers_trace": UNDEFINED,
-    "anthropic": UNDEFINED,
-    "openai_responses": UNDEFINED,
-    "semantic": UNDEFINED,
-    "sections": UNDEFINED,
+    "prm800k": {"unrated_step": value_rules.unrated_step, "length_mismatch": value_rules.no_such_completion},
+    "agent_steps": {},
+    "verifiers_trace": {},
+    "anthropic": {},
+    "openai_responses": {},
+    "semantic": {
+        "length_mismatch": value_rules.uneven_regions,
+        "empty_region": value_rules.empty_region,
+        "empty_text": value_rules.blank_regions,
+        "mixed_types": value_rules.mixed_types,
+    },
+    "sections": {},
     "contrastive": {"conflicting_fields": value_rules.several_fields, "length_mismatch": None, "wrong_type": value_rules.no_json},
     "ques_embed_gen_hook": {"wrong_type": value_rules.no_json},
     "ctx_embed_gen_hook": {"wrong_type": value_rules.no_json},
@@ -185,7 +190,7 @@ def ruling(format: Format, row: Row, reason: str) -> str | None:
         return None if found is None else ""
     accepting, read = found
     beyond = BEYOND[accepting.name]
-    if beyond is UNDEFINED:
+    if accepting.name in OPEN and reason not in beyond:
         return None
     if reason not in beyond and reason not in ANYWHERE:
         return f"the definition of {accepting.name!r} accepts it, and no rule beyond it rejects a row for {reason!r}"

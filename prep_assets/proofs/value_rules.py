@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from typing import Any
 
@@ -212,3 +212,71 @@ def several_fields(row: Row, format: Format) -> bool:
 
 QUERIES = ("query", "anchor", "question", "ques")
 POSITIVES = ("positive", "positives", "pos", "context_positive", "positive_passages", "positive_ctxs")
+
+
+# Steps that people rated, and named regions.
+
+
+def _rated(row: Row) -> Iterator[tuple[int, Row]]:
+    """Yield the steps of PRM800K and the number of the completion that counts, up to the first step without a chosen one."""
+    for step in row["label"]["steps"]:
+        chosen = step.get("chosen_completion")
+        yield chosen or 0, step
+        if chosen is None:
+            return
+
+
+def unrated_step(row: Row, format: Format) -> bool:
+    """A person wrote a step, or the completion that counts has no rating."""
+    return any(
+        (step.get("chosen_completion") is None and step.get("human_completion") is not None)
+        or step["completions"][at].get("rating") is None
+        for at, step in _rated(row)
+    )
+
+
+def no_such_completion(row: Row, format: Format) -> bool:
+    """A step chooses a completion that it does not have."""
+    return any(not 0 <= at < len(step["completions"]) for at, step in _rated(row))
+
+
+def _regions(row: Row, format: Format) -> tuple[Sequence[Row], bool]:
+    """Return the turns of a semantic data array, and whether they are one document."""
+    turns = row[str(format.options["array_key"])]
+    return turns, bool(format.options["pretraining"]) or not any("type" in turn for turn in turns)
+
+
+def uneven_regions(row: Row, format: Format) -> bool:
+    """A turn has a list of weights or masks with another number of entries than regions."""
+    masks = ("semantic_loss_weight", "semantic_drop_mask", "semantic_attention_mask")
+    return any(
+        turn.get(mask) is not None and len(turn[mask]) != len(turn["content"]) for turn in _regions(row, format)[0] for mask in masks
+    )
+
+
+def empty_region(row: Row, format: Format) -> bool:
+    """A turn of a chat has no regions, or one without a text."""
+    turns, document = _regions(row, format)
+    texts = [[region[name] for region in turn["content"] for name in region if name != "include_tags"] for turn in turns]
+    return not document and any(not each or None in each or "" in each for each in texts)
+
+
+def blank_regions(row: Row, format: Format) -> bool:
+    """A document has nothing but white space."""
+    turns, document = _regions(row, format)
+    regions = [
+        (region[name], region.get("include_tags"))
+        for turn in turns
+        for region in turn["content"]
+        for name in region
+        if name != "include_tags"
+    ]
+    return document and not any(text and (text.strip() or tagged) for text, tagged in regions)
+
+
+def mixed_types(row: Row, format: Format) -> bool:
+    """Some turns have a type and others have none, or types with and without a template stand together in no pair."""
+    turns, document = _regions(row, format)
+    types = {turn.get("type") for turn in turns}
+    mixed = types & {"prompt", "completion"} and types & {"system", "user", "assistant", "tool"} and not types & {"chosen", "rejected"}
+    return not document and (any("type" not in turn for turn in turns) or bool(mixed))

@@ -133,10 +133,15 @@ def prm800k(*, separator: str = "\n") -> Convert:
             at = 0 if chosen is None else as_integer(chosen, f"{where}.chosen_completion")
             if not 0 <= at < len(completions):
                 raise Refused("length_mismatch", f"{where} chooses completion {at} of {len(completions)}")
+            for other in (
+                *completions,
+                *([] if human is None else [human]),
+            ):  # those that were not chosen are left out, as the format means it
+                each = as_mapping(other, where)
+                [each.get(name) for name in ("text", "rating", "flagged", "source", "corrected_rating")]
             completion = as_mapping(completions[at], where)
             if completion.get("rating") is None:
                 raise Refused("unrated_step", f"{where}: the completion that was chosen has no rating")
-            completion.get("flagged")
             texts.append(as_text(value_at(completion, "text", where), f"{where}.text"))
             rewards.append(as_number(completion["rating"], f"{where}.rating"))
             if chosen is None:

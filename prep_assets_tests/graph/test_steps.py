@@ -119,6 +119,15 @@ UNJUDGED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
+def test_completions_that_were_not_chosen_are_left_out(tmp_path: Path) -> None:
+    """As most rows of PRM800K have them, and the answer of a person beside them."""
+    others = [{"text": "3 * 4 is 12.", "rating": 1, "flagged": False}, {"text": "3 * 4 is 7.", "rating": -1, "flagged": False}]
+    human = {"text": "Twelve.", "rating": None, "source": "human", "flagged": False, "corrected_rating": None}
+    workspace, published = built(tmp_path, [steps_of({"completions": others, "human_completion": human}, {}), PRM], "prm800k")
+    assert published.manifest.counts["kept"] == 2 and judged(published) == judged(published, 1)
+    assert failing(workspace, published) == []
+
+
 @pytest.mark.parametrize(("schema", "good"), [("stepwise", ROW), ("math_shepherd", schemas()["math_shepherd"].example), ("prm800k", PRM)])
 def test_what_cannot_be_judged_is_refused(tmp_path: Path, schema: str, good: dict[str, Any]) -> None:
     bad = [(row, reason) for of, row, reason in UNJUDGED if of == schema]
