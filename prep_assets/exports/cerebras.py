@@ -29,7 +29,7 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Block, pair_blocks, row_blocks
-from prep_assets.exports.readable import SIDES, Ints, Options, Pairs, Readable, Source, Tokens, has_unattended, locate_row
+from prep_assets.exports.readable import SIDES, Ints, Options, Pairs, Readable, Source, Tokens, has_unattended, locate_row, starts_of
 from prep_assets.exports.registry import Count, Progress, TokenId, exporter, reads
 from prep_assets.samples import IMAGE
 from prep_assets.stores.h5 import new_h5
@@ -253,10 +253,13 @@ def read_cerebras(folder: Path, source: Source, options: Options) -> Readable:
 
     files = [h5py.File(path, "r") for path in sorted(folder.glob("*.h5"), key=lambda path: int(path.stem.rpartition("_")[2]))]
     ends = np.cumsum([len(file["data"]) for file in files])
+    rows = 6 if isinstance(source, Pairs) else 5 if isinstance(source, PackedStore) or "img_path" in files[0] else 3
 
     def row(number: int) -> tuple[Tokens, ...]:
         part, index = locate_row(ends, number)
         sample = files[part]["data"][index].astype(np.int64)
+        if len(sample) != rows:
+            raise StoreError(f"{len(sample)} rows in a sample, {rows} are expected")
         if isinstance(source, Pairs):
             return _tokens_of_whole(*sample[:3]), _tokens_of_whole(*sample[3:])
         tokens = _tokens_of_shifted(sample[0], sample[1], sample[2], options["pad_id"])
@@ -270,7 +273,7 @@ def read_cerebras(folder: Path, source: Source, options: Options) -> Readable:
 def _attended_from_spans(spans: Ints, positions: Ints) -> Ints:
     """Attended tokens are those whose span reaches the end of their document. Not stored: a document's last input, to which no other token attends, and
     the row's last token, which is no input."""
-    starts = np.append(np.flatnonzero(positions == 0), len(positions))
+    starts = np.append(starts_of(positions), len(positions))
     to_end = starts[np.searchsorted(starts, np.arange(len(positions)), "right")] - 1 - np.arange(len(positions))
     if (wrong := np.flatnonzero((spans != to_end) & (spans != 0))).size:
         raise StoreError(f"attention_span is {spans[wrong[0]]} at {wrong[0]}, {to_end[wrong[0]]} inputs before the end of its document")

@@ -174,13 +174,30 @@ def nanotron(
 def read_nanotron(folder: Path, source: Source, options: Options) -> Readable:
     """Open a `nanotron` export with code independent of its writer."""
     path = folder / f"{options['name']}.ds"
-    width = int(path.with_name(f"{path.name}.metadata").read_text("utf-8").split("\n")[0].rpartition("|")[2])
+    about, total, rounded = path.with_name(f"{path.name}.metadata").read_text("utf-8").split("\n")
+    width = int(about.rpartition("|")[2])
     ids, ends = np.memmap(path, f"<u{width}", "r"), np.fromfile(path.with_name(f"{path.name}.index"), "<u8").astype(np.int64)
     loss = path.with_name(f"{path.name}.loss")
     mask = np.memmap(loss, np.uint8, "r") if loss.exists() else None
     if len(ids) != ends[-1] or (mask is not None and len(mask) != len(ids)):
         raise StoreError(f"{path.name}: {len(ids):,} tokens, its index ends at {ends[-1]:,}")
+    if int(total) != len(ids):
+        raise StoreError(f"{path.name}.metadata says {total} tokens, there are {len(ids):,}")
+    require_rounded(rounded, len(ids))
     return Readable(len(ends), row_slicer(ids, mask, ends), documents=True)
+
+
+def require_rounded(rounded: str, count: int) -> None:
+    """Raise for a text such as ``1.2 BT`` that does not say about how many tokens there are.
+
+    Raises:
+        StoreError: it does not.
+    """
+    amount, _, unit = rounded.partition(" ")
+    units = {f"{prefix}T": 1000**power for power, prefix in enumerate(("", "K", "M", "B", "T"))}
+    exact = float(amount) * units.get(unit, 0)
+    if abs(exact - count) > 0.006 * exact or float(amount) > 1000 or (unit != "T" and float(amount) < 1):
+        raise StoreError(f"{rounded!r} is not the number of {count:,} tokens")
 
 
 # litdata chunks for LitGPT's pretraining, read with ``StreamingDataset(item_loader=TokensLoader(block_size=seq_len + 1))``.

@@ -19,7 +19,7 @@ BESIDE: Rules = {
     "conflicting_tools": None,
     "bad_tools": value_rules.no_json,
     "wrong_type": value_rules.no_json,
-    "bad_weight": None,
+    "bad_weight": rules.unstorable_weight,
 }
 CHAT: Rules = {
     **BESIDE,

@@ -282,6 +282,30 @@ def _objects(row: Row, format: Format) -> Iterator[Row]:
             yield from (part for part in (content if isinstance(content, list) else ()) if isinstance(part, Mapping))
 
 
+def unstorable_weight(row: Row, format: Format) -> bool | None:
+    """A weight is neither 0 nor from 1e-30 to 1e30, or stretches of a text lie outside of it or over each other. Nobody can tell of the product of a
+    message's weight and a part's."""
+    named = format.options.get("mask_keys") or ()
+    listed = [row.get(key) for key in ([named] if isinstance(named, str) else named)]
+    weights = [float(each[key]) for each in _objects(row, format) for key in WEIGHTS if isinstance(each.get(key), bool | int | float)]
+    weights += [float(value) for values in listed if isinstance(values, list) for value in values if isinstance(value, bool | int | float)]
+    stretched = (each[key] for each in _objects(row, format) for key in _STRETCHES if each.get(key))
+    texts = (shown(each, format) for each in _objects(row, format) if any(each.get(key) for key in _STRETCHES))
+    if any(weight and not 1e-30 <= weight <= 1e30 for weight in weights) or any(map(_misplaced, stretched, texts)):
+        return True
+    return False if all(weight == 0 or 1e-15 <= weight <= 1e15 for weight in weights) else None
+
+
+_STRETCHES = ("train_detail", "training_detail")
+
+
+def _misplaced(stretches: Sequence[Row], text: str) -> bool:
+    """Whether one of the stretches begins before the end of the one before it, or has no character of the text."""
+    places = sorted((each["begin_offset"], each["end_offset"] + 1) for each in stretches)
+    after = [0, *(min(end, len(text)) for _, end in places)]
+    return any(not at <= begin < min(end, len(text)) for at, (begin, end) in zip(after, places, strict=False))
+
+
 def several_weights(row: Row, format: Format) -> bool:
     """Two weights of one object differ."""
     return any(

@@ -16,7 +16,7 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
 from prep_assets.exports.huggingface import _read_row
 from prep_assets.exports.readable import open_source, starts_of
-from prep_assets.exports.token_files import read_mds
+from prep_assets.exports.token_files import read_mds, require_rounded
 from prep_assets_tests.exports.conftest import Document, Stream, Table, labels_of, some
 from prep_assets_tests.exports.learned import lessons, lessons_of, shifted
 from prep_assets_tests.exports.readers import reader, streaming
@@ -199,3 +199,13 @@ def test_neat_rows_that_number_their_documents_otherwise(field: str, value: Any)
     assert _read_row(row)
     with pytest.raises(StoreError, match="other documents than position_ids"):
         _read_row({**row, field: value})
+
+
+@pytest.mark.parametrize("count", [7, 999, 1000, 1_004_999, 999_600, 73_500_000, 2 * 10**9])
+def test_a_rounded_number_of_tokens(count: int) -> None:
+    units = (("T", 10**12), ("B", 10**9), ("M", 10**6), ("K", 10**3))
+    right = next((f"{count / size:.3g} {unit}T" for unit, size in units if count >= size), f"{count} T")
+    require_rounded(right, count)
+    for wrong in (f"{right[0]}{right}", right.replace(" ", " K", 1), f"{count / 100:.3g} KT"):
+        with pytest.raises(StoreError, match="tokens"):
+            require_rounded(wrong, count)
