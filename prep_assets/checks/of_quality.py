@@ -15,7 +15,9 @@ from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.leaks import leaks_of, passages_of
 from prep_assets.pipeline.quality import judged_domain, source_to_judge
 from prep_assets.pipeline.verdicts import read_table, read_verdicts
+from prep_assets.proofs.known_verdicts import KNOWN
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.quality.steps import corrupted_examples, quality_steps
 from prep_assets.stores.guards import Guards, load_array
 
 
@@ -33,7 +35,10 @@ def _not_blocked(store: Store) -> Verdict:
 
 
 def _judged_again(store: Store) -> Verdict:
-    """Judge the domain once more, and compare row by row."""
+    """Judge examples whose verdicts are known, then the domain once more, and compare row by row."""
+    for name, _ in store.recipe["steps"]:
+        if fault := known_fault(name):
+            return Verdict(False, fault, {}, Worst(name, fault))
     source = source_to_judge(store.workspace, store.asset.family, store.partition)
     with TemporaryDirectory() as folder:
         again = judged_domain(source, Path(folder) / "again" / "payload")
@@ -42,6 +47,19 @@ def _judged_again(store: Store) -> Verdict:
             detail = f"{name} is not what the steps leave for later domains when they judge again"
             return Verdict(False, detail, {"rows_compared": again.count}, Worst(name, detail))
     return same_rows(read_verdicts(store.published), again.table())
+
+
+def known_fault(name: str) -> str:
+    """Return what a step says wrongly of examples whose verdicts are known; ``""`` where nothing is wrong, or none are known."""
+    for known in KNOWN[name]() if name in KNOWN else ():
+        step, examples = quality_steps()[name].factory(**known.options), corrupted_examples(known.examples)
+        judged, finished = step.judge(examples), step.finish(np.ones(len(examples), bool))
+        found = {at: reason for at, (reason, _) in sorted({**finished.found, **judged.found}.items())}
+        if found != known.found:
+            return (
+                f"{name} finds {found or 'nothing'} in examples in which it must find {known.found or 'nothing'}: {examples.texts!r:.300}"
+            )
+    return ""
 
 
 def same_rows(table: Any, again: Any) -> Verdict:

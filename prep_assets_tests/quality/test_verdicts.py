@@ -14,6 +14,7 @@ from typer.testing import CliRunner
 
 from prep_assets import limits
 from prep_assets.checks import of_quality, sources_again
+from prep_assets.checks.of_quality import known_fault
 from prep_assets.cli.main import app
 from prep_assets.config.models import Sft
 from prep_assets.data import tables as cuts
@@ -25,7 +26,9 @@ from prep_assets.graph.selftest import quality_trials
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.verdicts import VERDICTS, Dropped, dropped_rows, read_verdicts
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.known_verdicts import KNOWN
 from prep_assets.proofs.selection import DROPPED, GOOD, reason_fault
+from prep_assets.quality import gopher
 from prep_assets.quality.steps import Examples, configured_steps
 from prep_assets.samples import Sample, document
 from prep_assets.stores.guards import Guards, load_array
@@ -402,3 +405,20 @@ def test_the_selftest_corrupts_what_a_build_sees(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr("prep_assets.pipeline.quality.solutions_of", lambda *_: ())
     trials = quality_trials(store_of(workspace, published))
     assert [trial.caught for trial in trials if trial.check == "gold_answers"] == [0]
+
+
+@pytest.mark.parametrize("name", KNOWN)
+def test_steps_give_the_known_verdicts(name: str) -> None:
+    known = [*KNOWN[name]()]
+    assert known_fault(name) == "" and any(each.found for each in known)
+    assert all(each.found.keys() <= {*range(len(each.examples))} for each in known)
+
+
+def test_a_step_that_is_broken_for_every_row_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    workspace = of(tmp_path, {"gopher_quality": {"action": "note", "min_words": 1}})
+    published = build(workspace, "sft_quality", "rows")
+    assert failing(workspace, published) == []
+    monkeypatch.setattr(gopher, "STOP_WORDS", gopher.STOP_WORDS[1:])
+    fault = known_fault("gopher_quality")
+    assert "gopher_quality finds {0: 'gopher_stop_words'} in examples in which it must find nothing" in fault
+    assert failing(workspace, published) == ["verdicts_again"]

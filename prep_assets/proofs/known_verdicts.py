@@ -1,0 +1,228 @@
+"""Examples with the verdicts that quality steps must give, written by their rules and not by their code: a step that says otherwise judges all rows wrongly.
+
+Most stand at the edge of a rule: one word, line or sign more or less changes the verdict.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+from msgspec import Struct
+
+from prep_assets.samples import ASSISTANT, TEXT, TOOL_CALL, USER, Example, Pair, Region, Sample, Turn, changed, document, turn
+
+SENTENCES = (
+    "The keeper of the lighthouse walked down to the village every morning.",
+    "He bought bread and cheese from the baker, who had known him since they were boys.",
+    "On stormy days the path was slippery, and nobody expected him before noon.",
+    "His dog waited beside the garden gate until it could hear the familiar footsteps.",
+    "In winter they both slept near the stove.",
+    "A sailor once gave them a brass compass that never pointed north.",
+    "Children came on Sundays to count the steps and to look through the great lens.",
+    "When the fog rolled in, the horn could be heard from three islands.",
+    "Nobody remembers who painted the door red, but the colour has lasted well.",
+    "Letters arrived twice a month, tied with string and smelling of salt.",
+)
+PLAIN = " ".join(SENTENCES[:5])
+"""63 words in five sentences."""
+_WORDS = PLAIN.replace(",", "").replace(".", "").split()
+_CONTENT = ("keeper lighthouse walked village every morning bought bread cheese baker " * 6).split()
+"""60 words, of them no stop word."""
+
+
+class Known(Struct, frozen=True):
+    """Examples of one domain, and what a step with these options finds: index of an example → reason."""
+
+    options: Mapping[str, Any]
+    examples: Sequence[Example]
+    found: Mapping[int, str]
+
+
+def _lines(*lines: str) -> str:
+    return "\n".join(lines)
+
+
+def _one(text: str, reason: str = "", **options: Any) -> Known:
+    return Known(options, (document(text),), {0: reason} if reason else {})
+
+
+def _gopher_quality() -> Iterator[Known]:
+    yield _one(PLAIN)
+    yield from (_one(" ".join(_WORDS[:count]), "gopher_short_doc" if count < 50 else "") for count in (49, 50))
+    yield from (_one(PLAIN, "gopher_long_doc" if most < 63 else "", max_words=most) for most in (62, 63))
+    yield from (_one(text, "gopher_word_length") for text in ("a of " * 30, "internationalization the " * 30))
+    for sign in ("#", "…"):
+        for count in (6, 7):  # of 66 and 67 words and signs
+            text = " ".join(f"{word} {sign}" if at < count else word for at, word in enumerate(_WORDS[:60]))
+            yield _one(text, "gopher_symbols" if count == 7 else "")
+    six = [" ".join(_WORDS[at : at + 6]) for at in range(0, 60, 6)]
+    for sign in ("-", "•"):
+        yield from (
+            _one(_lines(*(f"{sign} {line}" for line in six[:count]), *six[count:]), "gopher_bullets" if count == 10 else "")
+            for count in (9, 10)
+        )
+    for sign in ("...", "…"):
+        yield from (
+            _one(_lines(*(f"{line}{sign}" for line in six[:count]), *six[count:]), "gopher_ellipses" if count == 4 else "")
+            for count in (3, 4)
+        )
+    yield from (_one(" ".join(["1234"] * count + _WORDS[: 60 - count]), "gopher_alphabetic" if count == 13 else "") for count in (12, 13))
+    for words in (("the",), ("the", "of"), ("with", "have"), ("that", "to"), ("be", "and")):
+        yield _one(" ".join([*words, *_CONTENT]), "" if len(words) == 2 else "gopher_stop_words")
+
+
+def _gopher_repetition() -> Iterator[Known]:
+    yield from (_one(text) for text in (PLAIN, _lines(*SENTENCES), "\n\n".join(SENTENCES)))
+    yield _one("", "gopher_empty")
+    for between, reason in (("\n", "gopher_lines"), ("\n\n", "gopher_paragraphs")):
+        for said, found in ((3, ""), (5, reason)):  # 2 of 13 parts stood before, and 4 of 13
+            parts = [
+                part for at, sentence in enumerate(SENTENCES) for part in ([sentence, "Yes."] if at % 2 and at < 2 * said else [sentence])
+            ]
+            yield _one(between.join(parts), found if (len(parts) - 11) > 0.3 * len(parts) else "")
+        yield _one(between.join([*SENTENCES[:4], *SENTENCES[:2]]), reason)
+    yield _one(" ".join(f"red fox {word}" for word in _CONTENT[:10]), "gopher_top_n_gram")
+    yield _one(" ".join([SENTENCES[0], SENTENCES[1], SENTENCES[0], SENTENCES[2]]), "gopher_n_grams")
+
+
+def _fineweb() -> Iterator[Known]:
+    yield _one(PLAIN)
+    yield _one("\n \n", "fineweb_empty")
+    bare = [sentence.rstrip(".") for sentence in SENTENCES]
+    for count in (1, 2):  # of ten lines
+        yield _one(_lines(*SENTENCES[:count], *bare[count:]), "fineweb_line_punctuation" if count == 1 else "")
+    short = [f"Then {word} came again." for word in dict.fromkeys(_CONTENT)][:7]
+    for count in (6, 7):
+        yield _one(_lines(*short[:count], *SENTENCES[count:]), "fineweb_short_lines" if count == 7 else "")
+    yield _one(_lines(*SENTENCES, SENTENCES[0]), "fineweb_repeated")
+    parts = [f"Internationalization {word}responsibilities." for word in dict.fromkeys(_CONTENT)]  # of 3 words, with the dot
+    yield from (_one(text, reason) for text, reason in ((_lines(*parts), ""), ("\n\n".join(parts), "fineweb_list")))
+
+
+def _c4() -> Iterator[Known]:
+    yield from (_one(text) for text in (PLAIN, _lines(*SENTENCES), _lines(f"{PLAIN}[edit]"), _lines(f"{PLAIN}[12]"), f'"{PLAIN}"'))
+    four, few = " ".join(SENTENCES[:4]), "c4_too_few_sentences"
+    yield from (
+        _one(text, few)
+        for text in (four, _lines(four, "Very well."), _lines(four, SENTENCES[4].rstrip(".")), _lines(four, "He waited there..."))
+    )
+    yield from (
+        _one(_lines(four, f"Your browser {what}."), few)
+        for what in ("needs JavaScript", "keeps our cookie policy", "shows the terms of use")
+    )
+    yield from (_one(_lines(four, text), few) for text in (f"He said {'a' * 1001} today.", "Mr. Hill and Dr. Lane lived in St. Ives"))
+    yield _one(_lines(four, f"He said {'a' * 1000} today."))
+    yield _one(PLAIN.replace("bread", "{bread"), "c4_curly_bracket")
+    yield _one(PLAIN.replace("bread", "lorem ipsum"), "c4_lorem_ipsum")
+    yield _one(_lines(*SENTENCES[:3], "Mr. Hill and Dr. Lane lived in St. Ives with J. Smith."), few)
+
+
+def _chat(question: str, answer: str, **more: Any) -> Sample:
+    return Sample((turn(USER, question), turn(ASSISTANT, answer)), **more)
+
+
+def _near_duplicates() -> Iterator[Known]:
+    like, other = PLAIN.replace("the stove", "the warm stove"), " ".join(SENTENCES[5:])
+    yield Known({}, tuple(map(document, (PLAIN, other, like))), {2: "near_duplicate"})
+    yield Known({}, tuple(map(document, (PLAIN, PLAIN.upper(), other))), {1: "near_duplicate"})
+    yield Known({"keep": "longest"}, tuple(map(document, (PLAIN, other, like))), {0: "near_duplicate"})
+    yield Known({}, tuple(map(document, (" ".join(SENTENCES[:6]), " ".join(SENTENCES[4:])))), {})
+    question, answer = SENTENCES[0], " ".join(SENTENCES[1:4])
+    first, second = ({"title": "a", "text": other}, {"title": "b", "text": PLAIN.upper()})
+    yield Known({}, (_chat(question, answer, documents=(first,)), _chat(question, answer, documents=(first,))), {1: "near_duplicate"})
+    yield Known({}, (_chat(question, answer, documents=(first,)), _chat(SENTENCES[7], " ".join(SENTENCES[7:]), documents=(first,))), {})
+    rest = (_chat(SENTENCES[6], " ".join(SENTENCES[6:])), _chat(SENTENCES[8], " ".join(SENTENCES[4:7])))
+    tools = [{"type": "function", "function": {"name": name, "description": text}} for name, text in (("f", other), ("g", PLAIN.upper()))]
+    for field, contexts in (("documents", (first, second)), ("tools", tools)):
+        # both are shared with another chat: documents that differ keep two chats apart, tools do not
+        four = [
+            changed(sample, **{field: (context,)})
+            for sample, context in zip((_chat(question, answer),) * 2 + rest, [*contexts] * 2, strict=True)
+        ]
+        yield Known({}, tuple(four), {1: "near_duplicate"} if field == "tools" else {})
+
+
+def _repeated_passages() -> Iterator[Known]:
+    reason, other = "repeated_passage", " ".join(SENTENCES[5:])
+    yield Known({}, tuple(map(document, (PLAIN, f"A copy: {PLAIN}"))), {1: reason})
+    yield Known({}, tuple(map(document, (PLAIN, other))), {})
+    half = " ".join(_WORDS[:50])
+    for beyond, found in ((49, {1: reason}), (50, {})):  # more than half of the words stood before, and half of them
+        yield Known({}, (document(" ".join(_WORDS)), document(f"{half} {' '.join(_CONTENT[:beyond])}")), found)
+    yield Known({}, (document(" ".join(_WORDS)), document(" ".join(_WORDS[:49]))), {})
+
+
+def _language() -> Iterator[Known]:
+    german = "Der alte Müller ging jeden Morgen über die Brücke in das Dorf, um dort frisches Brot zu kaufen."
+    french = "Le vieux meunier traversait chaque matin le pont pour acheter du pain frais au village."
+    yield Known({"keep": ["en"]}, tuple(map(document, (PLAIN, german, french))), {1: "language", 2: "language"})
+    yield Known({"keep": ["de", "fr"]}, tuple(map(document, (PLAIN, german, french))), {0: "language"})
+
+
+def _private_data() -> Iterator[Known]:
+    private = {
+        "Write to maria.lopez@correo.es about the boat.": "private_email",
+        "Call +34 612 345 678 before noon.": "private_phone",
+        "Her card is 4111 1111 1111 1111, she said.": "private_card",
+        "Send it to DE89 3704 0044 0532 0130 00 today.": "private_iban",
+        "The server was at 203.0.112.7 last year.": "private_ip",
+    }
+    clean = (
+        PLAIN,
+        "Clone git@github.com:keeper/lamp.git first.",
+        "Her card is 4111 1111 1111 1112, she said.",
+        "Send it to DE88 3704 0044 0532 0130 00 today.",
+        "The router is at 192.168.1.1, version 10.2.3.4 of nothing.",
+        "It stands at 48.8566, 2.3522 on the map, since 1889-03-31.",
+    )
+    yield Known({}, tuple(map(document, (*private, *clean))), dict(enumerate(private.values())))
+
+
+def _gold_answers() -> Iterator[Known]:
+    yield _one("He buys 3*4=<<3*4=12>>12 apples.\n#### 12")
+    yield _one("He buys 3*4=<<3*4=13>>13 apples.\n#### 13", "wrong_calculation")
+    yield _one("She has 10-4=<<10-4=6>>6 pears and 6/4=<<6/4=1.5>>1.5 plums.\n#### 1.5")
+
+
+def _pair_answers() -> Iterator[Known]:
+    asked, right, refusal = (
+        (turn(USER, "Name a river."),),
+        (turn(ASSISTANT, "The Nile."),),
+        (turn(ASSISTANT, "I'm sorry, but I cannot help."),),
+    )
+    yield Known({}, (Pair(asked, right, refusal), Pair(asked, refusal, right)), {1: "chosen_refuses"})
+
+
+_ADD = {
+    "type": "function",
+    "function": {"name": "add", "parameters": {"type": "object", "properties": {"x": {"type": "integer"}}, "required": ["x"]}},
+}
+
+
+def _tool_calls() -> Iterator[Known]:
+    calls = {
+        '{"name":"add","arguments":{"x":2}}': "",
+        '{"name":"ad","arguments":{"x":2}}': "unknown_tool",
+        '{"name":"add","arguments":{}}': "wrong_arguments",
+        '{"name":"add","arguments":{"x":"two"}}': "wrong_arguments",
+    }
+    turns = [(turn(USER, "2?"), Turn(ASSISTANT, (Region(TEXT, "I see."), Region(TOOL_CALL, call)))) for call in calls]
+    found = {at: reason for at, reason in enumerate(calls.values()) if reason}
+    yield Known({}, tuple(Sample(each, tools=(_ADD,)) for each in turns), found)
+
+
+KNOWN: Mapping[str, Callable[[], Iterator[Known]]] = {
+    "gopher_quality": _gopher_quality,
+    "gopher_repetition": _gopher_repetition,
+    "fineweb_quality": _fineweb,
+    "c4_quality": _c4,
+    "near_duplicates": _near_duplicates,
+    "repeated_passages": _repeated_passages,
+    "language": _language,
+    "private_data": _private_data,
+    "gold_answers": _gold_answers,
+    "pair_answers": _pair_answers,
+    "tool_calls": _tool_calls,
+}
+"""By name of the step."""
