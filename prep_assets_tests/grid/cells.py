@@ -123,7 +123,7 @@ class _Refusals:
         self.of: list[tuple[int, str, str]] = []
 
     def add(self, id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> None:
-        self.of.append((int(id.rpartition(":")[2]), f"{stage}/{reason}", detail))
+        self.of.append((int(id.rpartition(":")[2]) - 1, f"{stage}/{reason}", detail))
 
 
 def cells(

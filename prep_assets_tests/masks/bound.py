@@ -111,7 +111,7 @@ class Refusals:
     of: dict[int, tuple[str, str]] = field(default_factory=dict)
 
     def add(self, id: str, stage: str, reason: str, detail: str, payload: Any, *, length: int | None = None) -> None:
-        self.of[int(id.rpartition(":")[2])] = (reason, detail)
+        self.of[int(id.rpartition(":")[2]) - 1] = (reason, detail)
 
 
 @dataclass(frozen=True)

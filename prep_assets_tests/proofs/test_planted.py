@@ -208,10 +208,10 @@ def test_how_many_may_differ(read: int, count: int, stops: bool, tmp_path: Path)
     with Quarantine(path) as quarantine:
         quarantine.add("a:1", "render", "too_long", "so long", {})
         for row in range(count):
-            quarantine.add(f"a:{row}", "render", DERIVATIONS_DIFFER, f"detail {row}", {})
+            quarantine.add(f"a:{row + 1}", "render", DERIVATIONS_DIFFER, f"detail {row}", {})
         counts = quarantine.counts
     message = disagreement(read, counts, path)
-    assert bool(message) == stops and (f"differ in {count} of {read:,} records" in message and "a:0: detail 0" in message) == stops
+    assert bool(message) == stops and (f"differ in {count} of {read:,} records" in message and "a:1: detail 0" in message) == stops
 
 
 def test_a_wrong_fast_engine_stops_a_small_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
