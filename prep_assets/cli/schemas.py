@@ -99,7 +99,7 @@ def sniff(
     payloads = [payload for _, payload in rows]
     fits = try_all(payloads)
     fitting, unfit = [fit for fit in fits if fit.fitting], [fit for fit in fits if not fit.fitting]
-    form = "" if fitting else known_form(payloads)
+    form = known_form(payloads, fits=bool(fitting))
 
     def show(console: Console) -> None:
         if fitting:
@@ -123,7 +123,7 @@ def sniff(
             _show_domain(console, file, format, fitting[0])
 
     described = [{"schema": fit.schema, **{name: getattr(fit, name) for name in _SHOWN}} for fit in fits]
-    return Answer({"fits": described, "unreadable": unreadable, "form": form}, show, int(not fitting))
+    return Answer({"fits": described, "unreadable": unreadable, "form": form}, show, int(bool(form) or not fitting))
 
 
 _SHOWN = ("options", "ignore", "fitting", "rows", "unread", "passed_over", "refusal")

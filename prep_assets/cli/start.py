@@ -219,7 +219,7 @@ def _sniffed(address: str) -> list[Fit]:
         raise SourceError(f"{address}: no readable row{f'; the first: {unreadable[0]}' if unreadable else ''}")
     payloads = [payload for _, payload in rows]
     fits = [fit for fit in sniff(payloads) if fit.fitting]
-    if not fits and (form := known_form(payloads)):
+    if form := known_form(payloads, fits=bool(fits)):
         raise SourceError(f"{address} is {form}")
     return fits
 

@@ -629,13 +629,17 @@ class Borders:
         return (block.end + span[0], block.end + span[1]) if span else None
 
     def closed(self, chat: Rebuilt, block: Block, after: Block | None) -> int:
-        """Return where a chat that ends with a turn ends, without white space, if the render goes on behind it; else the end of its last text."""
+        """Return where a chat that ends with a turn ends, without white space, as far as the render goes on alike: behind the first of several results in one
+        turn stands the bracket that closes it, and not the end of the turn."""
         gap = chat.invented_text[block.end : after.start if after else None]
         key = gap, block.role, block.kinds[-1]
         if key not in self._closings:
             _bound(self._closings)
             closing = (_after(chat, block, block.turn + 1, prompted=False) or "").rstrip()
-            self._closings[key] = len(closing) if gap.startswith(closing) else 0
+            alike = _shared(gap, closing)
+            for start, end in (*self.controls(gap), *self.controls(closing)):
+                alike = start if start < alike < end else alike
+            self._closings[key] = len(gap[:alike].rstrip()) if alike == len(closing) or block.role != ASSISTANT else 0
         return block.end + self._closings[key]
 
     @cached_property

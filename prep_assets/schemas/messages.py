@@ -196,6 +196,11 @@ def messages(
 
     def convert(row: Row) -> Sample:
         images = Images(row, images_key, image_token)
+        if messages_key not in row and isinstance(row.get(role_key), str):
+            detail = (
+                f"needs {messages_key!r}; the row is one message of a chat: join the rows of each into one, as docs/add-a-data-set.md shows"
+            )
+            raise Refused("missing_field", detail)
         turns = with_system_of(row, form.turns(value_at(row, messages_key), messages_key, images))
         images.require_all_taken()
         check(turns)

@@ -212,9 +212,28 @@ KNOWN_FORMS: tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...] = (
 )
 
 
-def known_form(payloads: Sequence[Mapping[str, Any]]) -> str:
-    """What rows are that no schema reads; ``""`` if that is not known."""
-    return next((form for form, has in KNOWN_FORMS if payloads and has(payloads[0])), "")
+def known_form(payloads: Sequence[Mapping[str, Any]], *, fits: bool) -> str:
+    """What rows are that no schema reads, or that schemas of other rows would take for documents; ``""`` if that is not known.
+
+    Args:
+        fits: whether any schema reads them.
+    """
+    form = "" if fits else next((form for form, has in KNOWN_FORMS if payloads and has(payloads[0])), "")
+    return form or _one_message_a_row(payloads)
+
+
+def _one_message_a_row(payloads: Sequence[Mapping[str, Any]]) -> str:
+    """What rows are of which each has one text and one role, of both sides of a chat; ``""`` for other rows."""
+    for column, value in (payloads[0] if payloads else {}).items():
+        words = [payload.get(column) for payload in payloads]
+        if not isinstance(value, str) or not all(isinstance(word, str) and word.lower() in ROLES for word in words):
+            continue
+        if {"user", "assistant"} <= {ROLES[str(word).lower()] for word in words}:
+            return (
+                f"a table of messages, one a row, whose column {column!r} says who speaks. A record is a whole chat: join the rows of each into one with a "
+                "list of messages, as docs/add-a-data-set.md shows under 'One message a row'"
+            )
+    return ""
 
 
 # LLaMA-Factory's ``dataset_info.json``, which ModelLink's `LlamaFactoryInstructionHandler` reads too, as domains of a configuration.

@@ -265,6 +265,23 @@ def test_forms_that_no_schema_reads_are_named(run: Any, tmp_path: Path) -> None:
     assert result.exit_code == 1 and "session.jsonl is a session of Claude Code" in result.stdout
 
 
+MESSAGES = "chat,role,content\n1,user,Hi\n1,assistant,Hello!\n2,user,Bye\n2,assistant,See you.\n"
+
+
+@pytest.mark.parametrize(
+    ("roles", "says"), [(("user", "assistant"), True), (("Human", "GPT"), True), (("user", "user"), False), (("a", "b"), False)]
+)
+def test_a_table_with_one_message_a_row_is_named(run: Any, tmp_path: Path, roles: tuple[str, str], says: bool) -> None:
+    """Each message was proposed as a document of its own, and the column of roles to be ignored."""
+    (tmp_path / "chats.csv").write_text(MESSAGES.replace("user", roles[0]).replace("assistant", roles[1]), "utf-8")
+    result = run("sniff", tmp_path / "chats.csv")
+    assert ("whose column 'role' says who speaks" in result.stdout, "a_name:" in result.stdout, result.exit_code) == (
+        says,
+        not says,
+        int(says),
+    )
+
+
 @pytest.mark.parametrize("pattern", ["", "/*", "/**"])
 def test_files_of_a_folder_that_no_format_reads_are_named(run: Any, tmp_path: Path, pattern: str) -> None:
     for name in ("a.md", "b.txt", "c.png"):

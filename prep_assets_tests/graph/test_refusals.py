@@ -103,6 +103,13 @@ def test_test_files_are_held_out_whole_and_max_items_does_not_touch_them(make: M
     assert [(r.id, r.detail) for r in refusals(published)] == [("test.jsonl:6", "equals train.jsonl:1")], "no test record is trained on"
 
 
+def test_rows_of_one_message_each_are_refused_with_a_remedy(make: Make, tmp_path: Path) -> None:
+    table = tmp_path / "chats.csv"
+    table.write_text("chat,role,content\n1,user,Hi\n1,assistant,Hello!\n", "utf-8")
+    with pytest.raises(PrepAssetsError, match="the row is one message of a chat: join the rows of each into one"):
+        tokens_of(make(minimal("sft", {"a": {"files": [str(table)], "schema": "messages", "ignore": ["chat"]}})))
+
+
 def test_test_files_may_have_the_names_of_training_files(make: Make, tmp_path: Path) -> None:
     """`train/a.jsonl` and `test/a.jsonl` were both called a.jsonl, and once a row was rejected no check could tell whose it was."""
     for folder in ("train", "test"):
@@ -111,7 +118,7 @@ def test_test_files_may_have_the_names_of_training_files(make: Make, tmp_path: P
             jsonl(tmp_path / folder / f"{name}.jsonl", [chat(f"{folder} {name}", "a"), {"messages": []}, chat(f"{folder} {name} 2", "a")])
     files = {role: [str(tmp_path / folder)] for role, folder in (("files", "train"), ("test_files", "test"))}
     published = tokens_of(make(minimal("sft", {"a": {**files, "schema": "messages"}})))
-    assert [refusal.id for refusal in refusals(published)] == ["a.jsonl:1", "b.jsonl:1", "test/a.jsonl:1", "test/b.jsonl:1"]
+    assert [refusal.id for refusal in refusals(published)] == ["a.jsonl:2", "b.jsonl:2", "test/a.jsonl:2", "test/b.jsonl:2"]
     assert origins(published, "dev") == [(2, 0), (2, 2), (3, 0), (3, 2)]
 
 
@@ -433,7 +440,7 @@ def test_a_place_is_no_part_of_a_digest() -> None:
     found, one = Seen(), bytes(16)
     assert found.firsts([bytes(10) + b"x" + bytes(5)], "a", [0]) == {}
     assert found.firsts([one], "a", [1]) == {}
-    assert found.firsts([one, bytes(11) + b"x" * 5], "a", [2, 2**39]) == {2: "a:1", 2**39: "a:1"}
+    assert found.firsts([one, bytes(11) + b"x" * 5], "a", [2, 2**39]) == {2: "a:2", 2**39: "a:2"}
 
 
 def test_memory_does_not_grow_with_their_number() -> None:

@@ -105,6 +105,17 @@ def test_a_header_begins_behind_the_turn_before(source: str, expected: list[str]
     assert [part in text for part in expected] == [True, True], text
 
 
+@pytest.mark.parametrize("name", ["qwen", "qwen3"])
+def test_headers_of_several_results_in_one_turn(name: str) -> None:
+    """What closes a result is no header of the next one, whether the turn ends behind it or goes on."""
+    bound = bind_source(named_templates()[name], added=ADDED)
+    sample = Sample((turn(USER, "Hi"), Turn(ASSISTANT, (CALL, CALL)), RESULT, RESULT, turn(ASSISTANT, "Four.")), TOOLS)
+    options = with_options(mask={ASSISTANT: "train", TOOL: "train"}, train_headers=True)
+    text = written(bound, assert_proven(bound, [sample], options))
+    results = "<tool_response>⏎4⟧⏎</tool_response>⟦⏎<tool_response>⏎4⟧⏎</tool_response>⟦<|im_end|>⏎<|im_start|>assistant⏎"
+    assert f"</tool_call><|im_end|>⏎<|im_start|>user⏎{results}" in text and text.rstrip("⏎").endswith("Four.<|im_end|>⟧")
+
+
 EMPTY = """
 {%- for m in messages -%}
   {{- '<|im_start|>' + m.role + '\\n' -}}
