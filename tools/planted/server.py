@@ -26,8 +26,8 @@ from planted.workspaces import Given
 
 MEMORY = 6 << 30
 """Bytes by which a trial may grow."""
-SECONDS = 60
-"""Of processor time that a trial may take, beside ten times what its clean builds take."""
+SECONDS = 20
+"""Of processor time that a trial may take, beside six times what its clean builds take."""
 IDLE = 20
 """Seconds without processor time after which a trial hangs."""
 MOST = 4
@@ -180,7 +180,7 @@ class Server:
             while waiting and len(running) < jobs:
                 bug = waiting.pop()
                 answer = Path(tempfile.mkstemp(dir=self.folder)[1])
-                limit = SECONDS + 10 * sum(self.clean[name].seconds for name in drawn(bug))
+                limit = SECONDS + 6 * sum(self.clean[name].seconds for name in drawn(bug))
                 child = os.fork()
                 if not child:
                     try:  # whatever is raised must not run what this process would do at its end
