@@ -15,9 +15,11 @@ from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.leaks import leaks_of, passages_of
 from prep_assets.pipeline.quality import judged_domain, source_to_judge
 from prep_assets.pipeline.verdicts import read_table, read_verdicts
-from prep_assets.proofs.known_verdicts import KNOWN
+from prep_assets.proofs.known_verdicts import ANSWER, KNOWN, LEAKS, QUESTION, TRAINING
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.quality.overlap import RULES, Passages
 from prep_assets.quality.steps import corrupted_examples, quality_steps
+from prep_assets.samples import ASSISTANT, USER, document
 from prep_assets.stores.guards import Guards, load_array
 
 
@@ -62,6 +64,17 @@ def known_fault(name: str) -> str:
     return ""
 
 
+def known_leaks_fault() -> str:
+    """Return what a rule finds wrongly of an example whose leaks are known; ``""`` where nothing is wrong."""
+    held, training = [(USER, QUESTION), (ASSISTANT, ANSWER)], corrupted_examples([*map(document, TRAINING)])
+    for name, known in LEAKS.items():
+        leaks = Passages.of(RULES[name], [[RULES[name].text(held)]]).leaks(training)
+        found = {at: leak.shared for at, several in sorted(leaks.items()) for leak in several}
+        if found != known:
+            return f"rule {name} finds a held-out example in {found} (text: shared units), and must find it in {known}"
+    return ""
+
+
 def same_rows(table: Any, again: Any) -> Verdict:
     """Compare what is stored with what came out again, row by row."""
     numbers = {"rows_compared": table.num_rows}
@@ -85,7 +98,9 @@ def same_rows(table: Any, again: Any) -> Verdict:
 
 
 def _passages_again(store: Store) -> Verdict:
-    """Read what is held out once more, and compare all passages."""
+    """Search for an example whose leaks are known; read what is held out once more, and compare all passages."""
+    if fault := known_leaks_fault():
+        return Verdict(False, fault, {}, Worst("rules", fault))
     verdicts = [same_rows(read_table(store.published, name), again) for name, again in passages_of(store.workspace)[0].items()]
     return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])
 
@@ -121,7 +136,9 @@ def _searched(store: Store) -> Verdict:
 
 
 def _leaks_again(store: Store) -> Verdict:
-    """Search the domain once more, and compare row by row."""
+    """Search for an example whose leaks are known, then the domain once more, and compare row by row."""
+    if fault := known_leaks_fault():
+        return Verdict(False, fault, {}, Worst("rules", fault))
     return same_rows(read_verdicts(store.published), leaks_of(store.workspace, store.asset.family, store.partition)[0])
 
 

@@ -417,8 +417,11 @@ def read_mds(folder: Path, source: Source, options: Options) -> Readable:
                 offset += size
                 continue
             # a byte with the number of axes and the type of the shape, then the shape of one axis, then the values
-            header = 1 + (1, 2, 4)[int(data[offset]) & 3]
-            columns[name] = np.frombuffer(data[offset + header : offset + size].tobytes(), "<i4").astype(np.int64)
+            width = (1, 2, 4)[int(data[offset]) & 3]
+            shape = int.from_bytes(data[offset + 1 : offset + 1 + width].tobytes(), "little")
+            columns[name] = np.frombuffer(data[offset + 1 + width : offset + size].tobytes(), "<i4").astype(np.int64)
+            if data[offset] >> 2 != 1 or shape != len(columns[name]):
+                raise StoreError(f"row {number}: {name} has a shape of {data[offset] >> 2} axes, {shape}, and {len(columns[name])} values")
             offset += size
         images = _read_images(raw, source, number) if raw else None
         if "tokens" in columns:

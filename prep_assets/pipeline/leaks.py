@@ -194,7 +194,8 @@ def write_passages(target: Target, quarantine: Quarantine) -> Draft:
         "uncovered": {HeldOut(*key).label: count for key, count in sorted(_uncovered(texts, target.workspace.family(Eval).rules).items())},
         "unsure": read.unsure,
     }
-    passages = {rule: passages_in(rule, texts, tables[PASSAGES.format(rule)]) for rule in target.workspace.family(Eval).rules}
+    rules: Sequence[str] = target.workspace.family(Eval).rules
+    passages = {rule: passages_in(rule, texts, tables[PASSAGES.format(rule)]) for rule in rules}
     counts["recall"] = {
         held.label: recall(passages, {number: text for _, number, text in drawn}) for held, drawn in read.probes.items() if drawn
     }

@@ -1,11 +1,12 @@
 """Examples with the verdicts that quality steps must give, written by their rules and not by their code: a step that says otherwise judges all rows wrongly.
 
-Most stand at the edge of a rule: one word, line or sign more or less changes the verdict.
+So with held-out texts and the rules that look for them. Most stand at the edge of a rule: one word, line or sign more or less changes the verdict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from textwrap import wrap
 from typing import Any
 
 from msgspec import Struct
@@ -226,3 +227,25 @@ KNOWN: Mapping[str, Callable[[], Iterator[Known]]] = {
     "tool_calls": _tool_calls,
 }
 """By name of the step."""
+
+QUESTION, ANSWER = " ".join(SENTENCES[:2]), " ".join((SENTENCES[7], SENTENCES[2]))
+"""A held-out example: 28 and 26 words."""
+_HELD = f"{SENTENCES[8]}\n{QUESTION}\n\n{ANSWER}\n{SENTENCES[9]}"
+_QUOTED = "\n".join(f"> {line}" for line in wrap(f"{SENTENCES[8]} {QUESTION} {ANSWER} {SENTENCES[9]}", 40))
+TRAINING = (
+    _HELD,
+    _HELD.swapcase(),
+    " ".join(SENTENCES[4:6] + SENTENCES[:1]),
+    " ".join(SENTENCES[4:7]),
+    " ".join(SENTENCES[4:6] + SENTENCES[1:2]),
+    _QUOTED,
+)
+"""Texts that hold all of it; all in other case; 12 words of the question; nothing; 16 words of it; all, wrapped and quoted."""
+LEAKS: Mapping[str, Mapping[int, int]] = {
+    "gpt3": {0: 54, 1: 54, 4: 16, 5: 54},
+    "open_r1": {0: 28, 1: 28, 2: 12, 4: 16, 5: 28},
+    "open_instruct": {0: 28, 1: 28, 4: 16, 5: 28},
+    "dolma": {0: 2},
+    "answers": {0: 26, 1: 26, 5: 26},
+}
+"""By name of the rule: index of a training text into which the example leaks → shared units."""

@@ -14,7 +14,7 @@ from typer.testing import CliRunner
 
 from prep_assets import limits
 from prep_assets.checks import of_quality, sources_again
-from prep_assets.checks.of_quality import known_fault
+from prep_assets.checks.of_quality import known_fault, known_leaks_fault
 from prep_assets.cli.main import app
 from prep_assets.config.models import Sft
 from prep_assets.data import tables as cuts
@@ -26,9 +26,9 @@ from prep_assets.graph.selftest import quality_trials
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.verdicts import VERDICTS, Dropped, dropped_rows, read_verdicts
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.known_verdicts import KNOWN
+from prep_assets.proofs.known_verdicts import KNOWN, LEAKS
 from prep_assets.proofs.selection import DROPPED, GOOD, reason_fault
-from prep_assets.quality import gopher
+from prep_assets.quality import gopher, overlap
 from prep_assets.quality.steps import Examples, configured_steps
 from prep_assets.samples import Sample, document
 from prep_assets.stores.guards import Guards, load_array
@@ -412,6 +412,15 @@ def test_steps_give_the_known_verdicts(name: str) -> None:
     known = [*KNOWN[name]()]
     assert known_fault(name) == "" and any(each.found for each in known)
     assert all(each.found.keys() <= {*range(len(each.examples))} for each in known)
+
+
+def test_rules_that_are_broken_for_every_text_are_seen(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert known_leaks_fault() == "" and LEAKS.keys() == overlap.RULES.keys()
+    with monkeypatch.context() as patch:
+        patch.setattr(overlap, "_ANSWERS", ())
+        assert known_leaks_fault().startswith("rule open_r1 finds a held-out example in {")
+    monkeypatch.setattr(overlap, "normalized", lambda text: (text, int))
+    assert known_leaks_fault().endswith("must find it in {0: 28, 1: 28, 2: 12, 4: 16, 5: 28}")
 
 
 def test_a_step_that_is_broken_for_every_row_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
