@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Annotated, Any
@@ -22,7 +22,7 @@ from prep_assets.engine.execute import stores_of
 from prep_assets.engine.plan import Forecast, forecasts, out_of_date_then
 from prep_assets.engine.status import forgotten
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
-from prep_assets.graph.graph import asset_named, one_partition
+from prep_assets.graph.graph import asset_named, assets_of, one_partition
 from prep_assets.pipeline.workspace import Workspace, build_command
 
 WOULD_BUILD = 2
@@ -64,6 +64,8 @@ def build(
         facts = {"stores": list(_planned(steps, found)), "out_of_date_then": following}
         would_build = exit_code and any(step.why for step in steps)
         return Answer(facts, partial(_show_plan, steps, found, following), WOULD_BUILD if would_build else 0)
+    if not workspace.stores.exists() and "://" not in workspace.where:  # a disk may not be mounted
+        terminal.err().print(f"{terminal.near(workspace.stores)} is new: stores are written there", style="yellow")
     with Live(terminal.err() if as_json else terminal.out()) as live:
         built = bring_up_to_date(workspace, *names, partition=partition, force=force, publish=publish, review=review, tell=live)
     return Answer([_built(store) for store in built], partial(_show_drafts, [store for store in built if store.draft]))
@@ -187,10 +189,9 @@ def _show_statuses(workspace: Workspace, statuses: list[StoreStatus], faults: Se
     console.print(shown)
     states = [status.state for _, _, status in statuses]
     # below the table, unfolded, to be copied
-    for state in ("missing", "stale", "failed", "unchecked"):
-        if state in states:
-            commands = (build_command(asset, partition) for asset, partition, status in statuses if status.state == state)
-            console.print(f"to build what is {state}:", *commands, sep="\n  ")
+    if waiting := [state for state in ("missing", "stale", "failed", "unchecked") if state in states]:
+        names = _last_of(workspace, dict.fromkeys(asset for asset, _, status in statuses if status.state in waiting))
+        console.print(f"to build what is {' or '.join(waiting)}:\n  {build_command(' '.join(names))}", soft_wrap=True)
     for asset, partition, status in statuses:
         for text, style in _remarks(status):
             console.print(Text(f"{workspace.place(asset, partition).label}: {text}", style))
@@ -201,6 +202,19 @@ def _show_statuses(workspace: Workspace, statuses: list[StoreStatus], faults: Se
     _show_leftovers(console, workspace, statuses)
     counted = ", ".join(f"{states.count(state):,} {state}" for state in STYLES if state in states)
     console.print(f"{counted or 'no stores'} in {terminal.near_url(workspace.where)}")
+
+
+def _last_of(workspace: Workspace, names: Collection[str]) -> list[str]:
+    """The assets of which none of the others is made: building these builds all."""
+    assets = assets_of(workspace)
+
+    def above(name: str) -> Iterator[str]:
+        for upstream in assets[name].upstream(workspace):
+            yield upstream
+            yield from above(upstream)
+
+    made = {upstream for name in names for upstream in above(name)}
+    return [name for name in names if name not in made]
 
 
 def _state(status: Status) -> str:

@@ -343,7 +343,9 @@ class _Trial:
         equal = before.manifest.content_hash == then.manifest.content_hash
         if rows is not None and equal:  # so that downstream builds read the real store
             self._relink(asset.name, partition)
-        compared = None if equal or not has_records(then) else compare(self._now, before, then, examples=self._examples)
+        compared = (
+            None if equal or not has_records(then) else compare(self._then, before, then, examples=self._examples, of_before=self._now)
+        )
         refused, accepted = _rejections(before, then)
         return Effect(asset.name, partition, "equal" if equal else "changed", why, rows, compared, refused, accepted)
 

@@ -367,3 +367,10 @@ def test_selftest_finds_the_groups(scored: Workspace, run: Run) -> None:
     assert "another reward" in run("selftest", "rl_groups").stdout
     said = run("selftest", "rl_groups", "-p", "scored")
     assert said.exit_code == 0 and "rewards cut to whole numbers" in said.stdout
+
+
+def test_a_new_folder_of_stores_is_named(mine: Any, run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """A disk may not be mounted."""
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(tmp_path / "disk" / "stores"))
+    assert "disk/stores is new: stores are written there" in run("build", "sft_raw").stderr
+    assert "is new" not in run("build", "sft_raw").stderr

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 
@@ -93,3 +94,22 @@ def test_every_message_that_is_explained_is_raised_somewhere() -> None:
     ]
     assert len(named) > 12
     assert [text for text in named if text not in source] == []
+
+
+def test_llms_txt_lists_every_page() -> None:
+    """For language models, as llmstxt.org defines it: each page with its first sentence."""
+
+    def entry(page: Path) -> str:
+        title, _, text = prose(page).lstrip("# ").partition("\n")
+        first = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", " ".join(text.strip().partition("\n\n")[0].split()))
+        return f"- [{title}]({label(page)}): {re.split(r'(?<=[.]) ', first)[0].rstrip(':')}"
+
+    about = re.search(r"\*\*(.+?)\.?\n\n", read(ROOT / "README.md"), re.DOTALL)
+    assert about is not None
+    summary = re.sub(r"\[([^\]]+)\]\([^)]*\)", r"\1", " ".join(about[1].replace("**", "").split()))
+    pages = [page for page in PAGES if page.parent == DOCS and page.name != "README.md"]
+    lines = ["# prep-assets", "", f"> {summary}.", "", "## Pages", "", *map(entry, [ROOT / "AGENTS.md", *pages]), ""]
+    path = ROOT / "llms.txt"
+    if os.environ.get("PREP_ASSETS_WRITE_DOCS") == "1":
+        path.write_text("\n".join(lines), "utf-8")
+    assert path.read_text("utf-8") == "\n".join(lines), "PREP_ASSETS_WRITE_DOCS=1 pytest prep_assets_tests/docs/test_pages.py writes it"

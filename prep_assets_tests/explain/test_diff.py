@@ -276,6 +276,12 @@ def test_records_tokens_and_refusals_are_counted(little: Workspace) -> None:
     assert one(back, "sft_tokens[three]").accepted == 1
 
 
+def test_a_packed_record_is_shown_before_and_after(little: Workspace) -> None:
+    [packed] = [effect for effect in changing(little, "sft", {"template": "plain"}) if effect.asset == "sft_packed"]
+    assert packed.difference is not None and packed.difference.changed > 0
+    assert all(each.before and each.after and ".jsonl:" in each.key[2] for each in packed.difference.examples)
+
+
 def test_a_change_that_cannot_be_built_says_so(little: Workspace, run: Command) -> None:
     effects = changing(little, "sft", {"preprocessing": {"max_seq_len": 2}})
     assert one(effects, "sft_tokens[one]").outcome == "fails"
