@@ -46,7 +46,7 @@ def test_each_command_has_a_page_with_its_help_and_an_example(pages: Mapping[str
         assert f"Usage: prep-assets {name} " in page
         assert all(option in page for parameter in command.load().params for option in parameter.opts[:1] if option.startswith("--"))
         assert f"[`{name}`]({name}.md)" in pages["commands/index.md"]
-    assert "From [where](../lineage.md#where):\n\n```console\n$ prep-assets where gsm8k#63\n" in pages["commands/where.md"]
+    assert "From [where](../lineage.md#where):\n\n```console\n$ prep-assets where gsm8k/64\n" in pages["commands/where.md"]
 
 
 def test_each_check_has_a_page_with_what_it_holds_and_the_stores_that_have_it(pages: Mapping[str, str]) -> None:
