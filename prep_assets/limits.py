@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -24,7 +25,7 @@ SECONDS = 30.0
 """How long one call may take."""
 BYTES = 4 << 30
 """By how much the process may grow during one call."""
-_LOOK = 0.2
+_LOOK, _GRACE = 0.2, 2.0
 _WAKE = signal.SIGURG
 """Ends a wait in C, such as `time.sleep`, which no exception from another thread reaches. Only the main thread is woken by signals."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
@@ -36,9 +37,11 @@ class OverLimit(BaseException):
 
 class _Call(Struct):
     thread: int
+    error_for: Callable[[str, TracebackType | None], PrepAssetsError]
     began: float = field(default_factory=time.monotonic)
     memory: int | None = None
     ended_for: str = ""
+    is_said: bool = False
 
 
 _CALLS: dict[int, _Call] = {}
@@ -58,7 +61,7 @@ def limited(error_for: Callable[[str, TracebackType | None], PrepAssetsError]) -
     if thread in _CALLS:  # inside another one, which is watched
         yield
         return
-    call = _CALLS[thread] = _Call(thread)
+    call = _CALLS[thread] = _Call(thread, error_for)
     if threading.current_thread() is threading.main_thread() and signal.getsignal(_WAKE) in (signal.SIG_DFL, signal.SIG_IGN):
         signal.signal(_WAKE, lambda *_: None)
     if not _WATCH or _WATCH[0][0] != os.getpid():
@@ -113,6 +116,10 @@ def _watch() -> None:
                     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(call.thread), ctypes.py_object(OverLimit))
                     if call.thread == threading.main_thread().ident and callable(signal.getsignal(_WAKE)):
                         signal.pthread_kill(call.thread, _WAKE)
+                    elif not call.is_said and now - call.began > SECONDS + _GRACE:
+                        call.is_said = True
+                        said = f"{call.ended_for} and waits outside of Python, where it is stopped only once it comes back"
+                        print(call.error_for(said, None), file=sys.stderr, flush=True)
 
 
 def _memory() -> int:

@@ -120,3 +120,24 @@ def test_a_call_that_ends_in_time_is_left_alone_in_every_thread(short: None) -> 
     for thread in threads:
         thread.join()
     assert wrong == []
+
+
+def test_a_call_that_waits_in_c_in_another_thread_is_named(
+    short: None, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No exception reaches it there before it comes back."""
+    monkeypatch.setattr(limits, "_GRACE", 0.0)
+    errors: list[PrepAssetsError] = []
+
+    def wait() -> None:
+        try:
+            with limited(lambda said, _: PrepAssetsError(f"quality step 'mine:waits' {said}")):
+                time.sleep(1.5)
+        except PrepAssetsError as error:
+            errors.append(error)
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    thread.join()
+    assert capfd.readouterr().err.count("quality step 'mine:waits' takes more than 0.3 seconds and waits outside of Python") == 1
+    assert "takes more than 0.3 seconds" in str(errors)

@@ -7,13 +7,19 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 import jinja2
+import numpy as np
 import pytest
 
 from prep_assets.errors import Refused
+from prep_assets.quality.gopher import gopher_quality, gopher_repetition
+from prep_assets.quality.language import language
+from prep_assets.quality.near_duplicates import near_duplicates
 from prep_assets.quality.overlap import RULES, Passages
+from prep_assets.quality.passages import repeated_passages
 from prep_assets.quality.private_data import private_data
-from prep_assets.quality.steps import CONTEXT, Examples
-from prep_assets.samples import Contrast, Example, Group, Pair, Prompt, Sample
+from prep_assets.quality.steps import CONTEXT, Examples, Step
+from prep_assets.quality.web_pages import c4_quality, fineweb_quality
+from prep_assets.samples import Contrast, Example, Group, Pair, Prompt, Sample, turn
 from prep_assets.schemas.registry import convert_with
 
 ROW: dict[str, Any] = {
@@ -123,6 +129,56 @@ def test_private_data_are_found_wherever_a_render_shows_them() -> None:
     for path, sample in planted(PRIVATE):
         examples = of_families(sample)
         assert [*private_data().judge(Examples([path] * len(examples), examples)).found] == [0, 1, 2, 3], path
+
+
+LONG = [" ".join(f"w{number}x{word}" for word in range(80)) for number in range(2)]
+
+
+def in_turns(path: str) -> bool:
+    """Whether a place is of what a turn says, calls among it. Others are context, which rules about writing leave out."""
+    return path.startswith("messages") and (path.endswith("function.name") or path.split(".")[-1] not in ("name", "id", "tool_call_id"))
+
+
+def test_near_duplicates_tell_rows_apart_wherever_a_render_shows_them() -> None:
+    """Two rows that differ in one place alone, whatever it is, are not alike; the same row twice is."""
+    for (path, one), (_, other) in zip(planted(LONG[0]), planted(LONG[1]), strict=True):
+        for pair, expected in (((one, other), []), ((one, one), [1])):
+            for examples in zip(*map(of_families, pair), strict=True):
+                step = near_duplicates()
+                step.judge(Examples(["r:1", "r:2"], examples))
+                assert [*step.finish(np.ones(2, np.bool_)).found] == expected, (path, type(examples[0]))
+
+
+@pytest.mark.parametrize(
+    ("step", "text", "reason"),
+    [
+        (c4_quality(), "The old house by the river {x} stands there.", "c4_curly_bracket"),
+        (gopher_quality(min_words=1, min_word_length=1), "# " * 200, "gopher_symbols"),
+        (gopher_repetition(), "over and over again, my friend\n" * 40, "gopher_lines"),
+        (fineweb_quality(), "The old line ends right here, by the river, as always.\n" * 40, "fineweb_repeated"),
+        (language(keep=["en"], among=["ar", "en"]), "كان الطاحونة الرمادية بجانب النهر تدير عجلتها القديمة " * 9, "language"),
+    ],
+)
+def test_rules_about_writing_judge_what_turns_say_wherever_that_is(step: Step, text: str, reason: str) -> None:
+    """And nothing else: a text in a tool or a document changes no verdict."""
+    plain = convert_with("messages", {})(ROW)
+    assert isinstance(plain, Sample)
+    before = step.judge(Examples(["r:1"], [plain])).found.get(0, ("", ""))
+    told = set()
+    for path, sample in planted(text):
+        found = step.judge(Examples([path], [sample])).found.get(0, ("", ""))
+        assert in_turns(path) or found == before, path
+        assert not in_turns(path) or found[0] == reason != before[0], (path, found)
+        told |= {path} if found != before else set()
+    assert len(told) >= 8
+
+
+def test_repeated_passages_are_found_wherever_a_turn_says_them() -> None:
+    passage = " ".join(f"word{number}" for number in range(80))
+    for path, sample in planted(passage):
+        step = repeated_passages()
+        step.judge(Examples(["r:1", "r:2"], [Sample((turn("document", passage),)), sample]))
+        assert ([*step.finish(np.ones(2, np.bool_)).found] == [1]) is in_turns(path), path
 
 
 def test_what_rules_about_writing_judge_has_no_tools_and_documents() -> None:
