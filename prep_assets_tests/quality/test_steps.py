@@ -25,7 +25,7 @@ from prep_assets.quality.language import identifier
 from prep_assets.quality.near_duplicates import clusters, near_duplicates
 from prep_assets.quality.pairs import pair_answers
 from prep_assets.quality.private_data import FORMS, KINDS, luhn, mod_97, private_data, private_values, redacted
-from prep_assets.quality.rl_golds import equal_answers, final_answer, rl_golds
+from prep_assets.quality.rl_golds import boxed_equal, equal_answers, final_answer, rl_golds
 from prep_assets.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
 from prep_assets.quality.swapped_labels import swapped_labels
 from prep_assets.quality.tool_calls import tool_calls
@@ -339,6 +339,15 @@ def test_corrupted_golds_of_gsm8k_are_found(real_data: Path) -> None:
 def test_answers_are_compared_as_mathematics(gold: str, answer: str, equal: bool) -> None:
     pytest.importorskip("math_verify", reason="the extra `quality`")
     assert equal_answers(gold, answer) == equal
+
+
+@pytest.mark.parametrize(
+    ("gold", "answer", "alone"),
+    [("12 cm", "12 m", True), ("1010_2", "1010_3", True), ("-10", "10-20", True), ("7/2", "3 1/2", False), ("12", "€12", False)],
+)
+def test_answers_are_prepared_where_math_verify_alone_is_wrong(gold: str, answer: str, alone: bool) -> None:
+    """Once the library judges one of these rightly, its preparation can go."""
+    assert boxed_equal(gold, answer) is alone and equal_answers(gold, answer) is not alone
 
 
 @pytest.mark.parametrize(
