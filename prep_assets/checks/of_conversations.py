@@ -62,6 +62,7 @@ from prep_assets.proofs.mask import (
     left_of,
     prove_identity,
     prove_masks,
+    straddled,
 )
 from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns, turns_of_rows
 from prep_assets.proofs.rows import check_records
@@ -277,7 +278,7 @@ class Chats(Conversations):
 
     def contradicts(self, reason: str, example: object) -> bool:
         """Whether the second derivation shows that a reason for rejecting an example does not hold."""
-        if reason not in {*UNDERIVABLE, NOTHING_TO_TRAIN, LOSSY} or not isinstance(example, Sample | PlainChat):
+        if reason not in {*UNDERIVABLE, NOTHING_TO_TRAIN, LOSSY, BORDER} or not isinstance(example, Sample | PlainChat):
             return False
         try:
             sample = self.sample(example) if isinstance(example, PlainChat) else self.treated(example)
@@ -290,6 +291,8 @@ class Chats(Conversations):
         if reason == NOTHING_TO_TRAIN:
             whole = self.truncation.limit is None or len(ids_of(derived, self.vocabulary)) <= self.truncation.limit
             return whole and any(stretch.weight > 0 for stretch in derived.expected)
+        if reason == BORDER:
+            return not straddled(derived, self.vocabulary)
         if reason == LOSSY:
             exact = self.vocabulary.token_bytes is not None
             return exact and self.vocabulary.decode(ids_of(derived, self.vocabulary)) == derived.text
@@ -342,6 +345,7 @@ class Chats(Conversations):
 # Rejected chats, judged by the second derivation as well: only the build's own code says the same twice.
 
 NOTHING_TO_TRAIN, LOSSY, REWRITTEN = "tokenize/nothing_to_train", "tokenize/lossy_tokenizer", "render/template_rewrites_content"
+BORDER = "tokenize/mask_border_inside_token"
 UNDERIVABLE = {
     REWRITTEN,
     "render/template_refuses",

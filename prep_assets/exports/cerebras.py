@@ -18,6 +18,7 @@ never counts.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from contextlib import ExitStack
 from dataclasses import replace
@@ -242,6 +243,8 @@ def _image_arrays(images: Images, block: Block, width: int, slots: int, patches:
     return {"img_path": path, "has_img": np.bincount(row, minlength=count)[:, None] > 0, "img_data_loc": location}
 
 
+ALL = 2000
+"""Fewer samples are all read to count what is trained."""
 UNKNOWN = -1
 """Attention of a token for which the format stores none."""
 
@@ -253,6 +256,16 @@ def read_cerebras(folder: Path, source: Source, options: Options) -> Readable:
 
     files = [h5py.File(path, "r") for path in sorted(folder.glob("*.h5"), key=lambda path: int(path.stem.rpartition("_")[2]))]
     ends = np.cumsum([len(file["data"]) for file in files])
+    params = json.loads((folder / "data_params.json").read_text("utf-8"))
+    trained = [at for at, name in enumerate(params["features"]) if name == "loss_mask" or name.endswith("attention_mask")]
+    said, counted = params["post-process"], {"n_examples": int(ends[-1])}
+    if ends[-1] < ALL:
+        counted["loss_valid_tokens"] = sum(int(file["data"][:, trained].sum()) for file in files)
+    if (
+        any(said[name] != count for name, count in counted.items())
+        or [file.attrs["n_examples"] for file in files] != np.diff(ends, prepend=0).tolist()
+    ):
+        raise StoreError(f"data_params.json says {said}, the files have {counted}")
     rows = 6 if isinstance(source, Pairs) else 5 if isinstance(source, PackedStore) or "img_path" in files[0] else 3
 
     def row(number: int) -> tuple[Tokens, ...]:

@@ -391,7 +391,12 @@ def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
 
     layout = options["layout"]
     folder = folder / options["split"] if layout == "llama_factory" else folder
-    entries = json.loads((folder / "state.json").read_text("utf-8"))["_data_files"]
+    state = json.loads((folder / "state.json").read_text("utf-8"))
+    entries = state["_data_files"]
+    if state["_split"] != options["split"] or sorted(each["filename"] for each in entries) != sorted(
+        path.name for path in folder.glob("*.arrow")
+    ):
+        raise StoreError(f"state.json names other files than {folder.name} has, or another split: {state}")
     table = pa.concat_tables([pa.ipc.open_stream(pa.memory_map(str(folder / entry["filename"]))).read_all() for entry in entries])
 
     def row(number: int) -> Any:

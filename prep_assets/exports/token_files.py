@@ -119,6 +119,12 @@ def read_olmo(folder: Path, source: Source, options: Options) -> Readable:
             borders = np.array([line.split(",") for line in lines], np.int64)
         parts.append((ids, np.memmap(mask, np.uint8, "r") if mask.exists() else None, borders))
     ends = np.cumsum([len(borders) for _, _, borders in parts])
+    counted = {"total_instances": int(ends[-1]), "total_tokens": sum(len(ids) for ids, *_ in parts)}
+    masks = [mask for _, mask, _ in parts if mask is not None]
+    counted |= {"trainable_tokens": sum(int(np.count_nonzero(mask)) for mask in masks)} if masks else {}
+    said = json.loads((folder / "dataset_statistics.json").read_text("utf-8"))["overall_statistics"]
+    if said.keys() != counted.keys() | {"trainable_tokens"} or any(said[name] != count for name, count in counted.items()):
+        raise StoreError(f"dataset_statistics.json says {said}, the files have {counted}")
 
     def row(number: int) -> tuple[Tokens]:
         part, index = locate_row(ends, number)
@@ -268,8 +274,16 @@ def _write_chunk(out: Path, number: int, tokens: npt.NDArray[Any]) -> dict[str, 
 def read_litdata(folder: Path, source: Source, options: Options) -> Readable:
     """Open a `litdata` export with code independent of its writer."""
     assert isinstance(source, TokenStore)
-    chunks = []
-    for entry in json.loads((folder / "index.json").read_text("utf-8"))["chunks"]:
+    chunks, index = [], json.loads((folder / "index.json").read_text("utf-8"))
+    if (index["config"]["data_format"], index["config"]["item_loader"], index["config"]["compression"]) != (
+        ["no_header_tensor:16"],
+        "TokensLoader",
+        None,
+    ):
+        raise StoreError(f"index.json describes other files than of int32 tokens: {index['config']}")
+    for entry in index["chunks"]:
+        if (entry["chunk_size"], entry["chunk_bytes"]) != (1, (folder / entry["filename"]).stat().st_size):
+            raise StoreError(f"{entry['filename']} has another size than index.json says: {entry}")
         items, begin, end = np.fromfile(folder / entry["filename"], "<u4", 3).tolist()
         if (items, begin, end - begin) != (1, 12, 4 * entry["dim"]):
             raise StoreError(f"{entry['filename']}: {items} items from byte {begin} to {end}, the index says {entry['dim']:,} tokens")

@@ -561,6 +561,13 @@ def _spans(derived: Derived, vocabulary: Vocabulary) -> Spans:
     return np.array(list(_token_spans(derived, vocabulary)))
 
 
+def straddled(derived: Derived, vocabulary: Vocabulary) -> bool:
+    """Return whether a token of the reference lies on both sides of a border of a stretch."""
+    starts, ends = _spans(derived, vocabulary).T
+    borders = np.array([border for stretch in derived.expected for border in (stretch.start, stretch.end)], np.int64)
+    return bool(((starts[:, None] < borders) & (borders < ends[:, None])).any())
+
+
 def _token_spans(derived: Derived, vocabulary: Vocabulary) -> Iterator[Range]:
     last = 0
     for start, end in (*derived.controls, (len(derived.text),) * 2):

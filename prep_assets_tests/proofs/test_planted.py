@@ -312,6 +312,17 @@ def ordinary_as_control(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Known, "lay", spoiled)
 
 
+def moved_borders(monkeypatch: pytest.MonkeyPatch) -> None:
+    lay = Known.lay
+
+    def spoiled(self: Known[Any], columns: Any) -> Any:
+        laid = lay(self, columns)
+        laid.breaks[1:] += 2
+        return laid
+
+    monkeypatch.setattr(Known, "lay", spoiled)
+
+
 def stripped_control(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(conversations, "treat", lambda sample, pattern, _: treat(sample, pattern, "strip"))
 
@@ -326,7 +337,13 @@ def unproven(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.parametrize(
     ("plant", "reason"),
-    [(None, ""), (ordinary_as_control, "lossy_tokenizer"), (stripped_control, "nothing_to_train"), (unproven, "mask_not_provable")],
+    [
+        (None, ""),
+        (ordinary_as_control, "lossy_tokenizer"),
+        (moved_borders, "mask_border_inside_token"),
+        (stripped_control, "nothing_to_train"),
+        (unproven, "mask_not_provable"),
+    ],
 )
 def test_right_rows_that_are_rejected_stop_a_build(
     plant: Callable[[pytest.MonkeyPatch], None] | None, reason: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
