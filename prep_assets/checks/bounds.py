@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from prep_assets.config.family import Family, Limits
-from prep_assets.errors import nearest
+from prep_assets.errors import StoreError, nearest
 from prep_assets.pipeline.asset import Asset, Store, token_streams
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -224,6 +224,9 @@ def keeps_fewer(store: Store) -> str:
 
 
 def _last_good(store: Store) -> Published | None:
-    """The version that is published: the last one whose checks held. `None` for the first one."""
-    published = store.workspace.place(store.asset.name, store.partition).current()
+    """The version that is published: the last one whose checks held. `None` for the first one, and where it is damaged."""
+    try:
+        published = store.workspace.place(store.asset.name, store.partition).current()
+    except StoreError:
+        return None
     return None if published is None or published.version == store.published.version else published
