@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import json
 import re
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -34,7 +35,8 @@ from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_s
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.images import shown_images
 from prep_assets.pipeline.workspace import Workspace, build_command
-from prep_assets.proofs.verdict import Verdict
+from prep_assets.proofs.certificate import certified, ends_answers_alone
+from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sample
 from prep_assets.schemas.registry import check_options
 from prep_assets.stores.groups import GroupStore
@@ -258,7 +260,23 @@ def _readable(declared: Exporting, store: Store) -> Verdict:
     if source.manifest.content_hash != recipe["source"]:
         label = workspace.place(declared.source.name, partition).label
         raise StoreError(f"{label} was built again since. Export it again: {build_command(store.asset.name, partition)}")
-    return compare(store.directory, _source(declared, workspace, source), declared.format, recipe["options"])
+    verdict = compare(store.directory, _source(declared, workspace, source), declared.format, recipe["options"])
+    fault = _stops_fault(declared, store) if verdict.passed else ""
+    return Verdict(False, fault, verdict.numbers, Worst(GENERATION_CONFIG, fault)) if fault else verdict
+
+
+def _stops_fault(declared: Exporting, store: Store) -> str:
+    """Return what is wrong with the tokens at which generation stops: the one that ends an answer in a fresh render must be among them, and all of them
+    control tokens or the end of text."""
+    path, family = store.directory / GENERATION_CONFIG, store.workspace.family(FAMILIES[declared.source.family])
+    if not path.is_file() or not isinstance(family, Chat):
+        return ""
+    vocabulary, template = store.workspace.vocabulary(family), store.workspace.template(family)
+    stops, stop = json.loads(path.read_text("utf-8"))["eos_token_id"], certified(template)["stop_token"]
+    is_missing = stop and vocabulary.control[stop] not in stops and ends_answers_alone(template, stop)
+    if is_missing or not {*stops} <= {*vocabulary.control.values(), vocabulary.eos_id}:
+        return f"{GENERATION_CONFIG} has {stops}; an answer of {template.name} ends with {stop!r}, {vocabulary.control.get(stop)}"
+    return ""
 
 
 def asset_name(declared: Exporting) -> str:

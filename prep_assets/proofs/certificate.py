@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from prep_assets.errors import CheckFailed
@@ -57,6 +58,15 @@ def certified(template: ChatTemplate) -> dict[str, Any]:
         "thinking": "not rendered" if _THOUGHT not in thought else "kept" if _THOUGHT in later else "kept in the last turn",
         "tools": "rendered" if "The tide of a port." in called and called.count("tide_at") > 1 else "not rendered",
     }
+
+
+def ends_answers_alone(template: ChatTemplate, stop: str) -> bool:
+    """Return whether a token ends answers and stands nowhere inside of one, as behind its reasoning or between its calls."""
+    for turns, tools in (((_ASKED, _THINKS), ()), ((_ASKED, _CALL), _TOOLS)):
+        with suppress(CheckFailed):
+            if render_again(Sample(turns, tools), template).rpartition(_WHO)[2].count(stop) > 1:
+                return False
+    return True
 
 
 def _first_control(template: ChatTemplate, text: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -416,6 +417,18 @@ def test_an_export_says_where_a_model_stops(make: Make, tmp_path: Path, template
     store = open_tokens(tokens.directory, "train")
     last = {int(store.record(n, "tokens")[np.flatnonzero(store.record(n, "loss_mask"))[-1]]) for n in range(len(store))}
     assert last <= set(said)
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_a_config_without_the_stop_of_answers_is_seen(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: bool) -> None:
+    exports = {"trl": {"from": "sft_tokens", "to": "hf_arrow"}}
+    workspace = make(minimal("sft", {"a": domain("chats.jsonl", "messages")}, template="chatml", exports=exports))
+    for name in ("sft_raw", "sft_tokens"):
+        build(workspace, name, "a")
+    if lost:
+        monkeypatch.setattr("prep_assets.text.certify.generation_stops", lambda template: ())
+    with pytest.raises(CheckFailed, match=r"readable: generation_config.json has .*ends with '<\|im_end\|>'") if lost else nullcontext():
+        make_store(workspace, assets_of(workspace)["sft_export_trl"], "a")
 
 
 # `pad_vocab_to`: the model's vocabulary, where it has more ids than the tokenizer.
