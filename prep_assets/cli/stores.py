@@ -205,7 +205,12 @@ class Live:
                         self._console.print(Text(said, "yellow"))
                     if unserved := manifest.counts.get("unserved_prompts", 0):
                         said = f"  ! {step.label}: {counted(unserved, 'trained answer')} behind a prompt that no server sends: prep-assets certify shows it. "
-                        remedy = "Take the training variant of the template, or set expand: turns"
+                        again = (
+                            ", or leave reasoning out where the prompt closes it"
+                            if manifest.recipe["expand"] == "turns"
+                            else ", or set expand: turns"
+                        )
+                        remedy = f"Take the training variant of the template{again}"
                         self._console.print(Text(said + remedy, "yellow"))
                 elif step.requested:
                     self._line("✓", f"{step.label} is up to date: nothing to do", "green")

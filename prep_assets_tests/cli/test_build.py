@@ -374,3 +374,18 @@ def test_a_new_folder_of_stores_is_named(mine: Any, run: Any, monkeypatch: pytes
     monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(tmp_path / "disk" / "stores"))
     assert "disk/stores is new: stores are written there" in run("build", "sft_raw").stderr
     assert "is new" not in run("build", "sft_raw").stderr
+
+
+def test_answers_behind_a_prompt_that_no_server_sends_are_said(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rounds = [
+        {"role": role, "content": text} for role, text in (("user", "2 + 2?"), ("assistant", "4"), ("user", "3 + 3?"), ("assistant", "6"))
+    ]
+    rows = domain(jsonl(tmp_path / "chats.jsonl", [{"messages": rounds}]), "messages")
+    options = {"template": "qwen3", "template_options": {"enable_thinking": False}}
+    for expand, lines in (("none", 1), ("turns", 0)):
+        made = workspace_in(tmp_path / expand, minimal("sft", {"chats": rows}, expand=expand, **options))
+        monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(made.configs))
+        monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(made.stores))
+        shown = run("build", "sft_tokens").output, run("inspect", "sft_tokens", "--partition", "chats").output
+        assert [text.count("1 trained answer ") for text in shown] == [lines, lines]
+        assert [text.count("behind a prompt that no server sends") for text in shown] == [lines, lines]
