@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import json
 import re
 from pathlib import Path
 
@@ -44,11 +45,22 @@ CASES = [(page, storage) for page in OURS for storage in ("h5", "bin") if snippe
 @pytest.mark.parametrize(("page", "storage"), CASES, ids=[f"{page.name}-{storage}" for page, storage in CASES])
 def test_snippets(page: Path, storage: str, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     enter(request.getfixturevalue(f"data_{storage}"), monkeypatch)
+    Path("chats.csv").write_text("conversation_id,role,content\n1,user,Hi\n1,assistant,Hello!\n2,user,Bye\n", "utf-8")
     names: dict[str, object] = {"__name__": "page"}
     for block in snippets(page, storage):
         if "torch" in block or "prep_assets.training" in block:
             pytest.importorskip("torch")
         assert run(block, names) == PRINTED.findall(block), block
+
+
+def test_messages_of_a_table_become_chats(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    Path("chats.csv").write_text("conversation_id,role,content\n1,user,Hi\n1,assistant,Hello!\n2,user,Bye\n", "utf-8")
+    [block] = [block for block in BLOCK.findall(read(DOCS / "add-a-data-set.md")) if "csv" in block]
+    run(block, {})
+    first, second = map(json.loads, Path("chats.jsonl").read_text("utf-8").splitlines())
+    assert first == {"id": "1", "messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]}
+    assert second["id"] == "2"
 
 
 def test_a_snippet_that_prints_something_else_is_found() -> None:
