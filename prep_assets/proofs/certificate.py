@@ -62,9 +62,9 @@ def certified(template: ChatTemplate) -> dict[str, Any]:
 
 def ends_answers_alone(template: ChatTemplate, stop: str) -> bool:
     """Return whether a token ends answers and stands nowhere inside of one, as behind its reasoning or between its calls."""
-    for turns, tools in (((_ASKED, _THINKS), ()), ((_ASKED, _CALL), _TOOLS)):
+    for answer, said, tools in ((_THINKS, _THOUGHT, ()), (_CALL, "tide_at", _TOOLS)):
         with suppress(CheckFailed):
-            if render_again(Sample(turns, tools), template).rpartition(_WHO)[2].count(stop) > 1:
+            if render_again(Sample((_ASKED, answer), tools), template).rpartition(said)[2].count(stop) > 1:
                 return False
     return True
 
