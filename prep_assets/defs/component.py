@@ -1,6 +1,7 @@
 """`type: prep_assets.TrainingData`: one family of assets in a Dagster project of the user's own."""
 
 import json
+import shutil
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import dagster as dg
 import yaml
 from dagster.components.scaffold.scaffold import Scaffolder, ScaffoldRequest, scaffold_with
-from pydantic import Field
+from pydantic import BaseModel, Field
 
 from prep_assets.config.loading import FILE as TOMBSTONES
 from prep_assets.config.loading import PACKAGE, located, yaml_values
@@ -17,7 +18,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.defs.definitions import definitions
 from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.site import Site, WorkspaceResource
-from prep_assets.errors import ConfigError
+from prep_assets.errors import ConfigError, require_known
 from prep_assets.exports import exports
 from prep_assets.stores.bucket import local_root
 from prep_assets.stores.manifest import digest
@@ -26,28 +27,46 @@ if TYPE_CHECKING:
     Family = str
 else:
     Family = Literal[tuple(FAMILIES)]
-STARTER = "gsm8k"
-"""The shipped sample that a scaffolded component starts with."""
+STARTERS = {"pretrain": "docs", "sft": "gsm8k", "preference": "hh", "rl": "gsm8k"}
+"""Family → the shipped domain that a scaffolded component starts with."""
 
 
-class TrainingDataScaffolder(Scaffolder[Any]):
-    """Writes `defs.yaml` and a configuration that works at once, on a shipped sample."""
+class ScaffoldParams(BaseModel):
+    """What `dg scaffold defs` asks for."""
 
-    def scaffold(self, request: ScaffoldRequest[Any]) -> None:
-        """Write both files into the new folder."""
-        folder = request.target_path
-        folder.mkdir(parents=True, exist_ok=True)
-        shipped = _shipped()
-        config = yaml.safe_load((shipped / "sft.yaml").read_text("utf-8"))
-        sample = config["domains"][STARTER]
+    family: str = Field("sft", description=f"One of {', '.join(STARTERS)}.")
+
+
+class TrainingDataScaffolder(Scaffolder[ScaffoldParams]):
+    """Writes `defs.yaml` and a configuration that works at once, with a copy of a shipped sample and its tokenizer."""
+
+    @classmethod
+    def get_scaffold_params(cls) -> type[ScaffoldParams]:
+        """The options of the command."""
+        return ScaffoldParams
+
+    def scaffold(self, request: ScaffoldRequest[ScaffoldParams]) -> None:
+        """Write the files into the new folder; all paths are relative to it.
+
+        Raises:
+            ConfigError: an unknown family.
+        """
+        family, folder, shipped = request.params.family, request.target_path, _shipped()
+        require_known("no sample of family", family, STARTERS)
+        starter = STARTERS[family]
+        config = yaml.safe_load((shipped / f"{family}.yaml").read_text("utf-8"))
+        sample = config["domains"][starter]
+        for file in sample["files"]:
+            (folder / file).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(shipped / file, folder / file)
+        shutil.copytree(shipped / config["tokenizer"], folder / "tokenizer", dirs_exist_ok=True)
         options = {
-            "tokenizer": str((shipped / config["tokenizer"]).resolve()),
-            "packing": {"row_len": 1024},
-            "domains": {STARTER: {**sample, "files": [str((shipped / file).resolve()) for file in sample["files"]]}},
+            "tokenizer": "tokenizer",
+            **({"packing": {"row_len": 1024}} if family == "sft" else {}),
+            "domains": {starter: sample},
         }
-        (folder / "sft.yaml").write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), "utf-8")
-        # relative to the folder of defs.yaml
-        content = {"type": request.type_name, "attributes": {"family": "sft", "config": "sft.yaml", "store_dir": "data/stores"}}
+        (folder / f"{family}.yaml").write_text(yaml.safe_dump(options, sort_keys=False, allow_unicode=True), "utf-8")
+        content = {"type": request.type_name, "attributes": {"family": family, "config": f"{family}.yaml", "store_dir": "data/stores"}}
         (folder / "defs.yaml").write_text(yaml.safe_dump(content, sort_keys=False), "utf-8")
 
 

@@ -155,18 +155,22 @@ def test_the_component_is_listed_and_scaffolded_and_its_packed_table_is_material
         installed,
         "list components",
         "scaffold defs prep_assets.TrainingData my_sft",
+        "scaffold defs prep_assets.TrainingData my_preferences --family preference",
         "check yaml",
+        "check defs",
         "launch --assets sft_packed",
     )
     assert "prep_assets.TrainingData" in listed
     folder = project / "src" / "mine" / "defs" / "my_sft"
     assert (folder / "defs.yaml").is_file() and (folder / "sft.yaml").is_file()
+    assert str(ROOT) not in (folder / "sft.yaml").read_text("utf-8") and (folder / "samples" / "gsm8k.jsonl").is_file()
+    assert (folder.with_name("my_preferences") / "preference.yaml").is_file()
     assert (project / "data" / "stores" / "sft_packed" / "current" / "sft_packed.h5").is_file()
 
 
 def test_attributes_place_the_assets_in_the_graph_of_the_project(project: Path, installed: Path, tmp_path: Path) -> None:
     copy = tmp_path / "mine"
-    shutil.copytree(project, copy, ignore=shutil.ignore_patterns("data", "my_sft"))
+    shutil.copytree(project, copy, ignore=shutil.ignore_patterns("data", "my_sft", "my_preferences"))
     folder = copy / "src" / "mine" / "defs" / "chats"
     folder.mkdir()
     attributes = {
@@ -197,7 +201,7 @@ def test_the_assets_of_the_page_run_below_ours(project: Path, installed: Path, t
     """Statistics, a filter and ten optimizer steps, as docs/dagster-project.md shows them, in a project with two components."""
     pytest.importorskip("torch", reason="a training step needs torch")
     copy = tmp_path / "mine"
-    shutil.copytree(project, copy, ignore=shutil.ignore_patterns("data", "my_sft", "own.py"))
+    shutil.copytree(project, copy, ignore=shutil.ignore_patterns("data", "my_sft", "my_preferences", "own.py"))
     defs = copy / "src" / "mine" / "defs"
     [code] = [block for block in blocks(PAGE, "python") if "src/mine/defs/own.py" in block]
     (defs / "own.py").write_text(code, "utf-8")
