@@ -151,6 +151,8 @@ _NAMED_IDS: Mapping[str, str] = {
     "cl.rut": "RUT",
 }
 
+_MAY_BE_ID = re.compile(r"[0-9](?:[-./ ]?[0-9]){6,}|[A-Za-z]{4,6}[0-9L-Vl-v]{2}[0-9A-Za-z]{8}")
+
 
 @cache
 def _id_forms() -> tuple[tuple[Callable[[str], bool], re.Pattern[str]], ...]:
@@ -168,11 +170,25 @@ def _id_forms() -> tuple[tuple[Callable[[str], bool], re.Pattern[str]], ...]:
 
 
 def _ids(text: str) -> Places:
-    taken: list[tuple[int, int]] = []
-    for is_valid, form in _id_forms():
-        spans = (found.span(1) for found in form.finditer(text) if is_valid(found[1]))
-        taken += [span for span in spans if not _overlaps(span, taken)]
-    yield from sorted(taken)
+    for begin, part in _near(text, _MAY_BE_ID):
+        taken: list[tuple[int, int]] = []
+        for is_valid, form in _id_forms():
+            spans = (found.span(1) for found in form.finditer(part) if is_valid(found[1]))
+            taken += [span for span in spans if not _overlaps(span, taken)]
+        yield from ((begin + start, begin + end) for start, end in sorted(taken))
+
+
+def _near(text: str, pattern: re.Pattern[str], around: int = 40) -> Iterator[tuple[int, str]]:
+    """Yield where the parts of a text begin that are near what a pattern finds, and the parts: the libraries take long for a text."""
+    begin = end = 0
+    for found in pattern.finditer(text):
+        if found.start() - around > end:
+            if end:
+                yield begin, text[begin:end]
+            begin = max(0, found.start() - around)
+        end = found.end() + around
+    if end:
+        yield begin, text[begin:end]
 
 
 # Addresses.
@@ -191,14 +207,14 @@ _REPOSITORY = re.compile(r"(?:git|hg|svn)@")
 
 
 def _emails(text: str) -> Places:
-    taken = [found.span() for found in _ASCII_MAIL.finditer(text)]
+    taken = [found.span() for found in _ASCII_MAIL.finditer(text)] if "@" in text else []
     for start, end in taken:
         if text[end : end + 1] == "_":  # Markdown's emphasis
             start += len(text[start:end]) - len(text[start:end].lstrip("_"))
         address = text[start:end]
         if not _NOBODY.search(address) and not (_REPOSITORY.match(address) and text[end : end + 1] in (":", "/")):
             yield start, end
-    if not text.isascii():
+    if "@" in text and not text.isascii():
         yield from (span for span in _international_mails(text) if not _overlaps(span, taken))
 
 
@@ -236,7 +252,8 @@ def _ips(text: str) -> Places:
 _PHONE = re.compile(r"(?<![A-Za-z0-9+])(?:\+|00(?=[1-9]))[1-9][0-9 ().\-/]{5,24}[0-9](?![0-9])")
 _GAP = "[ \u00a0\u2007\u2009\u200a\u202f\u3000\u2010-\u2015\u2212\uff0d-]"
 _NATIONAL = rf"(?:^|[^0-9A-Za-z+])\(?[0-9](?:(?:{_GAP}|[./()]){{0,2}}[0-9]){{6}}"
-_MAY_BE_NATIONAL = re.compile(_NATIONAL)
+_MAY_BE_NATIONAL, _PLUS = re.compile(rf"{_NATIONAL}(?:(?:{_GAP}|[./()]){{0,2}}[0-9])*"), re.compile(r"\+[ (]{0,2}[1-9][0-9 ().\-/]*")
+_DATE = re.compile(r"[12][0-9]{3}([-/. ])[01]?[0-9]\1[0-3]?[0-9](?: [0-9]{1,2})?|[0-3]?[0-9]([-/. ])[01]?[0-9]\2[12][0-9]{3}")
 _DECIMAL = re.compile(r"\+?[0-9]{1,3}\.[0-9]{4,}")
 _DIALS_00 = "DE"
 """A country that dials 00 before other countries' numbers."""
@@ -261,14 +278,19 @@ def countries_of(text: str) -> tuple[str, ...]:
 
 def _phones(text: str, countries: Sequence[str] = ()) -> Places:
     taken: list[tuple[int, int]] = []
-    for country in (None, *countries):
-        taken += [span for span in _matched(text, country) if not _overlaps(span, taken)]
+    for country, pattern in ((None, _PLUS), *((country, _MAY_BE_NATIONAL) for country in countries)):
+        for begin, part in _near(text, pattern):
+            spans = ((begin + start, begin + end) for start, end in _matched(part, country))
+            taken += [span for span in spans if not _overlaps(span, taken)]
     yield from sorted([*taken, *_with_prefix(text, taken)])
 
 
 def _phones_of_language(text: str, countries: Sequence[str]) -> Places:
     for country in countries:
-        yield from (span for span in _matched(text, country, strictly=True) if _is_written_as_phone(text[slice(*span)]))
+        for begin, part in _near(text, _MAY_BE_NATIONAL):
+            for start, end in _matched(part, country, strictly=True):
+                if _is_written_as_phone(part[start:end]):
+                    yield begin + start, begin + end
 
 
 def _overlaps(span: tuple[int, int], others: Iterable[tuple[Any, ...]]) -> bool:
@@ -425,7 +447,14 @@ def private_values(
             continue
         spans = _phones(plain, countries or ()) if kind == "phone" else places(plain)
         found += [(*span, kind) for span in spans if not _overlaps(span, found)]
-    if "phone" in kinds and countries is None and any(not _overlaps(run.span(), found) for run in _MAY_BE_NATIONAL.finditer(plain)):
+    if (
+        "phone" in kinds
+        and countries is None
+        and any(
+            not _overlaps(run.span(), found) and _is_written_as_phone(said := run[0].strip(" \n\t,;:\"'")) and not _DATE.fullmatch(said)
+            for run in _MAY_BE_NATIONAL.finditer(plain)
+        )
+    ):
         for span in _phones_of_language(plain, countries_of(beside or text)):
             found += [] if _overlaps(span, found) else [(*span, "phone")]
     yield from ((kind, start, end) for start, end, kind in sorted(found))
