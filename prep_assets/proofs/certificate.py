@@ -64,7 +64,8 @@ def ends_answers_alone(template: ChatTemplate, stop: str) -> bool:
     """Return whether a token ends answers and stands nowhere inside of one, as behind its reasoning or between its calls."""
     for answer, said, tools in ((_THINKS, _THOUGHT, ()), (_CALL, "tide_at", _TOOLS)):
         with suppress(CheckFailed):
-            if render_again(Sample((_ASKED, answer), tools), template).rpartition(said)[2].count(stop) > 1:
+            _, is_shown, behind = render_again(Sample((_ASKED, answer), tools), template).rpartition(said)
+            if is_shown and behind.count(stop) > 1:
                 return False
     return True
 
