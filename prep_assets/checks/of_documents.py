@@ -26,6 +26,7 @@ from prep_assets.proofs.documents import (
     Text,
     check_document_masks,
     check_sentences,
+    cut_again,
     documents_begin_with,
     parts_in_order,
     prove_texts,
@@ -39,7 +40,7 @@ from prep_assets.samples import DOCUMENT, Sample, Turn
 from prep_assets.schemas.reader import Reader as SchemaReader
 from prep_assets.schemas.text import TextField
 from prep_assets.stores.tokens import TokenStore
-from prep_assets.text.documents import STARTS, cut_of, sentences_of
+from prep_assets.text.documents import STARTS, sentences_of
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -206,7 +207,7 @@ def _as_text(identity: str, text: str, ids: npt.NDArray[Any], name: str, fim: Ma
     if fim is None:
         return Text(identity, text, ids)
     sentinels = {part: vocabulary.backend.token_to_id(fim[f"{part}_token"]) for part in ("prefix", "suffix", "middle")}
-    cut = cut_of(f"{name}/{identity}", len(text), rate=fim["rate"], spm_rate=fim["spm_rate"], seed=fim["seed"])
+    cut = cut_again(f"{name}/{identity}", len(text), fim)
     try:
         parts = parts_in_order(ids.tolist(), sentinels)
     except ValueError as error:
@@ -215,4 +216,11 @@ def _as_text(identity: str, text: str, ids: npt.NDArray[Any], name: str, fim: Ma
         raise StoreError(f"{identity}: {'whole' if parts is None else 'cut'}, its seed and id make it {'whole' if cut is None else 'cut'}")
     if cut is None or parts is None:
         return Text(identity, text, ids)
-    return Text(identity, text, np.array([token for part in parts for token in part], ids.dtype), cut.parts(text))
+    first, second, tail_first = cut
+    # a tokenizer may leave nothing of a head without letters
+    if parts[0] if tail_first else not parts[0] and any(map(str.isalnum, text[:first])):
+        order = ("head first", "tail first")
+        raise StoreError(f"{identity}: {order[not parts[0]]}, its seed and id make it {order[tail_first]}")
+    return Text(
+        identity, text, np.array([token for part in parts for token in part], ids.dtype), (text[:first], text[first:second], text[second:])
+    )

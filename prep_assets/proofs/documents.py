@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
+from xxhash import xxh3_64_intdigest
 
 from prep_assets.proofs.reference_ids import IdsAgain
 from prep_assets.proofs.verdict import Numbers, Verdict, fails, holds
@@ -68,6 +69,20 @@ def parts_in_order(ids: Sequence[int], sentinels: Mapping[str, int]) -> list[lis
         raise ValueError(f"sentinels {sentinels_found[:6]} (place, id), needs {expected} in this order from place 0")
     suffix, middle = sentinels_found[1][0], sentinels_found[2][0]
     return [ids[1:suffix], ids[middle + 1 :], ids[suffix + 1 : middle]]
+
+
+def cut_again(record: str, length: int, fim: Mapping[str, Any]) -> tuple[int, int, bool] | None:
+    """Return where a document of `length` characters is cut, and whether its tail comes first; `None` where it stays whole. Draws are of the record's id,
+    counted from 0: the number of 64 bits that XXH3 gives for ``<seed>:<draw>:<record>``, as a share of all of them."""
+    file, _, number = record.rpartition(":")
+
+    def draw(name: str) -> float:
+        return xxh3_64_intdigest(f"{fim['seed']}:{name}:{file}:{int(number) - 1}".encode()) / 2.0**64
+
+    if draw("cut") >= fim["rate"]:
+        return None
+    first, second = sorted(min(length, int(draw(name) * (length + 1))) for name in ("one", "other"))
+    return first, second, draw("order") < fim["spm_rate"]
 
 
 # Tokenization identity: a document's tokens decode to its text, and are the reference tokenizer's own.

@@ -6,6 +6,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterator
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from prep_assets.errors import CheckFailed
@@ -48,6 +49,8 @@ def ruling(reason: str, sample: Sample, template: ChatTemplate, *, prompted: boo
         return "" if reason == "template_rewrites_content" else None
     if reason == "template_drops_content":
         return "transformers renders it, and every text stands in it once" if _all_once(rebuilt) else None
+    if reason == "template_reorders_content":
+        return "transformers renders it, with its texts in their order" if _all_once(rebuilt) and _in_order(rebuilt) else None
     if reason == "mask_not_provable" and (by := _mask(rebuilt, sample)):
         return f"transformers renders it, and {by} say what is trained"
     return None
@@ -108,6 +111,13 @@ def _all_once(rebuilt: Rebuilt) -> bool:
     regions = [region for turn in rebuilt.slotted.sample.turns for region in turn.regions]
     is_once = all(counts[slot] == 1 for slot in range(len(rebuilt.slotted.slots)))  # reasoning that the template leaves out has no place
     return is_once and not any(region.kind in MEDIA for region in regions)
+
+
+def _in_order(rebuilt: Rebuilt) -> bool:
+    """Whether texts stand in the order of turns, and of the regions of a turn."""
+    slots = (rebuilt.slotted.slots[place.slot] for place in sorted(rebuilt.places, key=lambda place: place.start))
+    order = [(slot.turn, *slot.parts[0][:1]) if slot.parts else (slot.turn,) for slot in slots]
+    return all(before < after for before, after in pairwise(order)) and all(len(each) > 1 for each in order)
 
 
 def _mask(rebuilt: Rebuilt, sample: Sample) -> str:

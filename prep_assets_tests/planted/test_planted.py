@@ -30,6 +30,20 @@ PLANTS: Mapping[str, Change] = {
         "np.array([weight for _, weight in steps], np.float32)",
         "np.array([weight * (at < max(n for n, (_, one) in enumerate(steps) if one or not n)) for at, (_, weight) in enumerate(steps)], np.float32)",
     ),
+    "where stretches of chats in blocks begin": (
+        "sft simple",
+        "text/forms",
+        "frame_begins[:, located.breaks[0]] + located.breaks[1]",
+        "frame_begins[:, located.breaks[0]] + located.breaks[0]",
+    ),
+    "the order of regions": (
+        "rl steps",
+        "text/render",
+        "if left.turn == right.turn and left.order > right.order:",
+        "if left.turn == right.turn or left.order > right.order:",
+    ),
+    "which documents are cut": ("pretrain fim", "text/documents", "if numbers[0] >= rate:", "if numbers[-1] >= rate:"),
+    "which part of a document comes first": ("pretrain fim", "text/documents", "numbers[1] < spm_rate)", "numbers[0] < spm_rate)"),
     "results of calls": (
         "sft qwen3",
         "schemas/turns",
