@@ -64,7 +64,7 @@ def test_a_side_by_a_second_reading(sides: Sides, line: dict[str, Any], side: st
 
 def test_only_some_records(sides: Sides) -> None:
     rows = list(sides.rows("chosen"))
-    assert [row.id for _, row in rows] == [f"line {number}" for number in range(len(rows))]
+    assert [row.id for _, row in rows] == [f"line {number + 1}" for number in range(len(rows))]
     some = list(sides.rows("chosen", [7, 2, 11]))
     assert [number for number, _ in some] == [2, 7, 11] and [row.id for _, row in some] == ["line 2", "line 7", "line 11"]
     assert all(np.array_equal(row.ids, rows[number][1].ids) and row.expected == rows[number][1].expected for number, row in some)
@@ -81,5 +81,5 @@ def test_records_that_do_not_follow_or_have_no_line(
     rows[list(change)] = list(change.values())
     np.save(path, rows)
     found = dict(verdicts(workspace, EVERY[ASSET], resealed(published), EVERY[ASSET].checks))
-    says = f"record {record} of chosen is line {line}, which does not follow the one before it, or is not there"
+    says = f"record {record} of chosen is line {line + 1}, which does not follow the one before it, or is not there"
     assert found["mask_alignment"].summary == found["tokenization_identity"].summary == says and not found["selection"].passed

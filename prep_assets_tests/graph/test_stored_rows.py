@@ -65,7 +65,7 @@ def one_by_one(places: Sequence[Place], blocks: Sequence[tuple[int, list[int]]],
                     break
     if at == len(places):
         return ""
-    return f"record {at:,} of the store is row {places[at][1]} of file {places[at][0]}, which is not in the source"
+    return f"record {at:,} of the store is row {places[at][1] + 1} of file {places[at][0] + 1}, which is not in the source"
 
 
 def test_sound_records() -> None:

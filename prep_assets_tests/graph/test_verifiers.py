@@ -58,12 +58,12 @@ def test_golds_that_fail_are_refused_and_what_is_told_reaches_the_trainer(tmp_pa
     published = build(workspace, "rl_prompts")
     part = part_of(workspace, "rl_prompts", "tasks")
     assert sorted((each.id, each.reason) for each in refusals(part)) == [
+        ("tasks.jsonl:10", "gold_rejected"),
         ("tasks.jsonl:11", "gold_rejected"),
         ("tasks.jsonl:12", "bad_arguments"),
         ("tasks.jsonl:4", "gold_rejected"),
         ("tasks.jsonl:5", "gold_rejected"),
         ("tasks.jsonl:6", "bad_arguments"),
-        ("tasks.jsonl:10", "gold_rejected"),
     ]
     assert failing(workspace, part) == failing(workspace, published) == failing(workspace, workspace.built("rl_quality", "tasks")) == []
     stored = {row["prompt"]: row for row in open_lines(published.directory, "rl_prompts_train")}
