@@ -27,6 +27,7 @@ from prep_assets.proofs.mutations import (
     ROLLOUT_MUTATIONS,
     SELECTION_MUTATIONS,
     STEP_MUTATIONS,
+    TEXT_MUTATIONS,
 )
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.lines import open_lines
@@ -205,7 +206,7 @@ def test_selftest_catches_every_corruption(made: Workspace) -> None:
     assert names == {
         "",
         "border of prompt and response moved",
-        *(each.name for each in (*MUTATIONS, *REWARD_MUTATIONS, *SELECTION_MUTATIONS)),
+        *(each.name for each in (*MUTATIONS, *REWARD_MUTATIONS, *SELECTION_MUTATIONS, *TEXT_MUTATIONS)),
     }
 
 
