@@ -80,7 +80,7 @@ def pytest_configure() -> None:
     in_memory()
 
 
-LONGEST = ("graph", "defs", "stores", "proofs", "explain")
+LONGEST = ("graph", "proofs", "defs", "planted", "stores", "explain")
 """Rooms that take longest come first, so that no process is left with one of them when the others are done."""
 
 

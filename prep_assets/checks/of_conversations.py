@@ -34,6 +34,7 @@ from prep_assets.pipeline.asset import Check, FromLines, Reasons, Store
 from prep_assets.pipeline.examples import Item, converter
 from prep_assets.pipeline.groups import conversation_of, conversations, splits
 from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of, weighted
+from prep_assets.proofs.certificate import writes_unserved
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, answers_derivation
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.groups import (
@@ -221,7 +222,13 @@ class Conversations(Derivation):
             identity = Verdict(False, detail, identity.numbers, Worst("counts", detail))
         mask, key = combined(masks), "unserved_prompts"
         counted, unserved = (int(counts.get(key, 0)) for counts in (self.store.manifest.counts, mask.numbers))
-        if mask.passed and self.store.asset.family == "sft" and counted != unserved:
+        # a build counts by form: it finds none where only words of a text make a prompt another one
+        if (
+            mask.passed
+            and self.store.asset.family == "sft"
+            and counted != unserved
+            and (counted or writes_unserved(self.derivation.template))
+        ):
             detail = f"{unserved:,} trained answers stand behind a prompt that no server sends, the manifest counts {counted:,}"
             mask = Verdict(False, detail, mask.numbers, Worst("counts", detail))
         return {"mask_alignment": mask, "tokenization_identity": identity}

@@ -8,6 +8,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from prep_assets.errors import CheckFailed
+from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.rebuilt import TAGS, render_again
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
@@ -68,6 +69,14 @@ def ends_answers_alone(template: ChatTemplate, stop: str) -> bool:
             if is_shown and behind.count(stop) > 1:
                 return False
     return True
+
+
+def writes_unserved(template: ChatTemplate) -> bool:
+    """Return whether a chat of four turns has an answer behind a prompt that no server sends."""
+    try:
+        return bool(derive(Sample((_ASKED, _TOLD, _AGAIN, _LAST)), MaskOptions(), template, prompts=True).unserved)
+    except CheckFailed:
+        return False
 
 
 def _first_control(template: ChatTemplate, text: str) -> str:

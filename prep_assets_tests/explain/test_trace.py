@@ -422,7 +422,7 @@ def test_where_looks_into_drafts_where_that_is_asked_for(mine: Workspace, run: C
 def test_a_draft_that_says_nothing_of_its_options_or_is_not_there_is_told(mine: Workspace, run: Command) -> None:
     with pytest.raises(StoreError, match=r"sft_packed has no draft.*\n.*prep-assets build sft_packed --set KEY=VALUE"):
         trace(mine, "sft_packed", 0, draft=True)
-    with pytest.raises(StoreError, match=r"a draft of sft_raw\[own\] has no rows of its own"):
+    with pytest.raises(StoreError, match=r"a draft of sft_raw\[own\] has no rows: trace"):
         trace(mine, "sft_raw", 0, partition="own", draft=True)
     drafted(mine, "sft_packed", "", {"packing": {"row_len": 64}})
     shown = run(mine, "trace", "sft_packed", "--row", 1, "--token", 0, "--draft")

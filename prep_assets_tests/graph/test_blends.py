@@ -136,7 +136,7 @@ def test_people_look_at_it(documents: Workspace) -> None:
     assert shown.ids == tuple(stream.arrays["tokens"][item * 32 : item * 32 + 32].tolist())
     for place, origin in shown.origins:
         record = int(np.searchsorted(stream.ends, item * 32 + place, "right"))
-        assert origin.endswith(f":{stream.row[record]}")
+        assert origin.endswith(f":{stream.row[record] + 1}")
         assert shown.positions[place] == item * 32 + place - stream.span(record, record + 1).start
 
 

@@ -319,7 +319,7 @@ def test_more_values_than_the_maximum_stop_with_the_most_frequent(tmp_path: Path
 @pytest.mark.parametrize(
     ("value", "said"),
     [
-        (["a"], r"'source' of a\.jsonl:1 holds a list or an object, \"\['a'\]\""),
+        (["a"], r"'source' of a\.jsonl:2 holds a list or an object, \"\['a'\]\""),
         ({"a": 1}, "holds a list or an object"),
         ("x" * 1001, "holds 1,001 characters"),
         ("(missing)", r"holds the text '\(missing\)'"),

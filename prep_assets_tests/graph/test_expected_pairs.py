@@ -66,7 +66,7 @@ def test_only_some_records(sides: Sides) -> None:
     rows = list(sides.rows("chosen"))
     assert [row.id for _, row in rows] == [f"line {number + 1}" for number in range(len(rows))]
     some = list(sides.rows("chosen", [7, 2, 11]))
-    assert [number for number, _ in some] == [2, 7, 11] and [row.id for _, row in some] == ["line 2", "line 7", "line 11"]
+    assert [number for number, _ in some] == [2, 7, 11] and [row.id for _, row in some] == ["line 3", "line 8", "line 12"]
     assert all(np.array_equal(row.ids, rows[number][1].ids) and row.expected == rows[number][1].expected for number, row in some)
 
 

@@ -141,7 +141,7 @@ def test_right_rows_that_a_render_rejects_are_seen(make: Make, tmp_path: Path, m
 
     _, _, make_store = built(make, tmp_path, "chats")
     monkeypatch.setattr(Conversations, "encode", planted)
-    with pytest.raises(CheckFailed, match=r"selection: 1 faults; first a\.jsonl:3 is refused for render/"):
+    with pytest.raises(CheckFailed, match=r"selection: 1 faults; first a\.jsonl:4 is refused for render/"):
         make_store()
 
 

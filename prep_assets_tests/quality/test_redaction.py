@@ -100,6 +100,15 @@ def test_rows_that_differ_in_private_data_alone_are_duplicates(tmp_path: Path) -
         assert published.manifest.counts["kept"] == kept and failing(workspace, published) == []
 
 
+@pytest.mark.parametrize(("countries", "kept"), [(["DE"], 1), (["FR"], 3), (None, 3)])
+def test_the_countries_of_a_domain_decide_which_national_numbers_are_phones(tmp_path: Path, countries: list[str] | None, kept: int) -> None:
+    rows = [{"text": f"Tel. 030 90182{number}"} for number in (901, 902, 903)]
+    source = domain(jsonl(tmp_path / "rows.jsonl", rows), "text", redact=["phone"], **({"countries": countries} if countries else {}))
+    workspace = workspace_in(tmp_path / "here", minimal("pretrain", {"rows": source}))
+    published = build(workspace, "pretrain_tokens", "rows")
+    assert published.manifest.counts["kept"] == kept and failing(workspace, published) == []
+
+
 def test_a_store_without_redaction_is_as_it_was(tmp_path: Path) -> None:
     texts = planted_texts(40)[0]
     plain, empty, redacts = (

@@ -47,7 +47,7 @@ def test_rows_are_those_of_the_store(hostile: tuple[Workspace, dict[str, Publish
     for number, row in enumerate(rows):
         assert row["i"] == store.record(number, "tokens").tolist()
         assert [weight for count, weight in row["w"] for _ in range(count)] == store.record(number, "loss_mask").astype(float).tolist()
-        assert row["p"][0][1] == f"evil/<b onclick=alert(1)>rows.jsonl:{number}"
+        assert row["p"][0][1] == f"evil/<b onclick=alert(1)>rows.jsonl:{number + 1}"
     assert unseen("".join(vocabulary.values())) == set()
 
 
@@ -58,13 +58,13 @@ def test_packed_rows_name_their_records(hostile: tuple[Workspace, dict[str, Publ
         pieces = range(*packed.pieces(number).indices(len(packed.documents["row"])))
         assert [piece[0] for piece in row["p"]] == packed.documents["row_offset"][list(pieces)].tolist()
         for piece, at in zip(row["p"], pieces, strict=True):
-            assert piece[1].endswith(f":{tokens.row[packed.documents['record'][at]]}")
+            assert piece[1].endswith(f":{tokens.row[packed.documents['record'][at]] + 1}")
 
 
 def test_refused_records_have_reason_and_payload(hostile: tuple[Workspace, dict[str, Published]]) -> None:
     workspace, stores = hostile
     refused = Read(report(workspace, [stores["sft_packed"]])).held("refused")
-    assert [each[1].rsplit(":", 1)[1] for each in refused] == [str(len(HOSTILE) + number) for number in range(4)]
+    assert [each[1].rsplit(":", 1)[1] for each in refused] == [str(len(HOSTILE) + number) for number in range(1, 5)]
     assert all("window.pwned" in each[4] for each in refused)
 
 
