@@ -184,6 +184,11 @@ def labelled(tokens: Any, label_ids: Any, starts: Ints | None = None) -> Tokens:
     return Tokens(ids, trained, starts)
 
 
+def is_masked(source: Source) -> bool:
+    """Return whether a store of tokens says which are trained."""
+    return isinstance(source, PackedStore) or (isinstance(source, TokenStore) and "loss_mask" in source.arrays)
+
+
 def starts_of(position_ids: Any) -> Ints:
     """Return where documents start, by positions that count from 0 in each; each token of the padding, at 0, is a start too.
 

@@ -20,7 +20,7 @@ import numpy.typing as npt
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Block, document_blocks, has_mask, require_memory_for_file, row_blocks
 from prep_assets.exports.media import Placed, file_of, placed_images, require_images
-from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row, row_slicer, starts_of
+from prep_assets.exports.readable import Options, Readable, Source, Tokens, is_masked, labelled, locate_row, row_slicer, starts_of
 from prep_assets.exports.registry import Count, FileName, Folder, Progress, Size, exporter, reads
 from prep_assets.samples import MEDIA
 from prep_assets.stores.packed import PackedStore
@@ -121,6 +121,8 @@ def read_olmo(folder: Path, source: Source, options: Options) -> Readable:
     ends = np.cumsum([len(borders) for _, _, borders in parts])
     counted = {"total_instances": int(ends[-1]), "total_tokens": sum(len(ids) for ids, *_ in parts)}
     masks = [mask for _, mask, _ in parts if mask is not None]
+    if len(masks) != len(parts) * is_masked(source):
+        raise StoreError(f"{len(masks)} of {len(parts)} parts have a labels_mask; the store has {'one' if is_masked(source) else 'none'}")
     counted |= {"trainable_tokens": sum(int(np.count_nonzero(mask)) for mask in masks)} if masks else {}
     said = json.loads((folder / "dataset_statistics.json").read_text("utf-8"))["overall_statistics"]
     if said.keys() != counted.keys() | {"trainable_tokens"} or any(said[name] != count for name, count in counted.items()):
@@ -185,6 +187,8 @@ def read_nanotron(folder: Path, source: Source, options: Options) -> Readable:
     ids, ends = np.memmap(path, f"<u{width}", "r"), np.fromfile(path.with_name(f"{path.name}.index"), "<u8").astype(np.int64)
     loss = path.with_name(f"{path.name}.loss")
     mask = np.memmap(loss, np.uint8, "r") if loss.exists() else None
+    if (mask is not None) != is_masked(source):
+        raise StoreError(f"{loss.name} is {'missing' if mask is None else 'there'}; the store has {'a' if mask is None else 'no'} mask")
     if len(ids) != ends[-1] or (mask is not None and len(mask) != len(ids)):
         raise StoreError(f"{path.name}: {len(ids):,} tokens, its index ends at {ends[-1]:,}")
     if int(total) != len(ids):

@@ -16,6 +16,7 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
 from prep_assets.exports.huggingface import _read_row
 from prep_assets.exports.readable import open_source, starts_of
+from prep_assets.exports.registry import reader as reader_of
 from prep_assets.exports.token_files import read_mds, require_rounded
 from prep_assets_tests.exports.conftest import Document, Stream, Table, labels_of, some
 from prep_assets_tests.exports.learned import lessons, lessons_of, shifted
@@ -209,3 +210,13 @@ def test_a_rounded_number_of_tokens(count: int) -> None:
     for wrong in (f"{right[0]}{right}", right.replace(" ", " K", 1), f"{count / 100:.3g} KT"):
         with pytest.raises(StoreError, match="tokens"):
             require_rounded(wrong, count)
+
+
+@pytest.mark.parametrize(("format", "mask"), [("olmo", "labels_mask_part_0000.npy"), ("nanotron", "00000_tokens.ds.loss")])
+def test_a_mask_that_is_missing_is_seen(table: Table, format: str, mask: str, tmp_path: Path) -> None:
+    out, source = export(table.folder, format, tmp_path / "out"), open_source(table.folder)
+    options = {"vocab_size": None, "name": "00000_tokens"}
+    assert reader_of(format)(out, source, options).row(0)
+    (out / mask).unlink()
+    with pytest.raises(StoreError, match=r"mask|loss"):
+        reader_of(format)(out, source, options)
