@@ -70,7 +70,7 @@ from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.second_reading import group_again, read_again, shown_by
 from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.teachers import Taught, check_teacher, entries_of_tokens
-from prep_assets.proofs.tokenized import left_of_tokenized, tokenized_again
+from prep_assets.proofs.tokenized import left_of_tokenized, splits_character, tokenized_again
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.samples import ASSISTANT, MEDIA, USER, Group, PlainChat, Sample, changed
 from prep_assets.schemas.reader import PlainMessages, rows_by_columns
@@ -285,6 +285,9 @@ class Chats(Conversations):
 
     def contradicts(self, reason: str, example: object) -> bool:
         """Whether the second derivation shows that a reason for rejecting an example does not hold."""
+        if reason == SPLIT and isinstance(example, Sample) and example.tokenized is not None:
+            ids, weights = map(np.array, (example.tokenized.ids, example.tokenized.weights))
+            return not splits_character(ids, weights, self.vocabulary)
         if reason not in {*UNDERIVABLE, NOTHING_TO_TRAIN, LOSSY, BORDER} or not isinstance(example, Sample | PlainChat):
             return False
         try:
@@ -352,7 +355,7 @@ class Chats(Conversations):
 # Rejected chats, judged by the second derivation as well: only the build's own code says the same twice.
 
 NOTHING_TO_TRAIN, LOSSY, REWRITTEN = "tokenize/nothing_to_train", "tokenize/lossy_tokenizer", "render/template_rewrites_content"
-BORDER = "tokenize/mask_border_inside_token"
+BORDER, SPLIT = "tokenize/mask_border_inside_token", "tokenize/mask_splits_character"
 UNDERIVABLE = {
     REWRITTEN,
     "render/template_refuses",

@@ -18,6 +18,8 @@ from prep_assets.proofs.teachers import entries_of_tokens
 from prep_assets.samples import Sample
 from prep_assets.text.vocabulary import Vocabulary
 
+BROKEN = "\ufffd"
+"""What a part of a character decodes to."""
 DEFAULTS = {
     "ids_key": "input_ids",
     "labels_key": "labels",
@@ -90,11 +92,20 @@ def left_of_tokenized(sample: Sample, truncation: Truncation, derive: Callable[[
         _compare(ids, ids_of(derive(sample), vocabulary), "messages")
     if tokenized.text is not None and not any(np.array_equal(ids, reading) for reading in _readings(tokenized.text, vocabulary)):
         raise CheckFailed(f"the text of the row has other ids than the {len(ids)} that it brings")
+    if splits_character(ids, weights, vocabulary):
+        raise CheckFailed("a trained stretch of the row begins or ends amid a character")
     whole = len(ids)
     if truncation.limit is not None:
         window = slice(-truncation.limit, None) if truncation.mode == "start" else slice(truncation.limit)
         ids, weights = ids[window], weights[window]
     return Left(NO_TURNS, _stretches(ids, weights, vocabulary), ids, "none", weights, whole - len(ids))
+
+
+def splits_character(ids: Any, weights: Any, vocabulary: Vocabulary) -> bool:
+    """Return whether trained stretches, decoded alone, have more broken characters than the row has."""
+    runs = [[at for at, _ in run] for trained, run in groupby(enumerate(weights), key=lambda pair: bool(pair[1])) if trained]
+    broken = sum(vocabulary.decode(ids[run]).count(BROKEN) for run in runs)
+    return broken > vocabulary.decode(ids).count(BROKEN)
 
 
 def _readings(text: str, vocabulary: Vocabulary) -> list[list[int]]:
