@@ -116,6 +116,7 @@ def test_each_cache_has_a_name_of_its_own() -> None:
 # -- the memory of a process ------------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.soak
 def test_a_process_with_many_tokenizers_does_not_grow() -> None:
     """Each tokenizer took 70 MiB when nothing was forgotten."""
     after, _ = tokenizers.measured(5, domains=2)

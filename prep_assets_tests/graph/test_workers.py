@@ -126,6 +126,7 @@ def test_verdicts_do_not_depend_on_the_number_of_workers(
     assert all(any(kind.startswith(step) for kind in counts) for step in ("near_duplicates", "repeated_passages")), counts
 
 
+@pytest.mark.soak
 def test_what_a_teacher_says_does_not_depend_on_the_number_of_workers(tmp_path: Path, pool: Pool, small_shards: None) -> None:
     """Each shard has entries of its own, joined in the order of the records; checks look at them in parts."""
     workspace = workspace_in(tmp_path, distilled(tmp_path / "data"))
@@ -170,6 +171,7 @@ def test_sources_are_read_by_workers(tmp_path: Path, pool: Pool, small_shards: N
     assert messages[0] == messages[1]
 
 
+@pytest.mark.soak
 def test_bytes_do_not_depend_on_the_size_of_shards(tmp_path: Path, pool: Pool, small_shards: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """With duplicates of records in other shards, a limit that is reached, and rows that are packed of many shards."""
     said = chats(tmp_path / "data")["sft"]

@@ -70,8 +70,8 @@ def of(folder: Path, asset: str, texts: list[str], **options: Any) -> Workspace:
 
 @pytest.mark.parametrize("asset", ASSETS)
 def test_nothing_planted_is_left_and_every_proof_holds(tmp_path: Path, asset: str) -> None:
-    """2,000 values in eight languages in every text of a row; in `make test` 400 where rows are enough to count by kind."""
-    texts, values, kinds = planted_texts(2000 if SOAK or asset in ("sft_tokens", "rl_tokens_by_domain") else 400)
+    """2,000 values in eight languages in every text of a row; in `make test` 400, and 120 where several texts of a row hold each."""
+    texts, values, kinds = planted_texts(2000 if SOAK else 120 if asset in ("rl_groups_by_domain", "preference_tokens_by_domain") else 400)
     workspace = of(tmp_path, asset, texts, redact=list(KINDS))
     published = build(workspace, asset, "rows")
     stored = "\n".join(text for _, text in stored_texts(store_of(workspace, published)))
@@ -184,7 +184,7 @@ def test_selftest_puts_values_back(tmp_path: Path) -> None:
     assert all(trial.caught == trial.tried for trial in trials)
 
 
-@pytest.mark.parametrize("workers", [1, 3] if SOAK else [1, 2])
+@pytest.mark.parametrize("workers", [1, pytest.param(3, marks=pytest.mark.soak)])
 def test_whoever_reads_a_row_reads_the_same_redacted_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     """Tables and lines that cannot be read, shards, the quarantine, quality steps, rows as `trace` and `inspect` show them, and tools."""
     monkeypatch.setattr(cuts, "SHARD_BYTES", 400)

@@ -161,6 +161,7 @@ def test_without_an_fsync_a_crash_loses_something(tmp_path: Path, monkeypatch: p
     assert [fault for lost, torn in scene.states(scene.operations, upto, random.Random(0), 0) for fault in scene.faults(upto, lost, torn)]
 
 
+@pytest.mark.soak
 def test_some_damaged_bytes_are_refused(tmp_path: Path) -> None:
     counts = fuzz.harness(tmp_path, inputs=260, seed=3, seconds=600, size=2)
     assert counts.violations == []
