@@ -15,7 +15,7 @@ from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.leaks import leaks_of, passages_of
 from prep_assets.pipeline.quality import judged_domain, source_to_judge
 from prep_assets.pipeline.verdicts import read_table, read_verdicts
-from prep_assets.proofs.known_verdicts import ANSWER, KNOWN, LEAKS, QUESTION, TRAINING
+from prep_assets.proofs.known_verdicts import ANSWER, KNOWN, LEAKS, OTHER, QUESTION, QUOTED, QUOTED_WORDS, TRAINING
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.quality.overlap import RULES, Passages
 from prep_assets.quality.steps import corrupted_examples, quality_steps
@@ -67,9 +67,11 @@ def known_fault(name: str) -> str:
 def known_leaks_fault() -> str:
     """Return what a rule finds wrongly of an example whose leaks are known; ``""`` where nothing is wrong."""
     held, training = [(USER, QUESTION), (ASSISTANT, ANSWER)], corrupted_examples([*map(document, TRAINING)])
+    if (units := RULES["gpt3"].units(QUOTED)) != QUOTED_WORDS:
+        return f"of a quoted text {units[:20]} … are compared, and must be {QUOTED_WORDS[:20]} …"
     for name, known in LEAKS.items():
-        leaks = Passages.of(RULES[name], [[RULES[name].text(held)]]).leaks(training)
-        found = {at: leak.shared for at, several in sorted(leaks.items()) for leak in several}
+        leaks = Passages.of(RULES[name], [[RULES[name].text(held), OTHER]]).leaks(training)
+        found = {at: leak.shared for at, several in sorted(leaks.items()) for leak in several if leak.text == 0}
         if found != known:
             return f"rule {name} finds a held-out example in {found} (text: shared units), and must find it in {known}"
     return ""

@@ -230,17 +230,23 @@ KNOWN: Mapping[str, Callable[[], Iterator[Known]]] = {
 
 QUESTION, ANSWER = " ".join(SENTENCES[:2]), " ".join((SENTENCES[7], SENTENCES[2]))
 """A held-out example: 28 and 26 words."""
+OTHER = " ".join(SENTENCES[6:7] * 2)
+"""Another held-out text."""
 _HELD = f"{SENTENCES[8]}\n{QUESTION}\n\n{ANSWER}\n{SENTENCES[9]}"
-_QUOTED = "\n".join(f"> {line}" for line in wrap(f"{SENTENCES[8]} {QUESTION} {ANSWER} {SENTENCES[9]}", 40))
+_WHOLE = f"{SENTENCES[8]} {QUESTION} {ANSWER} {SENTENCES[9]}"
+QUOTED = "\n".join(f"> {line}" for line in wrap(_WHOLE, 40))
+QUOTED_WORDS = _WHOLE.casefold().replace(",", "").replace(".", "").split()
 TRAINING = (
     _HELD,
     _HELD.swapcase(),
     " ".join(SENTENCES[4:6] + SENTENCES[:1]),
     " ".join(SENTENCES[4:7]),
     " ".join(SENTENCES[4:6] + SENTENCES[1:2]),
-    _QUOTED,
+    QUOTED,
+    " ".join((*ANSWER.split()[-7:], *OTHER.split()[:7])),
 )
-"""Texts that hold all of it; all in other case; 12 words of the question; nothing; 16 words of it; all, wrapped and quoted."""
+"""Texts that hold all of it; all in other case; 12 words of the question; nothing; 16 words of it; all, wrapped and quoted; the end of the answer with the
+beginning of the other text, which no held-out text has together."""
 LEAKS: Mapping[str, Mapping[int, int]] = {
     "gpt3": {0: 54, 1: 54, 4: 16, 5: 54},
     "open_r1": {0: 28, 1: 28, 2: 12, 4: 16, 5: 28},
