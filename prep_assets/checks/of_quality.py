@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -13,12 +14,12 @@ import numpy as np
 from prep_assets.data.quarantine import renumbered
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.leaks import leaks_of, passages_of
-from prep_assets.pipeline.quality import judged_domain, source_to_judge
+from prep_assets.pipeline.quality import Verdicts, judged_domain, source_to_judge
 from prep_assets.pipeline.verdicts import read_table, read_verdicts
 from prep_assets.proofs.known_verdicts import ANSWER, KNOWN, LEAKS, OTHER, QUESTION, QUOTED, QUOTED_WORDS, TRAINING
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.quality.overlap import RULES, Passages
-from prep_assets.quality.steps import corrupted_examples, quality_steps
+from prep_assets.quality.steps import Configured, corrupted_examples, quality_steps
 from prep_assets.samples import ASSISTANT, USER, document
 from prep_assets.stores.guards import Guards, load_array
 
@@ -52,15 +53,17 @@ def _judged_again(store: Store) -> Verdict:
 
 
 def known_fault(name: str) -> str:
-    """Return what a step says wrongly of examples whose verdicts are known; ``""`` where nothing is wrong, or none are known."""
+    """Return what a step says wrongly of examples whose verdicts are known, judged in two blocks; ``""`` where nothing is wrong, or none are known."""
     for known in KNOWN[name]() if name in KNOWN else ():
-        step, examples = quality_steps()[name].factory(**known.options), corrupted_examples(known.examples)
-        judged, finished = step.judge(examples), step.finish(np.ones(len(examples), bool))
-        found = {at: reason for at, (reason, _) in sorted({**finished.found, **judged.found}.items())}
+        verdicts = Verdicts([Configured(name, "drop", partial(quality_steps()[name].factory, **known.options), {})])
+        middle = len(known.examples) // 2
+        for block in (known.examples[:middle], known.examples[middle:]):
+            verdicts.add(corrupted_examples(block), (), ())
+        verdicts.finish()
+        found = {at: reason for at, (reason, _) in sorted(verdicts.dropped.items())}
         if found != known.found:
-            return (
-                f"{name} finds {found or 'nothing'} in examples in which it must find {known.found or 'nothing'}: {examples.texts!r:.300}"
-            )
+            texts = corrupted_examples(known.examples).texts
+            return f"{name} finds {found or 'nothing'} in examples in which it must find {known.found or 'nothing'}: {texts!r:.300}"
     return ""
 
 
