@@ -220,7 +220,7 @@ def keeps_fewer(store: Store) -> str:
     before = last.manifest.counts.get("kept") if last else None
     if "kept" in rules_of(store.asset, store.family).get("bounds", {}) or kept is None or not before or kept > (1 - FEWER) * before:
         return ""
-    return f"{kept:,} records are kept, {1 - kept / before:.0%} fewer than the {before:,} of the last good build"
+    return f"{kept:,} records are kept, {before - kept:,} fewer than the {before:,} of the last good build"
 
 
 def _last_good(store: Store) -> Published | None:

@@ -269,4 +269,4 @@ def test_a_build_that_keeps_a_tenth_less_says_so(tmp_path: Path, monkeypatch: py
         monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
         lines.append(" ".join(CliRunner(env={"COLUMNS": "200"}).invoke(app, ["build", "sft_tokens"]).output.split()))
     assert "fewer than" not in lines[0]
-    assert ("! sft_tokens[rows]: 17 records are kept, 15% fewer than the 20 of the last good build" in lines[1]) is said
+    assert ("! sft_tokens[rows]: 17 records are kept, 3 fewer than the 20 of the last good build" in lines[1]) is said
