@@ -46,7 +46,7 @@ def report_asset(site: Site, family: str, assets: Sequence[Asset]) -> dg.AssetsD
         required_resource_keys={site.resource, site.io_manager_key},
     )
     def body(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        from prep_assets.explain.report import INDEX, write_site
+        from prep_assets.explain.serve import INDEX, write_site
 
         workspace = site.in_run(context)
         stores = {asset.name: _stores(workspace, asset) for asset in assets}

@@ -45,7 +45,8 @@ const grouped = (ids, vocabulary, start, end) => {
   }
   return groups;
 };
-const textOf = (row, vocabulary) => row.t ?? grouped(row.i, vocabulary, 0, row.i.length).map(group => group.text).join("");
+const textOf = (row, vocabulary) => [row, ...(row.b ? [row.b] : [])]
+  .map(side => side.f?.flatMap(([, , texts]) => texts.map(([, text]) => text)).join("\n") ?? grouped(side.i, vocabulary, 0, side.i.length).map(group => group.text).join("")).join("\n");
 const weightsOf = row => {
   if (!row.w) return null;
   const weights = new Float32Array(row.i.length);
@@ -68,19 +69,27 @@ const browse = async () => {
   if (!list) return;
   const index = await unpack("index"), vocabulary = await unpack("vocabulary"), streams = await unpack("streams");
   const total = index.number.length, chunks = new Map();
-  let texts = null, order = Array.from({ length: total }, (_, at) => at), chosen = 0, asTokens = false, query = "", search = 0;
+  let texts = null, order = Array.from({ length: total }, (_, at) => at), chosen = 0, asTokens = false, search = 0;
+  const served = "served" in $("filters").dataset;
+  let query = served && $("where").value !== "id" ? $("query").value.trim().toLowerCase() : "";
   const starts = index.chunks;
   const rowAt = async at => {
     let chunk = starts.findLastIndex(start => start <= at);
     if (!chunks.has(chunk)) { if (chunks.size > 24 && !texts) chunks.clear(); chunks.set(chunk, await unpack("rows-" + chunk)); }
     return chunks.get(chunk)[at - starts[chunk]];
   };
-  const title = at => (streams.length > 1 ? streams[index.stream[at]].name + " " : "row ") + number(index.number[at]);
-  const brief = at => number(index.length[at]) + (index.trained[at] === null ? "" : " · " + share(index.trained[at], index.length[at]));
+  const title = at => (index.beside?.[at] != null ? streams[index.stream[at]].name.replace(/chosen$/, "pair") + " " : streams.length > 1 ? streams[index.stream[at]].name + " " : "row ") + number(index.number[at]);
+  const isPair = at => index.pair?.[at] != null, ofAnswers = at => streams[index.stream[at]].unit === "tokens" ? "trained tokens" : "characters";
+  const brief = at => isPair(at) ? index.pair[at].map(number).join(" : ") : number(index.length[at]) + (index.trained[at] === null ? "" : " · " + share(index.trained[at], index.length[at]));
   const figures = at => {
+    if (isPair(at)) {
+      const [chosen, rejected] = index.pair[at];
+      return "chosen " + number(chosen) + ", rejected " + number(rejected) + " " + ofAnswers(at) + (chosen === rejected ? ", equally long" : chosen > rejected ? ", chosen is longer" : ", rejected is longer");
+    }
     const unit = streams[index.stream[at]].unit;
     return number(index.length[at]) + " " + unit + (index.trained[at] === null ? "" : ", " + share(index.trained[at], index.length[at]) + " trained");
   };
+  const heading = at => isPair(at) ? "chosen : rejected, " + ofAnswers(at) : streams[index.stream[at]].unit + (index.trained[at] === null ? "" : " · trained");
 
   /* the list holds only what can be seen */
   const space = make("div", { class: "space", role: "presentation" });
@@ -99,6 +108,7 @@ const browse = async () => {
     }
     space.style.height = order.length * ITEM + "px";
     space.replaceChildren(...items);
+    $("unit").textContent = order.length ? heading(order[Math.min(chosen, order.length - 1)]) : "";
     list.setAttribute("aria-activedescendant", order.length ? "item-" + chosen : "");
     if (!order.length) list.removeAttribute("aria-activedescendant");
   };
@@ -141,17 +151,17 @@ const browse = async () => {
   const label = (row, weights, at) => weights === null ? row.i[at] : weights[at] > 0 ? row.i[at] : -100;
   const said = (row, weights, at) => "place " + at + ", id " + row.i[at] + (weights === null ? "" : (weights[at] < 0 ? ", not attended" : ", weight " + weights[at]) + ", label " + label(row, weights, at));
   /* a link to the trace of a row or of one token where a server answers it, the command elsewhere */
-  const traced = (at, token, text) => {
-    const { traced: address, trace: command } = streams[index.stream[at]], row = index.number[at];
+  const traced = (at, token, text, stream = index.stream[at]) => {
+    const { traced: address, trace: command } = streams[stream], row = index.number[at];
     if (address) return make("a", { href: address + "&row=" + row + (token === null ? "" : "&token=" + token) }, text);
     return token === null && command ? make("code", {}, command + " --row " + row) : token === null ? null : text;
   };
-  const tokens = (row, weights, start, end, which) => {
+  const tokens = (row, weights, start, end, which, stream) => {
     const head = make("tr", {}, ...["place", "token", "id", "weight", "label", "must predict"].map(name => make("th", { scope: "col" }, name)));
     const body = make("tbody");
     for (let at = start; at < end; at++) {
       const next = at + 1 < row.i.length ? label(row, weights, at + 1) : -100;
-      body.append(make("tr", { class: weights !== null && weights[at] > 0 ? "on" : null }, make("td", { class: "n" }, traced(which, at, number(at))),
+      body.append(make("tr", { class: weights !== null && weights[at] > 0 ? "on" : null }, make("td", { class: "n" }, traced(which, at, number(at), stream)),
         make("td", { dir: "auto" }, make("code", {}, (vocabulary[row.i[at]] ?? "").replaceAll("⏎\n", "⏎"))), make("td", { class: "n" }, String(row.i[at])),
         make("td", { class: "n" }, weights === null ? "" : weights[at] < 0 ? "hidden" : String(weights[at])), make("td", { class: "n" }, String(label(row, weights, at))), make("td", { class: "n" }, String(next))));
     }
@@ -171,22 +181,60 @@ const browse = async () => {
     if (fault) box.open = true;
     return box;
   };
+  /* the documents of a row from a token on */
+  const documents = (row, first, at, stream, side = "") => {
+    const weights = weightsOf(row), view = asTokens ? tokens : flow;
+    const shown = row.p.map(([start, name, offset, note, both], piece) => {
+      const end = piece + 1 < row.p.length ? row.p[piece + 1][0] : row.i.length;
+      const about = (note ? note + " · " : "") + number(end - start) + " tokens" + (offset ? ", from its token " + number(offset) : "");
+      return make("section", { class: "doc", "aria-label": side + name }, make("h4", {}, make("span", { dir: "auto" }, name), make("span", { class: "dim" }, about)),
+        view(row, weights, Math.max(start, first), end, at, stream), both ? proof(both) : null);
+    });
+    const more = (stream === index.stream[at] ? index.length[at] : row.i.length) - row.i.length;
+    return more > 0 ? [...shown, make("p", { class: "dim" }, "… and " + number(more) + " tokens more")] : shown;
+  };
+  /* both sides of a pair: the masked beginning that they share, then side by side */
+  const sides = (row, at) => {
+    const [chosen, rejected] = [weightsOf(row), weightsOf(row.b)], last = Math.min(row.i.length, row.b.i.length);
+    let shared = 0;
+    while (shared < last && row.i[shared] === row.b.i[shared] && !(chosen?.[shared] > 0) && !(rejected?.[shared] > 0)) shared++;
+    const column = (name, side, stream) => make("div", { class: name }, make("h4", {}, name), ...documents(side, shared, at, stream, name + " "));
+    return [make("section", { class: "doc", "aria-label": "prompt" }, make("h4", {}, make("span", {}, "prompt"), make("span", { class: "dim" }, number(shared) + " tokens")),
+      (asTokens ? tokens : flow)(row, chosen, 0, shared, at)), make("div", { class: "pair" }, column("chosen", row, index.stream[at]), column("rejected", row.b, index.beside[at]))];
+  };
+  /* the fields of a line; both answers of a pair stand side by side */
+  const fields = every => {
+    const texts = parts => parts.flatMap(([speaker, text]) => [speaker ? make("h5", {}, speaker) : null, highlighted(text)]).filter(part => part);
+    const box = ([name, length, parts], classes) => make("div", { class: classes }, make("h4", {}, make("span", { dir: "auto" }, name), make("span", { class: "dim" }, number(length) + (length === 1 ? " character" : " characters"))), ...texts(parts));
+    const answers = ["chosen", "rejected"].map(name => every.find(field => field[0] === name)), both = answers.every(answer => answer);
+    const shown = [];
+    for (const field of every) {
+      if (both && field === answers[0]) shown.push(make("div", { class: "pair" }, ...answers.map(answer => box(answer, answer[0]))));
+      else if (!both || field !== answers[1]) shown.push(box(field, "field"));
+    }
+    return make("div", {}, ...shown);
+  };
+  const highlighted = text => {
+    const box = make("p", { class: "flow line", dir: "auto" }), low = text.toLowerCase();
+    let from = 0;
+    for (let at = query && low.length === text.length ? low.indexOf(query) : -1; at >= 0; at = low.indexOf(query, from)) {
+      box.append(text.slice(from, at), make("span", { class: "hit" }, text.slice(at, at + query.length)));
+      from = at + query.length;
+    }
+    box.append(text.slice(from));
+    return box;
+  };
   const show = async at => {
-    const row = await rowAt(at), weights = weightsOf(row), panel = $("row");
+    const row = await rowAt(at), panel = $("row");
     if (order[chosen] !== at) return;
-    const parts = [make("h3", {}, title(at)), make("p", { class: "dim" }, figures(at) + " · " + number(row.p.length) + (row.p.length === 1 ? " document" : " documents"), " ", traced(at, null, "Trace this row"))];
-    if (row.t !== undefined) {
-      parts.push(make("div", { class: "doc" }, make("h4", {}, row.p[0][1]), make("p", { class: "flow line", dir: "auto" }, row.t)));
-    } else {
+    const pieces = row.p.length === 1 ? "" : " · " + number(row.p.length) + (streams[index.stream[at]].packed ? " pieces" : " documents");
+    const parts = [make("h3", {}, title(at)), make("p", { class: "dim" }, figures(at) + pieces, " ", traced(at, null, "Trace this row"))];
+    if (row.f) parts.push(make("div", { class: "doc" }, make("h4", {}, make("span", { dir: "auto" }, row.p[0][1])), fields(row.f)));
+    else {
       const toggle = (name, on) => { const made = make("button", { type: "button", "aria-pressed": String(asTokens === on) }, name); made.addEventListener("click", () => { asTokens = on; show(at); }); return made; };
       parts.push(make("div", { class: "tools" }, toggle("Text", false), toggle("Tokens and labels", true)));
-      row.p.forEach(([start, name, offset, note, both], piece) => {
-        const end = piece + 1 < row.p.length ? row.p[piece + 1][0] : row.i.length;
-        const about = (note ? note + " · " : "") + number(end - start) + " tokens" + (offset ? ", from its token " + number(offset) : "");
-        parts.push(make("section", { class: "doc", "aria-label": name }, make("h4", {}, make("span", { dir: "auto" }, name), make("span", { class: "dim" }, about)),
-          (asTokens ? tokens : flow)(row, weights, start, end, at), both ? proof(both) : null));
-      });
-      if (row.i.length < index.length[at]) parts.push(make("p", { class: "dim" }, "… and " + number(index.length[at] - row.i.length) + " tokens more"));
+      if (row.b) parts.push(...sides(row, at));
+      else parts.push(...documents(row, 0, at, index.stream[at]));
     }
     panel.replaceChildren(...parts);
     panel.scrollTop = 0;
@@ -195,13 +243,12 @@ const browse = async () => {
   };
 
   /* search, filter, order */
-  index.domains.forEach((name, at) => $("domain").append(make("option", { value: at }, name || "–")));
   const apply = async () => {
     const mine = ++search, wanted = $("query").value.trim().toLowerCase(), byId = $("where").value === "id", domain = $("domain").value;
     query = byId ? "" : wanted;
     let found = Array.from({ length: total }, (_, at) => at);
-    if (domain !== "") found = found.filter(at => index.domain[at].includes(+domain));
-    if (wanted) {
+    if (domain && !served) found = found.filter(at => index.domain[at].includes(index.domains.indexOf(domain)));
+    if (wanted && !served) {
       texts ??= new Map();
       const kept = [];
       let since = performance.now();
@@ -222,14 +269,15 @@ const browse = async () => {
     list.scrollTop = 0;
     await choose(0);
   };
+  /* a file searches its rows; a server searches the store, and this page orders what it found */
   let pending = 0;
-  $("query").addEventListener("input", () => { clearTimeout(pending); pending = setTimeout(apply, 200); });
-  for (const name of ["where", "domain", "order"]) $(name).addEventListener("change", apply);
-  $("filters").addEventListener("submit", event => { event.preventDefault(); apply(); });
+  if (!served) $("query").addEventListener("input", () => { clearTimeout(pending); pending = setTimeout(() => { apply(); document.dispatchEvent(new Event("searched")); }, 200); });
+  for (const name of served ? ["order"] : ["where", "domain", "order"]) $(name).addEventListener("change", apply);
+  if (!served) $("filters").addEventListener("submit", event => { event.preventDefault(); apply(); });
   document.addEventListener("keydown", event => {
     const typing = /^(INPUT|SELECT|TEXTAREA)$/.test(document.activeElement?.tagName ?? "");
     if (event.key === "/" && !typing) { event.preventDefault(); $("query").focus(); }
-    if (event.key === "Escape" && document.activeElement === $("query")) { $("query").value = ""; apply(); }
+    if (event.key === "Escape" && document.activeElement === $("query")) { $("query").value = ""; if (!served) { apply(); document.dispatchEvent(new Event("searched")); } }
   });
   const linked = /^#row=(\d+)$/.exec(location.hash);
   const start = linked ? Math.max(0, index.number.indexOf(+linked[1])) : 0;
@@ -243,20 +291,20 @@ const browse = async () => {
 const refusals = async () => {
   const box = $("refusals");
   if (!box) return;
-  const every = await unpack("refused"), STEP = 50;
+  const every = await unpack("refused"), STEP = 50, form = $("refused-filters"), served = "served" in form.dataset;
   let most = STEP;
-  [...new Set(every.map(each => each[2]))].sort().forEach(name => $("reason").append(make("option", { value: name }, name)));
   const draw = () => {
-    const reason = $("reason").value, wanted = $("refused-query").value.trim().toLowerCase();
+    const reason = $("reason").value, wanted = $("query")?.value.trim().toLowerCase();
     const found = every.filter(each => (!reason || each[2] === reason) && (!wanted || [each[1], each[3], each[4]].some(text => text.toLowerCase().includes(wanted))));
     box.replaceChildren(...found.slice(0, most).map(([store, id, why, detail, payload, length]) => make("details", { class: "refusal" },
       make("summary", {}, make("span", { class: "reason" }, why), " ", make("b", { dir: "auto" }, store + " " + id), " ", make("span", { dir: "auto" }, detail)),
       make("pre", { tabindex: "0", dir: "auto" }, payload + (length > payload.length ? "\n… (" + number(length) + " long)" : "")))));
-    $("refused-found").textContent = number(found.length) + (found.length === 1 ? " record" : " records");
+    $("refused-found").textContent = number(found.length) + (found.length === 1 ? " record" : " records") + (wanted ? " with “" + wanted + "”" : "");
     $("more").hidden = found.length <= most;
   };
-  for (const [name, event] of [["reason", "change"], ["refused-query", "input"]]) $(name).addEventListener(event, () => { most = STEP; draw(); });
-  $("refused-filters").addEventListener("submit", event => event.preventDefault());
+  const again = () => { most = STEP; draw(); };
+  $("reason").addEventListener("change", () => served ? form.submit() : again());
+  document.addEventListener("searched", again);
   $("more").addEventListener("click", () => { most += STEP; draw(); });
   draw();
 };

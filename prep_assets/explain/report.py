@@ -1,4 +1,4 @@
-"""`report` and `view`: HTML pages about stores."""
+"""The page of an asset: its stores as one self-contained HTML file."""
 
 from __future__ import annotations
 
@@ -9,26 +9,28 @@ from base64 import b64encode
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import cache
-from http import HTTPStatus
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from heapq import merge
 from importlib.resources import files
-from itertools import chain, islice
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import Any, NamedTuple
-from urllib.parse import SplitResult, parse_qs, quote, unquote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 import numpy as np
 import numpy.typing as npt
 from markupsafe import Markup, escape
-from msgspec import Struct, ValidationError, convert
+from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
 from prep_assets.checks.bounds import metrics_of
 from prep_assets.data.quarantine import Refusal, read_quarantine
-from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.errors import PrepAssetsError
+from prep_assets.explain.made_with import made_with
 from prep_assets.explain.rows import (
     Origin,
+    PackedRows,
     Proof,
     Row,
     Stream,
@@ -43,7 +45,7 @@ from prep_assets.explain.rows import (
 )
 from prep_assets.explain.search import Filter, matching
 from prep_assets.explain.streams import family_of, found_rows, source_files
-from prep_assets.explain.visible import CANDIDATES, HOST, STORES, TRACES, arguments, one_line, visible
+from prep_assets.explain.visible import TRACES, arguments, one_line, visible
 from prep_assets.graph.graph import asset_named, upstream_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.verdicts import found_of, is_quality
@@ -258,7 +260,7 @@ def mixture(shares: Mapping[str, float], weights: Mapping[str, float]) -> list[B
 
 def waterfall(steps: Steps) -> list[Bar]:
     """(kind, label, records); kinds are ``read``, ``refused`` and ``kept``. Rejected records hang from the end of the last bar."""
-    scale, bars, end = 310 / (max((count for _, _, count in steps), default=1) or 1), list[Bar](), 0
+    scale, bars, end = 300 / (max((count for _, _, count in steps), default=1) or 1), list[Bar](), 0
     for kind, label, count in steps:
         refused = kind == "refused"
         end = end - count if refused else count
@@ -282,43 +284,30 @@ def render(page: Mapping[str, Any], data: Mapping[str, Any], chunks: Iterable[An
     script = _file("page.js")
     packed_data = {name: packed(value) for name, value in (*data.items(), *((f"rows-{at}", chunk) for at, chunk in enumerate(chunks)))}
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return _render_template("page", page={**page, "served": served}, data=packed_data, script=Markup(script), script_hash=digest)
+    return render_template("page", page={**page, "served": served}, data=packed_data, script=Markup(script), script_hash=digest)
 
 
 def trace_page(title: str, shown: str) -> str:
     """The page of a trace, given as visible text."""
-    return _render_template("trace", title=title, shown=escape(shown))
+    return render_template("trace", title=title, shown=escape(shown))
 
 
 def attestation_page(document: Mapping[str, Any], signer: str) -> str:
     """The page of a document of `prep_assets.neighbours.attestation`; `signer` says whose signature it has."""
-    return _render_template("attestation", signer=signer, sha256=document["sha256"], **document["attestation"])
+    return render_template("attestation", signer=signer, sha256=document["sha256"], **document["attestation"])
 
 
-def first_page(assets: Mapping[str, Sequence[Published]], link: str = "{}.html") -> str:
-    """The index page; `link` is a format string for the address of an asset's page."""
-    return _render_template("index", lines=[_asset_line(name, stores, link) for name, stores in assets.items() if stores])
+def built_at(workspace: Workspace, published: Published) -> str:
+    """When a store was written, in UTC."""
+    place = workspace.place(published.manifest.asset, published.manifest.partition)
+    try:
+        written = place.backend.written(published.version)
+    except (OSError, PrepAssetsError):
+        return ""
+    return datetime.fromtimestamp(written / 1e9, UTC).strftime("%Y-%m-%d %H:%M")
 
 
-def _asset_line(name: str, stores: Sequence[Published], link: str) -> dict[str, Any]:
-    """An asset's line of the index page."""
-    counts = total_counts(stores)
-    tokens, trained = counts.get("tokens"), counts.get("trained_tokens")
-    results = [result for store in stores for result in (store.results or {}).values()]
-    failed = sum(not result.passed for result in results)
-    return {
-        "name": name,
-        "link": link.format(name),
-        "stores": len(stores),
-        "rows": counts.get("rows", counts.get("kept")),
-        "tokens": tokens,
-        "share": None if trained is None or not tokens else trained / tokens,
-        "refused": sum(refused_counts(stores).values()),
-        "checks": f"{failed} of {len(results)} fail" if failed else f"all {len(results)} hold" if results else "never run",
-    }
-
-
-def _render_template(name: str, **values: Any) -> str:
+def render_template(name: str, **values: Any) -> str:
     template = _environment().get_template(f"{name}.html.jinja")
     return str(template.render(**values, style=Markup(_file("page.css")), version=__version__))
 
@@ -404,7 +393,7 @@ def report(
     notes: list[str] = []
     vocabulary = _vocabulary(workspace, asset, entries, notes)
     shown = list(islice(_matching(entries, wanted, vocabulary), rows) if wanted.of_rows else _sample(entries, rows))
-    total = sum(entry.stream.count for entry in entries)
+    total = sum(entry.stream.count for number, entry in enumerate(entries) if number not in _rejected(entries).values())
     if served is None or total <= PROVEN_AT_ONCE:
         derived = _proofs(workspace, stores, entries, shown, vocabulary, notes)
     else:
@@ -413,17 +402,22 @@ def report(
     chunks = list(row_chunks(shown, derived))
     columns = {**index(shown, [entry.stream for entry in entries]), "chunks": np.cumsum([0, *map(len, chunks[:-1])]).tolist()}
     sources = made_from(workspace, stores)
-    steps, refused_total = accounting(sources), sum(sum(refused_counts(versions).values()) for _, versions in sources)
+    steps, reasons = accounting(sources), refused_counts(store for _, versions in sources for store in versions)
+    refused_total = sum(reasons.values())
     refused_total += sum(sum(1 for _ in found_of(store)) for store in stores if is_quality(asset))
     found = ((store.manifest.label, row) for store in stores if is_quality(asset) for row in found_rows(workspace, store, str, REFUSED))
     every = chain(found, refusals(sources))
     refused = list(islice((each for each in every if wanted.reason in f"{each[1].stage}/{each[1].reason}"), REFUSED))
     page = {
         "title": f"{asset}[{partition}]" if partition else asset,
-        "summary": _summary(stores),
-        "figures": _figures(stores),
+        "summary": _summary(workspace, stores),
+        "made_with": made_with(workspace, asset, sources),
+        "figures": _figures(stores, _longer_chosen(entries, stores)),
         "checks": [(store.manifest.label, name, *result[:2]) for store in stores for name, result in (store.results or {}).items()],
         "measured": measured.figures,
+        "counted": _items(entry.stream for entry in entries),
+        "domains": sorted({each.domain for each in measured.figures if each.domain != each.stream}),
+        "reasons": sorted({*reasons, *(f"{row.stage}/{row.reason}" for _, row in refused)}),
         "histograms": measured.histograms,
         "mixture": mixture(*shares(stores[0])),
         "quality": list(_quality(workspace, sources)),
@@ -445,12 +439,13 @@ def report(
         "refused_how": "found by quality steps" if is_quality(asset) else "refused",
         "notes": notes,
     }
-    data = {
+    data: dict[str, Any] = {
         "index": columns,
         "streams": [
             {
                 "name": one_line(_stream_name(entry)),
                 "unit": entry.stream.unit,
+                "packed": isinstance(entry.stream, PackedRows),
                 **({} if candidate else _trace(entry, served=served is not None)),
             }
             for entry in entries
@@ -476,28 +471,51 @@ def _vocabulary(workspace: Workspace, asset: str, entries: Sequence[_Shown], not
 
 def _sample(entries: Sequence[_Shown], rows: int) -> Iterator[Row]:
     """The sampled rows of a standalone page."""
-    total = sum(entry.stream.count for entry in entries)
+    listed = {number: entry.stream.count for number, entry in enumerate(entries) if number not in _rejected(entries).values()}
+    total = sum(listed.values())
     means = (float(entry.stream.lengths.mean()) for entry in entries if entry.stream.count and entry.stream.unit == "tokens")
     want = min(rows, max(20, int(TOKENS / max(1.0, max(means, default=1.0))))) if total else 0
-    for number, numbers in sampled({number: entry.stream.count for number, entry in enumerate(entries)}, want).items():
+    for number, numbers in sampled(listed, want).items():
         yield from _name_records(entries, number, numbers)
 
 
 def _matching(entries: Sequence[_Shown], wanted: Filter, vocabulary: Vocabulary | None) -> Iterator[Row]:
     """The rows of a served page that match, in the order of the stores."""
+    rejected = _rejected(entries)
     for number, (_, stream, name) in enumerate(entries):
+        if number in rejected.values():
+            continue
 
         def names(row: Row, name: Callable[[Origin], str] = name) -> list[str]:
             return [name(piece.origin) for piece in row.pieces]
 
-        for row in matching(stream, wanted, vocabulary, names):
+        sides = [stream, *(entries[rejected[side]].stream for side in [number] if side in rejected)]
+        for row, _ in groupby(merge(*(matching(side, wanted, vocabulary, names) for side in sides))):
             yield from _name_records(entries, number, [row])
 
 
+def _rejected(entries: Sequence[_Shown]) -> dict[int, int]:
+    """Streams of chosen answers, each with that of the rejected ones, row by row."""
+    numbers = {(entry.published.manifest.partition, entry.stream.name): number for number, entry in enumerate(entries)}
+    pairs = {
+        number: numbers.get((key, name.removesuffix("chosen") + "rejected"))
+        for (key, name), number in numbers.items()
+        if name.endswith("chosen")
+    }
+    return {
+        chosen: other
+        for chosen, other in pairs.items()
+        if other is not None and entries[chosen].stream.count == entries[other].stream.count
+    }
+
+
 def _name_records(entries: Sequence[_Shown], stream: int, numbers: Sequence[int]) -> Iterator[Row]:
-    """Read rows of one stream and name their records."""
+    """Read rows of one stream, with the other sides of pairs, and name their records."""
+    other = _rejected(entries).get(stream)
+    beside = iter(()) if other is None else _name_records(entries, other, numbers)
     for row in entries[stream].stream.rows(numbers):
-        yield replace(row, stream=stream, pieces=tuple(replace(piece, name=entries[stream].name(piece.origin)) for piece in row.pieces))
+        pieces = tuple(replace(piece, name=entries[stream].name(piece.origin)) for piece in row.pieces)
+        yield replace(row, stream=stream, pieces=pieces, beside=next(beside, None))
 
 
 def _proofs(
@@ -512,7 +530,7 @@ def _proofs(
     if vocabulary is None:
         return by_origin
     for published in stores:
-        origins = [piece.origin for row in shown if entries[row.stream].published is published for piece in row.pieces]
+        origins = [piece.origin for row in shown if entries[row.stream].published is published for piece in row.pieces_of_sides]
         derived, missing = proofs(workspace, published, origins, vocabulary)
         by_origin |= derived
         notes += [f"The second derivation is not shown for {reason}" for reason in missing]
@@ -535,10 +553,25 @@ def _stream_name(shown: _Shown) -> str:
     return name if is_called_so else f"{manifest.partition} {name}"
 
 
-def _summary(stores: Sequence[Published]) -> str:
+def _summary(workspace: Workspace, stores: Sequence[Published]) -> str:
     manifest = stores[0].manifest
-    what = f"{len(stores)} stores, one for each domain" if len(stores) > 1 else f"One store, content {manifest.content_hash[:16]}"
-    return f"{what}. Made by prep-assets {__version__}; this page holds its data and needs no network."
+    what = f"{len(stores)} stores, one for each domain" if len(stores) > 1 else f"Content {manifest.content_hash[:16]}"
+    times = sorted({built_at(workspace, store) for store in stores} - {""})
+    built = f"built {' to '.join(dict.fromkeys((times[0], times[-1])))} UTC, " if times else ""
+    return f"{what}, {built}page by prep-assets {__version__}"
+
+
+def _longer_chosen(entries: Sequence[_Shown], stores: Sequence[Published]) -> Iterator[tuple[str, str]]:
+    """In how many pairs the chosen answer is the longer one: in trained tokens, or as the check of lines counted it."""
+    longer = pairs = 0
+    for chosen, rejected in ((entries[one].stream.trained, entries[other].stream.trained) for one, other in _rejected(entries).items()):
+        if chosen is not None and rejected is not None:
+            longer, pairs = longer + int((chosen > rejected).sum()), pairs + len(chosen)
+    for result in (result for store in stores for result in (store.results or {}).values()):
+        longer += int(result.numbers.get("longer_chosen", 0))
+        pairs += int(result.numbers.get("pairs_checked", 0))
+    if pairs:
+        yield "chosen is longer in", f"{longer / pairs:.0%}"
 
 
 class _Measured(NamedTuple):
@@ -557,7 +590,7 @@ def _measured(stores: Sequence[Published]) -> _Measured:
     return _Measured(opened, measure(every), list(_histograms(every)))
 
 
-def _figures(stores: Sequence[Published]) -> list[tuple[str, str]]:
+def _figures(stores: Sequence[Published], more: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
     counts = {key: value for key, value in total_counts(stores).items() if value}
     names = {
         "rows": "rows",
@@ -575,7 +608,7 @@ def _figures(stores: Sequence[Published]) -> list[tuple[str, str]]:
         figures.append(("rows are full to", f"{fill:.1%}"))
     size = sum(entry["bytes"] for store in stores for entry in store.manifest.files.values())
     shown = f"{size / 1e6:,.1f} MB" if size >= 1e5 else f"{size / 1e3:,.1f} kB"
-    return [*figures, ("refused here", f"{sum(refused_counts(stores).values()):,}"), ("size", shown)]
+    return [*figures, *more, ("refused here", f"{sum(refused_counts(stores).values()):,}"), ("size", shown)]
 
 
 def _histograms(every: Sequence[Stream]) -> Iterator[tuple[str, Histogram]]:
@@ -583,7 +616,13 @@ def _histograms(every: Sequence[Stream]) -> Iterator[tuple[str, Histogram]]:
         parts = [part.lengths for stream in every if stream.unit == unit for part in stream.parts()]
         lengths = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         if len(lengths):
-            yield f"Length of {len(lengths):,} documents in {unit}", histogram(lengths, unit)
+            yield f"Length of {len(lengths):,} {_items(every)} in {unit}", histogram(lengths, unit)
+
+
+def _items(every: Iterable[Stream]) -> str:
+    """What is counted in the rows of streams: pieces of records, lines or documents."""
+    kinds = {"pieces" if isinstance(stream, PackedRows) else "lines" if stream.unit == "bytes" else "documents" for stream in every}
+    return kinds.pop() if len(kinds) == 1 else "documents"
 
 
 def _commands(asset: str, partition: str) -> list[tuple[str, str]]:
@@ -594,121 +633,6 @@ def _commands(asset: str, partition: str) -> list[tuple[str, str]]:
         ("prove again", f"prep-assets verify {arguments(asset, partition)}"),
         ("this page", f"prep-assets report {arguments(asset, partition)}"),
     ]
-
-
-# A local server of the pages of all stores. It answers only GET requests from this machine, and writes nothing.
-
-Stores = Callable[[Workspace], Mapping[str, Sequence[Published]]]
-"""Returns the current stores by asset."""
-Trace = Callable[[Workspace, str, str, Mapping[str, str]], str]
-"""Returns a trace as text, given asset, partition, and ``row``, ``token`` and ``stream`` of the query."""
-INDEX = "index.html"
-
-
-def server(open_workspace: Callable[[], Workspace], stores: Stores, port: int, *, rows: int, trace: Trace) -> ThreadingHTTPServer:
-    """Create the server; `port` 0 takes a free one.
-
-    Raises:
-        PrepAssetsError: the port is taken.
-    """
-
-    class Handler(BaseHTTPRequestHandler):
-        def do_GET(self) -> None:
-            status, page = self._page()
-            body = page.encode()
-            self.send_response(status)
-            self.send_header("Content-Type", "text/html; charset=utf-8" if status == HTTPStatus.OK else "text/plain; charset=utf-8")
-            self.send_header("Content-Length", str(len(body)))
-            for name, value in (("Cache-Control", "no-store"), ("X-Content-Type-Options", "nosniff"), ("X-Frame-Options", "DENY")):
-                self.send_header(name, value)
-            self.end_headers()
-            self.wfile.write(body)
-
-        def _page(self) -> tuple[HTTPStatus, str]:
-            host = (self.headers.get("Host") or "").rsplit(":", 1)[0]
-            if host not in (HOST, "localhost"):  # DNS rebinding: a foreign name for this address would let its pages read these
-                return HTTPStatus.FORBIDDEN, f"this server answers to {HOST} and localhost"
-            try:
-                workspace = open_workspace()
-                return _answer(workspace, stores(workspace), urlsplit(self.path), rows, trace)
-            except (PrepAssetsError, OSError, ValueError, LookupError) as error:  # a store may be damaged, or replaced while it is read
-                return HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"
-
-        def log_message(self, format: str, *args: Any) -> None:
-            """Nothing: the terminal has the address, and the browser shows errors."""
-
-    try:
-        return ThreadingHTTPServer((HOST, port), Handler)
-    except OSError as error:
-        raise PrepAssetsError(f"cannot listen on {HOST}:{port}: {error}. Choose another: --port N") from error
-
-
-def _answer(
-    workspace: Workspace, stores: Mapping[str, Sequence[Published]], address: SplitResult, rows: int, trace: Trace
-) -> tuple[HTTPStatus, str]:
-    if address.path == "/":
-        return HTTPStatus.OK, first_page(stores, STORES + "{}")
-    prefix = next((folder for folder in (STORES, CANDIDATES, TRACES) if address.path.startswith(folder)), "")
-    asset, _, partition = unquote(address.path.removeprefix(prefix)).partition("/")
-    available = (_candidates(workspace, asset) if prefix == CANDIDATES else stores.get(asset, ())) if prefix else ()
-    chosen = [store for store in available if partition in ("", store.manifest.partition)]
-    if not chosen:
-        return HTTPStatus.NOT_FOUND, f"no store at {address.path}" + (", so none fails its checks" if prefix == CANDIDATES else "")
-    query = {key: values[-1].strip() for key, values in parse_qs(address.query).items()}
-    if prefix == TRACES:
-        return HTTPStatus.OK, trace_page(chosen[0].manifest.label, trace(workspace, asset, partition, query))
-    numbers = {name: query.get(name, "") for name in ("shortest", "longest", "least_trained", "most_trained")}
-    if any(value and not value.isdecimal() for value in numbers.values()):
-        raise ConfigError(f"a length and a percentage are whole numbers: {numbers}")
-    shortest, longest, *shares = (int(value) if value else None for value in numbers.values())
-    try:
-        wanted = convert(
-            {
-                "find": query.get("find", ""),
-                "where": query.get("in", "text"),
-                "domain": query.get("domain", ""),
-                "reason": query.get("reason", ""),
-                "length": (shortest, longest),
-                "trained": tuple(shares),
-            },
-            Filter,
-        )
-    except ValidationError as error:
-        raise ConfigError(str(error)) from error
-    return HTTPStatus.OK, report(workspace, chosen, rows=rows, served=wanted, candidate=prefix == CANDIDATES)
-
-
-def _candidates(workspace: Workspace, name: str) -> list[Published]:
-    """Candidates of an asset: stores that are not published because a check fails."""
-    try:
-        places = [workspace.place(name, partition) for partition in asset_named(name, workspace).partitions(workspace)]
-    except ConfigError:
-        return []
-    return [store for store in (place.candidate() for place in places) if store is not None]
-
-
-def write_site(
-    workspace: Workspace,
-    assets: Mapping[str, Sequence[Published]],
-    folder: Path,
-    *,
-    rows: int = ROWS,
-    written: Callable[[Path], None] = lambda path: None,
-) -> None:
-    """Write ``<asset>.html`` for the stores of each asset, and ``index.html``.
-
-    Args:
-        rows: most rows of a page.
-        written: called with the path of every page.
-
-    Raises:
-        StoreError: a payload cannot be read.
-    """
-    folder.mkdir(parents=True, exist_ok=True)
-    for name, stores in assets.items():
-        write_page(folder / f"{name}.html", report(workspace, stores, rows=rows))
-        written(folder / f"{name}.html")
-    write_page(folder / INDEX, first_page(assets))
 
 
 def write_page(path: Path, html: str) -> None:

@@ -80,7 +80,7 @@ class Piece:
 @dataclass(frozen=True, slots=True)
 class Row:
     """One row: `ids` and `weights` of at most so many tokens as are asked for (no weights where the store has no mask), and its pieces; or a
-    line. `stream` is the index of its stream on the page."""
+    line. `stream` is the index of its stream on the page, `beside` the other side of a pair of tokens."""
 
     number: int
     ids: Sequence[int] = ()
@@ -88,11 +88,43 @@ class Row:
     pieces: tuple[Piece, ...] = ()
     line: dict[str, Any] | None = None
     stream: int = 0
+    beside: Row | None = None
 
     @property
-    def text(self) -> str:
-        """The text of a line, cut."""
-        return "" if self.line is None else json.dumps(self.line, indent=1, ensure_ascii=False)[:MOST_LINE_CHARACTERS]
+    def sides(self) -> tuple[Row, ...]:
+        """The row, and the other side of its pair."""
+        return (self,) if self.beside is None else (self, self.beside)
+
+    @property
+    def pieces_of_sides(self) -> Iterator[Piece]:
+        """The pieces of all sides."""
+        return (piece for side in self.sides for piece in side.pieces)
+
+
+Texts = list[tuple[str, str]]
+"""(speaker, text) of a field; the speaker is empty where there is none."""
+
+
+def line_texts(line: Mapping[str, Any]) -> dict[str, Texts]:
+    """The texts of each field of a line: of messages by role, of lists by number, of other values as JSON."""
+    return {name: list(_texts(value)) for name, value in line.items()}
+
+
+def _texts(value: Any, number: str = "") -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield number, value
+    elif isinstance(value, list) and value and all(isinstance(each, Mapping) and "role" in each for each in value):
+        for message in value:
+            rest = {key: part for key, part in message.items() if key not in ("role", "content") and part is not None}
+            content = message.get("content")
+            texts = [content if isinstance(content, str) else None if content is None else json.dumps(content, ensure_ascii=False)]
+            texts += [f"{key}: {part if isinstance(part, str) else json.dumps(part, ensure_ascii=False)}" for key, part in rest.items()]
+            yield f"{number} {message['role']}".strip(), "\n".join(text for text in texts if text is not None)
+    elif isinstance(value, list) and value and all(isinstance(each, str | list) for each in value):
+        for at, each in enumerate(value, 1):
+            yield from _texts(each, str(at))
+    else:
+        yield number, json.dumps(value, ensure_ascii=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -596,8 +628,10 @@ def _row_as_json(row: Row, proofs: Mapping[Origin, Proof]) -> dict[str, Any]:
     data: dict[str, Any] = {"i": list(row.ids)}
     if row.weights is not None:
         data["w"] = [[end - start, weight] for start, end, weight in weight_runs(row.weights)]
-    if row.text:
-        data["t"] = visible(row.text)
+    if row.line is not None:
+        data["f"] = _fields(line_texts(row.line))
+    if row.beside is not None:
+        data["b"] = _row_as_json(row.beside, proofs)
     data["p"] = [[part.start, one_line(part.name), part.offset, one_line(part.note)] for part in row.pieces]
     for piece, shown in zip(row.pieces, data["p"], strict=True):
         if piece.origin in proofs:
@@ -605,8 +639,20 @@ def _row_as_json(row: Row, proofs: Mapping[Origin, Proof]) -> dict[str, Any]:
     return data
 
 
+def _fields(texts: Mapping[str, Texts]) -> list[Any]:
+    """Fields of a line as JSON: name, characters, and texts by speaker; the first `MOST_LINE_CHARACTERS` of the line."""
+    fields, room = [], MOST_LINE_CHARACTERS
+    for name, parts in texts.items():
+        shown = []
+        for speaker, text in parts:
+            shown.append([one_line(speaker), visible(text[:room]) + ("…" if len(text) > room else "")])
+            room = max(0, room - len(text))
+        fields.append([one_line(name), sum(len(text) for _, text in parts), shown])
+    return fields
+
+
 def index(rows: Sequence[Row], streams: Sequence[Stream]) -> dict[str, Any]:
-    """The columns of the list of rows."""
+    """The columns of the list of rows; `pair`: characters, or trained tokens, of the chosen and the rejected answer."""
     domains = sorted({piece.origin.domain for row in rows for piece in row.pieces})
     numbers = {domain: number for number, domain in enumerate(domains)}
     trained = [streams[row.stream].trained for row in rows]
@@ -619,12 +665,25 @@ def index(rows: Sequence[Row], streams: Sequence[Stream]) -> dict[str, Any]:
         "domain": [sorted({numbers[piece.origin.domain] for piece in row.pieces}) for row in rows],
         "name": [one_line(row.pieces[0].name) if row.pieces else "" for row in rows],
         "pieces": [len(row.pieces) for row in rows],
+        "beside": [None if row.beside is None else row.beside.stream for row in rows],
+        "pair": [_lengths_of_answers(row, streams) for row in rows],
     }
+
+
+def _lengths_of_answers(row: Row, streams: Sequence[Stream]) -> tuple[int, int] | None:
+    if row.beside is not None:
+        chosen, rejected = (streams[side.stream].trained for side in row.sides)
+        return None if chosen is None or rejected is None else (int(chosen[row.number]), int(rejected[row.number]))
+    if row.line is None or not {"chosen", "rejected"} <= set(row.line):
+        return None
+    texts = line_texts(row.line)
+    chosen_length, rejected_length = (sum(len(text) for _, text in texts[side]) for side in ("chosen", "rejected"))
+    return chosen_length, rejected_length
 
 
 def vocabulary_of(rows: Iterable[Row], vocabulary: Vocabulary | None) -> dict[str, str]:
     """Id → text, for every id in the rows."""
-    used = sorted({token for row in rows for token in row.ids})
+    used = sorted({token for row in rows for side in row.sides for token in side.ids})
     if vocabulary is None:
         return {str(token): f"⟨{token}⟩" for token in used}
     return {str(token): visible(text) for token, text in zip(used, token_texts(vocabulary, used), strict=True)}

@@ -6,7 +6,6 @@ scan finds the tokens that can; only the text around them is decoded.
 
 from __future__ import annotations
 
-import json
 import re
 import sys
 from bisect import bisect_right
@@ -20,7 +19,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
-from prep_assets.explain.rows import Row, Stream, TokenBlock
+from prep_assets.explain.rows import Row, Stream, TokenBlock, line_texts
 from prep_assets.text.vocabulary import Vocabulary
 
 Int64s = npt.NDArray[np.int64]
@@ -104,7 +103,7 @@ def _between(values: Int64s | npt.NDArray[np.float64], bounds: tuple[int | None,
 def _texts(row: Row, where: str, vocabulary: Vocabulary | None) -> Iterator[str]:
     """The texts of a row that are searched, each by itself."""
     if row.line is not None and where == "text":
-        yield json.dumps(row.line, indent=1, ensure_ascii=False)
+        yield "\n".join(text for texts in line_texts(row.line).values() for _, text in texts)
     elif row.line is None and vocabulary is not None:
         weights = row.weights if row.weights is not None and where != "text" else [1.0] * len(row.ids)
         for trained, stretch in groupby(zip(weights, row.ids, strict=True), key=lambda each: each[0] > 0):

@@ -48,7 +48,8 @@ def page_of(text: str, **more: Any) -> dict[str, Any]:
     bars, measured = [Bar(text, "bar", 0, 1, text, 1)], Measured(text, text, text, 1, 1, 1, 1, 1, 1)
     histogram = Histogram(text, [(0, 1, text)], [(0, 1)], 1, 1)
     return {
-        "measured": [measured], "steps": [text], "waterfall": bars, "mixture": bars,
+        "measured": [measured], "steps": [text], "counted": text,
+        "made_with": [(text, text)], "domains": [text], "reasons": [text], "waterfall": bars, "mixture": bars,
         "histograms": [(text, histogram)], "stages": [], "shown": 0, "total": 0, "refused": 0, "refused_total": 0,
         "title": text, "summary": text, "figures": [(text, text)], "checks": [(text, text, False, text)],
         "files": [(text, 1, text)], "recipe": [(text, text)], "quality": [(text, text, text, text)], "commands": [(text, text)], "notes": [text], **more,

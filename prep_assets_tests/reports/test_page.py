@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
+from dataclasses import fields, replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -10,15 +13,19 @@ import numpy as np
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets.config.models import Sft
+from prep_assets.explain.made_with import made_with, mask_in_words
 from prep_assets.explain.report import measure, render, report
-from prep_assets.explain.rows import prove, sampled, streams, weight_runs
+from prep_assets.explain.rows import line_texts, prove, sampled, streams, weight_runs
 from prep_assets.explain.visible import one_line, visible
+from prep_assets.graph.sft import SFT_TOKENS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import Expected
 from prep_assets.proofs.mask import Row
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.spans import MaskPolicy
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.workspaces import build, resealed
 from prep_assets_tests.proofs.words import vocabulary
@@ -123,9 +130,82 @@ def test_pages_do_not_depend_on_the_folder(tmp_path: Path) -> None:
     for name in ("one", "two"):
         workspace = hostile_workspace(tmp_path / name)
         build(workspace, "sft_raw", "evil")
-        pages.append(report(workspace, [build(workspace, "sft_tokens", "evil")]))
+        store = build(workspace, "sft_tokens", "evil")
+        os.utime(store.directory / "manifest.json", (10**9, 10**9))
+        pages.append(report(workspace, [store]))
     assert pages[0] == pages[1]
     assert str(tmp_path) not in pages[0]
+    assert "built 2001-09-09 01:46 UTC" in pages[0]
+
+
+def test_lines_of_pairs_have_their_texts_and_lengths(built: tuple[Workspace, dict[tuple[str, str], Published]]) -> None:
+    workspace, stores = built
+    read = Read(report(workspace, [stores["preferences", ""]]))
+    lines = [
+        json.loads(line)
+        for name in ("preferences", "preferences_test")
+        for line in (stores["preferences", ""].directory / f"{name}.jsonl").read_text("utf-8").splitlines()
+    ]
+    assert [{name: texts for name, _, texts in row["f"]} for row in read.rows()] == [
+        {name: [["", visible(text)]] for name, text in line.items()} for line in lines
+    ]
+    assert read.held("index")["pair"] == [[len(line["chosen"]), len(line["rejected"])] for line in lines]
+    longer = sum(len(line["chosen"]) > len(line["rejected"]) for line in lines)
+    assert f"{longer / len(lines):.0%}" in read.texts[read.texts.index("chosen is longer in") :][:2]
+
+
+def test_both_sides_of_a_pair_of_tokens_are_one_row(built: tuple[Workspace, dict[tuple[str, str], Published]]) -> None:
+    workspace, stores = built
+    directory, read = stores["preference_tokens", ""].directory, Read(report(workspace, [stores["preference_tokens", ""]], rows=40))
+    index, names = read.held("index"), [stream["name"] for stream in read.held("streams")]
+    assert {names[at] for at in index["stream"]} == {"chosen", "test/chosen"}
+    for at, row in enumerate(read.rows()):
+        number, sides = index["number"][at], [open_tokens(directory, names[index[key][at]]) for key in ("stream", "beside")]
+        assert [row["i"], row["b"]["i"]] == [side.record(number, "tokens").tolist() for side in sides]
+        assert index["pair"][at] == [int(side.record(number, "loss_mask").sum()) for side in sides]
+        assert row["p"][0][1] == row["b"]["p"][0][1]
+
+
+def test_texts_of_a_line_by_speaker() -> None:
+    call = {"role": "assistant", "content": None, "tool_calls": [{"id": 1}]}
+    line = {
+        "prompt": [{"role": "user", "content": "Hi"}, call],
+        "label": True,
+        "responses": ["a", "b"],
+        "two": [[{"role": "user", "content": "x"}], []],
+    }
+    assert line_texts(line) == {
+        "prompt": [("user", "Hi"), ("assistant", 'tool_calls: [{"id": 1}]')],
+        "label": [("", "true")],
+        "responses": [("1", "a"), ("2", "b")],
+        "two": [("1 user", "x"), ("2", "[]")],
+    }
+
+
+def test_the_head_says_what_it_is_made_with(hostile: tuple[Workspace, dict[str, Published]]) -> None:
+    workspace, stores = hostile
+    recipe, texts = stores["sft_tokens"].manifest.recipe, Read(report(workspace, [stores["sft_packed"]])).texts
+    shown = [texts[texts.index(name) + 1] for name in ("Tokenizer", "Chat template", "Mask policy", "Packing")]
+    family = workspace.family(Sft)
+    assert shown == [
+        f"{Path(family.tokenizer).name} ({recipe['tokenizer']['sha256'][:12]})",
+        f"{'the tokenizer' + chr(39) + 's own' if family.template == 'tokenizer' else family.template} ({recipe['template'][:12]})",
+        mask_in_words(recipe),
+        "concat, rows of 512 tokens",
+    ]
+    older = replace(stores["sft_tokens"], manifest=replace(stores["sft_tokens"].manifest, recipe={**recipe, "template": "0" * 64}))
+    made = made_with(workspace, "sft_packed", [(SFT_TOKENS, [older])])
+    assert dict(made)["Chat template"] == "000000000000, not the one configured now"
+
+
+def test_words_of_the_mask_follow_every_option() -> None:
+    policy = MaskPolicy(mask={"assistant": "train", "user": "mask"})
+    plain = {field.name: getattr(policy, field.name) for field in fields(policy)}
+    assert mask_in_words(plain) == "trained: assistant, with the stop token of each of these turns; masked: user, other roles"
+    changes = [{"mask": {"assistant": "mask"}}, {"mask_default": "train"}, *({"train_on_eos": stop} for stop in ("last", "all", "none"))]
+    changes += [{"train_turns": "last"}, {"train_thinking": False}, {"train_tool_calls": False}, {"train_headers": True}]
+    assert {key for change in changes for key in change} == set(plain)
+    assert len({mask_in_words({**plain, **change}) for change in [{}, *changes]}) == len(changes) + 1
 
 
 @settings(max_examples=examples(40))

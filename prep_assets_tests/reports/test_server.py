@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import threading
+import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from urllib.parse import quote
@@ -12,7 +13,7 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import PrepAssetsError
-from prep_assets.explain.report import server
+from prep_assets.explain.serve import server
 from prep_assets.explain.visible import HOST, page_address
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.tokens import open_tokens
@@ -51,6 +52,25 @@ def test_pages(port: int) -> None:
     assert "/stores/sft_packed" in Read(first).addresses
     status, page = _get(port, "/stores/sft_tokens")
     assert (status, len(Read(page).rows())) == (200, 5)
+
+
+def test_the_first_page_has_the_state_and_the_time_of_each_store(port: int, hostile: Hostile) -> None:
+    workspace, stores = hostile
+    read = Read(_get(port, "/")[1])
+    assert "/stores/sft_tokens/evil" in read.addresses
+    assert read.texts.count("current") == len(stores) + sum(bool(store.manifest.partition) for store in stores.values())
+    for store in stores.values():
+        written = (store.directory / "manifest.json").stat().st_mtime
+        assert time.strftime("%Y-%m-%d %H:%M", time.gmtime(written)) in read.texts
+    tokens = workspace.place("sft_tokens", "evil").directory / "current"
+    target = tokens.readlink()
+    tokens.unlink()
+    try:
+        read = Read(_get(port, "/")[1])
+    finally:
+        tokens.symlink_to(target)
+    assert ("missing" in read.texts, "stale" in read.texts, "sft_tokens[evil] is missing" in read.texts) == (True, True, True)
+    assert "/stores/sft_tokens/evil" not in read.addresses
 
 
 def test_search_covers_the_whole_store(port: int) -> None:

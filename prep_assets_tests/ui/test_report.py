@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 
-from prep_assets.explain.report import render, report, write_site
+from prep_assets.explain.report import render, report
+from prep_assets.explain.serve import write_site
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.graph.workspaces import build_all
+from prep_assets_tests.graph.workspaces import build_all, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.reports.hostile import hostile_workspace, page_of, unseen
 from prep_assets_tests.ui.conftest import violations
 
@@ -81,8 +82,28 @@ def test_search_by_text_and_by_record(opened: Any) -> None:
     assert "{{ 7 * 7 }}" in opened.locator("#row").inner_text()
     opened.locator("#query").fill("nothing has this")
     _says(opened, "#found", "0 rows")
-    opened.locator("#refused-query").fill("rows.jsonl:12")
+    opened.locator("#query").fill("rows.jsonl:12")
+    _says(opened, "#refused-found", "1 record with “rows.jsonl:12”")
     assert opened.locator("#refusals details").count() == 1
+
+
+def test_answers_of_a_pair_stand_side_by_side(page: Any, axe: str, tmp_path: Path) -> None:
+    rows = [{"prompt": f"Which of them, {n}?", "chosen": f"The first. {n}", "rejected": f"The second, I think. {n}"} for n in range(3)]
+    domains = {"mine": domain(jsonl(tmp_path / "mine.jsonl", rows), "preference")}
+    workspace = workspace_in(tmp_path, minimal("preference", domains, template="chatml"))
+    stores = {asset: store for (asset, _), store in build_all(workspace, ["preference"]).items()}
+    for asset in ("preferences", "preference_tokens"):
+        path = tmp_path / f"{asset}.html"
+        path.write_text(report(workspace, [stores[asset]]), "utf-8")
+        _open(page, path)
+        for width, side_by_side in ((1280, True), (400, False)):
+            page.set_viewport_size({"width": width, "height": 900})
+            chosen, rejected = (page.locator(f".pair .{side}") for side in ("chosen", "rejected"))
+            assert ("The first." in chosen.inner_text(), "I think." in rejected.inner_text()) == (True, True)
+            assert (chosen.bounding_box()["y"] == rejected.bounding_box()["y"]) == side_by_side
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+        assert "rejected is longer" in page.locator("#row").inner_text()
+        assert violations(page, axe) == []
 
 
 def test_keys_and_links_choose_rows(opened: Any) -> None:
