@@ -42,9 +42,9 @@ from prep_assets.workers.pool import rare_collections
 VERSIONS = {
     "raw": "4",
     "pretrain": "8",
-    "sft": "14",
-    "preference": "18",
-    "rl": "14",
+    "sft": "15",
+    "preference": "19",
+    "rl": "15",
     "contrastive": "4",
     "export": "6",
     "quality": "2",

@@ -373,7 +373,7 @@ def _check_images_in_order(chat: Rebuilt, images: Sequence[Region]) -> None:
         raise CheckFailed(f"template {chat.chat.template.name} writes turns in another order, so which image stands where is not proven")
 
 
-@bounded_cache("rebuilders", 1, key=lambda template: template.hash)
+@bounded_cache("rebuilders", 1, key=lambda template: (template.hash, template.control))
 def _known(template: ChatTemplate) -> tuple[Rebuilder, Borders]:
     rebuilder = Rebuilder(template)
     return rebuilder, Borders(rebuilder)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import bz2
 import csv
 import gzip
@@ -450,7 +451,7 @@ def read_again(sample: Sample, options: Mapping[str, Any], *, shown: bool, calls
         calls: whether the template writes calls.
 
     Raises:
-        NoCall: an answer has something else between the tags of a call.
+        NoCall: an answer has something else than an object of a call between its tags.
     """
     return changed(sample, turns=_reread_turns(sample.turns, options, shown, calls))
 
@@ -503,23 +504,50 @@ def _split_blocks(text: str, tag: str) -> tuple[str, list[str]]:
 
 
 class NoCall(ValueError):
-    """A text between the tags of a call that is no JSON of a call."""
+    """A text between the tags of a call that is no object of a call."""
 
 
-def _call_again(text: str) -> str:
+_TEXT = re.compile(
+    "|".join(rf"""{q}(?:[^{q}\\\r\n]|\\(?:[\\'"nrt]|x[0-9a-fA-F]{{2}}|u[0-9a-fA-F]{{4}}|U[0-9a-fA-F]{{8}}))*{q}""" for q in "'\"")
+)
+_NUMBER = re.compile(r"-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?")
+
+
+def call_object(text: str) -> Any:
+    """Return the value of JSON, or of a Python literal that consists of what JSON has as well.
+
+    Raises:
+        ValueError, SyntaxError: the text is neither, or names a member twice.
+    """
+
     def named_once(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
         if len(dict(items)) < len(items):
             raise NoCall(text)
         return dict(items)
 
     try:
-        call = json.loads(text, object_pairs_hook=named_once)
+        return json.loads(text, object_pairs_hook=named_once)
+    except ValueError:
+        tree = ast.parse(text.strip(" \t\r\n"), mode="eval")
+        wrote, plain = (
+            _NUMBER.sub("0", _TEXT.sub("''", literal)).translate(dict.fromkeys(b" \t\r\n")) for literal in (text, ast.unparse(tree))
+        )
+        objects = [[getattr(key, "value", None) for key in node.keys] for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+        named = all(len({*keys}) == len(keys) and all(isinstance(key, str) for key in keys) for keys in objects)
+        if wrote != plain or not named or not re.fullmatch(r"(?:['0\[\]{}:,]|True|False|None)*", wrote):
+            raise
+        return json.loads(json.dumps(ast.literal_eval(tree)))
+
+
+def _call_again(text: str) -> str:
+    try:
+        call = call_object(text)
         arguments: Any = next((call[key] for key in ("arguments", "parameters") if key in call), {})
-        arguments = json.loads(arguments, object_pairs_hook=named_once) if isinstance(arguments, str) else arguments
+        arguments = call_object(arguments) if isinstance(arguments, str) else arguments
         again = {"name": call["name"], "arguments": arguments} | ({"id": str(call["id"])} if call.get("id") is not None else {})
         if isinstance(arguments, dict) and call["name"].strip() and not call.keys() - {"name", "arguments", "parameters", "id", "type"}:
             return json.dumps(again, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
+    except (AttributeError, KeyError, SyntaxError, TypeError, ValueError) as error:
         raise NoCall(text) from error
     raise NoCall(text)
 

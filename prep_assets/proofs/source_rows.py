@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from msgspec import Struct, field
 
 from prep_assets.proofs.formats import without
+from prep_assets.proofs.second_reading import call_object
 from prep_assets.proofs.source_fields import (
     ASSISTANTS,
     CALL_FIELDS,
@@ -271,11 +272,11 @@ class Walk:
             if tag == "tool_response":
                 yield said._replace(text=block)
                 continue
-            call = json.loads(block)
+            call = call_object(block)
             arguments = call.get("arguments", call.get("parameters", {}))
             for leaf in (
                 call["name"],
-                *json_leaves(json.loads(arguments) if isinstance(arguments, str) else arguments, self.reading.sorts),
+                *json_leaves(call_object(arguments) if isinstance(arguments, str) else arguments, self.reading.sorts),
             ):
                 yield said._replace(kind=CALL, text=leaf)
 

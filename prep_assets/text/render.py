@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from bisect import bisect_right
@@ -9,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from itertools import groupby, pairwise
-from typing import Literal, TypeVar
+from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
@@ -417,6 +418,9 @@ _Example = TypeVar("_Example", Sample, Pair, Prompt, Group, Example)
 _REMEDY = "Mend the tags, or set reasoning: inline to leave such text as it is"
 _TYPED = {tag: re.compile(f"<{tag}>((?:(?!</?{tag}>).)*)</{tag}>", re.DOTALL) for tag in ("tool_call", "tool_response")}
 TYPED_TAGS = tuple(f"<{tag}>" for tag in _TYPED)
+_ESCAPED = r"""\\(?:[\\'"nrt]|x[\da-fA-F]{2}|u[\da-fA-F]{4}|U[\da-fA-F]{8})"""
+_PYTHON = re.compile(rf"""[\s{{}}\[\]:,]+|[0-9.eE+-]+|True|False|None|'(?:[^'\\\r\n]|{_ESCAPED})*'|"(?:[^"\\\r\n]|{_ESCAPED})*\"""")
+_NAMES = {"True": "true", "False": "false", "None": "null"}
 
 
 class InlineReasoning(Struct, frozen=True, dict=True):
@@ -540,22 +544,38 @@ def _typed_at_end(text: str, tag: str) -> tuple[str, list[str]]:
 
 
 def _typed_call(number: int, text: str) -> str:
-    """The text of a region of a call that an answer holds as JSON."""
+    """The text of a region of a call that an answer holds as JSON, or as Python prints such an object."""
     try:
-        call = loads(text)
+        call = _json_or_python(text)
         name, arguments = call["name"], call.get("arguments", call.get("parameters", {}))
-        arguments = loads(arguments) if isinstance(arguments, str) else arguments
+        arguments = _json_or_python(arguments) if isinstance(arguments, str) else arguments
         if not (isinstance(name, str) and name.strip() and isinstance(arguments, dict)):
             raise TypeError("name needs a text, arguments an object")
         if foreign := call.keys() - {"name", "arguments", "parameters", "id", "type"}:
             raise TypeError(f"{min(foreign)!r} is no part of a call")
         identity = {} if call.get("id") is None else {"id": str(call["id"])}
         return json.dumps({"name": name, "arguments": arguments, **identity}, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
-    except (AttributeError, KeyError, TypeError, ValueError) as error:
-        detail = f"turn {number} holds {text.strip()[:60]!r} between the tags of a call ({error})"
+    except (AttributeError, KeyError, SyntaxError, TypeError, ValueError) as error:
+        detail, remedy = f"turn {number} holds {text.strip()[:60]!r} between the tags of a call", "Mend the call"
+        if re.match(r"\s*(?:<function=|[^\s<]+\s*<arg_key>|<invoke )", text):
+            detail += " (XML writes the number 2 and the text '2' alike, so the types of arguments are unknown)"
+            remedy = 'Write {"name": …, "arguments": {…}} between the tags, or the call in the field tool_calls'
+        else:
+            detail += f" ({error})"
         raise Refused(
-            "bad_typed_call", f"{detail}. Mend the call, or set calls: inline to leave such text as it is", stage="reasoning"
+            "bad_typed_call", f"{detail}. {remedy}, or set calls: inline to leave such text as it is", stage="reasoning"
         ) from error
+
+
+def _json_or_python(text: str) -> Any:
+    """The value of JSON, or of a Python literal whose tokens all have a counterpart in JSON: no tuple, set or comment, no escapes but those of `repr`."""
+    try:
+        return loads(text)
+    except ValueError:
+        tokens = _PYTHON.findall(text)
+        if "".join(tokens) != text:
+            raise
+        return loads("".join(json.dumps(ast.literal_eval(token)) if token[0] in "'\"" else _NAMES.get(token, token) for token in tokens))
 
 
 def _is_text(region: Region) -> bool:

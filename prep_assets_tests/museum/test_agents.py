@@ -507,16 +507,18 @@ def test_92_calls_typed_as_text(tmp_path: Path) -> None:
     two pairs of tags.
 
     Hit: rows in the form of hermes-function-calling
-    Stopped by: `calls: auto` reads them as calls, and results without their tags; what is no JSON of a call is rejected as `bad_typed_call`.
+    Stopped by: `calls: auto` reads them as calls, and results without their tags; what is no object of a call is rejected as `bad_typed_call`.
     """
     tags = ["<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>"]
     folder = tokenizer(tmp_path / "tokenizer", special=["<|im_start|>", "<|im_end|>"], structural=tags)
-    typed = ["<tool_call>\n{'name': 'add'}\n</tool_call>", '<tool_call>\n{"arguments": {"a": 2, "b": 2}, "name": "add"}\n</tool_call>\n']
+    json_typed = '<tool_call>\n{"arguments": {"a": 2, "b": 2}, "name": "add"}\n</tool_call>\n'
+    typed = ["<tool_call>\n{'name': add}\n</tool_call>", json_typed, json_typed.replace('"', "'")]
     called = [[CALLED[0], said(ASSISTANT, text), said("tool", "<tool_response>\n4\n</tool_response>"), CALLED[3]] for text in typed]
     rows: list[dict[str, Any]] = [{"messages": messages, "tools": [TOOL]} for messages in (CALLED, *called)]
     stand = chats(tmp_path, rows, tokenizer=folder, template="qwen3", preprocessing={"deduplicate": False})
-    right, read = stand.rows()
-    assert right.ids.tolist() == read.ids.tolist() and right.mask.tolist() == read.mask.tolist()
+    right, read, of_python = stand.rows()
+    assert right.ids.tolist() == read.ids.tolist() == of_python.ids.tolist()
+    assert right.mask.tolist() == read.mask.tolist() == of_python.mask.tolist()
     one = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id("<tool_call>")
     assert read.ids[read.mask.argmax()] == one
     assert [each.reason for each in refusals(stand.published)] == ["bad_typed_call"]

@@ -15,6 +15,7 @@ from prep_assets.proofs.derive import (
     MaskOptions,
     Part,
     Weighted,
+    derive,
     disagreement,
     examples_again,
     limit_turns,
@@ -126,6 +127,15 @@ def test_dropped_reasoning_is_not_looked_for() -> None:
     several = Turn("assistant", (Region(THINKING, "a"), Region(THINKING, "b"), Region(TOOL_CALL, "{}"), Region(TEXT, "One.")))
     examples_again(chat(user("1?"), several, user("2?"), says("~c", "Two.")), OPTIONS, render)
     assert seen == ["1? zqreason1zq zqreason1zq {} One. 2? zqreason3zq Two."]
+
+
+def test_one_template_with_two_tokenizers() -> None:
+    """Whose control tokens differ: a template is known by its source and by these."""
+    source = "{% for m in messages %}<a>{{ m.content }}<b>{% endfor %}"
+    sample = chat(user("Hi"), says("Ho"))
+    for control in (("<b>",), ("<a>", "<b>")):
+        found = derive(sample, MaskOptions(), template(source, control=control))
+        assert [found.text[slice(*where)] for where in found.controls] == [*control] * 2
 
 
 # -- Turns that stand end to end: `⟦ ⟧` around what is trained, `‹ ›` around what truncation may shorten ----------------------------------

@@ -182,6 +182,8 @@ def test_calls_between_tags_are_calls_and_results_stand_without_tags() -> None:
         ("user", "2?"),
         ("assistant", f"I add.\n{call}"),
         ("tool", "<tool_response>\n4\n</tool_response>"),
+        ("assistant", "<tool_call>{'name': 'sub', 'arguments': {'b': True}}</tool_call>"),
+        ("tool", "5"),
         ("assistant", f"As {call}"),
     )
     row = {"messages": [{"role": role, "content": text} for role, text in turns]}
@@ -194,6 +196,8 @@ def test_calls_between_tags_are_calls_and_results_stand_without_tags() -> None:
         ("text", "I add."),
         *(("call", each) for each in ("add", "a", "2")),
         ("text", "4"),
+        *(("call", each) for each in ("sub", "b", "true")),
+        ("text", "5"),
         ("text", f"As {call}".strip()),
     ]
     assert texts(False) == [("text", text.strip()) for _, text in turns]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
@@ -629,6 +631,12 @@ def typed(*turns: Turn, calls: bool = True) -> list[list[tuple[str, str]]]:
         (f"{TYPED}\n{TYPED}{TYPED}", [(TOOL_CALL, ADD)] * 3),
         ('<tool_call>{"name": "add", "parameters": "{\\"a\\": 2}", "id": 7}</tool_call>', [(TOOL_CALL, ADD[:-1] + ',"id":"7"}')]),
         ('<tool_call>{"name": "add"}</tool_call>', [(TOOL_CALL, '{"name":"add","arguments":{}}')]),
+        ("<tool_call>\n{'name': 'add',\n 'arguments': {'a': 2}}\n</tool_call>", [(TOOL_CALL, ADD)]),
+        ('<tool_call>{"name": "add", "arguments": "{\'a\': 2}"}</tool_call>', [(TOOL_CALL, ADD)]),
+        (
+            r"""<tool_call>{"name": 'say', 'arguments': {"it's": [True, None, -1.50, {}], 'b': 'a "\'\\\xa0\n'}}</tool_call>""",
+            [(TOOL_CALL, '{"name":"say","arguments":{"it\'s":[true,null,-1.5,{}],"b":"a \\"\'\\\\\xa0\\n"}}')],
+        ),
     ],
 )
 def test_calls_typed_at_the_end_of_an_answer_are_calls(words: str, regions: list[tuple[str, str]]) -> None:
@@ -647,7 +655,7 @@ def test_other_text_with_tags_of_calls_stays_text(words: str) -> None:
     "held",
     [
         *(
-            "{'name': 'add'}",
+            "{'name': 'add'",
             '{"name": ""}',
             '{"arguments": {}}',
             '["add"]',
@@ -655,6 +663,24 @@ def test_other_text_with_tags_of_calls_stays_text(words: str) -> None:
             '{"name": "add", "arguments": [2]}',
         ),
         *('{"name": "add", "name": "add"}', '{"name": "add", "arguments": {"a": NaN}}', '{"name": "add", "arguments": "{"}', '{"name": 2}'),
+        *(
+            "{'name': 'a' 'dd'}",
+            "{'name': 'add', 'name': 'add'}",
+            "{'name': 'add', 'arguments': {2: 3}}",
+            "{'name': 'add', 'arguments': {'a': (2,)}}",
+        ),
+        *(
+            "{'name': 'add', 'arguments': {'a': 0x2}}",
+            "{'name': 'add', 'arguments': {'a': true}}",
+            "{'name': 'add', 'arguments': {'a': [2,]}}",
+        ),
+        *(
+            r"{'name': 'add', 'arguments': {'a': '\alpha'}}",
+            "{'name': 'add'}  # so",
+            "dict(name='add')",
+            "{'name': 'add', 'arguments': {2}}",
+        ),
+        "<function=add>\n<parameter=a>\n2\n</parameter>\n</function>",
     ],
 )
 def test_what_stands_between_the_tags_of_a_call_must_be_one(held: str) -> None:
@@ -664,6 +690,53 @@ def test_what_stands_between_the_tags_of_a_call_must_be_one(held: str) -> None:
     with pytest.raises(NoCall):
         options = {"reasoning": "auto", "reasoning_tags": (), "calls": "auto"}
         read_again(Sample((turn(ASSISTANT, f"<tool_call>{held}</tool_call>"),)), options, shown=True, calls=True)
+
+
+@pytest.mark.parametrize(
+    "held",
+    [
+        "\n<function=add>\n<parameter=a>\n2\n</parameter>\n</function>\n",
+        "add\n<arg_key>a</arg_key>\n<arg_value>2</arg_value>\n",
+        '<invoke name="add"><parameter name="a">2</parameter></invoke>',
+    ],
+)
+def test_calls_as_xml_have_no_types(held: str) -> None:
+    with pytest.raises(Refused, match=r"XML writes the number 2 and the text '2' alike.*tool_calls, or set calls: inline"):
+        typed(turn(ASSISTANT, f"<tool_call>{held}</tool_call>"))
+
+
+LITERAL_PARTS = st.lists(
+    st.sampled_from(
+        [
+            *"{}[](),:'\"\\-+#\f\r \n",
+            *("'a'", '"a"', "'a': ", "0", "1.50", "1e3", "0x1", "1_0", "True", "None", "true", r"'\x41'", r"'\a'", "u'a'"),
+        ]
+    ),
+    max_size=8,
+).map("".join)
+LITERALS = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3) | st.integers(), inner, max_size=3) | st.tuples(inner),
+).map(repr)
+
+
+@given(LITERAL_PARTS | LITERALS)
+@example("- 1")
+@example("{'a'}['a']")
+@example("1 -2")
+@example("''" + "'a'" + "''")
+def test_both_readings_of_python_literals_agree(words: str) -> None:
+    sample = Sample((ASKED, turn(ASSISTANT, f"<tool_call>{{'name': 'add', 'arguments': {{'a': {words}}}}}</tool_call>")))
+    options = {"reasoning": "auto", "reasoning_tags": REASONING_TAGS, "calls": "auto"}
+    try:
+        first = InlineReasoning("auto", REASONING_TAGS, True, True).read(sample)
+    except Refused:
+        with pytest.raises(NoCall):
+            read_again(sample, options, shown=True, calls=True)
+        return
+    assert read_again(sample, options, shown=True, calls=True) == first
+    call = ast.literal_eval(sample.turns[1].regions[0].text.removeprefix("<tool_call>").removesuffix("</tool_call>"))
+    assert json.loads(first.turns[1].regions[0].text) == call
 
 
 def test_results_between_tags_lose_these_and_become_a_turn_each() -> None:
