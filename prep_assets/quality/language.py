@@ -137,7 +137,7 @@ def identifier(among: tuple[str, ...] | None) -> Identifier:
     rows = (np.array(library.tk_row, np.int64) << 8).astype(np.uint32)
     labels = library.nb_classes
     twins = [(number, labels.index(label)) for number, label in enumerate(labels) if labels.index(label) < number]
-    return Identifier(labels, moves, rows, features, library.nb_ptc.astype(np.float32), library.nb_pc, twins)
+    return Identifier(labels, moves, rows, features, np.ascontiguousarray(library.nb_ptc, np.float32), library.nb_pc, twins)
 
 
 @quality_step(

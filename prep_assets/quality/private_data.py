@@ -12,39 +12,20 @@ import re
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, get_args
 
-import numpy as np
 from msgspec import Struct
 
 from prep_assets.config.family import PrivateKind as Kind
 from prep_assets.config.loading import payload_digest
 from prep_assets.errors import ConfigError
+from prep_assets.quality.characters import Characters
+from prep_assets.quality.private_places import SHORTEST_SECRET, Places, places, plain
 from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step, text_of
 from prep_assets.samples import document
-
-Places = Iterator[tuple[int, int]]
-"""Start and end of each value of a kind in a text."""
-
-
-@cache
-def _digits_of_scripts() -> str:
-    """Digits other than ASCII's, as Python knows them; RE2 may be of another version of Unicode."""
-    every = np.arange(sys.maxunicode + 1, dtype=np.uint32).tobytes().decode("utf-32-le", "surrogatepass")
-    return "".join(re.findall(r"[^\W0-9\D]", every))
-
-
-@cache
-def _plain_characters() -> dict[int, str]:
-    """Spaces, hyphens and digits of every script, and letters of full width → their ASCII character, one for one."""
-    digits = {ord(character): str(int(character)) for character in _digits_of_scripts()}
-    spaces = dict.fromkeys((0xA0, 0x2007, 0x2009, 0x200A, 0x202F, 0x3000), " ")
-    wide = {code: chr(code - 0xFEE0) for code in range(0xFF01, 0xFF5F)}
-    return wide | digits | spaces | dict.fromkeys((*range(0x2010, 0x2016), 0x2212, 0xFF0D), "-")
-
 
 # Cards: digits of a brand's length, in groups, with their check digit.
 
@@ -122,7 +103,7 @@ _IDS: tuple[tuple[str, str], ...] = (
     ("es.dni", "[0-9]{8}-?[A-Z]|[0-9]{2}[.][0-9]{3}[.][0-9]{3}-?[A-Z]"),
     ("es.nie", "[XYZ]-?[0-9]{7}-?[A-Z]"),
     ("fr.nir", "[12](?: ?[0-9]{2}){2} ?(?:[0-9]{2}|2[AB])(?: ?[0-9]{3}){2} ?[0-9]{2}"),
-    ("it.codicefiscale", "[A-Z]{6}[0-9L-V]{2}[A-T][0-9L-V]{2}[A-Z][0-9L-V]{3}[A-Z]"),
+    ("it.codicefiscale", "[A-Z]{6}[0-9][0-9L-V][A-T][0-9L-V]{2}[A-Z][0-9L-V]{3}[A-Z]"),
     ("br.cpf", "(?:[0-9]{3}[.]){2}[0-9]{3}-[0-9]{2}"),
     ("iso7064.mod_11_2", "[1-8][0-9]{5}(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])[0-3][0-9][0-9]{3}[0-9X]"),  # China; cn.ric misses districts
     ("luhn", "[0-9]{2}(?:0[1-9]|1[0-2])(?:[0-2][0-9]|3[01])[-+][0-9]{4}"),  # Sweden; the library's own module asks the clock
@@ -151,11 +132,14 @@ _NAMED_IDS: Mapping[str, str] = {
     "cl.rut": "RUT",
 }
 
-_MAY_BE_ID = re.compile(r"[0-9](?:[-./ ]?[0-9]){6,}|[A-Za-z]{4,6}[0-9L-Vl-v]{2}[0-9A-Za-z]{8}")
+
+_IdForm = tuple[Callable[[str], bool], re.Pattern[str]]
 
 
 @cache
-def _id_forms() -> tuple[tuple[Callable[[str], bool], re.Pattern[str]], ...]:
+def _id_forms() -> tuple[list[_IdForm], re.Pattern[str], list[_IdForm]]:
+    """Forms that stand alone, names, and forms behind a name."""
+
     def asks(module: str) -> Callable[[str], bool]:
         validate = import_module(f"stdnum.{module}").is_valid if module else bool
         return (lambda text: validate(re.sub("[-+]", "", text))) if module == "luhn" else (lambda text: validate(text.upper()))
@@ -166,29 +150,16 @@ def _id_forms() -> tuple[tuple[Callable[[str], bool], re.Pattern[str]], ...]:
     ]
     number = r"[^0-9\n]{0,12}(?<![A-Za-z+])([0-9](?:[ .-]?[0-9]){7,11}(?:-?K)?)(?![A-Za-z0-9]|[.,-][0-9])"
     named = [(asks(module), re.compile(rf"(?<![A-Za-z])(?:{name}){number}", re.IGNORECASE)) for module, name in _NAMED_IDS.items()]
-    return (*own, *named)
+    return own, re.compile(rf"(?<![A-Za-z])(?:{'|'.join(_NAMED_IDS.values())})", re.IGNORECASE), named
 
 
 def _ids(text: str) -> Places:
-    for begin, part in _near(text, _MAY_BE_ID):
-        taken: list[tuple[int, int]] = []
-        for is_valid, form in _id_forms():
-            spans = (found.span(1) for found in form.finditer(part) if is_valid(found[1]))
-            taken += [span for span in spans if not _overlaps(span, taken)]
-        yield from ((begin + start, begin + end) for start, end in sorted(taken))
-
-
-def _near(text: str, pattern: re.Pattern[str], around: int = 40) -> Iterator[tuple[int, str]]:
-    """Yield where the parts of a text begin that are near what a pattern finds, and the parts: the libraries take long for a text."""
-    begin = end = 0
-    for found in pattern.finditer(text):
-        if found.start() - around > end:
-            if end:
-                yield begin, text[begin:end]
-            begin = max(0, found.start() - around)
-        end = found.end() + around
-    if end:
-        yield begin, text[begin:end]
+    own, names, named = _id_forms()
+    taken: list[tuple[int, int]] = []
+    for is_valid, form in (*own, *named) if names.search(text) else own:
+        spans = (found.span(1) for found in form.finditer(text) if is_valid(found[1]))
+        taken += [span for span in spans if not _overlaps(span, taken)]
+    yield from sorted(taken)
 
 
 # Addresses.
@@ -250,10 +221,10 @@ def _ips(text: str) -> Places:
 # Phone numbers.
 
 _PHONE = re.compile(r"(?<![A-Za-z0-9+])(?:\+|00(?=[1-9]))[1-9][0-9 ().\-/]{5,24}[0-9](?![0-9])")
-_GAP = "[ \u00a0\u2007\u2009\u200a\u202f\u3000\u2010-\u2015\u2212\uff0d-]"
-_NATIONAL = rf"(?:^|[^0-9A-Za-z+])\(?[0-9](?:(?:{_GAP}|[./()]){{0,2}}[0-9]){{6}}"
-_MAY_BE_NATIONAL, _PLUS = re.compile(rf"{_NATIONAL}(?:(?:{_GAP}|[./()]){{0,2}}[0-9])*"), re.compile(r"\+[ (]{0,2}[1-9][0-9 ().\-/]*")
-_DATE = re.compile(r"[12][0-9]{3}([-/. ])[01]?[0-9]\1[0-3]?[0-9](?: [0-9]{1,2})?|[0-3]?[0-9]([-/. ])[01]?[0-9]\2[12][0-9]{3}")
+_MAY_BE_NATIONAL = re.compile(r"(?:^|[^0-9A-Za-z+])\(?[0-9](?:[ ./()-]{0,2}[0-9]){6,}")
+_DATE = re.compile(
+    r"[12][0-9]{3}-[12][0-9]{3}|[12][0-9]{3}([-/. ])[01]?[0-9]\1[0-3]?[0-9](?: [0-9]{1,2})?|[0-3]?[0-9]([-/. ])[01]?[0-9]\2[12][0-9]{3}"
+)
 _DECIMAL = re.compile(r"\+?[0-9]{1,3}\.[0-9]{4,}")
 _DIALS_00 = "DE"
 """A country that dials 00 before other countries' numbers."""
@@ -278,19 +249,17 @@ def countries_of(text: str) -> tuple[str, ...]:
 
 def _phones(text: str, countries: Sequence[str] = ()) -> Places:
     taken: list[tuple[int, int]] = []
-    for country, pattern in ((None, _PLUS), *((country, _MAY_BE_NATIONAL) for country in countries)):
-        for begin, part in _near(text, pattern):
-            spans = ((begin + start, begin + end) for start, end in _matched(part, country))
-            taken += [span for span in spans if not _overlaps(span, taken)]
+    national = countries if _MAY_BE_NATIONAL.search(text) else ()
+    for country in (None, *national) if "+" in text else national:
+        taken += [span for span in _matched(text, country) if not _overlaps(span, taken)]
     yield from sorted([*taken, *_with_prefix(text, taken)])
 
 
 def _phones_of_language(text: str, countries: Sequence[str]) -> Places:
     for country in countries:
-        for begin, part in _near(text, _MAY_BE_NATIONAL):
-            for start, end in _matched(part, country, strictly=True):
-                if _is_written_as_phone(part[start:end]):
-                    yield begin + start, begin + end
+        for start, end in _matched(text, country, strictly=True):
+            if _is_written_as_phone(text[start:end]):
+                yield start, end
 
 
 def _overlaps(span: tuple[int, int], others: Iterable[tuple[Any, ...]]) -> bool:
@@ -373,9 +342,8 @@ def _secret_forms() -> tuple[re.Pattern[str], ...]:
 def _secrets(text: str) -> Places:
     taken: list[tuple[int, int]] = []
     for form in _secret_forms():
-        for found in form.finditer(text):
-            start, end = found.span(1) if form.groups and found[1] and len(found[1]) > 15 else found.span()
-            taken.append((start, end))
+        spans = (found.span(1) if form.groups and found[1] and len(found[1]) > 15 else found.span() for found in form.finditer(text))
+        taken += [(start, end) for start, end in spans if end - start >= SHORTEST_SECRET]
     last = 0
     for start, end in sorted(taken, key=lambda span: (span[0], -span[1])):
         if start >= last:
@@ -404,31 +372,8 @@ LIBRARIES: Mapping[Kind, tuple[str, ...]] = {
     "phone": ("phonenumbers", "py3langid"),
 }
 """Kind → the libraries that decide."""
-FORMS_VERSION = 3
+FORMS_VERSION = 4
 """Raised when other values are found by the same libraries."""
-
-
-@lru_cache(64)
-def _hint(kinds: tuple[Kind, ...]) -> str:
-    """A pattern of RE2 for texts that may hold a value: the forms, less what is around a value and with the fewest digits that it can have, or any digit
-    that is not ASCII."""
-    grouped = rf"(?:{_GAP}|[./])?\(?[0-9]\)?"
-    hints: Mapping[Kind, str] = {
-        "email": r"@[A-Za-z0-9][A-Za-z0-9-]*\.|@[^\x00-\x7f]",
-        "phone": rf"\+[1-9](?:{grouped}){{6}}|{_NATIONAL}",
-        "ip": r"[0-9](?:\.[0-9]{1,3}){3}|[23][0-9A-Fa-f]{3}:[0-9A-Fa-f]{0,4}:",
-        "card": rf"[2-6][0-9]{{3}}(?:{_GAP}?[0-9]){{9}}",
-        "iban": rf"[A-Za-z]{{2}}[0-9]{{2}}(?:{_GAP}?[A-Za-z0-9]){{11}}",
-        "national_id": rf"[0-9](?:(?:{_GAP}|[./])?[0-9]){{6}}|[A-Za-z]{{4,6}}[0-9L-Vl-v]{{2}}[0-9A-Za-z]{{8}}",
-        "secret": r"A[KSB]IA[A-Z0-9]{16}|A3T[A-Z0-9]{17}|ACCA[A-Z0-9]{16}|(?i:aws.{0,60}[0-9a-z/+]{40})|gh[pousr]_|github_pat_|glpat-|sk-[A-Za-z0-9_-]{32}"
-        r"|hf_|xox[abeprs]-|xapp-|AIza|[sr]k_live_|npm_|pypi-|eyJ|-----BEGIN |hooks\.slack|SG\.|sq0csp-|-us[0-9]|[MNO][a-zA-Z0-9_-]{23,25}\.",
-    }
-    return "|".join([f"[{_digits_of_scripts()}]", *(hints[kind] for kind in kinds)])  # quicker than with all digits in each form
-
-
-@lru_cache(64)
-def _may_hold(kinds: tuple[Kind, ...]) -> re.Pattern[str]:
-    return re.compile(_hint(kinds))
 
 
 def private_values(
@@ -440,24 +385,48 @@ def private_values(
         countries: those whose phone numbers are found without a prefix too, such as ``DE``; null: those of the text's language.
         beside: the texts of its row, which tell its language better than the text alone.
     """
-    plain = text if text.isascii() else text.translate(_plain_characters())
-    found: list[tuple[int, int, Kind]] = []
-    for kind, places in FORMS.items():
-        if kind not in kinds:
-            continue
-        spans = _phones(plain, countries or ()) if kind == "phone" else places(plain)
-        found += [(*span, kind) for span in spans if not _overlaps(span, found)]
-    if (
-        "phone" in kinds
-        and countries is None
-        and any(
-            not _overlaps(run.span(), found) and _is_written_as_phone(said := run[0].strip(" \n\t,;:\"'")) and not _DATE.fullmatch(said)
-            for run in _MAY_BE_NATIONAL.finditer(plain)
-        )
-    ):
-        for span in _phones_of_language(plain, countries_of(beside or text)):
-            found += [] if _overlaps(span, found) else [(*span, "phone")]
-    yield from ((kind, start, end) for start, end, kind in sorted(found))
+    for _, values in values_of([text], kinds, countries, beside):
+        yield from values
+
+
+def values_of(
+    texts: Sequence[str], kinds: Sequence[Kind], countries: Sequence[str] | None = None, beside: str = ""
+) -> Iterator[tuple[int, list[tuple[Kind, int, int]]]]:
+    """The number of each text that holds private values, and these, see `private_values`; quicker for many texts at a time."""
+    block = Characters.of(texts)
+    written = plain(block.text)
+    for number, where in places(written, block.ends, kinds).items():
+        end = int(block.ends[number])
+        if values := _values(written[end - len(texts[number]) : end], where, countries, beside or texts[number]):
+            yield number, values
+
+
+def _values(
+    text: str, where: Mapping[Kind, Sequence[tuple[int, int]]], countries: Sequence[str] | None, beside: str
+) -> list[tuple[Kind, int, int]]:
+    """The values of a plain text at places of each kind."""
+    found, taken = list[tuple[int, int, Kind]](), bytearray(len(text))
+
+    def find(kind: Kind, form: Callable[[str], Places], parts: Sequence[tuple[int, int]]) -> None:
+        for begin, end in parts:
+            for first, last in form(text[begin:end]):
+                if not any(taken[begin + first : begin + last]):
+                    found.append((begin + first, begin + last, kind))
+                    taken[begin + first : begin + last] = b"\1" * (last - first)
+
+    for kind, form in FORMS.items():
+        find(kind, partial(_phones, countries=countries or ()) if kind == "phone" else form, where.get(kind, ()))
+    if countries is None:
+        national = [part for part in where.get("phone", ()) if _may_be_national(text, part, taken)]
+        find("phone", partial(_phones_of_language, countries=countries_of(beside) if national else ()), national)
+    return [(kind, start, end) for start, end, kind in sorted(found)]
+
+
+def _may_be_national(text: str, part: tuple[int, int], taken: bytearray) -> bool:
+    return any(
+        _is_written_as_phone(said := run[0].strip(" \n\t,;:\"'(")) and not _DATE.fullmatch(said) and not any(taken[run.start() : run.end()])
+        for run in _MAY_BE_NATIONAL.finditer(text, *part)
+    )
 
 
 # Redaction: each value becomes a placeholder, named after the entities of Presidio, as in NeMo Curator. A placeholder is no value of any kind.
@@ -485,15 +454,25 @@ _FEWEST_DIGITS = 10**12
 """The smallest card number; smaller integers are left alone."""
 
 
-def redacted(text: str, kinds: Sequence[Kind], countries: Sequence[str] | None = None, beside: str = "") -> str:
-    """`text` with a placeholder for each private value, see `private_values`. Again and again, as a value may show only when its neighbour is gone: none is
-    left."""
-    if not _may_hold(tuple(kinds)).search(text):
-        return text
-    while values := [*private_values(text, kinds, countries, beside)]:
-        for kind, start, end in reversed(values):
-            text = text[:start] + PLACEHOLDERS[kind] + text[end:]
-    return text
+def redacted(text: str, kinds: Sequence[Kind], countries: Sequence[str] | None = None) -> str:
+    """A text with a placeholder for each private value."""
+    return _redacted([text], kinds, countries, text)[0]
+
+
+_MAY_HOLD = re.compile(r"[0-9@]|[^\x00-\x7f]|-----BEGIN |[A-Za-z_./+=\\-]{20}")
+"""What a text with a value has; most fields of rows are short, and have none of it."""
+
+
+def _redacted(texts: Sequence[str], kinds: Sequence[Kind], countries: Sequence[str] | None, beside: str) -> list[str]:
+    """Again and again, as a value may show only when its neighbour is gone: none is left."""
+    texts, left = [*texts], [number for number, text in enumerate(texts) if _MAY_HOLD.search(text)]
+    while left:
+        found = [*values_of([texts[number] for number in left], kinds, countries, beside)]
+        for at, values in found:
+            for kind, start, end in reversed(values):
+                texts[left[at]] = texts[left[at]][:start] + PLACEHOLDERS[kind] + texts[left[at]][end:]
+        left = [left[at] for at, _ in found]
+    return texts
 
 
 class Redactor(Struct, frozen=True):
@@ -513,18 +492,28 @@ class Redactor(Struct, frozen=True):
         """A row, or a text, without private data; keys stay."""
         if self.forgotten and payload_digest(value) in self.forgotten:
             return value
-        return self._of(value, text_of(value) if self.countries is None and "phone" in self.kinds else "")
+        texts = [*_strings(value)]
+        beside = text_of(value) if self.countries is None and "phone" in self.kinds and any(map(_MAY_HOLD.search, texts)) else ""
+        return self._of(value, iter(_redacted(texts, self.kinds, self.countries, beside)))
 
-    def _of(self, value: Any, beside: str) -> Any:
+    def _of(self, value: Any, texts: Iterator[str]) -> Any:
         if isinstance(value, str):
-            return redacted(value, self.kinds, self.countries, beside)
+            return next(texts)
         if isinstance(value, Mapping):
-            return {key: self._of(inner, beside) for key, inner in value.items()}
+            return {key: self._of(inner, texts) for key, inner in value.items()}
         if isinstance(value, list | tuple):
-            return [self._of(inner, beside) for inner in value]
+            return [self._of(inner, texts) for inner in value]
         if isinstance(value, int) and value >= _FEWEST_DIGITS and (text := redacted(str(value), self.kinds, ())) in PLACEHOLDERS.values():
             return text
         return value
+
+
+def _strings(value: Any) -> Iterator[str]:
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, Mapping | list | tuple):
+        for inner in value.values() if isinstance(value, Mapping) else value:
+            yield from _strings(inner)
 
 
 def redaction_recipe(kinds: Sequence[Kind], countries: Sequence[str] | None) -> dict[str, str]:
@@ -545,7 +534,7 @@ def redaction_recipe(kinds: Sequence[Kind], countries: Sequence[str] | None) -> 
     source="phonenumbers, python-stdnum, email-validator, rules of detect-secrets, and forms that services publish",
     corrupted=((document("Write to maria.lopez@correo.es or call +34 612 345 678."),), "private_email"),
     libraries=("phonenumbers", "py3langid", "python-stdnum", "email-validator", "bc-detect-secrets"),
-    version=2,
+    version=3,
 )
 def private_data(*, kinds: tuple[Kind, ...] | list[Kind] = KINDS, countries: list[str] | None = None) -> Step:
     """Examples with e-mail addresses, phone numbers, public IP addresses, card numbers, IBANs, national ids, or keys and tokens of services.
@@ -559,8 +548,8 @@ def private_data(*, kinds: tuple[Kind, ...] | list[Kind] = KINDS, countries: lis
     def judge(examples: Examples) -> Judged:
         counts: dict[str, list[int]] = {kind: [0] * len(examples) for kind in wanted}
         found: dict[int, Finding] = {}
-        for number in np.flatnonzero(examples.may_hold(_hint(wanted))).tolist():
-            values = Counter(kind for kind, _, _ in private_values(examples.texts[number], wanted, countries))
+        for number, spans in values_of(examples.texts, wanted, countries):
+            values = Counter(kind for kind, _, _ in spans)
             for kind, count in values.items():
                 counts[kind][number] = count
             # the value itself is left out: what is private must not stand in a report

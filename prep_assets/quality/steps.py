@@ -92,18 +92,6 @@ class Examples(Struct, frozen=True, dict=True):
         """The words of what is said, and runs of punctuation."""
         return Words.of(self.characters)
 
-    @cached_property
-    def _in_arrow(self) -> Any:
-        import pyarrow as pa
-
-        return pa.array([text.encode("utf-8", "replace") for text in self.texts], pa.string())
-
-    def may_hold(self, pattern: str) -> npt.NDArray[np.bool_]:
-        """In which texts a pattern of RE2, as pyarrow has it, is found: bool[n]. It has no lookaround; lone surrogates are question marks to it."""
-        import pyarrow.compute as pc
-
-        return np.array(pc.match_substring_regex(self._in_arrow, pattern).to_numpy(zero_copy_only=False), np.bool_)
-
 
 def _parts(example: Example) -> list[tuple[str, str]]:
     match example:

@@ -124,12 +124,16 @@ def c4_quality(
         return None, found, left_out
 
     def judge(examples: Examples) -> Judged:
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
         characters = examples.characters
         lines, words = characters.stripped_lines
         counted = np.isin(characters.codes[lines.ends - 1], [*map(ord, _ENDS)]) & (words >= max(1, min_words))
         counted &= ~characters.end_with(lines, "...")
         sentences, left_out = lines.total(sentences_of(characters, lines) * counted), lines.total(~counted)
-        are_special = examples.may_hold(_SPECIAL)
+        said = pa.array([text.encode("utf-8", "replace") for text in examples.said], pa.string())
+        are_special = np.array(pc.match_substring_regex(said, _SPECIAL).to_numpy(zero_copy_only=False))
         are_special[characters.unspaced.texts[characters.unspaced.lengths > max_word]] = True
         found: dict[int, Finding] = {}
         for at in np.flatnonzero(are_special).tolist():

@@ -6,7 +6,7 @@ import json
 import random
 import re
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +14,10 @@ from typing import Any
 import numpy as np
 import pytest
 import xxhash
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from prep_assets.config.family import PrivateKind
 from prep_assets.errors import ConfigError
 from prep_assets.proofs.private_data import private_data_left
 from prep_assets.quality import gopher, web_pages
@@ -24,7 +25,8 @@ from prep_assets.quality.golds import gold_answers
 from prep_assets.quality.language import identifier
 from prep_assets.quality.near_duplicates import clusters, near_duplicates
 from prep_assets.quality.pairs import pair_answers
-from prep_assets.quality.private_data import FORMS, KINDS, luhn, mod_97, private_data, private_values, redacted
+from prep_assets.quality.private_data import FORMS, KINDS, _values, luhn, mod_97, private_data, private_values, redacted, values_of
+from prep_assets.quality.private_places import places, plain
 from prep_assets.quality.rl_golds import boxed_equal, equal_answers, final_answer, rl_golds
 from prep_assets.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
 from prep_assets.quality.swapped_labels import swapped_labels
@@ -677,19 +679,73 @@ def test_what_looks_like_private_data_and_is_none(text: str) -> None:
     assert list(private_values(text)) == []
 
 
+def planted_or_cut(seed: int) -> str:
+    """A value of some kind, every third one without its end."""
+    value = planted(random.Random(seed), [*FORMS][seed % len(FORMS)])
+    return value if seed % 3 else value[: seed % len(value)]
+
+
+def everywhere(text: str, kinds: Sequence[PrivateKind], countries: Sequence[str] | None) -> list[tuple[str, int, int]]:
+    """The values of a text whose places are the whole text, for each kind."""
+    return _values(plain(text), {kind: [(0, len(text))] for kind in kinds}, countries, text)
+
+
+PIECES = [
+    *"04+x.-/ (),:\n@_A٣７。é\u00a0\u2011ー",
+    "00",
+    "+49",
+    "de",
+    "1998-2004",
+    "2001:db8:1::",
+    "2a00:1450:",
+    "ES91 2100 0418",
+    "xoxb-",
+    "sk-",
+    "aws key ",
+]
+PIECES += ["-----BEGIN RSA PRIVATE KEY-----\n", "BSN ", "RSSMRA85T10A562S"]
+
+
+SHORTEST = [
+    "+683 4012",
+    "4222222222222",
+    "050405A123P",
+    "8.8.8.8",
+    "2600:1::1",
+    "NO9386011117947",
+    "X1234567L",
+    "AKIAQ7Q7Q7Q7Q7Q7Q7Q7",
+    "a@b.io",
+]
+"""Values of each kind with as few characters as can be."""
+
+
 @given(
-    st.lists(st.lists(st.tuples(st.integers(0, 999), st.sampled_from(["", "", " ", "\n", "x", "+", "٣", "。"])), max_size=4), max_size=4)
+    st.lists(
+        st.lists(st.one_of(st.integers(0, 999), st.sampled_from(PIECES)), max_size=12).map(
+            lambda parts: "".join(part if isinstance(part, str) else planted_or_cut(part) for part in parts)
+        ),
+        max_size=4,
+    ),
+    st.sampled_from([None, (), ("DE", "US")]),
 )
-def test_no_value_is_missed_by_the_quick_search_before(rows: list[list[tuple[int, str]]]) -> None:
-    """Beside a search of each text for itself, of values with whatever around them, digits of other scripts among it."""
-    texts = []
-    for row in rows:
-        chance = [random.Random(number) for number, _ in row]
-        values = [planted(each, each.choice(list(FORMS))) for each in chance]
-        digits = [str.maketrans("37", "٣७") if each.random() < 0.2 else {} for each in chance]
-        texts.append("".join(value.translate(other) + end for value, other, (_, end) in zip(values, digits, row, strict=True)))
-    found = [Counter(kind for kind, _, _ in private_values(text)) for text in texts]
-    assert private_data().judge(of(texts)).notes == {kind: [counts[kind] for counts in found] for kind in FORMS}
+@example(SHORTEST, ("DE",))
+def test_no_value_is_missed_by_the_quick_search_before(texts: list[str], countries: tuple[str, ...] | None) -> None:
+    """Of values, whole and cut, among whatever is around them: what is found at the places where values may stand is what is found anywhere."""
+    found = dict(values_of(texts, KINDS, countries)) if texts else {}
+    assert [found.get(number, []) for number in range(len(texts))] == [everywhere(text, KINDS, countries) for text in texts]
+    assert texts != SHORTEST or len(found) == len(SHORTEST)
+
+
+def test_the_places_of_values_are_few() -> None:
+    """Prose with years, prices and long words has none; values of every kind have each their place, in texts of any width."""
+    prose = "In 1914 and 1918, on page 27, it cost 3.50 (12 of 100); characteristically, at 12:30."
+    for text in (prose, f"{prose} – “é” 北京"):
+        assert places(plain(text), np.array([len(text)]), KINDS) == {}
+    for seed, kind in enumerate(KINDS):
+        value = planted(random.Random(seed), kind)
+        [(begin, end)] = places(f"{prose * 9}{value}{prose * 9}", np.array([len(prose) * 18 + len(value)]), [kind])[0][kind]
+        assert begin <= len(prose) * 9 < len(prose) * 9 + len(value) <= end and end - begin < 900
 
 
 def test_a_value_belongs_to_the_example_that_holds_it() -> None:
