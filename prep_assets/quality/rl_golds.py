@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
+from decimal import Decimal, InvalidOperation
+from fractions import Fraction
 from functools import lru_cache
 
 from prep_assets.errors import PrepAssetsError
@@ -43,38 +47,90 @@ def equal_answers(gold: str, answer: str) -> bool:
     Raises:
         PrepAssetsError: the comparison takes too long.
     """
-    if plain(gold) == plain(answer):
-        return True
     if max(len(gold), len(answer)) > LONGEST:
-        return False
+        return plain(gold) == plain(answer)
     (expected, unit), (found, other) = _amount(gold), _amount(answer)
-    if plain(expected) == plain(found) and (not unit or not other or unit == other) and not (unit + other).startswith("_"):
-        return True
-    if unit != other or any(_RANGE.fullmatch(text) for text in (expected, found)):
+    if unit and other and unit != other:
+        return False
+    if plain(expected) == plain(found):
+        return not (unit + other).startswith("_") or unit == other
+    if {unit, other} == {"%", ""}:
+        below, whole = (expected, found) if unit else (found, expected)
+        return isinstance(share := plain(below), Fraction) and share / 100 == plain(whole)
+    if unit != other or any(_TEXT.fullmatch(text) for text in (expected, found)):
         return False
     with limited(lambda said, _: PrepAssetsError(f"rl_golds: comparing {gold!r} with {answer!r} {said}. Leave the row out by `where`")):
         return boxed_equal(expected, found)
 
 
-_RANGE = re.compile(r"\d+(?:\s*[-–/]\s*\d+){2,}|\d+\s*[-–]\s*\d+")
-"""A range or a date, which is no difference."""
-_MIXED = re.compile(r"([-+]?)(\d+)\s+(\d+)/([1-9]\d*)")
-_UNIT = re.compile(r"([-+]?[\d.,/]*\d)(?:(_\{?\d+\}?)|\s*\\?(?:text\{)?\s*([A-Za-z€£¥][A-Za-z€£¥ ]*?)\}?)")
-_SIGNS = re.compile(r"(?:US)?\\?\$|([€£¥])")
+_TEXT = re.compile(r"\d+(?:[-/]\d+){2,}|\d+-\d+|\d+(?::\d+)+")
+"""A range, a date, a time or a ratio, which are no arithmetic."""
+_SIGNS = {
+    "−": "-",
+    "–": "-",
+    "⁄": "/",
+    "²": "^2",
+    "³": "^3",
+    "°": "\\circ",
+    "∞": "\\infty ",
+    "π": "\\pi ",
+    "√": "\\sqrt ",
+    "×": "\\times ",
+    "·": "\\cdot ",
+    "\\varnothing": "\\emptyset",
+    "{,}": ",",
+}
+_SCALES = {"dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
+_CURRENCIES = {"$": "usd dollar", "€": "eur euro", "£": "gbp pound", "¥": "jpy yen", "₹": "inr rupee rs"}
+_UNITS = {word: sign for sign, words in _CURRENCIES.items() for word in words.split()} | {"circ": "degree", "pct": "%", "percent": "%"}
+_NAMES = {"met(?:er|re)": "m", "gram": "g", "lit(?:er|re)": "l", "sec(?:ond)?": "s", "minute": "min", "h(?:ou)?r": "h"}
+_NAMES |= {"inch(?:e(?=s))?": "in", "f(?:oo|ee)t": "ft"}
+_SHORT = "mm cm dm km mg kg ml cl dl min hr sec ft yd lb oz mi mph kph hz khz mhz kw kwh kb mb gb tb kj kcal cal mol pa kpa"
+"""Units that stand right behind a number; other letters there are variables."""
+_AMOUNT = re.compile(
+    r"(?P<number>[-+]?(?:\d[\d.,/:]*|\.\d+)(?: \d+/\d+|(?: \d{3})+(?!\d)|e[-+]?\d{1,3})?)(?P<base>_\{?\d+\}?)?"
+    rf"(?: (?P<scale>{'|'.join(_SCALES)})s?)?(?P<unit> ?(?:[$€£¥₹%]|\\circ ?[cfk]?)| ?(?:{'|'.join(_SHORT.split())})s?\b\S*"
+    r"|(?: (?![xyzabinkte]$)[^\W\d_][^\d\\=+<>]*(?:\^\{?\d\}?)?)+)?",
+    re.IGNORECASE,
+)
+_MIXED = re.compile(r"([-+]?)(\d+) (\d+)/([1-9]\d*)")
 
 
 def _amount(answer: str) -> tuple[str, str]:
     """An answer in a form that math-verify reads, and its unit, currency or base: ``€12`` is ``12`` and ``€``, ``3 1/2`` is ``7/2``."""
-    text = answer.strip().strip("$").replace("\\,", "").removesuffix(".")
-    if sign := _SIGNS.match(text):
-        text = text[sign.end() :].strip() + (f" {sign[1]}" if sign[1] else "")
-    unit = ""
-    if found := _UNIT.fullmatch(text):
-        text, unit = found[1], found[2] or found[3].casefold().removesuffix("s")
-    if mixed := _MIXED.fullmatch(text):
+    text = re.sub(r"(?<=\d)(?=[¼-¾⅐-⅞])", " ", answer.strip())
+    text = re.sub(r"\^\{\\circ\}|\^\\circ|\\degree", "°", text[1:-1] if re.fullmatch(r"\$[^$]*\$", text) else text)
+    for sign, same in {**_SIGNS, "\\$": "$", "\\%": "%", "~": " "}.items():
+        text = text.replace(sign, same)
+    text = re.sub(r"(?<!\\)\\[,;:! ]|\\(?:text|mathrm|mbox)\{\s*([^{}]*?)\s*\}", r" \1 ", unicodedata.normalize("NFKC", text)).replace(
+        "⁄", "/"
+    )
+    text = re.sub(r"^(?:\\approx|≈)", "", re.sub(r"(?<=\d)\s*([-:])\s*(?=\d)", r"\1", text))
+    text = " ".join(text.split()).removesuffix(".")
+    if found := re.fullmatch(r"([-+]?)(?:(?:US)? ?([$€£¥₹])|([A-Z]{3})) ?(\d.*)", text):
+        text = f"{found[1]}{found[4]} {found[2] or found[3]}"
+    if (amount := _AMOUNT.fullmatch(text)) is None:
+        return text, ""
+    number, unit = amount["number"], _unit((amount["unit"] or "").casefold())
+    if mixed := _MIXED.fullmatch(number):
         sign_of, whole, above, below = mixed.groups()
-        text = f"{sign_of}{int(whole) * int(below) + int(above)}/{below}"
-    return text, unit
+        number = f"{sign_of}{int(whole) * int(below) + int(above)}/{below}"
+    number = re.sub(r"(?<=\d) (?=\d)", "", number)
+    if "e" in number.casefold() or amount["scale"]:
+        with suppress(InvalidOperation):
+            number = f"{Decimal(number.replace(',', '')) * _SCALES.get((amount['scale'] or '').casefold(), 1):f}"
+    return number, f"_{amount['base'].strip('_{}')}" if amount["base"] else unit
+
+
+def _unit(words: str) -> str:
+    """A unit in its short form: ``square meters`` is ``m^2``."""
+    words = " ".join(re.sub(r"[\\{}.]", "", words).split()).removeprefix("us ").replace("kph", "km/h")
+    words = re.sub(r"\b([kcmd])(?:ilo|enti|illi|eci)(?=met|lit|gram)", r"\1", words)
+    for name, short in _NAMES.items():
+        words = re.sub(rf"\b([kcmd]?){name}s?\b", rf"\1{short}", words)
+    if power := re.match(r"(sq|square|cubic) (.*)", words):
+        words = f"{power[2].removesuffix('s')}^{3 if power[1] == 'cubic' else 2}"
+    return _UNITS.get(words.removesuffix("s"), words.removesuffix("s"))
 
 
 def boxed_equal(gold: str, answer: str) -> bool:
@@ -137,7 +193,7 @@ def _answered(parts: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     ),
     takes=(Sample,),
     libraries=("math-verify",),
-    version=2,
+    version=3,
 )
 def rl_golds() -> RlGolds:
     """Examples whose final answer is not the gold that the family rl has for the same prompt, compared as mathematics."""
