@@ -66,6 +66,7 @@ from prep_assets.proofs.mask import (
     straddled,
 )
 from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns, turns_of_rows
+from prep_assets.proofs.rebuilt import render_again
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.second_reading import group_again, read_again, shown_by
 from prep_assets.proofs.selection import Selected
@@ -370,20 +371,22 @@ TOO_LONG = "tokenize/too_long"
 
 
 def _fits(chats: Chats, item: Item) -> bool:
-    """Whether a fresh render of a chat, tokenized by the reference, is no longer than `max_seq_len`, or what truncation must leave of it; false where it has
-    files, ids, typed control tokens or texts without attention."""
+    """Whether a render of a chat by transformers, tokenized by the reference, is no longer than `max_seq_len`, or what truncation must leave of it; false where
+    it has files, ids, typed control tokens or texts without attention."""
     sample, limit = item.example, chats.store.recipe["preprocessing"]["max_seq_len"]
     assert isinstance(sample, Sample)
     regions = [region for turn in sample.turns for region in turn.regions]
     if sample.tokenized is not None or any(region.kind in MEDIA or not region.attend for region in regions):
         return False
-    treated = chats.treated(sample)
-    derived = chats.derivation(treated)
-    if derived.typed:
+    typed = control_pattern(chats.vocabulary.control)
+    if typed is not None and any(typed.search(region.text) for region in regions):
         return False
-    if len(chats.vocabulary.backend.encode(derived.text, add_special_tokens=False).ids) <= limit:
-        return True
+    treated = chats.treated(sample)
     try:
+        if len(chats.vocabulary.backend.encode(render_again(treated, chats.template), add_special_tokens=False).ids) <= limit:
+            return True
+        if chats.truncation.mode == "drop":
+            return False
         left = left_of(treated, limit, chats.truncation, chats.derivation, chats.vocabulary)
     except CheckFailed:
         return False

@@ -41,6 +41,7 @@ from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, acco
 from prep_assets.proofs.image_tokens import check_images, check_references
 from prep_assets.proofs.private_data import private_data_left
 from prep_assets.proofs.rows import check_records
+from prep_assets.proofs.sampled import Sampled
 from prep_assets.proofs.selection import GOOD, Again, Believed, Rules, Selected, beliefs_hold, select
 from prep_assets.proofs.verdict import Verdict, Worst, combined, merged
 from prep_assets.samples import Record
@@ -731,7 +732,9 @@ class Selection(Derivation):
             assert isinstance(source, FromLines)
             again, proves, takes = refused_lines(source.encoder(store.workspace)), rulings(store), None
         seen = None if self._fields is None else self._fields.add
-        self.ledger = Ledger(refusals, stored_of(store), self.origin.held_out, content, again, fraction, seen, proves, takes)
+        self.ledger = Ledger(
+            refusals, stored_of(store), self.origin.held_out, content, again, fraction, seen, proves, takes, Sampled(every=is_small(store))
+        )
 
     def _rules(self) -> Rules:
         family = self.store.family

@@ -16,7 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from prep_assets.checks.of_stores import Derivation, Reader, derived
+from prep_assets.checks.of_stores import Derivation, Reader, derived, is_small
 from prep_assets.checks.sources_again import StoredRows, domain_source, stored_rows, token_streams_of
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
@@ -24,6 +24,7 @@ from prep_assets.pipeline.asset import FromLines, Store
 from prep_assets.pipeline.groups import splits
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
 from prep_assets.proofs.rebuilt import sorts_arguments
+from prep_assets.proofs.sampled import Sampled
 from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.source_fields import Unlike
 from prep_assets.proofs.source_formats import Reading
@@ -36,8 +37,6 @@ from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.vocabulary import Vocabulary
 
 Row = Mapping[str, Any]
-ONE_IN = 16
-"""One in so many documents of one text is decoded."""
 NOT_COMPARED = "not compared: "
 LOST = "reasoning_dropped_by_template"
 
@@ -186,7 +185,7 @@ class SourceTexts(Derivation):
 
     def __init__(self, store: Store, *, first: bool = False) -> None:
         super().__init__(store)
-        self._first = first
+        self._first, self._sampled = first, Sampled(every=first or is_small(store))
         recipe = store.recipe
         tags: Sequence[Sequence[str]] = recipe.get("reasoning_tags", ())
         family = store.workspace.family(FAMILIES[store.asset.family])
@@ -273,6 +272,10 @@ class SourceTexts(Derivation):
             for at, payload in enumerate(stored.payloads):
                 if at in plain:
                     continue
+                # rows in plain form are all compared, one by one where tokens are few: how many does not depend on how a store is divided
+                always = several or (self.decoder.exact and self.reading.plain(payload) is not None)
+                if not (always or self._sampled.takes(int(stored.rows[at]), payload)):
+                    continue
                 last, whole = begins is None or bool(begins[records.start + at + 1]), decoded.held(at)
                 self._compare(
                     found,
@@ -282,22 +285,23 @@ class SourceTexts(Derivation):
                     whole=self.truncation.leaves_whole(sizes[at]) and not several,
                     begin=several and not last,
                     before=before,
+                    counted=always or self._sampled.is_counted(int(stored.rows[at])),
                 )
                 before = [*before, whole] if several and not last else []
         return found.verdict()
 
     def _documents(self, found: Found, stored: StoredRows, stream: TokenStore) -> None:
-        """Look at documents that are more than one text, and at one of `ONE_IN` others, of which `tokenization_identity` compares every token with the text
+        """Look at documents that are more than one text, and at a sample of others, of which `tokenization_identity` compares every token with the text
         that a second reading gives."""
-        # by the numbers of rows, which do not depend on how a store is divided among workers
         rows = np.asarray(stream.row[stored.first : stored.first + len(stored.payloads)]).tolist()
-        chosen = [at for at, row in enumerate(stored.payloads) if self._first or rows[at] % ONE_IN == 0 or self.reading.plain(row) is None]
+        chosen = [at for at, row in enumerate(stored.payloads) if self.reading.plain(row) is None or self._sampled.takes(rows[at], row)]
         listed = [stream.record(stored.first + at, "tokens") for at in chosen]
         if not listed:
             return
         decoded = Decoded(self.decoder, np.concatenate(listed), [*map(len, listed)], None)
         for number, at in enumerate(chosen):
-            self._compare(found, self.identity(stored, at), stored.payloads[at], {"": decoded.held(number)})
+            counted = self._sampled.is_counted(rows[at]) or self.reading.plain(stored.payloads[at]) is None
+            self._compare(found, self.identity(stored, at), stored.payloads[at], {"": decoded.held(number)}, counted=counted)
 
     def _plain(self, found: Found, side: str, rows: Sequence[Row], decoded: Decoded) -> set[int]:
         """Return which records hold all texts of their plain rows, in order, in tokens that are trained as their roles say. All others are looked at more
@@ -359,9 +363,16 @@ class SourceTexts(Derivation):
         whole: bool = True,
         begin: bool = False,
         before: Sequence[Held] = (),
+        counted: bool = True,
     ) -> None:
-        """Compare a row with what a store holds of it; `before`: records of the row's earlier answers, which have the reasoning of these."""
-        found.numbers["rows_compared"] += 1
+        """Compare a row with what a store holds of it.
+
+        Args:
+            before: records of the row's earlier answers, which have the reasoning of these.
+            counted: whether the row is in the numbers of the verdict.
+        """
+        numbers = found.numbers if counted else Counter[str]()
+        numbers["rows_compared"] += 1
         try:
             said = self.reading.texts(row)
         except Unlike as unlike:
@@ -374,18 +385,18 @@ class SourceTexts(Derivation):
         lost = list[Said]()
         fault = self._missing(said, held, lost)
         if fault is not None and not self.reading.known:
-            self._uncompared(found, said, held)
+            self._uncompared(numbers, said, held)
             return
         if fault is not None and not whole:
-            found.numbers["rows_cut"] += 1
+            numbers["rows_cut"] += 1
             fault = self._as_cut(said, held, begin=begin)
         if fault is not None:
             found.fail(identity, fault)
             return
         lost = [each for each in lost if not any(self._holds(record, each) for record in before)]
-        found.numbers["texts_found"] += len(said) - len(lost)
+        numbers["texts_found"] += len(said) - len(lost)
         if lost and not whole and not begin:
-            found.numbers["rows_cut"] += 1
+            numbers["rows_cut"] += 1
         elif lost and not begin:
             last = max(each.turn for each in said)
             if any(each.turn == last for each in lost):
@@ -394,7 +405,7 @@ class SourceTexts(Derivation):
                     Missing(next(each for each in lost if each.turn == last), "is reasoning of the last turn, and stands nowhere in it"),
                 )
                 return
-            found.numbers[LOST] += len({each.turn for each in lost})
+            numbers[LOST] += len({each.turn for each in lost})
 
     def _missing(self, said: Sequence[Said], held: Mapping[str, Held], lost: list[Said]) -> Missing | None:
         spell = self.decoder.spell if self.store.holds(TokenStore) or self.store.holds(GroupStore) else str.encode
@@ -429,10 +440,10 @@ class SourceTexts(Derivation):
                 return None
         return first if len(turns) < 2 and mode not in ("start", "end") else None
 
-    def _uncompared(self, found: Found, said: Sequence[Said], held: Mapping[str, Held]) -> None:
+    def _uncompared(self, numbers: Counter[str], said: Sequence[Said], held: Mapping[str, Held]) -> None:
         """Count the columns of a user's schema whose strings do not stand in the record."""
         for path in dict.fromkeys(each.path for each in said if self._missing([each], held, []) is not None):
-            found.numbers[f"{NOT_COMPARED}{path}"] += 1
+            numbers[f"{NOT_COMPARED}{path}"] += 1
 
     # Lines.
 
@@ -443,15 +454,17 @@ class SourceTexts(Derivation):
         several, objects = stem.startswith("unpaired"), iter(lines)
         stream = TokenStore({}, np.arange(1, len(lines) + 1), lines.index["file"], lines.index["row"])
         rows = (
-            (self.identity(stored, at), payload, next(objects))
+            (self.identity(stored, at), int(stored.rows[at]), payload, next(objects))
             for stored in stored_rows(self.store, stream, stem, several=several, blocks=blocks, first=self._first)
             for at, payload in enumerate(stored.payloads)
         )
         for identity, own in groupby(rows, key=itemgetter(0)):
             listed = list(own)
-            if len(listed) == 1 and self._plain_line(found, *listed[0][1:]):
+            _, number, row, line = listed[0]
+            if len(listed) == 1 and self._plain_line(found, row, line):
                 continue
-            self._compare(found, identity, listed[0][1], sides_of([line for _, _, line in listed]))
+            if self._sampled.takes(number, row):
+                self._compare(found, identity, row, sides_of([line for *_, line in listed]), counted=self._sampled.is_counted(number))
         return found.verdict()
 
     def _plain_line(self, found: Found, row: Row, line: Row) -> bool:

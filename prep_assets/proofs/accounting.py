@@ -17,6 +17,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.data.quarantine import Refusal
+from prep_assets.proofs.sampled import Sampled
 from prep_assets.proofs.second_reading import is_held_out
 from prep_assets.proofs.selection import DUPLICATE, DUPLICATES, FILTERS, GOOD, SAYS, Again, Selected, reason_fault
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds, wrong_claim
@@ -305,6 +306,7 @@ class Ledger:
         seen: called with numbers and rows of each block, and the indices of the rows that reached their schema.
         proves: what derives rejections again; without it they are only repeated.
         takes: fields of a row that its schema takes → why it must be rejected, if anything says so.
+        sampled: which of these rows are judged.
         worst: the first fault.
     """
 
@@ -317,6 +319,7 @@ class Ledger:
     seen: Callable[[Sequence[int], Sequence[Mapping[str, Any] | None], Sequence[int]], None] | None = None
     proves: Proves = lambda why, row: None
     takes: Callable[[Mapping[str, Any]], str] | None = None
+    sampled: Sampled = field(default_factory=lambda: Sampled(every=True))
     numbers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(COUNTED, 0))
     worst: Worst | None = None
 
@@ -388,7 +391,7 @@ class Ledger:
         """Judge the rows of a block that their schema takes; `read`: their indices."""
         for i in read:
             payload = block.payloads[i]
-            if payload is not None and (fault := takes(payload)):
+            if payload is not None and self.sampled.takes(block.rows[i], payload) and (fault := takes(payload)):
                 self._fault(block, i, f"is taken by its schema, but {fault}")
 
     def _fault(self, block: Selected, i: int, what: str) -> None:

@@ -8,7 +8,7 @@ from functools import lru_cache
 from prep_assets.proofs import pair_rules, value_rules
 from prep_assets.proofs import row_rules as rules
 from prep_assets.proofs.formats import Format, Row
-from prep_assets.proofs.row_rules import Message, Rule, chats, letters
+from prep_assets.proofs.row_rules import Judged, Message, Rule, chats, letters
 
 # Which reasons are beyond the definitions.
 
@@ -207,7 +207,7 @@ def kept_fault(format: Format, row: Row) -> str:
         return ""
     if isinstance(found, bool):
         return f"the definition of {format.name!r} does not accept it"
-    accepting, read = found
+    accepting, read = found[0], Judged(found[1])
     keys = _keys(read, accepting)
     for reason, rule, about in _of_kept(accepting.name):
         if (about is None or not keys.isdisjoint(about)) and _must(rule, read, accepting):

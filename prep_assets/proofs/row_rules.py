@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
 from itertools import groupby, pairwise
-from typing import Any
+from typing import Any, TypeVar
 
 from msgspec import Struct
 
@@ -36,8 +36,36 @@ def under(row: Row, format: Format, option: str) -> Any:
     return row.get(key) if isinstance(key, str) else None
 
 
-def chats(row: Row, format: Format, options: Sequence[str] = _CHATS) -> Iterator[Sequence[Message]]:
-    """Yield the lists of messages of a row; one message alone is a list as well."""
+class Judged(dict[str, Any]):
+    """A row that several rules judge, of one definition: what several of them need is found once."""
+
+    def __init__(self, row: Row) -> None:
+        super().__init__(row)
+        self.found: dict[str, Any] = {}
+
+
+Found = TypeVar("Found")
+
+
+def _once(find: Callable[[Row, Format], Found]) -> Callable[[Row, Format], Found]:
+    def found(row: Row, format: Format) -> Found:
+        if not isinstance(row, Judged):
+            return find(row, format)
+        if find.__name__ not in row.found:
+            row.found[find.__name__] = find(row, format)
+        value: Found = row.found[find.__name__]
+        return value
+
+    return found
+
+
+@_once
+def chats(row: Row, format: Format) -> list[Sequence[Message]]:
+    """Return the lists of messages of a row; one message alone is a list as well."""
+    return [*_under_options(row, format, _CHATS)]
+
+
+def _under_options(row: Row, format: Format, options: Sequence[str]) -> Iterator[Sequence[Message]]:
     for option in options if "role_key" in format.options else ():
         value = under(row, format, option)
         if isinstance(value, list):
@@ -188,11 +216,13 @@ def tool_faults(chat: Sequence[Message], format: Format) -> set[str]:
     return faults
 
 
-def _of_tools(reason: str) -> Callable[[Row, Format], bool]:
-    def rule(row: Row, format: Format) -> bool:
-        return any(reason in tool_faults(chat, format) for chat in chats(row, format) if _has_tools(chat, format))
+@_once
+def _faults_of_tools(row: Row, format: Format) -> set[str]:
+    return set[str]().union(*(tool_faults(chat, format) for chat in chats(row, format) if _has_tools(chat, format)))
 
-    return rule
+
+def _of_tools(reason: str) -> Callable[[Row, Format], bool]:
+    return lambda row, format: reason in _faults_of_tools(row, format)
 
 
 def _has_tools(chat: Sequence[Message], format: Format) -> bool:
@@ -272,14 +302,19 @@ def mixed(row: Row, format: Format) -> bool:
 # What must agree.
 
 
-def _objects(row: Row, format: Format) -> Iterator[Row]:
-    """Yield a row, its messages and their parts."""
-    yield row
+@_once
+def _objects(row: Row, format: Format) -> list[Row]:
+    """Return a row, its messages and their parts."""
+    listed, content = [row], format.options.get("content_key", "content")
     for chat in chats(row, format):
         for message in chat:
-            yield message
-            content = message.get(format.options.get("content_key", "content"))
-            yield from (part for part in (content if isinstance(content, list) else ()) if isinstance(part, Mapping))
+            parts = message.get(content)
+            listed += [message, *(part for part in (parts if isinstance(parts, list) else ()) if isinstance(part, Mapping))]
+    return listed
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, bool | int | float)
 
 
 def unstorable_weight(row: Row, format: Format) -> bool | None:
@@ -287,7 +322,7 @@ def unstorable_weight(row: Row, format: Format) -> bool | None:
     message's weight and a part's."""
     named = format.options.get("mask_keys") or ()
     listed = [row.get(key) for key in ([named] if isinstance(named, str) else named)]
-    weights = [float(each[key]) for each in _objects(row, format) for key in WEIGHTS if isinstance(each.get(key), bool | int | float)]
+    weights = [float(each[key]) for each in _objects(row, format) for key in WEIGHTS if key in each and _is_number(each[key])]
     weights += [float(value) for values in listed if isinstance(values, list) for value in values if isinstance(value, bool | int | float)]
     stretched = (each[key] for each in _objects(row, format) for key in _STRETCHES if each.get(key))
     texts = (shown(each, format) for each in _objects(row, format) if any(each.get(key) for key in _STRETCHES))
@@ -308,9 +343,7 @@ def _misplaced(stretches: Sequence[Row], text: str) -> bool:
 
 def several_weights(row: Row, format: Format) -> bool:
     """Two weights of one object differ."""
-    return any(
-        len({float(each[key]) for key in WEIGHTS if isinstance(each.get(key), bool | int | float)}) > 1 for each in _objects(row, format)
-    )
+    return any(len({float(each[key]) for key in WEIGHTS if key in each and _is_number(each[key])}) > 1 for each in _objects(row, format))
 
 
 def several_thoughts(row: Row, format: Format) -> bool:
@@ -389,12 +422,12 @@ def miscounted(kind: str) -> Rule:
         mark = "" if column is None else format.options.get("image_token", "<image>") if kind == "image" else f"<{kind}>"
         files = len(column) if isinstance(column, list) else int(column is not None)
         taken: list[int] = []
-        for chat in chats(row, format, _WITH_FILES):
+        for chat in _under_options(row, format, _WITH_FILES):
             for place in (place for message in chat for place in _placed(message, kind, mark, format)):
                 taken.append(len(taken) if place is None else place)
         beside = (
             place
-            for chat in chats(row, format, _CHATS[len(_WITH_FILES) :])
+            for chat in _under_options(row, format, _CHATS[len(_WITH_FILES) :])
             for message in chat
             for place in _placed(message, kind, "", format)
         )

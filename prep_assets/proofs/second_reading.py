@@ -475,6 +475,8 @@ def _untyped(turn: Turn) -> list[Turn]:
     *others, last = turn.regions or (None,)
     if last is None or last.drop or last.kind in (THINKING, TOOL_CALL, *MEDIA):
         return [turn]
+    if f"</tool_{'call' if turn.role == ASSISTANT else 'response'}>" not in last.text:
+        return [turn]
     if turn.role == ASSISTANT:
         words, calls = _split_blocks(last.text, "tool_call")
         if not calls or re.search(r"\S[^\S\n]*\Z", words):
@@ -559,7 +561,7 @@ def _reread_turn(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn
         if region.drop or region.kind in (THINKING, TOOL_CALL, *MEDIA):
             continue
         text = region.text.lstrip()
-        for opening, closing in tags:
+        for opening, closing in (pair for pair in tags if pair[1] in text):
             body, closed, answer = text.removeprefix(opening).partition(closing)
             tag = re.escape(closing)
             begins = text.startswith(opening) or (moves and re.search(rf"\n[ \t]*{tag}|{tag}[ \t]*\n", region.text) is not None)

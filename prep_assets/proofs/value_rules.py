@@ -92,7 +92,7 @@ def no_gold_answer(row: Row, format: Format) -> bool:
         return False
     answer = under(row, format, "response_key")
     if answer is None:
-        answer = shown(next(chats(row, format))[-1], format)
+        answer = shown(chats(row, format)[0][-1], format)
     return number(answer.strip()) is None
 
 

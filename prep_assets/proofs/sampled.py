@@ -1,0 +1,64 @@
+"""Which rows of a store are derived the slow way: all of a small store, and of others the first of each form and one in `ONE_IN`."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from typing import Any
+
+ONE_IN = 16
+MOST_FORMS = 1024
+"""How many forms are told apart, so that rows that are each of another form stay a sample."""
+_DEEPEST = 6
+_NAMING = ("role", "from", "type")
+"""Fields whose text tells what an object is."""
+
+
+class Sampled:
+    """Chooses rows.
+
+    Args:
+        every: whether all rows are chosen.
+    """
+
+    def __init__(self, *, every: bool) -> None:
+        self._every = every
+        self._seen = set[Hashable]()
+
+    def is_counted(self, number: int) -> bool:
+        """Return whether a row is chosen by its number in its file, which does not depend on how a store is divided among workers."""
+        return self._every or number % ONE_IN == 0
+
+    def takes(self, number: int, row: Mapping[str, Any]) -> bool:
+        """Return whether a row is chosen: by its number, or as the first of its form."""
+        if self._every:
+            return True
+        form = form_of(row) if len(self._seen) < MOST_FORMS else None
+        is_first = form is not None and form not in self._seen
+        if is_first:
+            self._seen.add(form)
+        return is_first or self.is_counted(number)
+
+
+def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:
+    """Return what rows of the same form have in common: their fields, types, roles, the kinds of elements of their arrays, and which texts begin with markup
+    or JSON."""
+    if isinstance(value, str):
+        return value[:1] if value[:1] in "<{[" else "text"
+    if not value and value is not False:
+        return None if value is None else (type(value), "empty")
+    if isinstance(value, Mapping):
+        if not deepest:
+            return "object"
+        form: list[Hashable] = []
+        for key, inner in value.items():
+            if isinstance(inner, str):
+                form += (key, inner if key in _NAMING else inner[:1] if inner[:1] in "<{[" else "text")
+            elif inner is not None:
+                form += (key, form_of(inner, deepest - 1))
+        return tuple(form)
+    if isinstance(value, list | tuple):
+        forms = [form_of(each, deepest - 1) for each in value] if deepest else []
+        return (frozenset(forms), *forms[-1:], len(value) > 1)
+    if isinstance(value, bool):
+        return value
+    return (type(value), value > 0) if isinstance(value, int | float) else str(type(value))

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from prep_assets.proofs.sampled import MOST_FORMS, ONE_IN, Sampled, form_of
+
+
+def _chat(*roles: str, **fields: Any) -> dict[str, Any]:
+    return {"messages": [{"role": role, "content": f"Words of {role}"} for role in roles], **fields}
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        _chat("system", "user", "assistant"),
+        _chat("user", "assistant", "tool"),
+        _chat("user", "assistant", weight=1.0),
+        _chat("user", "assistant", train=True),
+        _chat("user", "assistant", tools=[{"name": "add"}]),
+        _chat("assistant", "user"),
+        {"messages": [{"role": "user", "content": "Words"}, {"role": "assistant", "content": "<think>Hm.</think>Words"}]},
+        {"messages": [{"role": "user", "content": ["Words"]}, {"role": "assistant", "content": "Words"}]},
+        {"messages": [{"role": "user", "content": ""}, {"role": "assistant", "content": "Words"}]},
+        {"messages": []},
+    ],
+)
+def test_rows_of_another_form_are_told_apart(other: dict[str, Any]) -> None:
+    assert form_of(other) != form_of(_chat("user", "assistant"))
+    sampled = Sampled(every=False)
+    assert [sampled.takes(number, row) for number, row in enumerate([_chat("user", "assistant"), other, other], 1)] == [True, True, False]
+
+
+def test_other_words_and_missing_values_are_no_other_form() -> None:
+    one = {"prompt": "What?", "gold": 5, "note": None}
+    assert form_of(one) == form_of({"prompt": "Who?", "gold": 7})
+    assert form_of({"weight": 0.5}) != form_of({"weight": 0}) and form_of({"train": True}) != form_of({"train": 1})
+
+
+def test_one_row_in_so_many_is_chosen_and_all_of_a_small_store() -> None:
+    row = _chat("user", "assistant")
+    sampled, every = Sampled(every=False), Sampled(every=True)
+    assert [number for number in range(1, 5 * ONE_IN) if sampled.takes(number, row)] == [1, *range(ONE_IN, 5 * ONE_IN, ONE_IN)]
+    assert all(every.takes(number, row) and every.is_counted(number) for number in range(3))
+    assert [sampled.is_counted(number) for number in (0, 1, ONE_IN)] == [True, False, True]
+
+
+def test_rows_that_are_each_of_another_form_stay_a_sample() -> None:
+    sampled = Sampled(every=False)
+    chosen = [sampled.takes(number * ONE_IN + 1, {f"field {number}": "Words"}) for number in range(MOST_FORMS + 5)]
+    assert sum(chosen) == MOST_FORMS
