@@ -145,8 +145,10 @@ def _emails(text: str) -> Iterator[bool]:
 
 def _addresses(text: str) -> Iterator[bool]:
     for found in re.finditer(r"[0-9A-Za-z.:]+", text):
-        word, before = found[0], text[max(0, found.start() - 10) : found.start()]
-        is_version = before.lower().rstrip(" :").endswith(("version", "build")) or (before.endswith("/") and before[-2:-1].isalpha())
+        word, before = re.sub(r"^([0-9.]+):[0-9]*$", r"\1", found[0]), text[max(0, found.start() - 10) : found.start()]
+        is_version = before.lower().rstrip(" :").endswith(("version", "build", "section", "chapter")) or (
+            before.endswith("/") and before[-2:-1].isalpha()
+        )
         if is_version:
             continue
         if word.count(".") == 3 or word.count(":") > 1:

@@ -113,24 +113,19 @@ _IDS: tuple[tuple[str, str], ...] = (
     ("mx.curp", "[A-Z]{4}[0-9]{6}[HM][A-Z]{5}[0-9A-Z][0-9]"),
     ("cl.rut", "[0-9]{1,2}(?:[.][0-9]{3}){2}-[0-9K]"),
     ("cz.rc", "[0-9]{6}/[0-9]{3,4}"),
+    ("ch.ssn", "756[.][0-9]{4}[.][0-9]{4}[.][0-9]{2}"),
 )
 _NAMED_IDS: Mapping[str, str] = {
-    "us.ssn": "SSN|social security",
-    "br.cpf": "CPF",
-    "pl.pesel": "PESEL",
-    "nl.bsn": "BSN|burgerservicenummer",
-    "de.idnr": "Steuer-?ID|IdNr|Steueridentifikationsnummer",
-    "tr.tckimlik": "kimlik|TCKN",
-    "in_.aadhaar": "aadhaar|आधार",
-    "ro.cnp": "CNP",
-    "hr.oib": "OIB",
-    "gb.nhs": "NHS",
-    "ca.sin": "SIN|social insurance",
-    "au.tfn": "TFN|tax file",
-    "bg.egn": "EGN|ЕГН",
-    "jp.in_": "マイナンバー|個人番号",
-    "cl.rut": "RUT",
-}
+    "us.ssn": "SSN|social security", "us.itin": "ITIN", "br.cpf": "CPF", "pl.pesel": "PESEL", "nl.bsn": "BSN|burgerservicenummer", "tr.tckimlik": "kimlik|TCKN",
+    "de.idnr": "Steuer-?ID|IdNr|Steueridentifikationsnummer", "in_.aadhaar": "aadhaar|आधार", "ro.cnp": "CNP", "hr.oib": "OIB", "gb.nhs": "NHS",
+    "ca.sin": "SIN|social insurance", "au.tfn": "TFN|tax file", "bg.egn": "EGN|ЕГН", "jp.in_": "マイナンバー|個人番号", "cl.rut": "RUT", "ar.dni": "DNI",
+    "ar.cuit": "CUI[TL]", "at.vnr": "SVNR|Sozialversicherungsnummer", "ch.ssn": "AHV|AVS", "cz.rc": "rodné číslo|RČ", "dk.cpr": "CPR|personnummer",
+    "ee.ik": "isikukood", "gr.amka": "AMKA|ΑΜΚΑ", "id.nik": "NIK", "ie.pps": "PPSN?", "il.idnr": "ת[.\"״]?ז|תעודת זהות|מספר זהות", "is_.kennitala": "kennitala",
+    "lt.asmens": "asmens kodas", "my.nric": "NRIC|MyKad", "no.fodselsnummer": "fødselsnummer|personnummer", "pk.cnic": "CNIC", "pt.nif": "NIF|contribuinte",
+    "ru.inn": "ИНН", "se.personnummer": "personnummer", "si.emso": "EMŠO|JMBG", "th.pin": "ประชาชน", "za.idnr": "ID",
+}  # fmt: skip
+_NINO = r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z] ?(?:[0-9]{2} ?){3}[A-D]"
+"""The United Kingdom's number of national insurance, which has no check digit."""
 
 
 _IdForm = tuple[Callable[[str], bool], re.Pattern[str]]
@@ -148,9 +143,13 @@ def _id_forms() -> tuple[list[_IdForm], re.Pattern[str], list[_IdForm]]:
         (asks(module), re.compile(rf"(?<![A-Za-z0-9+])(?<![0-9][./-])({form})(?![A-Za-z0-9]|[./-][0-9])", re.IGNORECASE))
         for module, form in _IDS
     ]
-    number = r"[^0-9\n]{0,12}(?<![A-Za-z+])([0-9](?:[ .-]?[0-9]){7,11}(?:-?K)?)(?![A-Za-z0-9]|[.,-][0-9])"
-    named = [(asks(module), re.compile(rf"(?<![A-Za-z])(?:{name}){number}", re.IGNORECASE)) for module, name in _NAMED_IDS.items()]
-    return own, re.compile(rf"(?<![A-Za-z])(?:{'|'.join(_NAMED_IDS.values())})", re.IGNORECASE), named
+    digits = r"[0-9](?:[ ./-]?[0-9]){6,12}-?[A-Z]{0,2}"
+    forms = [*((asks(module), name, digits) for module, name in _NAMED_IDS.items()), (bool, "NINO|NI|National Insurance", _NINO)]
+    named = [
+        (is_valid, re.compile(rf"(?<![A-Za-z])(?:{name})[^0-9\n]{{0,12}}(?<![A-Za-z+])({form})(?![A-Za-z0-9]|[.,-][0-9])", re.IGNORECASE))
+        for is_valid, name, form in forms
+    ]
+    return own, re.compile(rf"(?<![A-Za-z])(?:{'|'.join(name for _, name, _ in forms)})", re.IGNORECASE), named
 
 
 def _ids(text: str) -> Places:
@@ -201,8 +200,8 @@ def _international_mails(text: str) -> Places:
 
 
 _IP = re.compile(
-    r"(?<![A-Za-z0-9.:])(?<![A-Za-z]/)(?<!ersion )(?<!ersion: )(?<!uild )(?:\d{1,3}(?:\.\d{1,3}){3}|"
-    r"[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4})(?![A-Za-z0-9:]|\.\d)"
+    r"(?<![A-Za-z0-9.:])(?<![A-Za-z]/)(?<!ersion )(?<!ersion: )(?<!uild )(?<!ection )(?<!hapter )"
+    r"(?:\d{1,3}(?:\.\d{1,3}){3}(?!:[0-9A-Fa-f]*:)|[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4}(?!:))(?![A-Za-z0-9]|\.\d)"
 )
 _DOCUMENTATION = ipaddress.ip_network("3fff::/20")
 """RFC 9637; Python 3.11 does not know it."""
@@ -319,7 +318,8 @@ _OWN_SECRETS = (
     r"gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{60,255}|glpat-[\w-]{20,}"
     r"|sk-(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{32,}"  # OpenAI, Anthropic
     r"|hf_[A-Za-z]{34}|xox[abeprs]-(?=[A-Za-z-]*[0-9])[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|AIza[\w-]{35}|[sr]k_live_[A-Za-z0-9]{20,}"
-    r"|npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}"
+    r"|npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}|dckr_[op]at_[\w-]{27,}|ya29\.[\w-]{30,}|shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|do[opr]_v1_[a-f0-9]{64}"
+    r"|gsk_[A-Za-z0-9]{48,}|r8_[A-Za-z0-9]{37}|whsec_[A-Za-z0-9]{24,}|sk_test_[A-Za-z0-9]{24,}"
     r"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"  # JSON Web Token
     r")(?![A-Za-z0-9])",
     r"(?i:aws[^\n]{0,20}(?:secret|key)[^\n]{0,20}?)(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",

@@ -645,7 +645,9 @@ def test_planted_private_data_are_found_in_eight_languages() -> None:
         ("aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY", "aws_secret_access_key = <SECRET>"),
         ("https://hooks.slack.com/services/T0000ABC/B0000ABC/abcdefabcdef", "<SECRET>"),
         ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQOY\n-----END PGP PRIVATE KEY BLOCK-----", "<SECRET>"),
+        ("http://104.16.132.229:8080/x", "http://<IP_ADDRESS>:8080/x"),
         # what belongs to nobody
+        ("Section 4.1.2.3, chapter 8.2.1.4", "Section 4.1.2.3, chapter 8.2.1.4"),
         ("git clone git@github.com:org/repo.git", "git clone git@github.com:org/repo.git"),
         ("at +86.540138, -22.252725; x = +91 914 368", "at +86.540138, -22.252725; x = +91 914 368"),
         ("224.0.0.1, 3fff::1, name@example.co.uk", "224.0.0.1, 3fff::1, name@example.co.uk"),
@@ -656,6 +658,23 @@ def test_private_data_and_what_stands_beside_them(text: str, redacted_text: str)
     # the proof sees what is taken out, but for numbers with 00 in place of +
     assert any(private_data_left(text, KINDS)) == (redacted_text != text) or "0044" in text
     assert not [*private_data_left(redacted_text, KINDS)]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "CNP {1630615123457}", "CPR: {070761-4285}", "fødselsnummer {11077941012}", "PPS number {6433435F}", "AHV-Nr. {756.9217.0769.85}", "{756.9217.0769.85}",
+        "NIF {501964843}", "ת.ז. {039337423}", "National Insurance: {AB 12 34 56 C}", "NINO {AB123456C}", "South African ID {8001015009087}",
+        "hetu {050405A123P}",
+        "rodné číslo {7103192745}", "CUIT {20-05536168-2}", "CPR: 070761-4285x", "ID 8001015009086", "AB 12 34 56 C", "NIF 501964844", "id: 1234567890123",
+        "{dckr_pat_AbCdEfGhIjKlMnOpQrStUvWxYz0}", "{ya29.a0AfH6SMBx1234567890abcdefghijklmnopqr}", "{shpat_0123456789abcdef0123456789abcdef}",
+        "gsk_short", "r8_x",
+    ],
+)  # fmt: skip
+def test_ids_behind_their_names_and_keys_of_more_services(text: str) -> None:
+    """What stands in braces, and nothing else."""
+    clean = re.sub("[{}]", "", text)
+    assert [clean[start:end] for _, start, end in private_values(clean)] == re.findall("{(.*)}", text)
 
 
 def test_national_phone_numbers_of_a_country() -> None:
