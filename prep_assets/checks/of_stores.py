@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Set
 from concurrent.futures import ThreadPoolExecutor, wait
@@ -40,7 +39,7 @@ from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, payload_print, places
 from prep_assets.proofs.image_tokens import check_images, check_references
 from prep_assets.proofs.private_data import private_data_left
-from prep_assets.proofs.rows import check_records
+from prep_assets.proofs.rows import check_records, claim
 from prep_assets.proofs.sampled import Sampled
 from prep_assets.proofs.selection import GOOD, Again, Believed, Rules, Selected, beliefs_hold, select
 from prep_assets.proofs.verdict import Verdict, Worst, combined, merged
@@ -362,27 +361,22 @@ def lines(store: Store) -> Reasons:
         return made if isinstance(made, list) else [made]
 
     @cache
-    def labels() -> Mapping[str, Set[bool]]:
-        """The labels of each answer among the rows that are rejected for having both."""
-        found = dict[str, set[bool]]()
-        for item in convert(CONTRADICTING):
+    def values(reason: str) -> Mapping[str, Set[str]]:
+        """What the rows that are rejected for a contradiction say, by what they are about."""
+        found = dict[str, set[str]]()
+        for item in convert(reason):
             with suppress(Refused):
-                for row in rows_of(item):
-                    found.setdefault(_unlabelled(row), set()).add(row["label"])
+                for about, value in filter(None, map(claim, rows_of(item))):
+                    found.setdefault(about, set()).add(value)
         return found
 
     def judge(item: Item) -> None:
-        if any(len(labels().get(_unlabelled(row), ())) > 1 for row in rows_of(item) if "label" in row):
-            raise Refused("contradicting_labels", "", stage="pair")
+        for row in rows_of(item):
+            stage, reason = ("pair", "contradicting_labels") if "label" in row else ("prompt", "contradicting_golds")
+            if (said := claim(row)) is not None and len(values(f"{stage}/{reason}").get(said[0], ())) > 1:
+                raise Refused(reason, "", stage=stage)
 
     return _one_by_one(judge)
-
-
-CONTRADICTING = "pair/contradicting_labels"
-
-
-def _unlabelled(row: Mapping[str, Any]) -> str:
-    return json.dumps([row["prompt"], row["completion"], row.get("tools"), row.get("chat_template_kwargs")], sort_keys=True)
 
 
 def refused_rows_of(store: Store) -> Callable[[str], Iterator[Item]]:

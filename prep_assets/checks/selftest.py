@@ -52,6 +52,7 @@ from prep_assets.proofs.rows import (
     check_packed,
     check_pairs,
     check_positions,
+    check_prompts,
     check_records,
 )
 from prep_assets.proofs.teachers import check_teacher
@@ -310,17 +311,17 @@ def _token_trials(
 # Selftest of JSONL stores: corruptions of pairs, prompts and golds; and of merged stores: lines and records lost, doubled, exchanged, altered.
 
 
-def line_trials(kind: type[LinesMatch], other: str, mutations: Sequence[Mutation], store: Store) -> list[Trial]:
-    """Corrupt lines; `source_match` or the `other` check must catch it."""
-    return _trials(kind(store).first_lines(ROWS), other, mutations)
+def line_trials(kind: type[LinesMatch], others: Sequence[str], mutations: Sequence[Mutation], store: Store) -> list[Trial]:
+    """Corrupt lines; `source_match` or one of the `others` must catch it."""
+    return _trials(kind(store).first_lines(ROWS), others, mutations)
 
 
 def question_trials(store: Store) -> list[Trial]:
     """Corrupt generated questions."""
-    return _trials(list(islice(matched_questions(store), ROWS)), "gold_answers", mutations.PROMPT_MUTATIONS)
+    return _trials(list(islice(matched_questions(store), ROWS)), ("gold_answers",), mutations.PROMPT_MUTATIONS)
 
 
-def _trials(lines: list[Line], other: str, mutations: Sequence[Mutation]) -> list[Trial]:
+def _trials(lines: list[Line], others: Sequence[str], mutations: Sequence[Mutation]) -> list[Trial]:
     golds = [_gold(line) for line in lines]
 
     def pairs(corrupted: Sequence[Line]) -> Verdict:
@@ -337,8 +338,9 @@ def _trials(lines: list[Line], other: str, mutations: Sequence[Mutation]) -> lis
         "pair_sanity": pairs,
         "contrast_sanity": lambda corrupted: check_contrasts([line.stored for line in corrupted], []),
         "gold_answers": golds_agree,
+        "prompt_sanity": lambda corrupted: check_prompts([line.stored for line in corrupted], []),
     }
-    return trials_of(lines, len(lines), mutations, {name: checks[name] for name in (MATCH, other)})
+    return trials_of(lines, len(lines), mutations, {name: checks[name] for name in (MATCH, *others)})
 
 
 def _gold(line: Line) -> Fraction | None:

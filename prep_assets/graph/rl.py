@@ -46,6 +46,7 @@ from prep_assets.pipeline.lines import prompt_digest, prompt_line, write_lines
 from prep_assets.pipeline.pairs import PromptEncoder
 from prep_assets.pipeline.tokens import tokenize_lines
 from prep_assets.pipeline.workspace import Workspace, group_domains, prompt_domains
+from prep_assets.proofs.rows import check_prompts
 from prep_assets.samples import Group, Prompt
 from prep_assets.schemas.rewards import arithmetic_rows, gold_as_json_number
 from prep_assets.stores.groups import GroupStore
@@ -80,6 +81,9 @@ RL_PROMPTS_BY_DOMAIN = Asset(
     checks=(
         INTEGRITY,
         ACCOUNTING,
+        Check(
+            "prompt_sanity", "No prompt of a domain has two golds.", lambda store: check_prompts(*(store.lines_of(name) for name in FILES))
+        ),
         derived("gold_answers", "Every gold equals a second reading of its source by other code.", Golds),
         derived("source_match", "Every prompt is what its row says, with the gold of that row.", LinesMatch),
         SELECTION,

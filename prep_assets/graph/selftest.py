@@ -51,6 +51,7 @@ from prep_assets.proofs.mutations import (
     PROMPT_MUTATIONS,
     SELECTION_MUTATIONS,
     TEXT_MUTATIONS,
+    TWO_GOLDS,
     StoredRows,
 )
 from prep_assets.proofs.selection import GOOD, Selected, select
@@ -105,11 +106,11 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "sft_tokens": sft_trials,
     "sft_packed": packed_trials,
     **{f"{family}_blend": blend_trials for family in BLENDED},
-    "preferences_by_domain": partial(line_trials, PairsMatch, "pair_sanity", PAIR_MUTATIONS),
+    "preferences_by_domain": partial(line_trials, PairsMatch, ("pair_sanity",), PAIR_MUTATIONS),
     "preferences": merged_line_trials,
     "preference_tokens_by_domain": pair_trials,
     "preference_tokens": merged_record_trials,
-    "rl_prompts_by_domain": partial(line_trials, LinesMatch, "gold_answers", PROMPT_MUTATIONS),
+    "rl_prompts_by_domain": partial(line_trials, LinesMatch, ("gold_answers", "prompt_sanity"), (*PROMPT_MUTATIONS, *TWO_GOLDS)),
     "rl_prompts": merged_line_trials,
     "arithmetic_prompts": question_trials,
     "rl_tokens_by_domain": prompt_token_trials,
@@ -117,7 +118,7 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "rl_tokens": merged_record_trials,
     "rl_groups_by_domain": group_trials,
     "rl_groups": merged_record_trials,
-    "contrastive": partial(line_trials, LinesMatch, "contrast_sanity", CONTRAST_MUTATIONS),
+    "contrastive": partial(line_trials, LinesMatch, ("contrast_sanity",), CONTRAST_MUTATIONS),
     **{f"{family}_quality": quality_trials for family in TRAINED},
     **{f"{family}_leaks": leak_trials for family in TRAINED},
 }

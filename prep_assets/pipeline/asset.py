@@ -44,7 +44,7 @@ VERSIONS = {
     "pretrain": "8",
     "sft": "15",
     "preference": "19",
-    "rl": "15",
+    "rl": "16",
     "contrastive": "4",
     "export": "6",
     "quality": "2",
@@ -137,8 +137,8 @@ class Target(Struct, frozen=True):
     Attributes:
         workspace, asset, partition: its place.
         payload: its folder.
-        needed: needs beyond the plain form: extra arrays per token with their dtypes; for lines ``{"form": "messages"}``, and ``contradicting_labels``, digests
-            of lines to reject.
+        needed: needs beyond the plain form: extra arrays per token with their dtypes; for lines ``{"form": "messages"}``, and ``contradicting``, digests of
+            what the lines to reject are about.
     """
 
     workspace: Workspace

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
+from fractions import Fraction
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -447,7 +449,8 @@ def write_lines(
     """Write the rows of a domain as lines, in the order of the sources.
 
     With form ``auto``, lines are strings until a row needs messages. Lines other than pairs go to the files of `FURTHER`. A group of labelled responses gives
-    several lines, and counts as one record. Where an answer turns out to be labelled good and bad, lines are written again without both.
+    several lines, and counts as one record. Where lines turn out to contradict each other (`Claims`), all are written
+    again without these.
 
     Args:
         doing: label of the progress.
@@ -461,7 +464,7 @@ def write_lines(
     configured: Form = getattr(family, "form", "text")
     auto = configured == "auto" and "form" not in target.needed
     form: RowForm = "messages" if "form" in target.needed or configured == "messages" else "text"
-    labels = Labels(target.needed.get("contradicting_labels", frozenset()))
+    claims = Claims(target.needed.get("contradicting", frozenset()))
     reading = Source.of(target.workspace, type(family), target.partition, gives=source.gives, limit=limit).reading()
     assert source.line is not None
     line, untemplated, lists, records = source.line(target.workspace), 0, dict.fromkeys(counted, 0), 0
@@ -479,7 +482,7 @@ def write_lines(
                     example, write = line(item.content)
                     made = _row_in_form(write, form, auto)
                     rows = made if isinstance(made, list) else [made]
-                    labels.check(rows)
+                    claims.check(rows)
                 except Refused as refusal:
                     item.reject(quarantine, refusal)
                     continue
@@ -500,19 +503,19 @@ def write_lines(
             for kind, pair_of_writers in writers.items()
             for split, writer in zip(("train", "test"), pair_of_writers, strict=True)
         }
-    if labels.found:
-        raise NeedsMore({"contradicting_labels": labels.rejected | labels.found})
+    if claims.found:
+        raise NeedsMore({"contradicting": claims.rejected | claims.found})
     extra = {key: count for key, count in {UNTEMPLATED: untemplated, **ordered}.items() if count}
     counts = {"read": reading.read, "kept": records, **kept, **lists, **extra}
     return Draft({**counts, **passed_over(reading)}, {})
 
 
 @dataclass(slots=True)
-class Labels:
-    """Finds answers to one prompt that are labelled good and bad. Its digests are on disk if there are many, see `Digests`.
+class Claims:
+    """Finds lines that are alike in all but their label (KTO) or gold. Digests are on disk if there are many, see `Digests`.
 
     Attributes:
-        rejected: digests of the lines to reject, label included.
+        rejected: digests of what the lines to reject are about.
         found: digests of further ones so far.
     """
 
@@ -521,26 +524,36 @@ class Labels:
     seen: Digests = field(default_factory=Digests)
 
     def check(self, rows: Sequence[Mapping[str, Any]]) -> None:
-        """Note the labels of a record's lines.
+        """Note what a record's lines say.
 
         Raises:
-            Refused: ``contradicting_labels``, if an answer is known to have both.
+            Refused: ``contradicting_labels``, ``contradicting_golds``: other lines of the domain say otherwise.
         """
         for row in rows:
-            if "label" not in row:
+            if "label" not in row and row.get("gold", "") == "":
                 return
-            this, other = (
-                xxhash.xxh3_128_digest(msgspec.json.encode({**row, "label": label})) for label in (row["label"], not row["label"])
-            )
-            if this in self.rejected:
-                raise Refused(
-                    "contradicting_labels",
-                    f"one answer to one prompt is labelled both {row['label']} and {not row['label']} in this domain. Keep the right one of the two",
-                    stage="pair",
-                )
-            if other in self.seen:
-                self.found |= {this, other}
-            self.seen.add(this)
+            about = msgspec.json.encode({key: row[key] for key in row if key not in ("label", "gold", "gold_text")})
+            said = about + str(row["label"] if "label" in row else _gold_value(row["gold"])).encode()
+            about, said = xxhash.xxh3_128_digest(about), xxhash.xxh3_128_digest(said)
+            if about in self.rejected:
+                if "label" in row:
+                    detail = "one answer to one prompt is labelled both True and False in this domain. Keep the right one of the two"
+                    raise Refused("contradicting_labels", detail, stage="pair")
+                detail = f"the gold is {str(row['gold'])[:60]!r}, and another row of this domain has another one for the same prompt. Keep the right one"
+                raise Refused("contradicting_golds", detail, stage="prompt")
+            if about in self.seen and said not in self.seen:
+                self.found.add(about)
+            self.seen.add(about)
+            self.seen.add(said)
+
+
+_VALUE = re.compile(r"[+-]?([0-9]{1,400}|[0-9]{1,3}(,[0-9]{3}){1,99})(\.[0-9]{1,400}|/(?=0*[1-9])[0-9]{1,400})?")
+
+
+def _gold_value(gold: str | float) -> str:
+    """A gold as it is compared: a plain number or fraction by its value, text without case and white space."""
+    text = "".join(str(gold).split()).casefold()
+    return str(Fraction(text.replace(",", ""))) if _VALUE.fullmatch(text) else text
 
 
 TIED, LEFT_OUT = "tied", "answers_left_out"

@@ -477,6 +477,17 @@ PROMPT_MUTATIONS: tuple[Mutation, ...] = (
 """Corruptions of RL prompts and of generated questions."""
 
 
+def _second_gold(lines: Sequence[Line], at: int) -> list[Line] | None:
+    """Make the next line the same prompt with another gold."""
+    gold, after = lines[at].stored["gold"], (at + 1) % len(lines)
+    second = replace(lines[after], stored={**lines[at].stored, "gold": gold + 1 if isinstance(gold, float) else f"{gold}!"})
+    return None if after == at or gold == "" else [*lines[:after], second, *lines[after + 1 :]]
+
+
+TWO_GOLDS: tuple[Mutation, ...] = (Mutation("a prompt with two golds", "prompt_sanity", _second_gold),)
+"""A corruption of RL prompts alone."""
+
+
 def _texts(name: str, change: Callable[[list[str], Mapping[str, Any]], list[str]]) -> Change:
     """Mutate the texts of one side of a contrastive row that has it."""
     return _mutate_one(lambda line: _with_fields(line, **{name: change(line.stored[name], line.stored)}) if line.stored.get(name) else None)

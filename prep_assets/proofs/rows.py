@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import operator
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -534,9 +535,8 @@ def check_pairs(
     worst: Worst | None = None
     for name, where, row, fault in _judged(files, "prompt", _pair_fault):
         labelled, ordered = name.startswith("unpaired"), name.startswith("ranked")
-        if labelled and one_domain and fault is None:
-            answers.add(_answer(row, row["label"]))
-            fault = "the same answer has the other label as well" if _answer(row, not row["label"]) in answers else None
+        if labelled and one_domain and fault is None and contradicted(row, answers):
+            fault = "the same answer has the other label as well"
         numbers["lists_checked" if ordered else "labelled_checked" if labelled else "pairs_checked"] += 1
         if fault is not None:
             numbers["prompts_in_both"] += fault == _ON_BOTH_SIDES.format("prompt")
@@ -562,8 +562,45 @@ def check_pairs(
     return Verdict(True, summary, numbers)
 
 
-def _answer(row: Mapping[str, Any], label: bool) -> bytes:
-    return fingerprint({**row, "label": label})
+def check_prompts(train: Rows, test: Rows) -> Verdict:
+    """Check that no prompt of a domain has two golds."""
+    known, checked, failed, worst = Digests(), 0, 0, None
+    for name, rows in {"train": train, "test": test}.items():
+        for number, row in enumerate(rows, 1):
+            checked += 1
+            if contradicted(row, known):
+                failed, worst = (
+                    failed + 1,
+                    worst or Worst(f"{name} line {number:,}", f"the same prompt has another gold as well: {shown(row)}"),
+                )
+    if worst is not None:
+        return some_fail(failed, checked, "prompts have two golds", worst, {"prompts_checked": checked, "prompts_failed": failed})
+    return Verdict(True, f"each of {checked:,} prompts has one gold", {"prompts_checked": checked, "prompts_failed": 0})
+
+
+def contradicted(row: Mapping[str, Any], known: Digests) -> bool:
+    """Whether one of the lines before, whose digests are `known`, says otherwise; adds this one."""
+    if (said := claim(row)) is None:
+        return False
+    about, whole = fingerprint(said[0]), fingerprint(said)
+    other = about in known and whole not in known
+    known.add(about)
+    known.add(whole)
+    return other
+
+
+def claim(row: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return what a labelled answer or a prompt with a gold is about, and what it says; `None` for another line. Golds that are plain numbers or fractions are
+    equal by value, others without case and white space."""
+    value = row["label"] if "label" in row else row.get("gold", "")
+    if value == "":
+        return None
+    about = json.dumps({key: row[key] for key in row.keys() - {"label", "gold", "gold_text"}}, sort_keys=True)
+    words = "".join(str(value).casefold().split())
+    number = re.fullmatch(r"([+-]?(?:[0-9]{1,3}(?:,[0-9]{3}){1,99}|[0-9]{1,400}))(?:\.([0-9]{1,400})|/([0-9]{1,400}))?", words)
+    if number is None or (number[3] and not int(number[3])):
+        return about, words
+    return about, str(Fraction(int(number[1].replace(",", "") + (number[2] or "")), 10 ** len(number[2] or "") * int(number[3] or 1)))
 
 
 def _list_fault(row: Mapping[str, Any]) -> str | None:

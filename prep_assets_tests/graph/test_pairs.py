@@ -422,9 +422,9 @@ def test_contradicting_labels_that_a_build_keeps_or_makes_up_are_seen(make: Any,
     labelled = {"labelled": domains(tmp_path, CONTRADICTED)["labelled"]}
     workspace = make(minimal("preference", labelled))
     with monkeypatch.context() as patch, pytest.raises(CheckFailed, match=r"pair_sanity.*the same answer has the other label as well"):
-        patch.setattr(lines_module.Labels, "check", lambda self, rows: None)
+        patch.setattr(lines_module.Claims, "check", lambda self, rows: None)
         build(workspace, BY_DOMAIN, "labelled")
-    right = lines_module.Labels.check
+    right = lines_module.Claims.check
 
     def check(self: Any, rows: Any) -> None:
         right(self, rows)
@@ -432,7 +432,7 @@ def test_contradicting_labels_that_a_build_keeps_or_makes_up_are_seen(make: Any,
             raise Refused("contradicting_labels", "", stage="pair")
 
     with monkeypatch.context() as patch, pytest.raises(CheckFailed, match=r"selection.*kto.jsonl:4 .*nothing is wrong with it"):
-        patch.setattr(lines_module.Labels, "check", check)
+        patch.setattr(lines_module.Claims, "check", check)
         build(workspace, BY_DOMAIN, "labelled")
 
 

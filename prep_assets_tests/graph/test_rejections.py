@@ -10,6 +10,7 @@ import pytest
 
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.graph.graph import CHECKS, run_check
+from prep_assets.pipeline import lines
 from prep_assets.pipeline.conversations import Conversations
 from prep_assets.pipeline.examples import Item
 from prep_assets.schemas import instructions, messages, preference, rewards, turns
@@ -209,3 +210,36 @@ def test_a_template_that_is_given_one_tool_of_several_is_seen(make: Make, tmp_pa
         CheckFailed, match="template_drops_tools, but it is right: transformers renders it, with names and descriptions of all"
     ):
         make_store()
+
+
+# One prompt with two golds, each in a row that is right by itself.
+
+
+def test_a_prompt_with_two_golds_is_rejected(make: Make, tmp_path: Path) -> None:
+    asked = {"prompt": [{"role": "user", "content": "3 + 1?"}]}
+    told = {"prompt": [{"role": "system", "content": "Be brief."}, *asked["prompt"]], "gold": "6"}
+    more = [{**asked, "gold": "5"}, {"prompt": "2 + 1?", "gold": "3.0"}, told]
+    workspace, asset, build_it = built(make, tmp_path, "prompts", *more)
+    published = build_it()
+    assert {each.id: (each.stage, each.reason) for each in refusals(published)} == dict.fromkeys(
+        ["a.jsonl:4", "a.jsonl:7"], ("prompt", "contradicting_golds")
+    )
+    assert published.manifest.counts["kept"] == 7
+    assert all(run_check(check, workspace, published).passed for check in CHECKS[asset])
+
+
+def test_golds_that_a_build_keeps_or_rejects_wrongly_are_seen(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _, _, build_it = built(make, tmp_path, "prompts", {"prompt": "3 + 1?", "gold": "5"})
+    with monkeypatch.context() as patch, pytest.raises(CheckFailed, match=r"prompt_sanity.*the same prompt has another gold as well"):
+        patch.setattr(lines.Claims, "check", lambda self, rows: None)
+        build_it()
+    right = lines.Claims.check
+
+    def check(self: lines.Claims, rows: Sequence[Row]) -> None:
+        right(self, rows)
+        if rows[0]["prompt"] == "1 + 1?":
+            raise Refused("contradicting_golds", "planted", stage="prompt")
+
+    with monkeypatch.context() as patch, pytest.raises(CheckFailed, match=r"selection.*a.jsonl:2 .*nothing is wrong with it"):
+        patch.setattr(lines.Claims, "check", check)
+        build_it()

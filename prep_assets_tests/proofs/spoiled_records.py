@@ -397,6 +397,12 @@ SPOILED = [
             ("held-out pairs swapped", PAIR, MATCH, of_lines("preferences_test", sides_swapped)),
             ("a foreign prompt", PAIR, MATCH, on_row("preferences", 7, prompt="What is the capital of Peru?")),
             ("a space more", PAIR, MATCH, on_row("preferences", 3, rejected=lambda row: row["rejected"] + " ")),
+            (
+                "a prompt with two golds",
+                PROMPT,
+                "prompt_sanity",
+                of_lines("rl_prompts_train", lambda lines: [{**lines[1], "gold": 0.125}, *lines[1:]]),
+            ),
             ("a held-out prompt altered", PROMPT, MATCH, on_row("rl_prompts_test", 0, **OTHER_PROMPT)),
             ("gold as text", PROMPT, MATCH, on_row("rl_prompts_train", 9, gold=lambda row: str(row["gold"]))),
             ("gold in the test file", PROMPT, GOLD, on_row("rl_prompts_test", 0, gold=lambda row: row["gold"] + 1)),
