@@ -192,9 +192,12 @@ def _show_statuses(workspace: Workspace, statuses: list[StoreStatus], faults: Se
     if waiting := [state for state in ("missing", "stale", "failed", "unchecked") if state in states]:
         names = _last_of(workspace, dict.fromkeys(asset for asset, _, status in statuses if status.state in waiting))
         console.print(f"to build what is {' or '.join(waiting)}:\n  {build_command(' '.join(names))}", soft_wrap=True)
+    labels: dict[tuple[str, str], list[str]] = {}  # of each remark: a file that is gone is said once
     for asset, partition, status in statuses:
-        for text, style in _remarks(status):
-            console.print(Text(f"{workspace.place(asset, partition).label}: {text}", style))
+        for remark in _remarks(status):
+            labels.setdefault(remark, []).append(workspace.place(asset, partition).label)
+    for (text, style), of in labels.items():
+        console.print(Text(f"{', '.join(of)}: {text}", style))
     if absent := [f"{name}.yaml" for name in FAMILIES if not workspace.has(name)]:
         console.print(f"no configuration in {terminal.near(workspace.configs)}: {', '.join(absent)}", style="dim")
     for fault in faults:

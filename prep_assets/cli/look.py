@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from functools import partial
 from itertools import islice
 from typing import Annotated, Any
@@ -27,8 +27,7 @@ from prep_assets.explain.previews import Preview, preview
 from prep_assets.explain.report import refused_counts, total_counts
 from prep_assets.explain.streams import found_rows, streams
 from prep_assets.explain.visible import arguments, visible
-from prep_assets.graph.graph import asset_and_partitions, asset_named, store_of
-from prep_assets.pipeline.asset import by_engine
+from prep_assets.graph.graph import asset_and_partitions, asset_named
 from prep_assets.pipeline.verdicts import VERDICTS, first_found, found_of, is_quality
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
@@ -36,8 +35,6 @@ from prep_assets.stores.version_folders import Published
 
 LIMIT = 4096
 """Most tokens of a record to show; a pretraining document may have millions."""
-MOST_COUNTED = 10_000_000
-"""Tokens of the largest store whose documents are counted by engine, in about half a second."""
 
 
 @with_json
@@ -79,10 +76,9 @@ def show_row(
     """
     with reading(published):
         shown = preview(workspace, published, row, stream=stream, limit=LIMIT)
-        engines = by_engine(store_of(workspace, published), MOST_COUNTED) if isinstance(shown, Preview) else {}
         names = streams(published)
     if isinstance(shown, Preview):
-        _show_tokens(console, shown, most, engines, published.manifest.counts.get("unserved_prompts", 0), ids=ids)
+        _show_tokens(console, shown, most, published.manifest.counts.get("unserved_prompts", 0), ids=ids)
     elif "files" in shown and not names:
         _show_files(console, published, shown)
     else:
@@ -91,7 +87,7 @@ def show_row(
         console.print_json(data=shown, ensure_ascii=False)
 
 
-def _show_tokens(console: Console, shown: Preview, most: int | None, engines: Mapping[str, int], unserved: int, *, ids: bool) -> None:
+def _show_tokens(console: Console, shown: Preview, most: int | None, unserved: int, *, ids: bool) -> None:
     tokens, weights = shown.tokens[:most], shown.weights[:most]
     borders = {at: name for at, name in shown.origins if at < len(tokens)}
     colour = terminal.has_colour(console)
@@ -105,12 +101,12 @@ def _show_tokens(console: Console, shown: Preview, most: int | None, engines: Ma
     console.print()
     if len(tokens) < len(shown.tokens):
         console.print(f"… and {len(shown.tokens) - len(tokens):,} tokens more", style="dim")
-    console.print(_footer(shown, engines, colour), style="dim")
+    console.print(_footer(shown, colour), style="dim")
     if unserved:
         console.print(f"{terminal.counted(unserved, 'trained answer')} of the store behind a prompt that no server sends", style="yellow")
 
 
-def _footer(shown: Preview, engines: Mapping[str, int], colour: bool) -> str:
+def _footer(shown: Preview, colour: bool) -> str:
     parts = [terminal.counted(len(shown.tokens), "position")]
     if shown.weights:
         trained, unattended = (sum(weight * sign > 0 for weight in shown.weights) for sign in (1, -1))
@@ -121,7 +117,6 @@ def _footer(shown: Preview, engines: Mapping[str, int], colour: bool) -> str:
         parts.append("no loss mask")
     responses = sum(name.startswith("response ") for _, name in shown.origins)
     parts.append(terminal.counted(responses, "response") if responses else terminal.counted(len(shown.origins), "document"))
-    parts += [f"the store's documents: {', '.join(f'{count:,} by {name}' for name, count in engines.items())}"] if engines else []
     return "── " + " · ".join(parts)
 
 

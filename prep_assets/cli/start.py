@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import sys
 import tempfile
@@ -26,9 +27,9 @@ from prep_assets.cli.look import show_row
 from prep_assets.cli.schemas import left_out, not_read
 from prep_assets.cli.stores import Live, first_rows
 from prep_assets.config.family import Chat
-from prep_assets.config.loading import checkout, load_family, store_dir
+from prep_assets.config.loading import checkout, config_dir, load_family, store_dir
 from prep_assets.config.models import FAMILIES, TRAINED, Sft
-from prep_assets.data.files import find_files
+from prep_assets.data.files import find_files, is_hub
 from prep_assets.engine import build as build_assets
 from prep_assets.errors import ConfigError, LoadersDiffer, PrepAssetsError, SourceError, TemplateError, nearest, require_known
 from prep_assets.explain.editor import json_schema as described
@@ -159,12 +160,12 @@ def init(
             console.print(f"  {name}: {line}", style="yellow")
     size = sum(file.size or SMALL for address in fits for file in find_files([address], Path.cwd()))
     if not build or size >= SMALL:
-        console.print(f"next: PREP_ASSETS_CONFIG_DIR={out} prep-assets build {STARTS[train].makes}")
+        console.print(f"next: {_command(out)} build {STARTS[train].makes}")
         return
     try:
         _build(out, train)
         if trainer == TORCH:
-            console.print(f"a training loop: PREP_ASSETS_CONFIG_DIR={out} prep-assets launch-snippet --trainer torch {STARTS[train].makes}")
+            console.print(f"a training loop: {_command(out)} launch-snippet --trainer torch {STARTS[train].makes}")
     except PrepAssetsError as error:
         path.unlink()
         for folder in reversed(written):
@@ -261,7 +262,7 @@ def _domains(fits: Mapping[str, Sequence[Fit]], family: str, out: Path, ignore: 
                 "write one of your own: docs/add-a-data-set.md"
             )
         _leave_out(address, fit, ignore)
-        stem = re.sub(r"[^A-Za-z0-9_-]+", "_", re.split(r"[.*?]", address.rstrip("/").rpartition("/")[2])[0]).strip("_-") or "data"
+        stem = domain_of_address(address)
         name = next(candidate for candidate in (stem, *(f"{stem}_{number}" for number in range(2, 10_000))) if candidate not in domains)
         local = "://" not in address and not Path(address).expanduser().is_absolute()
         domain = {"files": [os.path.relpath(address, out) if local else address], "schema": fit.schema}
@@ -271,6 +272,12 @@ def _domains(fits: Mapping[str, Sequence[Fit]], family: str, out: Path, ignore: 
         optional = {"options": dict(fit.options), "ignore": [*fit.unread, *fit.ignore]}
         domains[name] = (domain | {key: value for key, value in optional.items() if value}, fit)
     return domains
+
+
+def domain_of_address(address: str) -> str:
+    """The name of a domain: the file's, folder's or hub data set's, without suffix and commit."""
+    place = re.sub(r"@[^/]*", "", address) if is_hub(address) else address
+    return re.sub(r"[^A-Za-z0-9_-]+", "_", re.split(r"[.*?]", place.rstrip("/").rpartition("/")[2])[0]).strip("_-") or "data"
 
 
 def _unit(answer: str) -> str:
@@ -360,7 +367,7 @@ def _faults(chosen: Chosen, domains: Domains) -> list[tuple[str, str]]:
     except TemplateError as error:
         return [(str(error), TEMPLATE)]
     except PrepAssetsError as error:
-        return [(str(error), "")]
+        return [(str(error).replace(str(place), str(chosen.out)), "")]
     finally:
         shutil.rmtree(probe)
     return []
@@ -404,7 +411,12 @@ def _build(out: Path, family: str) -> None:
         published = build_assets(workspace, STARTS[family].makes, tell=live)[-1].published
     console.print()
     show_row(console, workspace, published, 0, most=200)
-    console.print(f"next: PREP_ASSETS_CONFIG_DIR={out} prep-assets report {STARTS[family].makes}")
+    console.print(f"next: {_command(out)} report {STARTS[family].makes}")
+
+
+def _command(out: Path) -> str:
+    """`prep-assets` with the folder of the configuration, where it does not find that by itself."""
+    return "prep-assets" if out.absolute() == config_dir().absolute() else f"PREP_ASSETS_CONFIG_DIR={shlex.quote(str(out))} prep-assets"
 
 
 def json_schema(

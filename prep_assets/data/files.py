@@ -326,7 +326,7 @@ def skipped_files(pattern: str, base: Path) -> list[str]:
     """
     if "://" in pattern.removeprefix("file://"):
         return []
-    path = Path(pattern.removeprefix("file://")).expanduser()
+    path, base = Path(pattern.removeprefix("file://")).expanduser(), base.absolute()
     folder = Path(os.path.normpath(base / path))
     if not folder.is_dir() and not _is_whole_folder(pattern):
         return []

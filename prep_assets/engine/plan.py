@@ -154,7 +154,15 @@ def _remedy(asset: Asset, family: str, path: tuple[str, ...]) -> str:
     names = [peer.name for peer in EVERY.values() if peer.family == family and takes(peer, ".".join(path))]
     if asset.name in names or not names:
         return "it changes nothing, as the other options are"
-    return f"it is an option of {', '.join(names)}"
+    remedy = (
+        f". What it would change: prep-assets impact --set {family}.{'.'.join(path)}=VALUE. To build a second {asset.name} with it, write it in "
+        f"{family}.NAME.yaml: prep-assets --variant NAME {build_command(asset.name, '').removeprefix('prep-assets ')}"
+    )
+    return f"it is an option of {', '.join(names)}" + (remedy if not _made_from(asset).isdisjoint(names) else "")
+
+
+def _made_from(asset: Asset) -> set[str]:
+    return {name for _, above in asset.inputs for name in (above.name, *_made_from(above))}
 
 
 def takes(asset: Asset, key: str) -> bool:

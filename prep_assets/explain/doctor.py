@@ -74,7 +74,8 @@ def trl(chat: Chat, messages: Messages, tools: Any) -> Labelled:
     """`SFTTrainer` with ``assistant_only_loss=True``: trains the text between the template's ``{% generation %}`` tags."""
     if "{% generation %}" not in chat.tokenizer.chat_template.replace("{%- ", "{% ").replace(" -%}", " %}"):
         raise Stops(
-            "the chat template has no {% generation %} tags, so that TRL cannot tell what the assistant says; it stops, or takes its own template"
+            "the chat template has no {% generation %} tags, so that TRL cannot tell what the assistant says; it stops, or takes its own template. "
+            "Name one that has them, such as TRL's trl/chat_templates/*_training.jinja: --template FILE"
         )
     encoded = chat.tokenizer.apply_chat_template(
         list(messages), tools=tools, tokenize=True, return_dict=True, return_assistant_tokens_mask=True

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -148,3 +149,47 @@ def test_a_typo_is_asked_again(here: Path, monkeypatch: pytest.MonkeyPatch) -> N
 def test_the_default_family_is_the_one_that_the_rows_fit(here: Path, row: dict[str, Any], family: str) -> None:
     jsonl(here / "mine.jsonl", [row])
     assert start._likely({"mine.jsonl": start._sniffed("mine.jsonl")}) == family
+
+
+@pytest.mark.parametrize("folder", ["corpus", "corpus/**"])
+def test_files_of_a_folder_that_no_format_has_are_named(here: Path, folder: str) -> None:
+    (here / "corpus" / "sub").mkdir(parents=True)
+    (here / "corpus" / "one.txt").write_text("A line.\n", "utf-8")
+    (here / "corpus" / "sub" / "two.md").write_text("# Two\n", "utf-8")
+    result = init(folder, *FLAGS, "--train", "pretrain", "--no-build")
+    assert result.exit_code == 0, result.output
+    assert "1 file of ../" in result.output and "not read" in result.output and "two.md" in result.output
+
+
+@pytest.mark.parametrize(
+    ("address", "name"),
+    [
+        ("data/chats.jsonl.gz", "chats"),
+        ("corpus/", "corpus"),
+        ("corpus/**", "data"),
+        (f"hub://acme/chats@{'a' * 40}", "chats"),
+        (f"hub://acme/chats@{'a' * 40}/en/*.parquet", "data"),
+    ],
+)
+def test_domains_are_called_as_their_files(address: str, name: str) -> None:
+    assert start.domain_of_address(address) == name
+
+
+def test_a_tokenizer_that_is_no_folder_is_looked_up_in_the_configuration(here: Path) -> None:
+    result = init("chats.jsonl", "--tokenizer", "gpt2", "--train", "sft")
+    assert (result.exit_code, "'gpt2' is not a directory under configs;" in result.output) == (1, True)
+
+
+def test_a_packed_table_with_another_template_is_a_variant(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The remedy of the error is run, word for word."""
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", "configs")
+    monkeypatch.setenv("PREP_ASSETS_VARIANT", "")  # which --variant sets
+    made = init("chats.jsonl", *FLAGS, "--train", "sft", "--no-build")
+    assert (made.exit_code, "next: prep-assets build sft_packed" in made.output) == (0, True)
+    result = CliRunner().invoke(app, ["build", "sft_packed", "--set", "sft.template=chatml"])
+    commands = re.findall(r"prep-assets ((?:impact|--variant)[^.]*(?:\.template=VALUE)?)", " ".join(result.output.split()))
+    assert [command.partition(" ")[0] for command in commands] == ["impact", "--variant"]
+    (here / "configs" / "sft.NAME.yaml").write_text("template: chatml\n", "utf-8")
+    for command in commands:
+        said = CliRunner().invoke(app, command.replace("VALUE", "chatml").split())
+        assert said.exit_code == 0, said.output
