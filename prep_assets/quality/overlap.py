@@ -18,7 +18,7 @@ import xxhash
 from msgspec import Struct
 
 from prep_assets.quality.steps import ANSWER, CHOSEN, CONTEXT, Examples
-from prep_assets.quality.units import UNSPACED, WORD, fold, normalized, script
+from prep_assets.quality.units import UNSPACED, WORD, fold, normalized, script, unprefixed
 from prep_assets.samples import Sample, turn
 
 Bools = npt.NDArray[np.bool_]
@@ -208,8 +208,8 @@ class Passages(Struct, frozen=True, dict=True):
         Args:
             among: bool[t], the texts that count; `None`: all.
         """
-        # a zero-width space stands inside a word, or between two
-        texts = [f"{text}\n\n{text.replace(_BREAK, ' ')}" if _BREAK in text else text for text in examples.texts]
+        # a zero-width space stands inside a word, or between two; lines begin with a sign, or with words of the text
+        texts = ["\n\n".join(dict.fromkeys((text, unprefixed(text.replace(_BREAK, " "))))) for text in examples.texts]
         numbers, lengths = _numbered(self.rule, texts)
         table, shift = self._filter
         covered = [np.zeros((0, 3), np.int64)]

@@ -7,42 +7,73 @@ import re
 import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable
+from itertools import groupby
 
 HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af\u3040-\u30ff\u31f0-\u31ff\u3105-\u312f\uff66-\uff9f"
 UNSPACED_ALPHABETS = r"\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"
 """Scripts without spaces, for classes of regular expressions: Chinese and Japanese; Thai, Lao, Tibetan, Burmese and Khmer."""
 UNSPACED, FIRST_UNSPACED = HAN + UNSPACED_ALPHABETS, 0x0E00
-WORD = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W{UNSPACED}]+")
+WORD = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W_{UNSPACED}]+")
 """A word; a character, where scripts have no spaces: what a library's dictionary takes for a word depends on what stands beside it."""
 _HAN, _ALPHABETS = re.compile(rf"(?=\w)[{HAN}]"), re.compile(rf"(?=\w)[{UNSPACED_ALPHABETS}]")
 
-_ZERO_WIDTH = "\u00ad\u034f\u061c\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\ufe00-\ufe0f\ufeff"
+_ZERO_WIDTH = (
+    "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb"
+    "\U000e0000-\U000e01ef"
+)
+_INLINE, _BLOCK = (
+    "a|abbr|b|code|em|font|i|mark|s|small|span|strong|sub|sup|u|wbr",
+    "blockquote|br|div|h[1-6]|hr|li|ol|p|pre|table|tbody|t[dhr]|think|answer|ul",
+)
 _ODD = (
-    r"&(?:amp;)*(?:#\d{1,7}|#x[\da-f]{1,6}|[a-z][a-z\d]{1,30});"
+    r"&(?:amp;)*(?:#\d{1,7};|#x[\da-f]{1,6};|[a-z][a-z\d]{1,30};|nbsp(?![a-z\d;]))"
     r"|(?:\A|\n)[ \t]*(?:(?:[>#*|]+|//+)[ \t]+)+"
-    r"|</?(?:think|answer)>"
+    rf"|</?(?:{_INLINE}|{_BLOCK})(?:\s[^<>]{{0,200}})?/?>"
     r"|<<[^<>\n]*>>"
+    r"|(?:\\+u[\da-f]{4})+"
     r"|\\[nrt]"
 )
 _ASCII = re.compile(_ODD, re.IGNORECASE)
 _ANY = re.compile(rf"{_ODD}|[{_ZERO_WIDTH}]+|[\u00a0\u2007\u202f]|\w[\u0300-\u036f\u3099\u309a]+", re.IGNORECASE)
 _MAYBE = re.compile(r"[&<>#*|\\]|//")
+_JOINED = re.compile(rf"[{_ZERO_WIDTH}]")
+_IN_A_WORD = re.compile(rf"<<|</?(?:{_INLINE})\b", re.IGNORECASE)
 
 
 def _replaced(found: re.Match[str]) -> str:
     text = found[0]
     match text[0]:
         case "&":
-            return html.unescape(re.sub("(?:amp;)+(?=.)", "", text, flags=re.IGNORECASE)).replace("\u00a0", " ")
+            return _JOINED.sub("", html.unescape(re.sub("(?:amp;)+(?=.)", "", text, flags=re.IGNORECASE)).replace("\u00a0", " "))
         case "<":
-            return "" if text.startswith("<<") else " "
+            return "" if _IN_A_WORD.match(text) else " "
         case "\\":
-            return "\n" if text == "\\n" else " "
+            codes = bytes.fromhex("".join(re.findall(r"(?i)u([\da-f]{4})", text)))
+            return codes.decode("utf-16-be", "replace") if codes else "\n" if text == "\\n" else " "
         case "\u00a0" | "\u2007" | "\u202f":
             return " "
         case "\n":
             return "\n"
-    return unicodedata.normalize("NFC", text) if text[0].isalnum() else ""
+    return unicodedata.normalize("NFC", text) if text[0].isalnum() and not _JOINED.match(text) else ""
+
+
+def unprefixed(text: str) -> str:
+    """A text without what three or more lines in a row begin with: the same word, or numbers that count the lines."""
+    lines, begun = text.split("\n"), list[tuple[str, int]]()
+    if len(lines) < 3:
+        return text
+    for number, line in enumerate(lines):
+        found = _FIRST.match(line)
+        # numbers that count the lines are the same one, less the number of the line
+        begun.append((f"{int(found[2]) - number}{found[3]}" if found[2] else found[1], found.end()) if found else ("", 0))
+    for same, run in groupby(range(len(lines)), lambda number: begun[number][0]):
+        if same and len(rows := [*run]) > 2:
+            for number in rows:
+                lines[number] = lines[number][begun[number][1] :]
+    return "\n".join(lines)
+
+
+_FIRST = re.compile(r"[ \t]*((\d{1,6})([^\w\s]?)|(?=\S*\w)\S{1,6})[ \t]+")
 
 
 def normalized(text: str) -> tuple[str, Callable[[int], int]]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import json
 import re
+import textwrap
 import unicodedata
 from collections.abc import Callable, Sequence
 from itertools import product
@@ -19,7 +20,7 @@ from hypothesis import strategies as st
 from prep_assets.config.models import Eval
 from prep_assets.quality.overlap import RULES, Leak, Passages, finds_planted, longest_passage
 from prep_assets.quality.steps import Examples
-from prep_assets.quality.units import normalized, script
+from prep_assets.quality.units import normalized, script, unprefixed
 from prep_assets.samples import Sample, document
 from prep_assets.schemas.registry import convert_with
 
@@ -36,7 +37,7 @@ def of(texts: Sequence[str]) -> Examples:
 def expected(name: str, data_sets: Sequence[Sequence[str]], training: str) -> dict[int, int]:
     """Number of a held-out text → shared units, by lists and sets, where it is a leak."""
     rule, found, number = RULES[name], {}, 0
-    inside = rule.units(training)
+    inside = rule.units("\n\n".join(dict.fromkeys((training, unprefixed(training)))))
     for texts in data_sets:
         lengths = [len(rule.units(text)) for text in texts]
         size = {"gpt3": min(13, max(8, int(np.percentile(lengths, 5)))) if lengths else 13, "dolma": 1}.get(name, 8)
@@ -94,6 +95,16 @@ DISGUISES: dict[str, Callable[[str], str]] = {
     "quoted": lambda text: "> " + text.replace(" a", "\n> > a"),
     "comment": lambda text: "    // " + text.replace(" a", "\n    // a"),
     "escaped": lambda text: text.replace(" ", "\\n"),
+    "entities of zero width": lambda text: text.replace("a", "a&shy;").replace("o", "o&#8203;"),
+    "entities without end": lambda text: text.replace(" ", "&nbsp "),
+    "fillers and tag characters": lambda text: text.replace("a", "\u3164a").replace("o", "o\U000e0020\ufff9"),
+    "tags": lambda text: f'<p class="q">{text.replace(" a", "<br/>a").replace(" s", " <b>s</b>").replace("n", "<wbr>n")}</p>',
+    "JSON": lambda text: json.dumps(text)[1:-1],
+    "JSON in JSON": lambda text: json.dumps(json.dumps(text))[3:-3],
+    "lines numbered between": lambda text: (
+        "".join(f"\n{number:3}. {part}" for number, part in enumerate(textwrap.wrap(text, 20), 9)) + "\n"
+    ),
+    "lines of remarks between": lambda text: "".join(f"\nrem {part}" for part in textwrap.wrap(text, 20)) + "\n",
     "accents apart": lambda text: unicodedata.normalize("NFD", text),
 }
 
@@ -109,6 +120,10 @@ def test_what_editors_and_pages_put_between_words_hides_nothing(rule: str, name:
     if "between" not in name:
         start, end = longest_passage(RULES[rule], disguised, text)[0]
         assert RULES[rule].units(disguised[start:end]) == RULES[rule].units(text)
+
+
+def test_underscores_part_words() -> None:
+    assert RULES["gpt3"].units("the _old_ snake_case") == ["the", "old", "snake", "case"]
 
 
 @pytest.mark.parametrize("rule", ["gpt3", "open_r1", "open_instruct", "answers"])
