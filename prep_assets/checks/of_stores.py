@@ -603,7 +603,10 @@ def _read(store: Store, derivations: Sequence[tuple[Derivation, Sequence[Reader]
     """Return what the readers of each derivation return or raise."""
     readers = [reader for _, derivation_readers in derivations for reader in derivation_readers]
     selection = next((derivation for derivation, _ in derivations if isinstance(derivation, Selection)), None)
-    results = iter(read_by(blocks_of(store) if selection is None else selection.blocks(), readers) if readers else ())
+    results = iter(())
+    if readers:
+        sizes = source_of(store).sizes
+        results = iter(read_by(blocks_of(store) if selection is None else selection.blocks(), readers, lambda block: sizes[block.file]))
     return [[next(results) for _ in derivation_readers] for _, derivation_readers in derivations]
 
 
@@ -612,17 +615,18 @@ def blocks_of(store: Store) -> Iterator[Selected]:
     return select(source_of(store).rows(store.part), Rules(deduplicate=False))
 
 
-def read_by(items: Iterator[T], readers: Sequence[Callable[[Iterator[T]], Any]]) -> list[Any]:
+def read_by(items: Iterator[T], readers: Sequence[Callable[[Iterator[T]], Any]], size: Callable[[T], int] = lambda _: _TURN) -> list[Any]:
     """Feed all items to several readers, and return what each returns or raises. An exception of `items` is raised in each reader. All items are read, even
-    if no reader wants them; the next is prefetched while the readers take turns on the current one."""
+    if no reader wants them; the next is prefetched while the readers take turns on the current one, or on several of small `size`, in bytes."""
     queues = [Queue[tuple[T] | Exception | None]() for _ in readers]
     fault: Exception | None = None
     with ThreadPoolExecutor(len(readers), "derives") as pool, closing(prefetch(items)) as prefetched:
         futures = [pool.submit(_listen, reader, queue) for reader, queue in zip(readers, queues, strict=True)]
         try:
-            for item in prefetched:
+            for turn in _turns(prefetched, size):
                 for queue in queues:
-                    queue.put((item,))
+                    for item in turn:
+                        queue.put((item,))
                     queue.join()
         except Exception as error:
             fault = error
@@ -631,6 +635,21 @@ def read_by(items: Iterator[T], readers: Sequence[Callable[[Iterator[T]], Any]])
                 queue.put(fault)
                 wait([future])
         return [future.exception() or future.result() for future in futures]
+
+
+_TURN = 1 << 16
+"""Bytes after which a reader's turn ends."""
+
+
+def _turns(items: Iterable[T], size: Callable[[T], int]) -> Iterator[list[T]]:
+    turn, total = list[T](), 0
+    for item in items:
+        turn.append(item)
+        total += size(item)
+        if total >= _TURN:
+            yield turn
+            turn, total = [], 0
+    yield turn
 
 
 def _listen(reader: Callable[[Iterator[T]], Any], queue: Queue[tuple[T] | Exception | None]) -> Any:

@@ -132,6 +132,11 @@ class DomainSource:
         """Names of the files, as in record ids."""
         return tuple([file.name for file in self.files])
 
+    @cached_property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of the files, as stored."""
+        return tuple([file.size for file in self.files])
+
     def missing(self, stream: str, record: int, file: int, row: int) -> str:
         """The error for a record that is not in the source where its stream says, or is out of order."""
         return f"record {record:,} of the store is row {row + 1} of file {file + 1}, which is not in the source"
@@ -207,6 +212,11 @@ class LineSource(Struct, frozen=True):
     def names(self) -> tuple[str, ...]:
         """Names of the files."""
         return tuple(path.name for path in self.paths)
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Bytes of the files."""
+        return tuple(path.stat().st_size for path in self.paths)
 
     @property
     def held_out(self) -> tuple[bool, ...]:

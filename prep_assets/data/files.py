@@ -293,17 +293,23 @@ def is_data(name: str) -> bool:
 
 
 def _glob_local(pattern: Path, base: Path) -> list[MatchedFile]:
-    return [MatchedFile(str(path), path.as_posix()) for path in _paths_of_glob(pattern, base)]
+    return [MatchedFile(path, path) for path in _paths_of_glob(pattern, base)]
 
 
-def _paths_of_glob(pattern: Path, base: Path) -> list[Path]:
+def _paths_of_glob(pattern: Path, base: Path) -> list[str]:
+    """The data files that a glob matches, sorted as paths. They are texts: a `Path` for each of thousands takes long."""
     anchor = Path(pattern.anchor) if pattern.anchor else base
-    parts = pattern.relative_to(pattern.anchor).parts
-    paths = sorted({Path(os.path.normpath(path)) for path in _glob_below(anchor, parts)})
-    for path in paths:
-        if is_data(path.name) and (format_of(path.name)[0] or not _is_whole_folder(str(pattern))):
-            _reject_dangling(path)
-    return [path for path in paths if path.is_file() and is_data(path.name)]
+    found = {os.path.normpath(path) for path in _glob_below(anchor, pattern.relative_to(pattern.anchor).parts)}
+    paths, whole = list[str](), _is_whole_folder(str(pattern))
+    for path in sorted(found, key=lambda path: path.split("/")):
+        name = path.rpartition("/")[2]
+        if not is_data(name):
+            continue
+        if os.path.isfile(path):  # noqa: PTH113
+            paths.append(path)
+        elif format_of(name)[0] or not whole:
+            _reject_dangling(Path(path))
+    return paths
 
 
 def _reject_dangling(path: Path) -> None:
@@ -331,11 +337,11 @@ def skipped_files(pattern: str, base: Path) -> list[str]:
     if not folder.is_dir() and not _is_whole_folder(pattern):
         return []
     paths = _paths_of_glob(folder / "**", folder) if folder.is_dir() else _paths_of_glob(path, base)
-    names = [path.name for path in paths if not format_of(path.name)[0]]
+    names = [name for name in [path.rpartition("/")[2] for path in paths] if not format_of(name)[0]]
     return [name for name in names if not (mimetypes.guess_type(name)[0] or "").startswith(("image/", "audio/", "video/"))]
 
 
-def _glob_below(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
+def _glob_below(folder: Path, parts: Sequence[str]) -> Iterator[Path | str]:
     """The paths in a folder that the remaining `parts` of a glob match. Python's globs skip unreadable folders, whose files would look removed, and
     follow cyclic links endlessly.
 
@@ -355,7 +361,10 @@ def _glob_below(folder: Path, parts: Sequence[str]) -> Iterator[Path]:
         with os.scandir(folder) as entries:
             names = [entry.name for entry in entries if not entry.name.startswith(".") or parts[0].startswith(".")]
         for name in fnmatch.filter(names, parts[0]):
-            if parts[1:] and (folder / name).is_dir():
+            if not parts[1:]:
+                yield f"{folder}/{name}"
+                continue
+            if (folder / name).is_dir():
                 os.scandir(folder / name).close()
             yield from _glob_below(folder / name, parts[1:])
 

@@ -443,7 +443,9 @@ def test_what_stops_the_items_is_told_to_those_who_want_more() -> None:
     assert isinstance(results[0], OSError) and results == [results[0], [0, 1], results[0]]
 
 
-def test_readers_never_work_at_the_same_time() -> None:
+@pytest.mark.parametrize("size", [1 << 16, 1 << 14, 1])
+def test_readers_never_work_at_the_same_time(size: int) -> None:
+    """Whether they take turns on one item or, of small ones, on several."""
     busy: list[str] = []
 
     def work() -> bool:
@@ -458,7 +460,8 @@ def test_readers_never_work_at_the_same_time() -> None:
         work()  # nor after the last item
         return count
 
-    assert read_by(iter(range(50)), [reader] * 4) == [50] * 4
+    assert read_by(iter(range(50)), [reader] * 4, lambda _: size) == [50] * 4
+    assert read_by(iter(range(50)), [list, sum], lambda _: size) == [[*range(50)], sum(range(50))]
 
 
 def test_what_stops_selection_fails_no_other_check(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
