@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from difflib import SequenceMatcher
 from typing import Annotated
 
 from pydantic import Field
 
 from prep_assets.quality.steps import CHOSEN, REJECTED, Examples, Finding, Judged, Step, by_block, quality_step
-from prep_assets.samples import Pair, turn
+from prep_assets.samples import TEXT, Pair, Turn, turn
 
 _REFUSAL = re.compile(
     r"^\W*(?:(?:i(?:'m| am) (?:very |really |so )?(?:sorry|afraid)|(?:my )?apologies|unfortunately|as an ai|i apologi[sz]e)\b.{0,80}?)?"
@@ -25,6 +26,11 @@ def is_refusal(answer: str) -> bool:
     return _REFUSAL.search(answer[:_OPENING].replace("’", "'")) is not None
 
 
+def _said(answer: Sequence[Turn]) -> str:
+    """What the last turn of an answer says, without what it thinks and calls."""
+    return "".join(region.text for last in answer[-1:] for region in last.regions if region.kind == TEXT)
+
+
 @quality_step(
     "pair_answers",
     source="our own, for the faults that DPO's users report: equal answers, refusals preferred to answers, length that decides",
@@ -33,6 +39,7 @@ def is_refusal(answer: str) -> bool:
         "chosen_refuses",
     ),
     takes=(Pair,),
+    version=2,
 )
 def pair_answers(
     *, likeness: Annotated[float, Field(ge=0, le=1)] = 0.95, longest_ratio: Annotated[float, Field(ge=1, le=1e6)] | None = None
@@ -44,8 +51,8 @@ def pair_answers(
         longest_ratio: how many times as long as the other one answer may be; null: any.
     """
 
-    def finding(chosen: str, rejected: str) -> Finding | None:
-        if is_refusal(chosen) and not is_refusal(rejected):
+    def finding(pair: Pair, chosen: str, rejected: str) -> Finding | None:
+        if is_refusal(_said(pair.chosen)) and not is_refusal(_said(pair.rejected)):
             return "chosen_refuses", "the chosen answer begins as refusals do, the rejected one does not"
         matcher = SequenceMatcher(None, chosen[:_COMPARED], rejected[:_COMPARED], autojunk=False)
         if matcher.real_quick_ratio() >= likeness and matcher.quick_ratio() >= likeness and (ratio := matcher.ratio()) >= likeness:
@@ -57,7 +64,12 @@ def pair_answers(
 
     def judge(examples: Examples) -> Judged:
         answers = [tuple("".join(text for role, text in parts if role == side) for side in (CHOSEN, REJECTED)) for parts in examples.parts]
-        found = {number: wrong for number, (chosen, rejected) in enumerate(answers) if (wrong := finding(chosen, rejected)) is not None}
+        pairs = zip(examples.examples, answers, strict=True)
+        found = {
+            number: wrong
+            for number, (pair, (chosen, rejected)) in enumerate(pairs)
+            if isinstance(pair, Pair) and (wrong := finding(pair, chosen, rejected)) is not None
+        }
         return Judged(found, {"longer": [len(chosen) - len(rejected) for chosen, rejected in answers]})
 
     return by_block(judge)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jinja2
@@ -11,15 +11,21 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import Refused
+from prep_assets.quality.golds import gold_answers
 from prep_assets.quality.gopher import gopher_quality, gopher_repetition
 from prep_assets.quality.language import language
 from prep_assets.quality.near_duplicates import near_duplicates
 from prep_assets.quality.overlap import RULES, Passages
+from prep_assets.quality.pairs import pair_answers
 from prep_assets.quality.passages import repeated_passages
 from prep_assets.quality.private_data import private_data
-from prep_assets.quality.steps import CONTEXT, Examples, Step
+from prep_assets.quality.rl_golds import rl_golds
+from prep_assets.quality.steps import CONTEXT, Examples, Step, configured_steps
+from prep_assets.quality.swapped_labels import swapped_labels
+from prep_assets.quality.tool_calls import tool_calls
+from prep_assets.quality.verified_golds import verified_golds
 from prep_assets.quality.web_pages import c4_quality, fineweb_quality
-from prep_assets.samples import Contrast, Example, Group, Pair, Prompt, Sample, turn
+from prep_assets.samples import ASSISTANT, TEXT, THINKING, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn, turn
 from prep_assets.schemas.registry import convert_with
 
 ROW: dict[str, Any] = {
@@ -43,7 +49,10 @@ ROW: dict[str, Any] = {
             "function": {
                 "name": "look",
                 "description": "looks",
-                "parameters": {"type": "object", "properties": {"word": {"type": "string", "description": "a", "enum": ["b"]}}},
+                "parameters": {
+                    "type": "object",
+                    "properties": {"word": {"type": "string", "description": "a", "enum": ["asked"]}, "deep": {}},
+                },
             },
         }
     ],
@@ -179,6 +188,75 @@ def test_repeated_passages_are_found_wherever_a_turn_says_them() -> None:
         step = repeated_passages()
         step.judge(Examples(["r:1", "r:2"], [Sample((turn("document", passage),)), sample]))
         assert ([*step.finish(np.ones(2, np.bool_)).found] == [1]) is in_turns(path), path
+
+
+def holds_the_mill(examples: Examples) -> list[str | None]:
+    """A step of one's own."""
+    return ["mill" if "grey mill" in text else None for text in examples.texts]
+
+
+def knows_a_gold() -> Step:
+    """The step that compares with the family rl, with the gold of the row's question."""
+    step = rl_golds()
+    step.learn([Prompt((turn("user", "question"),), "3/4")])
+    return step
+
+
+OF_ANSWERS = ("messages.2.", "messages.4.")
+OTHERS: dict[str, tuple[Callable[[], Step], str, tuple[type, ...], Callable[[str], bool]]] = {
+    "gold_answers": (gold_answers, "It is 3*4=<<3*4=13>>13.", (Sample, Prompt), lambda path: True),
+    "rl_golds": (knows_a_gold, "<answer>0.76</answer>", (Sample,), lambda path: path.startswith(OF_ANSWERS) and in_turns(path)),
+    "verified_golds": (verified_golds, "\\boxed{}", (Prompt,), lambda path: False),
+    "tool_calls": (
+        tool_calls,
+        "look_up",
+        (Sample, Pair, Prompt, Group),
+        lambda path: path.endswith(("function.name", "arguments.word", "enum.0")),
+    ),
+    "a step of one's own": (
+        configured_steps({f"{__name__}:holds_the_mill": {}}, Sample)[0].make,
+        HELD,
+        (Sample, Pair, Prompt, Group),
+        lambda path: True,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_other_steps_look_at_whatever_they_judge_wherever_a_render_shows_it(name: str) -> None:
+    """A verdict changes if the text stands in a place that the step judges, in every kind of example, and in no other place."""
+    make, text, kinds, is_judged = OTHERS[name]
+    judged = set()
+    for path, sample in planted(text):
+        examples = [each for each in of_families(sample) if isinstance(each, kinds)]
+        found = make().judge(Examples([path] * len(examples), examples)).found
+        assert [*found] == ([*range(len(examples))] if is_judged(path) else []), path
+        judged |= {path} if found else set()
+    assert len(judged) >= (0 if name == "verified_golds" else 2)
+
+
+def pairs_with(path: Sequence[Any], chosen: str, rejected: str) -> Pair:
+    """The row as a pair, whose answers are all turns after the question, with a text at a place of each."""
+    samples = [convert_with("messages", {})(with_text(path, text)) for text in (chosen, rejected)]
+    one, other = (sample.turns for sample in samples if isinstance(sample, Sample))
+    return Pair(one[:2], one[2:], other[2:])
+
+
+def test_pairs_are_judged_by_all_that_a_render_shows_of_their_answers() -> None:
+    """Labels that are swapped are found wherever the answers differ; a refusal is what the last turn says, whatever it thinks before."""
+    paths = [path for path in places(ROW) if path[0] == "messages" and path[1] >= 2 and in_turns(".".join(map(str, path)))]
+    of_words = [path for path in paths if path[-1] in ("content", "reasoning_content", "word", "more")]
+    assert len(of_words) == 6
+    for path in of_words:
+        pairs = [pairs_with(path, f"It is {number}, clearly.", f"No idea, {number}!") for number in range(60)]
+        step = swapped_labels()
+        step.judge(Examples([str(path)] * 61, [*pairs, pairs_with(path, "No idea, 7!", "It is 7, clearly.")]))
+        assert [*step.finish(np.ones(61, np.bool_)).found] == [60], path
+        found = pair_answers().judge(Examples([str(path)], [pairs_with(path, "I'm sorry, but I cannot help.", "It is a river.")])).found
+        assert (found.get(0, ("",))[0] == "chosen_refuses") is (path == ("messages", 4, "content")), path
+    thinking = Turn(ASSISTANT, (Region(THINKING, "The user wants a river."), Region(TEXT, "I'm sorry, but I cannot help.")))
+    pair = Pair((turn("user", "Name a river."),), (thinking,), (turn(ASSISTANT, "The Nile."),))
+    assert pair_answers().judge(Examples(["r:1"], [pair])).found[0][0] == "chosen_refuses"
 
 
 def test_what_rules_about_writing_judge_has_no_tools_and_documents() -> None:
