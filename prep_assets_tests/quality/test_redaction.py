@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import os
 import random
+import shutil
+import sqlite3
+import subprocess
+import sys
+from contextlib import closing
 from pathlib import Path
 from typing import Any, get_args
 
@@ -27,6 +33,7 @@ from prep_assets.pipeline import tokens
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.quality.private_data import FORMS, PLACEHOLDERS, Redactor, private_values, redacted
 from prep_assets.stores.lines import Lines
+from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.effort import SOAK
 from prep_assets_tests.graph.families import FAMILIES as TRIED
 from prep_assets_tests.graph.families import OF_TEXT, ROW
@@ -225,46 +232,88 @@ def test_a_forgotten_row_stays_away_when_its_domain_is_redacted(tmp_path: Path) 
     assert failing(workspace, published) == []
 
 
-def test_nothing_is_left_of_a_build_that_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Neither in stores, quarantine and failed candidates, nor in what commands print and pages show; national numbers of the language among them."""
-    values = ["anna.b@mail.ru", "030 90186445", "4111 1111 1111 1111", "DE89 3704 0044 0532 0130 00", "12345678Z"]
+PLANTED = ("anna.b@mail.ru", "030 90186445", "4111 1111 1111 1111", "DE89 3704 0044 0532 0130 00", "12345678Z")
+
+
+def with_planted(folder: Path, is_clean: bool) -> Workspace:
+    """A workspace whose rows hold a value of several kinds in turns, in what the schema rejects and in a field that it does not read; and one in a key, which
+    stops the build, unless it is clean."""
     said = "Bitte notieren Sie sich {} und geben Sie uns bis Freitag Bescheid, ob alles stimmt."
-    rows: list[dict[str, Any]] = [
-        {"messages": [{"role": "user", "content": said.format(value)}, {"role": "assistant", "content": f"Ja: {value}"}]}
-        for value in values
-    ]
-    rows += [
-        {"messages": [{"role": value, "content": said.format(value)}], "more": value} for value in values
-    ]  # what the schema rejects, and a field that it does not read
-    call = {"type": "function", "function": {"name": "send", "arguments": {values[0]: 1}}}
+    turns = [({"role": "user", "content": said.format(value)}, {"role": "assistant", "content": f"Ja: {value}"}) for value in PLANTED]
+    rows: list[dict[str, Any]] = [{"messages": [*each]} for each in turns]
+    rows += [{"messages": [{"role": value, "content": said.format(value)}], "more": value} for value in PLANTED]
+    call = {"type": "function", "function": {"name": "send", "arguments": {PLANTED[0]: 1}}}
     hidden = [{"role": "user", "content": "Send it."}, {"role": "assistant", "content": "", "tool_calls": [call]}]
-    for name, of in (("clean", rows), ("left", [*rows, {"messages": hidden}])):
-        folder = tmp_path / name
-        folder.mkdir()
-        source = domain(jsonl(folder / "rows.jsonl", of), "messages", redact=list(KINDS), ignore=["more"])
-        workspace = workspace_in(
-            folder, minimal("sft", {"rows": source}, template="qwen3", quality={"steps": {"private_data": {"action": "note"}}})
-        )
-        monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
-        monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
-        built = CliRunner().invoke(app, ["build", "sft_tokens"])
-        shown = [
-            built,
-            *(
-                CliRunner().invoke(app, [*words, "sft_tokens"])
-                for words in (["quarantine"], ["inspect"], ["status"], ["report", "-o", str(folder / "page.html")])
-            ),
-        ]
-        assert (built.exit_code == 0) is (name == "clean"), built.output
-        assert name == "clean" or (
-            "1 × email" in built.output and "deleted, since its domain is redacted" in " ".join(built.output.split())
-        )
-        versions = [path for path in (workspace.stores / "sft_tokens" / "rows" / "versions").iterdir() if path.is_dir()]
-        assert len(versions) == (name == "clean")
-        written = [path.read_bytes() for path in folder.rglob("*") if path.is_file() and path != folder / "rows.jsonl"]
-        written += [result.output.encode() for result in shown]
-        assert not [value for value in values for text in written if value.encode() in text]
-        assert name != "clean" or sum(b"<PHONE_NUMBER>" in text for text in written) > 1
+    folder.mkdir()
+    source = domain(
+        jsonl(folder / "rows.jsonl", [*rows, *([] if is_clean else [{"messages": hidden}])]),
+        "messages",
+        redact=list(KINDS),
+        ignore=["more"],
+    )
+    return workspace_in(folder, minimal("sft", {"rows": source}, template="qwen3", quality={"steps": {"private_data": {"action": "note"}}}))
+
+
+def written_under(folder: Path) -> dict[str, str]:
+    """The text of each file but the source's: tables of Parquet and of databases are read."""
+    found = {}
+    for path in (path for path in folder.rglob("*") if path.is_file() and path.name != "rows.jsonl"):
+        found[str(path)] = path.read_bytes().decode("utf-8", "replace")
+        if path.suffix == ".parquet":
+            found[str(path)] = str(pq.read_table(path).to_pydict())
+        elif path.suffix == ".db":
+            with closing(sqlite3.connect(path)) as database:
+                found[str(path)] = "\n".join(database.iterdump())
+    return found
+
+
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_nothing_is_left_of_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, is_clean: bool) -> None:
+    """Neither in stores, quarantine and failed candidates, nor in what commands print and pages show; national numbers of the language among them."""
+    folder = tmp_path / "here"
+    workspace = with_planted(folder, is_clean)
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
+    built = CliRunner().invoke(app, ["build", "sft_tokens"])
+    commands = (["quarantine"], ["inspect"], ["status"], ["report", "-o", str(folder / "page.html")])
+    shown = [built, *(CliRunner().invoke(app, [*words, "sft_tokens"]) for words in commands)]
+    assert (built.exit_code == 0) is is_clean, built.output
+    assert is_clean or ("1 × email" in built.output and "deleted, since its domain is redacted" in " ".join(built.output.split()))
+    versions = [path for path in (workspace.stores / "sft_tokens" / "rows" / "versions").iterdir() if path.is_dir()]
+    assert len(versions) == is_clean
+    written = [*written_under(folder).values(), *(result.output for result in shown)]
+    assert not [value for value in PLANTED for text in written if value in text]
+    assert not is_clean or sum("<PHONE_NUMBER>" in text for text in written) > 1
+
+
+@pytest.mark.cli
+@pytest.mark.parametrize("is_clean", [True, False])
+def test_nothing_is_left_of_a_run_of_dagster(tmp_path: Path, is_clean: bool) -> None:
+    """Neither in events and logs of the run, nor in what its processes print."""
+    folder = tmp_path / "here"
+    workspace = with_planted(folder, is_clean)
+    shutil.copy(ROOT / "dagster.yaml", folder)
+    places = {"PREP_ASSETS_CONFIG_DIR": str(workspace.configs), "PREP_ASSETS_STORE_DIR": str(workspace.stores)}
+    command = [
+        sys.executable,
+        "-m",
+        "dagster",
+        "asset",
+        "materialize",
+        "-m",
+        "prep_assets.definitions",
+        "--select",
+        "sft_tokens",
+        "--partition",
+        "rows",
+    ]
+    environment = {key: value for key, value in os.environ.items() if not key.startswith("DAGSTER_")} | {"PYTHONPATH": str(ROOT), **places}
+    ended = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    assert (ended.returncode == 0) is is_clean, ended.stderr
+    written = written_under(folder) | {"stdout": ended.stdout, "stderr": ended.stderr}
+    assert not [(value, name) for value in PLANTED for name, text in written.items() if value in text]
+    events = [text for name, text in written.items() if ".dagster" in name]
+    assert any("STEP_SUCCESS" in text if is_clean else "1 × email" in text or "1 \\u00d7 email" in text for text in events)
 
 
 def test_values_that_redaction_cannot_see_block_the_store(tmp_path: Path) -> None:
