@@ -141,7 +141,10 @@ def _show_outcome(outcome: Outcome) -> None:
 
 def migrate(
     config: Annotated[Path, typer.Argument(metavar="CONFIG", help="Pipeline JSON of either AstrAI dialect.")],
-    files: Annotated[list[str] | None, typer.Option("--file", "-f", help="A source of the domain; may be given several times.")] = None,
+    files: Annotated[
+        list[str] | None,
+        typer.Option("--file", "-f", help="A source of the domain, relative to where the YAML will stand; may be repeated."),
+    ] = None,
     tokenizer: Annotated[str, typer.Option(help="Tokenizer directory, relative to where the YAML will stand.")] = "tokenizer",
     domain: Annotated[str, typer.Option(help="Name of the domain.")] = "data",
 ) -> None:

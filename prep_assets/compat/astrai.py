@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from prep_assets.config.loading import parse
 from prep_assets.config.models import FAMILIES
@@ -49,6 +49,14 @@ class TypedInput(_StrictModel):
     prompt_key: FieldName = "prompt"
     response_key: FieldName = "response"
     text_key: FieldName = "text"
+
+    @field_validator("type", mode="before")
+    @classmethod
+    def _check_type(cls, type: Any) -> Any:
+        if type not in (known := ("chat", "instruction", "text")):
+            own = "A builder of your own is a domain's schema in the graph: `schema: module:Class`, with `tokenized_by`"
+            raise ValueError(f"none of {', '.join(known)}{nearest(str(type), known) or '.'} {own}")
+        return type
 
 
 class Section(_StrictModel):
@@ -523,7 +531,7 @@ def _sft(task: Task, values: dict[str, Any]) -> Iterator[str]:
     if templated:
         values.update(template="tokenizer", mask=dict(task.pipeline.mask), mask_default=task.pipeline.mask_default, train_headers=True)
         yield "the conversation is rendered once, as transformers does, so there is no beginning-of-text token but the template's own"
-        yield "train_headers trains the role headers as AstrAI does; white space after a stop token is not trained. Leave it out to train answers only"
+        yield "train_headers trains the role headers as AstrAI does, with white space before them, not behind the stop. Leave it out to train answers only"
     else:
         # the turns of the schema: a prompt, and a completion that ends with the end-of-text token
         values.update(mask={"prompt": "mask", "completion": "train"}, mask_default="mask")

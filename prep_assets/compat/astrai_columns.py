@@ -209,7 +209,9 @@ def require_length(task: Task, texts: Sequence[str]) -> None:
 def empty_record(source: Source, row: Mapping[str, Any]) -> Refused:
     """The rejection of a record without text in any field of `source`."""
     fields = ", ".join(repr(section.field) for section in source.sections)
-    return Refused("empty", f"no text under {fields}; the record has {', '.join(map(repr, row)) or 'no fields'}", stage="schema")
+    return Refused(
+        "empty", f"no text under {fields}; the record has {', '.join(map(repr, row)) or 'no fields, ignored ones aside'}", stage="schema"
+    )
 
 
 class _Piece(Struct, frozen=True):

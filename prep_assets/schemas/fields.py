@@ -137,7 +137,7 @@ def value_at(row: Mapping[str, Any], key: str, where: str = "") -> Any:
         if key in row:
             raise Refused("missing_field", f"{inside(where, key)!r} is null")
         place = f"{where} " if where else ""
-        raise Refused("missing_field", f"{place}needs {key!r}; it has {', '.join(map(repr, row)) or 'no fields'}")
+        raise Refused("missing_field", f"{place}needs {key!r}; it has {', '.join(map(repr, row)) or 'no fields, ignored ones aside'}")
     return value
 
 

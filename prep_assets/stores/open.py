@@ -428,6 +428,7 @@ class Store:
             raise MissingKey(
                 f"{self.path}: no key {', '.join(map(repr, missing))}{nearest(missing[0], self.keys) or '.'} "
                 f"Required: {', '.join(wanted)}. Available: {', '.join(self.keys) or 'none'}"
+                + (". `prep-assets preprocess --position-ids doc_reset` writes position_ids" if "position_ids" in missing else "")
             )
 
     @overload

@@ -83,6 +83,7 @@ FAULTS: list[tuple[Any, str, tuple[str, ...]]] = [
     ("unknown key at the top", {**CHAT, "masks": {}}, ("masks", "did you mean 'mask'?")),
     ("unknown input key", changed(CHAT, input={"message_key": "m"}), ("message_key", "did you mean 'messages_key'?")),
     ("unknown type", changed(CHAT, input={"type": "chats"}), ("input.type", "did you mean 'chat'?")),
+    ("a builder of one's own", changed(CHAT, input={"type": "my_format"}), ("input.type", "schema: module:Class", "tokenized_by")),
     ("unknown preprocessing key", changed(CHAT, preprocessing={"max_seqlen": 1}), ("max_seqlen", "did you mean 'max_seq_len'?")),
     ("unknown output key", changed(CHAT, output={"format": "bin"}), ("format", "storage_format")),
     ("unknown mask action", changed(CHAT, mask={"user": "masked"}), ("mask.user", "did you mean 'mask'?")),

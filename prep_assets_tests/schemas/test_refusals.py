@@ -733,7 +733,7 @@ def test_rows_are_refused_for_this_reason(refusal, name: str, row: Mapping[str, 
     ("name", "row", "detail"),
     [
         ("text", {"body": "x", "id": 1}, "needs 'text'; it has 'body', 'id'"),
-        ("text", {}, "needs 'text'; it has no fields"),
+        ("text", {}, "needs 'text'; it has no fields, ignored ones aside"),
         (
             "messages",
             chat(said("human", "q"), ANSWER),
