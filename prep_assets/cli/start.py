@@ -208,8 +208,7 @@ def _likely(fits: Mapping[str, Sequence[Fit]]) -> str:
     likely = set[str]()
     for found in fits.values():
         example = next((fit.example for fit in found if not specialty(fit.schema)), None)
-        is_document = isinstance(example, Sample) and all(turn.role == DOCUMENT for turn in example.turns)
-        likely.add("pretrain" if is_document else KINDS.get(type(example), "sft"))
+        likely.add("pretrain" if _is_document(example) else KINDS.get(type(example), "sft"))
     return likely.pop() if len(likely) == 1 else "sft"
 
 
@@ -233,10 +232,15 @@ def _fitting(fits: Sequence[Fit], family: str) -> Fit | None:
     )
 
 
+def _is_document(example: object) -> bool:
+    """Whether an example has no answer that could be trained."""
+    return isinstance(example, Sample) and all(turn.role == DOCUMENT for turn in example.turns)
+
+
 def _is_for(schema: Schema, fit: Fit, family: str) -> bool:
     """Whether the examples of a fit are what a family holds."""
     if isinstance(fit.example, Sample):
-        return family in ("pretrain", "sft") or (family == "preference" and schema.labels)
+        return family == "pretrain" or (family == "sft" and not _is_document(fit.example)) or (family == "preference" and schema.labels)
     return KINDS.get(type(fit.example)) == family
 
 
@@ -256,7 +260,7 @@ def _domains(fits: Mapping[str, Sequence[Fit]], family: str, out: Path, ignore: 
     domains: Domains = {}
     for address, found in fits.items():
         if (fit := _fitting(found, family)) is None:
-            others = ", ".join(fit.schema for fit in found[:5]) or "none"
+            others = ", ".join(f"{fit.schema} (--train {other})" for other in TRAINED if (fit := _fitting(found, other))) or "none"
             raise ConfigError(
                 f"{address}: no schema of {family} fits its rows; of other families these do: {others}. See prep-assets sniff {address} --all, or "
                 "write one of your own: docs/add-a-data-set.md"

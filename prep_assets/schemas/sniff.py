@@ -198,11 +198,11 @@ def specialty(name: str) -> int:
 
 KNOWN_FORMS: tuple[tuple[str, Callable[[Mapping[str, Any]], bool]], ...] = (
     (
-        "a session of Claude Code: one event a line, which a converter has to join into a chat",
+        'a session of Claude Code: one event a line. Join its events into one row, {"messages": [{"role", "content"}, …]}, with a converter',
         lambda row: {"sessionId", "uuid"} <= row.keys(),
     ),
     (
-        "a session of Codex: one event a line, which a converter has to join into a chat",
+        'a session of Codex: one event a line. Join its events into one row, {"messages": [{"role", "content"}, …]}, with a converter',
         lambda row: {"type", "payload"} <= row.keys() and row["type"] in ("session_meta", "response_item", "event_msg", "turn_context"),
     ),
     (

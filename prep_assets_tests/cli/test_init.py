@@ -79,7 +79,11 @@ def test_what_no_option_says_is_asked_for(here: Path, monkeypatch: pytest.Monkey
         ),
         (
             ("chats.jsonl", "--train", "preference", *FLAGS),
-            "chats.jsonl: no schema of preference fits its rows; of other families these do: messages",
+            "chats.jsonl: no schema of preference fits its rows; of other families these do: messages (--train pretrain), messages (--train sft)",
+        ),
+        (
+            ("notes.txt", "--train", "sft", *FLAGS),
+            "notes.txt: no schema of sft fits its rows; of other families these do: text (--train pretrain)",
         ),
         (("chats.jsonl", "--train", "sft", "--for", "trll", *FLAGS), "no trainer 'trll'; did you mean 'trl'?"),
         (("chats.jsonl", "--train", "sft", "--for", "litgpt", *FLAGS), "litgpt reads pretrain_tokens, which is not made of sft.yaml"),
