@@ -120,7 +120,7 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partition
     )
     # Dagster 1.13 cannot load inputs of a partitioned asset in a run without partitions, such as one of checks only
     inputs = () if asset.partitioned else asset.upstream(workspace)
-    Options = options(asset.family) if asset.name in EVERY else Nothing
+    Options = options(asset.family, workspace.declared(FAMILIES[asset.family])) if asset.name in EVERY else Nothing
 
     @dg.multi_asset(
         name=site.named(asset.name),

@@ -27,7 +27,7 @@ from prep_assets.engine.plan import Step
 from prep_assets.errors import PrepAssetsError
 from prep_assets.explain.previews import Preview
 from prep_assets.explain.previews import preview as row_preview
-from prep_assets.explain.report import binned, made_from, measure, refusals, refused_counts, shares
+from prep_assets.explain.report import binned, items, made_from, measure, refusals, refused_counts, shares
 from prep_assets.explain.rows import streams
 from prep_assets.explain.visible import arguments, one_line, page_address, token_texts
 from prep_assets.graph.graph import EVERY, store_of
@@ -60,7 +60,7 @@ FILL, INK, ASKED = "#218bff", "#818b98", "#cf222e"
 
 def diff_block(preview: Preview, wrong: int = -1) -> str:
     """Markdown: trained tokens on ``+`` lines (green), masked ones on plain lines, a wrong one on a ``-`` line (red); cut to what the asset page
-    shows inline. A line that begins where the text has no line break begins with ↪."""
+    shows inline. A line that begins where the text has no line break begins with ↪. A masked line break that ends a trained line has no line."""
     lines: list[str] = []
     title = _title(preview)
     room = INLINE_CHARACTERS - len(title)
@@ -69,6 +69,9 @@ def diff_block(preview: Preview, wrong: int = -1) -> str:
     for i, text in enumerate(preview.tokens):
         sign = "- " if i == wrong else "+ " if preview.weights and preview.weights[i] > 0 else "  "
         shown = _one_line(text)
+        if sign == "  " and previous == "+ " and shown == "⏎" and i not in starts:
+            previous, ended = sign, True
+            continue
         begins = sign != previous or i in starts or ended or len(lines[-1]) + len(shown) > LINE_CHARACTERS
         room -= len(shown) + 4 * begins
         if room < 0:
@@ -148,7 +151,7 @@ def mixture_picture(shares: Mapping[str, float], weights: Mapping[str, float]) -
     return f"Share of the tokens{note}\n\n![mixture]({embedded(filter(None, parts), BAR + FIGURES, ROW * len(shares))})"
 
 
-def lengths_picture(lengths: npt.NDArray[np.int64], unit: str) -> str:
+def lengths_picture(lengths: npt.NDArray[np.int64], unit: str, counted: str = "documents") -> str:
     """Markdown with an embedded SVG: a histogram, labelled with the shortest and longest length."""
     counts, _, wide = binned(lengths, BINS)
     step, top = WIDTH // len(counts), int(counts.max())
@@ -159,7 +162,7 @@ def lengths_picture(lengths: npt.NDArray[np.int64], unit: str) -> str:
     )
     parts = [f'<path fill="{FILL}" d="{bars}"/>', _group(INK, [ends])]
     scale = ", log scale" if wide else ""
-    caption = f"{len(lengths):,} documents, median {int(np.median(lengths)):,} {unit}{scale}"
+    caption = f"{len(lengths):,} {counted}, median {int(np.median(lengths)):,} {unit}{scale}"
     return f"{caption}\n\n![lengths]({embedded(parts, WIDTH, HEIGHT + 18)})"
 
 
@@ -265,15 +268,18 @@ def _by_domain(published: Published) -> dict[str, Any]:
     measured = [row for row in measure(row_streams) if row.documents]
     if not measured:
         return {}
-    several = len(row_streams) > 1
+    several, counted = len(row_streams) > 1, items(row_streams)
     records = [
         dg.TableRecord({"domain": row.domain, **({"stream": row.stream} if several else {}), row.unit: row.total,
-                        "trained": f"{row.share:.1%}" if row.share is not None else "", "documents": row.documents, "median": row.median,
+                        "trained": f"{row.share:.1%}" if row.share is not None else "", counted: row.documents, "median": row.median,
                         "longest": row.longest})
         for row in measured[:SHOWN_DOMAINS]
     ]  # fmt: skip
     lengths = np.concatenate([part.lengths for stream in row_streams for part in stream.parts()])
-    return {"lengths": dg.MetadataValue.md(lengths_picture(lengths, row_streams[0].unit)), "by_domain": dg.MetadataValue.table(records)}
+    return {
+        "lengths": dg.MetadataValue.md(lengths_picture(lengths, row_streams[0].unit, counted)),
+        "by_domain": dg.MetadataValue.table(records),
+    }
 
 
 def _by_engine(workspace: Workspace, published: Published) -> dict[str, int]:

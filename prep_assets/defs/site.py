@@ -12,10 +12,11 @@ from typing import Any, Literal, Optional, TypeGuard, Union, get_args, get_origi
 
 import dagster as dg
 from msgspec import Struct, field
-from pydantic import BaseModel, Field, create_model
+from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
+from pydantic_core import to_jsonable_python
 
-from prep_assets.caches import bounded_cache
 from prep_assets.config.base import Model, descriptions
+from prep_assets.config.family import Family
 from prep_assets.config.loading import config_dir
 from prep_assets.config.models import FAMILIES
 from prep_assets.defs.io_manager import IO_MANAGER_KEY, StoreIOManager
@@ -146,8 +147,8 @@ def _persistent_instance() -> dg.DagsterInstance | None:
 
 # The options of `configs/*.yaml` as typed Dagster config, for the launchpad; they override the file for one run.
 #
-# The classes are generated from the pydantic models, so an option is declared once. Every field is optional: null, or `as_configured` for literals, means the
-# file's value, so a run that sets nothing follows the file as it is at run time.
+# The classes are generated from the pydantic models, so an option is declared once. Every field is optional and shows the file's value of when the
+# definitions loaded. That value, null, or `as_configured` for literals, sets nothing: such a run follows the file as it is at run time.
 
 AS_CONFIGURED = "as_configured"
 PUBLISH = "publish"
@@ -156,12 +157,13 @@ NOT_FOR_ONE_RUN = ("domains", "refresh", "exports", "image_tokens", "audio_token
 the model."""
 
 
-@bounded_cache("run configs", len(FAMILIES))
-def options(family: str) -> type[dg.Config]:
-    """The run config of a family's assets."""
+def options(family: str, configured: Family | None = None) -> type[dg.Config]:
+    """The run config of a family's assets, with the values of its configuration as defaults."""
     publish = (bool, Field(default=False, description="Make what these options give the current store. false: it is a draft."))
     return create_model(
-        f"{family.capitalize()}Options", __base__=_optional(FAMILIES[family], f"{family.capitalize()}OptionsOfOneRun"), publish=publish
+        f"{family.capitalize()}Options",
+        __base__=_optional(FAMILIES[family], f"{family.capitalize()}OptionsOfOneRun", configured),
+        publish=publish,
     )
 
 
@@ -181,23 +183,37 @@ def publishes(config: dg.Config) -> bool:
     return bool(getattr(config, PUBLISH, False))
 
 
-def _optional(model: type[Model], name: str) -> type[dg.Config]:
+def _optional(model: type[Model], name: str, configured: Model | None) -> type[dg.Config]:
     fields: dict[str, Any] = {}
     described = descriptions(model)
     for key, field in model.model_fields.items():
         if key in NOT_FOR_ONE_RUN:
             continue
         annotation, description = field.annotation, described.get(key, "")
+        value = None if configured is None else getattr(configured, key)
         if _is_model(annotation):
-            nested = _optional(annotation, f"{name}{annotation.__name__}")
+            nested = _optional(annotation, f"{name}{annotation.__name__}", value)
             fields[key] = (nested, Field(default_factory=nested, description=(annotation.__doc__ or "").split("\n")[0]))
         elif get_origin(annotation) is Literal:
             # Dagster has no optional literals, so "not set" is one of the choices
-            fields[key] = (Literal[(AS_CONFIGURED, *get_args(annotation))], Field(default=AS_CONFIGURED, description=description))
+            default = AS_CONFIGURED if value is None else value
+            fields[key] = (Literal[(AS_CONFIGURED, *get_args(annotation))], Field(default=default, description=description))
         else:
-            fields[key] = (Optional[_dagster_type(annotation)], Field(default=None, description=description))  # noqa: UP045  (built at run time)
+            kind = _dagster_type(annotation)
+            fields[key] = (Optional[kind], Field(default=_default(configured, key, kind), description=description))  # noqa: UP045  (built at run time)
     doc = f"Options of one run; null means as the configuration file says ({name})."
     return create_model(name, __base__=dg.Config, __doc__=doc, **fields)
+
+
+def _default(configured: Model | None, key: str, kind: Any) -> Any:
+    """The value of an option as Dagster's type has it; `None` where it has no such value."""
+    value = None if configured is None else to_jsonable_python(getattr(configured, key))
+    if kind is str and isinstance(value, int | float):
+        return str(value)
+    try:
+        return TypeAdapter(Optional[kind]).validate_python(value, strict=True)  # noqa: UP045  (built at run time)
+    except ValidationError:
+        return None
 
 
 def _dagster_type(annotation: Any) -> Any:
@@ -222,12 +238,12 @@ def _is_model(annotation: Any) -> TypeGuard[type[Model]]:
 
 def _set_values(config: BaseModel) -> dict[str, Any]:
     values: dict[str, Any] = {}
-    for key in type(config).model_fields:
+    for key, field in type(config).model_fields.items():
         value = getattr(config, key)
         if isinstance(value, BaseModel):
             nested = _set_values(value)
             if nested:
                 values[key] = nested
-        elif value is not None and value != AS_CONFIGURED:
+        elif value is not None and value not in (AS_CONFIGURED, field.default):
             values[key] = dict(value) if isinstance(value, Mapping) else value
     return values

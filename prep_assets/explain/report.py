@@ -415,7 +415,7 @@ def report(
         "figures": _figures(stores, _longer_chosen(entries, stores)),
         "checks": [(store.manifest.label, name, *result[:2]) for store in stores for name, result in (store.results or {}).items()],
         "measured": measured.figures,
-        "counted": _items(entry.stream for entry in entries),
+        "counted": items(entry.stream for entry in entries),
         "domains": sorted({each.domain for each in measured.figures if each.domain != each.stream}),
         "reasons": sorted({*reasons, *(f"{row.stage}/{row.reason}" for _, row in refused)}),
         "histograms": measured.histograms,
@@ -616,10 +616,10 @@ def _histograms(every: Sequence[Stream]) -> Iterator[tuple[str, Histogram]]:
         parts = [part.lengths for stream in every if stream.unit == unit for part in stream.parts()]
         lengths = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         if len(lengths):
-            yield f"Length of {len(lengths):,} {_items(every)} in {unit}", histogram(lengths, unit)
+            yield f"Length of {len(lengths):,} {items(every)} in {unit}", histogram(lengths, unit)
 
 
-def _items(every: Iterable[Stream]) -> str:
+def items(every: Iterable[Stream]) -> str:
     """What is counted in the rows of streams: pieces of records, lines or documents."""
     kinds = {"pieces" if isinstance(stream, PackedRows) else "lines" if stream.unit == "bytes" else "documents" for stream in every}
     return kinds.pop() if len(kinds) == 1 else "documents"

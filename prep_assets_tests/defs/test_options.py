@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import functools
+import operator
 import shutil
 from pathlib import Path
 from typing import Any
@@ -130,6 +132,29 @@ def test_what_is_not_set_stays_as_the_file_says(paths: set[str]) -> None:
             assert after == given_values.get(path, before)
 
 
+@given(st.sets(st.sampled_from(sorted(VALUES))))
+@settings(max_examples=examples(20), deadline=None)
+def test_the_launchpad_shows_what_is_configured_and_sets_what_differs(paths: set[str]) -> None:
+    configured = Workspace.open().declared(FAMILIES["sft"])
+    kind, values = options("sft", configured), nested({path: VALUES[path] for path in sorted(paths)})
+    shown = kind().model_dump()
+    for path, value in {
+        "packing.row_len": 1024,
+        "packing.seed": 42,
+        "template": "tokenizer",
+        "train_on_eos": "turn",
+        "workers": "auto",
+    }.items():
+        found: Any = shown
+        for key in path.split("."):
+            found = found[key]
+        assert found == value, path
+    plain = configured.model_dump()
+    differ = {path: VALUES[path] for path in paths if VALUES[path] != functools.reduce(operator.getitem, path.split("."), plain)}
+    assert chosen(kind(**values)) == nested(differ)
+    assert chosen(kind.model_validate({**shown, "template": None})) == {}
+
+
 # -- in a run ---------------------------------------------------------------------------------------------------------------------------
 
 
@@ -155,6 +180,14 @@ def test_options_of_one_run_make_a_draft_and_current_does_not_move(built: Path, 
     assert seen is not None
     assert seen.metadata["draft"].value is True and seen.metadata["overrides"].value == ["packing.row_len"]
     assert all(evaluations(instance, "sft_packed", check)[0].passed for check in checks_of("sft_packed"))
+
+
+def test_what_the_launchpad_shows_makes_no_draft(built: Path, instance: dg.DagsterInstance) -> None:
+    shown = options("sft", Workspace.open().declared(FAMILIES["sft"]))().model_dump(exclude_none=True)
+    assert shown["packing"]["row_len"] == 1024
+    assert run(instance, "sft_packed", options={"sft_packed": shown}).success
+    workspace = Workspace.open()
+    assert (workspace.place("sft_packed").draft(), state(workspace, SHIPPED_ASSETS["sft_packed"])) == (None, "current")
 
 
 def test_a_draft_upstream_is_not_what_is_packed(built: Path, instance: dg.DagsterInstance) -> None:
