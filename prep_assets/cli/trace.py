@@ -141,7 +141,7 @@ def _show_source(console: Console, traced: Traced) -> None:
         return
     source = traced.source
     payload = source.payload if isinstance(source.payload, str) else json.dumps(source.payload, indent=1, ensure_ascii=False, default=str)
-    console.print(f"record {source.row + 1:,} of {terminal.near_url(source.url)}, sha256 {source.sha256[:16]}…", style="bold")
+    console.print(f"record {source.row:,} of {terminal.near_url(source.url)}, sha256 {source.sha256[:16]}…", style="bold")
     console.print(visible(payload[:SHOWN]).replace("⏎\n", "\n"))
     if len(payload) > SHOWN:
         console.print(f"… and {len(payload) - SHOWN:,} characters more; --json has all", style="dim")

@@ -441,7 +441,7 @@ class SourceRow:
     Attributes:
         domain, id: ``gsm8k`` and ``gsm8k.jsonl:17``.
         file, url, sha256: the file's name within the domain, its address, and the hash of its bytes.
-        row: number of the row in the file, from 0.
+        row: number of the row in the file, from 1, as in `id`.
         held_out: whether the file is one of the domain's `test_files`.
         payload: the row; its raw text where it cannot be parsed.
     """
@@ -583,7 +583,7 @@ class Tracer:
         if origin is not None and file is not None and record is not None:
             raw = self.opened.published(origin.raw, origin.domain)
             sha256, held_out = source_files(raw)[origin.file]["sha256"], origin.file >= len(read_sources(raw)["files"])
-            location = file.name, file_name(file.url), sha256, origin.row, held_out
+            location = file.name, file_name(file.url), sha256, origin.row + 1, held_out
             source = SourceRow(origin.domain, record_id(file, origin.row), *location, record.payload)
         if piece.path[-1].asset.endswith("_raw"):
             return Traced(piece, source, None, None, ())

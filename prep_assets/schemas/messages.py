@@ -174,6 +174,7 @@ def messages(
     images_key: str = "images",
     image_token: str = "<image>",
     order: Literal["any", "alternate"] = "any",
+    system_key: str | None = SYSTEM_PROMPT,
 ) -> Callable[[Row], Sample]:
     """A chat of OpenAI messages, with tool calls, reasoning, content parts, images and loss weights where a row has them.
 
@@ -186,6 +187,7 @@ def messages(
         images_key: paths of images; default `images`, else `image`.
         image_token: mark of an image in text, if the row has images.
         order: `any`, or `alternate`: only system?, (user or tool, assistant)+.
+        system_key: a system prompt beside the messages, if any; null: none.
     """
     form = chat_format(role_key, content_key, roles)
 
@@ -201,14 +203,14 @@ def messages(
                 f"needs {messages_key!r}; the row is one message of a chat: join the rows of each into one, as docs/add-a-data-set.md shows"
             )
             raise Refused("missing_field", detail)
-        turns = with_system_of(row, form.turns(value_at(row, messages_key), messages_key, images))
+        turns = with_system_of(row, form.turns(value_at(row, messages_key), messages_key, images), system_key)
         images.require_all_taken()
         check(turns)
         sample = chat_sample(row, turns, tools_key)
         tools = _tools_with_messages(row[messages_key], sample.tools, messages_key)
         return sample if tools is sample.tools else changed(sample, tools=tools)
 
-    beside = {SYSTEM_PROMPT: (None, ""), tools_key: NO_TOOLS}
+    beside = {**({} if system_key is None else {system_key: (None, "")}), tools_key: NO_TOOLS}
     return reads_plain(convert, PlainMessages(messages_key, role_key, content_key, plain_roles(form.roles, form.call_tags), check, beside))
 
 

@@ -143,6 +143,9 @@ def test_rows_of_raw_assets_are_the_lines_of_the_file(made: Workspace) -> None:
     lines = (made.configs.parent / "data" / "own.jsonl").read_text("utf-8").splitlines()
     found = [trace(made, "sft_raw", row, partition="own").pieces[0].source for row in range(len(lines))]
     assert [each.payload for each in found if each] == [json.loads(line) for line in lines]
+    assert [(each.row, each.id.rpartition(":")[2]) for each in found if each] == [
+        (number, str(number)) for number in range(1, len(lines) + 1)
+    ]
 
 
 def test_labels_are_shifted_as_trainers_shift_them(made: Workspace) -> None:

@@ -65,6 +65,9 @@ MESSAGES: list[Case] = [
         "system: s | user: q | assistant: <tool_call>f | tool(f): r | assistant: a",
     ),
     ({"c": [HUMAN, GPT, {"from": "critic", "value": "x"}]}, RENAMED, "user: q | assistant: a | critic: x"),
+    (chat(USER, ANSWER, persona="p"), {"system_key": "persona"}, "system: p | user: q | assistant: a"),
+    (chat(USER, ANSWER, persona=""), {"system_key": "persona"}, "user: q | assistant: a"),
+    (chat(USER, ANSWER), {"system_key": None}, "user: q | assistant: a"),
     (
         chat(USER, said("assistant", None, tool_calls=[CALL]), said("tool", "4", tool_call_id="c1"), ANSWER),
         f"user: q | assistant: {CALLED} | tool: 4 | assistant: a",
