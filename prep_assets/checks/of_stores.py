@@ -115,7 +115,7 @@ def accounting(store: Store) -> Verdict:
     )
     domain = domain_of(store.family, store.partition) if store.partition else None
     if domain and domain.redact and verdict.passed:
-        verdict = combined([verdict, redaction_holds(stored_texts(store), domain.redact, domain.countries or ())])
+        verdict = combined([verdict, redaction_holds(stored_texts(store), domain.redact, domain.countries)])
     return verdict
 
 
@@ -136,7 +136,7 @@ def stored_texts(store: Store) -> Iterator[tuple[str, str]]:
             yield from ((f"record {number:,} of {name}", text) for number, text in enumerate(texts, records.start))
 
 
-def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateKind], countries: Sequence[str] = ()) -> Verdict:
+def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateKind], countries: Sequence[str] | None = None) -> Verdict:
     """Search decoded texts for private data that was to be replaced, whatever replaced it, and count the placeholders.
 
     Args:
@@ -159,7 +159,8 @@ def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateK
         found = ", ".join(f"{count:,} × {kind}" for kind, count in left.items())
         fault = (
             f"private data of {searched:,} texts are left: {found}, the first in {worst}. The value comes together from several fields or keys, "
-            "or from token ids, which redact cannot see: leave the row out by `where`, or the field by `ignore`"
+            "or from token ids, which redact cannot see: leave the row out by `where`, or the field by `ignore`. If it is a phone number without a prefix in a "
+            "row of two languages, name its `countries`"
         )
         return Verdict(False, fault, numbers, Worst(worst, found))
     counts = ", ".join(f"{count:,} × {PLACEHOLDERS[kind]}" for kind, count in placeholders.items())

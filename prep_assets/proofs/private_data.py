@@ -10,8 +10,9 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import lru_cache
+from functools import cache, lru_cache
 from itertools import groupby
+from typing import Any
 
 KEYS = {
     "AKIA": 20,
@@ -41,18 +42,20 @@ ADVERTISED = ("078-05-1120", "457-55-5462", "219-09-9999")
 OWNERLESS = ("example", "test", "invalid", "localhost")
 
 
-def private_data_left(text: str, kinds: Sequence[str], countries: Sequence[str] = ()) -> Iterator[str]:
+def private_data_left(text: str, kinds: Sequence[str], countries: Sequence[str] | None = None) -> Iterator[str]:
     """Yield the kind of each private value that is found in a text.
 
     Args:
-        countries: those whose phone numbers are looked for without a prefix too.
+        countries: those whose phone numbers are looked for without a prefix too; null: that of the text's language.
     """
     text = unicodedata.normalize("NFKC", text)
     for kind, search in SEARCHES.items():
         if kind in kinds and (kind not in _WORTH or _WORTH[kind].search(text)):
             yield from (kind for value in search(text) if value)
-    if "phone" in kinds:
-        yield from ("phone" for country in countries for value in _national_phones(text, country) if value)
+    if "phone" in kinds and countries is None:
+        yield from ("phone" for value in _phones_of_language(text) if value)
+    elif "phone" in kinds:
+        yield from ("phone" for country in countries or () for value in _national_phones(text, country) if value)
 
 
 _WORTH = {
@@ -81,10 +84,11 @@ def _is_ascii_letter_or_digit(character: str) -> bool:
 
 
 def _cards(text: str) -> Iterator[bool]:
-    for groups in _grouped(text, _is_ascii_letter_or_digit):
+    decimal = re.sub(r"(?<![0-9])0,(?=[0-9])", "0.", text)
+    for groups in _grouped(decimal, lambda character: character == "." or _is_ascii_letter_or_digit(character)):
         for first in range(len(groups)):
             for last in range(first, min(len(groups), first + 6)):
-                chosen = groups[first : last + 1]
+                chosen = [group.strip(".") for group in groups[first : last + 1]]
                 whole = "".join(chosen)
                 if len(whole) > 19 or not whole.isdigit():
                     break
@@ -132,7 +136,7 @@ def _emails(text: str) -> Iterator[bool]:
     from email_validator import EmailNotValidError, validate_email
 
     for word in re.findall(r"[A-Za-z0-9._%+~-]+@[A-Za-z0-9.-]+:?", text) if "@" in text else ():
-        is_place = word.endswith(":") and word.startswith(("git@", "hg@", "svn@"))
+        is_place = word.endswith(":") and word.strip("._-~").startswith(("git@", "hg@", "svn@"))
         name, _, domain = word.rstrip(":").strip("._-~").rpartition("@")
         labels = domain.lower().split(".")
         if is_place or not {*labels[-3:]}.isdisjoint(OWNERLESS):
@@ -182,6 +186,36 @@ def _national_phones(text: str, country: str) -> Iterator[bool]:
     ):  # all that stands between two words
         with suppress(phonenumbers.NumberParseException):
             yield run[:2] != "00" and phonenumbers.is_valid_number(phonenumbers.parse(run, country))
+
+
+_SPOKEN = "de:DE fr:FR es:ES it:IT pl:PL nl:NL sv:SE tr:TR ru:RU pt:BR en:US ja:JP ko:KR zh:CN cs:CZ da:DK fi:FI hu:HU ro:RO el:GR uk:UA he:IL id:ID vi:VN"
+"""Language → a country whose texts are in it."""
+_SURE = 0.98
+
+
+@cache
+def _identifier() -> Any:
+    from py3langid.langid import MODEL_FILE, LanguageIdentifier
+
+    return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
+
+
+def _phones_of_language(text: str) -> Iterator[bool]:
+    """Numbers that stand between words in the groups in which a country writes its own, in texts whose language is sure among all that the library knows."""
+    import phonenumbers
+
+    written = [found[0].strip() for found in re.finditer(r"(?<![^\s:：(])\(?[0-9][0-9 ()/.-]{5,18}[0-9](?=\s|[.,;!?)]\s|$)", text)]
+    written += re.findall(r"(?<=[\u3040-\u9fff\uac00-\ud7a3])[0-9][0-9 ()-]{5,18}[0-9](?=[\u3001-\u9fff\uac00-\ud7a3])", text)
+    if not written:
+        return
+    language, probability = _identifier().classify(text[:2000])
+    country = dict(pair.split(":") for pair in _SPOKEN.split()).get(language)
+    for said in written if country and probability >= _SURE else ():
+        with suppress(phonenumbers.NumberParseException):
+            number = phonenumbers.parse(said, country)
+            written_there = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.NATIONAL)
+            is_grouped = re.findall("[0-9]+", said) == re.findall("[0-9]+", written_there) and "/" not in said
+            yield phonenumbers.is_valid_number(number) and is_grouped and not said.isdigit() and sum(map(str.isdigit, said)) > 7
 
 
 def _ids(text: str) -> Iterator[bool]:

@@ -29,7 +29,7 @@ from prep_assets.samples import document
 
 # Cards: digits of a brand's length, in groups, with their check digit.
 
-_DIGITS = re.compile(r"(?<![A-Za-z0-9+])(?<![0-9][.,])[0-9]{4,19}(?:[ -][0-9]{2,19})*(?![A-Za-z0-9]|[.,][0-9])")
+_DIGITS = re.compile(r"(?<![A-Za-z0-9+])(?<![0-9][.])(?<!(?<![0-9])0,)[0-9]{4,19}(?:[ -][0-9]{2,19})*(?![A-Za-z0-9]|[.][0-9])")
 _BRANDS: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
     (re.compile("4"), (19, 16, 13)),  # Visa
     (re.compile("5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720"), (16,)),  # Mastercard

@@ -7,6 +7,8 @@ import re
 from pathlib import Path
 
 from benchmarks.private_data import KINDS, measured, table, texts
+from prep_assets.proofs.private_data import private_data_left
+from prep_assets.quality.private_data import FORMS, redacted
 
 PAGE = Path(__file__).parents[2] / "docs" / "quality.md"
 MARKED = re.compile(r"(?<=<!-- figures of benchmarks/private_data.py -->\n).*?(?=<!-- end of figures -->)", re.DOTALL)
@@ -30,3 +32,25 @@ def test_private_data_of_other_sets_are_found_as_well() -> None:
         assert right >= planted * (0.97 if kind in ("email", "phone") else 0.99), [line for line in wrong if kind in line]
         assert right >= 0.97 * found, [line for line in wrong if kind in line]
     assert sum(planted for planted, _, _ in by_kind.values()) == 800 and [*by_kind] == [*KINDS]
+
+
+def test_the_proof_sees_what_is_put_back_and_nothing_else() -> None:
+    """Of the same texts: nothing once they are redacted; before, numbers of the texts' languages without a prefix among the rest."""
+    of = texts(seed=22)
+    national, seen = 0, 0
+    for each in of:
+        assert [*private_data_left(redacted(each.text, [*FORMS]), [*FORMS])] == [], each.text
+        phones = [each.text[start:end] for kind, start, end in each.planted if kind == "phone"]
+        if any(not phone.startswith(("+", "0")) for phone in phones):
+            national += 1
+            seen += [*private_data_left(each.text, ("phone",))] == ["phone"]
+        assert [*private_data_left(each.text, ("phone",), ())] == [] or any("+" in phone for phone in phones)
+    assert seen >= 0.2 * national > 5, (seen, national)
+
+
+def test_the_proof_takes_the_language_of_a_text() -> None:
+    german = "Bitte notieren Sie sich 030 90186445 und geben Sie uns bis Freitag Bescheid, ob alles stimmt."
+    english = "Please write down 030 90186445 and tell us before Friday whether everything is right."
+    assert [*private_data_left(german, ("phone",))] == ["phone"]
+    assert [*private_data_left(english, ("phone",))] == [*private_data_left(german, ("phone",), ("US",))] == []
+    assert [*private_data_left(german.replace("030 90186445", "2007-2016"), ("phone",))] == []
