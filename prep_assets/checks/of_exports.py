@@ -26,7 +26,6 @@ SAMPLE = 100
 """Rows that are compared in addition to the first and the last, and the first of each domain."""
 SMALL = 2000
 """Of an export of fewer rows all are compared."""
-NO_PADDING = -1
 
 
 def compare(folder: Path, source: Source, format: str, options: Mapping[str, Any]) -> Verdict:
@@ -75,8 +74,7 @@ def _compared(
         assert line is not None
         return _line_fault(read, export.expected(line, row)), read, ()
     expected = _document(source, row) if export.documents and isinstance(source, PackedStore) else _row(source, row)
-    pad_id = NO_PADDING if isinstance(source, GroupStore) else options.get("pad_id", 0)
-    return _fault(read, expected, pad_id), read, expected
+    return _fault(read, expected, export.width, options.get("pad_id", 0)), read, expected
 
 
 # -- expected rows ----------------------------------------------------------------------------------------------------------------------
@@ -166,16 +164,16 @@ def _line_fault(row: Any, expected: Any) -> str:
     return "" if row == expected else f"reads {row!r:.300}, the store has {expected!r:.300}"
 
 
-def _fault(row: tuple[Tokens, ...], expected: tuple[Tokens, ...], pad_id: int) -> str:
+def _fault(row: tuple[Tokens, ...], expected: tuple[Tokens, ...], width: int | None, pad_id: int) -> str:
     if len(row) != len(expected):
         raise StoreError(f"{len(row)} sequences in a row, {len(expected)} are expected")
-    return next((fault for pair in zip(row, expected, strict=True) if (fault := _difference(*pair, pad_id))), "")
+    return next((fault for pair in zip(row, expected, strict=True) if (fault := _difference(*pair, width, pad_id))), "")
 
 
-def _difference(sequence: Tokens, expected: Tokens, pad_id: int) -> str:
+def _difference(sequence: Tokens, expected: Tokens, width: int | None, pad_id: int) -> str:
     count = len(expected.tokens)
-    if len(sequence.tokens) < count:
-        return f"{len(sequence.tokens):,} tokens, the store has {count:,}"
+    if len(sequence.tokens) != (width or count):
+        return f"{len(sequence.tokens):,} tokens, the store has {count:,}" + (f", with padding {width:,}" if width else "")
     wrong = np.flatnonzero(sequence.tokens[:count] != expected.tokens)
     if len(wrong):
         return f"token {wrong[0]} is {sequence.tokens[wrong[0]]}, the store has {expected.tokens[wrong[0]]}"

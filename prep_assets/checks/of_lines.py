@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import random
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
@@ -18,7 +17,7 @@ from msgspec import Struct
 
 from prep_assets.checks.of_stores import Derivation, Reader, is_small, line_of
 from prep_assets.checks.sources_again import domain_source, stored_rows
-from prep_assets.config.models import Arithmetic, Preference, Rl
+from prep_assets.config.models import Preference, Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Check, FromParts, Store
 from prep_assets.pipeline.examples import converter
@@ -28,7 +27,7 @@ from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.tokens import by_domain
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.merged import Asked, MergedRows, check_merged_lines, check_merged_records
-from prep_assets.proofs.plain_reading import RANKINGS, Texts, pair_line, plain_texts, ranking_lines
+from prep_assets.proofs.plain_reading import RANKINGS, Texts, pair_line, plain_texts, questions, ranking_lines
 from prep_assets.proofs.rows import (
     CONVERTED,
     Compared,
@@ -48,7 +47,6 @@ from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.verdict import Verdict, combined
 from prep_assets.samples import Prompt
 from prep_assets.schemas.reader import apply
-from prep_assets.schemas.rewards import SEED, arithmetic_rows
 from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, fill_column, take
 from prep_assets.stores.groups import PROMPTS, STREAMS, GroupStore, open_groups
 from prep_assets.stores.lines import INDEX_FIELDS, Lines, open_lines
@@ -212,26 +210,16 @@ def questions_match(store: Store) -> Verdict:
 
 
 def matched_questions(store: Store) -> Iterator[Line]:
-    """Yield the stored questions with questions generated again; the single level of train-llm-from-scratch also comes from other code."""
+    """Yield the stored questions with those drawn again."""
     options = store.workspace.family(Rl).arithmetic
-    levels = {} if options.levels is None else {"levels": options.levels}
-    rows = arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **levels)
-    generated = (
-        {"prompt": row["prompt"], "gold": float(row["gold"]), **({} if options.levels is None else {"level": row["level"]})} for row in rows
-    )
-    plain = _seed_level(options) if options.levels in (None, (SEED,)) and not options.unique else [None] * options.n
-    lines = zip_longest(store.lines_of(store.asset.name), generated, plain)
-    for number, (stored, row, second_reading) in enumerate(lines, 1):
-        yield Line(f"line {number}", stored or {}, row, second_reading if stored else None)
-
-
-def _seed_level(options: Arithmetic) -> list[dict[str, str] | None]:
-    draw = random.Random(options.seed)
-    questions: list[dict[str, str] | None] = []
-    for _ in range(options.n):
-        left, right = draw.randint(0, options.largest), draw.randint(0, options.largest)
-        questions.append({"prompt": f"What is {left} {draw.choice('+-*')} {right}?"})
-    return questions
+    drawn = questions(options.n, options.largest, options.seed, options.levels or ("seed",), unique=options.unique)
+    for number, (stored, question) in enumerate(zip_longest(store.lines_of(store.asset.name), drawn), 1):
+        if question is None:
+            yield Line(f"line {number}", stored or {}, None, None)
+            continue
+        text, value, level = question
+        made = {"prompt": text, "gold": float(value), **({} if options.levels is None else {"level": level})}
+        yield Line(f"line {number}", stored or {}, made, {"prompt": text})
 
 
 # Merged stores against the stores of their domains, each of which has its own proofs.

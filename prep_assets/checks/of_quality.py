@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,14 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import renumbered
 from prep_assets.pipeline.asset import Check, Store
-from prep_assets.pipeline.leaks import leaks_of, passages_of
-from prep_assets.pipeline.quality import Verdicts, judged_domain, source_to_judge
-from prep_assets.pipeline.verdicts import read_table, read_verdicts
+from prep_assets.pipeline.leaks import passages_of, read_passages
+from prep_assets.pipeline.quality import Verdicts, examples_of, judged_domain, source_to_judge
+from prep_assets.pipeline.verdicts import QUALITY, read_table, read_verdicts
 from prep_assets.proofs.known_verdicts import ANSWER, KNOWN, LEAKS, OTHER, QUESTION, QUOTED, QUOTED_WORDS, TRAINING
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.quality.overlap import RULES, Passages
+from prep_assets.quality.overlap import RULES, Leak, Passages
 from prep_assets.quality.steps import Configured, corrupted_examples, quality_steps
 from prep_assets.samples import ASSISTANT, USER, document
 from prep_assets.stores.guards import Guards, load_array
@@ -144,7 +145,41 @@ def _leaks_again(store: Store) -> Verdict:
     """Search for an example whose leaks are known, then the domain once more, and compare row by row."""
     if fault := known_leaks_fault():
         return Verdict(False, fault, {}, Worst("rules", fault))
-    return same_rows(read_verdicts(store.published), leaks_of(store.workspace, store.asset.family, store.partition)[0])
+    import pyarrow as pa
+
+    table = read_verdicts(store.published)
+    return same_rows(table, pa.Table.from_pylist(list(_found_again(store)), table.schema))
+
+
+def _found_again(store: Store) -> Iterator[dict[str, Any]]:
+    """Yield a row for each example and data set that leaks into it. The first rule that finds one counts its texts; the one that shares most is named."""
+    family, name = store.asset.family, store.partition
+    held, source = read_passages(store.workspace.built("eval_passages")), source_to_judge(store.workspace, family, name)
+    foreign = np.array([(each.family, each.name) != (family, name) for each in held.sets], bool)
+    refuses = (QUALITY,) if store.workspace.family(FAMILIES[family]).quality.steps else ()
+    for examples, items, _ in examples_of(replace(source, refuses=refuses).reading(), "search"):
+        found: dict[tuple[int, str, str], list[tuple[str, Leak]]] = {}
+        for rule, passages in held.passages.items():
+            for at, leaks in passages.leaks(examples, foreign).items():
+                for leak in leaks:
+                    found.setdefault((at, held.sets[leak.text].family, held.sets[leak.text].name), []).append((rule, leak))
+        for (at, of, domain), leaks_by_rule in sorted(found.items(), key=lambda each: each[0][0]):
+            rule, most = leaks_by_rule[0]
+            units, record = int(held.passages[rule].units[most.text]), held.ids[most.text]
+            where = f"{domain} (eval)" if of == "eval" else f"held-out {of}[{domain}]"
+            yield {
+                "file": items[at].record.file,
+                "row": items[at].record.row,
+                "rule": rule,
+                "family": of,
+                "domain": domain,
+                "record": record,
+                "shared": most.shared,
+                "units": units,
+                "texts": sum(name == rule for name, _ in leaks_by_rule),
+                "dropped": "held_out" if store.recipe["policy"] == "drop" else None,
+                "detail": f"shares {most.shared:,} of {units:,} {'paragraphs' if rule == 'dolma' else 'words'} with {record} of {where} ({rule})",
+            }
 
 
 NOT_BLOCKED = Check("not_blocked", "No step whose action is block found anything.", _not_blocked)

@@ -18,7 +18,19 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Ints, group_blocks, has_mask, pair_blocks, row_blocks
-from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, ends_of, row_slicer
+from prep_assets.exports.readable import (
+    SIDES,
+    Options,
+    Pairs,
+    Readable,
+    Source,
+    Tokens,
+    check_mask,
+    ends_of,
+    is_masked,
+    require_filled,
+    row_slicer,
+)
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.stores.groups import FURTHER, OF_RUNS, GroupStore
 from prep_assets.stores.h5 import FixedH5
@@ -170,8 +182,16 @@ def read_astrai(folder: Path, source: Source, options: Options) -> Readable:
     expected = len(source) * source.row_len + 1 if isinstance(source, PackedStore) else source.tokens
     if len(store) != expected:
         raise StoreError(f"{len(store):,} tokens, {expected:,} are expected")
-    arrays = store.data.arrays
-    return Readable(len(source), row_slicer(arrays["sequence"], arrays.get("loss_mask"), ends_of(source)))
+    packed, arrays = isinstance(source, PackedStore), store.data.arrays
+    shards = [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("train/shard_*/meta.json"))]
+    keys = {"sequence", "loss_mask", "position_ids"} if is_masked(source) else {"sequence"}
+    if wrong := next((set(shard) for shard in shards if set(shard) != keys), None):
+        raise StoreError(f"a shard has {sorted(wrong)}, {sorted(keys)} are expected")
+    lengths = np.diff(ends_of(source), prepend=0)
+    lengths[-1:] += packed
+    require_filled([shard["sequence"]["shape"][0] for shard in shards], options["max_tokens_per_shard"], lengths)
+    read = row_slicer(arrays["sequence"], arrays.get("loss_mask"), ends_of(source), arrays["position_ids"] if len(keys) > 1 else None)
+    return Readable(len(source), read, width=source.row_len if isinstance(source, PackedStore) else None)
 
 
 # train-llm-from-scratch.
@@ -265,11 +285,11 @@ def read_tlfs(folder: Path, source: Source, options: Options) -> Readable:
         return Readable(len(ends), line)
     import h5py
 
-    packed = isinstance(source, PackedStore)
-    file = h5py.File(folder / f"{options['name'] or ('sft_packed' if packed else 'pile_train')}.h5", "r")
-    if packed:
+    stem = "sft_packed" if isinstance(source, PackedStore) else "pile_train"
+    file = h5py.File(folder / f"{options['name'] or stem}.h5", "r")
+    if isinstance(source, PackedStore):
         tokens, mask = file["tokens"], file["loss_mask"]
-        return Readable(len(tokens), lambda number: (Tokens(tokens[number].astype(np.int64), mask[number] != 0),))
+        return Readable(len(tokens), lambda number: (Tokens(tokens[number].astype(np.int64), mask[number] != 0),), width=source.row_len)
     assert isinstance(source, TokenStore)
     if len(file["tokens"]) != source.tokens:
         raise StoreError(f"{len(file['tokens']):,} tokens, the store has {source.tokens:,}")

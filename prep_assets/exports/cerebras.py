@@ -30,7 +30,19 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Block, pair_blocks, row_blocks
-from prep_assets.exports.readable import SIDES, Ints, Options, Pairs, Readable, Source, Tokens, has_unattended, locate_row, starts_of
+from prep_assets.exports.readable import (
+    SIDES,
+    Ints,
+    Options,
+    Pairs,
+    Readable,
+    Source,
+    Tokens,
+    has_unattended,
+    locate_row,
+    require_filled,
+    starts_of,
+)
 from prep_assets.exports.registry import Count, Progress, TokenId, exporter, reads
 from prep_assets.samples import IMAGE
 from prep_assets.stores.h5 import new_h5
@@ -256,6 +268,7 @@ def read_cerebras(folder: Path, source: Source, options: Options) -> Readable:
 
     files = [h5py.File(path, "r") for path in sorted(folder.glob("*.h5"), key=lambda path: int(path.stem.rpartition("_")[2]))]
     ends = np.cumsum([len(file["data"]) for file in files])
+    require_filled([len(file["data"]) for file in files], options["samples_per_file"])
     params = json.loads((folder / "data_params.json").read_text("utf-8"))
     trained = [at for at, name in enumerate(params["features"]) if name == "loss_mask" or name.endswith("attention_mask")]
     said, counted = params["post-process"], {"n_examples": int(ends[-1])}
@@ -266,6 +279,11 @@ def read_cerebras(folder: Path, source: Source, options: Options) -> Readable:
         or [file.attrs["n_examples"] for file in files] != np.diff(ends, prepend=0).tolist()
     ):
         raise StoreError(f"data_params.json says {said}, the files have {counted}")
+    if "img_path" in files[0]:
+        assert isinstance(source, TokenStore | PackedStore)
+        slots = options["max_num_img"] or np.unique(source.images.record, return_counts=True)[1].max()
+        if params["dataset"]["max_num_img"] != slots or any(file["img_path"].shape[1] != slots for file in files):
+            raise StoreError(f"samples have {params['dataset']} and images of shape {files[0]['img_path'].shape}, not {slots} places")
     rows = 6 if isinstance(source, Pairs) else 5 if isinstance(source, PackedStore) or "img_path" in files[0] else 3
 
     def row(number: int) -> tuple[Tokens, ...]:
@@ -280,7 +298,8 @@ def read_cerebras(folder: Path, source: Source, options: Options) -> Readable:
             return (replace(tokens, images=_cerebras_images(files[part], index, sample), attended=np.append(1 - sample[3], UNKNOWN)),)
         return (replace(tokens, attended=_attended_from_spans(sample[3], sample[4])) if len(sample) > 3 else tokens,)
 
-    return Readable(int(ends[-1]), row)
+    width = source.row_len if isinstance(source, PackedStore) else options["max_seq_length"]
+    return Readable(int(ends[-1]), row, width=width if isinstance(source, Pairs) else width + 1)
 
 
 def _attended_from_spans(spans: Ints, positions: Ints) -> Ints:

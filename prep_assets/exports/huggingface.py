@@ -34,6 +34,7 @@ from prep_assets.exports.readable import (
     gold_again,
     labelled,
     locate_row,
+    require_rows_per_file,
     starts_of,
     without_nulls,
 )
@@ -409,6 +410,7 @@ def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
         row,
         layout in ("axolotl", "open_instruct"),
         _expected_line(source),
+        source.row_len + 1 if layout == "llama_factory" and isinstance(source, PackedStore) else None,
     )
 
 
@@ -424,6 +426,8 @@ def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
     import pyarrow.parquet as pq
 
     paths = sorted((folder / "data").glob(f"{options['split']}-*-of-*.parquet"))
+    files = isinstance(source, TokenStore | PackedStore) and len(source.images)
+    require_rows_per_file(paths, options["rows_per_file"], 100 if files else 1000)
     counted = [(path, pq.read_metadata(path)) for path in paths]
     groups = [(path, at, about.row_group(at).num_rows) for path, about in counted for at in range(about.num_row_groups)]
     ends = np.cumsum([count for _, _, count in groups])
@@ -453,8 +457,7 @@ def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
             shown.append((file["path"], None))
         if any(files.values()):
             raise StoreError(f"row {number}: it has more files than the store")
-        attended = np.array(values.get("attention_mask", np.ones(len(values["labels"]))))
-        return (replace(sequences[0], attended=attended, images=tuple(shown)),)
+        return (replace(sequences[0], images=tuple(shown)),)
 
     return Readable(int(ends[-1]), row, expected=_expected_line(source))
 
@@ -470,7 +473,8 @@ def _read_row(row: dict[str, Any], image_dir: str | None = None, kinds: Sequence
         further += [Tokens(np.array(row[name], np.int32)) for name in OF_RUNS if name in row]
         return (Tokens(np.array(row["prompt_ids"])), *responses, Tokens(np.array(row["rewards"], np.float32)), *further)
     if "chosen_input_ids" in row:
-        return tuple(labelled(row[f"{side}_input_ids"], row[f"{side}_labels"]) for side in SIDES)
+        sides = ((row[f"{side}_{name}"] for name in ("input_ids", "labels", "attention_mask")) for side in SIDES)
+        return tuple(replace(labelled(ids, labels), attended=np.array(mask)) for ids, labels, mask in sides)
     if "input_ids" not in row:
         return without_nulls(row)
     starts = None
@@ -478,7 +482,8 @@ def _read_row(row: dict[str, Any], image_dir: str | None = None, kinds: Sequence
         starts = np.cumsum(row["seq_lengths"]) - row["seq_lengths"]
     elif "position_ids" in row:
         starts = starts_of(row["position_ids"])
-    sequence = labelled(row["input_ids"], row["labels"], starts)
+    attended = np.array(row.get("attention_mask", np.ones(len(row["labels"])))) > 0
+    sequence = replace(labelled(row["input_ids"], row["labels"], starts), attended=attended)
     if "packing_params" in row:
         _require_neat(row, starts)
     if "target_mask" in row:
@@ -501,7 +506,12 @@ def _require_neat(row: dict[str, Any], starts: Any) -> None:
     length = width - params["right_padding_length"]
     documents = starts[starts < length]
     numbers = np.pad(np.searchsorted(documents, np.arange(length), "right"), (0, width - length))
-    if row["attention_mask"] != numbers.tolist() or params["sequence_boundaries"] != [*documents.tolist(), length, width]:
+    media = [params[f"{kind}_subseq_ids"] for kind in ("image", "video", "audio")]
+    if (
+        row["attention_mask"] != numbers.tolist()
+        or params["sequence_boundaries"] != [*documents.tolist(), length, width]
+        or media != [[2**32]] * 3
+    ):
         raise StoreError(
             f"attention_mask {row['attention_mask'][:20]} … and packing_params {params} name other documents than position_ids"
         )

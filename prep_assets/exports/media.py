@@ -25,7 +25,7 @@ import numpy as np
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import has_mask, row_blocks
-from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row, starts_of
+from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row, require_filled, starts_of
 from prep_assets.exports.registry import Count, Folder, Progress, Split, exporter, reads
 from prep_assets.samples import AUDIO, IMAGE, MEDIA, VIDEO
 from prep_assets.stores.images import Image, Images
@@ -166,7 +166,13 @@ def read_webdataset(folder: Path, source: Source, options: Options) -> Readable:
     assert isinstance(source, TokenStore | PackedStore)
     shards = json.loads((folder / "shards.json").read_text("utf-8"))["shards"]
     ends = np.cumsum([shard["samples"] for shard in shards])
+    require_filled([shard["samples"] for shard in shards], options["rows_per_file"])
+    names = [f"{options['split']}-{number:06d}.tar" for number in range(len(shards))]
+    if not names == [shard["url"] for shard in shards] == sorted(path.name for path in folder.glob("*.tar")):
+        raise StoreError(f"shards.json or the folder names other shards than {names[:3]} …")
     for shard in shards:
+        if (folder / shard["url"]).stat().st_size != shard["bytes"]:
+            raise StoreError(f"{shard['url']} has another size than shards.json says")
         with (folder / shard["url"]).open("rb") as file:
             if hashlib.file_digest(file, "sha256").hexdigest() != shard["sha256"]:
                 raise StoreError(f"{shard['url']} has another sha256 than shards.json says")

@@ -6,16 +6,28 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.errors import ConfigError
+from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.arrow import ragged, write_parquet_files
 from prep_assets.exports.blocks import IGNORE, Ints, pair_blocks, row_blocks
-from prep_assets.exports.readable import SIDES, Options, Pairs, Readable, Source, Tokens, check_mask, labelled, parquet_table
+from prep_assets.exports.readable import (
+    SIDES,
+    Options,
+    Pairs,
+    Readable,
+    Source,
+    Tokens,
+    check_mask,
+    labelled,
+    parquet_table,
+    require_rows_per_file,
+)
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedStore
@@ -157,6 +169,16 @@ class IndexedWriter(AbstractContextManager["IndexedWriter"]):
 def read_megatron(folder: Path, source: Source, options: Options) -> Readable:
     """Open a `megatron` export with code independent of its writer."""
     store = open_store(folder, "megatron")
+    packed, size = isinstance(source, PackedStore), options["vocab_size"]
+    of_text = options["layout"] == "text" or (options["layout"] is None and isinstance(source, TokenStore))
+    level = "sentence" if isinstance(source, TokenStore) and STARTS in source.arrays else "document"
+    keys = [f"packed_{key}_document" for key in store.keys]
+    files = sorted(f"{options['name']}_{part}.idx" for part in ([f"text_{level}"] if of_text else keys))
+    if (found := sorted(path.name for path in folder.glob("*.idx"))) != files:
+        raise StoreError(f"the folder has {found}, {files} are expected")
+    dtypes = {str(array.dtype) for array in store.data.arrays.values()}
+    if dtypes != {wanted := "uint16" if of_text and size is not None and size < 65_500 else "int32"}:
+        raise StoreError(f"ids are {', '.join(sorted(dtypes))}, {wanted} is expected")
 
     def row(number: int) -> tuple[Tokens, ...]:
         if "sequence" in store.keys:
@@ -164,11 +186,16 @@ def read_megatron(folder: Path, source: Source, options: Options) -> Readable:
         record = store.fetch_record(number, store.keys)
         if isinstance(source, Pairs):
             return tuple(labelled(record[f"{side}_input_ids"], record[f"{side}_labels"]) for side in ("chosen", "rejected"))
-        document_numbers = record["attention_mask"] if options["neat"] and isinstance(source, PackedStore) else None
-        starts = None if document_numbers is None else np.flatnonzero(np.diff(document_numbers, prepend=0) > 0)
-        return (labelled(record["input_ids"], record["labels"], starts),)
+        numbers, starts = record["attention_mask"], None
+        wanted = np.ones_like(numbers)
+        if numbered := options["neat"] and packed:
+            begins = np.diff(numbers, prepend=0) > 0
+            starts, wanted = np.flatnonzero(begins), np.cumsum(begins) * (numbers > 0)
+        if (numbers != wanted).any():
+            raise StoreError(f"row {number}: attention_mask {numbers[:20].tolist()} …, {wanted[:20].tolist()} … is expected")
+        return (replace(labelled(record["input_ids"], record["labels"], starts), attended=numbers > 0 if numbered else None),)
 
-    return Readable(store.num_records, row)
+    return Readable(store.num_records, row, width=source.row_len if isinstance(source, PackedStore) else None)
 
 
 # Packed Parquet: Nemotron's data preparation for Megatron-Bridge (`GPTSFTPackedParquetDataset`) and NeMo-RL.
@@ -222,7 +249,9 @@ def packed_parquet(
 @reads("packed_parquet")
 def read_packed_parquet(folder: Path, source: Source, options: Options) -> Readable:
     """Open a `packed_parquet` export with code independent of its writer."""
-    table = parquet_table(sorted((folder / "splits" / options["split"]).glob("*.parquet")))
+    files = sorted((folder / "splits" / options["split"]).glob("shard_*.idx.parquet"))
+    require_rows_per_file(files, options["rows_per_file"], 1000)
+    table = parquet_table(files)
 
     def row(number: int) -> tuple[Tokens]:
         columns = {name: np.asarray(values[0], np.int64) for name, values in table.slice(number, 1).to_pydict().items()}

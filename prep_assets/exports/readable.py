@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,6 +166,7 @@ class Readable(Struct, frozen=True, eq=False):
         row: returns row i: `Tokens` of one sequence, of both sides of a pair, or of a group's prompt, responses and rewards; of lines,
             anything comparable with `expected`.
         documents: whether the rows are the documents of a packed table.
+        width: tokens of each sequence, padding included; `None` if the format has no padding.
         expected: maps a line of the source and its number to the row that this format has for it.
     """
 
@@ -173,6 +174,7 @@ class Readable(Struct, frozen=True, eq=False):
     row: Callable[[int], Any]
     documents: bool = False
     expected: Callable[[dict[str, Any], int], Any] = _unchanged
+    width: int | None = None
 
 
 def labelled(tokens: Any, label_ids: Any, starts: Ints | None = None) -> Tokens:
@@ -208,12 +210,13 @@ def ends_of(source: TokenStore | PackedStore) -> Ints:
     return np.arange(1, len(source) + 1) * source.row_len if isinstance(source, PackedStore) else source.ends
 
 
-def row_slicer(tokens: Any, mask: Any, ends: Any) -> Callable[[int], tuple[Tokens]]:
+def row_slicer(tokens: Any, mask: Any, ends: Any, positions: Any = None) -> Callable[[int], tuple[Tokens]]:
     """Return a reader of rows that are stored end to end; row i stops at ``ends[i]``."""
 
     def row(number: int) -> tuple[Tokens]:
         part = slice(int(ends[number - 1]) if number else 0, int(ends[number]))
-        return (Tokens(np.asarray(tokens[part], np.int64), None if mask is None else np.asarray(mask[part]) != 0),)
+        starts = None if positions is None else starts_of(positions[part])
+        return (Tokens(np.asarray(tokens[part], np.int64), None if mask is None else np.asarray(mask[part]) != 0, starts),)
 
     return row
 
@@ -222,6 +225,38 @@ def locate_row(ends: Ints, number: int) -> tuple[int, int]:
     """The part that holds a row, and the row's number in it; `ends` are the cumulative row counts of the parts."""
     part = int(np.searchsorted(ends, number, "right"))
     return part, number - (int(ends[part - 1]) if part else 0)
+
+
+def require_filled(filled: Sequence[int], limit: int, sizes: Ints | None = None) -> None:
+    """Raise for files that do not hold whole rows, each as many as `limit` allows.
+
+    Args:
+        filled: what each file holds: rows, or tokens or bytes of them.
+        limit: the most of these that a file may hold; a larger row is alone in its file.
+        sizes: of each row, in tokens or bytes.
+
+    Raises:
+        StoreError: a file holds more or less, or ends inside a row.
+    """
+    used, first = np.asarray(filled, np.int64), np.ones(len(filled), np.int64)
+    if sizes is not None:
+        sums, ends = np.cumsum(np.append(0, sizes[sizes > 0])), np.cumsum(np.append(0, used))
+        at = np.searchsorted(sums, ends)
+        if sums[-1] != ends[-1] or (sums[at] != ends).any():
+            raise StoreError(f"files with {filled[:20]} do not end where rows do")
+        first = np.diff(sums)[at[:-1]]
+    if ((used > limit) & (used != first)).any() or (used[:-1] + first[1:] <= limit).any():
+        raise StoreError(f"files hold {filled[:20]}; each should hold as many rows as {limit:,} allows")
+
+
+def require_rows_per_file(files: Sequence[Path], rows_per_file: int, row_group: int) -> None:
+    """Raise unless Parquet files, and row groups in them, have as many rows as they may."""
+    import pyarrow.parquet as pq
+
+    known = list(map(pq.read_metadata, files))
+    require_filled([about.num_rows for about in known], rows_per_file)
+    for about in known:
+        require_filled([about.row_group(at).num_rows for at in range(about.num_row_groups)], row_group)
 
 
 def parquet_table(files: list[Path]) -> Any:

@@ -142,8 +142,10 @@ def export_named(format: str) -> Export:
 
 
 def reader(format: str) -> Read:
-    """The function that opens an export of a format."""
-    return _READERS[export_named(format).name]
+    """The function that opens an export of a format; options that it is not given have their defaults."""
+    target = export_named(format)
+    defaults = {name: parameter.default for name, parameter in target.options.items()}
+    return lambda folder, source, options: _READERS[target.name](folder, source, {**defaults, **options})
 
 
 _TRL_TRAINERS: Mapping[str, str] = {"label": "KTOTrainer(model=model", "gold": "GRPOTrainer(model=model, reward_funcs=reward"}

@@ -20,7 +20,18 @@ import numpy.typing as npt
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.blocks import Block, document_blocks, has_mask, require_memory_for_file, row_blocks
 from prep_assets.exports.media import Placed, file_of, placed_images, require_images
-from prep_assets.exports.readable import Options, Readable, Source, Tokens, is_masked, labelled, locate_row, row_slicer, starts_of
+from prep_assets.exports.readable import (
+    Options,
+    Readable,
+    Source,
+    Tokens,
+    is_masked,
+    labelled,
+    locate_row,
+    require_filled,
+    row_slicer,
+    starts_of,
+)
 from prep_assets.exports.registry import Count, FileName, Folder, Progress, Size, exporter, reads
 from prep_assets.samples import MEDIA
 from prep_assets.stores.packed import PackedStore
@@ -119,6 +130,8 @@ def read_olmo(folder: Path, source: Source, options: Options) -> Readable:
             borders = np.array([line.split(",") for line in lines], np.int64)
         parts.append((ids, np.memmap(mask, np.uint8, "r") if mask.exists() else None, borders))
     ends = np.cumsum([len(borders) for _, _, borders in parts])
+    lengths = np.concatenate([borders[:, 1] - borders[:, 0] for _, _, borders in parts])
+    require_filled([len(ids) for ids, *_ in parts], options["part_bytes"] // np.dtype(dtype).itemsize, lengths)
     counted = {"total_instances": int(ends[-1]), "total_tokens": sum(len(ids) for ids, *_ in parts)}
     masks = [mask for _, mask, _ in parts if mask is not None]
     if len(masks) != len(parts) * is_masked(source):
@@ -183,7 +196,9 @@ def read_nanotron(folder: Path, source: Source, options: Options) -> Readable:
     """Open a `nanotron` export with code independent of its writer."""
     path = folder / f"{options['name']}.ds"
     about, total, rounded = path.with_name(f"{path.name}.metadata").read_text("utf-8").split("\n")
-    width = int(about.rpartition("|")[2])
+    width = 2 if (options["vocab_size"] or 2**32) <= 2**16 else 4
+    if about != (expected := f"{options['tokenizer']}|{width}"):
+        raise StoreError(f"{path.name}.metadata says {about!r}, {expected!r} is expected")
     ids, ends = np.memmap(path, f"<u{width}", "r"), np.fromfile(path.with_name(f"{path.name}.index"), "<u8").astype(np.int64)
     loss = path.with_name(f"{path.name}.loss")
     mask = np.memmap(loss, np.uint8, "r") if loss.exists() else None
@@ -279,11 +294,8 @@ def read_litdata(folder: Path, source: Source, options: Options) -> Readable:
     """Open a `litdata` export with code independent of its writer."""
     assert isinstance(source, TokenStore)
     chunks, index = [], json.loads((folder / "index.json").read_text("utf-8"))
-    if (index["config"]["data_format"], index["config"]["item_loader"], index["config"]["compression"]) != (
-        ["no_header_tensor:16"],
-        "TokensLoader",
-        None,
-    ):
+    config = {name: index["config"][name] for name in ("data_format", "item_loader", "compression", "chunk_bytes")}
+    if [*config.values()] != [["no_header_tensor:16"], "TokensLoader", None, options["chunk_bytes"]]:
         raise StoreError(f"index.json describes other files than of int32 tokens: {index['config']}")
     for entry in index["chunks"]:
         if (entry["chunk_size"], entry["chunk_bytes"]) != (1, (folder / entry["filename"]).stat().st_size):
@@ -292,10 +304,11 @@ def read_litdata(folder: Path, source: Source, options: Options) -> Readable:
         if (items, begin, end - begin) != (1, 12, 4 * entry["dim"]):
             raise StoreError(f"{entry['filename']}: {items} items from byte {begin} to {end}, the index says {entry['dim']:,} tokens")
         chunks.append(np.memmap(folder / entry["filename"], "<i4", "r", offset=12, shape=(entry["dim"],)))
-    tokens = Segmented(chunks)
+    tokens, block = Segmented(chunks), 4 * options["block_size"]
     size = source.tokens // options["block_size"] * options["block_size"]
     if len(tokens) != size:
         raise StoreError(f"{len(tokens):,} tokens, {size:,} are expected: the stream without the rest after its last whole block")
+    require_filled([4 * len(chunk) for chunk in chunks], options["chunk_bytes"], np.full(4 * size // block, block))
     # the incomplete last block is not in the files; taking it from the store lets the last records be compared whole
     return Readable(
         len(source), row_slicer(Segmented([*chunks, np.asarray(source.arrays["tokens"][size : source.tokens])]), None, source.ends)
@@ -414,12 +427,15 @@ def read_mds(folder: Path, source: Source, options: Options) -> Readable:
     for shard in [index, *shards]:
         if (shard["version"], shard.get("format", "mds"), shard.get("compression")) != (2, "mds", None):
             raise StoreError(f"index.json describes a shard that streaming cannot read: {shard}")
+    sizes = []
     for shard in shards:
         file, about = folder / shard["raw_data"]["basename"], {*shard} - {"raw_data", "samples", "zip_data"}
         data = np.memmap(file, np.uint8, "r")
         config = data[4 * (2 + shard["samples"]) : int(data[4:8].view("<u4")[0])].tobytes()
         if len(data) != shard["raw_data"]["bytes"] or json.loads(config) != {name: shard[name] for name in about}:
             raise StoreError(f"{file} has another size or other columns than index.json says")
+        sizes.append(np.diff(data[4 : 4 * (2 + shard["samples"])].view("<u4").astype(np.int64)))
+    require_filled([int(each.sum()) for each in sizes], options["size_limit"], np.concatenate(sizes))
 
     def row(number: int) -> tuple[Tokens]:
         shard_number, index = locate_row(ends, number)

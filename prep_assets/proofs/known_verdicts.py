@@ -97,6 +97,8 @@ def _fineweb() -> Iterator[Known]:
     for count in (6, 7):
         yield _one(_lines(*short[:count], *SENTENCES[count:]), "fineweb_short_lines" if count == 7 else "")
     yield _one(_lines(*SENTENCES, SENTENCES[0]), "fineweb_repeated")
+    for count in (1, 2):  # four of more than 600 characters, and eight
+        yield _one(_lines(*SENTENCES, "Yes.", *["Yes."] * count), "fineweb_repeated" if count == 2 else "")
     parts = [f"Internationalization {word}responsibilities." for word in dict.fromkeys(_CONTENT)]  # of 3 words, with the dot
     yield from (_one(text, reason) for text, reason in ((_lines(*parts), ""), ("\n\n".join(parts), "fineweb_list")))
 
@@ -129,6 +131,7 @@ def _near_duplicates() -> Iterator[Known]:
     yield Known({}, tuple(map(document, (PLAIN, PLAIN.upper(), other))), {1: "near_duplicate"})
     yield Known({"keep": "longest"}, tuple(map(document, (PLAIN, other, like))), {0: "near_duplicate"})
     yield Known({}, tuple(map(document, (" ".join(SENTENCES[:6]), " ".join(SENTENCES[4:])))), {})
+    yield Known({}, tuple(map(document, ("Very well.", other, "very well", "Well, very.", "", ""))), {2: "near_duplicate"})
     question, answer = SENTENCES[0], " ".join(SENTENCES[1:4])
     first, second = ({"title": "a", "text": other}, {"title": "b", "text": PLAIN.upper()})
     yield Known({}, (_chat(question, answer, documents=(first,)), _chat(question, answer, documents=(first,))), {1: "near_duplicate"})
@@ -152,6 +155,11 @@ def _repeated_passages() -> Iterator[Known]:
     for beyond, found in ((49, {1: reason}), (50, {})):  # more than half of the words stood before, and half of them
         yield Known({}, (document(" ".join(_WORDS)), document(f"{half} {' '.join(_CONTENT[:beyond])}")), found)
     yield Known({}, (document(" ".join(_WORDS)), document(" ".join(_WORDS[:49]))), {})
+    five = " ".join(_WORDS[:5])
+    for beyond, again in ((4, reason), (5, "")):  # five of 14 words, and of 15, stood before in the text itself
+        itself = document(f"{five} {' '.join(_CONTENT[:beyond])} {five}")
+        yield Known({"words": 5, "max_share": 0.334}, (itself,), {0: again} if again else {})
+        yield Known({"words": 5, "max_share": 0.334}, (document(other), itself, itself), {1: reason, 2: reason} if again else {2: reason})
 
 
 def _language() -> Iterator[Known]:

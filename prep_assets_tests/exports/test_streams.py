@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import json
 import struct
+from contextlib import nullcontext
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,7 @@ import pytest
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
 from prep_assets.exports.huggingface import _read_row
-from prep_assets.exports.readable import open_source, starts_of
+from prep_assets.exports.readable import open_source, require_filled, starts_of
 from prep_assets.exports.registry import reader as reader_of
 from prep_assets.exports.token_files import read_mds, require_rounded
 from prep_assets_tests.exports.conftest import Document, Stream, Table, labels_of, some
@@ -170,12 +171,28 @@ def test_mds_read_by_streaming(table: Table, tmp_path: Path) -> None:
 @pytest.mark.parametrize("change", [{"version": 3}, {"compression": "zstd"}, {"column_names": ["input_ids", "position_ids", "labels"]}])
 def test_an_index_that_streaming_cannot_read_or_that_names_other_columns(table: Table, change: dict[str, Any], tmp_path: Path) -> None:
     out, source = export(table.folder, "mds", tmp_path / "out"), open_source(table.folder)
-    assert read_mds(out, source, {}).row(0)
+    assert read_mds(out, source, {"size_limit": 1 << 26}).row(0)
     index = json.loads((out / "index.json").read_text("utf-8"))
     index["shards"][0] |= change
     (out / "index.json").write_text(json.dumps(index), "utf-8")
     with pytest.raises(StoreError, match=r"streaming cannot read|other columns"):
-        read_mds(out, source, {})
+        read_mds(out, source, {"size_limit": 1 << 26})
+
+
+ROWS = [2, 3, 0, 9, 1, 2, 3]
+
+
+@pytest.mark.parametrize(
+    ("filled", "limit", "sizes", "right"),
+    [
+        *[([3, 3, 1], 3, None, True), ([3], 3, None, True), ([1], 3, None, True), ([5, 9, 3, 3], 5, ROWS, True), ([7, 7], 1, [7, 7], True)],
+        *[([3, 2, 1], 3, None, False), ([3, 4], 3, None, False), ([1, 2], 3, None, False), ([2, 3, 9, 3, 3], 5, ROWS, False)],
+        *[([5, 10, 5], 5, ROWS, False), ([5, 9, 1, 5], 5, ROWS, False), ([5, 9, 3], 5, ROWS, False), ([4, 10, 3, 3], 5, ROWS, False)],
+    ],
+)
+def test_how_many_rows_a_file_holds(filled: list[int], limit: int, sizes: list[int] | None, right: bool) -> None:
+    with nullcontext() if right else pytest.raises(StoreError, match=r"as many rows|where rows do"):
+        require_filled(filled, limit, None if sizes is None else np.array(sizes))
 
 
 @pytest.mark.parametrize("positions", [[0, 1, 3], [1, 2, 3], [0, 1, 2, 0, 2], [0, -1]])
@@ -192,14 +209,16 @@ def test_positions_that_do_not_count_from_0(positions: list[int]) -> None:
         ("attention_mask", [1, 2, 2, 0]),
         ("packing_params", {"sequence_boundaries": [0, 2, 4], "right_padding_length": 1}),
         ("packing_params", {"sequence_boundaries": [0, 2, 3, 4], "right_padding_length": 0}),
+        ("packing_params", {"video_subseq_ids": [0]}),
     ],
 )
 def test_neat_rows_that_number_their_documents_otherwise(field: str, value: Any) -> None:
     row = {"input_ids": [5, 6, 7, 0], "labels": [-100, 6, 7, -100], "attention_mask": [1, 1, 2, 0], "position_ids": [0, 1, 0, 0]}
-    row["packing_params"] = {"sequence_boundaries": [0, 2, 3, 4], "right_padding_length": 1}
+    media = {f"{kind}_subseq_ids": [1 << 32] for kind in ("image", "video", "audio")}
+    row["packing_params"] = {"sequence_boundaries": [0, 2, 3, 4], "right_padding_length": 1, **media}
     assert _read_row(row)
     with pytest.raises(StoreError, match="other documents than position_ids"):
-        _read_row({**row, field: value})
+        _read_row({**row, field: {**row[field], **value} if isinstance(value, dict) else value})
 
 
 @pytest.mark.parametrize("count", [7, 999, 1000, 1_004_999, 999_600, 73_500_000, 2 * 10**9])

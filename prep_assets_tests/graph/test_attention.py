@@ -517,7 +517,7 @@ def test_images_are_hidden_whole(tmp_path: Path) -> None:
         directory = store_of(workspace, asset, partition)
         source = store if asset == "sft_tokens" else open_packed(directory, "sft_packed")
         out = export(directory, "cerebras", tmp_path / f"out_{asset}", pad_id=pad, **options)
-        assert compare(out, source, "cerebras", {"pad_id": pad}).passed
+        assert compare(out, source, "cerebras", {"pad_id": pad, **options}).passed
         with h5py.File(out / "output_chunk_0_0.h5") as file:
             data = file["data"][:]
         for number, sample in enumerate(data):

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from prep_assets.proofs.plain_reading import as_text, pair_line, plain_texts, plain_turns, turns_of_rows
+from prep_assets.proofs.plain_reading import as_text, pair_line, plain_texts, plain_turns, questions, turns_of_rows
+from prep_assets.schemas.rewards import LEVELS, arithmetic_rows
 
 
 def test_plain_rows() -> None:
@@ -164,3 +165,16 @@ def test_plain_contrasts() -> None:
     assert plain_texts({"query": "q", "pos": ["p"], "neg": ["a"], "negatives": ["b"]}, "contrastive", {}) is None
     assert as_text(["a", "b"]) == "a\nb"
     assert plain_texts({**row, "documents": "d", "history": ["h"]}, "contrastive", {}) is not None, "they say nothing of a query"
+
+
+@pytest.mark.parametrize("levels", [(name,) for name in LEVELS] + [("mul", "seed", "add_sub"), ("two_step", "add")])
+@pytest.mark.parametrize("unique", [False, True])
+def test_questions_of_arithmetic(levels: tuple[str, ...], unique: bool) -> None:
+    for n, largest, seed in ((34, 20, 0), (11, 3, 7), (2, 0, 1)) if not unique else ((34, 20, 0), (12, 3, 7)):
+        rows = [(row["prompt"], int(row["gold"]), row["level"]) for row in arithmetic_rows(n, largest, seed, levels, unique)]
+        assert [*questions(n, largest, seed, levels, unique=unique)] == rows
+
+
+def test_questions_of_arithmetic_with_other_operands_are_other_questions() -> None:
+    assert [*questions(3, 1, 0, ("two_step",), unique=False)] != [*questions(3, 2, 0, ("two_step",), unique=False)]
+    assert next(questions(1, 0, 0, ("mul",), unique=True)) == ("What is 0 * 0?", 0, "mul")
