@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from random import Random
 
+import numpy as np
 from msgspec import Struct
 
 from prep_assets.data.quarantine import renumbered
@@ -46,7 +47,7 @@ def shown_leaks(workspace: Workspace, published: Published, family: str, limit: 
     table = read_verdicts(published)
     rows = range(table.num_rows)
     chosen = sorted(Random(0).sample(rows, min(limit, len(rows)))) if drawn else [*rows[:limit]]
-    leaks = table.take(chosen).to_pylist()
+    leaks = table.take(np.array(chosen, np.int64)).to_pylist()
     ids = [f"{names[leak['file']]}:{leak['row'] + 1}" for leak in leaks]
     leaks = [leak | {name: renumbered(leak[name], 1) for name in ("record", "detail")} for leak in leaks]
     training = _texts(workspace, HeldOut(family, name), ids)

@@ -212,6 +212,11 @@ def test_leaks_are_shown_side_by_side(tmp_path: Path, monkeypatch: pytest.Monkey
     assert "rows.jsonl:4" in text
     assert "bench.jsonl:5" in text
     assert "no family 'stf'; did you mean 'sft'?" in run(app, ["leaks", "stf"]).output
+    clean = of(tmp_path / "clean")
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(clean.configs))
+    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(clean.stores))
+    build(clean, "sft_leaks", "rows")
+    assert json.loads(run(app, ["leaks", "sft", "--json"]).output)["leaks"] == {"sft_leaks[rows]": []}
 
 
 def test_what_no_rule_can_find_is_said_and_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
