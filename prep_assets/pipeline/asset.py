@@ -42,9 +42,9 @@ from prep_assets.workers.pool import rare_collections
 VERSIONS = {
     "raw": "4",
     "pretrain": "8",
-    "sft": "15",
-    "preference": "19",
-    "rl": "16",
+    "sft": "16",
+    "preference": "20",
+    "rl": "17",
     "contrastive": "4",
     "export": "6",
     "quality": "2",

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
@@ -81,12 +82,13 @@ def letters(chat: Sequence[Message], format: Format) -> str:
 
 
 class _Turn(Struct):
-    """A turn: the letter of its role, its calls, the call that it is a result of, and its text."""
+    """A turn: the letter of its role, its calls, the call that it is a result of, its text, and the name that it bears."""
 
     letter: str
     calls: list[Any]
     result_of: str | None
     text: str
+    name: str | None = None
 
 
 def turns(chat: Sequence[Message], format: Format) -> list[_Turn]:
@@ -98,7 +100,7 @@ def turns(chat: Sequence[Message], format: Format) -> list[_Turn]:
         if is_call and joined and joined[-1].letter == "a":
             joined[-1].calls += calls
         else:
-            joined.append(_Turn(letter, calls, message.get("tool_call_id"), "" if is_call else shown(message, format)))
+            joined.append(_Turn(letter, calls, message.get("tool_call_id"), "" if is_call else shown(message, format), message.get("name")))
     return joined
 
 
@@ -200,7 +202,8 @@ def tool_faults(chat: Sequence[Message], format: Format) -> set[str]:
                 waiting.update(filter(None, ids))
                 before = turn
             continue
-        answered = [turn.result_of for turn in run]
+        results = [*run]
+        answered = [turn.result_of for turn in results]
         calls = before.calls or _written(before, format)
         if before.letter != "a" or not (calls or TYPED.search(before.text)):
             faults.add("role_order")
@@ -209,8 +212,14 @@ def tool_faults(chat: Sequence[Message], format: Format) -> set[str]:
             faults.add("unknown_tool_call")
         if None in answered and calls and len(answered) not in (1, len(calls)):
             faults.add("unknown_tool_call" if len(answered) > len(calls) else "unanswered_tool_call")
-        if None not in (*asked, *answered) and {*asked} & {*answered} and {*asked} - {*answered}:
+        by_ids = None not in (*asked, *answered) and {*asked} & {*answered}
+        if by_ids and {*asked} - {*answered}:
             faults.add("unanswered_tool_call")
+        names = [(call.get("function") or call).get("name") for call in calls]
+        others = [turn.name for turn in results]
+        swapped = not by_ids and others != names and Counter(others) == Counter(names)
+        if swapped or (None not in answered and any(count > asked.count(each) > 0 for each, count in Counter(answered).items())):
+            faults.add("unknown_tool_call")
         waiting = set() if None in answered else waiting - {*answered}
         before = _Turn("t", [], None, "")
     return faults

@@ -587,7 +587,7 @@ def _with_results(turns: Sequence[Turn], where: str) -> tuple[Turn, ...]:
                 detail = f"turn {numbered[0][0]} is a tool result that answers no assistant turn; the roles are {_roles(turns)}"
                 raise Refused("role_order", detail)
             ordered[-1] = _as_calls(ordered[-1], f"{where}[{numbered[0][0]}]")
-            results = _in_order(numbered, _call_ids(ordered[-1]), made, where)
+            results = _in_order(numbered, ordered[-1], made, where)
             for result in results:
                 open_calls.pop(str(result.tool_call_id), None)
             if any(result.tool_call_id is None for result in results):
@@ -626,8 +626,9 @@ def _as_calls(turn: Turn, where: str) -> Turn:
     return turn
 
 
-def _in_order(results: Sequence[tuple[int, Turn]], calls: Sequence[str | None], made: Sequence[str], where: str) -> list[Turn]:
-    """The results of a turn's `calls` in their order."""
+def _in_order(results: Sequence[tuple[int, Turn]], asked: Turn, made: Sequence[str], where: str) -> list[Turn]:
+    """The results of a turn's calls in their order."""
+    calls = _call_ids(asked)
     for number, turn in results:
         if turn.tool_call_id is not None and made and turn.tool_call_id not in made:
             detail = f"{where}[{number}] answers call {turn.tool_call_id!r}; made so far: {', '.join(made)}"
@@ -636,11 +637,26 @@ def _in_order(results: Sequence[tuple[int, Turn]], calls: Sequence[str | None], 
     if None in answered and calls and len(turns) not in (1, len(calls)):
         reason = "unknown_tool_call" if len(turns) > len(calls) else "unanswered_tool_call"
         raise Refused(reason, f"{where} has {len(turns)} results before message {results[-1][0] + 1}, and {len(calls)} calls")
+    if (
+        twice := [call_id for call_id in answered if call_id in calls and answered.count(call_id) > calls.count(call_id)]
+        if None not in answered
+        else []
+    ):
+        detail = (
+            f"{where} has {answered.count(twice[0])} results of call {twice[0]!r} before message {results[-1][0] + 1}. Keep the right one"
+        )
+        raise Refused("unknown_tool_call", detail)
     if None not in calls and None not in answered and not {*answered}.isdisjoint(calls):
         if missing := [call_id for call_id in calls if call_id not in answered]:
             detail = f"{where} has no result of call {missing[0]!r} before message {results[-1][0] + 1}; others of the same turn have one"
             raise Refused("unanswered_tool_call", detail)
         turns.sort(key=lambda turn: calls.index(turn.tool_call_id) if turn.tool_call_id in calls else -1)
+    else:
+        called = [json.loads(region.text)["name"] for region in asked.regions if region.kind == TOOL_CALL]
+        named = [turn.name or "" for turn in turns]
+        if named != called and sorted(named) == sorted(called):
+            detail = f"{where} has results of {', '.join(named)} before message {results[-1][0] + 1}, and calls of {', '.join(called)}"
+            raise Refused("unknown_tool_call", f"{detail}. Give them ids, or the order of the calls")
     return turns
 
 

@@ -150,6 +150,17 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
                 "unanswered_tool_call",
             ),
             (chat(USER, CALLED, said("tool", "4"), said("tool", "5"), ANSWER), "unknown_tool_call"),
+            (chat(USER, CALLED, *[said("tool", text, tool_call_id="c1") for text in "45"], ANSWER), "unknown_tool_call"),
+            # results without ids whose names say that they are exchanged
+            (
+                chat(
+                    USER,
+                    said("assistant", None, tool_calls=[{"name": "f"}, {"name": "g"}]),
+                    said("tool", "4", name="g"),
+                    said("tool", "5", name="f"),
+                ),
+                "unknown_tool_call",
+            ),
             (chat(USER, CALLED, tools=[{"name": "g", "parameters": {}}]), "unknown_tool"),
             (chat(USER, CALLED, tools='[{"type": "function", "function": {"name": "ff"}}]'), "unknown_tool"),
             # what a list says of its own order
