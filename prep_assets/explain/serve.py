@@ -18,6 +18,7 @@ from prep_assets.explain.report import ROWS, built_at, refused_counts, render_te
 from prep_assets.explain.search import Filter
 from prep_assets.explain.visible import CANDIDATES, HOST, STORES, TRACES
 from prep_assets.graph.graph import asset_named, family_assets
+from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 
@@ -31,15 +32,21 @@ def first_page(workspace: Workspace, assets: Mapping[str, Sequence[Published]]) 
     for name, stores in assets.items():
         if stores:
             lines.setdefault(asset_named(name, workspace).family, []).extend(_index_lines(workspace, name, stores, f"{name}.html", None))
-    return render_template("index", families=lines, where="")
+    return render_template("index", families=lines, where="", faults=[])
 
 
 def home_page(workspace: Workspace) -> str:
     """The index of served pages: each store that is configured, with its state."""
-    statuses, lines = Statuses(workspace), dict[str, list[dict[str, Any]]]()
+    statuses, lines, assets, faults = Statuses(workspace), dict[str, list[dict[str, Any]]](), dict[str, list[Asset]](), list[str]()
     for family in filter(workspace.has, FAMILIES):
+        try:
+            assets[family] = list(family_assets(workspace, family).values())
+        except PrepAssetsError as error:
+            faults.append(str(error))
+    statuses.ahead((asset, partition) for of_family in assets.values() for asset in of_family for partition in asset.partitions(workspace))
+    for family, of_family in assets.items():
         lines[family] = []
-        for asset in family_assets(workspace, family).values():
+        for asset in of_family:
             states: dict[str, Status] = {}
             for partition in asset.partitions(workspace):
                 try:
@@ -48,7 +55,7 @@ def home_page(workspace: Workspace) -> str:
                     states[partition] = Status("broken", str(error))
             stores = [status.published for status in states.values() if status.published]
             lines[family] += _index_lines(workspace, asset.name, stores, STORES + asset.name, states)
-    return render_template("index", families=lines, where=workspace.where)
+    return render_template("index", families=lines, where=workspace.where, faults=faults)
 
 
 def _index_lines(

@@ -13,12 +13,12 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import PrepAssetsError
-from prep_assets.explain.serve import server
+from prep_assets.explain.serve import home_page, server
 from prep_assets.explain.visible import HOST, page_address
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published, point
-from prep_assets_tests.reports.hostile import Read
+from prep_assets_tests.reports.hostile import Read, hostile_workspace
 
 Hostile = tuple[Workspace, dict[str, Published]]
 
@@ -71,6 +71,13 @@ def test_the_first_page_has_the_state_and_the_time_of_each_store(port: int, host
         tokens.symlink_to(target)
     assert ("missing" in read.texts, "stale" in read.texts, "sft_tokens[evil] is missing" in read.texts) == (True, True, True)
     assert "/stores/sft_tokens/evil" not in read.addresses
+
+
+def test_a_family_that_cannot_be_read_is_named_on_the_first_page(tmp_path: Path) -> None:
+    workspace = hostile_workspace(tmp_path)
+    (workspace.configs / "rl.yaml").write_text("tokenizers: x\n", "utf-8")
+    read = Read(home_page(workspace))
+    assert any("rl.yaml" in text for text in read.texts) and "sft_packed" in read.texts
 
 
 def test_search_covers_the_whole_store(port: int) -> None:

@@ -62,7 +62,7 @@ def test_the_graph(built: Served, page: Any, pictures: Path) -> None:
 
 def test_what_people_look_for_is_above_the_fold(built: Served, page: Any, pictures: Path) -> None:
     _asset(page, built, "sft_packed")
-    for key in ("trained_share", "refused_records", "report", "preview"):
+    for key in ("rows", "tokens", "fill_rate", "trained_share", "refused_records"):
         cell = page.get_by_text(key, exact=True).first
         cell.wait_for()
         assert cell.bounding_box()["y"] < FOLD
@@ -71,7 +71,7 @@ def test_what_people_look_for_is_above_the_fold(built: Served, page: Any, pictur
     page.set_viewport_size({"width": 1440, "height": 2600})
     for picture in ("mixture", "lengths"):
         assert page.locator(f"img[alt={picture}]").first.evaluate("each => each.naturalWidth") > 0
-    for text in ("by_domain", "fill_rate", "columns"):
+    for text in ("by_domain", "preview", "report", "columns"):
         page.get_by_text(text, exact=True).first.wait_for()
     page.screenshot(path=pictures / "asset-whole.png")
 
@@ -99,7 +99,7 @@ def test_the_launchpad_knows_the_options(built: Served, page: Any, pictures: Pat
     page.mouse.click(box["x"] + box["width"] + 15, box["y"] + box["height"] / 2)
     page.get_by_text("Open launchpad").click()
     page.get_by_text("No errors").wait_for()
-    page.get_by_text("strategy").first.wait_for()
+    page.get_by_text("row_len").first.wait_for()  # with its value, as all options that the file has a value of
     page.screenshot(path=pictures / "launchpad.png")
 
 
