@@ -210,6 +210,8 @@ def _default(configured: Model | None, key: str, kind: Any) -> Any:
     value = None if configured is None else to_jsonable_python(getattr(configured, key))
     if kind is str and isinstance(value, int | float):
         return str(value)
+    if isinstance(value, Mapping) and None in value.values():
+        return None  # Dagster's mappings have no null
     try:
         return TypeAdapter(Optional[kind]).validate_python(value, strict=True)  # noqa: UP045  (built at run time)
     except ValidationError:
