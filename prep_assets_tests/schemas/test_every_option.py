@@ -63,7 +63,7 @@ ROWS: Mapping[str, Mapping[str, Any]] = {
     "alpaca_pairwise": ALPACA,
     "AlpacaStyleInstructionHandler": {**ALPACA, "a": "5"},
     "AlpacaStylePairwiseHandler": {**ALPACA, "a": "5"},
-    "messages": {"messages": CHAT, "tools": [TOOL], "images": ["1.png"]},
+    "messages": {"messages": CHAT, "system": "Be brief.", "tools": [TOOL], "images": ["1.png"]},
     "preference": {"prompt": "1 + 2?", "chosen": "3", "rejected": "4", "tools": [TOOL], "system": "Be brief."},
     "prompt_completion": {"prompt": " 1 + 2?", "completion": "3"},
     "rl_prompt": {"prompt": "1 + 2?", "gold": "3", "tools": [TOOL], "v": "text"},
