@@ -36,7 +36,7 @@ from prep_assets.proofs.reference_ids import FIRST
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.verdict import Numbers, Verdict, combined, fails, holds
-from prep_assets.samples import DOCUMENT, Sample, Turn
+from prep_assets.samples import DOCUMENT, MEDIA, Sample, Turn
 from prep_assets.schemas.reader import Reader as SchemaReader
 from prep_assets.schemas.text import TextField
 from prep_assets.stores.tokens import TokenStore
@@ -169,8 +169,18 @@ def document_conversations(store: Store, stream: TokenStore, blocks: Iterator[Se
     again, marks = images_again(store), store.workspace.media_marks(family)
     template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), **marks)
     for number, identity, sample in _samples(store, stream, blocks):
+        regions = (region for turn in sample.turns for region in turn.regions)
+        _require_size(identity, "".join(region.text for region in regions if region.kind not in MEDIA and not region.drop), family)
         document = Sample((Turn(DOCUMENT, tuple(region for turn in again(sample).turns for region in turn.regions)),))
         yield fresh_render(identity, stream.record(number, "tokens")[begin:], document, template)
+
+
+def _require_size(identity: str, text: str, family: Pretrain) -> None:
+    """Raise where the text of a stored document is blank, or has too few or too many characters."""
+    fewest, most = family.preprocessing.min_chars, family.preprocessing.max_chars
+    if not text.strip() or len(text) < fewest or len(text) > (sys.maxsize if most is None else most):
+        allowed = f"{fewest:,} to {most:,}" if most is not None else f"{fewest:,} and more"
+        raise StoreError(f"{identity} is stored with {len(text):,} characters, and the options allow {allowed}, not all blank")
 
 
 def document_texts(store: Store, stream: TokenStore, blocks: Iterator[Selected] | None = None) -> Iterator[Text]:
@@ -180,8 +190,6 @@ def document_texts(store: Store, stream: TokenStore, blocks: Iterator[Selected] 
     as_it_is = convert.convert if isinstance(convert.convert, TextField) and convert.convert.key not in convert.account.ignore else None
     sentences, options = sentences_of(family.split_sentences), domain_source(store).domain.options
     key, strip = options.get("text_key", "text"), options.get("strip", domain_source(store).domain.schema_name == "text_read_hook")
-    sizes = family.preprocessing
-    fewest, most = sizes.min_chars, sys.maxsize if sizes.max_chars is None else sizes.max_chars
     for stored in stored_rows(store, stream, blocks=blocks):
         records = stream.records(slice(stored.first, stored.first + len(stored.rows)), "tokens")
         for number, (payload, ids) in enumerate(zip(stored.payloads, records, strict=True)):
@@ -191,10 +199,7 @@ def document_texts(store: Store, stream: TokenStore, blocks: Iterator[Selected] 
                 text = text.strip() if strip else text
             else:
                 text = "".join(turn.text for turn in example_of(convert, payload, identity, Sample).turns)
-            if not text.strip() or len(text) < fewest or len(text) > most:
-                raise StoreError(
-                    f"{identity} is stored with {len(text):,} characters, and the options allow {fewest:,} to {most:,}, not all blank"
-                )
+            _require_size(identity, text, family)
             if sentences is None:
                 document = _as_text(identity, text, ids, store.partition, fim, vocabulary)
             else:

@@ -19,7 +19,16 @@ from msgspec import Struct
 
 from prep_assets.checks.counts import UNCOUNTED, metrics_again, recounted, stored_records
 from prep_assets.checks.rejections import kept_rows, rulings
-from prep_assets.checks.sources_again import Unsound, by_fields, domain_source, held_out, prompt_of_line, references, source_of
+from prep_assets.checks.sources_again import (
+    DomainSource,
+    Unsound,
+    by_fields,
+    domain_source,
+    held_out,
+    prompt_of_line,
+    references,
+    source_of,
+)
 from prep_assets.config.family import PrivateKind
 from prep_assets.config.models import Pretrain, media_tokens
 from prep_assets.data.files import record_id
@@ -788,6 +797,12 @@ class Selection(Derivation):
         """The verdict on a whole store: where its rows are, and which fields its manifest says were passed over."""
         [judged] = results
         verdict, fields = judged.verdict, self._fields
+        if verdict.passed and isinstance(self.origin, DomainSource) and self.rules.key is None:
+            all_read = self.rules.limit is None
+            rows = int(verdict.numbers["rows_read_again"]) if all_read else sum(1 for _, _, rows in self.origin.rows() for _ in rows)
+            if rows != self.origin.rows_pinned:
+                detail = f"the files have {rows:,} rows, and {self.origin.rows_pinned:,} where they were pinned"
+                return {"selection": Verdict(False, detail, verdict.numbers, Worst("counts", detail))}
         if not verdict.passed or fields is None:
             return {"selection": verdict}
         fields.found, fields.unnamed = judged.found, judged.unnamed
@@ -848,8 +863,9 @@ def _records(store: Store) -> Iterator[tuple[bool, Column, Column, Column | None
     source = store.asset.source
     if isinstance(source, FromLines):
         streams = store.streams()
-        for number, row in ((number, streams[name].row) for number, name in enumerate(source.files) if name in streams):
-            yield False, np.broadcast_to(number, len(row)), row, None
+        for number, stream in ((number, streams[name]) for number, name in enumerate(source.files) if name in streams):
+            is_first = not any(np.any(stream.file[part]) for part in stretches(len(stream)))  # a stream has the rows of one file
+            yield False, np.broadcast_to(number if is_first else len(source.files), len(stream)), stream.row, None
     elif store.holds(GroupStore):
         for split, folder in splits(store.directory).items():
             groups = open_groups(folder)

@@ -38,6 +38,8 @@ from prep_assets.text.vocabulary import Vocabulary
 
 Row = Mapping[str, Any]
 NOT_COMPARED = "not compared: "
+UNTEMPLATED: Mapping[str, str | None] = {"prompt_completion": "", "prompt_completion_text_read_hook": None, "sections": ""}
+"""Schemas whose texts may stand end to end, with what separates a prompt from its completion unless an option says it; `None`: the tokenizer's own."""
 LOST = "reasoning_dropped_by_template"
 
 MANY = 1 << 32
@@ -258,7 +260,7 @@ class SourceTexts(Derivation):
         side = {"Sample": "", "Prompt": "prompt"}.get(self.reading.gives, name.rpartition("/")[2])
         masked = "loss_mask" in stream.arrays and self._weighs and not several
         documents = self.store.asset.family == "pretrain" and not masked and not several and self._sentinels is None
-        begins, before = np.append(stream.begins_row, True) if several else None, list[Held]()
+        firsts, before = np.flatnonzero(np.append(stream.begins_row, True)) if several else None, list[Held]()
         for stored in stored_rows(self.store, stream, name, several=several, blocks=blocks, first=self._first):
             records = slice(stored.first, stored.first + len(stored.rows))
             span = stream.span(records.start, records.stop)
@@ -276,18 +278,18 @@ class SourceTexts(Derivation):
                 always = several or (self.decoder.exact and self.reading.plain(payload) is not None)
                 if not (always or self._sampled.takes(int(stored.rows[at]), payload)):
                     continue
-                last, whole = begins is None or bool(begins[records.start + at + 1]), decoded.held(at)
+                part, record = None if firsts is None else _within(firsts, records.start + at), decoded.held(at)
                 self._compare(
                     found,
                     self.identity(stored, at),
                     payload,
-                    {side: whole},
-                    whole=self.truncation.leaves_whole(sizes[at]) and not several,
-                    begin=several and not last,
+                    {side: record},
+                    whole=self.truncation.leaves_whole(sizes[at]),
+                    part=part,
                     before=before,
                     counted=always or self._sampled.is_counted(int(stored.rows[at])),
                 )
-                before = [*before, whole] if several and not last else []
+                before = [*before, record] if part is not None and part[0] + 1 < part[1] else []
         return found.verdict()
 
     def _documents(self, found: Found, stored: StoredRows, stream: TokenStore) -> None:
@@ -361,13 +363,16 @@ class SourceTexts(Derivation):
         held: Mapping[str, Held],
         *,
         whole: bool = True,
-        begin: bool = False,
+        part: tuple[int, int] | None = None,
         before: Sequence[Held] = (),
         counted: bool = True,
     ) -> None:
         """Compare a row with what a store holds of it.
 
         Args:
+            whole: whether truncation left it whole.
+            part: number of the record among those that its row was expanded to, and how many these are. Each ends with the next trained answer; one
+                alone may be the whole row.
             before: records of the row's earlier answers, which have the reasoning of these.
             counted: whether the row is in the numbers of the verdict.
         """
@@ -382,7 +387,13 @@ class SourceTexts(Derivation):
             said = _of_side(said, held)
         if not self.store.holds(Lines):  # golds and labels stand in lines
             said = [each for each in said if each.kind != EXACT]
-        lost = list[Said]()
+        lost, begin = list[Said](), False
+        if part is not None:
+            number, count = part
+            answers = sorted({each.turn for each in said if each.is_answer and self.policy.weight(each, by_role=True)})
+            if len(answers) == count and (count > 1 or self._missing(said, held, [])):
+                said = [each for each in said if each.turn <= answers[number]]
+            begin, whole = number + 1 < count and len(answers) != count, whole and len(answers) == count
         fault = self._missing(said, held, lost)
         if fault is not None and not self.reading.known:
             self._uncompared(numbers, said, held)
@@ -390,6 +401,9 @@ class SourceTexts(Derivation):
         if fault is not None and not whole:
             numbers["rows_cut"] += 1
             fault = self._as_cut(said, held, begin=begin)
+        if fault is None and whole and not lost and "" in held and (must := self._end_to_end(said)) is not None and held[""].text != must:
+            stored = held[""].text.decode(errors="replace")
+            fault = Missing(said[-1], f"ends a record that must be {must.decode()[-80:]!r}, and is {stored[-80:]!r}")
         if fault is not None:
             found.fail(identity, fault)
             return
@@ -406,6 +420,22 @@ class SourceTexts(Derivation):
                 )
                 return
             numbers[LOST] += len({each.turn for each in lost})
+
+    def _end_to_end(self, said: Sequence[Said]) -> bytes | None:
+        """The whole record of a prompt and its completions that no template writes: the separator ends a prompt before a completion, and the end-of-text token
+        each completion. `None` for all others."""
+        options, schema = self.reading.options, self.reading.schema
+        roles = {"sections": ("user", "completion")}.get(schema, ("prompt", "completion"))
+        if schema not in UNTEMPLATED or any(each.role not in roles for each in said) or options.get("template") or not self.decoder.exact:
+            return None
+        special = self.store.vocabulary.special
+        separator = options.get("separator", UNTEMPLATED[schema])
+        separator = special.get("sep_token", "<|sep|>") if separator is None else separator
+        text = ""
+        for each, following in zip(said, [*said[1:], None], strict=True):
+            before = each.role == "prompt" and following is not None and following.role == "completion"
+            text += each.text + (special["eos_token"] if each.role == "completion" else separator if before else "")
+        return self.decoder.normal(text)
 
     def _missing(self, said: Sequence[Said], held: Mapping[str, Held], lost: list[Said]) -> Missing | None:
         spell = self.decoder.spell if self.store.holds(TokenStore) or self.store.holds(GroupStore) else str.encode
@@ -500,6 +530,12 @@ class SourceTexts(Derivation):
                 if isinstance(rewards, list) and np.array(rewards, np.float32).tolist() != groups.rewards.record(group, "rewards").tolist():
                     found.fail(self.identity(stored, at), f"its rewards are {rewards}, and others are in the store, or in another order")
         return found.verdict()
+
+
+def _within(firsts: npt.NDArray[Any], record: int) -> tuple[int, int]:
+    """Return the number of a record among those of its row, and how many these are; `firsts`: the first record of each row, and the end."""
+    row = int(np.searchsorted(firsts, record, "right")) - 1
+    return record - int(firsts[row]), int(firsts[row + 1] - firsts[row])
 
 
 def _of_side(said: Sequence[Said], held: Mapping[str, Held]) -> list[Said]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any, cast
 
 from prep_assets.checks.sources_again import domain_source, images_again
@@ -13,7 +14,8 @@ from prep_assets.pipeline.asset import FromRows, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.groups import conversation_of, conversations
 from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of
-from prep_assets.proofs import rejected_renders
+from prep_assets.proofs import rejected_renders, value_rules
+from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.formats import Format, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
 from prep_assets.proofs.second_reading import NoCall, read_again, shown_by
@@ -121,15 +123,19 @@ def _rendered(store: Store) -> tuple[ChatTemplate, Conversations] | None:
 
 def of_render(store: Store) -> Oracle:
     """What the reference renders of a row: a fault in one of its conversations holds, none in any of them contradicts it."""
-    if (opened := _rendered(store)) is None or store.recipe.get("expand") == "turns":
+    if (opened := _rendered(store)) is None:
         return lambda reason, row: None
     template, rendered = opened
+    again = partial(derive, options=MaskOptions(), template=template, prompts=True)
+    expands = store.recipe.get("expand") == "turns"
     stripped = control_pattern(store.vocabulary.control) if store.recipe.get("special_in_content") == "strip" else None
 
     def judge(reason: str, row: Row) -> Ruling:
         try:
             read = [(read_again(sample, store.recipe, **shown_by(template)), prompted) for sample, prompted in rendered(row)]
             treated = [(treat(sample, stripped, "strip")[0], prompted) for sample, prompted in read]
+            if expands:
+                treated = [(each, prompted) for sample, prompted in treated for each in examples_again(sample, store.recipe, again)]
             found = [rejected_renders.ruling(reason, sample, template, prompted=prompted) for sample, prompted in treated]
         except (CheckFailed, NoCall, Refused):
             return None
@@ -159,8 +165,50 @@ def of_reasoning(store: Store) -> Oracle:
     return judge
 
 
+def of_lines(store: Store) -> Oracle:
+    """Whether a line could hold a row: where the form is open, messages hold what no string holds; ranked responses need two rewards."""
+    form, definition = getattr(store.family, "form", None), _definition(store)
+
+    def judge(reason: str, row: Row) -> Ruling:
+        if reason == "not_plain_text":
+            return "messages can hold what no string holds, and the form is open" if form == "auto" else None
+        found = definition and definition.of(without(row, domain_source(store).domain.ignore))
+        if not isinstance(found, tuple):
+            return None
+        accepting, read = found
+        try:
+            rewards = {float(each) for each in value_rules.rewards_of(read, accepting)}
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None
+        return f"it has {len(rewards)} different rewards" if len(rewards) > 1 else ""
+
+    return judge
+
+
+def of_sizes(store: Store) -> Oracle:
+    """Whether a document of one text is blank, or has too few or too many characters."""
+    domain, sizes = domain_source(store).domain, store.recipe["preprocessing"]
+    key, strip = domain.options.get("text_key", "text"), domain.options.get("strip", domain.schema_name == "text_read_hook")
+
+    def judge(reason: str, row: Row) -> Ruling:
+        text = row.get(key) if domain.schema_name in ("text", "text_read_hook") else None
+        if not isinstance(text, str):
+            return None
+        text = text.strip() if strip else text
+        fewest, most = sizes["min_chars"], sizes["max_chars"]
+        fits = len(text) >= fewest and text.strip() if reason == "too_short" else most is None or len(text) <= most
+        return f"it has {len(text):,} characters, as the options allow" if fits else ""
+
+    return judge
+
+
 ORACLES: Mapping[str, Callable[[Store], Oracle]] = {
     "schema": of_schema,
+    "pair/not_plain_text": of_lines,
+    "prompt/not_plain_text": of_lines,
+    "pair/equal_rewards": of_lines,
+    "pretrain/too_short": of_sizes,
+    "pretrain/too_many_chars": of_sizes,
     "render": of_render,
     "reasoning/empty_answer": of_reasoning,
     "reasoning/bad_typed_call": of_reasoning,

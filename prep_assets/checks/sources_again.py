@@ -90,6 +90,7 @@ class DomainSource:
         files: the training files, then the held-out files.
         held_out: for each file, whether all of it is held out.
         gives: the type that its schema makes of a row.
+        rows_pinned: how many rows the raw asset counted in the files.
         benchmarks: reads the passages that no row may hold; `None` where no benchmark is configured.
         dropped: reads which rows verdicts drop; `None` where no asset judges the domain.
     """
@@ -99,6 +100,7 @@ class DomainSource:
     files: tuple[SourceFile, ...]
     held_out: tuple[bool, ...]
     gives: type
+    rows_pinned: int
     benchmarks: Callable[[], Passages] | None = None
     dropped: Callable[[], Dropped] | None = None
     _open: dict[int, IO[bytes]] = field(default_factory=dict, repr=False, compare=False)
@@ -114,6 +116,7 @@ class DomainSource:
         family, source = store.family, store.asset.source
         assert isinstance(source, FromRows)
         sources = pinned(store.workspace, type(family), store.raw, store.partition)
+        rows = int(store.workspace.built(store.raw, store.partition).manifest.counts["read"])
         if sources.content_hash != store.recipe["raw"]:
             command = build_command(store.asset.name, store.partition)
             raise StoreError(f"the source files were pinned again since this store was built. Build it again: {command}")
@@ -125,7 +128,7 @@ class DomainSource:
         files, benchmarks = (*sources.files, *sources.test_files), passages if sources.benchmarks else None
         stages = dropping(store.workspace, type(family))
         dropped = partial(dropped_rows, store.workspace, store.asset.family, store.partition, stages) if stages else None
-        return cls(store.partition, domain_of(family, store.partition), files, held_out, source.gives, benchmarks, dropped)
+        return cls(store.partition, domain_of(family, store.partition), files, held_out, source.gives, rows, benchmarks, dropped)
 
     @cached_property
     def names(self) -> tuple[str, ...]:

@@ -562,10 +562,19 @@ def _spans(derived: Derived, vocabulary: Vocabulary) -> Spans:
 
 
 def straddled(derived: Derived, vocabulary: Vocabulary) -> bool:
-    """Return whether a token of the reference lies on both sides of a border of a stretch."""
-    starts, ends = _spans(derived, vocabulary).T
-    borders = np.array([border for stretch in derived.expected for border in (stretch.start, stretch.end)], np.int64)
-    return bool(((starts[:, None] < borders) & (borders < ends[:, None])).any())
+    """Return whether a token of the reference has characters of several weights, other than white space before a word: it gets the weight of the word, unless
+    nothing else of a trained text before it is left."""
+    weight = np.zeros(len(derived.text) + 1)
+    for stretch in derived.expected:
+        weight[stretch.start : stretch.end] = stretch.weight
+    spans = [(start, end) for start, end in _spans(derived, vocabulary).tolist() if len({*weight[start:end]}) > 1]
+    for start, end in spans:
+        first = weight[start]
+        border = start + int(np.argmax(weight[start:end] != first))
+        takes_next = not first or (first > 0 and weight[border] == 0 and start > 0 and weight[start - 1] == first)
+        if derived.text[start:border].strip() or len({*weight[border:end]}) > 1 or not takes_next:
+            return True
+    return False
 
 
 def _token_spans(derived: Derived, vocabulary: Vocabulary) -> Iterator[Range]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import zip_longest
+from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from prep_assets.proofs.formats import Format
@@ -143,6 +144,31 @@ def hh_equal(row: Row, format: Format) -> bool:
     """Both last answers are the same."""
     (_, better), (_, worse) = _dialogues(row, format)
     return better == worse
+
+
+_LOWER = str.maketrans(ascii_uppercase + "ſKİı", ascii_lowercase + "skii")
+"""A letter for a letter, as regular expressions take upper and lower case of ASCII to be the same."""
+
+
+def _end_of_prompt(row: Row, format: Format) -> int | None:
+    """Where the prompt ends in the better of two texts: behind the last mark of an answer, in upper or lower case. -1 where there is none."""
+    better, mark = _sides(row, format)[0], format.options["assistant_role"]
+    if not isinstance(better, str) or under(row, format, "prompt_key") is not None or not mark.isascii():
+        return None
+    text = better.translate(_LOWER)
+    return text.rfind(mark.lower()) + len(mark) if mark.lower() in text else -1
+
+
+def dpo_no_mark(row: Row, format: Format) -> bool | None:
+    """The better text has no mark of an answer."""
+    end = _end_of_prompt(row, format)
+    return None if end is None else end < 0
+
+
+def dpo_prompts(row: Row, format: Format) -> bool | None:
+    """Two texts differ before the last mark of the better one."""
+    end, (better, worse) = _end_of_prompt(row, format), _sides(row, format)
+    return None if end is None or end < 0 else better[:end] != worse[:end]
 
 
 def ultra_last(row: Row, format: Format) -> bool | None:

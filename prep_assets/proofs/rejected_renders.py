@@ -106,10 +106,11 @@ def _stands(words: str, text: str) -> bool:
 
 
 def _all_once(rebuilt: Rebuilt) -> bool:
-    """Whether each text has one place; images are counted by the build alone."""
+    """Whether each text has one place. A call may be repeated with its result, and reasoning may be left out; images are counted by the build alone."""
     counts = Counter(place.slot for place in rebuilt.places)
     regions = [region for turn in rebuilt.slotted.sample.turns for region in turn.regions]
-    is_once = all(counts[slot] == 1 for slot in range(len(rebuilt.slotted.slots)))  # reasoning that the template leaves out has no place
+    allowed = {TOOL_CALL: range(1, len(rebuilt.places) + 1), THINKING: range(2)}
+    is_once = all(counts[number] in allowed.get(slot.kind, (1,)) for number, slot in enumerate(rebuilt.slotted.slots))
     return is_once and not any(region.kind in MEDIA for region in regions)
 
 

@@ -47,7 +47,7 @@ GOLD: Rules = {"no_gold": value_rules.no_mark, "bad_gold": value_rules.no_number
 TOKENS: Rules = {
     **CHAT,
     **SYSTEM,
-    **dict.fromkeys(("wrong_type", "no_mask", "length_mismatch", "empty_text", "labels_shifted", "labels_differ", "masks_disagree")),
+    **dict.fromkeys(("no_mask", "length_mismatch", "empty_text", "labels_shifted", "labels_differ", "masks_disagree")),
     **dict.fromkeys(("attention_hole", "trained_padding", "packed_row")),
 }
 ANYWHERE: Rules = {"order_contradicted": rules.out_of_order, "mixed_conversations": rules.mixed}
@@ -111,7 +111,9 @@ BEYOND: Mapping[str, Rules] = {
         **PAIR,
         "equal_answers": None,
         "role_order": None,
-        **dict.fromkeys(("prompts_differ", "no_assistant_turn", "empty_prompt", "empty_answer", "leading_text", "empty_turn")),
+        "no_assistant_turn": pair_rules.dpo_no_mark,
+        "prompts_differ": pair_rules.dpo_prompts,
+        **dict.fromkeys(("empty_prompt", "empty_answer", "leading_text", "empty_turn")),
     },
     "hh": {
         **BESIDE,

@@ -178,12 +178,12 @@ def tools(walk: Walk, value: Any, role: str, path: str) -> None:
     for tool in [parsed] if isinstance(parsed, Mapping) else parsed or ():
         function = tool["function"] if isinstance(tool.get("function"), Mapping) else tool
         name = function.get("name")
-        walk.said += [Said(f"{path}.name", "", walk.turn, TOOL, name)] if name else []
+        walk.said += [Said(f"{path}.name", "", 0, TOOL, name)] if name else []
         if isinstance(function.get("description"), str):
-            walk.said += [Said(f"{path}.description", "", walk.turn, ANYWHERE, line) for line in function["description"].splitlines()]
+            walk.said += [Said(f"{path}.description", "", 0, ANYWHERE, line) for line in function["description"].splitlines()]
         parameters = function.get("parameters") or function.get("input_schema") or {}
         properties = parameters.get("properties") if isinstance(parameters, Mapping) else None
-        walk.said += [Said(f"{path}.parameters", "", walk.turn, ANYWHERE, key) for key in properties or {}]
+        walk.said += [Said(f"{path}.parameters", "", 0, ANYWHERE, key) for key in properties or {}]
 
 
 @rule

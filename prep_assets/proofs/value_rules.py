@@ -150,7 +150,7 @@ def no_chance(row: Row, format: Format) -> bool:
     return any(len(values) > 7 and not any(values) for values in under(row, format, "logprobs_key") or ())
 
 
-def _rewards(row: Row, format: Format) -> list[float]:
+def rewards_of(row: Row, format: Format) -> list[float]:
     ranks = under(row, format, "ranks_key")
     return [-rank for rank in ranks] if ranks is not None else under(row, format, "rewards_key")
 
@@ -158,7 +158,7 @@ def _rewards(row: Row, format: Format) -> list[float]:
 def one_reward(row: Row, format: Format) -> bool | None:
     """All rewards are equal."""
     needed = format.name == "group_pair" or format.options.get("desirable_from") is None
-    return needed and len(set(map(float, _rewards(row, format)))) == 1
+    return needed and len(set(map(float, rewards_of(row, format)))) == 1
 
 
 def one_response(row: Row, format: Format) -> bool:
@@ -168,13 +168,13 @@ def one_response(row: Row, format: Format) -> bool:
 
 def near_rewards(row: Row, format: Format) -> bool:
     """The best and the worst reward differ by less than the least margin."""
-    rewards, least = _rewards(row, format), format.options["min_margin"]
+    rewards, least = rewards_of(row, format), format.options["min_margin"]
     return least is not None and float(max(rewards)) - float(min(rewards)) < least
 
 
 def tied_rewards(row: Row, format: Format) -> bool:
     """Rewards that decide are equal, and rows with ties are refused."""
-    rewards = [*map(float, _rewards(row, format))]
+    rewards = [*map(float, rewards_of(row, format))]
     if format.options["ties"] != "refuse":
         return False
     if format.name == "group_list":
@@ -185,7 +185,7 @@ def tied_rewards(row: Row, format: Format) -> bool:
 def low_rewards(row: Row, format: Format) -> bool:
     """No reward is as large as the least one."""
     least = format.options["at_least"]
-    return least is not None and max(_rewards(row, format)) < least
+    return least is not None and max(rewards_of(row, format)) < least
 
 
 def several_turns(row: Row, format: Format) -> bool:

@@ -144,7 +144,7 @@ def tool_chats(count: int = 12, texts: bool = True) -> list[Row]:
             results.insert(0, message("tool", f"{n}:00", tool_call_id=f"b{n}"))
         if n % 3 == 2:
             calls = [call("add", f"c{n}", b=n, a=1.5), call("add", f"d{n}", a=2, b=[n, {"x": None}])]
-            results = [message("tool", f"{n}", tool_call_id=f"d{n}"), message("tool", f"-{n}", tool_call_id=f"c{n}")]
+            results = [message("tool", f"{n} in all", tool_call_id=f"d{n}"), message("tool", f"-{n} left", tool_call_id=f"c{n}")]
         turns = [message("user", f"How is it in {city}, and what is {n} and a half?")]
         thought = {"reasoning_content": f"I must look up {city}."} if n % 2 else {}
         turns += [message("assistant", "Let me see." if texts and n % 4 == 0 else None, tool_calls=calls, **thought), *results]
