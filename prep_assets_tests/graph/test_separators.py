@@ -10,6 +10,9 @@ from typing import Any
 import pytest
 from tokenizers import Tokenizer
 
+from prep_assets.errors import CheckFailed
+from prep_assets.samples import COMPLETION, changed
+from prep_assets.schemas import messages
 from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.graph.workspaces import CONFIGS, build, domain, jsonl, minimal, verdicts, workspace_in
 
@@ -88,3 +91,21 @@ def test_a_separator_typed_in_a_row_stays_text(tmp_path: Path) -> None:
     workspace = workspace_in(tmp_path, minimal("sft", domains, tokenizer=str(folder), template="chatml"))
     ids = open_tokens(build(workspace, "sft_tokens", "a").directory, "train").arrays["tokens"][:].tolist()
     assert ids.count(Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id(TOKEN)) == 1
+
+
+def test_texts_that_end_otherwise_than_their_row_says_are_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Build and proof are given the same turns, so only the row itself tells."""
+    right = messages.plain_sample
+    monkeypatch.setattr(messages, "plain_sample", lambda row, turns: right(row, [changed(each, role=COMPLETION) for each in turns]))
+    domains = {"a": domain(jsonl(tmp_path / "a.jsonl", [PAIR]), "prompt_completion")}
+    workspace = workspace_in(tmp_path, minimal("sft", domains, template="chatml"))
+    with pytest.raises(CheckFailed, match=r"source_texts: .* ends a record that must be '.*', and is '"):
+        build(workspace, "sft_tokens", "a")
+
+
+def test_a_separator_that_is_lost_is_not_published(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(messages, "separated", lambda turns, separator: tuple(turns))
+    domains = {"a": domain(jsonl(tmp_path / "a.jsonl", [PAIR]), "prompt_completion_text_read_hook")}
+    workspace = workspace_in(tmp_path, minimal("sft", domains, template="chatml"))
+    with pytest.raises(CheckFailed, match=r"must be 'Say hi<\|sep\|>hi  <\|endoftext\|>', and is 'Say hihi  "):
+        build(workspace, "sft_tokens", "a")

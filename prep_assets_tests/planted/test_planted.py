@@ -236,6 +236,18 @@ PLANTS: Mapping[str, Change] = {
         "return rewards\n",
         "return tuple(sorted(rewards))\n",
     ),
+    "tools of chats that become several records": (
+        "sft turns",
+        "schemas/turns",
+        'tools.append(tool if is_wrapped else {"type": "function", "function": dict(tool)})',
+        "pass",
+    ),
+    "lines that only messages hold": (
+        "preference",
+        "pipeline/lines",
+        'if not auto or refusal.reason != "not_plain_text":',
+        'if auto or refusal.reason != "not_plain_text":',
+    ),
     "all tools but the first": (
         "sft qwen3",
         "text/template",

@@ -10,8 +10,8 @@ import pytest
 
 from prep_assets.proofs import mask as identity
 from prep_assets.proofs import mask as module
-from prep_assets.proofs.derive import Expected
-from prep_assets.proofs.mask import Conversation, MaskProof, Row, expected_ids, first_wrong, prove_identity, prove_masks
+from prep_assets.proofs.derive import Derived, Expected
+from prep_assets.proofs.mask import Conversation, MaskProof, Row, expected_ids, first_wrong, prove_identity, prove_masks, straddled
 from prep_assets.proofs.reference_ids import ReferenceIds
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.text.ids import Flat
@@ -549,3 +549,20 @@ def test_which_oracles_say_where_answers_are() -> None:
     proof.proven(1, 0, [], unserved=2)
     assert proof.verdict().numbers["unserved_prompts"] == 2
     assert proof.verdict().summary.endswith(f"{says}; 2 answers stand behind a prompt that no server sends")
+
+
+@pytest.mark.parametrize(
+    ("text", "stretches", "found"),
+    [
+        ("He said so", [(2, 10, 1.0)], False),  # " said" begins with the white space of what is trained
+        ("He said so", [(3, 10, 1.0)], False),  # and so it does where the white space is not: it takes the weight of the word
+        ("He said so", [(5, 10, 1.0)], True),  # "said" is half trained
+        ("He said so", [(0, 3, 1.0)], False),  # trained white space before a word that is not
+        ("He said so", [(2, 3, 1.0)], True),  # unless nothing else of the trained text is left
+        ("He said so", [(0, 3, 0.5), (3, 10, 1.0)], True),
+        ("He said so", [(0, 5, 1.0), (5, 10, 1.0)], False),  # of one weight
+    ],
+)
+def test_tokens_on_both_sides_of_a_border(text: str, stretches: list[tuple[int, int, float]], found: bool) -> None:
+    derived = Derived(text, tuple(Expected(text[start:end], weight, "", start, end) for start, end, weight in stretches), (), 0, ())
+    assert straddled(derived, load(CONFIGS / "tokenizer").vocabulary) is found
