@@ -294,11 +294,14 @@ def _lifted(row: Row, paths: Sequence[str]) -> Row:
             lifted.pop(path, None)
             lifted = {**_without(lifted, path.split(".")), path: [each.get(last) for each in value] if listed else value[last]}
             left = lifted.get(heads[0])
-            if all(
-                isinstance(each, Mapping) and all(map(_neutral().search, each)) for each in (left if isinstance(left, list) else [left])
-            ):
+            if all(map(_says_nothing, left if isinstance(left, list) else [left])):
                 del lifted[heads[0]]
     return lifted
+
+
+def _says_nothing(value: Any) -> bool:
+    """Whether an object has nothing but neutral fields and fields without content."""
+    return isinstance(value, Mapping) and all(inner in (None, "", [], {}) or _neutral().search(key) for key, inner in value.items())
 
 
 @cache

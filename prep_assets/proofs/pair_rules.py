@@ -70,9 +70,11 @@ def _alike(first: Message, second: Message, format: Format) -> bool:
 
 
 def other_prompts(row: Row, format: Format) -> bool | None:
-    """Two chats first differ in a turn that is no answer."""
+    """Two chats first differ in a turn that is no answer. Beside a prompt, either may leave it out."""
     better, worse = _sides(row, format)
     if not isinstance(better, list):
+        return None
+    if under(row, format, "prompt_key") is not None and len({letters(side[:1], format) == "a" for side in (better, worse)}) > 1:
         return None
     for first, second in zip_longest(better, worse):
         if first != second:

@@ -308,9 +308,12 @@ def image_of(value: object, where: str, part: Mapping[str, Any] | None = None, k
             than that of the picture, or for other frames.
     """
     attributes = value if isinstance(value, Mapping) else part or {}
-    if isinstance(value, Mapping) and isinstance(content := value.get("bytes"), bytes):
+    content = value.get("bytes") if isinstance(value, Mapping) else None
+    if isinstance(value, Mapping) and isinstance(content, bytes):
         value.get("path")  # the name that the file had
         value = EMBEDDED + b64encode(content).decode()
+    elif has_content(content):
+        wrong_type(content, f"{where}.bytes", "bytes, as a table holds them. Write the file below image_dir, and give its path")
     elif isinstance(value, Mapping):
         key = "path" if value.get("path") is not None else "url"
         value = value_at(value, key, where)
