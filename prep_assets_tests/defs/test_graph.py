@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import importlib.util
 import json
 import os
@@ -509,3 +510,18 @@ def test_a_faulty_export_is_told_with_its_name(configs: Path, caplog: pytest.Log
     loaded = definitions(Site())
     assert "rl_export_verl" not in names(loaded.resolve_asset_graph().get_all_asset_keys())
     assert "exports.verl.to: no export format 'verll'; did you mean 'verl'" in caplog.text
+
+
+PRIVATE = {
+    ("dagster._core.definitions.asset_checks.asset_check_evaluation", "AssetCheckEvaluationTargetMaterializationData"),
+    ("dagster._core.definitions.source_asset", "SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION"),
+    ("dagster._core.storage.asset_check_execution_record", "AssetCheckExecutionRecordStatus"),
+}
+
+
+def test_private_names_of_dagster_are_the_known_ones() -> None:
+    """They are why pyproject.toml has an upper bound."""
+    trees = (ast.parse(path.read_text("utf-8")) for path in (ROOT / "prep_assets" / "defs").glob("*.py"))
+    taken = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
+    assert {(node.module, each.name) for node in taken for each in node.names if (node.module or "").startswith("dagster._")} == PRIVATE
+    assert "<1.14" in next(line for line in (ROOT / "pyproject.toml").read_text("utf-8").splitlines() if '"dagster>=' in line)
