@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+import textwrap
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,7 @@ from typer.testing import CliRunner
 from prep_assets.cli.main import app
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, read
+from prep_assets_tests.graph.workspaces import domain, minimal, workspace_in
 
 pytestmark = pytest.mark.cli
 STEP = re.compile(r"(?:<!-- file: (\S+) -->\n)?```(json|yaml|console)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -53,3 +55,21 @@ def run(command: str, monkeypatch: pytest.MonkeyPatch) -> str:
         status, printed = result.exit_code, result.output
     assert (status != 0) == (comment.strip() == "stops"), printed
     return "\n".join(" ".join(line.split()) for line in printed.splitlines())
+
+
+def test_the_commands_for_two_models_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A comparison of stores that differ, as these do, has exit code 1."""
+    page, own = read(DOCS / "two-models.md"), domain("dolly.jsonl", "dolly", ignore=["category"])
+    workspace_in(tmp_path, minimal("sft", {"dolly": own}, template="chatml", packing={"strategy": "bfd", "row_len": 256}))
+    [variant] = re.findall(r"^ *```yaml\n *# (configs/\S+)\n(.*?)^ *```$", page, re.MULTILINE | re.DOTALL)
+    (tmp_path / variant[0]).write_text(textwrap.dedent(variant[1]), "utf-8")
+    monkeypatch.chdir(tmp_path)
+    for name, value in (("CONFIG_DIR", "configs"), ("STORE_DIR", "data/stores"), ("VARIANT", "")):
+        monkeypatch.setenv(f"PREP_ASSETS_{name}", value)
+    commands = re.findall(r"^ *\$ prep-assets (.*)$", page, re.MULTILINE)
+    assert len(commands) == 4
+    for command in commands:
+        monkeypatch.setenv("PREP_ASSETS_VARIANT", "")
+        result = CliRunner().invoke(app, command.split())
+        assert result.exit_code == (1 if command.startswith("compare") else 0), (command, result.output)
+    assert "<think>" in result.output  # which qwen3 writes, and chatml does not
