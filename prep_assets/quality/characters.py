@@ -139,11 +139,13 @@ class Characters(Struct, frozen=True, eq=False, dict=True):
         return Parts(begins[~none], ends, np.searchsorted(ends, self.ends, "right"))
 
     @cached_property
-    def fed(self) -> tuple[Parts, Bools]:
-        """Lines, cut at line feeds alone, with a character that is no white space; and in which texts two lines, or what stands before the first and after
-        the last one, may be the same without white space at both ends: bool[n]."""
-        begins, ends, until, twice = _fed(self.codes, self.kinds, self.ends)
-        return Parts(begins, ends, until), twice
+    def fed(self) -> Parts:
+        """Lines, cut at line feeds alone, with a character that is no white space."""
+        ends = np.flatnonzero(self.codes == ord("\n"))
+        begins = np.append(0, ends[:-1] + 1)
+        until = np.searchsorted(ends, self.ends, "right")
+        is_written = self.stripped(Parts(begins, ends, until))[1] > 0
+        return Parts(begins[is_written], ends[is_written], np.append(0, np.cumsum(is_written))[until])
 
     @cached_property
     def stripped_lines(self) -> tuple[Parts, Ints]:
@@ -195,42 +197,3 @@ def _cut(
         until[text] = count
         at = end + 1
     return begins[:count].copy(), ends[:count].copy(), until, hashes[:count].copy(), powers[:count].copy(), bits[:count].copy()
-
-
-@compiled
-def _fed(codes: npt.NDArray[np.uint32], kinds: npt.NDArray[np.uint8], text_ends: Ints) -> tuple[Ints, Ints, Ints, Bools]:
-    """See `Characters.fed`: begins, ends, until, twice. A table with open addressing has the numbers of lines + 1; those of texts before count as none."""
-    feeds, bits = 0, 1
-    for code in codes:
-        feeds += code == 0x0A
-    while 1 << bits < 2 * feeds:
-        bits += 1
-    slots, keys = np.zeros(1 << bits, np.int64), np.empty(feeds, np.uint64)
-    begins, ends, until = np.empty(feeds, np.int64), np.empty(feeds, np.int64), np.empty(len(text_ends), np.int64)
-    twice = np.zeros(len(text_ends), np.bool_)
-    begin, count, known = 0, 0, 0
-    for text in range(len(text_ends)):
-        end, first = text_ends[text], known
-        twice[text] = begin < end and codes[begin] == codes[end - 1] == 0x0A
-        value, key = np.uint64(0), np.uint64(0)  # of the characters from the first that is no white space, and up to the last
-        for at in range(begin, end + 1):
-            if codes[at] != 0x0A:
-                space = kinds[at] & SPACE > 0
-                value = value if space and key == 0 else (value + np.uint64(codes[at]) + np.uint64(1)) * BASE
-                key = key if space else value
-            elif at > begin:
-                if key != 0:
-                    begins[count], ends[count] = begin, at
-                    count += 1
-                slot = np.int64((key * SPREAD) >> np.uint64(64 - bits))
-                while slots[slot] > first and keys[slots[slot] - 1] != key:
-                    slot = (slot + 1) & ((1 << bits) - 1)
-                if slots[slot] > first:
-                    twice[text] = True
-                else:
-                    slots[slot], keys[known] = known + 1, key
-                    known += 1
-            if codes[at] == 0x0A:
-                begin, value, key = at + 1, np.uint64(0), np.uint64(0)
-        until[text] = count
-    return begins[:count].copy(), ends[:count].copy(), until, twice

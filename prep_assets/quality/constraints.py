@@ -111,10 +111,7 @@ CONSTRAINTS: Mapping[str, tuple[_Holds, tuple[str, ...]]] = {
     ),
     "detectable_content:postscript": (_postscript, ("postscript_marker",)),
     "detectable_format:number_bullet_lists": (_bullets, ("num_bullets",)),
-    "detectable_format:constrained_response": (
-        lambda text: any(f"My answer is {each}." in text for each in ("yes", "no", "maybe")),
-        (),
-    ),
+    "detectable_format:constrained_response": (lambda text: any(f"My answer is {each}." in text for each in ("yes", "no", "maybe")), ()),
     "detectable_format:number_highlighted_sections": (_highlights, ("num_highlights",)),
     "detectable_format:multiple_sections": (_sections, ("section_spliter", "num_sections")),
     "detectable_format:json_format": (_json, ()),

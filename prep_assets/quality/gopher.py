@@ -22,11 +22,7 @@ DUPLICATE_N_GRAMS = ((5, 0.15), (6, 0.14), (7, 0.13), (8, 0.12), (9, 0.11), (10,
 """n → the largest share of a text's characters that its most frequent n-gram, or its repeated n-grams, may have."""
 
 
-@quality_step(
-    "gopher_quality",
-    source="Rae et al., 2021, appendix A1.1",
-    corrupted=((document("# " * 200),), "gopher_short_doc"),
-)
+@quality_step("gopher_quality", source="Rae et al., 2021, appendix A1.1", corrupted=((document("# " * 200),), "gopher_short_doc"))
 def gopher_quality(
     *,
     min_words: Count = 50,
@@ -105,9 +101,12 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
 
     n_grams = (*TOP_N_GRAMS, *DUPLICATE_N_GRAMS)
 
-    def rule(text: str, twice: bool, too_many: int, share: float) -> Finding | None:
+    def rule(text: str, too_many: int, share: float) -> Finding | None:
         if not text:
             return "gopher_empty", "0 characters"
+        # of different lines none stood before; what stands at the ends may be the same without white space
+        written = [*filter(None, text.split("\n"))]
+        twice = len({*written}) < len(written) or text[0].isspace() or text[-1].isspace()
         split = (("paragraphs", r"\n{2,}", text.strip(), max_paragraphs), ("lines", r"\n+", text, max_lines))
         for what, between, whole, most in split if twice else ():
             parts = re.split(between, whole)
@@ -130,7 +129,7 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
         said = examples.words.repetitions(TOP_N_GRAMS[-1][0], DUPLICATE_N_GRAMS[-1][0])
         shares = said / np.maximum(examples.characters.lengths, 1)[:, None]
         too_many = np.argmax(shares > [most for _, most in n_grams], axis=1)  # the first
-        return [examples.characters.fed[1], too_many, shares[np.arange(len(shares)), too_many]]
+        return [too_many, shares[np.arange(len(shares)), too_many]]
 
     return by_text(rule, columns)
 

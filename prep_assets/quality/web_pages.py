@@ -171,14 +171,14 @@ def fineweb_quality(
         max_lines_per_word: line breaks per word.
     """
 
-    def rule(text: str, words: int, lines: int, ended: float, short: float, twice: bool) -> Finding | None:
+    def rule(text: str, words: int, lines: int, ended: float, short: float) -> Finding | None:
         if not lines:
             return "fineweb_empty", "0 lines with a character"
         if ended < min_ended_lines:
             return "fineweb_line_punctuation", f"{ended:.0%} of the lines end as sentences do, min_ended_lines is {min_ended_lines:.0%}"
         if short > max_short_lines:
             return "fineweb_short_lines", f"{short:.0%} of the lines are short, max_short_lines is {max_short_lines:.0%}"
-        again = twice and sum(map(len, repeated([*filter(str.strip, text.split("\n"))]))) / len(text.replace("\n", ""))
+        again = sum(map(len, repeated([*filter(str.strip, text.split("\n"))]))) / max(1, len(text.replace("\n", "")))
         if again > max_repeated:
             return "fineweb_repeated", f"lines that stood before have {again:.1%} of the characters, max_repeated is {max_repeated:.1%}"
         breaks = text.count("\n") / max(1, words)
@@ -187,9 +187,9 @@ def fineweb_quality(
         return None
 
     def columns(examples: Examples) -> Iterable[npt.NDArray[Any]]:
-        lines, twice = examples.characters.fed
+        lines = examples.characters.fed
         ended = lines.total(examples.characters.kinds[lines.ends - 1] & TERMINAL > 0)
         short, most = lines.total(lines.lengths <= short_line), np.maximum(lines.counts, 1)
-        return [examples.words.parts.counts, lines.counts, ended / most, short / most, twice]
+        return [examples.words.parts.counts, lines.counts, ended / most, short / most]
 
     return by_text(rule, columns)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError
 from prep_assets.quality import passages, web_pages
-from prep_assets.quality.characters import SPACE, WORD, Characters, Parts, _cut, _fed
+from prep_assets.quality.characters import SPACE, WORD, Characters, Parts, _cut
 from prep_assets.quality.compiled import compiled
 from prep_assets.quality.language import _features
 from prep_assets.quality.passages import repeated_passages
@@ -54,11 +54,7 @@ def test_characters_are_cut_as_python_cuts_them(texts: list[str]) -> None:
     stripped, counts = characters.stripped(characters.lines)
     assert cut(characters, stripped) == [[line.strip() for line in part] for part in lines]
     assert counts.tolist() == [len(line.split()) for part in lines for line in part]
-    fed, twice = characters.fed
-    assert cut(characters, fed) == [[line for line in text.split("\n") if line.strip()] for text in texts]
-    parts = [[line.strip() for line in text.split("\n") if line] for text in texts]
-    around = [text[:1] == text[-1:] == "\n" for text in texts]
-    assert twice.tolist() == [outer or len({*part}) < len(part) for outer, part in zip(around, parts, strict=True)]
+    assert cut(characters, characters.fed) == [[line for line in text.split("\n") if line.strip()] for text in texts]
     for ending in ("...", "…", "a"):
         assert characters.end_with(stripped, ending).tolist() == [line.strip().endswith(ending) for part in lines for line in part]
     assert characters.lengths.tolist() == [len(text) for text in texts]
@@ -165,7 +161,6 @@ def test_compiled_loops_do_what_they_do_as_python(texts: list[str]) -> None:
     )
     loops: list[tuple[Any, tuple[Any, ...]]] = [
         (_cut, (characters.codes, characters.kinds, characters.ends, WORD | SPACE, SPACE, True)),
-        (_fed, (characters.codes, characters.kinds, characters.ends)),
         (_n_grams, (words.hashes, words.parts.until, 3, True)),
         (_repetitions, (words.hashes, words.letters, words.powers, words.parts.lengths, words.parts.until, 4, 10)),
         (_features, (np.frombuffer(stream, np.uint8), ends, *automaton)),
