@@ -88,7 +88,7 @@ def view(
     rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="How many rows a page holds at most.")] = 1000,
     browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:
-    serving = server(Workspace.open, every_store, port, rows=rows, trace=_trace)
+    serving = server(Workspace.open, port, rows=rows, trace=_trace)
     address = f"http://{HOST}:{serving.server_port}/"
     typer.echo(address)
     terminal.err().print("Ctrl-C stops it", style="dim")

@@ -305,6 +305,7 @@ const refusals = async () => {
   const again = () => { most = STEP; draw(); };
   $("reason").addEventListener("change", () => served ? form.submit() : again());
   document.addEventListener("searched", again);
+  if (!$("list")) $("query").addEventListener("input", again);
   $("more").addEventListener("click", () => { most += STEP; draw(); });
   draw();
 };

@@ -48,14 +48,19 @@ def home_page(workspace: Workspace) -> str:
         lines[family] = []
         for asset in of_family:
             states: dict[str, Status] = {}
-            for partition in asset.partitions(workspace):
+            try:
+                partitions = asset.partitions(workspace)
+            except PrepAssetsError as error:  # domains that files name
+                faults.append(str(error))
+                continue
+            for partition in partitions:
                 try:
                     states[partition] = statuses.at(asset, partition)
                 except PrepAssetsError as error:
                     states[partition] = Status("broken", str(error))
             stores = [status.published for status in states.values() if status.published]
             lines[family] += _index_lines(workspace, asset.name, stores, STORES + asset.name, states)
-    return render_template("index", families=lines, where=workspace.where, faults=faults)
+    return render_template("index", families=lines, where=workspace.where, faults=dict.fromkeys(faults))
 
 
 def _index_lines(
@@ -100,14 +105,12 @@ def _index_line(
 
 # A local server of the pages of all stores. It answers only GET requests from this machine, and writes nothing.
 
-Stores = Callable[[Workspace], Mapping[str, Sequence[Published]]]
-"""Returns the current stores by asset."""
 Trace = Callable[[Workspace, str, str, Mapping[str, str]], str]
 """Returns a trace as text, given asset, partition, and ``row``, ``token`` and ``stream`` of the query."""
 INDEX = "index.html"
 
 
-def server(open_workspace: Callable[[], Workspace], stores: Stores, port: int, *, rows: int, trace: Trace) -> ThreadingHTTPServer:
+def server(open_workspace: Callable[[], Workspace], port: int, *, rows: int, trace: Trace) -> ThreadingHTTPServer:
     """Create the server; `port` 0 takes a free one.
 
     Raises:
@@ -131,8 +134,7 @@ def server(open_workspace: Callable[[], Workspace], stores: Stores, port: int, *
             if host not in (HOST, "localhost"):  # DNS rebinding: a foreign name for this address would let its pages read these
                 return HTTPStatus.FORBIDDEN, f"this server answers to {HOST} and localhost"
             try:
-                workspace = open_workspace()
-                return _answer(workspace, stores(workspace), urlsplit(self.path), rows, trace)
+                return _answer(open_workspace(), urlsplit(self.path), rows, trace)
             except (PrepAssetsError, OSError, ValueError, LookupError) as error:  # a store may be damaged, or replaced while it is read
                 return HTTPStatus.INTERNAL_SERVER_ERROR, f"{type(error).__name__}: {error}"
 
@@ -145,14 +147,12 @@ def server(open_workspace: Callable[[], Workspace], stores: Stores, port: int, *
         raise PrepAssetsError(f"cannot listen on {HOST}:{port}: {error}. Choose another: --port N") from error
 
 
-def _answer(
-    workspace: Workspace, stores: Mapping[str, Sequence[Published]], address: SplitResult, rows: int, trace: Trace
-) -> tuple[HTTPStatus, str]:
+def _answer(workspace: Workspace, address: SplitResult, rows: int, trace: Trace) -> tuple[HTTPStatus, str]:
     if address.path == "/":
         return HTTPStatus.OK, home_page(workspace)
     prefix = next((folder for folder in (STORES, CANDIDATES, TRACES) if address.path.startswith(folder)), "")
     asset, _, partition = unquote(address.path.removeprefix(prefix)).partition("/")
-    available = (_candidates(workspace, asset) if prefix == CANDIDATES else stores.get(asset, ())) if prefix else ()
+    available = _stores(workspace, asset, candidates=prefix == CANDIDATES) if prefix else []
     chosen = [store for store in available if partition in ("", store.manifest.partition)]
     if not chosen:
         return HTTPStatus.NOT_FOUND, f"no store at {address.path}" + (", so none fails its checks" if prefix == CANDIDATES else "")
@@ -180,13 +180,14 @@ def _answer(
     return HTTPStatus.OK, report(workspace, chosen, rows=rows, served=wanted, candidate=prefix == CANDIDATES)
 
 
-def _candidates(workspace: Workspace, name: str) -> list[Published]:
-    """Candidates of an asset: stores that are not published because a check fails."""
+def _stores(workspace: Workspace, name: str, *, candidates: bool) -> list[Published]:
+    """The current stores of an asset, or its candidates: stores that are not published because a check fails."""
     try:
         places = [workspace.place(name, partition) for partition in asset_named(name, workspace).partitions(workspace)]
     except ConfigError:
         return []
-    return [store for store in (place.candidate() for place in places) if store is not None]
+    found = (place.candidate() if candidates else place.current() for place in places)
+    return [store for store in found if store is not None]
 
 
 def write_site(

@@ -29,8 +29,7 @@ def _trace(workspace: Workspace, asset: str, partition: str, asked: Mapping[str,
 
 @pytest.fixture
 def port(hostile: Hostile) -> Iterator[int]:
-    workspace, stores = hostile
-    serving = server(lambda: workspace, lambda _: {name: [store] for name, store in stores.items()}, 0, rows=5, trace=_trace)
+    serving = server(lambda: hostile[0], 0, rows=5, trace=_trace)
     thread = threading.Thread(target=serving.serve_forever, args=(0.01,), daemon=True)
     thread.start()
     yield serving.server_port
@@ -184,14 +183,14 @@ def test_only_reading_and_only_this_machine(port: int) -> None:
 
 def test_a_port_that_is_taken(port: int, hostile: Hostile) -> None:
     with pytest.raises(PrepAssetsError, match="--port"):
-        server(lambda: hostile[0], lambda _: {}, port, rows=1, trace=_trace)
+        server(lambda: hostile[0], port, rows=1, trace=_trace)
 
 
 def test_a_damaged_store_is_said(tmp_path: Path) -> None:
     def broken() -> Workspace:
         raise ValueError("damaged")
 
-    serving = server(broken, lambda _: {}, 0, rows=1, trace=_trace)
+    serving = server(broken, 0, rows=1, trace=_trace)
     threading.Thread(target=serving.handle_request, daemon=True).start()
     assert _get(serving.server_port, "/") == (500, "ValueError: damaged")
     serving.server_close()

@@ -106,6 +106,17 @@ def test_answers_of_a_pair_stand_side_by_side(page: Any, axe: str, tmp_path: Pat
         assert violations(page, axe) == []
 
 
+def test_rejected_records_are_searched_where_no_row_is(page: Any, tmp_path: Path) -> None:
+    refused = [["sft_raw", f"rows.jsonl:{n}", "read/not_json", f"detail {n}", f"payload {n}", 9] for n in range(1, 4)]
+    shown = page_of("none", refused=3, refused_total=3, refused_how="refused", reasons=["read/not_json"])
+    path = tmp_path / "none.html"
+    path.write_text(render(shown, {"refused": refused}, []), "utf-8")
+    _open(page, path)
+    assert page.locator("#refusals details").count() == 3
+    page.locator("#query").fill("payload 2")
+    _says(page, "#refused-found", "1 record with “payload 2”")
+
+
 def test_keys_and_links_choose_rows(opened: Any) -> None:
     opened.locator("#list").focus()
     opened.keyboard.press("End")
