@@ -109,7 +109,7 @@ def read_documents(
     schema, account = reading.reader.convert, reading.reader.account
     plain = schema if isinstance(schema, TextField) and schema.key not in account.ignore else None
     for block in reading.rows(block_bytes):
-        file = block.file
+        file, account.trained = block.file, not block.held_out
         records: list[Record] = []
         texts: list[str] = []
         refused: list[tuple[int, Refusal]] = []

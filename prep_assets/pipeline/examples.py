@@ -393,6 +393,7 @@ class Reading:
         if len(records) < len(block.rows):
             quarantine.add_unreadable(block.file, [row for row in block.rows if not isinstance(row, Record)])
         rejections = self.rejections(block.file, records)
+        self.reader.account.trained = not block.held_out
         accepted = [record for record in records if record.row not in rejections] if rejections else records
         for record, example in zip(accepted, self.reader.rows([record.payload for record in accepted], plain=plain), strict=True):
             if isinstance(example, Refused):

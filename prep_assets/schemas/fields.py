@@ -30,6 +30,8 @@ NEUTRAL = frozenset(
 """Fields that identify a row and say nothing that a model reads. Passed over and counted, in lower or upper case, at every level, unless they contradict
 the order of a list or mix conversations (`require_agreement`)."""
 
+SPLIT, HELD_OUT = "split", re.compile(r"(test|val|valid|validation|dev|eval|held[_-]?out|holdout)([_-].*)?", re.IGNORECASE)
+"""A neutral field of a row, and its values that say that the row is not for training: where no option accounts for it, these stop the build."""
 NUMBERS = ("index", "idx")
 TIMES = ("timestamp", "date", "created", "created_at")
 """Neutral fields that say which place an object has in its list: of any object, and of a message."""

@@ -35,8 +35,10 @@ from prep_assets.samples import (
 )
 from prep_assets.schemas.fields import (
     DECISIVE,
+    HELD_OUT,
     MEDIA,
     NEUTRAL,
+    SPLIT,
     Row,
     View,
     as_weight,
@@ -290,6 +292,7 @@ class Account(Struct):
         counts: path → rows in which the field had content and was passed over.
         unknown: path → rows in which the field had content and no option accounts for it.
         examples: path → a value of each unknown field.
+        trained: whether the rows are for training, so that none may say that it is held out (`HELD_OUT`).
     """
 
     ignore: Sequence[str] = ()
@@ -297,6 +300,7 @@ class Account(Struct):
     counts: Counter[str] = field(default_factory=Counter)
     unknown: Counter[str] = field(default_factory=Counter)
     examples: dict[str, Any] = field(default_factory=dict)
+    trained: bool = False
     _verdicts: dict[str, Verdict] = field(default_factory=dict)
     _ignored_keys: dict[str, list[str]] = field(default_factory=dict)
 
@@ -329,9 +333,10 @@ class Account(Struct):
                     stage="schema",
                 )
         for path, value, verdict in verdicts:
-            if verdict == "passed over":
+            held_out = self.trained and path.lower() == SPLIT and path not in self.ignore and HELD_OUT.fullmatch(str(value))
+            if verdict == "passed over" and not held_out:
                 self.counts[path] += 1
-            elif verdict == "unknown":
+            elif verdict in ("passed over", "unknown"):
                 self.unknown[path] += 1
                 self.examples.setdefault(path, value)
         self.counts.update(dropped)
@@ -366,6 +371,8 @@ class Account(Struct):
         """The line that leaves out the unknown fields; fields whose names say that they decide what is trained or asked are not offered."""
         decisive, offered = ([path for path in sorted(self.unknown) if decides(path) is kind] for kind in (True, False))
         hint = "Use a schema or options that read them."
+        if held_out := next((path for path in self.unknown if path.lower() == SPLIT), ""):
+            hint += f" {held_out} says that rows are held out: choose those to train, as `where: {{{held_out}: train}}` does."
         if decisive:
             hint += f" By their names, {', '.join(decisive)} decide what is trained or asked: rewrite the rows so that a schema reads them."
         if offered:

@@ -82,7 +82,7 @@ def _has_media(example: Example | None) -> bool:
 def _fit(
     schema: Schema, payloads: Sequence[Mapping[str, Any]], options: Mapping[str, Any] | None = None, ignore: Sequence[str] = ()
 ) -> Fit:
-    account = Account(ignore)
+    account = Account(ignore, trained=True)
     reader = Reader(convert_with(schema.name, options), account)
     fitting, rejection, example = 0, "", None
     for payload in payloads:

@@ -122,6 +122,41 @@ def test_test_files_may_have_the_names_of_training_files(make: Make, tmp_path: P
     assert origins(published, "dev") == [(2, 0), (2, 2), (3, 0), (3, 2)]
 
 
+@pytest.mark.parametrize(
+    ("family", "schema", "row"),
+    [
+        ("sft", "messages", chat("q", "a")),
+        ("sft", "alpaca", {"instruction": "q", "output": "a"}),
+        ("preference", "preference", {"prompt": "q", "chosen": "a", "rejected": "b"}),
+        ("pretrain", "text", {"text": "A document."}),
+    ],
+)
+def test_rows_that_say_that_they_are_held_out_are_not_trained(
+    make: Make, tmp_path: Path, family: str, schema: str, row: dict[str, Any]
+) -> None:
+    """A column `split` was passed over by its name, whatever it said."""
+    asset = {"sft": "sft_tokens", "preference": "preferences_by_domain", "pretrain": "pretrain_tokens"}[family]
+    paths = {name: jsonl(tmp_path / f"{name}.jsonl", [{**row, "split": name}]) for name in ("train", "testimony", "test_sft", "Validation")}
+
+    def read(names: list[str], **more: Any) -> Any:
+        options = {"test_fraction": 0.0} if family == "preference" else {}
+        domains = {"a": {"files": [str(paths[name]) for name in names], "schema": schema, **more}}
+        workspace = make(minimal(family, domains, preprocessing={"deduplicate": False}, **options))
+        build(workspace, f"{family}_raw", "a")
+        return build(workspace, asset, "a").manifest.counts
+
+    for name in ("test_sft", "Validation"):
+        with pytest.raises(
+            ConfigError, match=rf"'split' in 1 row, e.g. '{name}'\n.*split says that rows are held out: .*where: .split: train"
+        ):
+            read(["train", name])
+    assert read(["train", "testimony"])["kept"] == 2
+    assert read(["train", "test_sft"], ignore=["split"])["kept"] == 2
+    assert read(["train", "test_sft"], where={"split": "train"})["kept"] == 1
+    if family != "preference":  # which lets no prompt be on both sides
+        assert read(["train"], test_files=[str(paths["test_sft"])])["kept"] == 2
+
+
 def test_preference_limits_do_not_touch_test_files(make: Make, tmp_path: Path) -> None:
     def pairs(name: str, count: int) -> Path:
         return jsonl(tmp_path / f"{name}.jsonl", [{"prompt": f"{name} {i}?", "chosen": "yes", "rejected": "no"} for i in range(count)])
