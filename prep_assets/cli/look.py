@@ -25,7 +25,7 @@ from prep_assets.errors import ConfigError, StoreError, nearest, require_known
 from prep_assets.explain.leaks import shown_leaks
 from prep_assets.explain.previews import Preview, preview
 from prep_assets.explain.report import refused_counts, total_counts
-from prep_assets.explain.streams import found_rows, streams
+from prep_assets.explain.streams import found_rows, stream_of, streams
 from prep_assets.explain.visible import arguments, visible
 from prep_assets.graph.graph import asset_and_partitions, asset_named
 from prep_assets.pipeline.verdicts import VERDICTS, first_found, found_of, is_quality
@@ -82,7 +82,7 @@ def show_row(
     elif "files" in shown and not names:
         _show_files(console, published, shown)
     else:
-        place = f"{stream or names[0]}.jsonl, line" if names else f"{VERDICTS}, row"
+        place = f"{stream or stream_of(published, None)}.jsonl, line" if names else f"{VERDICTS}, row"
         terminal.err().print(f"{place} {row:,} counted from 0", style="dim")
         console.print_json(data=shown, ensure_ascii=False)
 

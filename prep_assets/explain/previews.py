@@ -11,6 +11,7 @@ from msgspec import Struct
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, require_known, require_number
 from prep_assets.explain.rows import BlendRows, Row, Rows, record_names, streams
+from prep_assets.explain.streams import stream_of
 from prep_assets.explain.visible import token_texts, visible
 from prep_assets.graph.graph import EVERY, one_partition
 from prep_assets.pipeline.blends import BLEND
@@ -63,7 +64,7 @@ def preview(
     rows = {each.name: each for each in every}
     if not rows:
         raise ConfigError(f"{name} has no rows")
-    stream = next(iter(rows)) if stream is None else stream
+    stream = (stream_of(published, None) or next(iter(rows))) if stream is None else stream
     require_known(f"{name} has no stream", stream, rows)
     chosen = rows[stream]
     require_number("row", row, name, chosen.count)

@@ -310,7 +310,7 @@ class Row:
 
 
 def stream_of(published: Published, name: str | None) -> str:
-    """The stream called `name`, or the first one by default.
+    """The stream called `name`, or by default the first that has a row: labelled answers, where there is no pair.
 
     Raises:
         ConfigError: no stream has that name.
@@ -318,7 +318,8 @@ def stream_of(published: Published, name: str | None) -> str:
     names = streams(published)
     if name is not None:
         require_known(f"{published.manifest.asset} has no stream", name, names)
-    return name or (names[0] if names else "")
+    with_rows = (each for each in names if len(names) == 1 or len(open_stream(published, each)))
+    return name or next(with_rows, names[0] if names else "")
 
 
 def read_row(opened: Opened, place: Place) -> Row:

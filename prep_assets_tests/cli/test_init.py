@@ -197,3 +197,10 @@ def test_a_packed_table_with_another_template_is_a_variant(here: Path, monkeypat
     for command in commands:
         said = CliRunner().invoke(app, command.replace("VALUE", "chatml").split())
         assert said.exit_code == 0, said.output
+
+
+def test_labelled_answers_without_a_pair_are_built_and_shown(here: Path) -> None:
+    jsonl(here / "kto.jsonl", [{"prompt": f"{n}?", "completion": f"{n}.", "label": n > 1} for n in range(4)])
+    result = init("kto.jsonl", *FLAGS, "--train", "kto")
+    assert result.exit_code == 0, result.output
+    assert '"completion"' in result.output and "unpaired.jsonl" in result.output
