@@ -206,6 +206,7 @@ def _phones_of_language(text: str) -> Iterator[bool]:
 
     written = [found[0].strip() for found in re.finditer(r"(?<![^\s:：(])\(?[0-9][0-9 ()/.-]{5,18}[0-9](?=\s|[.,;!?)]\s|$)", text)]
     written += re.findall(r"(?<=[\u3040-\u9fff\uac00-\ud7a3])[0-9][0-9 ()-]{5,18}[0-9](?=[\u3001-\u9fff\uac00-\ud7a3])", text)
+    written = [said for said in written if "/" not in said and not said.isdigit() and sum(map(str.isdigit, said)) > 7]
     if not written:
         return
     language, probability = _identifier().classify(text[:2000])
@@ -214,8 +215,8 @@ def _phones_of_language(text: str) -> Iterator[bool]:
         with suppress(phonenumbers.NumberParseException):
             number = phonenumbers.parse(said, country)
             written_there = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.NATIONAL)
-            is_grouped = re.findall("[0-9]+", said) == re.findall("[0-9]+", written_there) and "/" not in said
-            yield phonenumbers.is_valid_number(number) and is_grouped and not said.isdigit() and sum(map(str.isdigit, said)) > 7
+            is_grouped = re.findall("[0-9]+", said) == re.findall("[0-9]+", written_there)
+            yield phonenumbers.is_valid_number(number) and is_grouped
 
 
 def _ids(text: str) -> Iterator[bool]:

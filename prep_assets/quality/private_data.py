@@ -377,22 +377,25 @@ FORMS_VERSION = 4
 
 
 def private_values(
-    text: str, kinds: Sequence[Kind] = tuple(FORMS), countries: Sequence[str] | None = None, beside: str = ""
+    text: str, kinds: Sequence[Kind] = tuple(FORMS), countries: Sequence[str] | None = None
 ) -> Iterator[tuple[Kind, int, int]]:
     """Kind, start and end of each private value in a text, in order.
 
     Args:
         countries: those whose phone numbers are found without a prefix too, such as ``DE``; null: those of the text's language.
-        beside: the texts of its row, which tell its language better than the text alone.
     """
-    for _, values in values_of([text], kinds, countries, beside):
+    for _, values in values_of([text], kinds, countries):
         yield from values
 
 
 def values_of(
     texts: Sequence[str], kinds: Sequence[Kind], countries: Sequence[str] | None = None, beside: str = ""
 ) -> Iterator[tuple[int, list[tuple[Kind, int, int]]]]:
-    """The number of each text that holds private values, and these, see `private_values`; quicker for many texts at a time."""
+    """The number of each text that holds private values, and these, see `private_values`; quicker for many texts at a time.
+
+    Args:
+        beside: the texts of a row, which tell its language better than each alone.
+    """
     block = Characters.of(texts)
     written = plain(block.text)
     for number, where in places(written, block.ends, kinds).items():
