@@ -158,14 +158,16 @@ def init(
             console.print(f"  {name}: each {unit} of a .txt file is one document (txt: {unit})")
         for line in not_read(domain["files"], out):
             console.print(f"  {name}: {line}", style="yellow")
+    is_scored = train == "rl" and all(isinstance(fit.example, Group) for _, fit in domains.values())
+    makes = "rl_groups" if is_scored else STARTS[train].makes
     size = sum(file.size or SMALL for address in fits for file in find_files([address], Path.cwd()))
     if not build or size >= SMALL:
-        console.print(f"next: {_command(out)} build {STARTS[train].makes}")
+        console.print(f"next: {_command(out)} build {makes}")
         return
     try:
-        _build(out, train)
+        _build(out, makes)
         if trainer == TORCH:
-            console.print(f"a training loop: {_command(out)} launch-snippet --trainer torch {STARTS[train].makes}")
+            console.print(f"a training loop: {_command(out)} launch-snippet --trainer torch {makes}")
     except PrepAssetsError as error:
         path.unlink()
         for folder in reversed(written):
@@ -408,14 +410,14 @@ def _text(chosen: Chosen, domains: Domains) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _build(out: Path, family: str) -> None:
-    """Build the family's last asset, and show its first row."""
+def _build(out: Path, asset: str) -> None:
+    """Build an asset, and show its first row."""
     workspace, console = Workspace(out.resolve(), local_root(store_dir())), terminal.out()
     with Live(console) as live:
-        published = build_assets(workspace, STARTS[family].makes, tell=live)[-1].published
+        published = build_assets(workspace, asset, tell=live)[-1].published
     console.print()
     show_row(console, workspace, published, 0, most=200)
-    console.print(f"next: {_command(out)} report {STARTS[family].makes}")
+    console.print(f"next: {_command(out)} report {asset}")
 
 
 def _command(out: Path) -> str:

@@ -204,3 +204,10 @@ def test_labelled_answers_without_a_pair_are_built_and_shown(here: Path) -> None
     result = init("kto.jsonl", *FLAGS, "--train", "kto")
     assert result.exit_code == 0, result.output
     assert '"completion"' in result.output and "unpaired.jsonl" in result.output
+
+
+def test_scored_responses_are_built_as_groups(here: Path) -> None:
+    jsonl(here / "scored.jsonl", [{"prompt": f"{n}?", "responses": [f"{n}.", "?"], "rewards": [1, 0]} for n in range(4)])
+    result = init("scored.jsonl", *FLAGS, "--train", "rl")
+    assert result.exit_code == 0, result.output
+    assert "reward 1" in result.output and "report rl_groups" in result.output
