@@ -17,7 +17,7 @@ from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.leaks import passages_of, read_passages
 from prep_assets.pipeline.quality import Verdicts, examples_of, judged_domain, source_to_judge
 from prep_assets.pipeline.verdicts import QUALITY, read_table, read_verdicts
-from prep_assets.proofs.known_verdicts import ANSWER, KNOWN, LEAKS, OTHER, QUESTION, QUOTED, QUOTED_WORDS, TRAINING
+from prep_assets.proofs.known_verdicts import ANSWER, DEFAULTS, KNOWN, LEAKS, OTHER, QUESTION, QUOTED, QUOTED_WORDS, TRAINING
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.quality.overlap import RULES, Leak, Passages
 from prep_assets.quality.steps import Configured, corrupted_examples, quality_steps
@@ -55,16 +55,24 @@ def _judged_again(store: Store) -> Verdict:
 
 def known_fault(name: str) -> str:
     """Return what a step says wrongly of examples whose verdicts are known, judged in two blocks; ``""`` where nothing is wrong, or none are known."""
+    options = quality_steps()[name].options if name in DEFAULTS else {}
+    if (defaults := {option: options[option].default for option in options}) != DEFAULTS.get(name, {}):
+        return f"{name} has the defaults {defaults}, and must have {DEFAULTS[name]}"
     for known in KNOWN[name]() if name in KNOWN else ():
         verdicts = Verdicts([Configured(name, "drop", partial(quality_steps()[name].factory, **known.options), {})])
         middle = len(known.examples) // 2
         for block in (known.examples[:middle], known.examples[middle:]):
             verdicts.add(corrupted_examples(block), (), ())
         verdicts.finish()
-        found = {at: reason for at, (reason, _) in sorted(verdicts.dropped.items())}
-        if found != known.found:
+        found = {at: f"{reason}: {detail}" for at, (reason, detail) in sorted(verdicts.dropped.items())}
+        notes = {note: verdicts.notes[f"{name}.{note}"] for note in known.notes}
+        if found.keys() != known.found.keys() or any(
+            not found[at].startswith(why if ":" in why else f"{why}:") for at, why in known.found.items()
+        ):
             texts = corrupted_examples(known.examples).texts
             return f"{name} finds {found or 'nothing'} in examples in which it must find {known.found or 'nothing'}: {texts!r:.300}"
+        if notes != known.notes:
+            return f"{name} notes {notes}, and must note {known.notes}"
     return ""
 
 

@@ -279,6 +279,8 @@ def read_cerebras(folder: Path, source: Source, options: Options) -> Readable:
         or [file.attrs["n_examples"] for file in files] != np.diff(ends, prepend=0).tolist()
     ):
         raise StoreError(f"data_params.json says {said}, the files have {counted}")
+    if any(column.chunks != (1, *column.shape[1:]) for file in files for column in file.values()):
+        raise StoreError("a column is not stored in a chunk for each sample")
     if "img_path" in files[0]:
         assert isinstance(source, TokenStore | PackedStore)
         slots = options["max_num_img"] or np.unique(source.images.record, return_counts=True)[1].max()

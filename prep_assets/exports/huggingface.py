@@ -390,14 +390,20 @@ def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
     """Open an `hf_arrow` export with code independent of its writer."""
     import pyarrow as pa
 
-    layout = options["layout"]
-    folder = folder / options["split"] if layout == "llama_factory" else folder
+    layout, split = options["layout"], options["split"]
+    if layout == "llama_factory":
+        if json.loads((folder / "dataset_dict.json").read_text("utf-8")) != {"splits": [split]}:
+            raise StoreError(f"dataset_dict.json names other splits than {split!r}")
+        folder = folder / split
+    if features := json.loads((folder / "dataset_info.json").read_text("utf-8")).get("features"):
+        raise StoreError(f"dataset_info.json has the features {features}, which the Arrow schema gives")
     state = json.loads((folder / "state.json").read_text("utf-8"))
     entries = state["_data_files"]
-    if state["_split"] != options["split"] or sorted(each["filename"] for each in entries) != sorted(
+    plain = {"_format_columns": None, "_format_kwargs": {}, "_format_type": None, "_output_all_columns": False, "_split": split}
+    if {name: state[name] for name in plain} != plain or sorted(each["filename"] for each in entries) != sorted(
         path.name for path in folder.glob("*.arrow")
     ):
-        raise StoreError(f"state.json names other files than {folder.name} has, or another split: {state}")
+        raise StoreError(f"state.json names other files than {folder.name} has, another split or another form of rows: {state}")
     table = pa.concat_tables([pa.ipc.open_stream(pa.memory_map(str(folder / entry["filename"]))).read_all() for entry in entries])
 
     def row(number: int) -> Any:

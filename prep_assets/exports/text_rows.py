@@ -366,7 +366,9 @@ def read_sentence_transformers(folder: Path, source: Source, options: Options) -
         rows = table.to_pylist()
         return Readable(len(rows), rows.__getitem__, expected=lambda line, _: dict(zip(table.column_names, line.values(), strict=True)))
     ends = list(accumulate(len(row["positives"]) for row in source))
-    if table.column_names[:2] != ["anchor", "positive"] or not ends or len(table) != ends[-1]:
+    count = next((len(line["negatives"]) for line in source), 0) if options["negatives"] is None else options["negatives"]
+    names = ["anchor", "positive", *(["negative"] if count == 1 else [f"negative_{at + 1}" for at in range(count)])]
+    if table.column_names != names or not ends or len(table) != ends[-1]:
         raise StoreError(f"{len(table):,} rows of {table.column_names}, the store has {ends[-1] if ends else 0:,} positives")
 
     def row(number: int) -> list[list[str]]:
@@ -374,6 +376,6 @@ def read_sentence_transformers(folder: Path, source: Source, options: Options) -
         return [list(values.values()) for values in table.slice(start, ends[number] - start).to_pylist()]
 
     def expected(line: dict[str, Any], number: int) -> list[list[str]]:
-        return [[line["query"], positive, *line["negatives"][: len(table.column_names) - 2]] for positive in line["positives"]]
+        return [[line["query"], positive, *line["negatives"][:count]] for positive in line["positives"]]
 
     return Readable(len(ends), row, expected=expected)

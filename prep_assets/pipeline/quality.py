@@ -204,13 +204,14 @@ class Verdicts:
         noted: number of an example → what steps found that note or block: ``step/reason (action): detail``.
         found: step, action and reason → how many examples.
         first: the same → number of an example and the detail, for people to look at.
+        notes: step and name of a note → what it says of each example.
     """
 
     def __init__(self, steps: Sequence[Configured]) -> None:
         self._steps = [(step, step.make()) for step in steps]
         self._places: list[npt.NDArray[np.int64]] = []
         self._held_out: list[bool] = []
-        self._notes: dict[str, list[Any]] = {}
+        self.notes: dict[str, list[Any]] = {}
         self.count = 0
         self.dropped: dict[int, tuple[str, str]] = {}
         self.noted: dict[int, list[str]] = {}
@@ -247,7 +248,7 @@ class Verdicts:
         spools = [[(spool.dtype.str, spool.array().tobytes()) for spool in at_work.noted] for _, at_work in self._steps]
         places = self.places.T.tolist()
         return msgpack.encode(
-            _OfShard(places, self._held_out, self._notes, self.dropped, self.noted, [*self.found.items()], [*self.first.items()], spools)
+            _OfShard(places, self._held_out, self.notes, self.dropped, self.noted, [*self.found.items()], [*self.first.items()], spools)
         )
 
     def take_shard(self, written: bytes) -> None:
@@ -256,7 +257,7 @@ class Verdicts:
         self._places.append(np.array(shard.places, np.int64).reshape(-1, 2).T)
         self._held_out += shard.held_out
         for name, values in shard.notes.items():
-            self._notes.setdefault(name, []).extend(values)
+            self.notes.setdefault(name, []).extend(values)
         self.dropped |= {self.count + number: why for number, why in shard.dropped.items()}
         self.noted |= {self.count + number: found for number, found in shard.noted.items()}
         for kind, count in shard.found:
@@ -321,11 +322,11 @@ class Verdicts:
             else:
                 self.noted.setdefault(base + number, []).append(f"{step.name}/{reason} ({step.action}): {detail}")
         for name, values in judged.notes.items():
-            self._notes.setdefault(f"{step.name}.{name}", []).extend(values)
+            self.notes.setdefault(f"{step.name}.{name}", []).extend(values)
 
     def shares(self) -> dict[str, float]:
         """Note and text → the share of examples that have it, for notes that are a few texts, such as languages."""
-        counted = {name: Counter(values) for name, values in self._notes.items() if values and isinstance(values[0], str)}
+        counted = {name: Counter(values) for name, values in self.notes.items() if values and isinstance(values[0], str)}
         return {
             f"{name}.{text}": count / self.count
             for name, counts in counted.items()
@@ -346,7 +347,7 @@ class Verdicts:
         columns |= {"dropped": pa.array(reasons, pa.string()), "detail": pa.array(details, pa.string())}
         if any(step.action != "drop" for step, _ in self._steps):
             columns[FOUND] = pa.array([self.noted.get(number, []) for number in range(self.count)], pa.list_(pa.string()))
-        return pa.table({**columns, **{name: pa.array(values) for name, values in self._notes.items()}})
+        return pa.table({**columns, **{name: pa.array(values) for name, values in self.notes.items()}})
 
 
 def source_to_judge(workspace: Workspace, family: str, name: str) -> Source:

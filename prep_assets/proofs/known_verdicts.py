@@ -33,11 +33,16 @@ _CONTENT = ("keeper lighthouse walked village every morning bought bread cheese 
 
 
 class Known(Struct, frozen=True):
-    """Examples of one domain, and what a step with these options finds: index of an example → reason."""
+    """Examples of one domain, and what a step with these options finds: index of an example → reason, or reason, colon and how the detail begins.
+
+    Attributes:
+        notes: name of a note → its values.
+    """
 
     options: Mapping[str, Any]
     examples: Sequence[Example]
     found: Mapping[int, str]
+    notes: Mapping[str, Sequence[Any]] = {}
 
 
 def _lines(*lines: str) -> str:
@@ -83,8 +88,25 @@ def _gopher_repetition() -> Iterator[Known]:
             ]
             yield _one(between.join(parts), found if (len(parts) - 11) > 0.3 * len(parts) else "")
         yield _one(between.join([*SENTENCES[:4], *SENTENCES[:2]]), reason)
-    yield _one(" ".join(f"red fox {word}" for word in _CONTENT[:10]), "gopher_top_n_gram")
+    passages = ((5, 2, 44), (5, 3, 77), (5, 4, 118), (2, 10, 53), (2, 12, 68), (2, 14, 86), (2, 16, 106), (2, 18, 130), (2, 10, 80))
+    for times, length, words in passages:  # as many words as there may be, and one more
+        yield from (_repeated_passage(times, length, count) for count in (words, words + 1))
+    yield _one(" ".join(f"red fox {word}" for word in _CONTENT[:10]), "gopher_top_n_gram: one 2-gram has")
     yield _one(" ".join([SENTENCES[0], SENTENCES[1], SENTENCES[0], SENTENCES[2]]), "gopher_n_grams")
+
+
+_TABLE_A1 = {2: 0.2, 3: 0.18, 4: 0.16, 5: 0.15, 6: 0.14, 7: 0.13, 8: 0.12, 9: 0.11, 10: 0.1}
+
+
+def _repeated_passage(times: int, length: int, words: int) -> Known:
+    """A passage that stands several times among other words, all of four letters: all of the most frequent n-gram counts, spaces too, of longer ones what
+    stood before, without spaces."""
+    others = [f"w{number:03d}" for number in range(words)]
+    passage, rest = others[:length], others[length : words - (times - 1) * length]
+    text = " ".join(" ".join([*passage, *rest[at::times]]) for at in range(times))
+    counted = {n: times * (5 * n - 1) if n < 5 else (times - 1) * 4 * (length // n * n) for n in _TABLE_A1 if n <= length}
+    n = next((n for n, letters in counted.items() if letters > _TABLE_A1[n] * (5 * words - 1)), 0)
+    return _one(text, f"gopher_n_grams: {n}-grams that" if n > 4 else f"gopher_top_n_gram: one {n}-gram has" if n else "")
 
 
 def _fineweb() -> Iterator[Known]:
@@ -126,8 +148,17 @@ def _chat(question: str, answer: str, **more: Any) -> Sample:
 
 
 def _near_duplicates() -> Iterator[Known]:
+    found = "near_duplicate"
     like, other = PLAIN.replace("the stove", "the warm stove"), " ".join(SENTENCES[5:])
-    yield Known({}, tuple(map(document, (PLAIN, other, like))), {2: "near_duplicate"})
+    yield Known({}, tuple(map(document, (PLAIN, other, like))), {2: f"{found}: is like example 0"}, {"cluster": [0, -1, 0]})
+    chinese = "老磨坊主每天早上都会穿过小桥去村里买新鲜的面包和奶酪,然后在河边慢慢地走回家和他的狗一起坐在火炉旁边"
+    yield Known({}, tuple(map(document, (chinese, chinese[::-1], f"{chinese}吃饭"))), {2: found})
+    asked = ("What time is it?", "It is noon.")
+    tools = [{"type": "function", "function": {"name": "f", "description": text}} for text in (other, PLAIN, like * 2, like.upper() * 2)]
+    # what one example alone has counts like its turns, so that tools keep two chats apart, or not
+    alone = [_chat(*(asked if at < 2 else SENTENCES[6:8]), tools=(tool,)) for at, tool in enumerate(tools)]
+    mixed = (_chat(*SENTENCES[2:4]), *alone[:1], _chat(*SENTENCES[4:6]), *alone[1:])
+    yield Known({}, mixed, {5: f"{found}: is like example 4 of the domain, one of a cluster of 2"}, {"cluster": [-1, -1, -1, -1, 4, 4]})
     yield Known({}, tuple(map(document, (PLAIN, PLAIN.upper(), other))), {1: "near_duplicate"})
     yield Known({"keep": "longest"}, tuple(map(document, (PLAIN, other, like))), {0: "near_duplicate"})
     yield Known({}, tuple(map(document, (" ".join(SENTENCES[:6]), " ".join(SENTENCES[4:])))), {})
@@ -149,8 +180,9 @@ def _near_duplicates() -> Iterator[Known]:
 
 def _repeated_passages() -> Iterator[Known]:
     reason, other = "repeated_passage", " ".join(SENTENCES[5:])
-    yield Known({}, tuple(map(document, (PLAIN, f"A copy: {PLAIN}"))), {1: reason})
-    yield Known({}, tuple(map(document, (PLAIN, other))), {})
+    copied = f"{reason}: 70 of 73 words stand in passages of 50 words or more"
+    yield Known({}, tuple(map(document, (PLAIN, f"A copy: {PLAIN}"))), {1: copied}, {"share": [0.0, round(70 / 73, 4)]})
+    yield Known({}, tuple(map(document, (PLAIN, other))), {}, {"share": [0.0, 0.0]})
     half = " ".join(_WORDS[:50])
     for beyond, found in ((49, {1: reason}), (50, {})):  # more than half of the words stood before, and half of them
         yield Known({}, (document(" ".join(_WORDS)), document(f"{half} {' '.join(_CONTENT[:beyond])}")), found)
@@ -221,6 +253,31 @@ def _tool_calls() -> Iterator[Known]:
     yield Known({}, tuple(Sample(each, tools=(_ADD,)) for each in turns), found)
 
 
+DEFAULTS: Mapping[str, Mapping[str, Any]] = {
+    "gopher_quality": {
+        "min_words": 50,
+        "max_words": 100_000,
+        "min_word_length": 3,
+        "max_word_length": 10,
+        "max_symbols": 0.1,
+        "max_bullets": 0.9,
+        "max_ellipses": 0.3,
+        "min_alphabetic": 0.8,
+        "min_stop_words": 2,
+    },
+    "gopher_repetition": {"max_lines": 0.3, "max_paragraphs": 0.3, "max_characters": 0.2},
+    "fineweb_quality": {
+        "min_ended_lines": 0.12,
+        "max_short_lines": 0.67,
+        "short_line": 30,
+        "max_repeated": 0.01,
+        "max_lines_per_word": 0.3,
+    },
+    "c4_quality": {"min_sentences": 5, "min_words": 3, "max_word": 1000},
+    "near_duplicates": {"words": 5, "buckets": 14, "hashes": 8, "keep": "first", "across": False},
+    "repeated_passages": {"words": 50, "max_share": 0.5},
+}
+"""By name of the step, the options' defaults, of the papers."""
 KNOWN: Mapping[str, Callable[[], Iterator[Known]]] = {
     "gopher_quality": _gopher_quality,
     "gopher_repetition": _gopher_repetition,
