@@ -151,6 +151,8 @@ def _near_duplicates() -> Iterator[Known]:
     found = "near_duplicate"
     like, other = PLAIN.replace("the stove", "the warm stove"), " ".join(SENTENCES[5:])
     yield Known({}, tuple(map(document, (PLAIN, other, like))), {2: f"{found}: is like example 0"}, {"cluster": [0, -1, 0]})
+    other_order = document(" ".join(reversed(PLAIN.split())))
+    yield from (Known({"words": words}, (document(PLAIN), other_order), {1: found} if words == 1 else {}) for words in (1, 2))
     chinese = "老磨坊主每天早上都会穿过小桥去村里买新鲜的面包和奶酪,然后在河边慢慢地走回家和他的狗一起坐在火炉旁边"
     yield Known({}, tuple(map(document, (chinese, chinese[::-1], f"{chinese}吃饭"))), {2: found})
     asked = ("What time is it?", "It is noon.")
