@@ -434,6 +434,8 @@ def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
     paths = sorted((folder / "data").glob(f"{options['split']}-*-of-*.parquet"))
     files = isinstance(source, TokenStore | PackedStore) and len(source.images)
     require_rows_per_file(paths, options["rows_per_file"], 100 if files else 1000)
+    if any((b"huggingface" in (pq.read_schema(path).metadata or {})) != bool(files) for path in paths):
+        raise StoreError("files without images have metadata about them, or those with images have none")
     counted = [(path, pq.read_metadata(path)) for path in paths]
     groups = [(path, at, about.row_group(at).num_rows) for path, about in counted for at in range(about.num_row_groups)]
     ends = np.cumsum([count for _, _, count in groups])

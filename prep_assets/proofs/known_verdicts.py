@@ -128,10 +128,10 @@ def _fineweb() -> Iterator[Known]:
 def _c4() -> Iterator[Known]:
     yield from (_one(text) for text in (PLAIN, _lines(*SENTENCES), _lines(f"{PLAIN}[edit]"), _lines(f"{PLAIN}[12]"), f'"{PLAIN}"'))
     four, few = " ".join(SENTENCES[:4]), "c4_too_few_sentences"
-    yield from (
-        _one(text, few)
-        for text in (four, _lines(four, "Very well."), _lines(four, SENTENCES[4].rstrip(".")), _lines(four, "He waited there..."))
-    )
+    for text in (four, _lines(four, "Very well."), _lines(four, SENTENCES[4].rstrip(".")), _lines(four, "He waited there...")):
+        yield Known({}, (document(text),), {0: f"{few}: 4 sentences in lines"}, {"lines_left_out": [text.count("\n")]})
+    both = _lines(PLAIN, "It needs JavaScript!", f"He said {'a' * 1001} today.", "Very well."), _lines("", PLAIN, "", f"“{PLAIN}”.")
+    yield Known({}, tuple(map(document, both)), {}, {"lines_left_out": [3, 2]})  # empty lines have too few words
     yield from (
         _one(_lines(four, f"Your browser {what}."), few)
         for what in ("needs JavaScript", "keeps our cookie policy", "shows the terms of use")
@@ -151,12 +151,12 @@ def _near_duplicates() -> Iterator[Known]:
     found = "near_duplicate"
     like, other = PLAIN.replace("the stove", "the warm stove"), " ".join(SENTENCES[5:])
     yield Known({}, tuple(map(document, (PLAIN, other, like))), {2: f"{found}: is like example 0"}, {"cluster": [0, -1, 0]})
-    other_order = document(" ".join(reversed(PLAIN.split())))
-    yield from (Known({"words": words}, (document(PLAIN), other_order), {1: found} if words == 1 else {}) for words in (1, 2))
+    turned = " ".join(reversed(PLAIN.split()))
+    yield from (Known({"words": words}, (document(PLAIN), document(turned)), {1: found} if words == 1 else {}) for words in (1, 2))
     chinese = "老磨坊主每天早上都会穿过小桥去村里买新鲜的面包和奶酪,然后在河边慢慢地走回家和他的狗一起坐在火炉旁边"
     yield Known({}, tuple(map(document, (chinese, chinese[::-1], f"{chinese}吃饭"))), {2: found})
     asked = ("What time is it?", "It is noon.")
-    tools = [{"type": "function", "function": {"name": "f", "description": text}} for text in (other, PLAIN, like * 2, like.upper() * 2)]
+    tools = [{"type": "function", "function": {"name": "f", "description": text}} for text in (other, PLAIN, turned, turned.upper())]
     # what one example alone has counts like its turns, so that tools keep two chats apart, or not
     alone = [_chat(*(asked if at < 2 else SENTENCES[6:8]), tools=(tool,)) for at, tool in enumerate(tools)]
     mixed = (_chat(*SENTENCES[2:4]), *alone[:1], _chat(*SENTENCES[4:6]), *alone[1:])

@@ -221,8 +221,7 @@ def test_exports_have_the_files(make: Make, tmp_path: Path, format: str) -> None
         assert [row["audios"] for row in found] == heard
         assert [row["images"] for row in found] == [[f"{tmp_path}/files/1.png"] if "1.png" in paths else None for paths in PATHS]
         found[1]["audios"].reverse()
-        (tmp_path / "spoiled" / "train").mkdir(parents=True)
-        shutil.copy(out / "train" / "state.json", tmp_path / "spoiled" / "train")
+        shutil.copytree(out, tmp_path / "spoiled")
         spoiled = pa.Table.from_pylist(found)
         with pa.ipc.new_stream(tmp_path / "spoiled" / "train" / path.name, spoiled.schema) as writer:
             writer.write_table(spoiled)
