@@ -36,7 +36,7 @@ from prep_assets.pipeline.groups import conversation_of, conversations, splits
 from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of, weighted
 from prep_assets.proofs.certificate import writes_unserved
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, answers_derivation
-from prep_assets.proofs.derive import MaskOptions, derive, examples_again
+from prep_assets.proofs.derive import Derived, MaskOptions, derive, examples_again
 from prep_assets.proofs.groups import (
     Margin,
     Rollout,
@@ -296,9 +296,16 @@ class Chats(Conversations):
             # of a text in several regions marks may be lost where a template strips white space that is not ASCII
             if sample.tokenized is not None or (reason == REWRITTEN and plain_chat(sample) is None):
                 return False
-            derived = derive(sample, self._options, self.template, typed_controls=self._typed)
+            again = partial(derive, options=self._options, template=self.template, typed_controls=self._typed)
+            expands = self.store.recipe["expand"] == "turns"
+            return all(
+                self._refutes(reason, again(each)) for each in (examples_again(sample, self.store.recipe, again) if expands else [sample])
+            )
         except (CheckFailed, Refused, StoreError):
             return False
+
+    def _refutes(self, reason: str, derived: Derived) -> bool:
+        """Whether what an example must become shows that a reason does not hold."""
         if reason == NOTHING_TO_TRAIN:
             whole = self.truncation.limit is None or len(ids_of(derived, self.vocabulary)) <= self.truncation.limit
             return whole and any(stretch.weight > 0 for stretch in derived.expected)
@@ -396,13 +403,14 @@ def _fits(chats: Chats, item: Item) -> bool:
 def rejected_chats(store: Store) -> Reasons:
     """Return a function that judges rejected chats again, by the build and by the second derivation; a reason that the latter contradicts is ``""``."""
     again = of_stores.chats(store)
-    derived = store.once("derived rejections", lambda: Chats(store)) if store.recipe["expand"] != "turns" else None
+    derived = store.once("derived rejections", lambda: Chats(store))
+    measured = store.recipe["expand"] != "turns"
 
     def reasons(items: Sequence[Item]) -> list[str]:
         found = [*again(items)]
         for at, (item, reason) in enumerate(zip(items, found, strict=True)):
             why = reason.partition(": ")[0]
-            if derived is not None and (derived.contradicts(why, item.content) or (why == TOO_LONG and _fits(derived, item))):
+            if derived.contradicts(why, item.content) or (measured and why == TOO_LONG and _fits(derived, item)):
                 found[at] = ""
         return found
 

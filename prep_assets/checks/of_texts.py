@@ -26,12 +26,12 @@ from prep_assets.proofs.mask import Truncation, puts_spaces, solid
 from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.sampled import Sampled
 from prep_assets.proofs.selection import Selected
-from prep_assets.proofs.source_fields import Unlike
+from prep_assets.proofs.source_fields import Unlike, step_rewards
 from prep_assets.proofs.source_formats import Reading
-from prep_assets.proofs.source_texts import EARLIER, EXACT, Held, Missing, Policy, Said, missing
+from prep_assets.proofs.source_texts import EARLIER, EXACT, Held, Missing, Policy, Said, missing, single
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable
-from prep_assets.stores.groups import GroupStore, open_groups
+from prep_assets.stores.groups import STEP_REWARDS, GroupStore, open_groups
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.vocabulary import Vocabulary
@@ -278,6 +278,8 @@ class SourceTexts(Derivation):
                 always = several or (self.decoder.exact and self.reading.plain(payload) is not None)
                 if not (always or self._sampled.takes(int(stored.rows[at]), payload)):
                     continue
+                if not len(stream.images) and (column := self.reading.files_in(payload)):
+                    found.fail(self.identity(stored, at), f"it has files in {column!r}, and the store has none")
                 part, record = None if firsts is None else _within(firsts, records.start + at), decoded.held(at)
                 self._compare(
                     found,
@@ -526,6 +528,12 @@ class SourceTexts(Derivation):
                     ids, mask = groups.responses.record(record, "tokens"), groups.responses.record(record, "loss_mask")
                     held[f"responses[{number}]"] = Decoded(self.decoder, ids, [len(ids)], mask).held(0)
                 self._compare(found, self.identity(stored, at), payload, held)
+                steps = step_rewards(self.reading.schema, self.reading.options, payload)
+                if steps is not None:
+                    own = groups.responses.record(groups.responses_of(group)[0], STEP_REWARDS)
+                    rewarded = own[own != 0].tolist() == [each for each in map(single, steps) if each]
+                if steps is not None and not rewarded:
+                    found.fail(self.identity(stored, at), f"its steps have the rewards {steps}, and others are in the store")
                 rewards = payload.get(str(self.reading.options.get("rewards_key", "rewards"))) if self.reading.schema == "group" else None
                 if isinstance(rewards, list) and np.array(rewards, np.float32).tolist() != groups.rewards.record(group, "rewards").tolist():
                     found.fail(self.identity(stored, at), f"its rewards are {rewards}, and others are in the store, or in another order")

@@ -145,6 +145,8 @@ def _step_fault(response: Stepwise) -> str | None:
         written, expected = stored.rstrip(), said.strip()
         if response.places is None and (not written.endswith(expected) or (head is not None and written != head + expected)):
             return f"the tokens up to the end of step {number} end {written[-40:]!r}, its text {expected[-40:]!r}"
+        if response.places is None and len(stored) - len(written) > len(said) - len(said.rstrip()):
+            return f"step {number} ends at white space behind its text"
         head = written.removesuffix(expected)
         if not np.isclose(reward, wanted, **AS_FLOAT32):
             return f"the reward of step {number} is {reward:g}, the source says {wanted:g}"

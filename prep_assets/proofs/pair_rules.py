@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from itertools import zip_longest
+from itertools import takewhile, zip_longest
 from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
@@ -82,6 +82,19 @@ def other_prompts(row: Row, format: Format) -> bool | None:
                 return None
             return any(each is not None and letters([each], format) != "a" for each in (first, second))
     return False
+
+
+def pair_order(row: Row, format: Format) -> bool | None:
+    """The order of a pair: none of texts is wrong, nor is one of chats that alternate, end with an answer, and first differ in one."""
+    sides, prompt = _sides(row, format), under(row, format, "prompt_key")
+    if not all(isinstance(side, list) for side in sides) or not isinstance(prompt, list | None):
+        return None if any(isinstance(side, list) for side in sides) or isinstance(prompt, list) else False
+    begin = len(prompt) if prompt else sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(*sides, strict=False)))
+    before = sides[0][:begin] if prompt is None else prompt
+    repeated = [side[:begin] == prompt for side in sides]
+    answers = [side[begin:] if prompt is None or repeats else side for side, repeats in zip(sides, repeated, strict=True)]
+    right = re.fullmatch("s?(?:ua)*u", letters(before, format)) and all(re.fullmatch("a(?:ua)*", letters(each, format)) for each in answers)
+    return False if right else None
 
 
 def nothing_before(row: Row, format: Format) -> bool | None:

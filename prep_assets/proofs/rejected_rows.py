@@ -93,7 +93,7 @@ BEYOND: Mapping[str, Rules] = {
     "distilled": {},
     "preference": {
         **PAIR,
-        "role_order": None,
+        "role_order": pair_rules.pair_order,
         "prompts_differ": pair_rules.other_prompts,
         "empty_prompt": pair_rules.nothing_before,
         "empty_answer": pair_rules.no_side,
@@ -104,7 +104,7 @@ BEYOND: Mapping[str, Rules] = {
     },
     "compared": {
         **PAIR,
-        "role_order": None,
+        "role_order": pair_rules.pair_order,
         **dict.fromkeys(("prompts_differ", "empty_prompt", "empty_answer", "leading_text", "empty_turn")),
     },
     "dpo_read_hook": {

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from itertools import groupby, takewhile
+from itertools import accumulate, groupby, takewhile
 from typing import Any, TypeVar
 
 from prep_assets.proofs.source_texts import Row
@@ -125,6 +125,17 @@ def rule(function: _Rule) -> _Rule:
     """Register a rule under its name."""
     RULES[function.__name__.strip("_")] = function
     return function
+
+
+def step_rewards(schema: str, options: Mapping[str, Any], row: Row) -> list[float] | None:
+    """Return the rewards of the steps of a row's one solution: its labels, or 1 for ``+`` and 0 for ``-`` in place of each tag. `None` for other schemas."""
+    if schema == "stepwise":
+        return [*map(float, row[options.get("labels_key", "labels")])]
+    if schema != "math_shepherd":
+        return None
+    steps = row[options.get("input_key", "input")].split(options.get("tag", "ки"))[:-1]
+    places = accumulate(len(step) + 1 for step in steps)
+    return [float(row[options.get("label_key", "label")][place - 1] == "+") for place in places]
 
 
 def worked_pieces(value: str) -> list[str]:

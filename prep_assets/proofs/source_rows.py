@@ -160,6 +160,12 @@ class Reading(Struct, dict=True):
         further = [(name, "") for name in sorted(left - skipped)]
         return [*plan, *further] if self.known else None
 
+    def files_in(self, row: Row) -> str:
+        """Return the first of its columns with files that a row fills; ``""`` for none, and for a user's schema."""
+        keys = sorted({*self.file_keys, *FILES} - self.ignore - self.chosen_by)
+        columns = {key: value if isinstance(value, list) else [value] for key in keys if self.known and (value := row.get(key))}
+        return next((key for key, listed in columns.items() if any(listed)), "")
+
     def texts(self, row: Row) -> list[Said]:
         """Return what a row says, in the order of its entry.
 
@@ -172,6 +178,8 @@ class Reading(Struct, dict=True):
             raise Unlike(f"it cannot be read by the entry of {self.schema}: {type(error).__name__}: {error}") from error
 
 
+FILES = ("images", "image", "videos", "video", "audios", "audio")
+"""Columns with files."""
 _FIELD_OPTIONS = ("role_key", "role_tag", "content_key", "content_tag", "images_key", "image_key", "videos_key", "audios_key", "tools_key")
 
 
@@ -282,7 +290,7 @@ class Walk:
 
     def _marks(self) -> re.Pattern[str] | None:
         """What stands for files in a text; `None` for a row without files."""
-        keys = (*self.reading.file_keys, "images", "image", "videos", "video", "audios", "audio")
+        keys = (*self.reading.file_keys, *FILES)
         if not any(self.row.get(key) is not None for key in keys):
             return None
         return re.compile("|".join(map(re.escape, (self.options.get("image_token", "<image>"), "<audio>", "<video>"))))

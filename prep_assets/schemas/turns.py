@@ -312,11 +312,11 @@ def image_of(value: object, where: str, part: Mapping[str, Any] | None = None, k
     if isinstance(value, Mapping) and isinstance(content, bytes):
         value.get("path")  # the name that the file had
         value = EMBEDDED + b64encode(content).decode()
-    elif has_content(content):
-        wrong_type(content, f"{where}.bytes", "bytes, as a table holds them. Write the file below image_dir, and give its path")
     elif isinstance(value, Mapping):
         key = "path" if value.get("path") is not None else "url"
         value = value_at(value, key, where)
+        if has_content(content):
+            wrong_type(content, f"{where}.bytes", "bytes, as a table holds them. Write the file below image_dir, and give its path")
     path = as_text(value, where)
     if kind != IMAGE and path.startswith("data:"):
         raise Refused(f"embedded_{kind}", f"{where!r} holds the {kind} itself. Write it to a file below image_dir, and give its path")
