@@ -605,11 +605,12 @@ class StoredGroup(Struct, frozen=True):
             ids, ends, rewards = (self.stored.responses.record(record, key) for key in ("tokens", STEP_ENDS, STEP_REWARDS))
             marked = np.flatnonzero(ends)
             texts = [self.store.vocabulary.decode(ids[: end + 1]) for end in marked]
+            follows = [self.store.vocabulary.decode(ids[end + 1 : end + 2]) for end in marked[:-1]]
             elsewhere, sampled, places = int(np.count_nonzero(rewards[ends == 0])), self.source.sampled, None
             if sampled is not None and sampled.masks is not None:
                 edges = pairwise([*sampled.masks[number], 0])
                 places = marked.tolist(), [token for token, pair in enumerate(edges) if pair == (1, 0)]
-            yield Stepwise(f"{self.id}, response {number}", texts, rewards[marked].tolist(), elsewhere, steps, places)
+            yield Stepwise(f"{self.id}, response {number}", texts, rewards[marked].tolist(), elsewhere, steps, places, [*follows, ""])
 
 
 def stored_groups(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[StoredGroup]:

@@ -31,7 +31,7 @@ from prep_assets.proofs.source_formats import Reading
 from prep_assets.proofs.source_texts import EARLIER, EXACT, Held, Missing, Policy, Said, missing, single
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable
-from prep_assets.stores.groups import STEP_REWARDS, GroupStore, open_groups
+from prep_assets.stores.groups import STEP_ENDS, STEP_REWARDS, GroupStore, open_groups
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.vocabulary import Vocabulary
@@ -530,10 +530,9 @@ class SourceTexts(Derivation):
                 self._compare(found, self.identity(stored, at), payload, held)
                 steps = step_rewards(self.reading.schema, self.reading.options, payload)
                 if steps is not None:
-                    own = groups.responses.record(groups.responses_of(group)[0], STEP_REWARDS)
-                    rewarded = own[own != 0].tolist() == [each for each in map(single, steps) if each]
-                if steps is not None and not rewarded:
-                    found.fail(self.identity(stored, at), f"its steps have the rewards {steps}, and others are in the store")
+                    own, ends = (groups.responses.record(groups.responses_of(group)[0], key) for key in (STEP_REWARDS, STEP_ENDS))
+                    if own[ends != 0].tolist() != [*map(single, steps)]:
+                        found.fail(self.identity(stored, at), f"its steps have the rewards {steps}, and others are in the store")
                 rewards = payload.get(str(self.reading.options.get("rewards_key", "rewards"))) if self.reading.schema == "group" else None
                 if isinstance(rewards, list) and np.array(rewards, np.float32).tolist() != groups.rewards.record(group, "rewards").tolist():
                     found.fail(self.identity(stored, at), f"its rewards are {rewards}, and others are in the store, or in another order")

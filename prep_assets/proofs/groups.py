@@ -106,6 +106,7 @@ class Stepwise:
         rewards: stored rewards of the marked tokens; `elsewhere`: how many other tokens have one.
         source: text and reward of each step in the source, read again.
         places: for answers with a reward each, the numbers of their last tokens, as stored and by the source's mask; `None` for steps of one text.
+        follows: the token behind each marked one, ``""`` behind the last.
     """
 
     id: str
@@ -114,6 +115,7 @@ class Stepwise:
     elsewhere: int
     source: Sequence[tuple[str, float]]
     places: tuple[Sequence[int], Sequence[int]] | None = None
+    follows: Sequence[str] = ()
 
 
 def check_steps(responses: Iterable[Stepwise]) -> Verdict:
@@ -145,8 +147,10 @@ def _step_fault(response: Stepwise) -> str | None:
         written, expected = stored.rstrip(), said.strip()
         if response.places is None and (not written.endswith(expected) or (head is not None and written != head + expected)):
             return f"the tokens up to the end of step {number} end {written[-40:]!r}, its text {expected[-40:]!r}"
-        if response.places is None and len(stored) - len(written) > len(said) - len(said.rstrip()):
-            return f"step {number} ends at white space behind its text"
+        space, own = len(stored) - len(written), len(said) - len(said.rstrip())
+        follows = response.follows[number] if response.follows else ""
+        if response.places is None and (space > own or (space < own and follows and not follows.strip())):
+            return f"step {number} ends {'behind' if space > own else 'before'} the white space of its text"
         head = written.removesuffix(expected)
         if not np.isclose(reward, wanted, **AS_FLOAT32):
             return f"the reward of step {number} is {reward:g}, the source says {wanted:g}"

@@ -87,11 +87,15 @@ def other_prompts(row: Row, format: Format) -> bool | None:
 def pair_order(row: Row, format: Format) -> bool | None:
     """The order of a pair: none of texts is wrong, nor is one of chats that alternate, end with an answer, and first differ in one."""
     sides, prompt = _sides(row, format), under(row, format, "prompt_key")
-    if not all(isinstance(side, list) for side in sides) or not isinstance(prompt, list | None):
+    if not all(isinstance(side, list) for side in sides):
         return None if any(isinstance(side, list) for side in sides) or isinstance(prompt, list) else False
-    begin = len(prompt) if prompt else sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(*sides, strict=False)))
-    before = sides[0][:begin] if prompt is None else prompt
-    repeated = [side[:begin] == prompt for side in sides]
+    if isinstance(prompt, str):
+        repeated = [letters(side[:1], format) == "u" and shown(side[0], format) == prompt for side in sides]
+        before: Sequence[Message] = [{format.options["role_key"]: "user"}]
+    else:
+        begin = len(prompt) if prompt else sum(1 for _ in takewhile(lambda both: both[0] == both[1], zip(*sides, strict=False)))
+        before, repeated = sides[0][:begin] if prompt is None else prompt, [side[:begin] == prompt for side in sides]
+    begin = len(before)
     answers = [side[begin:] if prompt is None or repeats else side for side, repeats in zip(sides, repeated, strict=True)]
     right = re.fullmatch("s?(?:ua)*u", letters(before, format)) and all(re.fullmatch("a(?:ua)*", letters(each, format)) for each in answers)
     return False if right else None

@@ -286,12 +286,18 @@ def test_what_a_template_writes_before_all_steps_and_the_space_that_it_takes_awa
     headed = replace(STEP_RIGHT, texts=tuple(f"<think>\n\n</think>\n\n{text}" for text in STEP_RIGHT.texts))
     trimmed = replace(STEP_RIGHT, texts=("One.", "One.\nTwo.", "One.\nTwo.\nThree."))
     assert check_steps([headed, trimmed]).passed
+    assert check_steps([replace(trimmed, follows=("\nTwo", "\nThree", "")), replace(STEP_RIGHT, follows=("Two", " Three", ""))]).passed
 
 
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
         (replace(STEP_RIGHT, texts=STEP_RIGHT.texts[:2]), "2 ends of steps are stored, the source has 3"),
+        (
+            replace(STEP_RIGHT, texts=("One.", *STEP_RIGHT.texts[1:]), follows=("\n", "Three", "")),
+            "step 0 ends before the white space of its text",
+        ),
+        (replace(STEP_RIGHT, texts=(*STEP_RIGHT.texts[:2], "One.\nTwo.\nThree.\n")), "step 2 ends behind the white space of its text"),
         (replace(STEP_RIGHT, elsewhere=2), "2 tokens that end no step have a reward"),
         (replace(STEP_RIGHT, texts=("One", *STEP_RIGHT.texts[1:])), "the tokens up to the end of step 0 end 'One', its text 'One.'"),
         (
