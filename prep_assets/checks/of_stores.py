@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from concurrent.futures import ThreadPoolExecutor, wait
 from contextlib import closing, suppress
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache, lru_cache, partial
 from itertools import chain
 from pathlib import Path
 from queue import Queue
@@ -370,7 +370,7 @@ def lines(store: Store) -> Reasons:
         made = line(item.content)[1](form)
         return made if isinstance(made, list) else [made]
 
-    @cache
+    @lru_cache(64)
     def values(reason: str) -> Mapping[str, Set[str]]:
         """What the rows that are rejected for a contradiction say, by what they are about."""
         found = dict[str, set[str]]()

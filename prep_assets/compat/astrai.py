@@ -13,6 +13,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from prep_assets.config.loading import parse
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, nearest
+from prep_assets.samples import ASSISTANT, SYSTEM, TOOL, USER
 from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.files import loads
 
@@ -26,6 +27,7 @@ from prep_assets.stores.files import loads
 # `load_pipeline` detects the dialect. AstrAI ignores unknown keys, so a file of the other dialect gives an empty output there; here unknown keys
 # are errors that name the nearest key.
 
+CHAT_ROLES = (SYSTEM, USER, ASSISTANT, TOOL)
 MaskAction = Literal["train", "mask"]
 SectionAction = Literal["train", "mask", "$role", "value"]
 Dtype = Literal["bool", "uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64"]
@@ -189,6 +191,9 @@ class TypedPipeline(_Pipeline):
             if name not in fields:
                 allowed = f"the mask of an instruction names {' and '.join(fields)}" if fields else "every token of a text is trained"
                 raise ValueError(f"mask.{name} has no effect: {allowed}{nearest(name, fields)}")
+        for name in self.mask if self.input.type == "chat" else ():
+            if name not in CHAT_ROLES and (meant := nearest(name, CHAT_ROLES)):
+                raise ValueError(f"mask.{name}: no message has this role{meant}")
         return self
 
 

@@ -40,7 +40,7 @@ from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.verification import write_text
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.load_template import load_prompt_type
-from prep_assets.text.vocabulary import ends_of, load_vocabulary
+from prep_assets.text.vocabulary import Vocabulary, ends_of, load_vocabulary
 
 GENERAL, SHAREGPT = "GeneralPretrainHandler", "SharegptPretrainHandler"
 KEYS = {GENERAL: None, SHAREGPT: "conversations", "AlpacaPretrainHandler": "text", "StackOverflowPythonPretrainHandler": "text"}
@@ -139,6 +139,11 @@ def parser(command: str = "preprocess") -> argparse.ArgumentParser:
     add("--json-keys", nargs="+", help="Fields that become documents, a pair of files each; text if left out.")
     add("--tokenizer-type", default=HF, choices=TOKENIZERS, help="What the tokenizer's files are.")
     add("--tokenizer-name-or-path", help="Folder of the tokenizer, or its file.")
+    add(
+        "--tokenizer-loader",
+        choices=("file", "transformers"),
+        help="Whose reading of the tokenizer holds where both give other ids; not a flag of ModelLink.",
+    )
     add("--vocab-file", help="Of BertWordPiece… and GPT2BPETokenizer.")
     add("--merge-file", help="Of GPT2BPETokenizer.")
     add("--pad-vocab-size-to", type=_positive, help="Vocabulary size of the model, where it is padded.")
@@ -232,6 +237,7 @@ def configuration(flags: argparse.Namespace) -> Configuration:
     require_known("no handler", handler, HANDLERS, "Known")
     family, notes = HANDLERS[handler], list[str]()
     values = {"tokenizer": _tokenizer(flags), **({"pad_vocab_to": flags.pad_vocab_size_to} if flags.pad_vocab_size_to else {})}
+    values |= {"tokenizer_loader": flags.tokenizer_loader} if flags.tokenizer_loader else {}
     values |= {"pretrain": _pretrain, "sft": _sft, "preference": _preference}[family](flags, notes)
     values |= {
         "preprocessing": {"max_seq_len": _max_seq_len(flags, family, notes), "deduplicate": False},
@@ -249,10 +255,14 @@ def _max_seq_len(flags: argparse.Namespace, family: str, notes: list[str]) -> in
     length: int = flags.seq_length
     if family != "pretrain":
         return length
-    end_tokens = ends_of(load_vocabulary(_tokenizer(flags)), "auto" if flags.tokenizer_type == HF else "false", flags.append_eod).count
+    end_tokens = ends_of(_vocabulary(flags), "auto" if flags.tokenizer_type == HF else "false", flags.append_eod).count
     if end_tokens:
         notes.append(f"max_seq_len is {length - end_tokens:,}: it counts a text without its begin-of-text and end-of-text token")
     return length - end_tokens
+
+
+def _vocabulary(flags: argparse.Namespace) -> Vocabulary:
+    return load_vocabulary(_tokenizer(flags), loader=flags.tokenizer_loader or "file")
 
 
 def _tokenizer(flags: argparse.Namespace) -> str:
@@ -365,7 +375,7 @@ def _template_options(flags: argparse.Namespace, notes: list[str]) -> dict[str, 
         return {"template": "tokenizer"}
     template = MOSS.get(handler, "alpaca")
     if template != "alpaca":
-        vocabulary = load_vocabulary(_tokenizer(flags))
+        vocabulary = _vocabulary(flags)
         if missing := [token for token in BAICHUAN if token not in vocabulary.control]:
             raise ConfigError(
                 f"{handler} begins turns with Baichuan 2's tokens {' and '.join(BAICHUAN)}, ids 195 and 196; the tokenizer has no {missing[0]}. "
@@ -379,7 +389,7 @@ def _template_options(flags: argparse.Namespace, notes: list[str]) -> dict[str, 
 
 def _bos_options(flags: argparse.Namespace, notes: list[str]) -> dict[str, Any]:
     """Options for the begin-of-text token, which Alpaca-style handlers leave to the tokenizer."""
-    vocabulary = load_vocabulary(_tokenizer(flags))
+    vocabulary = _vocabulary(flags)
     if flags.tokenizer_type != HF or ends_of(vocabulary, "auto").bos is None:
         return {}
     bos, encode = vocabulary.special["bos_token"], vocabulary.backend.encode

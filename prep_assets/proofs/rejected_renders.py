@@ -48,9 +48,9 @@ def ruling(reason: str, sample: Sample, template: ChatTemplate, *, prompted: boo
     except CheckFailed:
         return "" if reason == "template_rewrites_content" else None
     if reason == "template_drops_content":
-        return "transformers renders it, and every text stands in it once" if _all_once(rebuilt) else None
+        return "transformers renders it, and every text stands in it once" if _all_once(rebuilt, template) else None
     if reason == "template_reorders_content":
-        return "transformers renders it, with its texts in their order" if _all_once(rebuilt) and _in_order(rebuilt) else None
+        return "transformers renders it, with its texts in their order" if _all_once(rebuilt, template) and _in_order(rebuilt) else None
     if reason == "mask_not_provable" and (by := _mask(rebuilt, sample)):
         return f"transformers renders it, and {by} say what is trained"
     return None
@@ -105,11 +105,12 @@ def _stands(words: str, text: str) -> bool:
     return any(written in text for written in (words.strip(), dumps(words.strip())[1:-1], json.dumps(words.strip())[1:-1]))
 
 
-def _all_once(rebuilt: Rebuilt) -> bool:
-    """Whether each text has one place. A call may be repeated with its result, and reasoning may be left out; images are counted by the build alone."""
+def _all_once(rebuilt: Rebuilt, template: ChatTemplate) -> bool:
+    """Whether each text has one place. A call may be repeated with its result, and reasoning left out by a template that shows it elsewhere; images are counted
+    by the build alone."""
     counts = Counter(place.slot for place in rebuilt.places)
     regions = [region for turn in rebuilt.slotted.sample.turns for region in turn.regions]
-    allowed = {TOOL_CALL: range(1, len(rebuilt.places) + 1), THINKING: range(2)}
+    allowed = {TOOL_CALL: range(1, len(rebuilt.places) + 1), THINKING: range(2) if template.form.shows_reasoning else (1,)}
     is_once = all(counts[number] in allowed.get(slot.kind, (1,)) for number, slot in enumerate(rebuilt.slotted.slots))
     return is_once and not any(region.kind in MEDIA for region in regions)
 

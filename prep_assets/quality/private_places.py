@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, lru_cache
 from typing import Any
 
 import numpy as np
@@ -46,7 +46,7 @@ def plain(text: str) -> str:
     return text if text.isascii() else _plain_codes()[_codes(text)].tobytes().decode("utf-32-le", "surrogatepass")
 
 
-@cache
+@lru_cache(8)
 def _among(characters: str) -> npt.NDArray[np.bool_]:
     """Which code points are those of characters: bool[0x110000]."""
     among = np.zeros(sys.maxunicode + 1, np.bool_)

@@ -95,6 +95,7 @@ FAULTS: list[tuple[Any, str, tuple[str, ...]]] = [
     ("a fraction", changed(CHAT, preprocessing={"max_seq_len": 12.7}), ("max_seq_len", "12.7")),
     ("no length", changed(CHAT, preprocessing={"max_seq_len": 0}), ("max_seq_len", "1")),
     ("no text can pass", changed(TEXT, preprocessing={"min_chars": 9, "max_chars": 8}), ("min_chars 9", "max_chars 8")),
+    ("a misspelt role", changed(CHAT, mask={"assistant": "train", "asistant": "train"}), ("mask.asistant", "did you mean 'assistant'?")),
     ("a role in an instruction", changed(INSTRUCTION, mask={"promt": "mask"}), ("mask.promt", "did you mean 'prompt'?")),
     ("a mask of a text", changed(TEXT, mask={"user": "mask"}), ("mask.user", "every token of a text is trained")),
     ("mixed dialects", changed(SECTIONS_CHAT, input={"type": "chat"}), ("input.type", "input.sections", "dialects")),

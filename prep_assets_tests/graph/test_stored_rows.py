@@ -26,7 +26,7 @@ BLOCKS = [(0, [0, 1]), (0, [2, 3, 5]), (1, [0, 1]), (1, []), (1, [4])]
 @pytest.fixture(autouse=True)
 def sources(monkeypatch: pytest.MonkeyPatch) -> None:
     files = tuple(SimpleNamespace(name=name) for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
-    source = DomainSource("d", None, files, (False,) * 3, Sample)  # type: ignore[arg-type]
+    source = DomainSource("d", None, files, (False,) * 3, Sample, 0)  # type: ignore[arg-type]
     monkeypatch.setattr(module, "source_of", lambda _: source)
 
 

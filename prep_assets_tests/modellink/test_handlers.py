@@ -180,7 +180,7 @@ THEIRS = """
 --pad-vocab-size-to --reward-tokens --output-prefix --dataset-impl --workers --n-subs --log-interval --merge-group-keys
 """
 """The flags of both versions, 2024 and 2026."""
-OURS = {"--ignore", "--overwrite", "--help", "-h"}
+OURS = {"--ignore", "--overwrite", "--tokenizer-loader", "--help", "-h"}
 NEEDED = ("--input", "rows.jsonl", "--output-prefix", "out/x")
 STYLE = ("--handler-name", "AlpacaStyleInstructionHandler", "--prompt-type", "llama2")
 ROWS_FLAGS = [{"text": f"Text {n}.", "instruction": f"Say {n}", "input": "x", "output": f"{n}"} for n in range(4)]
@@ -291,6 +291,7 @@ def test_a_vocabulary_of_another_folder_is_refused(here: Path, call: Call) -> No
         ((*STYLE[:3], "trl"), {"end_with_eos": False, "train_on_eos": "none"}),
         ((*STYLE[:3], "trl", "--append-eod"), {"end_with_eos": "last"}),
         (("--pad-vocab-size-to", "50304"), {"pad_vocab_to": 50304}),
+        (("--tokenizer-loader", "transformers"), {"tokenizer_loader": "transformers"}),
         (("--pad-vocab-size-to", "50304", "--seq-length", "7"), {"max_seq_len": 6, "append_eod": False, "deduplicate": False}),
     ],
 )
