@@ -168,6 +168,7 @@ def test_the_component_is_listed_and_scaffolded_and_its_packed_table_is_material
     assert (project / "data" / "stores" / "sft_packed" / "current" / "sft_packed.h5").is_file()
 
 
+@pytest.mark.soak
 def test_attributes_place_the_assets_in_the_graph_of_the_project(project: Path, installed: Path, tmp_path: Path) -> None:
     copy = tmp_path / "mine"
     shutil.copytree(project, copy, ignore=shutil.ignore_patterns("data", "my_sft", "my_preferences"))
@@ -197,6 +198,7 @@ def test_attributes_place_the_assets_in_the_graph_of_the_project(project: Path, 
 PAGE = ROOT / "docs" / "dagster-project.md"
 
 
+@pytest.mark.soak
 def test_the_assets_of_the_page_run_below_ours(project: Path, installed: Path, tmp_path: Path) -> None:
     """Statistics, a filter and ten optimizer steps, as docs/dagster-project.md shows them, in a project with two components."""
     pytest.importorskip("torch", reason="a training step needs torch")

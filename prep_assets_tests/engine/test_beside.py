@@ -250,6 +250,7 @@ def test_which_domains_are_built_beside_each_other(workspace: Workspace, tmp_pat
     assert chains(workspace, "sft_packed") == {}, "done sooner than workers start"
 
 
+@pytest.mark.soak
 def test_every_family_is_built_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: Pool) -> None:
     monkeypatch.setattr(beside, "_text_bytes", lambda *_: beside.LARGE_DOMAIN - 1)
     made = workspace_in(tmp_path, with_groups(with_others(shipped(), tmp_path), tmp_path))

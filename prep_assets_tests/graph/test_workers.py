@@ -75,10 +75,10 @@ def built_by(count: int, workspace: Workspace, asset: str, pool: Pool) -> tuple[
     ("make", "asset", "most"),
     [
         (chats, "sft_tokens", 2),
-        (hidden, "sft_tokens", 2),
+        pytest.param(hidden, "sft_tokens", 2, marks=pytest.mark.soak),
         (documents, "pretrain_tokens", 4),
-        (pairs, "preference_tokens_by_domain", 2),
-        (prompts, "rl_tokens_by_domain", 2),
+        pytest.param(pairs, "preference_tokens_by_domain", 2, marks=pytest.mark.soak),
+        pytest.param(prompts, "rl_tokens_by_domain", 2, marks=pytest.mark.soak),
     ],
 )
 def test_bytes_do_not_depend_on_the_number_of_workers(
@@ -100,8 +100,8 @@ def test_bytes_do_not_depend_on_the_number_of_workers(
     ("make", "asset", "more"),
     [
         (chats, "sft_quality", {}),
-        (documents, "pretrain_quality", {}),
-        (pairs, "preference_quality", {"swapped_labels": {"action": "note"}}),
+        pytest.param(documents, "pretrain_quality", {}, marks=pytest.mark.soak),
+        pytest.param(pairs, "preference_quality", {"swapped_labels": {"action": "note"}}, marks=pytest.mark.soak),
     ],
 )
 def test_verdicts_do_not_depend_on_the_number_of_workers(

@@ -75,7 +75,10 @@ def of(folder: Path, asset: str, texts: list[str], **options: Any) -> Workspace:
     return workspace_in(folder, minimal(family, {"rows": source}, test_fraction=0.1, **beside, **output))
 
 
-@pytest.mark.parametrize("asset", ASSETS)
+TRIED = ("sft_tokens", "preferences_by_domain", "pretrain_tokens")
+
+
+@pytest.mark.parametrize("asset", [name if name in TRIED else pytest.param(name, marks=pytest.mark.soak) for name in ASSETS])
 def test_nothing_planted_is_left_and_every_proof_holds(tmp_path: Path, asset: str) -> None:
     """2,000 values in eight languages in every text of a row; in `make test` 400, and 120 where several texts of a row hold each."""
     texts, values, kinds = planted_texts(2000 if SOAK else 120 if asset in ("rl_groups_by_domain", "preference_tokens_by_domain") else 400)
@@ -287,7 +290,7 @@ def test_nothing_is_left_of_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.cli
-@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("is_clean", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_nothing_is_left_of_a_run_of_dagster(tmp_path: Path, is_clean: bool) -> None:
     """Neither in events and logs of the run, nor in what its processes print."""
     folder = tmp_path / "here"

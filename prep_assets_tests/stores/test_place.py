@@ -189,7 +189,7 @@ def places(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     yield lambda: Place(local_root(f"{root}/{next(numbers)}"), "asset", "part")
 
 
-@pytest.mark.parametrize(("places", "tried"), [("disk", 150), ("memory", 60), ("s3", 6), ("az", 6), ("gs", 6)], indirect=["places"])
+@pytest.mark.parametrize(("places", "tried"), [("disk", 60), ("memory", 30), ("s3", 3), ("az", 3), ("gs", 3)], indirect=["places"])
 def test_pointers_and_versions_are_those_of_a_model(places: Callable[[], Place], tried: int) -> None:
     # twenty steps are read as they are: to look for fewer takes minutes
     how = settings(max_examples=examples(tried) if tried > 10 else 2, stateful_step_count=20, deadline=None, phases=[Phase.generate])
