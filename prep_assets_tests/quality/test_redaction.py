@@ -75,10 +75,10 @@ def of(folder: Path, asset: str, texts: list[str], **options: Any) -> Workspace:
     return workspace_in(folder, minimal(family, {"rows": source}, test_fraction=0.1, **beside, **output))
 
 
-TRIED = ("sft_tokens", "preferences_by_domain", "pretrain_tokens")
+FEW = ("sft_tokens", "preferences_by_domain", "pretrain_tokens")
 
 
-@pytest.mark.parametrize("asset", [name if name in TRIED else pytest.param(name, marks=pytest.mark.soak) for name in ASSETS])
+@pytest.mark.parametrize("asset", [name if name in FEW else pytest.param(name, marks=pytest.mark.soak) for name in ASSETS])
 def test_nothing_planted_is_left_and_every_proof_holds(tmp_path: Path, asset: str) -> None:
     """2,000 values in eight languages in every text of a row; in `make test` 400, and 120 where several texts of a row hold each."""
     texts, values, kinds = planted_texts(2000 if SOAK else 120 if asset in ("rl_groups_by_domain", "preference_tokens_by_domain") else 400)
