@@ -430,13 +430,16 @@ class SourceTexts(Derivation):
         roles = {"sections": ("user", "completion")}.get(schema, ("prompt", "completion"))
         if schema not in UNTEMPLATED or any(each.role not in roles for each in said) or options.get("template") or not self.decoder.exact:
             return None
+        if self._stripped is not None and any(self._stripped.search(each.text) for each in said):
+            return None
         special = self.store.vocabulary.special
+        end = special.get("eos_token", "")
         separator = options.get("separator", UNTEMPLATED[schema])
         separator = special.get("sep_token", "<|sep|>") if separator is None else separator
         text = ""
         for each, following in zip(said, [*said[1:], None], strict=True):
             before = each.role == "prompt" and following is not None and following.role == "completion"
-            text += each.text + (special["eos_token"] if each.role == "completion" else separator if before else "")
+            text += each.text + (end if each.role == "completion" else separator if before else "")
         return self.decoder.normal(text)
 
     def _missing(self, said: Sequence[Said], held: Mapping[str, Held], lost: list[Said]) -> Missing | None:
