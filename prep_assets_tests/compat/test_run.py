@@ -63,8 +63,8 @@ def test_no_kept_record_is_an_error_that_says_why(run: Run, tmp_path: Path) -> N
 
 
 def test_a_mask_that_trains_nothing_is_an_error(run: Run) -> None:
-    with pytest.raises(PrepAssetsError, match=r"none of the 9 tokens of 1 records is trained.*'asistant'"):
-        run([GOOD], {**CHAT, "mask": {"asistant": "train"}})
+    with pytest.raises(PrepAssetsError, match=r"none of the 9 tokens of 1 records is trained.*'tool'"):
+        run([GOOD], {**CHAT, "mask": {"tool": "train"}})
 
 
 def test_records_without_a_trained_token_are_kept_and_counted(run: Run) -> None:

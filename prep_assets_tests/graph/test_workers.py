@@ -138,6 +138,7 @@ def test_what_a_teacher_says_does_not_depend_on_the_number_of_workers(tmp_path: 
     assert {f"{stream}.teacher/{name}.npy" for stream in ("train", "dev") for name in ("count", "end", "id", "logprob")} <= {*files}
 
 
+@pytest.mark.soak
 def test_a_build_that_pins_a_domain_with_workers_reads_it_only_once_more(tmp_path: Path, pool: Pool, small_shards: None) -> None:
     """What is a duplicate was found when it was pinned. Where that was another build, or less of the domain is used, a first pass finds it."""
     said = chats(tmp_path / "data")

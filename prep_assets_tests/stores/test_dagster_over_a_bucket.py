@@ -105,6 +105,7 @@ def reasons(result: dg.ExecuteInProcessResult) -> str:
     return "\n".join(error.to_string() + (error.cause.to_string() if error.cause else "") for error in errors if error)
 
 
+@pytest.mark.soak
 def test_a_team_works_over_a_bucket(team: Team, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture) -> None:
     # the first night builds everything, and what is seen of it is what is seen of stores on disk
     first = team.night()

@@ -390,6 +390,7 @@ def test_a_comparison_that_fails_names_the_tokenizer(monkeypatch: pytest.MonkeyP
         agreement(from_file("own", TOKENIZER), TOKENIZER)
 
 
+@pytest.mark.soak
 def test_a_comparison_apart_finds_the_same_and_imports_nothing_here() -> None:
     script = (
         "import sys\nfrom pathlib import Path\nfrom prep_assets.text.agreement import agreement\n"
