@@ -16,7 +16,7 @@ from prep_assets.data.quarantine import renumbered
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.leaks import passages_of, read_passages
 from prep_assets.pipeline.quality import Verdicts, examples_of, judged_domain, source_to_judge
-from prep_assets.pipeline.verdicts import QUALITY, read_table, read_verdicts
+from prep_assets.pipeline.verdicts import FOUND, QUALITY, read_table, read_verdicts
 from prep_assets.proofs.known_verdicts import ANSWER, DEFAULTS, KNOWN, LEAKS, OTHER, QUESTION, QUOTED, QUOTED_WORDS, TRAINING
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.quality.overlap import RULES, Leak, Passages
@@ -50,7 +50,22 @@ def _judged_again(store: Store) -> Verdict:
         if not np.array_equal(load_array(store.directory / name, Guards()), values):
             detail = f"{name} is not what the steps leave for later domains when they judge again"
             return Verdict(False, detail, {"rows_compared": again.count}, Worst(name, detail))
-    return same_rows(read_verdicts(store.published), again.table())
+    table = read_verdicts(store.published)
+    if fault := _counts_fault(store, table):
+        return Verdict(False, fault, {"rows_compared": table.num_rows}, Worst("counts", fault))
+    return same_rows(table, again.table())
+
+
+def _counts_fault(store: Store, table: Any) -> str:
+    """Return how a table of verdicts differs from what its manifest and the raw asset count; ``""`` if it does not."""
+    counts, rows = store.manifest.counts, store.workspace.built(store.raw, store.partition).manifest.counts["kept"]
+    if rows and not table.num_rows:
+        return f"no example is judged, and the source has {rows:,} rows"
+    if (dropped := table.num_rows - table["dropped"].null_count) != counts["dropped"]:
+        return f"{dropped:,} examples are dropped, and the manifest counts {counts['dropped']:,}"
+    if any(reason.endswith((" (note)", " (block)")) for reason in counts["found"]) and FOUND not in table.column_names:
+        return f"the manifest counts what steps found, and no column {FOUND!r} says where"
+    return ""
 
 
 def known_fault(name: str) -> str:

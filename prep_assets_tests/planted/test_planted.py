@@ -288,6 +288,7 @@ PLANTS: Mapping[str, Change] = {
         "np.diff(sums[np.cumsum(counts)], prepend=0)",
         "np.diff(sums[np.cumsum(counts)], prepend=-1)",
     ),
+    "that a domain is judged at all": ("pretrain fields", "pipeline/quality", "_judge(verdicts, source, source.reading())", "pass"),
     "the largest operand": ("rl", "schemas/rewards", "operand = divmod(index, largest + 1)", "operand = divmod(index, largest - 1)"),
 }
 """Those that the checks stop."""
