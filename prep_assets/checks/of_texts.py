@@ -390,12 +390,10 @@ class SourceTexts(Derivation):
         if not self.store.holds(Lines):  # golds and labels stand in lines
             said = [each for each in said if each.kind != EXACT]
         lost, begin = list[Said](), False
-        if part is not None:
-            number, count = part
-            answers = sorted({each.turn for each in said if each.is_answer and self.policy.weight(each, by_role=True)})
-            if len(answers) == count and (count > 1 or self._missing(said, held, [])):
-                said = [each for each in said if each.turn <= answers[number]]
-            begin, whole = number + 1 < count and len(answers) != count, whole and len(answers) == count
+        if part is not None and (until := self._until(said, held, *part)) is not None:
+            said = until
+        elif part is not None:
+            begin, whole = part[0] + 1 < part[1], False
         fault = self._missing(said, held, lost)
         if fault is not None and not self.reading.known:
             self._uncompared(numbers, said, held)
@@ -422,6 +420,15 @@ class SourceTexts(Derivation):
                 )
                 return
             numbers[LOST] += len({each.turn for each in lost})
+
+    def _until(self, said: Sequence[Said], held: Mapping[str, Held], number: int, count: int) -> list[Said] | None:
+        """What the record `number` of the `count` that a row was expanded to must hold: all up to its answer, or all of a row that is one record. `None` where
+        it is not known which turns are trained."""
+        answers = sorted({each.turn for each in said if each.is_answer and self.policy.weight(each, by_role=True)})
+        if len(answers) != count:
+            return None
+        is_whole = count == 1 and self._missing(said, held, []) is None
+        return [each for each in said if is_whole or each.turn <= answers[number]]
 
     def _end_to_end(self, said: Sequence[Said]) -> bytes | None:
         """The whole record of a prompt and its completions that no template writes: the separator ends a prompt before a completion, and the end-of-text token

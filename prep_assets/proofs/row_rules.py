@@ -332,7 +332,7 @@ def unstorable_weight(row: Row, format: Format) -> bool | None:
     named = format.options.get("mask_keys") or ()
     listed = [row.get(key) for key in ([named] if isinstance(named, str) else named)]
     weights = [float(each[key]) for each in _objects(row, format) for key in WEIGHTS if key in each and _is_number(each[key])]
-    weights += [float(value) for values in listed if isinstance(values, list) for value in values if isinstance(value, bool | int | float)]
+    weights += [float(value) for values in listed if isinstance(values, list) for value in values if _is_number(value)]
     stretched = (each[key] for each in _objects(row, format) for key in _STRETCHES if each.get(key))
     texts = (shown(each, format) for each in _objects(row, format) if any(each.get(key) for key in _STRETCHES))
     if any(weight and not 1e-30 <= weight <= 1e30 for weight in weights) or any(map(_misplaced, stretched, texts)):

@@ -519,7 +519,7 @@ def call_object(text: str) -> Any:
     """Return the value of JSON, or of a Python literal that consists of what JSON has as well.
 
     Raises:
-        ValueError, SyntaxError: the text is neither, or names a member twice.
+        ValueError, SyntaxError: the text is neither, names a member twice, or is nested too deep.
     """
 
     def named_once(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
@@ -528,17 +528,24 @@ def call_object(text: str) -> Any:
         return dict(items)
 
     try:
-        return json.loads(text, object_pairs_hook=named_once)
-    except ValueError:
-        tree = ast.parse(text.strip(" \t\r\n"), mode="eval")
-        wrote, plain = (
-            _NUMBER.sub("0", _TEXT.sub("''", literal)).translate(dict.fromkeys(b" \t\r\n")) for literal in (text, ast.unparse(tree))
-        )
-        objects = [[getattr(key, "value", None) for key in node.keys] for node in ast.walk(tree) if isinstance(node, ast.Dict)]
-        named = all(len({*keys}) == len(keys) and all(isinstance(key, str) for key in keys) for keys in objects)
-        if wrote != plain or not named or not re.fullmatch(r"(?:['0\[\]{}:,]|True|False|None)*", wrote):
-            raise
-        return json.loads(json.dumps(ast.literal_eval(tree)))
+        try:
+            return json.loads(text, object_pairs_hook=named_once)
+        except ValueError:
+            return _python_object(text)
+    except (MemoryError, RecursionError) as error:  # what parsers raise for a text that is nested too deep
+        raise NoCall(text) from error
+
+
+def _python_object(text: str) -> Any:
+    tree = ast.parse(text.strip(" \t\r\n"), mode="eval")
+    wrote, plain = (
+        _NUMBER.sub("0", _TEXT.sub("''", literal)).translate(dict.fromkeys(b" \t\r\n")) for literal in (text, ast.unparse(tree))
+    )
+    objects = [[getattr(key, "value", None) for key in node.keys] for node in ast.walk(tree) if isinstance(node, ast.Dict)]
+    named = all(len({*keys}) == len(keys) and all(isinstance(key, str) for key in keys) for keys in objects)
+    if wrote != plain or not named or not re.fullmatch(r"(?:['0\[\]{}:,]|True|False|None)*", wrote):
+        raise NoCall(text)
+    return json.loads(json.dumps(ast.literal_eval(tree)))
 
 
 def _call_again(text: str) -> str:

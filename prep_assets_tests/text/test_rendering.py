@@ -681,6 +681,7 @@ def test_other_text_with_tags_of_calls_stays_text(words: str) -> None:
             "{'name': 'add', 'arguments': {2}}",
         ),
         "<function=add>\n<parameter=a>\n2\n</parameter>\n</function>",
+        *(pytest.param(held, id=f"nested {held[:1]}") for held in ("[" * 100_000, "-" * 20_000 + "1", "{'a':" * 3000)),
     ],
 )
 def test_what_stands_between_the_tags_of_a_call_must_be_one(held: str) -> None:
