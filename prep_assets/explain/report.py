@@ -393,7 +393,7 @@ def report(
     notes: list[str] = []
     vocabulary = _vocabulary(workspace, asset, entries, notes)
     shown = list(islice(_matching(entries, wanted, vocabulary), rows) if wanted.of_rows else _sample(entries, rows))
-    total = sum(entry.stream.count for number, entry in enumerate(entries) if number not in _rejected(entries).values())
+    total = sum(_listed(entries).values())
     if served is None or total <= PROVEN_AT_ONCE:
         derived = _proofs(workspace, stores, entries, shown, vocabulary, notes)
     else:
@@ -471,7 +471,7 @@ def _vocabulary(workspace: Workspace, asset: str, entries: Sequence[_Shown], not
 
 def _sample(entries: Sequence[_Shown], rows: int) -> Iterator[Row]:
     """The sampled rows of a standalone page."""
-    listed = {number: entry.stream.count for number, entry in enumerate(entries) if number not in _rejected(entries).values()}
+    listed = _listed(entries)
     total = sum(listed.values())
     means = (float(entry.stream.lengths.mean()) for entry in entries if entry.stream.count and entry.stream.unit == "tokens")
     want = min(rows, max(20, int(TOKENS / max(1.0, max(means, default=1.0))))) if total else 0
@@ -492,6 +492,12 @@ def _matching(entries: Sequence[_Shown], wanted: Filter, vocabulary: Vocabulary 
         sides = [stream, *(entries[rejected[side]].stream for side in [number] if side in rejected)]
         for row, _ in groupby(merge(*(matching(side, wanted, vocabulary, names) for side in sides))):
             yield from _name_records(entries, number, [row])
+
+
+def _listed(entries: Sequence[_Shown]) -> dict[int, int]:
+    """Streams whose rows are listed, and how many these are: rejected answers stand beside the chosen ones."""
+    beside = {*_rejected(entries).values()}
+    return {number: entry.stream.count for number, entry in enumerate(entries) if number not in beside}
 
 
 def _rejected(entries: Sequence[_Shown]) -> dict[int, int]:
