@@ -573,9 +573,9 @@ def _longer_chosen(entries: Sequence[_Shown], stores: Sequence[Published]) -> It
     for chosen, rejected in ((entries[one].stream.trained, entries[other].stream.trained) for one, other in _rejected(entries).items()):
         if chosen is not None and rejected is not None:
             longer, pairs = longer + int((chosen > rejected).sum()), pairs + len(chosen)
-    for result in (result for store in stores for result in (store.results or {}).values()):
-        longer += int(result.numbers.get("longer_chosen", 0))
-        pairs += int(result.numbers.get("pairs_checked", 0))
+    for numbers in (result.numbers for store in stores for result in (store.results or {}).values()):
+        if "longer_chosen" in numbers:  # checks of tokens count pairs as well
+            longer, pairs = longer + int(numbers["longer_chosen"]), pairs + int(numbers["pairs_checked"])
     if pairs:
         yield "chosen is longer in", f"{longer / pairs:.0%}"
 

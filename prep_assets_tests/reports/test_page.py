@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -164,6 +165,23 @@ def test_both_sides_of_a_pair_of_tokens_are_one_row(built: tuple[Workspace, dict
         assert [row["i"], row["b"]["i"]] == [side.record(number, "tokens").tolist() for side in sides]
         assert index["pair"][at] == [int(side.record(number, "loss_mask").sum()) for side in sides]
         assert row["p"][0][1] == row["b"]["p"][0][1]
+
+
+@pytest.mark.parametrize("asset", ["preference_tokens", "preference_tokens_by_domain"])
+def test_in_how_many_pairs_the_chosen_answer_has_more_trained_tokens(
+    built: tuple[Workspace, dict[tuple[str, str], Published]], asset: str
+) -> None:
+    workspace, stores = built
+    chosen = [store for (name, _), store in stores.items() if name == asset]
+    longer = [
+        int(more) > int(less)
+        for store in chosen
+        for part in ("", "test/")
+        for streams in [[open_tokens(store.directory, f"{part}{side}") for side in ("chosen", "rejected")]]
+        for more, less in zip(*([each.record(at, "loss_mask").sum() for at in range(len(each))] for each in streams), strict=True)
+    ]
+    read = Read(report(workspace, chosen))
+    assert f"{sum(longer) / len(longer):.0%}" == read.texts[read.texts.index("chosen is longer in") + 1]
 
 
 def test_texts_of_a_line_by_speaker() -> None:
