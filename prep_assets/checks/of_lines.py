@@ -175,7 +175,7 @@ class Golds(OfLines):
 
     def _second_gold(self, payload: Row, content: Row) -> tuple[str, object, Fraction | Converted | None]:
         prompt = content["prompt"] if isinstance(content["prompt"], str) else str(content["prompt"])
-        gold = content["gold"] if "verifier" not in content else as_number(content["gold"])
+        gold = content["gold"] if content.get("verifier", "number") == "number" else as_number(content["gold"])
         if "arguments" not in content or is_told(content["arguments"], payload):
             answers = [value for value in payload.values() if isinstance(value, str) and "####" in value]
             if answers:

@@ -407,6 +407,9 @@ class SourceTexts(Derivation):
         if fault is not None:
             found.fail(identity, fault)
             return
+        if lost and self.store.holds(Lines):  # no template leaves it out
+            found.fail(identity, Missing(lost[0], "is reasoning, and stands nowhere in the line"))
+            return
         lost = [each for each in lost if not any(self._holds(record, each) for record in before)]
         numbers["texts_found"] += len(said) - len(lost)
         if lost and not whole and not begin:
