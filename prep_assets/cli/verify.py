@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import replace
-from typing import Annotated
+from dataclasses import fields, replace
+from typing import Annotated, Any
 
 import typer
 from msgspec import Struct, to_builtins
@@ -65,7 +65,13 @@ def verify(asset: terminal.AnyAsset = None, partition: terminal.Partition = None
         else:
             console.print(f"all {checks} of {terminal.counted(len(wanted), 'store')} passed", style="bold green")
 
-    return Answer({"checks": outcomes, "not_built": missing}, show, int(bool(failed)))
+    return Answer({"checks": list(map(_facts, outcomes)), "not_built": missing}, show, int(bool(failed)))
+
+
+def _facts(outcome: Outcome) -> dict[str, Any]:
+    """An outcome as ``--json`` prints it: without the function that joins verdicts."""
+    verdict = {field.name: getattr(outcome.verdict, field.name) for field in fields(outcome.verdict) if field.name != "say"}
+    return {"asset": outcome.asset, "partition": outcome.partition, "check": outcome.check, "verdict": verdict}
 
 
 def _stores(workspace: Workspace, name: str | None, partition: str | None) -> tuple[list[tuple[str, str]], list[str]]:

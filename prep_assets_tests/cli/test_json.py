@@ -49,6 +49,12 @@ def test_stdout_is_one_json_value(command: str, built: Workspace, monkeypatch: p
     assert found
 
 
+@pytest.mark.parametrize("asset", ["sft_raw", "sft_template", "sft_tokens"])
+def test_verdicts_of_every_kind_of_store_are_json(asset: str, built: Workspace) -> None:
+    checks = json.loads(CliRunner().invoke(app, ["verify", asset, "--json"]).stdout)["checks"]
+    assert checks and all({*check["verdict"]} == {"passed", "summary", "numbers", "worst", "warns", "ruled"} for check in checks)
+
+
 def test_verdicts_and_rows_are_in_it(built: Workspace) -> None:
     def said(*words: str) -> Any:
         return json.loads(CliRunner().invoke(app, [*words, "--json"]).stdout)
