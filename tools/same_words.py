@@ -1,5 +1,6 @@
 """Whether two states of the code say the same: builds configurations, and compares what every command that explains a store prints about it.
 
+    python tools/same_words.py cases FOLDER               write the configurations of `tools/planted`: every family and schema, without `large`
     python tools/same_words.py record OUT.json FOLDER …   build every configuration below the folders, and run the commands
     python tools/same_words.py compare A.json B.json      what differs; exit code 1 where anything does
 
@@ -72,6 +73,7 @@ def commands(case: Path, stores: Path) -> Iterator[list[str]]:
     import prep_assets as pa
     from prep_assets.errors import PrepAssetsError
 
+    labels = list[str]()
     try:
         labels = list(pa.status(pa.Workspace(case, stores)))
         pa.build(pa.Workspace(case, stores), *dict.fromkeys(label.partition("[")[0] for label in labels), publish=True)
@@ -136,6 +138,12 @@ def main(arguments: list[str]) -> int:
     command, *more = arguments
     if command == "compare":
         return min(1, compare(Path(more[0]), Path(more[1])))
+    if command == "cases":
+        from planted.workspaces import workspaces
+
+        workspaces(Path(more[0]))
+        shutil.rmtree(Path(more[0], "large"))
+        return 0
     with get_context("spawn").Pool(int(os.environ.get("SAME_BYTES_WORKERS", "2")), maxtasksperchild=1) as pool:
         found = {}
         for case, said in pool.imap_unordered(record, [path.resolve() for path in cases_below(more[1:])]):

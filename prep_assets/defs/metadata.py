@@ -275,9 +275,9 @@ def _by_domain(published: Published) -> dict[str, Any]:
                         "longest": row.longest})
         for row in measured[:SHOWN_DOMAINS]
     ]  # fmt: skip
-    lengths = np.concatenate([part.lengths for stream in row_streams for part in stream.parts()])
+    lengths = np.concatenate([stream.documents.lengths for stream in row_streams])
     return {
-        "lengths": dg.MetadataValue.md(lengths_picture(lengths, row_streams[0].unit, counted)),
+        "lengths": dg.MetadataValue.md(lengths_picture(lengths, row_streams[0].schema.unit, counted)),
         "by_domain": dg.MetadataValue.table(records),
     }
 

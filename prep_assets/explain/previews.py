@@ -10,7 +10,8 @@ from msgspec import Struct
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, require_known, require_number
-from prep_assets.explain.rows import BlendRows, Row, Rows, record_names, streams
+from prep_assets.explain.rows import Blend, Row, read, record_names, streams
+from prep_assets.explain.rows import title as title_of
 from prep_assets.explain.streams import stream_of
 from prep_assets.explain.visible import token_texts, visible
 from prep_assets.graph.graph import EVERY, one_partition
@@ -60,28 +61,44 @@ def preview(
         verdicts = read_verdicts(published)
         require_number("row", row, name, verdicts.num_rows)
         return dict(verdicts.slice(row, 1).to_pylist()[0])
-    every: list[Rows] = [BlendRows(workspace, published)] if asset.stage == BLEND else [*streams(published)]
-    rows = {each.name: each for each in every}
-    if not rows:
+    if asset.stage == BLEND:
+        blend = Blend(workspace, published)
+        require_known(f"{name} has no stream", stream or BLENDED, (BLENDED,))
+        require_number("row", row, name, len(blend.store))
+        found = blend.read(row, limit)
+        return _tokens(workspace, published, blend.title(name, found), found)
+    tables = {table.name: table for table in streams(published)}
+    if not tables:
         raise ConfigError(f"{name} has no rows")
-    stream = (stream_of(published, None) or next(iter(rows))) if stream is None else stream
-    require_known(f"{name} has no stream", stream, rows)
-    chosen = rows[stream]
-    require_number("row", row, name, chosen.count)
-    [found] = chosen.rows([row], limit)
-    return found.line if found.line is not None else _tokens(workspace, published, chosen, found)
+    stream = stream_of(published, None) if stream is None else stream
+    require_known(f"{name} has no stream", stream, tables)
+    table = tables[stream]
+    require_number("row", row, name, len(table))
+    [found] = read(table, [row], limit)
+    if found.line is not None:
+        return found.line
+    return _tokens(workspace, published, title_of(name, table, found), found, named=table.pieces is None)
 
 
-def _tokens(workspace: Workspace, published: Published, stream: Rows, row: Row) -> Preview:
+BLENDED = "item"
+"""The one stream of a blend."""
+
+
+def _tokens(workspace: Workspace, published: Published, title: str, row: Row, *, named: bool = False) -> Preview:
+    """A row of tokens; `named`: its title says which record it is of."""
     asset, name = EVERY[published.manifest.asset], record_names(workspace, published)
     texts = token_texts(workspace.vocabulary(workspace.family(FAMILIES[asset.family])), row.ids)
     starts, positions = [piece.start for piece in row.pieces], np.arange(len(row.ids))
     for piece in row.pieces:
         positions[piece.start :] = np.arange(piece.position, piece.position + len(row.ids) - piece.start)
     names = [piece.note or name(piece.origin) for piece in row.pieces]
-    title = f"{stream.title(asset.name, row)}" + (f", from {names[0]}" if stream.of_one_record else "")
     return Preview(
-        title, texts, tuple(row.weights or ()), tuple(positions.tolist()), tuple(zip(starts, names, strict=True)), tuple(row.ids)
+        f"{title}, from {names[0]}" if named else title,
+        texts,
+        tuple(row.weights or ()),
+        tuple(positions.tolist()),
+        tuple(zip(starts, names, strict=True)),
+        tuple(row.ids),
     )
 
 

@@ -30,13 +30,12 @@ from prep_assets.errors import PrepAssetsError
 from prep_assets.explain.made_with import made_with
 from prep_assets.explain.rows import (
     Origin,
-    PackedRows,
     Proof,
     Row,
-    Stream,
     index,
     packed,
     proofs,
+    read,
     record_names,
     row_chunks,
     sampled,
@@ -50,6 +49,7 @@ from prep_assets.graph.graph import asset_named, upstream_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.verdicts import found_of, is_quality
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.table import Table
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.version import __version__
@@ -78,17 +78,21 @@ class Measured(Struct, frozen=True):
         return None if self.trained is None else self.trained / max(1, self.total)
 
 
-def measure(streams: Sequence[Stream]) -> list[Measured]:
+def measure(streams: Sequence[Table]) -> list[Measured]:
     """Measure every domain of every stream."""
     measured = []
     for stream in streams:
-        for part in stream.parts():
-            lengths = np.sort(part.lengths)
+        of = stream.documents
+        for number, domain in enumerate(of.domains):
+            chosen = of.domain == number
+            lengths = np.sort(of.lengths[chosen])
             last = len(lengths) - 1
             middle, most, longest = (int(lengths[int(last * quantile)]) if last >= 0 else 0 for quantile in (0.5, 0.95, 1))
-            trained = None if part.trained is None else int(part.trained.sum())
+            trained = None if of.trained is None else int(of.trained[chosen].sum())
             measured.append(
-                Measured(stream.name, part.domain, stream.unit, len(lengths), int(lengths.sum()), trained, middle, most, longest)
+                Measured(
+                    stream.name, domain or stream.name, stream.schema.unit, len(lengths), int(lengths.sum()), trained, middle, most, longest
+                )
             )
     return measured
 
@@ -368,7 +372,7 @@ class _Shown(NamedTuple):
     """A stream, its store, and the function that names its records."""
 
     published: Published
-    stream: Stream
+    stream: Table
     name: Callable[[Origin], str]
 
 
@@ -444,8 +448,8 @@ def report(
         "streams": [
             {
                 "name": one_line(_stream_name(entry)),
-                "unit": entry.stream.unit,
-                "packed": isinstance(entry.stream, PackedRows),
+                "unit": entry.stream.schema.unit,
+                "packed": entry.stream.pieces is not None,
                 **({} if candidate else _trace(entry, served=served is not None)),
             }
             for entry in entries
@@ -460,7 +464,7 @@ def report(
 
 
 def _vocabulary(workspace: Workspace, asset: str, entries: Sequence[_Shown], notes: list[str]) -> Vocabulary | None:
-    if not any(entry.stream.unit == "tokens" for entry in entries):
+    if not any(entry.stream.schema.unit == "tokens" for entry in entries):
         return None
     try:
         return workspace.vocabulary(family_of(workspace, asset))
@@ -473,7 +477,7 @@ def _sample(entries: Sequence[_Shown], rows: int) -> Iterator[Row]:
     """The sampled rows of a standalone page."""
     listed = _listed(entries)
     total = sum(listed.values())
-    means = (float(entry.stream.lengths.mean()) for entry in entries if entry.stream.count and entry.stream.unit == "tokens")
+    means = (float(entry.stream.lengths.mean()) for entry in entries if len(entry.stream) and entry.stream.schema.unit == "tokens")
     want = min(rows, max(20, int(TOKENS / max(1.0, max(means, default=1.0))))) if total else 0
     for number, numbers in sampled(listed, want).items():
         yield from _name_records(entries, number, numbers)
@@ -497,7 +501,7 @@ def _matching(entries: Sequence[_Shown], wanted: Filter, vocabulary: Vocabulary 
 def _listed(entries: Sequence[_Shown]) -> dict[int, int]:
     """Streams whose rows are listed, and how many these are: rejected answers stand beside the chosen ones."""
     beside = {*_rejected(entries).values()}
-    return {number: entry.stream.count for number, entry in enumerate(entries) if number not in beside}
+    return {number: len(entry.stream) for number, entry in enumerate(entries) if number not in beside}
 
 
 def _rejected(entries: Sequence[_Shown]) -> dict[int, int]:
@@ -509,9 +513,7 @@ def _rejected(entries: Sequence[_Shown]) -> dict[int, int]:
         if name.endswith("chosen")
     }
     return {
-        chosen: other
-        for chosen, other in pairs.items()
-        if other is not None and entries[chosen].stream.count == entries[other].stream.count
+        chosen: other for chosen, other in pairs.items() if other is not None and len(entries[chosen].stream) == len(entries[other].stream)
     }
 
 
@@ -519,7 +521,7 @@ def _name_records(entries: Sequence[_Shown], stream: int, numbers: Sequence[int]
     """Read rows of one stream, with the other sides of pairs, and name their records."""
     other = _rejected(entries).get(stream)
     beside = iter(()) if other is None else _name_records(entries, other, numbers)
-    for row in entries[stream].stream.rows(numbers):
+    for row in read(entries[stream].stream, numbers):
         pieces = tuple(replace(piece, name=entries[stream].name(piece.origin)) for piece in row.pieces)
         yield replace(row, stream=stream, pieces=pieces, beside=next(beside, None))
 
@@ -583,7 +585,7 @@ def _longer_chosen(entries: Sequence[_Shown], stores: Sequence[Published]) -> It
 class _Measured(NamedTuple):
     """The streams of stores, each with the index of its store, and what the whole of them is like."""
 
-    streams: list[tuple[int, Stream]]
+    streams: list[tuple[int, Table]]
     figures: list[Measured]
     histograms: list[tuple[str, Histogram]]
 
@@ -617,17 +619,17 @@ def _figures(stores: Sequence[Published], more: Iterable[tuple[str, str]]) -> li
     return [*figures, *more, ("refused here", f"{sum(refused_counts(stores).values()):,}"), ("size", shown)]
 
 
-def _histograms(every: Sequence[Stream]) -> Iterator[tuple[str, Histogram]]:
-    for unit in dict.fromkeys(stream.unit for stream in every):
-        parts = [part.lengths for stream in every if stream.unit == unit for part in stream.parts()]
+def _histograms(every: Sequence[Table]) -> Iterator[tuple[str, Histogram]]:
+    for unit in dict.fromkeys(stream.schema.unit for stream in every):
+        parts = [stream.documents.lengths for stream in every if stream.schema.unit == unit]
         lengths = np.concatenate(parts) if parts else np.zeros(0, np.int64)
         if len(lengths):
             yield f"Length of {len(lengths):,} {items(every)} in {unit}", histogram(lengths, unit)
 
 
-def items(every: Iterable[Stream]) -> str:
+def items(every: Iterable[Table]) -> str:
     """What is counted in the rows of streams: pieces of records, lines or documents."""
-    kinds = {"pieces" if isinstance(stream, PackedRows) else "lines" if stream.unit == "bytes" else "documents" for stream in every}
+    kinds = {stream.schema.documents for stream in every}
     return kinds.pop() if len(kinds) == 1 else "documents"
 
 

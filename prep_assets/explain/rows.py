@@ -5,32 +5,20 @@ from __future__ import annotations
 import base64
 import gzip
 import json
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, cached_property, partial
+from functools import cache
 from itertools import groupby, pairwise, zip_longest
 from operator import attrgetter
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.checks.of_conversations import Chats, Sides
 from prep_assets.checks.of_lines import merged_streams
 from prep_assets.errors import PrepAssetsError
-from prep_assets.explain.streams import (
-    AnyStream,
-    Int64s,
-    RowName,
-    group_sequences,
-    open_stream,
-    row_names,
-    sft_split,
-    source_rows,
-    tokens_and_weights,
-)
+from prep_assets.explain.streams import RowName, open_stream, row_names, sft_split
 from prep_assets.explain.streams import streams as names_of_streams
 from prep_assets.explain.visible import one_line, token_texts, visible
 from prep_assets.graph.graph import EVERY, lines_of, store_of
@@ -40,10 +28,8 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mask import Row as MaskRow
 from prep_assets.proofs.mask import prove_masks, trained_runs
 from prep_assets.stores.blends import open_blend
-from prep_assets.stores.groups import GroupStore
-from prep_assets.stores.lines import Lines, open_lines
-from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.groups import REWARDS
+from prep_assets.stores.table import TOKENS, Table, table_of
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -53,7 +39,6 @@ MOST_TOKENS = 4096
 """Most tokens of a row on a page."""
 MOST_LINE_CHARACTERS = 20_000
 """Most characters of a line on a page."""
-BLOCK = 1 << 22
 
 
 class Origin(Struct, frozen=True):
@@ -127,286 +112,78 @@ def _texts(value: Any, number: str = "") -> Iterator[tuple[str, str]]:
         yield number, json.dumps(value, ensure_ascii=False)
 
 
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One domain of a stream: lengths and trained tokens by document, int64[n]."""
-
-    domain: str
-    lengths: Int64s
-    trained: Int64s | None
-
-
-def parts_by_domain(domains: Sequence[str], domain: npt.NDArray[Any], lengths: Int64s, trained: Int64s | None) -> list[Part]:
-    """Split documents by domain; `domain` has the index of the domain of each document: int[n]."""
-    selections = [np.asarray(domain) == number for number in range(len(domains))]
-    return [
-        Part(name, lengths[selected], None if trained is None else trained[selected])
-        for name, selected in zip(domains, selections, strict=True)
-    ]
-
-
-def _of_source(sources: Sequence[str], source: npt.NDArray[Any], domain: str) -> npt.NDArray[np.bool_]:
-    return np.isin(source, [number for number, name in enumerate(sources) if name == domain])
-
-
-class Rows(ABC):
-    """Rows of one kind, which can be shown.
-
-    Attributes:
-        name: of their stream in the store.
-        count: how many there are.
-        of_one_record: whether all of a row comes from one record.
-    """
-
-    of_one_record = True
-
-    def __init__(self, name: str, count: int) -> None:
-        self.name, self.count = name, count
-
-    @abstractmethod
-    def rows(self, numbers: Sequence[int], most: int = MOST_TOKENS) -> Iterator[Row]:
-        """Read the rows with these ascending numbers, of each sequence at most so many tokens."""
-
-    @abstractmethod
-    def title(self, asset: str, row: Row) -> str:
-        """What a row is, and where."""
-
-
-class TokenBlock(NamedTuple):
-    """Consecutive rows: the number of the first, their ids, where each row begins and ends among them, and the weights of a stretch of them."""
-
-    first: int
-    ids: npt.NDArray[Any]
-    starts: Int64s
-    ends: Int64s
-    weights: Callable[[slice], npt.NDArray[Any]]
-
-
-class Stream(Rows):
-    """Rows of a store, which can be measured and searched."""
-
-    unit = "tokens"
-
-    @property
-    @abstractmethod
-    def lengths(self) -> Int64s:
-        """int64[n]: tokens of each row, or what `unit` says."""
-
-    @property
-    def trained(self) -> Int64s | None:
-        """int64[n]: trained tokens of each row; `None` where there is no mask. The whole store is read for it."""
-        return None
-
-    @abstractmethod
-    def parts(self) -> list[Part]:
-        """The stream by domain."""
-
-    @abstractmethod
-    def of_domain(self, domain: str) -> npt.NDArray[np.bool_]:
-        """bool[n]: which rows have a document of a domain."""
-
-    def blocks(self) -> Iterator[TokenBlock] | None:
-        """All tokens in blocks; `None` where a row is not a stretch of one array."""
-        return None
-
-    def title(self, asset: str, row: Row) -> str:
-        return f"{asset} {self.name} record {row.number:,} of {self.count:,}: {self.lengths[row.number]:,} tokens"
-
-
-class TokenRows(Stream):
-    """A ragged token stream, of one domain or merged from several."""
-
-    def __init__(self, name: str, domain: str, store: TokenStore) -> None:
-        self.domain, self.store = domain, store
-        super().__init__(name, len(store))
-
-    @cached_property
-    def lengths(self) -> Int64s:
-        return self.store.lengths
-
-    @cached_property
-    def trained(self) -> Int64s | None:
-        return trained_tokens(self.store)
-
-    def rows(self, numbers: Sequence[int], most: int = MOST_TOKENS) -> Iterator[Row]:
-        for number in numbers:
-            ids, weights = tokens_and_weights(self.store, number, most)
-            origin = Origin(self.domain, self.name, number)
-            yield Row(number, ids.tolist(), None if weights is None else weights.tolist(), (Piece(0, 0, origin),))
-
-    def parts(self) -> list[Part]:
-        return [Part(self.domain or self.name, self.lengths, self.trained)]
-
-    def of_domain(self, domain: str) -> npt.NDArray[np.bool_]:
-        return np.full(self.count, domain == self.domain)
-
-    def blocks(self) -> Iterator[TokenBlock]:
-        for records, tokens in self.store.blocks(BLOCK):
-            ends, ids = self.store.ends[records] - tokens.start, np.asarray(self.store.arrays["tokens"][tokens])
-            starts = np.concatenate([np.zeros(1, np.int64), ends[:-1]])
-            yield TokenBlock(records.start, ids, starts, ends, partial(self._weights, tokens.start))
-
-    def _weights(self, before: int, span: slice) -> npt.NDArray[Any]:
-        if "loss_mask" not in self.store.arrays:
-            return np.ones(span.stop - span.start)
-        return self.store.weights(slice(before + span.start, before + span.stop))
-
-
-class PackedRows(Stream):
-    """A packed table."""
-
-    of_one_record = False
-
-    def __init__(self, name: str, store: PackedStore) -> None:
-        self.store, self.documents = store, {key: np.asarray(values) for key, values in store.documents.items()}
-        super().__init__(name, len(store))
-
-    @cached_property
-    def lengths(self) -> Int64s:
-        return np.bincount(self.documents["row"], self.documents["length"], self.count).astype(np.int64)
-
-    @cached_property
-    def trained(self) -> Int64s:
-        return np.concatenate([np.zeros(0, np.int64), *(np.count_nonzero(mask, axis=1) for _, _, mask in self.store.blocks())])
-
-    def title(self, asset: str, row: Row) -> str:
-        used = f"{self.lengths[row.number]:,} of {self.store.row_len:,} places used"
-        trained = np.count_nonzero(self.store.weights(row.number) > 0)
-        return f"{self.name} row {row.number:,} of {self.count:,}: {used}, {trained:,} trained"
-
-    def rows(self, numbers: Sequence[int], most: int = MOST_TOKENS) -> Iterator[Row]:
-        for number in numbers:
-            used, entries = min(int(self.lengths[number]), most), self.store.pieces(number)
-            columns = (self.documents[key][entries].tolist() for key in ("row_offset", "start", "source", "record"))
-            pieces = tuple(
-                Piece(start, offset, Origin(self.store.sources[source], sft_split(self.name), record))
-                for start, offset, source, record in zip(*columns, strict=True)
-                if start < used
-            )
-            ids, weights = self.store.tokens[number][:used], self.store.weights(number)[:used]
-            yield Row(number, ids.tolist(), weights.astype(float).tolist(), pieces)
-
-    def parts(self) -> list[Part]:
-        rows, lengths = self.documents["row"], self.documents["length"]
-        trained = np.zeros(len(rows), np.int64)
-        for first, _, mask in self.store.blocks():
-            low, high = np.searchsorted(rows, [first, first + len(mask)])
-            cumulative = _cumulative_trained(mask.reshape(-1))
-            start = (rows[low:high] - first) * self.store.row_len + self.documents["row_offset"][low:high]
-            trained[low:high] = cumulative[start + lengths[low:high]] - cumulative[start]
-        return parts_by_domain(self.store.sources, self.documents["source"], lengths, trained)
-
-    def of_domain(self, domain: str) -> npt.NDArray[np.bool_]:
-        chosen = np.array([domain == source for source in self.store.sources], bool)[self.documents["source"]]
-        return np.bincount(self.documents["row"], chosen, self.count) > 0
-
-    def blocks(self) -> Iterator[TokenBlock]:
-        for first, tokens, mask in self.store.blocks(BLOCK):
-            starts = np.arange(len(tokens)) * self.store.row_len
-            yield TokenBlock(
-                first, tokens.reshape(-1), starts, starts + self.lengths[first : first + len(tokens)], mask.reshape(-1).__getitem__
-            )
-
-
-class GroupRows(Stream):
-    """Scored groups: a row is a prompt followed by its responses."""
-
-    def __init__(self, name: str, store: GroupStore) -> None:
-        self.store = store
-        super().__init__(name, len(store))
-
-    @cached_property
-    def lengths(self) -> Int64s:
-        return self.store.prompts.lengths + self._sum_by_group(self.store.responses.lengths)
-
-    @cached_property
-    def trained(self) -> Int64s | None:
-        counts = trained_tokens(self.store.responses)
-        return None if counts is None else self._sum_by_group(counts)
-
-    def _sum_by_group(self, counts: Int64s) -> Int64s:
-        cumulative = np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])
-        return np.diff(cumulative[self.store.rewards.ends], prepend=0)
-
-    def title(self, asset: str, row: Row) -> str:
-        prompt, responses = self.store.prompts.lengths[row.number], len(row.pieces) - 1
-        return f"{asset} {self.name} group {row.number:,} of {self.count:,}: a prompt of {prompt:,} tokens, {responses} responses"
-
-    def rows(self, numbers: Sequence[int], most: int = MOST_TOKENS) -> Iterator[Row]:
-        for number in numbers:
-            origin = Origin(self.store.sources[int(self.store.source[number])], self.name, number)
-            rewards, prompt = self.store.rewards.record(number, "rewards").tolist(), int(self.store.prompts.lengths[number])
-            ids, weights = zip(*group_sequences(self.store, number, most), strict=True)
-            first, *starts = np.cumsum([0, *map(len, ids)]).tolist()[:-1]
-            notes = (f"response {at}, reward {reward:g}" for at, reward in enumerate(rewards))
-            responses = (Piece(start, 0, origin, note, position=prompt) for start, note in zip(starts, notes, strict=True))
-            pieces = (Piece(first, 0, origin), *responses)
-            yield Row(number, np.concatenate(ids).tolist(), np.concatenate(weights).tolist(), pieces)
-
-    def parts(self) -> list[Part]:
-        return parts_by_domain(self.store.sources, self.store.source, self.lengths, self.trained)
-
-    def of_domain(self, domain: str) -> npt.NDArray[np.bool_]:
-        return _of_source(self.store.sources, self.store.source, domain)
-
-
-class LineRows(Stream):
-    """A JSONL file."""
-
-    unit = "bytes"
-
-    def __init__(self, name: str, lines: Lines) -> None:
-        self.lines = lines
-        super().__init__(name, len(lines))
-
-    @cached_property
-    def lengths(self) -> Int64s:
-        with self.lines.path.open("rb") as file:
-            return np.fromiter(map(len, file), np.int64, self.count)
-
-    def rows(self, numbers: Sequence[int], most: int = MOST_TOKENS) -> Iterator[Row]:
-        wanted, source = set(numbers), self.lines.index["source"]
-        for number, content in enumerate(self.lines):
-            if number in wanted:
-                origin = Origin(self.lines.sources[int(source[number])], self.name, number)
-                yield Row(number, pieces=(Piece(0, 0, origin),), line=content)
-
-    def parts(self) -> list[Part]:
-        return parts_by_domain(self.lines.sources, self.lines.index["source"], self.lengths, None)
-
-    def of_domain(self, domain: str) -> npt.NDArray[np.bool_]:
-        return _of_source(self.lines.sources, self.lines.index["source"], domain)
-
-
-class BlendRows(Rows):
+def read(table: Table, numbers: Sequence[int], most: int = MOST_TOKENS) -> Iterator[Row]:
+    """Read the rows with these ascending numbers, of each sequence at most so many tokens."""
+    if table.lines is not None:
+        for number, line in zip(numbers, table.objects(numbers), strict=True):
+            yield Row(number, pieces=(Piece(0, 0, _origin(table, number)),), line=line)
+        return
+    for number in numbers:
+        ids, weights, starts = table.joined(number, most)
+        yield Row(number, ids.tolist(), None if weights is None else weights.tolist(), tuple(_pieces(table, number, starts, len(ids))))
+
+
+def _origin(table: Table, record: int) -> Origin:
+    return Origin(table.origins.of(record)[0], table.name, record)
+
+
+def _pieces(table: Table, number: int, starts: Sequence[int], tokens: int) -> Iterator[Piece]:
+    """The pieces of a row: of an index, records of other stores; else its sequences, those after a prompt with their rewards."""
+    if table.pieces is not None:
+        for start, first, source, record in table.pieces.read(table.pieces.of(number), "row_offset", "start", "source", "record"):
+            if start < tokens:
+                yield Piece(start, first, Origin(table.pieces.domains[source], sft_split(table.name), record))
+        return
+    origin = _origin(table, number)
+    yield Piece(0, 0, origin)
+    if len(starts) > 1:
+        [rewards], [prompt] = table.columns[REWARDS].arrays(number), table.columns["prompts"].spans(number)
+        for at, (start, reward) in enumerate(zip(starts[1:], rewards.tolist(), strict=True)):
+            yield Piece(start, 0, origin, f"response {at}, reward {reward:g}", position=prompt.stop - prompt.start)
+
+
+def title(asset: str, table: Table, row: Row) -> str:
+    """What a row is, and where."""
+    name, length = f"{table.name} {table.schema.noun} {row.number:,} of {len(table):,}", int(table.lengths[row.number])
+    if table.pieces is not None:
+        trained = np.count_nonzero(np.asarray(row.weights or ()) > 0)
+        return f"{name}: {length:,} of {table.width:,} places used, {trained:,} trained"
+    if len(table.has("ids")) > 1:
+        [prompt] = table.columns["prompts"].spans(row.number)
+        return f"{asset} {name}: a prompt of {prompt.stop - prompt.start:,} tokens, {len(row.pieces) - 1} responses"
+    return f"{asset} {name}: {length:,} tokens"
+
+
+class Blend:
     """The items of a blend: windows of its domains' streams, or their records."""
 
-    of_one_record = False
-
     def __init__(self, workspace: Workspace, published: Published) -> None:
-        self.blend = open_blend(published.directory)
+        self.store = open_blend(published.directory)
         self.streams = training_streams(workspace, EVERY[published.manifest.asset].family)
-        super().__init__("item", len(self.blend))
 
     def title(self, asset: str, row: Row) -> str:
-        item = f"{'window' if self.blend.window else 'record'} {int(self.blend.item[row.number]):,}"
-        domain = self.blend.domains[int(self.blend.domain[row.number])]
-        return f"{asset} item {row.number:,} of {len(self.blend):,}: {item} of {domain}, {len(row.ids):,} tokens"
+        """What an item is, and where."""
+        domain, number = self._item(row.number)
+        item = f"{'window' if self.store.window else 'record'} {number:,}"
+        return f"{asset} item {row.number:,} of {len(self.store):,}: {item} of {domain}, {len(row.ids):,} tokens"
 
-    def rows(self, numbers: Sequence[int], most: int = MOST_TOKENS) -> Iterator[Row]:
-        for number in numbers:
-            domain, item = self.blend.domains[int(self.blend.domain[number])], int(self.blend.item[number])
-            tokens, window = self.streams[domain], self.blend.window
-            span = slice(item * window, (item + 1) * window) if window else tokens.span(item, item + 1)
-            span = slice(span.start, min(span.stop, span.start + most))
-            first, last = np.searchsorted(tokens.ends, [span.start, span.stop - 1], "right").tolist()
-            begins = {record: tokens.span(record, record + 1).start for record in range(first, last + 1)}
-            pieces = tuple(
-                Piece(start := max(0, begin - span.start), 0, Origin(domain, "", record), position=span.start + start - begin)
-                for record, begin in begins.items()
-            )
-            weights = tokens.weights(span).astype(float).tolist() if "loss_mask" in tokens.arrays else None
-            yield Row(number, np.asarray(tokens.arrays["tokens"][span]).tolist(), weights, pieces)
+    def _item(self, number: int) -> tuple[str, int]:
+        return self.store.domains[int(self.store.domain[number])], int(self.store.item[number])
+
+    def read(self, number: int, most: int = MOST_TOKENS) -> Row:
+        """Read one item, at most so many tokens of it."""
+        domain, item = self._item(number)
+        tokens, window = self.streams[domain], self.store.window
+        span = slice(item * window, (item + 1) * window) if window else tokens.span(item, item + 1)
+        span = slice(span.start, min(span.stop, span.start + most))
+        first, last = np.searchsorted(tokens.ends, [span.start, span.stop - 1], "right").tolist()
+        begins = {record: tokens.span(record, record + 1).start for record in range(first, last + 1)}
+        pieces = tuple(
+            Piece(start := max(0, begin - span.start), 0, Origin(domain, "", record), position=span.start + start - begin)
+            for record, begin in begins.items()
+        )
+        weights = tokens.weights(span).astype(float).tolist() if "loss_mask" in tokens.arrays else None
+        return Row(number, np.asarray(tokens.arrays["tokens"][span]).tolist(), weights, pieces)
 
 
 def weight_runs(weights: Sequence[float]) -> list[tuple[int, int, float]]:
@@ -414,22 +191,6 @@ def weight_runs(weights: Sequence[float]) -> list[tuple[int, int, float]]:
     values = np.asarray(weights, np.float64)
     edges = [0, *(np.flatnonzero(np.diff(values)) + 1).tolist(), len(values)] if len(values) else []
     return [(start, end, float(values[start])) for start, end in pairwise(edges)]
-
-
-def trained_tokens(store: TokenStore) -> Int64s | None:
-    """Trained tokens by record: int64[n]; `None` where the store has no mask."""
-    if "loss_mask" not in store.arrays:
-        return None
-    counts = np.zeros(len(store), np.int64)
-    for records, tokens in store.blocks(BLOCK):
-        cumulative = _cumulative_trained(np.asarray(store.arrays["loss_mask"][tokens]))
-        counts[records] = np.diff(cumulative[store.ends[records] - tokens.start], prepend=0)
-    return counts
-
-
-def _cumulative_trained(mask: npt.NDArray[Any]) -> Int64s:
-    """Trained tokens before each token: int64[n + 1]."""
-    return np.concatenate([np.zeros(1, np.int64), np.cumsum(mask != 0)])
 
 
 def sampled(counts: Mapping[int, int], want: int, seed: int = 0) -> dict[int, list[int]]:
@@ -446,7 +207,7 @@ def sampled(counts: Mapping[int, int], want: int, seed: int = 0) -> dict[int, li
     return chosen
 
 
-def streams(published: Published) -> list[Stream]:
+def streams(published: Published) -> list[Table]:
     """The row streams of a store, held-out ones last; none for raw stores, certificates and exports.
 
     Raises:
@@ -455,21 +216,9 @@ def streams(published: Published) -> list[Stream]:
     partition, asset = published.manifest.partition, EVERY.get(published.manifest.asset)
     if asset is None:
         return []
-    declared = [stream.stem.format(partition=partition) for stream in asset.streams.values() if stream.kind is TokenStore and stream.stem]
+    declared = [*asset.stems(partition).values()]
     names = sorted(names_of_streams(published), key=lambda name: declared.index(name) if name in declared else 0)
-    return [_row_stream(name, partition, open_stream(published, name)) for name in names]
-
-
-def _row_stream(name: str, partition: str, store: PackedStore | TokenStore | Lines | GroupStore) -> Stream:
-    match store:
-        case PackedStore():
-            return PackedRows(name, store)
-        case GroupStore():
-            return GroupRows(name, store)
-        case Lines():
-            return LineRows(name, store)
-        case TokenStore():
-            return TokenRows(name, partition, store)
+    return [open_stream(published, name) for name in names]
 
 
 def record_names(workspace: Workspace, published: Published) -> Callable[[Origin], str]:
@@ -484,30 +233,30 @@ def record_names(workspace: Workspace, published: Published) -> Callable[[Origin
         name = row_names(raw)
         return lambda file, row: f"{domain}/{name(file, row)}"
 
-    def lines_named(name: str, file: str) -> Lines:
+    def lines_named(name: str, file: str) -> Table:
         store = workspace.published(name, partition)
         if store is None:
             raise LookupError(file)
-        return open_lines(store.directory, file)
+        return open_stream(store, file)
 
-    def store_of_records(domain: str, stream: str) -> AnyStream:
+    def table_of_records(domain: str, stream: str) -> Table:
         if asset is not None and asset.stage == BLEND:
-            return training_streams(workspace, asset.family)[domain]
-        return open_stream(tokens_of(workspace, published, domain) if published.manifest.asset == "sft_packed" else published, stream)
+            return table_of("", training_streams(workspace, asset.family)[domain], domain)
+        of_records = tokens_of(workspace, published, domain) if published.manifest.asset == "sft_packed" else published
+        return open_stream(of_records, stream)
 
     # caches that live as long as the returned function
-    naming, lines, open_records = cache(row_names_of), cache(lines_named), cache(store_of_records)
+    naming, open_lines_of, open_records = cache(row_names_of), cache(lines_named), cache(table_of_records)
 
     def named(origin: Origin) -> str:
         assert asset is not None
-        store, answer = open_records(origin.domain, origin.stream), ""
-        assert not isinstance(store, PackedStore)
-        rows, record = source_rows(store, origin.domain), origin.record
-        if isinstance(store, TokenStore) and (line_stream := lines_of(asset.name, origin.stream)) is not None:
-            rows, record = source_rows(lines(*line_stream), origin.domain), int(store.row[record])
-        elif isinstance(store, TokenStore) and (part := store.part(record))[1] > 1:
+        table, record, answer = open_records(origin.domain, origin.stream), origin.record, ""
+        if (line_stream := lines_of(asset.name, origin.stream)) is not None and table.lines is None:
+            record = int(table.origins.row[record])
+            table = open_lines_of(*line_stream)
+        elif table.schema is TOKENS and (part := table.origins.part(record))[1] > 1:
             answer = ", answer {} of {}".format(*part)
-        domain, file, row = rows.of(record)
+        domain, file, row = table.origins.of(record)
         return naming(domain)(file, row) + answer
 
     def name(origin: Origin) -> str:
@@ -651,7 +400,7 @@ def _fields(texts: Mapping[str, Texts]) -> list[Any]:
     return fields
 
 
-def index(rows: Sequence[Row], streams: Sequence[Stream]) -> dict[str, Any]:
+def index(rows: Sequence[Row], streams: Sequence[Table]) -> dict[str, Any]:
     """The columns of the list of rows; `pair`: characters, or trained tokens, of the chosen and the rejected answer."""
     domains = sorted({piece.origin.domain for row in rows for piece in row.pieces})
     numbers = {domain: number for number, domain in enumerate(domains)}
@@ -670,7 +419,7 @@ def index(rows: Sequence[Row], streams: Sequence[Stream]) -> dict[str, Any]:
     }
 
 
-def _lengths_of_answers(row: Row, streams: Sequence[Stream]) -> tuple[int, int] | None:
+def _lengths_of_answers(row: Row, streams: Sequence[Table]) -> tuple[int, int] | None:
     if row.beside is not None:
         chosen, rejected = (streams[side.stream].trained for side in row.sides)
         return None if chosen is None or rejected is None else (int(chosen[row.number]), int(rejected[row.number]))

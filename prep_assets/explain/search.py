@@ -19,10 +19,10 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
-from prep_assets.explain.rows import Row, Stream, TokenBlock, line_texts
+from prep_assets.explain.rows import Row, line_texts, read
+from prep_assets.stores.table import Block, Int64s, Table
 from prep_assets.text.vocabulary import Vocabulary
 
-Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 ALSO_FOLDED = frozenset("afhijklnstwy")
 """ASCII characters that `str.casefold` makes of others too: of the Kelvin sign, of ligatures."""
@@ -60,7 +60,7 @@ class Filter(Struct, frozen=True):
         return self != Filter(where=self.where, reason=self.reason)
 
 
-def matching(stream: Stream, wanted: Filter, vocabulary: Vocabulary | None, names: Callable[[Row], list[str]]) -> Iterator[int]:
+def matching(stream: Table, wanted: Filter, vocabulary: Vocabulary | None, names: Callable[[Row], list[str]]) -> Iterator[int]:
     """The numbers of the rows that match, ascending; `names` gives the ids of the records in a row."""
     fit = _between(stream.lengths, wanted.length)
     if wanted.domain:
@@ -87,7 +87,7 @@ def matching(stream: Stream, wanted: Filter, vocabulary: Vocabulary | None, name
 
     numbers = np.flatnonzero(fit).tolist()
     parts = (numbers[first : first + READ_AT_ONCE] for first in range(0, len(numbers), READ_AT_ONCE))
-    return (row.number for part in parts for row in stream.rows(part, sys.maxsize) if holds(row))
+    return (row.number for part in parts for row in read(stream, part, sys.maxsize) if holds(row))
 
 
 def _between(values: Int64s | npt.NDArray[np.float64], bounds: tuple[int | None, int | None]) -> Bools:
@@ -111,7 +111,7 @@ def _texts(row: Row, where: str, vocabulary: Vocabulary | None) -> Iterator[str]
                 yield vocabulary.decode([token for _, token in stretch if 0 <= token < vocabulary.size])
 
 
-def _search_ids(blocks: Iterable[TokenBlock], fit: Bools, needle: str, where: str, vocabulary: Vocabulary) -> Iterator[int]:
+def _search_ids(blocks: Iterable[Block], fit: Bools, needle: str, where: str, vocabulary: Vocabulary) -> Iterator[int]:
     covering, texts, chosen = _covering(needle[:MOST_CHARACTERS], vocabulary), vocabulary.token_bytes or (), None
     reach = 4 * len(needle) + 8  # tokens: a character comes from at most four bytes, and few tokens have none
     for block in blocks:

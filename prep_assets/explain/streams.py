@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
 from functools import cache
-from itertools import islice, pairwise
+from itertools import islice
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from prep_assets.checks.of_exports import row_fault
 from prep_assets.config.family import Family
@@ -26,20 +25,17 @@ from prep_assets.errors import ConfigError, StoreError, require_known, require_n
 from prep_assets.exports.readable import SIDES, Pairs, Readable, Source
 from prep_assets.exports.registry import reader
 from prep_assets.graph.exports import Exporting, open_export_source
-from prep_assets.graph.graph import EVERY, asset_named, holds, lines_of, upstream_of
+from prep_assets.graph.graph import EVERY, asset_named, lines_of, upstream_of
 from prep_assets.pipeline.asset import FromParts
-from prep_assets.pipeline.groups import splits
 from prep_assets.pipeline.lines import strings_as_messages
 from prep_assets.pipeline.sources import domain_of, pinned, read_sources, router_of
 from prep_assets.pipeline.verdicts import QUALITY, found_of
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.samples import Record
-from prep_assets.stores.groups import GroupStore, open_groups
-from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import build_key, differences
-from prep_assets.stores.packed import PackedStore, open_packed
+from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import open_published
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.table import Pieces, Table, open_table, stream_names, table_of
 from prep_assets.stores.version_folders import Published
 
 # Streams of any kind of store, and the source row of each of their records.
@@ -51,7 +47,6 @@ DRAFT = " (draft)"
 WITH_ROWS = tuple(name for name, asset in EVERY.items() if asset.streams)
 """Assets whose stores hold records; an export holds those of the store that it was made from."""
 _HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed|/.*)?")
-AnyStream = PackedStore | TokenStore | Lines | GroupStore
 Int64s = npt.NDArray[np.int64]
 Weights = npt.NDArray[np.float32]
 """Float32 loss weights, below 0 where a token is not attended."""
@@ -64,60 +59,16 @@ def family_of(workspace: Workspace, asset: str) -> Family:
 
 def streams(published: Published) -> list[str]:
     """The streams, tables or line files of a store, held-out ones last; empty for a raw store."""
-    if holds(published.manifest.asset, GroupStore):
-        return list(splits(published.directory))
-    index_paths = (path for pattern in ("*.index", "*.documents", "*/*.index") for path in published.directory.glob(pattern))
-    names = sorted(path.relative_to(published.directory).with_suffix("").as_posix() for path in index_paths)
-    return sorted(names, key=lambda name: _HELD_OUT.fullmatch(name) is not None)
+    return sorted(stream_names(published.directory), key=lambda name: _HELD_OUT.fullmatch(name) is not None)
 
 
-def open_stream(published: Published, stream: str) -> AnyStream:
+def open_stream(published: Published, stream: str) -> Table:
     """Open one stream, table or line file of a store.
 
     Raises:
         StoreError: it is missing or cannot be read.
     """
-    folder = published.directory
-    if holds(published.manifest.asset, GroupStore):
-        return open_groups(splits(folder)[stream])
-    if (folder / f"{stream}.documents").is_dir():
-        return open_packed(folder, stream)
-    return open_lines(folder, stream) if (folder / f"{stream}.jsonl").is_file() else open_tokens(folder, stream)
-
-
-class SourceRows(Struct, frozen=True):
-    """The source row of each record, line or group of a stream: arrays of int[n].
-
-    Attributes:
-        domains: names of domains.
-        domain: index into `domains`.
-        file, row: number of the file in its domain, and row in the file.
-    """
-
-    domains: Sequence[str]
-    domain: npt.NDArray[Any]
-    file: npt.NDArray[Any]
-    row: npt.NDArray[Any]
-
-    def of(self, record: int) -> tuple[str, int, int]:
-        """The domain, file and row of a record."""
-        return self.domains[int(self.domain[record])], int(self.file[record]), int(self.row[record])
-
-    def records(self, domain: str, file: int, row: int) -> list[int]:
-        """The records that come from a source row."""
-        if domain not in self.domains:
-            return []
-        matches: list[int] = np.flatnonzero((self.domain == self.domains.index(domain)) & (self.file == file) & (self.row == row)).tolist()
-        return matches
-
-
-def source_rows(store: TokenStore | Lines | GroupStore, partition: str) -> SourceRows:
-    """The source rows of a stream; records of tokens belong to the domain of their store."""
-    if isinstance(store, Lines):
-        return SourceRows(store.sources, store.index["source"], store.index["file"], store.index["row"])
-    if isinstance(store, GroupStore):
-        return SourceRows(store.sources, store.source, store.prompts.file, store.prompts.row)
-    return SourceRows((partition,), np.broadcast_to(0, len(store)), store.file, store.row)
+    return open_table(published.directory, stream, published.manifest.partition)
 
 
 def source_files(raw: Published) -> list[Mapping[str, Any]]:
@@ -134,20 +85,6 @@ def row_names(raw: Published | None) -> RowName:
     """Ids of records by the file names of a raw store; by file numbers where it is gone."""
     names = [entry["name"] for entry in source_files(raw)] if raw else []
     return lambda file, row: f"{names[file] if file < len(names) else f'file {file + 1}'}:{row + 1}"
-
-
-def tokens_and_weights(store: TokenStore, record: int, most: int | None = None) -> tuple[Int64s, Weights | None]:
-    """The first `most` tokens of a record and their loss weights; `None` where the store has no mask."""
-    ids = store.record(record, "tokens")[:most].astype(np.int64)
-    return ids, store.weights(record)[:most].astype(np.float32) if "loss_mask" in store.arrays else None
-
-
-def group_sequences(store: GroupStore, group: int, most: int | None = None) -> list[tuple[Int64s, Weights]]:
-    """The prompt of a group, with weights of 0, then its responses; at most `most` tokens per sequence."""
-    prompt, _ = tokens_and_weights(store.prompts, group, most)
-    responses = (tokens_and_weights(store.responses, response, most) for response in store.responses_of(group))
-    trained = [(ids, np.ones(len(ids), np.float32) if weights is None else weights) for ids, weights in responses]
-    return [(prompt, np.zeros(len(prompt), np.float32)), *trained]
 
 
 def sft_split(table: str) -> str:
@@ -332,21 +269,21 @@ def read_row(opened: Opened, place: Place) -> Row:
         return _exported_row(opened, place)
     if place.asset not in WITH_ROWS:
         raise ConfigError(f"{place.asset} has no rows to trace; assets that have: {', '.join(WITH_ROWS)}, and exports")
-    store = opened.stream(place.asset, place.partition, place.stream)
-    check_row(place, len(store))
-    if isinstance(store, PackedStore):
-        return _packed_row(opened, place, store)
-    if isinstance(store, Lines):
-        return _line_row(opened, place, store)
-    if isinstance(store, GroupStore):
-        return _group_row(place, store)
-    ids, weights = tokens_and_weights(store, place.row)
-    if lines_of(place.asset, place.stream) is None:
-        piece = Piece(0, len(ids), 0, store.part(place.row)[0] - 1, (place,), _origin(place, store))
+    table = opened.stream(place.asset, place.partition, place.stream)
+    check_row(place, len(table))
+    if table.lines is not None:
+        return _line_row(opened, place, table)
+    ids, weights, starts = table.joined(place.row)
+    if table.pieces is not None:
+        pieces = _index_pieces(opened, place, table.pieces)
+    elif lines_of(place.asset, place.stream) is None:
+        ends, path, origin = [*starts[1:], len(ids)], _path(place, table), _origin(place, table)
+        first = table.origins.part(place.row)[0] - 1 if len(starts) == 1 else 0
+        pieces = tuple(Piece(start, end, 0, first + part, path, origin) for part, (start, end) in enumerate(zip(starts, ends, strict=True)))
     else:  # tokenized from a line
-        [source_piece] = (_domain_row(opened, place) if EVERY[place.asset].parts else read_row(opened, line_of(opened, place))).pieces
-        piece = replace(source_piece, end=len(ids), path=(place, *source_piece.path))
-    return Row(place, len(store), ids, weights, (piece,))
+        [piece] = (_domain_row(opened, place) if EVERY[place.asset].parts else read_row(opened, line_of(opened, place))).pieces
+        pieces = (replace(piece, end=len(ids), path=(place, *piece.path)),)
+    return Row(place, len(table), ids, weights, pieces)
 
 
 def check_row(place: Place, count: int) -> None:
@@ -356,41 +293,40 @@ def check_row(place: Place, count: int) -> None:
     require_number("row", place.row, f"{place.asset} {place.stream}" if place.stream not in ("", place.asset) else place.asset, count)
 
 
-def _packed_row(opened: Opened, place: Place, table: PackedStore) -> Row:
-    entries = zip(*(np.asarray(table.documents[field][table.pieces(place.row)]).tolist() for field in _FIELDS), strict=True)
+def _index_pieces(opened: Opened, place: Place, index: Pieces) -> tuple[Piece, ...]:
     pieces = []
-    for start, length, source, record, first in entries:
-        [piece] = read_row(opened, Place("sft_tokens", table.sources[source], sft_split(place.stream), record)).pieces
+    for start, length, source, record, first in index.read(index.of(place.row), "row_offset", "length", "source", "record", "start"):
+        [piece] = read_row(opened, Place("sft_tokens", index.domains[source], sft_split(place.stream), record)).pieces
         pieces.append(replace(piece, start=start, end=start + length, first=first, path=(place, *piece.path)))
-    weights = table.weights(place.row).astype(np.float32)
-    return Row(place, len(table), np.asarray(table.tokens[place.row]).astype(np.int64), weights, tuple(pieces))
+    return tuple(pieces)
 
 
-_FIELDS = ("row_offset", "length", "source", "record", "start")
+def _origin(place: Place, table: Table) -> Origin:
+    return Origin(f"{EVERY[place.asset].family}_raw", *table.origins.of(place.row))
 
 
-def _origin(place: Place, store: TokenStore | Lines | GroupStore) -> Origin:
-    return Origin(f"{EVERY[place.asset].family}_raw", *source_rows(store, place.partition).of(place.row))
+def _path(place: Place, table: Table) -> tuple[Place, ...]:
+    """A record, and the one of its domain that it was copied from."""
+    if not (part_asset := EVERY[place.asset].parts):
+        return (place,)
+    origins = table.origins
+    before = int(np.count_nonzero(np.asarray(origins.domain[: place.row]) == origins.domain[place.row]))
+    return place, Place(part_asset, origins.of(place.row)[0], place.stream, before)
 
 
-def _line_row(opened: Opened, place: Place, lines: Lines) -> Row:
+def _line_row(opened: Opened, place: Place, table: Table) -> Row:
     """A line; its path has the line of its domain that it was merged from."""
-    origin, part_asset = _origin(place, lines), EVERY[place.asset].parts
+    origin, part_asset = _origin(place, table), EVERY[place.asset].parts
     path: tuple[Place, ...] = (place,)
     if part_asset:
         part = opened.stream(part_asset, origin.domain, place.stream)
-        assert isinstance(part, Lines)
-        line, *more = np.flatnonzero(part.places == lines.places[place.row]).tolist()
+        line, *more = part.origins.records(origin.domain, origin.file, origin.row)
         if more:  # labelled answers of one row, which only what they say tells apart
-            stored = _object(lines, place.row)
-            line = next(at for at in (line, *more) if stored in ((found := _object(part, at)), strings_as_messages(found)))
+            [stored], found = table.objects([place.row]), part.objects([line, *more])
+            line = next(at for at, each in zip((line, *more), found, strict=True) if stored in (each, strings_as_messages(each)))
         path = (place, Place(part_asset, origin.domain, place.stream, line))
     generated = place.asset == "arithmetic_prompts"
-    return Row(place, len(lines), np.zeros(0, np.int64), None, (Piece(0, 0, 0, 0, path, None if generated else origin),))
-
-
-def _object(lines: Lines, number: int) -> dict[str, Any]:
-    return next(islice(lines, number, None))
+    return Row(place, len(table), np.zeros(0, np.int64), None, (Piece(0, 0, 0, 0, path, None if generated else origin),))
 
 
 def line_of(opened: Opened, place: Place) -> Place:
@@ -402,9 +338,7 @@ def line_of(opened: Opened, place: Place) -> Place:
 
 def _line_numbers(opened: Opened, place: Place) -> npt.NDArray[Any]:
     """The line number of each record of tokens: int[n]."""
-    store = opened.stream(place.asset, place.partition, place.stream)
-    assert isinstance(store, TokenStore)
-    return store.row
+    return opened.stream(place.asset, place.partition, place.stream).origins.row
 
 
 def _domain_row(opened: Opened, place: Place) -> Row:
@@ -416,19 +350,6 @@ def _domain_row(opened: Opened, place: Place) -> Row:
     line = read_row(opened, line_of(opened, place)).pieces[0].path[-1]
     part = Place(source.assets[0], line.partition, place.stream, 0)
     return read_row(opened, replace(part, row=int(np.searchsorted(_line_numbers(opened, part), line.row))))
-
-
-def _group_row(place: Place, store: GroupStore) -> Row:
-    """A group: its prompt, then each response, end to end."""
-    origin, part_asset = _origin(place, store), EVERY[place.asset].parts
-    path: tuple[Place, ...] = (place,)
-    if part_asset:
-        before = int(np.count_nonzero(store.source[: place.row] == store.source[place.row]))
-        path = (place, Place(part_asset, origin.domain, place.stream, before))
-    ids, weights = zip(*group_sequences(store, place.row), strict=True)
-    ends = np.cumsum([0, *map(len, ids)]).tolist()
-    pieces = tuple(Piece(start, end, 0, part, path, origin) for part, (start, end) in enumerate(pairwise(ends)))
-    return Row(place, len(store), np.concatenate(ids), np.concatenate(weights), pieces)
 
 
 def _exported_row(opened: Opened, place: Place) -> Row:
@@ -494,31 +415,33 @@ def places_of(opened: Opened, asset: str, partition: str, origin: Origin) -> lis
 
 def _rows_holding(opened: Opened, place: Place, origin: Origin) -> list[int]:
     """The rows of one stream that hold a source row."""
-    store, rows = opened.stream(place.asset, place.partition, place.stream), list[int]()
-    if isinstance(store, PackedStore):
-        rows = np.unique(np.asarray(store.documents["row"])[_entries(opened, store, place.stream, origin)]).tolist()
-    elif not isinstance(store, TokenStore) or (line_stream := lines_of(place.asset, place.stream)) is None:
-        rows = source_rows(store, place.partition).records(origin.domain, origin.file, origin.row)
+    table, rows = opened.stream(place.asset, place.partition, place.stream), list[int]()
+    if table.pieces is not None:
+        rows = np.unique(table.pieces.fields["row"][_entries(opened, table.pieces, place.stream, origin)]).tolist()
+    elif table.lines is not None or (line_stream := lines_of(place.asset, place.stream)) is None:
+        rows = table.origins.records(origin.domain, origin.file, origin.row)
     elif line_stream[0] != "arithmetic_prompts":  # generated, so no source row is in it
         lines = _rows_holding(opened, Place(line_stream[0], place.partition, line_stream[1], 0), origin)
-        rows = np.flatnonzero(np.isin(store.row, lines)).tolist()
+        rows = np.flatnonzero(np.isin(table.origins.row, lines)).tolist()
     return rows
 
 
-def _entries(opened: Opened, table: PackedStore, stream: str, origin: Origin) -> list[int]:
-    """Indices into `PackedStore.documents` of the pieces that come from a source row."""
-    if origin.domain not in table.sources:
+def _entries(opened: Opened, index: Pieces, stream: str, origin: Origin) -> list[int]:
+    """The numbers of the pieces that come from a source row."""
+    if origin.domain not in index.domains:
         return []
     records = _rows_holding(opened, Place("sft_tokens", origin.domain, sft_split(stream), 0), origin)
-    source = np.asarray(table.documents["source"]) == table.sources.index(origin.domain)
-    entries: list[int] = np.flatnonzero(source & np.isin(table.documents["record"], records)).tolist()
+    source = index.fields["source"] == list(index.domains).index(origin.domain)
+    entries: list[int] = np.flatnonzero(source & np.isin(index.fields["record"], records)).tolist()
     return entries
 
 
 def _places_in_export(opened: Opened, asset: str, partition: str, origin: Origin) -> list[Place]:
     exporting, source, names, read = opened.export(asset, partition)
     if read.documents and isinstance(source, PackedStore):
-        rows = _entries(opened, source, names[0], origin)
+        index = table_of("", source).pieces
+        assert index is not None
+        rows = _entries(opened, index, names[0], origin)
     else:
         rows = [place.row for place in places_of(opened, exporting.source.name, partition, origin) if place.stream in names]
     return [Place(asset, partition, "", row) for row in dict.fromkeys(rows)]

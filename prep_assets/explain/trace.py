@@ -52,7 +52,6 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import ASSISTANT, DOCUMENT, MEDIA, TEXT, THINKING, TOOL_CALL, USER, Group, Record, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.rewards import arithmetic_rows
-from prep_assets.stores.lines import Lines
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.documents import Cut, cut_of, sentences_of
 from prep_assets.text.encode import Encoder
@@ -618,9 +617,8 @@ class Tracer:
         lines = self._lines(place.asset, domain)(record)
         if len(lines) == 1:
             return lines[0]
-        stored = self.opened.stream(place.asset, place.partition, place.stream)
-        assert isinstance(stored, Lines)
-        return lines[int(np.count_nonzero(stored.places[: place.row] == stored.places[place.row]))]
+        origins = self.opened.stream(place.asset, place.partition, place.stream).origins
+        return lines[origins.records(*origins.of(place.row)).index(place.row)]
 
     def _line_maker(self, asset: str, domain: str) -> Callable[[Record], Sequence[Mapping[str, Any]]]:
         return line_maker(self.opened.made_with(asset, domain), asset, domain, self.opened.published(asset, domain).directory)

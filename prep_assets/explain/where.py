@@ -26,26 +26,21 @@ from prep_assets.explain.streams import (
     RowName,
     Weights,
     files_of,
-    group_sequences,
     open_stream,
     pieces_of,
     read_rows,
     row_names,
     sft_split,
-    source_rows,
     streams,
-    tokens_and_weights,
 )
 from prep_assets.graph.graph import EVERY, family_assets, lines_of
 from prep_assets.pipeline.asset import Asset, FromLines
 from prep_assets.pipeline.sources import router_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Record
-from prep_assets.stores.groups import GroupStore
-from prep_assets.stores.lines import Lines
-from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.groups import REWARDS
 from prep_assets.stores.published import version_with
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.table import TOKENS, Pieces, Table
 from prep_assets.stores.version_folders import Published
 
 # The records of any version of a store, current or not, with the names of their source rows.
@@ -112,21 +107,15 @@ def _contents(workspace: Workspace, published: Published) -> Iterator[StoredReco
         raise ConfigError(f"{manifest.asset} holds no records{hint}")
     names_by_domain = cache(lambda domain: _names(workspace, published, domain))
     for stream in streams(published):
-        store = open_stream(published, stream)
-        if isinstance(store, PackedStore):
-            yield from _packed_records(workspace, published, stream, store)
-        elif isinstance(store, TokenStore):
-            of_lines = lines_of(manifest.asset, stream) is not None  # records are named by their lines
-            name = (lambda file, row: f"line {row + 1}") if of_lines else names_by_domain(manifest.partition)
-            for number in range(len(store)):
-                ids, weights = tokens_and_weights(store, number)
-                weights = np.ones(len(ids), np.float32) if weights is None else weights
-                yield StoredRecord(stream, manifest.partition or stream, _record_name(name, store, number), ids, weights)
-        else:
-            rows = source_rows(store, manifest.partition)
-            for number, content in enumerate(_line_contents(store) if isinstance(store, Lines) else _group_contents(store)):
-                domain, file, row = rows.of(number)
-                yield StoredRecord(stream, domain, names_by_domain(domain)(file, row), *content)
+        table = open_stream(published, stream)
+        if table.pieces is not None:
+            yield from _index_records(workspace, published, table, table.pieces)
+            continue
+        by_line = lines_of(manifest.asset, stream) is not None and table.lines is None  # records are named by their lines
+        for number, content in enumerate(_contents_of(table)):
+            domain, _, row = table.origins.of(number)
+            name = f"line {row + 1}" if by_line else _record_name(names_by_domain(domain), table, number)
+            yield StoredRecord(stream, domain or stream, name, *content)
 
 
 def _names(workspace: Workspace, published: Published, domain: str) -> RowName:
@@ -136,12 +125,12 @@ def _names(workspace: Workspace, published: Published, domain: str) -> RowName:
     return row_names(part and version_with(workspace.place(f"{asset.family}_raw", domain), part.manifest.recipe.get("raw")))
 
 
-def _record_name(name: RowName, store: TokenStore, record: int) -> str:
-    part, _ = store.part(record)
-    return name(int(store.file[record]), int(store.row[record])) + (f", answer {part}" if part > 1 else "")
+def _record_name(name: RowName, table: Table, record: int) -> str:
+    part = table.origins.part(record)[0] if table.schema is TOKENS else 1
+    return name(*table.origins.of(record)[1:]) + (f", answer {part}" if part > 1 else "")
 
 
-def _packed_records(workspace: Workspace, published: Published, stream: str, table: PackedStore) -> Iterator[StoredRecord]:
+def _index_records(workspace: Workspace, published: Published, table: Table, index: Pieces) -> Iterator[StoredRecord]:
     """Join the pieces of records. A record that is in the table several times is yielded as often."""
 
     def record_names(domain: str) -> Callable[[int], str]:
@@ -149,19 +138,19 @@ def _packed_records(workspace: Workspace, published: Published, stream: str, tab
         tokens = version_with(workspace.place("sft_tokens", domain), content)
         if tokens is None:
             return lambda record: f"record {record}"
-        store, name = open_tokens(tokens.directory, sft_split(stream)), _names(workspace, tokens, domain)
-        return lambda record: _record_name(name, store, record)
+        records, name = open_stream(tokens, sft_split(table.name)), _names(workspace, tokens, domain)
+        return lambda record: _record_name(name, records, record)
 
     names_by_domain = cache(record_names)
-    order = np.lexsort([np.asarray(table.documents[field]) for field in ("start", "record", "source")])
-    fields = [np.asarray(table.documents[field])[order].tolist() for field in ("source", "record", "start", "length", "row", "row_offset")]
-    for (source, record), pieces in groupby(zip(*fields, strict=True), key=itemgetter(0, 1)):
-        domain = table.sources[source]
+    order = np.lexsort([index.fields[field] for field in ("start", "record", "source")])
+    fields = index.read(order, "source", "record", "start", "length", "row", "row_offset")
+    for (source, record), pieces in groupby(fields, key=itemgetter(0, 1)):
+        domain = index.domains[source]
         for copy in _copies(pieces):
-            places = [(row, slice(offset, offset + length)) for _, _, _, length, row, offset in copy]
-            ids = np.concatenate([np.asarray(table.tokens[row])[part] for row, part in places]).astype(np.int64)
-            weights = np.concatenate([table.weights(row)[part] for row, part in places]).astype(np.float32)
-            yield StoredRecord(stream, domain, names_by_domain(domain)(record), ids, weights)
+            spans = [slice(row * table.width + offset, row * table.width + offset + length) for _, _, _, length, row, offset in copy]
+            ids = np.concatenate([np.asarray(table.columns["tokens"].values[span]) for span in spans]).astype(np.int64)
+            weights = np.concatenate([table.weights("tokens", span) for span in spans]).astype(np.float32)
+            yield StoredRecord(table.name, domain, names_by_domain(domain)(record), ids, weights)
 
 
 def _copies(pieces: Iterable[Sequence[int]]) -> list[list[Sequence[int]]]:
@@ -179,15 +168,15 @@ def _copies(pieces: Iterable[Sequence[int]]) -> list[list[Sequence[int]]]:
 Content = tuple[Int64s, Weights, bytes]
 
 
-def _line_contents(lines: Lines) -> Iterator[Content]:
-    with lines.path.open("rb") as file:
-        yield from ((np.zeros(0, np.int64), np.zeros(0, np.float32), line) for line in file)
-
-
-def _group_contents(store: GroupStore) -> Iterator[Content]:
-    for number in range(len(store)):
-        ids, weights = map(np.concatenate, zip(*group_sequences(store, number), strict=True))
-        yield ids, weights, store.rewards.record(number, "rewards").tobytes()
+def _contents_of(table: Table) -> Iterator[Content]:
+    """Ids, weights and other values of each record, in order; tokens without a mask are trained."""
+    if table.lines is not None:
+        yield from ((np.zeros(0, np.int64), np.zeros(0, np.float32), line) for line in table.lines.written())
+        return
+    for number in range(len(table)):
+        ids, weights, _ = table.joined(number)
+        values = [table.columns[name].arrays(number)[0].tobytes() for name in (REWARDS,) if name in table.columns]
+        yield ids, np.ones(len(ids), np.float32) if weights is None else weights, b"".join(values)
 
 
 # `where`: a source row → every place that holds it, or the reason why none does.

@@ -17,7 +17,7 @@ from prep_assets.checks.of_exports import compare
 from prep_assets.config.models import Sft
 from prep_assets.errors import ConfigError
 from prep_assets.explain.previews import Preview, preview
-from prep_assets.explain.rows import TokenRows
+from prep_assets.explain.rows import read
 from prep_assets.explain.trace import Tracer, token_of
 from prep_assets.exports import export
 from prep_assets.exports.registry import exports
@@ -26,6 +26,7 @@ from prep_assets.pipeline.images import media_ids
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mutations import ATTENTION_MASK_MUTATIONS, ATTENTION_MUTATIONS
 from prep_assets.stores.packed import PackedStore, open_packed
+from prep_assets.stores.table import table_of
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.training import DatasetFactory, PackedDataset, Pad, PaddingFree
@@ -559,5 +560,5 @@ def test_previews_and_the_report_tell_hidden_tokens_from_masked_ones(sft: Worksp
     store = open_tokens(published.directory, "train")
     assert [weight < 0 for weight in shown.weights] == [mask == 0 for mask in attention(store, 0)]
     assert [weight > 0 for weight in shown.weights] == [bool(weight) for weight in store.record(0, "loss_mask")]
-    [first] = TokenRows("train", "d", store).rows([0])
+    [first] = read(table_of("train", store), [0])
     assert first.weights == list(shown.weights)

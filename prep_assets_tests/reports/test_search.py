@@ -11,10 +11,11 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from prep_assets.explain import rows
-from prep_assets.explain.rows import PackedRows, Stream, TokenRows
+from prep_assets.explain.rows import MOST_TOKENS
 from prep_assets.explain.search import ALSO_FOLDED, Filter, matching
+from prep_assets.stores import table
 from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.table import Table, table_of
 from prep_assets.stores.tokens import open_tokens, record_writer
 from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.graph.workspaces import TOKENIZER
@@ -62,7 +63,7 @@ def _holds(vocabulary: Vocabulary, ids: list[int], mask: list[bool], needle: str
     )
 
 
-def _streams(folder: Path, ids: list[list[int]], masks: list[list[bool]]) -> list[Stream]:
+def _streams(folder: Path, ids: list[list[int]], masks: list[list[bool]]) -> list[Table]:
     """The rows as a stream of records, and packed one a row, with padding that says what nobody may find."""
     lengths, row_len = np.array([len(row) for row in ids]), max(1, *map(len, ids)) + 3
     with record_writer("bin", folder, "train", {"tokens": "uint16", "loss_mask": "bool"}) as writer:
@@ -76,7 +77,7 @@ def _streams(folder: Path, ids: list[list[int]], masks: list[list[bool]]) -> lis
         tokens[row, : len(some)], mask[row, : len(some)] = some, trained
     number = np.arange(len(ids))
     documents = {"row": number, "length": lengths, "row_offset": number * 0, "start": number * 0, "source": number * 0, "record": number}
-    return [TokenRows("train", "d", open_tokens(folder, "train")), PackedRows("p", PackedStore(tokens, mask, documents, ("d",), row_len))]
+    return [table_of("train", open_tokens(folder, "train"), "d"), table_of("p", PackedStore(tokens, mask, documents, ("d",), row_len))]
 
 
 @given(texts, st.data())
@@ -86,7 +87,7 @@ def _streams(folder: Path, ids: list[list[int]], masks: list[list[bool]]) -> lis
 def test_rows_found_among_ids_are_those_whose_text_has_it(vocabulary: Vocabulary, written: list[str], data: st.DataObject | None) -> None:
     ids = [vocabulary.encoder.encode(text).ids for text in written]
     if data is None:
-        needle, masks, block = written[-1], [[True] * len(row) for row in ids], rows.BLOCK
+        needle, masks, block = written[-1], [[True] * len(row) for row in ids], table.BLOCK
     else:
         text = data.draw(st.sampled_from(written))
         first, stop = sorted((data.draw(st.integers(0, len(text))), data.draw(st.integers(0, len(text)))))
@@ -97,10 +98,10 @@ def test_rows_found_among_ids_are_those_whose_text_has_it(vocabulary: Vocabulary
         )
         masks, block = (
             [data.draw(st.lists(st.booleans(), min_size=len(row), max_size=len(row))) for row in ids],
-            data.draw(st.sampled_from([4, rows.BLOCK])),
+            data.draw(st.sampled_from([4, table.BLOCK])),
         )
     with pytest.MonkeyPatch.context() as patch, TemporaryDirectory() as folder:
-        patch.setattr(rows, "BLOCK", block)
+        patch.setattr(table, "BLOCK", block)
         for stream in _streams(Path(folder), ids, masks):
             for where in ("text", "trained", "masked"):
                 expected = [
@@ -112,7 +113,7 @@ def test_rows_found_among_ids_are_those_whose_text_has_it(vocabulary: Vocabulary
 
 
 def test_a_text_at_the_end_of_a_row_longer_than_a_page_shows_is_found(vocabulary: Vocabulary, tmp_path: Path) -> None:
-    ids = vocabulary.encoder.encode("a" + " b" * 2 * rows.MOST_TOKENS + " zebra").ids
+    ids = vocabulary.encoder.encode("a" + " b" * 2 * MOST_TOKENS + " zebra").ids
     for stream in _streams(tmp_path, [ids], [[True] * len(ids)]):
         assert list(matching(stream, Filter(find="b zebra"), vocabulary, lambda row: [])) == [0]
 

@@ -1,0 +1,394 @@
+"""A store as a table: records of named columns, and where each record comes from, whatever files hold them.
+
+    schema     columns of a record, and the role of each
+    TOKENS     tokens, loss_mask?, attention_mask?          documents, chats, sides of pairs, prompts
+    PACKED     tokens, loss_mask, attention_mask?           rows of fixed length, which are pieces of records of other stores
+    GROUPS     prompts, responses, masks, rewards, …        prompts with scored responses
+    LINES      line                                         JSON objects
+
+What reads stores asks for columns by their roles, so one more kind of store is one more schema: the trained tokens of a record, for instance, are those
+whose columns of the role `weight` are not 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import cached_property, reduce
+from pathlib import Path
+from typing import Any, Literal, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import Struct
+
+from prep_assets.stores.arrays import batches, predecessors
+from prep_assets.stores.files import note_mapped_bytes
+from prep_assets.stores.groups import FURTHER, OF_RUNS, REWARDS, open_groups
+from prep_assets.stores.guards import Guards
+from prep_assets.stores.lines import Lines, open_lines, row_of
+from prep_assets.stores.packed import PackedStore, open_packed
+from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens, signed
+
+Int64s = npt.NDArray[np.int64]
+Role = Literal["ids", "weight", "attention", "value", "json"]
+BLOCK = 1 << 22
+"""Elements that are looked at together."""
+
+
+class Column(Struct, frozen=True):
+    """A column of a schema; a table may lack those that are optional.
+
+    Attributes:
+        role: token ids; the loss weight, or whether it is attended, of each token of the column `of`; other numbers; a JSON object.
+        depth: 1: a record has an array; 2: a list of arrays; 0: one value.
+    """
+
+    name: str
+    role: Role
+    depth: int = 1
+    of: str = ""
+
+
+class Schema(Struct, frozen=True):
+    """The columns of a table; `noun`: how messages call a record, `documents`: what its domains are counted in."""
+
+    columns: tuple[Column, ...]
+    noun: str = "record"
+    documents: str = "documents"
+
+    def role(self, role: Role, of: str = "") -> list[str]:
+        """The columns with a role, in order; only those of the column `of`, if given."""
+        return [column.name for column in self.columns if column.role == role and of in ("", column.of)]
+
+    @property
+    def unit(self) -> str:
+        """What lengths count."""
+        return "bytes" if self.role("json") else "tokens"
+
+
+_MASKS = (Column("loss_mask", "weight", of="tokens"), Column(ATTENTION, "attention", of="tokens"))
+TOKENS = Schema((Column("tokens", "ids"), *_MASKS))
+PACKED = Schema(TOKENS.columns, "row", "pieces")
+GROUPS = Schema(
+    (
+        Column("prompts", "ids"),
+        Column("responses", "ids", 2),
+        Column("masks", "weight", 2, of="responses"),
+        Column(REWARDS, "value"),
+        *(Column(name, "value", 2, of="responses") for name in FURTHER),
+        *(Column(name, "value") for name in OF_RUNS),
+    ),
+    "group",
+)
+LINES = Schema((Column("line", "json", 0),), documents="lines")
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """A column of arrays, end to end in `values`.
+
+    Attributes:
+        values: flat; read in slices.
+        ends: int64[m], where each array ends.
+        starts: int64[m], where each begins; `None`: where the one before ends.
+        records: int64[n], of a column of lists: how many arrays are before the end of each record; `None`: each record has one array.
+    """
+
+    values: Any
+    ends: Int64s
+    starts: Int64s | None = None
+    records: Int64s | None = None
+
+    def starts_of(self, part: slice) -> Int64s:
+        """Where consecutive arrays begin."""
+        return predecessors(self.ends, part, 0) if self.starts is None else self.starts[part]
+
+    def spans(self, record: int) -> list[slice]:
+        """Where the arrays of a record are in `values`."""
+        one = slice(record, record + 1)
+        of = one if self.records is None else slice(int(predecessors(self.records, one, 0)[0]), int(self.records[record]))
+        return list(map(slice, self.starts_of(of).tolist(), self.ends[of].tolist()))
+
+    def arrays(self, record: int, most: int | None = None) -> list[npt.NDArray[Any]]:
+        """The arrays of a record, each cut after `most` elements."""
+        return [
+            np.asarray(self.values[span if most is None else slice(span.start, min(span.stop, span.start + most))])
+            for span in self.spans(record)
+        ]
+
+    def lengths(self) -> Int64s:
+        """int64[n], elements of each record."""
+        return self.by_record(np.asarray(self.ends - self.starts_of(slice(0, len(self.ends))), np.int64))
+
+    def by_record(self, counts: Int64s) -> Int64s:
+        """Sum a number of each array by record."""
+        return (
+            counts if self.records is None else np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])[self.records], prepend=0)
+        )
+
+    def nonzero(self) -> Int64s:
+        """int64[m], how many elements of each array are not 0."""
+        counts = np.zeros(len(self.ends), np.int64)
+        for part in batches(self.ends, BLOCK):
+            starts, ends = self.starts_of(part), self.ends[part]
+            first, stop = int(starts[0]), int(ends[-1])
+            sums = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.asarray(self.values[first:stop]) != 0)])
+            counts[part] = sums[ends - first] - sums[starts - first]
+            note_mapped_bytes(stop - first)
+        return counts
+
+
+class Origins(Struct, frozen=True):
+    """The source row of each record: int[n]. Records made of lines, or of records of other stores, have the numbers of these as rows.
+
+    Attributes:
+        domains: names.
+        domain: index into `domains`.
+        file, row: number of the file in its domain, and row in the file.
+    """
+
+    domains: Sequence[str]
+    domain: npt.NDArray[Any]
+    file: npt.NDArray[Any]
+    row: npt.NDArray[Any]
+
+    def of(self, record: int) -> tuple[str, int, int]:
+        """Domain, file and row of a record."""
+        return self.domains[int(self.domain[record])], int(self.file[record]), int(self.row[record])
+
+    def records(self, domain: str, file: int, row: int) -> list[int]:
+        """The records that come from a source row."""
+        if domain not in self.domains:
+            return []
+        found: list[int] = np.flatnonzero((self.domain == self.domains.index(domain)) & (self.file == file) & (self.row == row)).tolist()
+        return found
+
+    def part(self, record: int) -> tuple[int, int]:
+        """The number of a record among the adjacent records of its source row, from 1, and their count."""
+        low = high = record
+        while low and self.of(low - 1) == self.of(record):
+            low -= 1
+        while high + 1 < len(self.row) and self.of(high + 1) == self.of(record):
+            high += 1
+        return record - low + 1, high - low + 1
+
+
+class Pieces(Struct, frozen=True):
+    """What the rows of an index are made of: int[p] by field, ordered by row and offset.
+
+    Attributes:
+        domains: names.
+        fields: ``row`` and ``row_offset``: where a piece begins; its ``length``; ``source``, index into `domains`; ``record`` of that domain's store, and
+            ``start``, the first token of it.
+    """
+
+    domains: Sequence[str]
+    fields: Mapping[str, npt.NDArray[Any]]
+
+    def of(self, row: int) -> slice:
+        """The pieces of a row."""
+        low, high = np.searchsorted(self.fields["row"], [row, row + 1]).tolist()
+        return slice(low, high)
+
+    def read(self, part: slice | Int64s, *names: str) -> Iterator[tuple[int, ...]]:
+        """Fields of some pieces."""
+        return zip(*(np.asarray(self.fields[name])[part].tolist() for name in names), strict=True)
+
+
+class Documents(NamedTuple):
+    """What the domains of a table are measured by: its pieces or records. `domain` is an index into `domains`; `trained` is `None` without a mask."""
+
+    domains: Sequence[str]
+    domain: npt.NDArray[Any]
+    lengths: Int64s
+    trained: Int64s | None
+
+
+class Block(NamedTuple):
+    """Consecutive records: the number of the first, their ids, where each record begins and ends among them, and the weights of a stretch of them."""
+
+    first: int
+    ids: npt.NDArray[Any]
+    starts: Int64s
+    ends: Int64s
+    weights: Callable[[slice], npt.NDArray[Any]]
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The records of one stream of a store.
+
+    Attributes:
+        name: of the stream.
+        columns: those that the stream has, by name.
+        lines: of a table of lines.
+        origins: of each record; of an index, of nothing.
+        pieces: what each record of an index is made of.
+        width: places of each record, if all have equally many; 0 otherwise.
+    """
+
+    name: str
+    schema: Schema
+    count: int
+    origins: Origins
+    columns: Mapping[str, Ragged] = field(default_factory=dict)
+    lines: Lines | None = None
+    pieces: Pieces | None = None
+    width: int = 0
+
+    def __len__(self) -> int:
+        return self.count
+
+    def has(self, role: Role, of: str = "") -> list[str]:
+        """The columns with a role that the table has."""
+        return [name for name in self.schema.role(role, of) if name in self.columns]
+
+    @cached_property
+    def lengths(self) -> Int64s:
+        """int64[n], tokens of each record, or bytes of each line."""
+        if self.lines is not None:
+            return np.fromiter(map(len, self.lines.written()), np.int64, self.count)
+        return reduce(np.add, [self.columns[name].lengths() for name in self.has("ids")])
+
+    @cached_property
+    def trained(self) -> Int64s | None:
+        """int64[n], trained tokens of each record; `None` without a mask. All masks are read for it."""
+        masks = [self.columns[name] for name in self.has("weight")]
+        return reduce(np.add, [mask.by_record(mask.nonzero()) for mask in masks]) if masks else None
+
+    @cached_property
+    def documents(self) -> Documents:
+        """Its pieces or records, for figures by domain."""
+        if self.pieces is None:
+            return Documents(self.origins.domains, np.asarray(self.origins.domain), self.lengths, self.trained)
+        row, offset, length = (np.asarray(self.pieces.fields[name]) for name in ("row", "row_offset", "length"))
+        starts = row * self.width + offset
+        trained = [Ragged(self.columns[name].values, starts + length, starts).nonzero() for name in self.has("weight")]
+        return Documents(
+            self.pieces.domains, np.asarray(self.pieces.fields["source"]), length, reduce(np.add, trained) if trained else None
+        )
+
+    def of_domain(self, domain: str) -> npt.NDArray[np.bool_]:
+        """bool[n], which records have something of a domain."""
+        domains, numbers = (
+            (self.origins.domains, self.origins.domain) if self.pieces is None else (self.pieces.domains, self.pieces.fields["source"])
+        )
+        chosen = np.array([name == domain for name in domains], bool)[numbers]
+        return chosen if self.pieces is None else np.bincount(self.pieces.fields["row"], chosen, self.count) > 0
+
+    def weights(self, ids: str, spans: slice) -> npt.NDArray[Any] | None:
+        """The weights of a stretch of the values of an ids column, encoded by `signed`; `None` without a mask."""
+        for name in self.has("weight", ids):
+            attention = self.has("attention", ids)
+            return signed(self.columns[name].values[spans], self.columns[attention[0]].values[spans] if attention else None)
+        return None
+
+    def sequences(self, record: int, most: int | None = None) -> Iterator[tuple[str, Int64s, npt.NDArray[np.float32] | None]]:
+        """Yield each sequence of a record, cut after `most` tokens: its column, ids and weights, `None` where the column has no mask."""
+        for name in self.has("ids"):
+            for span in self.columns[name].spans(record):
+                cut = span if most is None else slice(span.start, min(span.stop, span.start + most))
+                weights = self.weights(name, cut)
+                yield (
+                    name,
+                    np.asarray(self.columns[name].values[cut]).astype(np.int64),
+                    None if weights is None else weights.astype(np.float32),
+                )
+
+    def joined(self, record: int, most: int | None = None) -> tuple[Int64s, npt.NDArray[np.float32] | None, list[int]]:
+        """Ids and weights of all sequences of a record, end to end, and where each begins. A sequence without a mask has weights of 0 beside others that
+        have one."""
+        sequences = list(self.sequences(record, most))
+        starts = np.cumsum([0, *(len(ids) for _, ids, _ in sequences)]).tolist()[:-1]
+        masked = any(weights is not None for *_, weights in sequences)
+        weights = [np.zeros(len(ids), np.float32) if own is None else own for _, ids, own in sequences]
+        return np.concatenate([ids for _, ids, _ in sequences]), np.concatenate(weights) if masked else None, starts
+
+    def objects(self, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
+        """Yield the objects of the lines with these ascending numbers."""
+        assert self.lines is not None
+        wanted = iter(numbers)
+        number = next(wanted, None)
+        for at, line in enumerate(self.lines.written()):
+            if at == number:
+                yield row_of(line)
+                if (number := next(wanted, None)) is None:
+                    return
+
+    def blocks(self) -> Iterator[Block] | None:
+        """All tokens in blocks; `None` where a record is not one array."""
+        if [self.columns[name].records for name in self.has("ids")] != [None]:
+            return None
+        return self._blocks(*self.has("ids"))
+
+    def _blocks(self, name: str) -> Iterator[Block]:
+        column = self.columns[name]
+        for part in batches(column.ends, BLOCK):
+            starts, ends = column.starts_of(part), column.ends[part]
+            first, stop = int(starts[0]), int(ends[-1])
+
+            def weights(span: slice, first: int = first) -> npt.NDArray[Any]:
+                found = self.weights(name, slice(first + span.start, first + span.stop))
+                return np.ones(span.stop - span.start) if found is None else found
+
+            yield Block(part.start, np.asarray(column.values[first:stop]), starts - first, ends - first, weights)
+            note_mapped_bytes(4 * (stop - first))
+
+
+# Opening: the one place that knows how the files of each kind are called.
+
+TEST = "test"
+_NOTHING = Origins((), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
+
+
+def stream_names(folder: Path) -> list[str]:
+    """The streams of a store's folder, sorted; of groups ``train``, and ``test`` where any are held out."""
+    if (folder / f"{REWARDS}.index").is_dir():
+        return ["train", *([TEST] if (folder / TEST).is_dir() else [])]
+    paths = (path for pattern in ("*.index", "*.documents", "*/*.index") for path in folder.glob(pattern))
+    return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in paths)
+
+
+def open_table(folder: Path, name: str, domain: str = "", guards: Guards | None = None) -> Table:
+    """Open one stream of a store.
+
+    Args:
+        domain: of all records, where the stream does not say it.
+
+    Raises:
+        StoreError: it is missing or cannot be read.
+    """
+    if (folder / f"{REWARDS}.index").is_dir():
+        return _groups(folder / TEST if name == TEST else folder, name, guards)
+    if (folder / f"{name}.documents").is_dir():
+        return table_of(name, open_packed(folder, name, guards))
+    if (folder / f"{name}.jsonl").is_file():
+        lines = open_lines(folder, name, guards)
+        return Table(name, LINES, len(lines), Origins(lines.sources, *(lines.index[key] for key in ("source", "file", "row"))), lines=lines)
+    return table_of(name, open_tokens(folder, name, guards), domain)
+
+
+def table_of(name: str, store: TokenStore | PackedStore, domain: str = "") -> Table:
+    """The table of opened tokens or packed rows."""
+    if isinstance(store, TokenStore):
+        columns = {key: Ragged(array, store.ends) for key, array in store.arrays.items()}
+        return Table(name, TOKENS, len(store), Origins((domain,), np.broadcast_to(0, len(store)), store.file, store.row), columns)
+    pieces = Pieces(store.sources, {key: np.asarray(values) for key, values in store.documents.items()})
+    starts = np.arange(len(store), dtype=np.int64) * store.row_len
+    ends = starts + np.bincount(pieces.fields["row"], pieces.fields["length"], len(store)).astype(np.int64)
+    arrays = {"tokens": store.tokens, "loss_mask": store.loss_mask, ATTENTION: store.attention_mask}
+    columns = {key: Ragged(array.reshape(-1), ends, starts) for key, array in arrays.items() if array is not None}
+    return Table(name, PACKED, len(store), _NOTHING, columns, pieces=pieces, width=store.row_len)
+
+
+def _groups(folder: Path, name: str, guards: Guards | None) -> Table:
+    store = open_groups(folder, guards)
+    names = {"tokens": "responses", "loss_mask": "masks"}
+    responses = {
+        names.get(key, key): Ragged(array, store.responses.ends, records=store.rewards.ends)
+        for key, array in store.responses.arrays.items()
+    }
+    rewards = {key: Ragged(array, store.rewards.ends) for key, array in store.rewards.arrays.items()}
+    columns = {"prompts": Ragged(store.prompts.arrays["tokens"], store.prompts.ends), **responses, **rewards}
+    return Table(name, GROUPS, len(store), Origins(store.sources, store.source, store.prompts.file, store.prompts.row), columns)
