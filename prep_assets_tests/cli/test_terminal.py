@@ -129,15 +129,9 @@ def test_every_sign_of_the_output_has_its_own_in_ascii() -> None:
 @pytest.mark.parametrize(
     "command",
     [
-        "status",
-        "build pretrain_tokens",
-        "verify pretrain_tokens -p a",
-        "path pretrain_tokens -p a",
-        "inspect pretrain_tokens -p a",
-        "stats pretrain_tokens -p a",
-        "quarantine pretrain_tokens -p a",
-        "trace pretrain_tokens -p a --row 0",
-        "where RECORD",
+        *("status", "build pretrain_tokens", "verify pretrain_tokens -p a", "path pretrain_tokens -p a"),
+        *("inspect pretrain_tokens -p a", "stats pretrain_tokens -p a", "quarantine pretrain_tokens -p a"),
+        *("trace pretrain_tokens -p a --row 0", "where RECORD"),
     ],
 )
 def test_stores_that_can_only_be_read_are_looked_at_without_a_cache(

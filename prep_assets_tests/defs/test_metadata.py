@@ -215,21 +215,8 @@ def test_pages_may_be_served_elsewhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 HOSTILE = [
-    "<script>alert(1)</script>",
-    "\"quoted\" & 'single'",
-    "</text></svg>",
-    "]]>",
-    "&lt;",
-    "\x00\x01\x0b\x1b[31m\x7f",
-    "\ud800",
-    "￾￿",
-    "\u2028\u2029\x85",
-    "\u202edetrever",
-    "```\n# out of the block\n```",
-    "~~~",
-    "\r\n\t",
-    "👩‍👩‍👧",
-    "",
+    *("<script>alert(1)</script>", "\"quoted\" & 'single'", "</text></svg>", "]]>", "&lt;", "\x00\x01\x0b\x1b[31m\x7f", "\ud800"),
+    *("￾￿", "\u2028\u2029\x85", "\u202edetrever", "```\n# out of the block\n```", "~~~", "\r\n\t", "👩‍👩‍👧", ""),
 ]
 SVG = "{http://www.w3.org/2000/svg}"
 

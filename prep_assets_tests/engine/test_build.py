@@ -283,18 +283,8 @@ OTHER: dict[str, Any] = {
 }
 BESIDE_OTHERS = (
     *(
-        "domains",
-        "reasoning_tags",
-        "tokenizer",
-        "image_",
-        "audio_token",
-        "video_token",
-        "preprocessing.fim",
-        "template_options",
-        "training_template",
-        "output.max_tokens_per_shard",
-        "truncation_keeps",
-        "split_sentences",
+        *("domains", "reasoning_tags", "tokenizer", "image_", "audio_token", "video_token", "preprocessing.fim"),
+        *("template_options", "training_template", "output.max_tokens_per_shard", "truncation_keeps", "split_sentences"),
     ),
     "packing.overlong",
     "packing.buckets",
@@ -332,15 +322,8 @@ def test_an_asset_lists_the_options_that_its_recipe_reads_and_no_other(everythin
     recipe = asset.recipe(everything, partition)
     for path in leaves(kind):
         if path.split(".")[0] in (
-            "domains",
-            "refresh",
-            "exports",
-            "on_missing",
-            "engine",
-            "tokenizer",
-            "tokenizer_revision",
-            "tokenizer_loader",
-            "tokenizer_class",
+            *("domains", "refresh", "exports", "on_missing", "engine", "tokenizer", "tokenizer_revision", "tokenizer_loader"),
+            *("tokenizer_class",),
         ):
             continue
         for value in different(kind, plain, path):

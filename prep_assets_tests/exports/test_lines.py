@@ -20,7 +20,6 @@ from prep_assets.stores.open import open_store
 from prep_assets_tests.effort import examples
 from prep_assets_tests.exports.conftest import write_lines
 
-TLFS = {"name": None, "pad_id": 0}
 HF = {"layout": "trl", "split": "train", "pad_id": 0, "image_dir": None}
 VERL = {"data_source": None, "ability": "math", "split": "train"}
 

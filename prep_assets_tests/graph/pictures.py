@@ -17,14 +17,8 @@ from prep_assets_tests.graph.workspaces import TOKENIZER
 
 TOKEN = "<image>"
 AROUND = (
-    "<img>",
-    "</img>",
-    "<start_of_image>",
-    "<end_of_image>",
-    "<fake_token_around_image>",
-    "<global-img>",
-    "<|vision_start|>",
-    "<|vision_end|>",
+    *("<img>", "</img>", "<start_of_image>", "<end_of_image>", "<fake_token_around_image>", "<global-img>", "<|vision_start|>"),
+    *("<|vision_end|>",),
 )
 PLACES = tuple(f"<row_{row}_col_{column}>" for row in range(1, 5) for column in range(1, 5))
 

@@ -141,9 +141,6 @@ def test_no_two_rows_share_thirteen_words_in_a_row(rows: Rows) -> None:
 
 
 CONTROL_TOKENS = ("<|endoftext|>", "<|im_start|>", "<|im_end|>", "<|pad|>")
-DOLLY_CATEGORIES = {
-    "brainstorming", "classification", "closed_qa", "creative_writing", "general_qa", "information_extraction", "open_qa", "summarization",
-}  # fmt: skip
 
 
 @pytest.mark.parametrize(

@@ -300,15 +300,6 @@ def test_the_content_decides_the_side_where_nothing_else_does() -> None:
     assert gone_through(rows, stored(*((0, row, False, 0) for row in range(20))), fraction=fraction).passed, "the text itself says so"
 
 
-def test_a_place_sorts_as_file_and_row_do() -> None:
-    assert places([0, 1, 2], [5, 0, 7]).tolist() == [5, 1 << 40, (2 << 40) + 7]
-    made = Stored.of(np.array([9, 3, 7]), np.array([True, False, True]))
-    assert (made.place.tolist(), made.held_out.tolist(), made.belongs.tolist()) == ([3, 7, 9], [False, True, True], [-1, -1, -1])
-    assert made.belongs.dtype == np.int8
-    assert Stored.of(np.array([3, 9, 7]), np.ones(3, bool)).place.tolist() == [3, 7, 9]
-    assert Stored.of(np.array([9, 3]), np.array([True, False]), np.array([1, 0], np.int8)).belongs.tolist() == [0, 1]
-
-
 def test_a_record_of_a_file_that_nobody_knows() -> None:
     held = stored((0, 0, False, 0), (2, 7, False, 0), (2, 7, False, 0))
     assert gone_through([block(0, [0])], held).worst == Worst("file 3:8", "is stored twice")
@@ -335,27 +326,6 @@ def test_memory_does_not_grow_with_the_number_of_refusals() -> None:
         assert found.reason(count - 1) == "schema/x"
 
     assert peak(lambda: listed(30_000)) < 2_000_000
-
-
-def test_it_is_told_of_each_row_that_its_schema_read() -> None:
-    rows = [block(0, range(6), ["good", "good", "good", "duplicate", "unreadable", "good"])]
-    refused = [
-        *(
-            ("a.jsonl:1", "render/x"),
-            ("a.jsonl:2", "schema/x"),
-            ("a.jsonl:4", "deduplicate/duplicate"),
-            ("a.jsonl:5", "records/invalid_json"),
-        ),
-    ]
-    seen: list[tuple[Any, ...]] = []
-
-    def again(file: int, rows: Sequence[int], payloads: Sequence[Mapping[str, Any]]) -> list[str]:
-        return [{0: "render/x", 1: "schema/x"}[row] for row in rows]
-
-    held = stored((0, 2, False, 0), (0, 5, False, 0))
-    ledger = Ledger(Refusals(refused, NAMES), held, (False, False), content, again, seen=lambda *told: seen.append(told))
-    ledger.add(rows[0])
-    assert ledger.verdict().passed and seen == [(rows[0].rows, rows[0].payloads, [0, 2, 5])]
 
 
 def test_rows_whose_fields_were_read_are_shown() -> None:
@@ -389,32 +359,6 @@ LINES = [
     ("b:3", "schema/y"),
     ("a:9", "deduplicate/duplicate"),
 ]
-
-
-@pytest.mark.parametrize(
-    ("begin", "end", "inside"),
-    [
-        ((0, 0), (2, 0), ["a:1", "a:5", "a:9", "b:3", "b:8"]),
-        ((0, 0), (0, 4), ["a:1"]),
-        ((0, 5), (1, 3), ["a:9", "b:3"]),
-        ((1, 8), (2, 0), []),
-    ],
-)
-def test_refusals_of_a_part(begin: tuple[int, int], end: tuple[int, int], inside: list[str]) -> None:
-    refusals = Refusals(LINES, FILES)
-    part = refusals.within(int(places(*begin)), int(places(*end)))
-    assert sorted(part.left()) == inside
-    assert [part.reason(int(at)) for at in part.which] == [dict(LINES)[each] for each in inside]
-    part.claim(part.which)
-    assert part.left() == [] and len(refusals.left()) == len(refusals) == 6, "the others stay what they are"
-
-
-@pytest.mark.parametrize(
-    ("files", "found"), [(FILES, [(0, 0), (0, 8), (1, 7)]), (["b", "c"], [(0, 7)]), (["none"], [])], ids=["both", "one", "none"]
-)
-def test_places_of_duplicates(files: list[str], found: list[tuple[int, int]]) -> None:
-    assert Refusals(LINES, files).duplicates() == {int(places(*each)) for each in found}
-    assert Refusals([("a:1", "schema/x"), ("a:2", "schema/y"), ("a:3", "schema/z")], files).duplicates() == set()
 
 
 def test_a_text_that_says_on_which_side_it_belongs_is_believed_before_its_content() -> None:

@@ -242,12 +242,6 @@ def test_they_differ(derivation: list[Weighted], build: list[Weighted], says: st
     assert disagreement(agreed_derived(*derivation), AGREED_TEXT, build) == says
 
 
-def test_a_long_stretch_is_shown_by_its_beginning() -> None:
-    long = "x" * 81
-    told = disagreement(agreed_derived(text=long), long, [(0, 81, 1.0)])
-    assert told == f"{'x' * 80!r} has loss weight 1 by its marks and 0 by its frames"
-
-
 @pytest.mark.parametrize(
     ("build", "says"),
     [
@@ -258,13 +252,6 @@ def test_a_long_stretch_is_shown_by_its_beginning() -> None:
 )
 def test_two_renders_differ(build: str, says: str) -> None:
     assert disagreement(agreed_derived(), build, []) == f"two renders of it differ: {says}"
-
-
-def test_of_a_long_render_the_place_is_shown() -> None:
-    one, other = "a" * 100 + "b" * 100, "a" * 100 + "c" * 100
-    assert disagreement(agreed_derived(text=other), one, []) == (
-        f"two renders of it differ: …{'a' * 20 + 'b' * 40!r}…, …{'a' * 20 + 'c' * 40!r}…"
-    )
 
 
 # -- Placeholders put into a derivation that has one token for each image: every place behind one moves -----------------------------------

@@ -107,13 +107,6 @@ def test_what_is_wrong(given: MaskedDocument, image: int | None, says: str) -> N
     )
 
 
-def test_long_runs_are_shown_by_their_beginning() -> None:
-    wrong = document([("One" * 100, 0.5)], [ONE] * 101 + [EOS], [0.5] * 102)
-    worst = check_document_masks([wrong], WORDS, ()).worst
-    shown = [f"{(0.5, 'One' * count)!r}"[:120] for count in (101, 100)]
-    assert worst is not None and worst.note == f"run 0 is {shown[0]}, the source says {shown[1]}"
-
-
 def test_regions_that_are_dropped_and_texts_that_are_normalized() -> None:
     dropped = Sample((Turn(DOCUMENT, (Region(TEXT, "gone", 0.0, drop=True), Region(TEXT, "ONE", 0.5))),))
     lower = vocabulary("<e>", "one", normalized=str.lower)
@@ -262,19 +255,6 @@ def figures(decoded: int, compared: int, cut: int = 0, by_reference: int = 0) ->
 
 
 @pytest.mark.usefixtures("ids_agree")
-def test_what_is_said_of_sound_documents() -> None:
-    texts = made(*(f"One {i}" for i in range(1001)))
-    says = "1,001 documents have the tokenizer's ids, 1,001 decode to their text"
-    assert verdict_of(texts) == Verdict(True, says, figures(1001, 1001))
-    with_engine = "; 1,234 texts were tokenized by the reference library, the others by bytes"
-    assert verdict_of(texts, None, SimpleNamespace(first=Bytes())) == Verdict(True, says + with_engine, figures(1001, 1001, 0, 1234))
-    undecoded = Bytes(token_bytes=None)
-    assert verdict_of(texts, undecoded) == Verdict(True, says.replace("1,001 decode", "0 decode"), figures(0, 1001))
-    assert undecoded.decoded == []
-    assert verdict_of([]) == Verdict(True, "0 documents have the tokenizer's ids, 0 decode to their text", figures(0, 0))
-
-
-@pytest.mark.usefixtures("ids_agree")
 def test_parts_are_tokenized_each_for_itself() -> None:
     """After a control token a tokenizer may begin otherwise: here with a 1. Composed text is not composed across parts."""
     cut = Text("cut", "unused", np.array([1, *b"ab", 1, *b"c"]), ("ab", "c"))
@@ -364,14 +344,6 @@ def test_bytes_that_only_decode_alike(blind: Any, monkeypatch: pytest.MonkeyPatc
     assert verdict_of(texts, Bytes(size=13)).passed, "nobody has proven the bytes of ids"
 
 
-def test_the_bytes_of_ids_are_proven_once(blind: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(bytes_of_ids, "is_proven", lambda each: asked.append(each) or True)
-    loaded_vocabulary = Bytes(size=2)
-    assert verdict_of(blind(made("ab", "c", "d", "e", "", "")), loaded_vocabulary).passed
-    assert asked == [loaded_vocabulary] and set(loaded_vocabulary.decoded) == {0}
-
-
 @pytest.mark.parametrize("size", [1000, 2], ids=["decoded", "bytes"])
 @pytest.mark.parametrize("several", [1 << 18, 1, 2], ids=["at once", "one by one", "in parts"])
 @pytest.mark.parametrize(
@@ -398,16 +370,6 @@ def test_the_space_in_front(
     monkeypatch.setattr(module, "TOGETHER", 4 * several)
     texts = blind(made("The first one", text, at=1, ids=list(stored.encode())))
     assert verdict_of(texts, Bytes(prefix, size)).passed == passes
-
-
-def test_documents_come_in_batches_of_256() -> None:
-    loaded_vocabulary = Bytes()
-    calls: list[int] = []
-    loaded_vocabulary.decode_batch = lambda rows: calls.append(len(rows)) or [bytes(ids).decode() for ids in rows]  # type: ignore[method-assign, func-returns-value]
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(module, "IdsAgain", Agrees)
-        assert prove_texts(made(*["a"] * 256, ""), loaded_vocabulary).passed
-    assert calls == [256, 1]
 
 
 # -- What is told of texts to who tokenizes them again ------------------------------------------------------------------------------------

@@ -326,11 +326,6 @@ def test_of_answers_the_places_are_compared_and_not_the_texts() -> None:
     assert not check_steps([replace(answers, rewards=(1.0, 0.5, -0.5))]).passed
 
 
-def test_of_long_texts_the_last_40_characters_are_shown() -> None:
-    long = Stepwise("a", ("x" * 60 + "y",), (1.0,), 0, (("z" * 60, 1.0),))
-    assert check_steps([long]).summary == f"a: the tokens up to the end of step 0 end '{'x' * 39}y', its text '{'z' * 40}'"
-
-
 def test_step_rewards_are_float32() -> None:
     exact = -0.1
     source = (("One.", exact),)

@@ -13,7 +13,6 @@ from msgspec import structs
 
 from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, MelFrames, Qwen2VL, Qwen2VLVideo, Qwen3VLVideo
 from prep_assets.errors import CheckFailed, Refused
-from prep_assets.proofs import image_tokens as module
 from prep_assets.proofs.image_tokens import LARGEST, check_images, check_packed_images, check_references, counted_again, expected_text
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import AUDIO, IMAGE, TEXT, USER, Region, Sample, Turn, changed
@@ -22,41 +21,10 @@ from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.images import placeholder_of
 
-SIDES = (
-    1,
-    2,
-    9,
-    10,
-    13,
-    14,
-    15,
-    20,
-    27,
-    28,
-    29,
-    41,
-    42,
-    55,
-    56,
-    57,
-    70,
-    98,
-    99,
-    100,
-    101,
-    200,
-    201,
-    280,
-    333,
-    400,
-    420,
-    640,
-    1000,
-    2000,
-    2800,
-    4096,
-    5000,
-)
+SIDES = [
+    *(1, 2, 9, 10, 13, 14, 15, 20, 27, 28, 29, 41, 42, 55, 56, 57, 70, 98, 99, 100, 101, 200, 201, 280, 333, 400, 420, 640),
+    *(1000, 2000, 2800, 4096, 5000),
+]
 LLAVA: dict[str, Any] = {"rule": "llava_next", "image_size": 28, "patch_size": 7, "num_additional_image_tokens": 1}
 INTERN: dict[str, Any] = {"rule": "internvl", "image_seq_length": 2, "tile_height": 20, "tile_width": 30}
 IDEFICS: dict[str, Any] = {"rule": "idefics3", "image_seq_len": 2}
@@ -296,22 +264,6 @@ def test_a_stream(chats: TokenStore) -> None:
     assert check(many, 9).summary.startswith("1,000 images")
 
 
-@pytest.mark.parametrize("block", [1, 2, 3])
-def test_counts_in_blocks(chats: TokenStore, block: int) -> None:
-    starts, tokens = chats.starts, chats.arrays["tokens"]
-    assert module._miscounted(chats.images, tokens, starts, {"image": 9}, {"image": TILES}, block) is None
-    wrong = tokens.copy()
-    wrong[13] = 7
-    assert (
-        module._miscounted(chats.images, wrong, starts, {"image": 9}, {"image": TILES}, block)
-        == "image 2, 'c.png', has 1 tokens; its resolution (10, 10) gives 2"
-    )
-    wrong[1] = 7
-    assert str(module._miscounted(chats.images, wrong, starts, {"image": 9}, {"image": TILES}, block)).startswith(
-        "image 0, 'a.png', has 1 "
-    )
-
-
 def test_an_image_must_have_a_resolution_where_the_rule_asks_for_one(tmp_path: Path) -> None:
     path = "long/" * 50
     store = stream(images_in(tmp_path / "chats", (0, 0, 2, Image(path, None))), [9, 9])
@@ -381,15 +333,6 @@ def test_a_packed_table(table: PackedStore) -> None:
     fails(check(mixed, 9, Fixed(rule="fixed", tokens=1)), "token 1 of an image is another token")
     outside = replace(table.images, start=np.array([0, 4, 3]))
     fails(check(replace(table, images=outside), 9), "an image does not stand inside its record")
-
-
-def test_rows_are_read_in_slices() -> None:
-    rows = np.arange(12).reshape(3, 4)
-    ends = module._EndToEnd(rows, np.array([4, 2, 3]))
-    flat = ["0.0", "1.0", "2.0", "3.0", "4.0", "5.0", "nan", "nan", "8.0", "9.0", "10.0", "nan"]
-    for start in range(12):
-        for stop in range(start, 13):
-            assert list(map(str, ends[start:stop].tolist())) == flat[start:stop]
 
 
 def test_images_of_records(table: PackedStore, records: dict[str, TokenStore]) -> None:

@@ -44,21 +44,6 @@ def test_right_masks() -> None:
     assert prove_masks([], WORDS).summary == "0 trained tokens of 0 rows decode to exactly the trained texts and no stop token"
 
 
-def test_rows_that_tags_prove_too_are_counted() -> None:
-    by_tags = replace(RIGHT, tagged=True)
-    found = prove_masks([RIGHT, by_tags, by_tags], WORDS)
-    assert found.summary.endswith("and their stop token '<e>'; tags in the template say the same of 2 rows")
-    assert found.numbers == {"rows_checked": 3, "rows_failed": 0, "trained_tokens": 12, "rows_by_tags_too": 2}
-    proof = MaskProof(WORDS)
-    proof.proven(5, 9, ["<e>"])
-    proof.proven(1200, 1, [], 1100)
-    proof.proven(1, 1, [], 1)
-    assert proof.verdict().summary.endswith("tags in the template say the same of 1,101 rows")
-    assert (proof.checked, proof.trained, proof.tagged) == (1206, 11, 1101)
-    worse = prove_masks([by_tags, row(range(9, 14), tagged=True)], WORDS)
-    assert not worse.passed and worse.numbers["rows_by_tags_too"] == 2 and "tags" not in worse.summary
-
-
 def test_several_stop_tokens() -> None:
     user = Expected("Hi there<s>", 1.0, "<s>")
     other = [*RENDER[:5], "<s>", *RENDER[6:]]
@@ -207,20 +192,6 @@ def test_a_space_of_the_tokenizers_own_stands_amid_a_text() -> None:
     assert not verdict_of(given, prefix_space="first", token_bytes=exact)[0]
 
 
-def test_long_texts_are_shown_by_their_ends() -> None:
-    tokens = [*["Hi"] * 40, "<e>"]
-    wrong = Expected("Hi" * 39 + "Ho<s>", 1.0, "<s>")
-    says = prove_masks([row(range(41), (wrong,), tokens)], WORDS).worst
-    assert says is not None and says.note == f"the trained text ends {'i' + 'Hi' * 18 + '<e>'!r}, without '<s>', which ends the turn"
-    other = prove_masks([row(range(40), (Expected("Hi" * 39 + "Ho"),), tokens)], WORDS).worst
-    assert other is not None and other.note == f"trained …{'i' + 'Hi' * 10!r}…, the source says …{'i' + 'Hi' * 9 + 'Ho'!r}… (character 79)"
-    half = row(dict.fromkeys(range(40), 0.5), (Expected("Hi" * 40),), tokens)
-    weight = prove_masks([half], WORDS).worst
-    assert weight is not None and weight.note == f"loss weight 0.5 on {'Hi' * 20!r}, to which the source gives 1"
-    many = prove_masks([row(dict.fromkeys(range(40), 1.0) | {}, (), tokens)], WORDS).worst
-    assert many is not None and many.note == f"1 trained stretches, the source has 0 trained texts; trained: [{'Hi' * 30!r}]"
-
-
 BROKEN = ["Hi", " there", "Hel", "\ufffd"]
 
 
@@ -260,14 +231,6 @@ def test_a_row_that_says_its_weights_has_them_token_by_token(weights: dict[int, 
     assert short is not None and short.note == "15 mask values, the row brings 14"
 
 
-def test_rows_come_in_batches_of_512() -> None:
-    decoded: list[int] = []
-    words = vocabulary(*TOKENS)
-    words.decode_batch = lambda rows: decoded.append(len(rows)) or ["Hello.<e>"] * len(rows)
-    assert prove_masks([RIGHT] * 1025, words).passed and decoded == [512, 512, 1]
-    assert prove_masks([RIGHT] * 3, words, batch=2).passed and decoded[3:] == [2, 1]
-
-
 def test_a_record_without_tokens() -> None:
     assert prove_masks([Row("a:0", np.zeros(0, np.int64), np.zeros(0, np.int8), ())], WORDS).passed
 
@@ -279,19 +242,6 @@ def test_weights_are_compared_as_they_are_stored() -> None:
     assert prove_masks([given], WORDS).passed
     stored = Row("a:0", np.array([0, 5]), tenth.astype(np.float32), (Expected("Hi", 0.1),))
     assert prove_masks([stored], WORDS).passed
-
-
-def test_white_space_is_shown_beside_long_texts_ends() -> None:
-    long = "".join(map(chr, range(97, 123))) * 2
-    words = vocabulary("\n", long, "<e>")
-    for trained, ids, says in (
-        ([1, 1], [0, 1], f"the template's white space before {long[:40]!r} is trained"),
-        ([1, 1], [1, 0], f"the template's white space after {long[-40:]!r} is trained"),
-    ):
-        worst = prove_masks([Row("a:0", np.array(ids), np.array(trained), (Expected(long),))], words).worst
-        assert worst is not None and worst.note == says
-    worst = prove_masks([Row("a:0", np.array([1]), np.array([1]), (Expected("!" + long),))], words).worst
-    assert worst is not None and worst.note == f"trained …{long[:40]!r}…, the source says …{'!' + long[:39]!r}… (character 0)"
 
 
 def test_a_tokenizer_that_changes_texts_trains_what_it_makes_of_them() -> None:
@@ -457,30 +407,6 @@ class Noting:
         return Flat(np.arange(first, first + len(texts), dtype=np.uint32), np.arange(len(texts) + 1))
 
 
-def test_what_others_have_proven_is_counted(shipped: Vocabulary) -> None:
-    proof = identity.IdentityProof(shipped)
-    proof.proven(3)
-    proof.proven(4, 20, 1000)
-    proof.proven(0, 1, 2)
-    proof.add([render_row(right(shipped), taken=5), render_row(right(shipped), taken=6)])
-    proof.add([render_row(right(shipped), taken=700)])
-    says = "10 rows have the reference tokenizer's ids of their render"
-    numbers = {"rows_tokenized_again": 10, "control_tokens_in_content": 21, "tokens_cut_away": 1713}
-    assert proof.verdict() == Verdict(True, says, numbers)
-    proof.add([render_row([1])])
-    proof.proven(7)
-    proof.add([render_row(right(shipped), taken=1, typed=1)])
-    failed = proof.verdict()
-    assert not failed.passed and failed.numbers == {**numbers, "rows_tokenized_again": 11}
-
-
-def test_the_token_that_is_shown(shipped: Vocabulary) -> None:
-    ids = right(shipped)
-    for wrong, at in (([*ids[:-1], 0], len(ids) - 1), ([*ids, 0], len(ids)), (ids[:-2], len(ids) - 3), ([], -1)):
-        worst = prove_identity([render_row(np.array(wrong, np.int64))], shipped).worst
-        assert worst is not None and worst.at == at
-
-
 def test_which_texts_begin_a_conversation(shipped: Vocabulary) -> None:
     """What stands before the first control token begins it; the others follow one. Between two tokens there is no text."""
     reference: Any = Noting()
@@ -494,12 +420,6 @@ def test_which_texts_begin_a_conversation(shipped: Vocabulary) -> None:
     found = [ids.tolist() for ids in expected_ids(rows, shipped, reference)]
     assert found == [[0, start, 1, end, start], [2], []]
     assert (reference.texts, reference.begins) == (["a", "b", "cd"], [True, False, True])
-
-
-def test_typed_control_tokens_of_all_batches_are_counted(shipped: Vocabulary, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(identity, "BATCH_CHARACTERS", 1)
-    verdict = prove_identity([render_row(right(shipped), typed=2), render_row(right(shipped), typed=3)], shipped)
-    assert verdict.numbers == {"rows_tokenized_again": 2, "control_tokens_in_content": 5}
 
 
 # -- Of a wrong mask, the first token that is wrong: words whose characters are counted by hand -------------------------------------------

@@ -182,16 +182,9 @@ def test_the_stores_hold_every_fate(quirky: Workspace) -> None:
         assert published is not None
         found |= set(published.manifest.counts["refused"])
     assert found >= {
-        "records/invalid_json",
-        "records/not_an_object",
-        "records/ragged_row",
-        "records/filtered_by_where",
-        "deduplicate/duplicate",
-        "tokenize/too_long",
-        "pretrain/too_short",
-        "schema/no_gold",
-        "schema/equal_answers",
-        "schema/length_mismatch",
+        *("records/invalid_json", "records/not_an_object", "records/ragged_row", "records/filtered_by_where"),
+        *("deduplicate/duplicate", "tokenize/too_long", "pretrain/too_short", "schema/no_gold", "schema/equal_answers"),
+        *("schema/length_mismatch",),
     }
 
 

@@ -389,29 +389,3 @@ def test_shuffled(seed: int) -> None:
     wanted = [(number, record, int(DRAWN_LENGTHS["ab"[number]][record])) for _, number, record in sorted(placed)]
     options = {**DRAWN_PLAIN, "seed": seed, "shuffle": True, "max_items": {"a": 3}, "epochs": {"a": 1.25, "b": 1.25}}
     assert listed(expected_order(DRAWN_LENGTHS, options)) == wanted
-
-
-def test_a_long_column_is_made_in_stretches(monkeypatch: pytest.MonkeyPatch) -> None:
-    found = []
-    for stretch in (columns.STRETCH, 2):
-        monkeypatch.setattr(columns, "STRETCH", stretch)
-        for shuffle in (True, False):
-            made = expected_order(DRAWN_LENGTHS, {**DRAWN_PLAIN, "shuffle": shuffle})
-            found.append((made.source.tolist(), made.record.tolist(), made.length.tolist()))
-    assert found[:2] == found[2:] and len(found[0][0]) == 7
-
-
-class Falling:
-    """Random numbers of 64 bits, each one less than the one before: alike to whatever has less than 64 bits."""
-
-    def __init__(self, seed: int) -> None: ...
-
-    def random_raw(self, count: int) -> Any:
-        return np.uint64(2**64 - 1) - np.arange(count, dtype=np.uint64)
-
-
-def test_all_bits_of_random_numbers_count(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Chosen last to first, passed last to first, and placed last to first."""
-    monkeypatch.setattr(np.random, "PCG64", Falling)
-    found = expected_order({"a": np.array([5, 6, 7])}, {**DRAWN_PLAIN, "shuffle": True})
-    assert (found.record.tolist(), found.length.tolist()) == ([2, 1, 0], [7, 6, 5])

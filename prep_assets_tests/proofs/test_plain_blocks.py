@@ -167,14 +167,6 @@ def laid_of(blocks: PlainBlocks, chats: Sequence[PlainChat | None]) -> Any:
     return blocks._known(columns).lay(columns)
 
 
-def test_few_tokens_are_for_the_proofs_of_single_rows(bound: Bound) -> None:
-    """Proving the bytes of all ids takes longer than they do."""
-    chats, right = claims(bound, TALKS)
-    derivation = PlainDerivation(MaskOptions(), bound.template, typed_controls=False)
-    proofs = MaskProof(bound.vocabulary), IdentityProof(bound.vocabulary)
-    assert PlainBlocks(derivation, *proofs, []).prove(ChatColumns.of(chats), right).tolist() == [False] * 3
-
-
 def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ONE_IN", 3)
     chats = [PlainChat(ASKED, ("b", f"{number} \u00e9")) for number in range(40)]
@@ -188,20 +180,6 @@ def test_the_first_chat_of_each_form_is_derived_by_itself(blocks: PlainBlocks, m
     chats = [PlainChat(ASKED * (1 + number % 2), ("b", "c") * (1 + number % 2)) for number in range(6)]
     found = [(blocks._known(ChatColumns.of(part)).form < 0).tolist() for part in (chats, chats)]
     assert found == [[True, True, False, False, False, False], [False] * 6]
-
-
-def test_ids_of_each_row(bound: Bound, blocks: PlainBlocks) -> None:
-    """A token that differs, and nothing else, takes its own row out: the first of a row, one in it, the last."""
-    chats, right = claims(bound, TALKS)
-    laid, first = laid_of(blocks, chats), [0, *np.cumsum(right.lengths).tolist()]
-    assert blocks._ids_agree(laid, right).tolist() == [True] * 3
-    for row in range(3):
-        for at in (first[row], first[row] + 2, first[row + 1] - 1):
-            ids = right.ids.copy()
-            ids[at] += 1
-            assert blocks._ids_agree(laid, replace(right, ids=ids)).tolist() == [number != row for number in range(3)]
-    shorter = replace(right, lengths=right.lengths - [0, 1, 0], ids=np.delete(right.ids, first[2] - 1))
-    assert blocks._ids_agree(laid, shorter).tolist() == [True, False, True]
 
 
 @pytest.mark.parametrize(("name", "first"), [("chatml", {False}), ("plain", {True, False})])
@@ -222,47 +200,6 @@ def test_texts_at_the_very_beginning_are_encoded_as_such(name: str, first: set[b
     assert found._ids_agree(laid_of(found, chats), right).all()
     assert set(begins) == first
     assert name == "chatml" or begins == [True, False, True, False]
-
-
-def test_masks_of_each_row(bound: Bound, blocks: PlainBlocks) -> None:
-    """By the bytes of a row, and by its trained runs; one that trains nothing stands last."""
-    chats, right = claims(bound, [TALKS[0], TALKS[0]])
-    silent = PlainChat((USER,), ("Hi",))
-    ids = bound.vocabulary.backend.encode("<|im_start|>user\nHi<|im_end|>\n", add_special_tokens=False).ids
-    three = Claims(np.append(right.lengths, len(ids)), np.append(right.ids, ids), np.append(right.mask, np.zeros(len(ids))))
-    laid = laid_of(blocks, [*chats, silent])
-    assert blocks._masks_agree(laid, three).tolist() == [True] * 3
-    other, mask = three.ids.copy(), three.mask.copy()
-    other[int(right.lengths[0])] = bound.vocabulary.control["<|im_end|>"]
-    mask[0] = 0.5
-    table, at = bound.vocabulary.token_bytes or (), int(right.lengths[0]) + 1
-    as_long = three.ids.copy()  # runs stand where they must
-    as_long[at] = next(token for token, own in enumerate(table) if own != table[three.ids[at]] and len(own) == len(table[three.ids[at]]))
-    assert blocks._masks_agree(laid, replace(three, ids=as_long)).tolist() == [True, False, True]
-    assert blocks._masks_agree(laid, replace(three, ids=other)).tolist() == [True, False, True]
-    assert blocks._masks_agree(laid, replace(three, mask=mask)).tolist() == [False, True, True]
-
-
-def test_a_run_is_told_with_its_first_and_its_last_token(bound: Bound, blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One that is not its stretch, in the second row: all places are counted from the beginning of the row."""
-    told: list[list[Any]] = []
-    monkeypatch.setattr(module, "_but_for_spaces", lambda laid, *places: told.append([*places]) or True)
-    chats, right = claims(bound, [TALKS[0], TALKS[0]])
-    laid, length, mask = laid_of(blocks, chats), int(right.lengths[0]), right.mask.copy()
-    mask[length + np.flatnonzero(mask[length:])[0] - 1] = 1
-    assert blocks._masks_agree(laid, replace(right, mask=mask)).tolist() == [True, True]
-    table, trained = bound.vocabulary.token_bytes or (), np.flatnonzero(mask[length:])
-    bounds = np.cumsum([0, *(len(table[token]) for token in right.ids[length:])])
-    begin, end = int(trained[0]), int(trained[-1]) + 1
-    assert told == [[[1, bounds[begin], bounds[end]], module._stretches(laid)[0][1].tolist(), bounds[begin + 1], bounds[end - 1]]]
-
-
-def test_stretches_begin_and_end_with_their_row() -> None:
-    laid: Any = SimpleNamespace(
-        data=b"x" * 9, base=np.array([0, 5, 9]), breaks=np.array([0, 5, 5, 6, 7]), weights=np.array([1, 0, 0.5, 0, 1], np.float32)
-    )
-    stretches, weights = module._stretches(laid)
-    assert (stretches.tolist(), weights.tolist()) == ([[0, 0, 5], [1, 0, 1], [1, 2, 4]], [1, 0.5, 1])
 
 
 # -- Trained runs that differ from their stretches by white space alone, and kinds of chats that no chat has ------------------------------

@@ -352,13 +352,6 @@ def test_an_answer_of_calls_where_nothing_says_where_it_begins() -> None:
     assert borders.start(found, blocks[2], blocks[3]) == blocks[3].start
 
 
-def test_control_tokens_of_a_part_of_a_text() -> None:
-    borders = Borders(Rebuilder(template(PLAIN)))
-    assert borders.controls("<|s|>a<|e|><|e|>", 0, 16) == [(0, 5), (6, 11), (11, 16)]
-    assert borders.controls("<|s|>a<|e|><|e|>", 1, 12) == [(6, 11)]
-    assert Borders(Rebuilder(template(PLAIN, control=()))).controls("<|s|>", 0, 5) == []
-
-
 BRACKETS = """
 {%- for m in messages -%}
   {{- '<|s|>' + m.role + '|' + m.content -}}

@@ -26,7 +26,6 @@ from prep_assets.proofs.reference_ids import ReferenceIds
 from prep_assets.proofs.words import _FINER, _SPLITS, UNSPACED, Words, cuts_unspaced, whole_tokens
 from prep_assets.stores import arrays as columns
 from prep_assets.stores.files import Kept
-from prep_assets.text import engines
 from prep_assets.text.engines import Engines, ReferenceEngine, choose_engine
 from prep_assets.text.ids import Flat
 from prep_assets.text.suspects import edge_set
@@ -38,26 +37,8 @@ from prep_assets_tests.tokenization.loaded import CONFIGS, NAMES, load
 
 WORDS = st.sampled_from(
     [
-        "the",
-        " cat",
-        "  sat",
-        "\n",
-        "\n\n ",
-        "'s",
-        " 12",
-        "345",
-        "\t",
-        "é",
-        "e\u0301",
-        " \u0308",
-        "猫",
-        "，",
-        " .",
-        "!!",
-        "\u00a0",
-        "x\u3000",
-        "_",
-        "▁",
+        *("the", " cat", "  sat", "\n", "\n\n ", "'s", " 12", "345", "\t", "é", "e\u0301", " \u0308", "猫", "，", " .", "!!"),
+        *("\u00a0", "x\u3000", "_", "▁"),
     ]
 )
 TEXTS = st.lists(
@@ -239,43 +220,6 @@ def test_whatever_is_remembered_ids_are_the_same(monkeypatch: pytest.MonkeyPatch
     assert again.cuts
 
 
-def test_what_is_tokenized(monkeypatch: pytest.MonkeyPatch) -> None:
-    """New words in one text where they may be cut on either side, all others each for itself; every so many texts whole as well."""
-    monkeypatch.setattr(words, "LONGEST_HELD", 6)
-    monkeypatch.setattr(module, "WHOLE_EVERY", 2)
-    again, rest = noting(monkeypatch)
-    again.encode(["the cat sat", "a cat", "doggie", "verylong cat"])
-    assert rest.texts == [[" cat sat"], ["the", "a", "doggie", "verylong"], ["the cat sat", "doggie"]]
-    assert list(again.words.known) == [b"the", b" cat", b" sat", b"a", b"doggie"]
-    rest.texts.clear()
-    again.encode(["the cat sat", "a  b\x7f (x)", "x\u00e9 ~ verylong"])
-    assert rest.texts == [["  b\x7f (x verylong"], [")", "x\u00e9 ~"], ["the cat sat", "x\u00e9 ~ verylong"]]
-    rest.texts.clear()
-    again.encode(["doggie.\n\nA cat's 1,234 +1- x=y", "doggie.\n\nA"])
-    assert rest.texts == [[".\n\nA's 1,234 +1 x=y"], ["-"], ["doggie.\n\nA cat's 1,234 +1- x=y"]]
-    rest.texts.clear()
-    again.encode(["doggie cat"])
-    assert rest.texts == [["doggie cat"]], "nothing is new"
-
-
-def test_words_that_a_tokenizer_composes_are_tokenized_in_one_text_as_well(monkeypatch: pytest.MonkeyPatch) -> None:
-    vocabulary = normalizing(SHIPPED)
-    again, rest = noting(monkeypatch, vocabulary)
-    texts = ["the e\u0301tude cat"]
-    assert rows(again.encode(texts)) == whole(texts, vocabulary)
-    assert rest.texts == [[" e\u0301tude cat"], ["the"], texts]
-
-
-def test_a_run_whose_bytes_do_not_add_up_is_tokenized_word_by_word(monkeypatch: pytest.MonkeyPatch) -> None:
-    texts = ["the cat sat on the mat"]
-    for wrong in (SHIPPED.backend.encode(" mat").ids[-1], SHIPPED.backend.encode(" cat").ids[0]):
-        for change in (1, -1):
-            again, rest = noting(monkeypatch)
-            again._lengths[wrong] += change
-            assert rows(again.encode(texts)) == whole(texts) and again.cuts
-            assert rest.texts[1] == ["the", " cat", " sat", " on", " the", " mat"]
-
-
 def test_beginnings_are_encoded_as_beginnings(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where a tokenizer begins a document otherwise: here with one id more."""
 
@@ -298,11 +242,6 @@ def test_beginnings_are_encoded_as_beginnings(monkeypatch: pytest.MonkeyPatch) -
     assert rows(again.encode(texts, np.array([True, False, True, True]))) == wanted and again.cuts is False
     assert (first.texts[-1], rest.texts[-1]) == (["the cat sat", "cat", "a cat"], ["the cat"])
     assert rows(again.encode(texts)) == [[7, *ids] for ids in whole(texts)]
-
-
-def test_only_the_reference_is_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(engines, "_routed_or_reference", None)
-    assert rows(ReferenceIds(SHIPPED).encode(TALE)) == whole(TALE)
 
 
 def test_a_tokenizer_without_merges_gets_whole_texts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -364,19 +303,6 @@ def cuts(data: bytes, bounds: list[int], whole: Any, token: list[int] | None = N
     return module._cuts(data, np.array(bounds), tokens, whole, False).tolist()  # type: ignore[no-any-return]
 
 
-def test_where_words_are_cut() -> None:
-    data, bounds = "ab cd\x7f e~ f\u00e9 g! h".encode(), [0, 4, 4, 11, 18]
-    assert cuts(data, bounds, None) == [0, 2, 4, 9, 11, 16, 18]
-    assert cuts(data, bounds, ()) == [0, 2, 4, 8, 9, 11, 15, 16, 18]
-    assert cuts(data, bounds, [b"g!", b"e~"]) == [0, 2, 4, 9, 11, 16, 18]
-    assert cuts(data, [0, 5, 11, 18], (), [-1, 7, -1]) == [0, 2, 5, 11, 15, 16, 18], "a control token is one part"
-    assert cuts(data, [0, 5, 11, 18], (), [8, -1, 7]) == [0, 5, 8, 9, 11, 18], "two"
-    assert cuts(b"g!x.", [0, 4], [b"g!"]) == [0, 3, 4], "a token at the very beginning"
-    assert cuts(b"ag!x. ", [0, 6], [b"!x."]) == [0, 2, 5, 6], "a cut before a token, and one after it"
-    texts = ("ab c", "abc", " a b", "\u00e9 a b", "", "a  b", "~ x", "! x")
-    assert [module._cut_after(text.encode(), 0, False) for text in texts] == [2, 3, 2, 4, 0, 1, 1, 1]
-
-
 def flat(*texts: list[int]) -> Flat:
     return Flat(np.array([each for text in texts for each in text], np.uint32), np.cumsum([0, *map(len, texts)]))
 
@@ -417,13 +343,6 @@ def test_all_of_a_long_text_is_compared(monkeypatch: pytest.MonkeyPatch, most: i
     assert not same_whole(again, flat([*ids, 7]), [text.encode()])
 
 
-def test_a_text_of_just_so_many_characters_is_compared_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "WHOLE_MOST", len("the cat sat"))
-    again, rest = noting(monkeypatch)
-    assert same_whole(again, flat(*whole(["the cat sat"])), [b"the cat sat"])
-    assert rest.texts == [["the cat sat"]]
-
-
 def test_a_window_that_ends_where_words_join_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
     """Even where both windows agree with themselves: the text has one id as a whole, and one for each of two parts."""
     for name, value in {"WHOLE_MOST": 1, "OVERLAP": 4}.items():
@@ -441,19 +360,6 @@ def test_a_long_text_takes_a_few_times_its_size() -> None:
     again.encode([text[: 1 << 14]])
     assert peak(lambda: again.encode([text])) < 7 * len(text)
     assert again.cuts
-
-
-def test_bytes_of_ids() -> None:
-    added = [{"id": 4, "content": "<\u00e9>"}]
-
-    def lengths(**model: Any) -> list[int]:
-        vocabulary: Any = SimpleNamespace(size=5, spec={"model": model, "added_tokens": added})
-        found = module._byte_lengths(vocabulary)
-        assert found.dtype == np.int64
-        return found.tolist()
-
-    assert lengths(vocab={"ab": 0, "\u0120c": 2}) == [2, 0, 2, 0, 4]
-    assert lengths(vocab={"\u2581b": 0, "<0xC3>": 1, "\u00e9": 2, "x<0xC3>": 3}, byte_fallback=True) == [2, 1, 2, 7, 4]
 
 
 # -- Ids of texts with control tokens between them: those of the texts, and each token's own, whatever it spells and whichever its numbe---
@@ -504,50 +410,31 @@ def test_any_pieces(pieces: list[Piece]) -> None:
     assert encoded(ReferenceIds(SHIPPED), pieces) == expected(pieces)
 
 
-def test_texts_that_do_not_hold_are_given_to_the_library_whole_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    again, rest = noting(monkeypatch)
-    encoded(again, ["the cat"])
-    again.words.held.ids[again.words.held.offsets[again.words.known[b" cat"]]] += 1
-    rest.texts.clear()
-    assert encoded(again, ["a cat", (0, "<u>"), "the cat"]) == expected(["a cat", (0, "<u>"), "the cat"]) and not again.cuts
-    assert rest.texts == [["a"], ["a cat"], [], ["a cat", "the cat"]]
-
-
-def test_texts_of_which_none_begins_are_not_copied(monkeypatch: pytest.MonkeyPatch) -> None:
-    again, _ = noting(monkeypatch)
-    apart(monkeypatch, again)
-    joined: Any = None
-    monkeypatch.setattr(module, "one_after_the_other", joined)
-    assert encoded(again, TALK, [False] * len(TALK)) == expected(TALK)
-
-
 # -- Long text without spaces is cut between letters and signs: the ids are those of the whole, and the library gets no more than a wind---
 
 PIECES = [
-    "猫",
-    "我们",
-    "。",
-    "，",
-    "、",
-    "！？",
-    "：；",
-    "\n",
-    "\n\n",
-    " ",
-    "\u3000",
-    "かな",
-    "カ゛",
-    "が\u3099",
-    "한",
-    "abc",
-    "12",
-    "!",
-    "龥",
-    "\u4dc0",
-    "\u0301",
-    "'s",
-    "「",
-    "」",
+    *(
+        "猫",
+        "我们",
+        "。",
+        "，",
+        "、",
+        "！？",
+        "：；",
+        "\n",
+        "\n\n",
+        " ",
+        "\u3000",
+        "かな",
+        "カ゛",
+        "が\u3099",
+        "한",
+        "abc",
+        "12",
+        "!",
+        "龥",
+    ),
+    *("\u4dc0", "\u0301", "'s", "「", "」"),
 ]
 
 
@@ -594,34 +481,9 @@ def test_the_library_gets_long_text_in_windows(monkeypatch: pytest.MonkeyPatch) 
     assert max(given) < 1000
 
 
-@pytest.mark.parametrize(
-    ("text", "cut"),
-    [
-        ("猫，", True),
-        ("か。", True),
-        ("カ！", True),
-        ("猫\n", True),
-        ("龥，", False),
-        ("猫猫", False),
-        ("，猫", False),
-        ("ー、", False),
-        ("猫 ", False),
-    ],
-)
-def test_where_text_without_spaces_is_cut(text: str, cut: bool) -> None:
-    assert bool(UNSPACED.search(text.encode())) == cut
-
-
 def test_an_added_token_that_reaches_over_such_a_place_forbids_it() -> None:
     vocabulary = load(CONFIGS / "tokenizer").vocabulary
     spec = vocabulary.spec
     assert cuts_unspaced(spec)
     over = {**spec["added_tokens"][0], "content": "猫，"}
     assert not cuts_unspaced({**spec, "added_tokens": [*spec["added_tokens"], over]})
-
-
-@pytest.mark.parametrize(("unspaced", "bounds"), [(True, [0, 2, 11, 23, 32, 38]), (False, [0, 2, 32, 38])])
-def test_only_long_parts_are_cut_between_letters_and_signs(monkeypatch: pytest.MonkeyPatch, unspaced: bool, bounds: list[int]) -> None:
-    monkeypatch.setattr(reference_ids, "LONG_PART", 6)
-    data = ("ab" + "中。" * 5 + "中。").encode()
-    assert reference_ids._cuts(data, np.array([0, 2, 32, 38]), np.full(3, -1), None, unspaced).tolist() == bounds

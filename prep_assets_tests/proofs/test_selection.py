@@ -12,7 +12,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.data.blocks import WrongType, conditions
-from prep_assets.proofs import selection
 from prep_assets.proofs.selection import (
     Believed,
     Passages,
@@ -131,24 +130,6 @@ def test_a_held_out_file_takes_nothing_of_the_limit() -> None:
     assert chosen(Rules(limit=1), *files) == [(0, [0, 10], ["good", "good"]), (1, [0], ["good"])]
 
 
-@pytest.mark.parametrize("size", [1, 2, 3, 4])
-def test_rows_come_in_blocks(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
-    assert selection.BLOCK == 512
-    monkeypatch.setattr(selection, "BLOCK", size)
-    files = (7, False, rows(*({"n": n} for n in range(5)))), (8, False, rows(*({"n": n} for n in range(5, 8))))
-    blocks = chosen(Rules(limit=7), *files)
-    assert [len(numbers) for _, numbers, _ in blocks] == {
-        1: [1] * 7,
-        2: [2, 2, 1, 2],
-        3: [3, 2, 2],
-        4: [4, 1, 2],
-    }[size]
-    assert [(file, number) for file, numbers, _ in blocks for number in numbers] == [
-        *((7, 10 * at) for at in range(5)),
-        *((8, 10 * at) for at in range(2)),
-    ]
-
-
 @pytest.mark.parametrize(
     ("fate", "reason", "fault"),
     [
@@ -171,13 +152,6 @@ def test_rows_come_in_blocks(monkeypatch: pytest.MonkeyPatch, size: int) -> None
 )
 def test_what_a_refusal_may_say(fate: str, reason: str, fault: str | None) -> None:
     assert reason_fault(fate, reason) == (fault and f"is refused for {reason}, but by a second reading it {fault}")
-
-
-def test_a_block_has_few_large_rows(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert selection.MOST == 4 << 20
-    monkeypatch.setattr(selection, "MOST", 30)
-    texts = ({"n": "a" * length} for length in (21, 3, 22, 5, 8, 4, 60, 2))  # eight bytes more each as JSON
-    assert [numbers for _, numbers, _ in chosen(Rules(), (0, False, rows(*texts)))] == [[0, 10], [20], [30, 40, 50], [60], [70]]
 
 
 def test_memory_does_not_grow_with_the_number_of_rows() -> None:
@@ -222,71 +196,6 @@ def test_conditions(row: dict[str, Any], where: dict[str, Any]) -> None:
             return False
 
     assert matches(row, where) == holds()
-
-
-ROW = {"n": 2, "f": 2.0, "s": "b", "t": True, "none": None, "a.b": 1, "o": {"p": {"q": 3}, "none": None}, "a": {"b": 5, "c": 7}}
-HOLD: list[dict[str, Any]] = [
-    *({"n": 2}, {"n": 2.0}, {"f": 2}, {"s": "b"}, {"t": True}, {"none": None}, {"a.b": 1}, {"a.c": 7}, {"o.p.q": 3}, {"o.none": None}, {}),
-    *(
-        {"n": {"==": 2}},
-        {"n": {"!=": 3}},
-        {"t": {"!=": 1}},
-        {"s": {"!=": 2}},
-        {"gone": {"!=": 2}},
-        {"n": {"in": [1, 2]}},
-        {"n": {"not_in": [1, True]}},
-    ),
-    *({"n": {">": 1}}, {"n": {">=": 2}}, {"n": {"<": 3}}, {"n": {"<=": 2}}, {"f": {">": 1, "<": 3}}, {"s": {">": "a", "<=": "b"}}),
-    *(
-        {"n": {"exists": True}},
-        {"none": {"exists": True}},
-        {"gone": {"exists": False}},
-        {"o.p": {"exists": True}},
-        {"o.p.q.r": {"exists": False}},
-    ),
-    *({"gone": {"not_in": [1]}}, {"n": 2, "s": "b"}, {"n": {">": 1}, "s": {"in": ["b"]}}),
-]
-MISS: list[dict[str, Any]] = [
-    *(
-        {"n": 3},
-        {"n": "2"},
-        {"n": True},
-        {"t": 1},
-        {"s": "c"},
-        {"none": 0},
-        {"a.b": 5},
-        {"o.p.q": 4},
-        {"o.q": 3},
-        {"gone": None},
-        {"o p q": 3},
-    ),
-    *(
-        {"n": {"==": 3}},
-        {"n": {"!=": 2}},
-        {"n": {"in": [1, 3]}},
-        {"n": {"in": ["2"]}},
-        {"t": {"in": [1]}},
-        {"n": {"not_in": [2]}},
-        {"gone": {"in": [1]}},
-    ),
-    *(
-        {"n": {">": 2}},
-        {"n": {">=": 3}},
-        {"n": {"<": 2}},
-        {"n": {"<=": 1}},
-        {"f": {">": 1, "<": 2}},
-        {"s": {">": "b"}},
-        {"s": {">": 1}},
-        {"gone": {">": 1}},
-    ),
-    *({"n": {"exists": False}}, {"gone": {"exists": True}}, {"none": {"exists": False}}, {"none": {"<": 1}}, {"t": {">=": 1}}),
-    *({"n": 2, "s": "c"}, {"n": 3, "s": "b"}),
-]
-
-
-def test_conditions_one_by_one() -> None:
-    assert [where for where in HOLD if not matches(ROW, where)] == []
-    assert [where for where in MISS if matches(ROW, where)] == []
 
 
 def test_rows_of_one_source() -> None:

@@ -13,7 +13,7 @@ import pytest
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs import mask as module
 from prep_assets.proofs.derive import Derived, Expected
-from prep_assets.proofs.mask import Conversation, Left, Row, Truncation, left_of
+from prep_assets.proofs.mask import Left, Truncation, left_of
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
 from prep_assets.text.ids import Flat
 
@@ -161,14 +161,6 @@ def test_a_stretch_that_begins_within_the_last_token() -> None:
     assert shown(left_of(chat("x"), 4, Truncation("end", 4, True), lambda _: split, VOCABULARY))[:2] == ("<s>aa<e>", ["a<e>"])
 
 
-def test_the_stop_of_a_part() -> None:
-    """It has one where it ends as its stretch does, with all of the stop."""
-    twice = Expected("x<e>y<e>", 1.0, "<e>", 10, 18)
-    assert module._clipped(twice, 0, 14) == Expected("x<e>", 1.0, "", 10, 14)
-    assert module._clipped(twice, 16, 20) == Expected("e>", 1.0, "", 16, 18)
-    assert module._clipped(twice, 14, 20) == Expected("y<e>", 1.0, "<e>", 14, 18)
-
-
 def test_the_beginning_amid_a_character() -> None:
     sample = chat("a", "éb")
     assert left(sample, 7, Truncation("end", 7)) == ("<s>ua<e><s>aé", ["…"], "end", 3)
@@ -269,16 +261,6 @@ def test_what_a_round_is() -> None:
         assert left(Sample(tuple(two)), limit, Truncation("turns", limit))[0] == "<s>ud<e><s>uf<e><s>ae<e>"
     asked = Sample((*two, turn(USER, "g")))
     assert left(asked, 16, Truncation("turns", 16))[0] == "<s>ud<e><s>uf<e><s>ae<e><s>ug<e>", "the last question is a round as well"
-
-
-def test_to_be_proven() -> None:
-    ids, mask, weights = np.array([1, 2]), np.array([0, 1]), np.array([0, 1], np.float32)
-    derived = replace(derive(CHAT), tagged=True)
-    made = Left(derived, derived.expected, ids[:1], "start", weights, 20)
-    # compared as texts, as arrays have no single truth
-    assert str(made.row("a:0", ids, mask)) == str(Row("a:0", ids, mask, derived.expected, "start", weights, True))
-    assert str(made.conversation("a:0", ids)) == str(Conversation("a:0", ids, WHOLE, derived.controls, 7, ids[:1], 20))
-    assert Left(derived, ()) == Left(derived, (), None, "none", None, 0)
 
 
 def test_a_stretch_of_which_half_a_character_is_left() -> None:

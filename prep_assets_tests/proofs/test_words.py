@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,7 +12,7 @@ import pytest
 
 from prep_assets.caches import CACHES
 from prep_assets.proofs import words as module
-from prep_assets.proofs.words import _SPLITS, ByteTable, Parts, Words, cuts_before_spaces, cuts_unspaced, unproven_id, whole_tokens
+from prep_assets.proofs.words import _SPLITS, Parts, Words, cuts_before_spaces, cuts_unspaced, unproven_id, whole_tokens
 from prep_assets.stores.files import Kept
 from prep_assets.text.ids import Flat
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
@@ -44,32 +43,6 @@ def test_each_word_is_tokenized_once(monkeypatch: pytest.MonkeyPatch) -> None:
     assert words.known == {b"a": 0, b"four": 1, b"b": 2} and words.fresh == 3
 
 
-def test_those_that_were_not_met_for_the_longest_time_are_forgotten(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Half of the bytes, once there are too many of them: those of a word and of its ids, and some for each."""
-    monkeypatch.setattr(module, "EACH", 2)
-    monkeypatch.setattr(module, "MOST_BYTES", 28)
-    words, tokenized = Words(), Counted()
-    for some in ([b"a"], [b"b"], [b"c"], [b"a", b"d"]):
-        words.ids_of(some, tokenized)
-    assert words.known == {b"a": 0, b"b": 1, b"c": 2, b"d": 3}, "28 bytes are not too many"
-    assert spelled(words.ids_of([b"c", b"e", b"a"], tokenized)) == [b"c", b"e", b"a"]
-    assert len(words.known) == 2 and {*words.known} <= {b"a", b"c", b"e"}
-    asked = len(tokenized.asked)
-    kept = list(words.known)
-    assert spelled(words.ids_of(kept, tokenized)) == kept and len(tokenized.asked) == asked
-    words.ids_of([b"x", b"y"], tokenized)
-    assert len(words.known) == 4
-    words.ids_of([b"z"], tokenized)
-    assert len(words.known) == 2 and b"z" in words.known, "the two that were left are counted with what they take"
-    words.ids_of([b"a" * 11], tokenized)
-    assert words.known == {}, "one that takes more than half"
-    for some in (b"z", b"a", b"b", b"c"):
-        assert spelled(words.ids_of([some], tokenized)) == [some]
-    assert words.known == {b"z": 0, b"a": 1, b"b": 2, b"c": 3}, "nothing was left that counts"
-    words.ids_of([b"d"], tokenized)
-    assert words.known == {b"c": 0, b"d": 1}
-
-
 def test_what_is_kept_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "KEPT_WORDS", Kept(str(tmp_path), 4))
     monkeypatch.setattr(module, "EACH", 0)
@@ -86,20 +59,6 @@ def test_what_is_kept_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     (path,) = tmp_path.iterdir()
     path.write_bytes(path.read_bytes()[:-1])
     assert Words.found("key").known == {}
-
-
-def test_a_few_new_words_are_not_worth_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT_WORDS", Kept(str(tmp_path), 4))
-    words, tokenized = Words(), Counted()
-    words.keep("key")
-    assert not list(tmp_path.iterdir()), "nothing to keep"
-    for count, there in ((31, True), (2, False), (1, True)):
-        words.ids_of([bytes([len(words.known) + number]) for number in range(count)], tokenized)
-        words.keep("key")
-        assert bool(list(tmp_path.iterdir())) is there
-        assert words.fresh == (0 if there else count)
-        for path in tmp_path.iterdir():
-            path.unlink()
 
 
 # -- Where a tokenizer lets texts be cut, by what its file says ---------------------------------------------------------------------------
@@ -285,15 +244,6 @@ def test_an_id_that_decodes_to_something_else(monkeypatch: pytest.MonkeyPatch, r
     assert found is not None and (at < 256 or found == at), "a byte may stand in the texts of others"
 
 
-def test_the_first_of_several() -> None:
-    wrong = list(TABLE)
-    wrong[257] = wrong[256] = b"?"
-    found = vocabulary(wrong)
-    assert unproven_id(found) == 256
-    assert len(found.calls[1]) > 1, "only the ids of the texts that differ are decoded alone"
-    assert sum(map(len, found.calls[1])) < 600
-
-
 def test_a_tokenizer_without_bytes_or_lines() -> None:
     assert unproven_id(vocabulary(table=None)) == 0
     lines = tuple(own for own in TABLE if own != b"\n")
@@ -302,51 +252,6 @@ def test_a_tokenizer_without_bytes_or_lines() -> None:
     for at in (64, 65):
         assert unproven_id(vocabulary((*lines[:at], b"!!", *lines[at + 1 :]), lines)) == at
     assert unproven_id(vocabulary((*lines[:-1], b"?"), lines)) is None, "bytes that UTF-8 never has are in no text"
-
-
-def test_cases() -> None:
-    """An id that is no whole character stands between ids of single bytes that make it one."""
-
-    def of(*table: bytes) -> list[tuple[int, list[int], str]]:
-        return list(module._cases(table))
-
-    assert of(b"a", b"bc", b"", b"a") == [(0, [0], "a"), (1, [1], "bc"), (2, [2], ""), (3, [3], "a")]
-    assert of("\u00e9".encode()) == [(0, [0], "\u00e9")]
-    assert of(b"\xa9", b"\xc3") == [(0, [1, 0], "\u00e9")]
-    assert of(b"\xc3", b"\x80", b"\x80") == [(0, [0, 1], "\u00c0"), (1, [0, 1], "\u00c0"), (2, [0, 2], "\u00c0")]
-    assert of(b"\xb8\xad", b"\xe4") == [(0, [1, 0], "\u4e2d")]
-    assert of(b"\xff", b"\x80") == []
-
-
-def ids(*values: int) -> Any:
-    return lambda: np.array(values)
-
-
-def test_bytes_are_taken_once_they_are_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(module, "unproven_id", asked.append)
-    CACHES["proven token bytes"].clear()
-    words: Any = SimpleNamespace(hash="x", size=5, token_bytes=(b"ab", b"", b"\xff"))
-    table = ByteTable(words)
-    assert table.take(2, ids(0, 1)) is None and table.take(3, ids(0, 1, 2)) is None and asked == [], "so few ids are decoded as quickly"
-    found = table.take(4, ids(2, 0, 1, 0))
-    assert found is not None
-    data, bounds = found
-    assert data == b"\xffabab" and (bounds.tolist(), bounds.dtype) == ([0, 1, 3, 3, 5], np.int32)
-    for most, dtype in ((6, np.int32), (5, np.int64)):
-        monkeypatch.setattr(module, "NARROW", most)
-        wide = table.take(4, ids(2, 0, 1, 0))
-        assert wide is not None and wide[0] == data and (wide[1].tolist(), wide[1].dtype) == (bounds.tolist(), dtype)
-    empty = table.take(1, ids(1))
-    assert empty is not None and empty[0] == b"" and empty[1].tolist() == [0, 0]
-    assert asked == [words]
-    again = ByteTable(words)
-    assert again.take(6, ids(0, 0, 0, 0, 0, 0)) is not None and asked == [words], "proven once for each tokenizer"
-    monkeypatch.setattr(module, "unproven_id", lambda _: 3)
-    unproven = ByteTable(SimpleNamespace(**{**vars(words), "hash": "y"}))  # type: ignore[arg-type]
-    assert unproven.take(6, ids(0)) is None and unproven.take(6, ids(0)) is None
-    without = ByteTable(SimpleNamespace(hash="z", size=5, token_bytes=None))  # type: ignore[arg-type]
-    assert without.take(6, ids(0)) is None
 
 
 def test_what_is_proven_is_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

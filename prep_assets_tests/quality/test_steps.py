@@ -431,24 +431,8 @@ def test_answers_of_a_pair(chosen: str, rejected: str, reason: str) -> None:
 # -- rules of datatrove -------------------------------------------------------------------------------------------------------------------
 
 PIECES = [
-    "the",
-    "be",
-    "a",
-    "#",
-    "...",
-    "-",
-    "•",
-    "12",
-    "house",
-    "and",
-    "Ends.",
-    "So?",
-    '"Yes!"',
-    "[1]",
-    "{",
-    "Javascript",
-    "Lorem ipsum",
-    "use cookies",
+    *("the", "be", "a", "#", "...", "-", "•", "12", "house", "and", "Ends.", "So?", '"Yes!"', "[1]", "{", "Javascript"),
+    *("Lorem ipsum", "use cookies"),
 ]
 RULES: Mapping[str, tuple[Step, str, str]] = {
     "gopher_quality": (gopher.gopher_quality(), "GopherQualityFilter", "gopher_quality_filter"),
@@ -557,14 +541,9 @@ def test_pages_of_fineweb(text: str, reason: str) -> None:
 # -- private data -------------------------------------------------------------------------------------------------------------------------
 
 SENTENCES = (
-    "Please write to {} before Friday.",
-    "Escribe a {} antes del viernes.",
-    "Écrivez à {} avant vendredi.",
-    "Schreib bitte an {} bis Freitag.",
-    "Scrivi a {} entro venerdì.",
-    "Напишите на {} до пятницы.",
-    "请在周五之前联系 {} 。",
-    "金曜日までに {} に連絡してください。",
+    *("Please write to {} before Friday.", "Escribe a {} antes del viernes.", "Écrivez à {} avant vendredi."),
+    *("Schreib bitte an {} bis Freitag.", "Scrivi a {} entro venerdì.", "Напишите на {} до пятницы.", "请在周五之前联系 {} 。"),
+    *("金曜日までに {} に連絡してください。",),
 )
 
 
@@ -726,15 +705,8 @@ PIECES += ["-----BEGIN RSA PRIVATE KEY-----\n", "BSN ", "RSSMRA85T10A562S"]
 
 
 SHORTEST = [
-    "+683 4012",
-    "4222222222222",
-    "050405A123P",
-    "8.8.8.8",
-    "2600:1::1",
-    "NO9386011117947",
-    "X1234567L",
-    "AKIAQ7Q7Q7Q7Q7Q7Q7Q7",
-    "a@b.io",
+    *("+683 4012", "4222222222222", "050405A123P", "8.8.8.8", "2600:1::1", "NO9386011117947", "X1234567L", "AKIAQ7Q7Q7Q7Q7Q7Q7Q7"),
+    *("a@b.io",),
 ]
 """Values of each kind with as few characters as can be."""
 

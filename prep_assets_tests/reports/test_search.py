@@ -21,26 +21,8 @@ from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.graph.workspaces import TOKENIZER
 
 PIECES = (
-    "the ",
-    "The",
-    " zebra",
-    "ZEB",
-    "stra",
-    "ß",
-    "ﬁ",
-    "\u212a",
-    "k",
-    "é",
-    "e\u0301",
-    "Ünï",
-    "你好",
-    "👩‍👩‍👧",
-    "\ufffd",
-    "<|im_end|>",
-    "\n",
-    " ",
-    "1",
-    "2",
+    *("the ", "The", " zebra", "ZEB", "stra", "ß", "ﬁ", "\u212a", "k", "é", "e\u0301", "Ünï", "你好", "👩‍👩‍👧", "\ufffd"),
+    *("<|im_end|>", "\n", " ", "1", "2"),
 )
 texts = st.lists(st.lists(st.sampled_from(PIECES), max_size=8).map("".join), min_size=1, max_size=12)
 

@@ -26,7 +26,6 @@ TWO_ROUNDS = (HI, HELLO, BYE, CIAO)
 
 THOUGHT: Message = {"role": "assistant", "content": "Hello!", "reasoning_content": "A greeting."}
 PARTING: Message = {"role": "assistant", "content": "Ciao.", "reasoning_content": "They leave."}
-REASONED = (HI, THOUGHT, BYE, PARTING)
 
 SQUARE = {
     "type": "function",
