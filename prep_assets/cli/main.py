@@ -13,6 +13,7 @@ from typer.core import TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
+from prep_assets.cli.complete import add_completion
 from prep_assets.errors import PrepAssetsError
 from prep_assets.version import __version__
 
@@ -100,7 +101,7 @@ class Command(click.Command):
         callback = getattr(module, str(self.name).replace("-", "_"))
         words = "\n\n".join(filter(None, (self.help, inspect.getdoc(callback))))
         info = CommandInfo(self.name, callback=callback, help=words, cls=getattr(module, "COMMAND_CLASS", None))
-        return get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")
+        return add_completion(get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich"))
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
         """The context of the command itself."""

@@ -412,7 +412,7 @@ def _text(chosen: Chosen, domains: Domains) -> str:
 
 def _build(out: Path, asset: str) -> None:
     """Build an asset, and show its first row."""
-    workspace, console = Workspace(out.resolve(), local_root(store_dir())), terminal.out()
+    workspace, console = Workspace(out.resolve(), local_root(_stores(out))), terminal.out()
     with Live(console) as live:
         published = build_assets(workspace, asset, tell=live)[-1].published
     console.print()
@@ -420,9 +420,17 @@ def _build(out: Path, asset: str) -> None:
     console.print(f"next: {_command(out)} report {asset}")
 
 
+def _stores(out: Path) -> Path | str:
+    """The folder of stores: below a configuration that is not the default one, so that it leaves the stores of that alone."""
+    is_named = out.absolute() == config_dir().absolute() or os.environ.get("PREP_ASSETS_STORE_DIR")
+    return store_dir() if is_named else out.resolve() / "stores"
+
+
 def _command(out: Path) -> str:
-    """`prep-assets` with the folder of the configuration, where it does not find that by itself."""
-    return "prep-assets" if out.absolute() == config_dir().absolute() else f"PREP_ASSETS_CONFIG_DIR={shlex.quote(str(out))} prep-assets"
+    """`prep-assets` with the folders of configuration and stores, where it does not find them by itself."""
+    found = out.absolute() == config_dir().absolute()
+    stores = "" if _stores(out) == store_dir() else f" PREP_ASSETS_STORE_DIR={shlex.quote(str(out / 'stores'))}"
+    return "prep-assets" if found else f"PREP_ASSETS_CONFIG_DIR={shlex.quote(str(out))}{stores} prep-assets"
 
 
 def json_schema(

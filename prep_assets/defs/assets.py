@@ -43,6 +43,7 @@ def report_asset(site: Site, family: str, assets: Sequence[Asset]) -> dg.AssetsD
         owners=list(site.owners),
         tags={"prep_assets/family": family, **site.tags},
         description=ABOUT_PAGES,
+        backfill_policy=SINGLE_RUN,  # without, Dagster refuses a range of partitions that is selected with it
         required_resource_keys={site.resource, site.io_manager_key},
     )
     def body(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]

@@ -57,6 +57,17 @@ def test_from_files_to_a_row(here: Path, family: str, files: list[str], shown: s
     assert again.exit_code == 1 and "is there already" in again.output
 
 
+def test_a_second_configuration_has_its_own_stores(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("PREP_ASSETS_STORE_DIR")
+    result = init("notes.txt", *FLAGS, "--train", "pretrain", "--out", "mine")
+    assert result.exit_code == 0, result.output
+    [named] = re.findall(r"^next: (.*) prep-assets (.*)$", result.output, re.MULTILINE)
+    for word in named[0].split():
+        monkeypatch.setenv(*word.split("="))
+    assert CliRunner().invoke(app, named[1].split()).exit_code == 0
+    assert sorted(path.name for path in here.iterdir() if path.is_dir()) == ["mine", "reports"]
+
+
 def test_what_no_option_says_is_asked_for(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answers = iter(["chats.jsonl gsm8k.jsonl", "sft", TOKENIZER, "trl"])
     monkeypatch.setattr(start, "_ask", lambda option, question, read, default=None: read(next(answers)))

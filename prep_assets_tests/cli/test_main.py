@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 import typer
+from click.shell_completion import ShellComplete
 
 from prep_assets import __version__
 from prep_assets.cli.main import app
@@ -43,6 +44,40 @@ def test_help_lists_every_command_in_one_panel(run: Any, monkeypatch: pytest.Mon
     assert shown["Every day"] == ["build", "accept", "status", "inspect", "verify", "report"]
     for command in commands:
         assert run(command, "--help").exit_code == 0
+
+
+def completed(*words: str) -> list[str]:
+    """What a shell offers for the last of some words."""
+    shell = ShellComplete(typer.main.get_command(app), {}, "prep-assets", "_PREP_ASSETS_COMPLETE")
+    return [item.value for item in shell.get_completions(list(words[:-1]), words[-1])]
+
+
+@pytest.mark.parametrize(
+    ("words", "offered"),
+    [
+        (("bui",), ["build"]),
+        (("build", "sft_"), ["sft_raw", "sft_template", "sft_tokens", "sft_packed"]),
+        (("build", "sft_packed", "sft_t"), ["sft_template", "sft_tokens"]),
+        (("inspect", "sft_tokens", "-p", "d"), ["dolly"]),
+        (("export", "sft_packed", "--to", "hf_"), ["hf_arrow", "hf_parquet"]),
+        (("schemas", "dol"), ["dolly"]),
+        (("launch-snippet", "--trainer", "tr"), ["trl", "train-llm-from-scratch"]),
+        (("init", "--train", "pre"), ["pretrain", "preference"]),
+        (("build", "--dry"), ["--dry-run"]),
+    ],
+)
+def test_values_are_completed(built: Any, words: tuple[str, ...], offered: list[str]) -> None:
+    assert completed(*words) == offered
+
+
+def test_a_broken_configuration_completes_nothing_and_prints_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "sft.yaml").write_text("tokeniser: [", "utf-8")
+    for folder in (tmp_path, tmp_path / "none"):
+        monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(folder))
+        assert completed("build", "sft_") == completed("status", "-p", "") == []
+    assert capsys.readouterr() == ("", "")
 
 
 def test_version(run: Any) -> None:

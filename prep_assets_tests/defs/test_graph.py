@@ -88,6 +88,7 @@ def test_a_report_shows_every_asset_of_its_family(name: str) -> None:
     family = name.removesuffix("_report")
     assert names(node(name).parent_keys) == {asset for asset, (of, *_) in GRAPH.items() if of == family}
     assert (node(name).group_name, node(name).kinds >= {"html"}) == (family, True)
+    assert node(name).backfill_policy == dg.BackfillPolicy.single_run()  # else `--select 'key:pretrain_raw+' --partition-range` fails
 
 
 @pytest.mark.parametrize("name", GRAPH)

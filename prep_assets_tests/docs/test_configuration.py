@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import difflib
 import os
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,9 +12,7 @@ from pydantic import ValidationError
 
 from prep_assets.config import family, models
 from prep_assets.config.base import RULES, Model
-from prep_assets.config.loading import load_family
 from prep_assets.config.models import FAMILIES
-from prep_assets.errors import ConfigError
 from prep_assets_tests.docs.configuration import MARKED, SECTIONS, with_tables
 from prep_assets_tests.docs.pages import DOCS, PAGES, blocks, label, read
 
@@ -77,12 +74,3 @@ def test_an_example_of_a_component_has_attributes_that_there_are() -> None:
 @pytest.mark.parametrize("values", [{"packing": {"row_length": 1}}, {"form": "messages", "packing": {}}, {"mask": {"user": "trian"}}])
 def test_what_no_family_takes_is_found(values: dict[str, Any]) -> None:
     assert fits(values) == []
-
-
-def test_the_faults_on_the_page_are_those_that_its_file_has(tmp_path: Path) -> None:
-    faulty = next(block for block in blocks(PAGE, "text") if "on_mising" in block)
-    (tmp_path / "sft.yaml").write_text(faulty, "utf-8")
-    with pytest.raises(ConfigError) as caught:
-        load_family("sft", tmp_path)
-    shown = str(caught.value).replace(str(tmp_path), "/home/me/prep-assets/configs")
-    assert f"$ prep-assets status\nerror: {shown}\n" in blocks(PAGE, "console")
