@@ -28,6 +28,14 @@ def data_h5(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def data_bin(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The same with ``storage_format: bin``, of the two families that trainers memory-map."""
+    folder = tmp_path_factory.mktemp("bin")
+    build_all(workspace_in(folder / "data", as_shipped("bin")), ("pretrain", "sft"))
+    return folder
+
+
 def enter(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """Commands and snippets find the stores of one of these directories, and the tokenizer."""
     patch.chdir(folder)
