@@ -18,10 +18,10 @@ from prep_assets.stores.bucket import Bucket, bucket_of, checked, is_bucket, loc
 from prep_assets.stores.bucket_backend import KEY
 from prep_assets.stores.guards import UNGUARDED, Guards, Verify, load_array
 from prep_assets.stores.manifest import MANIFEST
-from prep_assets.stores.packed import open_documents
 from prep_assets.stores.published import Place, backend_of
-from prep_assets.stores.readers import read_bin, read_h5, read_jsonl, read_megatron, read_ours, read_parquet
+from prep_assets.stores.readers import read_bin, read_h5, read_jsonl, read_megatron, read_parquet
 from prep_assets.stores.segments import Int64s, Positions, Shard, joined, renamed
+from prep_assets.stores.table import TRAIN, Table, open_stream, open_table, stream_names
 from prep_assets.stores.version_folders import VERSIONS, target, version_of
 
 # Detection of formats, and the files of each, in order.
@@ -40,6 +40,10 @@ SUFFIXES = {pattern.removeprefix("*"): format_ for format_, pattern in PATTERNS 
 
 _READERS = {"h5": read_h5, "bin": read_bin, "jsonl": read_jsonl, "parquet": read_parquet}
 _REMEDY = "Materialize the asset again; to look at a version whatever its checks say, open its own folder"
+
+
+SYNONYMS = {"tokens": "sequence"}
+"""Aliases of keys: train-llm-from-scratch's name → AstrAI's."""
 
 
 class NoData(StoreError, FileNotFoundError):
@@ -185,10 +189,9 @@ def natural(path: Path, base: Path) -> list[tuple[int, str]]:
     return [(int(word), "") if word.isdigit() else (-1, word) for word in words]
 
 
-# Reads the streams of this package: token data with a folder ``<name>.index``, and packed tables with ``<name>.documents``.
+# Reads the streams of this package as a trainer reads them: under AstrAI's keys, rows with their padding.
 
-SIDES = {"chosen", "rejected"}
-GROUPS = {"prompts", "responses", "rewards"}
+SIDES = ("chosen", "rejected")
 
 
 def read_streams(folder: Path, guards: Guards) -> list[Shard]:
@@ -198,90 +201,55 @@ def read_streams(folder: Path, guards: Guards) -> list[Shard]:
     Raises:
         StoreError: there are several streams, or one does not fit its index.
     """
-    names = sorted(path.stem for suffix in ("index", "documents") for path in folder.glob(f"*.{suffix}") if path.is_dir())
-    if set(names) == SIDES:
+    names = [name for name in stream_names(folder) if "/" not in name]
+    if names == [*SIDES]:
         return [_read_pairs(folder, guards)]
-    if set(names) == GROUPS:
-        return [_read_groups(folder, guards)]
+    if names[:1] == [TRAIN]:
+        return [_shard(str(folder), open_table(folder, TRAIN, guards=guards))]
     if len(names) > 1:
         raise StoreError(f"{folder} has several streams: {', '.join(names)}. Open one of them, e.g. {_data_path(folder, names[0])}")
-    return [_read_stream(folder, name, guards) for name in names if _data_path(folder, name).suffix != ".jsonl"]
+    return [shard for name in names for shard in read_named(_data_path(folder, name), guards)]
 
 
 def read_named(path: Path, guards: Guards) -> list[Shard]:
     """Read the token stream at the file or folder `path`; return ``[]`` if it has no index."""
     name = path.stem if path.is_file() else path.name
     has_index = any((path.parent / f"{name}.{suffix}").is_dir() for suffix in ("index", "documents"))
-    return [_read_stream(path.parent, name, guards)] if has_index and path.suffix != ".jsonl" else []
+    if not has_index or path.suffix == ".jsonl":
+        return []
+    return [_shard(str(_data_path(path.parent, name)), open_stream(path.parent, name, guards=guards))]
 
 
 def _data_path(folder: Path, name: str) -> Path:
     return next((path for suffix in (".h5", ".jsonl") if (path := folder / f"{name}{suffix}").is_file()), folder / name)
 
 
-def _read_stream(folder: Path, name: str, guards: Guards) -> Shard:
-    data, arrays = (
-        _data_path(folder, name),
-        dict(renamed(read_ours(folder, name, guards), SYNONYMS).arrays) or {"sequence": np.zeros(0, np.int32)},
-    )
-    packed = folder / f"{name}.documents"
-    starts, stops, ends = (
-        _document_bounds(folder, name, arrays, guards) if packed.is_dir() else _record_bounds(folder / f"{name}.index", guards)
-    )
-    length = len(arrays["sequence"] if "sequence" in arrays else next(iter(arrays.values())))
-    if len(ends) and int(ends[-1]) != length:
-        raise StoreError(f"{data}: {length:,} tokens, its index says {int(ends[-1]):,}")
+def _shard(label: str, table: Table, names: Mapping[str, str] = SYNONYMS) -> Shard:
+    """The columns of a table as flat arrays; with positions, where it has a column ``sequence``."""
+    arrays, ends, elements = dict[str, Any](), dict[str, Int64s](), dict[str, Int64s]()
+    for key, column in table.columns.items():
+        name = names.get(key, key)
+        arrays[name], ends[name] = column.values, column.ends
+        if table.width:
+            ends[name] = np.arange(1, len(table) + 1, dtype=np.int64) * table.width
+        elif column.records is not None:
+            ends[name], elements[name] = np.concatenate([np.zeros(1, np.int64), column.ends])[column.records], column.ends
     if "sequence" in arrays:
-        arrays.setdefault("position_ids", Positions(starts, stops, length))
-    return Shard(str(data), arrays, dict.fromkeys(arrays, ends))
-
-
-def _record_bounds(index: Path, guards: Guards) -> tuple[Int64s, Int64s, Int64s]:
-    ends = np.asarray(load_array(index / "ends.npy", guards))
-    return np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)], ends, ends
-
-
-def _document_bounds(folder: Path, name: str, arrays: dict[str, Any], guards: Guards) -> tuple[Int64s, Int64s, Int64s]:
-    """Return the starts and ends of documents and the ends of rows, in tokens of the flattened table."""
-    documents, _, row_len = open_documents(folder, name, guards)
-    row, offset, length = (np.asarray(documents[field]) for field in ("row", "row_offset", "length"))
-    starts = row * row_len + offset
-    return starts, starts + length, np.arange(row_len, len(arrays["sequence"]) + 1, row_len, dtype=np.int64)
+        starts, stops = table.documents_at
+        arrays.setdefault("position_ids", Positions(starts, stops, len(arrays["sequence"])))
+        ends.setdefault("position_ids", ends["sequence"])
+    return Shard(label, arrays, ends, elements=elements)
 
 
 def _read_pairs(folder: Path, guards: Guards) -> Shard:
-    arrays: dict[str, Any] = {}
-    ends: dict[str, Int64s] = {}
-    for side in sorted(SIDES):
-        shard = _read_stream(folder, side, guards)
-        for key, name in (("sequence", side), ("loss_mask", f"{side}_mask")):
-            arrays[name], ends[name] = shard.arrays[key], shard.ends[key]
+    arrays, ends = dict[str, Any](), dict[str, Int64s]()
+    for side in SIDES:
+        shard = _shard(str(folder), open_stream(folder, side, guards=guards), {"tokens": side, "loss_mask": f"{side}_mask"})
+        arrays, ends = {**arrays, **shard.arrays}, {**ends, **shard.ends}
     if (path := folder / "chosen.index" / "margin.npy").is_file():
         arrays["margin"] = load_array(path, guards)
         ends["margin"] = np.arange(1, len(arrays["margin"]) + 1)
     return Shard(str(folder), arrays, ends)
-
-
-def _read_groups(folder: Path, guards: Guards) -> Shard:
-    """Read groups under AstrAI's keys. The responses of a group are counted by its rewards."""
-    prompts, responses, rewards = (_read_stream(folder, name, guards) for name in ("prompts", "responses", "rewards"))
-    response_ends, reward_ends = responses.ends["sequence"], rewards.ends["rewards"]
-    if len(response_ends) != len(rewards.arrays["rewards"]):
-        raise StoreError(f"{folder}: {len(response_ends):,} responses, {len(rewards.arrays['rewards']):,} rewards; there is one for each")
-    if (np.diff(reward_ends, prepend=0) < 0).any():
-        at = int((np.diff(reward_ends, prepend=0) < 0).argmax())
-        raise StoreError(f"{folder}: the responses of group {at:,} end at {int(reward_ends[at]):,}, before they begin")
-    ends = np.concatenate([np.zeros(1, np.int64), response_ends])[reward_ends]
-    arrays = {
-        "prompts": prompts.arrays["sequence"],
-        "responses": responses.arrays["sequence"],
-        "masks": responses.arrays["loss_mask"],
-        "rewards": rewards.arrays["rewards"],
-    }
-    record_ends = {"prompts": prompts.ends["sequence"], "responses": ends, "masks": ends, "rewards": reward_ends}
-    if "runs" in rewards.arrays:
-        arrays["runs"], record_ends["runs"] = rewards.arrays["runs"], reward_ends
-    return Shard(str(folder), arrays, record_ends, elements={"responses": response_ends, "masks": response_ends})
 
 
 # Windows over the tokens of a store.
@@ -345,8 +313,6 @@ def index_in(i: int, count: int, label: str) -> int:
 # whatever `current` points to by then.
 
 _TRIES = 5
-SYNONYMS = {"tokens": "sequence"}
-"""Aliases of keys: train-llm-from-scratch's name → AstrAI's."""
 
 
 class MissingKey(StoreError, KeyError):

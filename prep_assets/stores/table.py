@@ -262,12 +262,20 @@ class Table:
         """Its pieces or records, for figures by domain."""
         if self.pieces is None:
             return Documents(self.origins.domains, np.asarray(self.origins.domain), self.lengths, self.trained)
-        row, offset, length = (np.asarray(self.pieces.fields[name]) for name in ("row", "row_offset", "length"))
+        starts, ends = self.documents_at
+        trained = [Ragged(self.columns[name].values, ends, starts).nonzero() for name in self.has("weight")]
+        return Documents(self.pieces.domains, self.pieces.fields["source"], ends - starts, reduce(np.add, trained) if trained else None)
+
+    @property
+    def documents_at(self) -> tuple[Int64s, Int64s]:
+        """Where documents begin and end in the values of the one ids column: int64[n] each."""
+        if self.pieces is None:
+            [name] = self.has("ids")
+            ends = np.asarray(self.columns[name].ends)
+            return np.asarray(self.columns[name].starts_of(slice(0, len(ends)))), ends
+        row, offset, length = (self.pieces.fields[name] for name in ("row", "row_offset", "length"))
         starts = row * self.width + offset
-        trained = [Ragged(self.columns[name].values, starts + length, starts).nonzero() for name in self.has("weight")]
-        return Documents(
-            self.pieces.domains, np.asarray(self.pieces.fields["source"]), length, reduce(np.add, trained) if trained else None
-        )
+        return starts, starts + length
 
     def of_domain(self, domain: str) -> npt.NDArray[np.bool_]:
         """bool[n], which records have something of a domain."""
@@ -338,14 +346,14 @@ class Table:
 
 # Opening: the one place that knows how the files of each kind are called.
 
-TEST = "test"
+TRAIN, TEST = "train", "test"
 _NOTHING = Origins((), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0, np.int64))
 
 
 def stream_names(folder: Path) -> list[str]:
     """The streams of a store's folder, sorted; of groups ``train``, and ``test`` where any are held out."""
     if (folder / f"{REWARDS}.index").is_dir():
-        return ["train", *([TEST] if (folder / TEST).is_dir() else [])]
+        return [TRAIN, *([TEST] if (folder / TEST).is_dir() else [])]
     paths = (path for pattern in ("*.index", "*.documents", "*/*.index") for path in folder.glob(pattern))
     return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in paths)
 
@@ -361,6 +369,11 @@ def open_table(folder: Path, name: str, domain: str = "", guards: Guards | None 
     """
     if (folder / f"{REWARDS}.index").is_dir():
         return _groups(folder / TEST if name == TEST else folder, name, guards)
+    return open_stream(folder, name, domain, guards)
+
+
+def open_stream(folder: Path, name: str, domain: str = "", guards: Guards | None = None) -> Table:
+    """Open a stream by its files, also one of those that groups are made of; otherwise as `open_table`."""
     if (folder / f"{name}.documents").is_dir():
         return table_of(name, open_packed(folder, name, guards))
     if (folder / f"{name}.jsonl").is_file():
