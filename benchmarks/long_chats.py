@@ -12,13 +12,13 @@ import argparse
 import time
 from pathlib import Path
 
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.proofs.derive import MaskOptions, expected_texts
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template
 from prep_assets.text.render import render
-from prep_assets.text.spans import MaskPolicy
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import load_vocabulary
 

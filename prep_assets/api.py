@@ -141,13 +141,13 @@ def encode(
     """
     import numpy as np
 
+    from prep_assets.config.mask import MaskPolicy
     from prep_assets.text.encode import Encoder
     from prep_assets.text.engines import choose_engine
-    from prep_assets.text.spans import MaskPolicy
     from prep_assets.text.template import bind
 
     vocabulary = bind(rendered.vocabulary, rendered.template)
-    policy = MaskPolicy(mask, train_on_eos=train_on_eos) if mask else MaskPolicy(train_on_eos=train_on_eos)
+    policy = MaskPolicy(mask=dict(mask), train_on_eos=train_on_eos) if mask else MaskPolicy(train_on_eos=train_on_eos)
     encoded = Encoder(vocabulary, choose_engine(vocabulary, reference_only=True), policy, max_seq_len).encode([rendered])
     for _, rejection in encoded.refused:
         raise rejection

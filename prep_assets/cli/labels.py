@@ -13,6 +13,7 @@ from rich.text import Text
 from prep_assets.cli import terminal
 from prep_assets.cli.stores import first_rows
 from prep_assets.cli.terminal import Answer, with_json
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.data.files import find_files
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
 from prep_assets.explain.doctor import RENDERERS, RULES, Compared, Diagnosis, Ours, diagnose
@@ -28,7 +29,6 @@ from prep_assets.text.certify import compare, policy_faults
 from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template
-from prep_assets.text.spans import MaskPolicy
 from prep_assets.text.template import ChatTemplate, bind
 from prep_assets.text.vocabulary import Vocabulary, folder_of, from_file, load_vocabulary
 
@@ -87,7 +87,7 @@ def _comparison(template: ChatTemplate, against: str, vocabulary: Vocabulary) ->
     else:
         second = load_template(against, vocabulary, base=base)
     vocabulary = bind(bind(vocabulary, template), second)
-    policy = MaskPolicy({"assistant": "train"}, "mask")
+    policy = MaskPolicy(mask={"assistant": "train"}, mask_default="mask")
     comparisons = list(compare(template, second, Encoder(vocabulary, choose_engine(vocabulary, reference_only=True), policy)))
     differing = [comparison for comparison in comparisons if comparison.differs]
 

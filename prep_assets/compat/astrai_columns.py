@@ -17,6 +17,7 @@ from msgspec import Struct
 
 from prep_assets.compat.astrai import Section, Source, Task
 from prep_assets.config.family import Domain
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.data import tables
 from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile, is_remote
@@ -33,7 +34,7 @@ from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template
 from prep_assets.text.render import render
-from prep_assets.text.spans import MaskPolicy, Rendered
+from prep_assets.text.spans import Rendered
 from prep_assets.text.template import ChatTemplate, bind
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.workers.pool import Pool
@@ -358,7 +359,7 @@ class SpansBuilder(Builder[Rendered]):
         # plain fields need no template; a completion ends with the end-of-text token
         self._template = load_template("tokenizer", vocabulary) if templated else ChatTemplate("none", "", vocabulary.special)
         vocabulary = bind(vocabulary, self._template)
-        policy = MaskPolicy(task.pipeline.mask, task.pipeline.mask_default)
+        policy = MaskPolicy(mask=dict(task.pipeline.mask), mask_default=task.pipeline.mask_default)
         self._encoder = Encoder(vocabulary, choose_engine(vocabulary), policy, trains=False)
 
     def sequence(self, source: Source, row: Mapping[str, Any]) -> Rendered:

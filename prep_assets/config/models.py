@@ -13,10 +13,10 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from prep_assets.config.base import LONGEST, MOST, MOST_SEED, AudioTokens, Fixed, ImageRule, Model, VideoTokens, younger
 from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Preprocessing, WindowBlend
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import ConfigError
 from prep_assets.samples import AUDIO, IMAGE, VIDEO, Contrast, Pair, Prompt
 
-Action = Literal["train", "mask"]
 Bos = Annotated[
     Literal["auto", "true", "false"],
     BeforeValidator(lambda value: str(value).lower() if isinstance(value, bool) else value),
@@ -53,25 +53,11 @@ class Keep(Model):
     """Fewest tokens that stay (Cerebras' max_turn_length); shorter texts stay whole."""
 
 
-class Sft(Images, Chat):
+class Sft(MaskPolicy, Images, Chat):
     """`configs/sft.yaml`: instructions and chats → tokens with a loss mask → packed rows."""
 
-    mask: dict[str, Action] = Field(default={"assistant": "train", "completion": "train"})
-    """What is trained, by role."""
-    mask_default: Action = "mask"
-    """The same for roles that `mask` does not list."""
-    train_on_eos: Literal["turn", "last", "all", "none"] = "turn"
-    """Which stop tokens are trained: after trained turns, the last of them, every turn, or none."""
-    train_turns: Literal["all", "last"] = "all"
-    """Train all turns of `mask`, or only the last."""
     expand: Literal["none", "turns"] = "none"
     """turns: one example for each answer, if the template leaves reasoning out of history or would train an answer behind a prompt that no server sends."""
-    train_thinking: bool = True
-    """Train reasoning inside a trained turn."""
-    train_tool_calls: bool = True
-    """Train tool calls inside a trained turn."""
-    train_headers: bool = False
-    """Train what the template writes before a trained turn, e.g. the role header."""
     special_in_content: Literal["text", "strip", "refuse", "allow"] = "text"
     """A control token typed in content: encode it as text, remove it, reject the record, or let it be the token."""
     truncation: Literal["drop", "start", "end", "turns", "prompt"] = "drop"

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from msgspec import Struct, field
 
 from prep_assets.config.family import REASONING_TAGS
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, require_known
 from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, Sample
 from prep_assets.text.conversation import messages, pieces
@@ -22,7 +23,7 @@ from prep_assets.text.encode import Encoder, Places
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template
 from prep_assets.text.render import InlineReasoning, render
-from prep_assets.text.spans import MaskPolicy, Rendered
+from prep_assets.text.spans import Rendered
 from prep_assets.text.template import ChatTemplate, bind
 from prep_assets.text.vocabulary import load_vocabulary
 

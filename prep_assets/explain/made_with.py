@@ -5,21 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Any
 
 from prep_assets.config.family import Chat, Family
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import PrepAssetsError
 from prep_assets.explain.streams import family_of
 from prep_assets.pipeline.asset import Asset, tokenizer_recipe
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
-
-_STOPS = {
-    "turn": "with the stop token of each of these turns",
-    "last": "with the stop token of the last of these turns",
-    "all": "and the stop token of every turn",
-    "none": "without stop tokens",
-}
 
 
 def made_with(workspace: Workspace, name: str, sources: Sequence[tuple[Asset, list[Published]]]) -> list[tuple[str, str]]:
@@ -33,7 +26,7 @@ def made_with(workspace: Workspace, name: str, sources: Sequence[tuple[Asset, li
         *_named("Chat template", getattr(family, "template", ""), templates, _configured(workspace, family, "template")),
     ]
     if policy := next((recipe for recipe in recipes if "train_on_eos" in recipe), None):
-        made.append(("Mask policy", mask_in_words(policy)))
+        made.append(("Mask policy", MaskPolicy.of(policy).in_words()))
     if packing := next((recipe["packing"] for recipe in reversed(recipes) if "packing" in recipe), None):
         made.append(("Packing", f"{packing['strategy']}, rows of {packing['row_len']:,} tokens"))
     return made
@@ -55,17 +48,3 @@ def _named(what: str, option: str, digests: Iterable[str], configured: str) -> I
     name = "the tokenizer's own" if (what, option) == ("Chat template", "tokenizer") else name
     for digest in digests:
         yield what, f"{name} ({digest[:12]})" if digest == configured else f"{digest[:12]}, not the one configured now"
-
-
-def mask_in_words(policy: Mapping[str, Any]) -> str:
-    """The options of `Sft` that decide which tokens are trained, in words."""
-    by_action: dict[str, list[str]] = {"train": [], "mask": []}
-    for role, action in sorted(policy["mask"].items()):
-        by_action[action].append(role)
-    by_action[policy["mask_default"]].append("other roles")
-    off = [name for key, name in (("train_thinking", "reasoning"), ("train_tool_calls", "tool calls")) if not policy[key]]
-    trained = ", ".join(by_action["train"]) or "no role"
-    return (
-        f"trained: {trained}{', the last turn only' if policy['train_turns'] == 'last' else ''}, {_STOPS[policy['train_on_eos']]}"
-        f"{' and their headers' if policy['train_headers'] else ''}; masked: {', '.join([*by_action['mask'], *off]) or 'nothing'}"
-    )

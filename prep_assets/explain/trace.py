@@ -14,6 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from prep_assets.checks.of_stores import Heard
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Preference, Pretrain, Rl, Sft
 from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile, file_name, record_id
@@ -49,13 +50,13 @@ from prep_assets.pipeline.pairs import SIDES, generation_prompt, pair_renderer, 
 from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources
 from prep_assets.pipeline.tokens import BY_DOMAIN
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.samples import ASSISTANT, DOCUMENT, MEDIA, TEXT, THINKING, TOOL_CALL, USER, Group, Record, Sample
+from prep_assets.samples import ASSISTANT, DOCUMENT, MEDIA, TEXT, USER, Group, Record, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.rewards import arithmetic_rows
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.documents import Cut, cut_of, sentences_of
 from prep_assets.text.encode import Encoder
-from prep_assets.text.spans import MaskPolicy, Rendered, Span, characters
+from prep_assets.text.spans import Rendered, Span, characters
 from prep_assets.text.vocabulary import Vocabulary, ends_of
 
 # Why a token is trained or not: the part of the render that it belongs to, and the option or weight that decided.
@@ -144,31 +145,13 @@ def _why_content(span: Span, weight: float, policy: MaskPolicy, left_out: str) -
     }
     if region.kind in MEDIA:
         return Why(False, "image", "it stands for a file; placeholders are never trained", **location)
-    kind, named = region.kind, role in policy.mask
-    # the first that applies decides
-    reasons = (
-        (not region.attend, f"the {kind} of this {role} turn is not attended to, and what is not is never trained", ""),
-        (kind == THINKING and not policy.train_thinking, "train_thinking is false: reasoning is not trained", "train_thinking"),
-        (kind == TOOL_CALL and not policy.train_tool_calls, "train_tool_calls is false: tool calls are not trained", "train_tool_calls"),
-        (left_out, f"{left_out}: {getattr(policy, left_out, None)} leaves turn {span.turn} out", left_out),
-        (region.loss_weight is not None, f"the {kind} of this {role} turn has the loss weight {region.loss_weight or 0:g}", ""),
-        (named, f"mask.{role}: {policy.mask.get(role)}", f"mask.{role}"),
-        (True, f"mask_default: {policy.mask_default}, and mask does not name the role {role!r}", "mask_default"),
-    )
-    because, option = next(reason for applies, *reason in reasons if applies)
+    because, option = policy.reason(span, left_out)
     return Why(weight > 0, "content", because, option, **location)
 
 
 def _why_stop(rendered: Rendered, turn: int, weight: float, policy: MaskPolicy) -> Why:
     last = [span for span in rendered.spans if span.turn == turn][-1]
-    rule = f"train_on_eos: {policy.train_on_eos}"
-    because = {
-        "turn": f"{rule} trains what ends trained turns, and turn {turn} is {'trained' if weight else 'not trained'}",
-        "last": f"{rule} trains what ends the last trained turn, and turn {turn} is {'that one' if weight else 'another'}",
-        "all": f"{rule} trains what ends every turn",
-        "none": f"{rule} trains no stop token",
-    }[policy.train_on_eos]
-    return Why(weight != 0, "stop", because, "train_on_eos", turn, last.role)
+    return Why(weight != 0, "stop", *policy.reason_of_stop(turn, weight), turn, last.role)
 
 
 def _why_template(rendered: Rendered, place: int, weights: list[float], policy: MaskPolicy) -> Why:
@@ -186,8 +169,7 @@ def _why_template(rendered: Rendered, place: int, weights: list[float], policy: 
             default=previous.end if previous else 0,
         )
         trained = policy.train_headers and place >= end
-        because = f"the template writes it before turn {span.turn}, and train_headers is {str(policy.train_headers).lower()}"
-        return Why(trained, "template", because, "train_headers", span.turn, span.role)
+        return Why(trained, "template", *policy.reason_of_header(span.turn), span.turn, span.role)
     return Why(False, "template", "the template writes it between or after the turns; no option trains it")
 
 

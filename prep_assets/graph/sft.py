@@ -16,6 +16,7 @@ from prep_assets.checks.of_packed import packed_accounting, packed_mask, packed_
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived, token_rows
 from prep_assets.checks.of_texts import SOURCE_TEXTS
 from prep_assets.checks.sources_again import by_fields
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import PrepAssetsError, TemplateError
@@ -57,7 +58,6 @@ from prep_assets.stores.segments import Segmented
 from prep_assets.stores.tokens import ATTENTION, RecordWriter, TokenStore, open_tokens
 from prep_assets.stores.verification import write_json
 from prep_assets.text.certify import certify, policy_faults, unserved
-from prep_assets.text.spans import MaskPolicy
 from prep_assets.text.template import ChatTemplate
 
 SFT_RAW = raw_asset("sft", "Source files of instructions and chats, pinned by content hash.")
@@ -118,7 +118,7 @@ SFT_TEMPLATE = Asset(
 # SFT tokens: instructions and chats → token ids with a loss mask, one store per domain.
 
 MASK = (
-    *MaskPolicy.__dataclass_fields__,
+    *MaskPolicy.model_fields,
     "special_in_content",
     "truncation",
     "truncation_keeps_stop",

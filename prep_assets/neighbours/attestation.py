@@ -279,12 +279,6 @@ def _versions(description: Description, chain: Chain) -> dict[str, str]:
 
 
 _IMAGES = "Placeholders of images are never trained."
-_STOPS = {
-    "turn": "The stop token after each trained turn is trained.",
-    "last": "Only the stop token after the last trained turn is trained.",
-    "all": "The stop token after every turn is trained.",
-    "none": "No stop token is trained.",
-}
 
 
 def trained_in_words(family: Family) -> list[str]:
@@ -298,19 +292,8 @@ def trained_in_words(family: Family) -> list[str]:
     if not isinstance(family, Sft):
         what = "Responses are trained by their rewards" if isinstance(family, Rl) else "The trainer decides what is trained"
         return [f"{what}; this family has no option of masks."]
-    trained = sorted(role for role, action in family.mask.items() if action == "train")
-    masked = sorted(role for role, action in family.mask.items() if action == "mask")
-    rest = "trained" if family.mask_default == "train" else "not trained"
-    parts = {
-        "reasoning": family.train_thinking,
-        "tool calls": family.train_tool_calls,
-        "what the template writes before them": family.train_headers,
-    }
     return [
-        f"Trained are turns of the roles {', '.join(trained) or '(none)'}; not trained are {', '.join(masked) or '(none)'}; other roles are {rest}.",
-        "All of these turns are trained." if family.train_turns == "all" else "Of these turns only the last of a conversation is trained.",
-        _STOPS[family.train_on_eos],
-        *(f"In trained turns, {part} {'are' if part.endswith('s') else 'is'} {'' if on else 'not '}trained." for part, on in parts.items()),
+        *family.sentences(),
         "A weight that a row or its schema gives to a turn or a part of it goes before its role.",
         *(_IMAGES, *own),
     ]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache
 from itertools import compress
 from typing import Any, NamedTuple
@@ -16,6 +16,7 @@ from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
 from prep_assets.config.family import Domain
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, Refused, TemplateError
@@ -38,7 +39,20 @@ from prep_assets.text.environment import MessageForm
 from prep_assets.text.forms import Form, Laid, Learned, Located, agreed, form_of
 from prep_assets.text.minijinja_blocks import END, WHITE_TO_PYTHON, blocks_of, only_writes
 from prep_assets.text.render import UNTEMPLATED, InlineReasoning, left_out, one_per_answer, render, unserved_prompts
-from prep_assets.text.spans import Ints, MaskPolicy, Placed, Rendered, Span, Stop, bounds, rounds, steps, trained, without_oldest_rounds
+from prep_assets.text.spans import (
+    Ints,
+    Placed,
+    Rendered,
+    Span,
+    Stop,
+    bounds,
+    check_attention,
+    check_stops,
+    rounds,
+    steps,
+    trained,
+    without_oldest_rounds,
+)
 from prep_assets.text.template import ChatTemplate
 
 # Parts of a block, tokenized separately: chats cut by form, chats rendered one by one, and rows that bring their tokens.
@@ -396,7 +410,7 @@ class PlainChats:
                 or disagreement(second.words, words.rendered.text, trained(words.rendered, self._encoder.policy)) is not None
             ):
                 return None
-            self._encoder.policy.check_stops(words.rendered)
+            check_stops(self._encoder.policy, words.rendered)
         except Refused:
             return None
         cutter = self._encoder.cutter
@@ -673,8 +687,8 @@ class Conversations(Struct, dict=True):
 
     def _render(self, sample: Sample) -> Rendered:
         rendered = self._marked(sample)
-        self.encoder.policy.check_attention(rendered)
-        self.encoder.policy.check_stops(rendered)
+        check_attention(self.encoder.policy, rendered)
+        check_stops(self.encoder.policy, rendered)
         if self.special_in_content == "allow":
             self._reject_typed_images(sample)
         check_mask(rendered, self.encoder, lambda: derive(sample, self._options, self.template, rendered=rendered.text))
@@ -689,16 +703,11 @@ class Conversations(Struct, dict=True):
 
     @cached_property
     def _options(self) -> MaskOptions:
-        return MaskOptions.of(asdict(self.encoder.policy))
+        return MaskOptions.of(self.encoder.policy.model_dump())
 
     @cached_property
     def _pattern(self) -> re.Pattern[str] | None:
         return control_pattern(self.encoder.vocabulary.control)
-
-
-def policy(family: Sft) -> MaskPolicy:
-    """The mask policy of a family's configuration."""
-    return MaskPolicy(**{name: getattr(family, name) for name in MaskPolicy.__dataclass_fields__})
 
 
 def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantine) -> Conversations:
@@ -707,7 +716,7 @@ def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantin
     encoder = Encoder(
         workspace.vocabulary(family),
         workspace.engines(family),
-        policy(family),
+        MaskPolicy.of(dict(family)),
         family.preprocessing.max_seq_len,
         truncation=family.truncation,
         keep_stop=family.truncation_keeps_stop,

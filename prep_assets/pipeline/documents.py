@@ -14,6 +14,7 @@ import xxhash
 from msgspec import Struct
 
 from prep_assets.config.family import Domain
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Pretrain
 from prep_assets.data.files import SourceFile, record_id
 from prep_assets.data.quarantine import Quarantine, Refusal, refusal, unreadable
@@ -32,7 +33,7 @@ from prep_assets.text.conversation import NONCHARACTER
 from prep_assets.text.encode import CANNOT_REPRESENT, Encoded, Encoder
 from prep_assets.text.ids import Flat
 from prep_assets.text.render import render
-from prep_assets.text.spans import NOTHING, MaskPolicy, Rendered, kept_tokens
+from prep_assets.text.spans import NOTHING, Rendered, check_attention, kept_tokens
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary, ends_of
 
@@ -292,7 +293,7 @@ def write_masked_documents(
     return {**counts, "read": reading.read, "tokens": counts["tokens_train"] + counts["tokens_dev"], **passed_over(reading)}
 
 
-POLICY = MaskPolicy({}, "train", "none")
+POLICY = MaskPolicy(mask={}, mask_default="train", train_on_eos="none")
 """Regions without a weight are trained, whatever their role; the end-of-text token does not come from a template."""
 
 
@@ -333,7 +334,7 @@ class MaskedDocuments:
         if not any(_weights(example) or [1.0]):
             raise Refused("nothing_to_train", "every region of this document weighs 0", stage="pretrain")
         rendered = render(example, self._template)
-        POLICY.check_attention(rendered)
+        check_attention(POLICY, rendered)
         regions = (region for turn in example.turns for region in turn.regions)
         self._sizes.check("".join(region.text for region in regions if region.kind not in MEDIA and not region.drop))
         return rendered

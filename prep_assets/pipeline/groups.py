@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.config.family import StorageFormat
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, Refused
@@ -32,7 +33,7 @@ from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS
 from prep_assets.stores.published import Draft
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.render import render
-from prep_assets.text.spans import MaskPolicy, Rendered
+from prep_assets.text.spans import Rendered
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -310,7 +311,7 @@ class Tokenize:
         self._template: ChatTemplate = workspace.template(family)
         self._reasoning = inline_reasoning(workspace, family)
         self._further = further_columns(family)
-        self.prompts = Encoder(vocabulary, engines, MaskPolicy({}, "mask", "none"), None, trains=False)
+        self.prompts = Encoder(vocabulary, engines, MaskPolicy(mask={}, mask_default="mask", train_on_eos="none"), None, trains=False)
         self.whole = Encoder(vocabulary, engines, answer_policy(), family.preprocessing.max_seq_len)
         self._proven = Proven(self._template, self.whole)
 

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Preference, Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
@@ -20,7 +21,7 @@ from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import USER
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.render import InlineReasoning, render
-from prep_assets.text.spans import MaskPolicy, Rendered
+from prep_assets.text.spans import Rendered
 from prep_assets.text.template import ChatTemplate
 
 # Prompts, ended by the template's generation prompt.
@@ -28,7 +29,7 @@ from prep_assets.text.template import ChatTemplate
 
 def prompt_encoder(workspace: Workspace) -> Encoder:
     """What tokenizes prompts: nothing of them is trained."""
-    family, nothing = workspace.family(Rl), MaskPolicy({}, "mask", "none")
+    family, nothing = workspace.family(Rl), MaskPolicy(mask={}, mask_default="mask", train_on_eos="none")
     return Encoder(workspace.vocabulary(family), workspace.engines(family), nothing, family.preprocessing.max_seq_len, trains=False)
 
 
@@ -89,7 +90,7 @@ def pair_renderer(workspace: Workspace) -> Proven:
 
 def answer_policy() -> MaskPolicy:
     """Loss on a region that says so itself, on nothing else: the answers carry weight 1, the prompt weight 0."""
-    return MaskPolicy({}, "mask")
+    return MaskPolicy(mask={}, mask_default="mask")
 
 
 class PairEncoder:

@@ -9,13 +9,14 @@ from typing import Any, Literal
 import numpy as np
 
 from prep_assets.caches import bounded_cache
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text.conversation import messages, pieces
 from prep_assets.text.encode import Encoder
 from prep_assets.text.load_template import load_template
 from prep_assets.text.render import render, unserved_prompts
-from prep_assets.text.spans import MaskPolicy, Rendered
+from prep_assets.text.spans import Rendered
 from prep_assets.text.template import ChatTemplate, common_length, marks_generated
 from prep_assets.text.vocabulary import Vocabulary
 

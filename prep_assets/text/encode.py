@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Keep
 from prep_assets.errors import Refused
 from prep_assets.text.engines import Engines
@@ -20,7 +21,6 @@ from prep_assets.text.spans import (
     Cuts,
     Cutter,
     Ints,
-    MaskPolicy,
     Placed,
     Prompt,
     Rendered,

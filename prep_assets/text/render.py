@@ -14,6 +14,7 @@ from typing import Any, Literal, TypeVar
 
 from msgspec import Struct
 
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import Refused
 from prep_assets.samples import (
     ASSISTANT,
@@ -49,7 +50,7 @@ from prep_assets.text.conversation import (
     unmarked_strings,
 )
 from prep_assets.text.images import expanded
-from prep_assets.text.spans import MaskPolicy, Rendered, Span, Stop, control_pattern
+from prep_assets.text.spans import Rendered, Span, Stop, control_pattern
 from prep_assets.text.template import Block, Chat, ChatTemplate, common_length
 from prep_assets.text.template_options import without_effect
 

@@ -14,18 +14,13 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Keep
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import (
     ASSISTANT,
-    COMPLETION,
-    DOCUMENT,
-    MEDIA,
     SYSTEM,
     TEXT,
-    THINKING,
-    TOOL_CALL,
-    UNATTENDED,
     USER,
     Region,
     Sample,
@@ -87,94 +82,31 @@ class Rendered:
     images: tuple[tuple[int, int, Region], ...] = ()
 
 
-# Mask policies: which regions and stop tokens carry loss; and the loss weight of a render as a step function.
-
-Action = Literal["train", "mask"]
-EosPolicy = Literal["turn", "last", "all", "none"]
+# The loss weight of a render as a step function, and conversations that a mask policy rejects.
 
 
-@dataclass(frozen=True, slots=True)
-class MaskPolicy:
-    """Which tokens are trained: the options of the configuration that decide it, under its names.
-
-    Attributes:
-        mask: role → ``train`` or ``mask``.
-        mask_default: action for unlisted roles.
-        train_on_eos: which stop tokens are trained: those after trained turns (``turn``), only the last of these (``last``), those after
-            all turns (``all``), or ``none``.
-        train_turns: ``all`` trained turns, or only the ``last`` one.
-        train_thinking, train_tool_calls: whether reasoning and tool calls in trained turns are trained.
-        train_headers: whether the role headers of trained turns are trained as well.
-    """
-
-    mask: Mapping[str, Action] = field(default_factory=lambda: {ASSISTANT: "train", COMPLETION: "train", DOCUMENT: "train"})
-    mask_default: Action = "mask"
-    train_on_eos: EosPolicy = "turn"
-    train_turns: Literal["all", "last"] = "all"
-    train_thinking: bool = True
-    train_tool_calls: bool = True
-    train_headers: bool = False
-
-    def weights(self, spans: Sequence[Span]) -> list[float]:
-        """Weights of the regions of a conversation: that of the source, else that of the role; `UNATTENDED` for unattended regions."""
-        return [weight if span.region.attend else UNATTENDED for span, weight in zip(spans, self._loss_weights(spans), strict=True)]
-
-    def _loss_weights(self, spans: Sequence[Span]) -> list[float]:
-        weights = [self.weight(span.role, span.region) for span in spans]
-        out = self.left_out(spans, weights)
-        return [0.0 if span.turn in out else weight for span, weight in zip(spans, weights, strict=True)] if out else weights
-
-    def left_out(self, spans: Sequence[Span], weights: Sequence[float]) -> dict[int, str]:
-        """Turn with a weight → the option that takes it away; `weights`: those of `weight`."""
-        if self.train_turns == "all":
-            return {}
-        turns = sorted({span.turn for span, weight in zip(spans, weights, strict=True) if weight})
-        return dict.fromkeys(turns[:-1], "train_turns")
-
-    def check_attention(self, rendered: Rendered) -> None:
-        """Reject (``trained_unattended``) a conversation with a region that is trained but not attended."""
-        for span, weight in zip(rendered.spans, self._loss_weights(rendered.spans), strict=True):
-            if weight and not span.region.attend:
-                detail = (
-                    f"region {span.region.kind!r} in turn {span.turn} of role {span.role} is not attended, and its loss weight is {weight:g}. What is not "
-                    "attended is never trained: give the region the weight 0, or attend to it"
-                )
-                raise Refused("trained_unattended", detail, stage="render")
-
-    def weight(self, role: str, region: Region) -> float:
-        """Loss weight of a region in a turn of `role`, regardless of `train_turns` and of attention."""
-        if region.kind in MEDIA:  # placeholders are not predicted
-            return 0.0
-        if (region.kind == THINKING and not self.train_thinking) or (region.kind == TOOL_CALL and not self.train_tool_calls):
-            return 0.0
-        if region.loss_weight is not None:
-            return float(region.loss_weight)
-        return 1.0 if self.mask.get(role, self.mask_default) == "train" else 0.0
-
-    def check_stops(self, rendered: Rendered) -> None:
-        """Reject (``no_stop_token``) a conversation whose last trained answer lacks the stop token that the policy trains."""
-        stops = self.stop_weights(rendered.spans, self.weights(rendered.spans))
-        last = max((span.turn for span in rendered.spans if span.role == ASSISTANT and stops.get(span.turn)), default=None)
-        if last is not None and all(stop.turn != last for stop in rendered.stops):
-            end = max(span.end for span in rendered.spans if span.turn == last)
+def check_attention(policy: MaskPolicy, rendered: Rendered) -> None:
+    """Reject (``trained_unattended``) a conversation with a region that is trained but not attended."""
+    for span, weight in zip(rendered.spans, policy.loss_weights(rendered.spans), strict=True):
+        if weight and not span.region.attend:
             detail = (
-                f"after the last answer the template writes {rendered.text[end:][:40]!r}, which is not a control token, so that the model would never "
-                "learn to stop there. Take a template that ends it, such as the training variant of its model, or train_on_eos: none"
+                f"region {span.region.kind!r} in turn {span.turn} of role {span.role} is not attended, and its loss weight is {weight:g}. What is not "
+                "attended is never trained: give the region the weight 0, or attend to it"
             )
-            raise Refused("no_stop_token", detail, stage="render")
+            raise Refused("trained_unattended", detail, stage="render")
 
-    def stop_weights(self, spans: Sequence[Span], weights: Sequence[float]) -> dict[int, float]:
-        """Turn → loss weight of its stop token: that of its last region other than an image, as the policy allows.
-        The template writes the stop, so it is attended even if that region is not."""
-        ends: dict[int, float] = {}
-        for span, weight in zip(spans, weights, strict=True):
-            if span.region.kind not in MEDIA or span.turn not in ends:
-                ends[span.turn] = max(weight, 0.0)
-        trained = [turn for turn, weight in ends.items() if weight]
-        if self.train_on_eos == "all":
-            return {turn: weight or 1.0 for turn, weight in ends.items()}
-        turns = {"turn": trained, "last": trained[-1:], "none": []}[self.train_on_eos]
-        return {turn: ends[turn] for turn in turns}
+
+def check_stops(policy: MaskPolicy, rendered: Rendered) -> None:
+    """Reject (``no_stop_token``) a conversation whose last trained answer lacks the stop token that the policy trains."""
+    stops = policy.stop_weights(rendered.spans, policy.weights(rendered.spans))
+    last = max((span.turn for span in rendered.spans if span.role == ASSISTANT and stops.get(span.turn)), default=None)
+    if last is not None and all(stop.turn != last for stop in rendered.stops):
+        end = max(span.end for span in rendered.spans if span.turn == last)
+        detail = (
+            f"after the last answer the template writes {rendered.text[end:][:40]!r}, which is not a control token, so that the model would never "
+            "learn to stop there. Take a template that ends it, such as the training variant of its model, or train_on_eos: none"
+        )
+        raise Refused("no_stop_token", detail, stage="render")
 
 
 Step = tuple[int, float]

@@ -30,6 +30,7 @@ SECTIONS: dict[str, type[Model]] = {
     "documents": family.Documents,
     "fim": family.Fim,
     "chat": family.Chat,
+    "mask": models.MaskPolicy,
     "keep": models.Keep,
     "packing": family.Packing,
     "blend": family.Blend,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.config.family import REASONING_TAGS
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.data.files import SourceFile, find_files
 from prep_assets.data.read import read_blocks
 from prep_assets.errors import PrepAssetsError, Refused
@@ -25,7 +26,6 @@ from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import Engines, choose_engine
 from prep_assets.text.load_template import load_template
 from prep_assets.text.render import InlineReasoning
-from prep_assets.text.spans import MaskPolicy
 from prep_assets.text.vocabulary import load_vocabulary
 from prep_assets_tests.masks.bound import bind
 from prep_assets_tests.masks.trl import tokenizer_folder

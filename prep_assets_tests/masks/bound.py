@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from prep_assets.checks.of_conversations import fresh_render
 from prep_assets.config.family import REASONING_TAGS
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.data.files import SourceFile
 from prep_assets.pipeline.conversations import Conversations
 from prep_assets.pipeline.examples import Item
@@ -29,7 +30,6 @@ from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.engines import Engines, choose_engine
 from prep_assets.text.load_template import load_template
 from prep_assets.text.render import InlineReasoning
-from prep_assets.text.spans import MaskPolicy
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 

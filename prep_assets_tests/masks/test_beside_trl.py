@@ -14,12 +14,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import Refused
 from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template
 from prep_assets.text.render import render
-from prep_assets.text.spans import MaskPolicy
 from prep_assets.text.template import bind
 from prep_assets.text.vocabulary import load_vocabulary
 from prep_assets_tests.masks.trl import as_read, names, rows, runs, tokenizer_folder, trl_labels

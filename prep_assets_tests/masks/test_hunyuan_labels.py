@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
@@ -22,7 +23,6 @@ from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template
 from prep_assets.text.render import render
-from prep_assets.text.spans import MaskPolicy
 from prep_assets.text.template import ChatTemplate, bind
 from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.masks.bound import SHIPPED, Bound, assert_proven, with_options

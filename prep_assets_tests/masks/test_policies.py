@@ -9,10 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Sft
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, TOOL, USER, Region, Sample, Turn, turn
-from prep_assets.text.spans import MaskPolicy
 from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.graph.test_real_data import MOSS_WITHOUT_PLUGINS
 from prep_assets_tests.graph.workspaces import build, domain, minimal, workspace_in
@@ -136,7 +136,7 @@ OPTIONS = st.builds(MaskOptions, **DRAWN)
 
 def test_every_option_is_drawn_and_in_both_derivations() -> None:
     names = {*DRAWN}
-    assert names == {*MaskOptions.__dataclass_fields__} == {*MaskPolicy.__dataclass_fields__} <= {*Sft.model_fields}
+    assert names == {*MaskOptions.__dataclass_fields__} == {*MaskPolicy.model_fields} <= {*Sft.model_fields}
 
 
 @settings(max_examples=examples(120), deadline=None)

@@ -15,6 +15,7 @@ import pytest
 import yaml
 
 from prep_assets.config.loading import read_tombstones
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Sft
 from prep_assets.engine.execute import build
 from prep_assets.errors import StoreError
@@ -24,7 +25,6 @@ from prep_assets.neighbours.attestation import NOT_LOOKED_FOR, NOT_SAID, TO_STAT
 from prep_assets.neighbours.description import describe
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
-from prep_assets.text.spans import MaskPolicy
 from prep_assets_tests.graph.test_options import EVERY
 from prep_assets_tests.graph.workspaces import SAMPLES, copy_of, domain, jsonl, minimal, shipped, workspace_in
 from prep_assets_tests.neighbours.test_hub import run
@@ -364,7 +364,7 @@ def test_what_is_trained(watched: Workspace) -> None:
 
 def test_every_option_of_masks_changes_a_sentence(watched: Workspace) -> None:
     family = watched.family(Sft)
-    changed = {name: family.model_copy(update={name: EVERY["sft", name].value}) for name in MaskPolicy.__dataclass_fields__}  # type: ignore[union-attr]
+    changed = {name: family.model_copy(update={name: EVERY["sft", name].value}) for name in MaskPolicy.model_fields}  # type: ignore[union-attr]
     assert [name for name, other in changed.items() if trained_in_words(other) == trained_in_words(family)] == []
 
 

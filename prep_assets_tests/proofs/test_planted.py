@@ -14,6 +14,7 @@ import pytest
 
 from prep_assets.caches import CACHES
 from prep_assets.checks.of_exports import SAMPLE
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, PrepAssetsError, Refused
@@ -31,7 +32,6 @@ from prep_assets.text import certify, spans
 from prep_assets.text.conversation import treat
 from prep_assets.text.forms import Known, Located
 from prep_assets.text.ids import Flat
-from prep_assets.text.spans import MaskPolicy
 from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.graph.workspaces import SAMPLES, build, domain, jsonl, make, minimal, workspace_in
 

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from prep_assets.checks.selftest import everything_marked
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.derive import MaskOptions, derive, disagreement, expected_texts
 from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text import spans
 from prep_assets.text.render import render
-from prep_assets.text.spans import MaskPolicy
 from prep_assets_tests.proofs import conversations
 from prep_assets_tests.proofs.conversations import PLAIN, marked
 from prep_assets_tests.proofs.harmony import CHAT, HARMONY, derived_of, template

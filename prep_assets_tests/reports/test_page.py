@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
-from dataclasses import fields, replace
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
@@ -14,8 +14,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Sft
-from prep_assets.explain.made_with import made_with, mask_in_words
+from prep_assets.explain.made_with import made_with
 from prep_assets.explain.report import measure, render, report
 from prep_assets.explain.rows import line_texts, prove, sampled, streams, weight_runs
 from prep_assets.explain.visible import one_line, visible
@@ -26,7 +27,6 @@ from prep_assets.proofs.mask import Row
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
-from prep_assets.text.spans import MaskPolicy
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.workspaces import build, resealed
 from prep_assets_tests.proofs.words import vocabulary
@@ -208,7 +208,7 @@ def test_the_head_says_what_it_is_made_with(hostile: tuple[Workspace, dict[str, 
     assert shown == [
         f"{Path(family.tokenizer).name} ({recipe['tokenizer']['sha256'][:12]})",
         f"{'the tokenizer' + chr(39) + 's own' if family.template == 'tokenizer' else family.template} ({recipe['template'][:12]})",
-        mask_in_words(recipe),
+        MaskPolicy.of(recipe).in_words(),
         "concat, rows of 512 tokens",
     ]
     older = replace(stores["sft_tokens"], manifest=replace(stores["sft_tokens"].manifest, recipe={**recipe, "template": "0" * 64}))
@@ -218,12 +218,12 @@ def test_the_head_says_what_it_is_made_with(hostile: tuple[Workspace, dict[str, 
 
 def test_words_of_the_mask_follow_every_option() -> None:
     policy = MaskPolicy(mask={"assistant": "train", "user": "mask"})
-    plain = {field.name: getattr(policy, field.name) for field in fields(policy)}
-    assert mask_in_words(plain) == "trained: assistant, with the stop token of each of these turns; masked: user, other roles"
+    plain = policy.model_dump()
+    assert policy.in_words() == "trained: assistant, with the stop token of each of these turns; masked: user, other roles"
     changes = [{"mask": {"assistant": "mask"}}, {"mask_default": "train"}, *({"train_on_eos": stop} for stop in ("last", "all", "none"))]
     changes += [{"train_turns": "last"}, {"train_thinking": False}, {"train_tool_calls": False}, {"train_headers": True}]
     assert {key for change in changes for key in change} == set(plain)
-    assert len({mask_in_words({**plain, **change}) for change in [{}, *changes]}) == len(changes) + 1
+    assert len({MaskPolicy(**{**plain, **change}).in_words() for change in [{}, *changes]}) == len(changes) + 1
 
 
 @settings(max_examples=examples(40))

@@ -10,11 +10,11 @@ from tokenizers import Tokenizer
 from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.text.certify import PROBES, Comparison, certify, compare, generation_stops
 from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template
-from prep_assets.text.spans import MaskPolicy
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.graph.workspaces import CONFIGS, SHIPPED, TOKENIZER, build, workspace_in
@@ -115,7 +115,9 @@ LED_PROMPT = PROMPT.replace("assistant\\n", "assistant\\nA: ")
 
 def compared(first: str, second: str) -> dict[str, Comparison]:
     vocabulary = load_vocabulary(TOKENIZER)
-    encoder = Encoder(vocabulary, choose_engine(vocabulary, reference_only=True), MaskPolicy({"assistant": "train"}, "mask"))
+    encoder = Encoder(
+        vocabulary, choose_engine(vocabulary, reference_only=True), MaskPolicy(mask={"assistant": "train"}, mask_default="mask")
+    )
     both = (
         ChatTemplate(name, source, vocabulary.special, control=tuple(vocabulary.control)) for name, source in (("a", first), ("b", second))
     )

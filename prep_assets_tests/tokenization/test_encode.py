@@ -14,12 +14,13 @@ import pytest
 from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, TEXT, USER, Region, Sample, Turn, document, turn
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.engines import Engines, choose_engine
 from prep_assets.text.load_template import load_template
 from prep_assets.text.render import render
-from prep_assets.text.spans import MaskPolicy, Rendered
+from prep_assets.text.spans import Rendered
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples

@@ -7,12 +7,13 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.derive import MaskOptions, derive, disagreement
 from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.render import render
-from prep_assets.text.spans import MaskPolicy, trained
+from prep_assets.text.spans import check_stops, trained
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.text.matrix import oracle
@@ -84,7 +85,7 @@ def cell(entry: Entry, kind: Kind) -> Cell:
     template = ChatTemplate(entry.name, entry.source, vocabulary.special, {}, tuple(sorted(vocabulary.control)), entry.model.image)
     try:
         rendered = render(kind.sample, template)
-        encoder.policy.check_stops(rendered)
+        check_stops(encoder.policy, rendered)
         encoded = encoder.encode([rendered])
         for _, refusal in encoded.refused:
             raise refusal
