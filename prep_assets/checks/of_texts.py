@@ -22,6 +22,7 @@ from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.pipeline.asset import FromLines, Store
 from prep_assets.pipeline.groups import splits
+from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
 from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.sampled import Sampled
@@ -217,11 +218,11 @@ class SourceTexts(Derivation):
 
     def _policy(self) -> Policy:
         """What is trained, where a row does not say otherwise."""
-        recipe = self.store.recipe
-        if "mask" not in recipe:
+        if "mask" not in self.store.recipe:
             return Policy({"assistant": True, "user": False})
-        trains = {role: recipe["mask"].get(role, recipe["mask_default"]) == "train" for role in ("assistant", "user", "tool")}
-        return Policy(trains, recipe.get("train_tool_calls", True), recipe["train_turns"] == "last")
+        options = MaskOptions.of(self.store.recipe)
+        trains = {role: options.mask.get(role, options.mask_default) == "train" for role in ("assistant", "user", "tool")}
+        return Policy(trains, options.train_tool_calls, options.leaves_out_turns)
 
     @property
     def decoder(self) -> Decoder:

@@ -82,6 +82,11 @@ class MaskOptions:
         """Those among `values`, such as a recipe; an option that is younger than the recipe has its default, which keeps the bytes of that time."""
         return cls(**{name: values[name] for name in cls.__dataclass_fields__ if name in values})
 
+    @property
+    def leaves_out_turns(self) -> bool:
+        """Whether a turn of a trained role may be left out because of the turns around it."""
+        return self.train_turns == "last"
+
 
 @dataclass(frozen=True, slots=True)
 class Derived:

@@ -59,9 +59,9 @@ PLANTS: Mapping[str, Change] = {
     ),
     "stops after calls": (
         "sft qwen3",
-        "text/spans",
-        "if span.region.kind not in MEDIA or span.turn not in ends:",
-        "if span.region.kind not in MEDIA and span.turn not in ends:",
+        "config/mask",
+        "if part.region.kind not in MEDIA or part.turn not in ends:",
+        "if part.region.kind not in MEDIA and part.turn not in ends:",
     ),
     "the tightest row": (
         "sft",

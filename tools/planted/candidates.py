@@ -122,7 +122,7 @@ def modules() -> list[str]:
     """Every module of the rooms."""
     found = (path for room in ROOMS for path in [*PACKAGE.glob(f"{room}.py"), *sorted((PACKAGE / room).glob("*.py"))])
     names = [path.relative_to(PACKAGE).with_suffix("").as_posix() for path in found if path.stem != "__init__"]
-    return [name for name in names if name not in NOT_BUILDING]
+    return ["config/mask", *(name for name in names if name not in NOT_BUILDING)]
 
 
 def plants(module: str) -> list[Plant]:
