@@ -16,7 +16,9 @@ from prep_assets.errors import StoreError, nearest
 from prep_assets.pipeline.asset import Asset, Store, token_streams
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.quality.steps import quality_steps
 from prep_assets.samples import MEDIA
+from prep_assets.schemas.registry import added_code, schema_code
 from prep_assets.stores.manifest import Result, Ruled, digest
 from prep_assets.stores.version_folders import Published
 
@@ -157,10 +159,6 @@ def _slugs() -> frozenset[str]:
 def unknown_reason(family: Family) -> str:
     """Which reason of the rules no record can be rejected for; ``""`` if none. Code of one's own gives reasons that nobody knows before it runs."""
     quality = family.quality
-    own = {
-        "schema": any(":" in domain.schema_name for domain in family.domains.values()),
-        "quality": any(":" in step for step in quality.steps),
-    }
     named = [("max_refused", name, name) for name in quality.max_refused if name != "*"]
     for name in quality.bounds:
         asset, _, metric = name.partition(".")
@@ -171,9 +169,17 @@ def unknown_reason(family: Family) -> str:
         stage, _, reason = where.partition("/")
         if stage not in STAGES and stage not in _slugs():
             return f"quality.{key}.{name}: no stage {stage!r} rejects records{nearest(stage, STAGES) or '.'} There are: {', '.join(STAGES)}"
-        if reason not in _slugs() and not own.get(stage):
+        if reason not in _slugs() and not _has_own_code(family, stage):
             return f"quality.{key}.{name}: no record is rejected for {reason!r}{nearest(reason, sorted(_slugs()))}"
     return ""
+
+
+def _has_own_code(family: Family, stage: str) -> bool:
+    """Whether code of users or of other packages rejects records at a stage."""
+    if stage == "schema":
+        return any(schema_code(domain.schema_name) for domain in family.domains.values())
+    known = quality_steps() if stage == "quality" else {}
+    return stage == "quality" and any(step not in known or added_code(known[step].factory.__module__) for step in family.quality.steps)
 
 
 def _absent_share(name: str, metrics: Mapping[str, float], store: Store) -> bool:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import inspect
 import os
-from importlib import import_module
-from typing import Annotated, Any
+import sys
+from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import typer
@@ -13,28 +13,16 @@ from typer.core import TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
+from prep_assets import plugins
 from prep_assets.cli.complete import add_completion
 from prep_assets.errors import PrepAssetsError
 from prep_assets.version import __version__
 
+if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
 INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
-MODULES = {
-    "build": ("build", "accept", "status", "path"),
-    "changes": ("diff", "compare", "impact"),
-    "export": ("export", "launch-snippet"),
-    "keep": ("prune", "forget"),
-    "labels": ("certify", "doctor"),
-    "look": ("inspect", "stats", "quarantine", "leaks"),
-    "pages": ("report", "view"),
-    "preprocess": ("preprocess", "migrate"),
-    "publish": ("describe", "attest", "release", "push"),
-    "schemas": ("schemas", "sniff", "dataset-info"),
-    "start": ("init", "demo", "json-schema"),
-    "trace": ("trace", "where"),
-    "verify": ("verify", "scrub", "selftest"),
-}
-"""Module of this room → the commands that are functions in it."""
 GROUPS = {
     "Every day": {
         "build": "Build assets and whatever they are made from, run the checks, and publish what passes. Exit code 1 when a store is refused.",
@@ -89,18 +77,22 @@ GROUPS = {
 
 
 class Command(click.Command):
-    """A command as the list shows it. Its module is imported when it is called, so that the list answers at once."""
+    """A command as the list shows it. Its module is imported when it is called, so that the list answers at once.
 
-    def __init__(self, name: str, summary: str, heading: str) -> None:
+    Args:
+        entry: its entry point; `None` for one of ours, which is looked up when it is called.
+    """
+
+    def __init__(self, name: str, summary: str, heading: str, entry: EntryPoint | None = None) -> None:
         super().__init__(name, help=summary)
-        self.rich_help_panel = heading
+        self.rich_help_panel, self.entry = heading, entry
 
     def load(self) -> click.Command:
         """The command itself, with its options."""
-        module = import_module("prep_assets.cli." + next(module for module, names in MODULES.items() if self.name in names))
-        callback = getattr(module, str(self.name).replace("-", "_"))
-        words = "\n\n".join(filter(None, (self.help, inspect.getdoc(callback))))
-        info = CommandInfo(self.name, callback=callback, help=words, cls=getattr(module, "COMMAND_CLASS", None))
+        callback = plugins.load(self.entry or plugins.ours("commands")[str(self.name)])
+        words = "\n\n".join(filter(None, (None if self.entry else self.help, inspect.getdoc(callback))))
+        command_class = getattr(sys.modules[callback.__module__], "COMMAND_CLASS", None)
+        info = CommandInfo(self.name, callback=callback, help=words, cls=command_class)
         return add_completion(get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich"))
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
@@ -116,8 +108,14 @@ class Commands(TyperGroup):
         super().__init__(**{**attributes, "commands": listed})
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """The commands in their order, which is not that of the alphabet."""
-        return list(self.commands)
+        """The commands in their order, which is not that of the alphabet; those of other packages behind ours."""
+        return list({**self.commands, **plugins.added("commands", self.commands)})
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command by its name. Other packages are asked only for one that is not ours."""
+        if cmd_name in self.commands or cmd_name not in (added := plugins.added("commands", self.commands)):
+            return super().get_command(ctx, cmd_name)
+        return Command(cmd_name, f"From {plugins.package_of(added[cmd_name])}.", "From other packages", added[cmd_name])
 
     def invoke(self, ctx: Any) -> Any:
         """Run a command and print its errors; ``PREP_ASSETS_TRACEBACK=1`` raises them."""

@@ -6,11 +6,12 @@ descriptions of fields.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
+from prep_assets import plugins
 from prep_assets.config.base import LONGEST, MOST, MOST_SEED, AudioTokens, Fixed, ImageRule, Model, VideoTokens, younger
 from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Preprocessing, WindowBlend
 from prep_assets.config.mask import MaskPolicy
@@ -158,7 +159,7 @@ class Eval(Family):
     """Also search for what other domains hold out, by test_files or test_fraction."""
 
 
-FAMILIES: Mapping[str, type[Family]] = {
+OURS: Mapping[str, type[Family]] = {
     "pretrain": Pretrain,
     "sft": Sft,
     "preference": Preference,
@@ -166,8 +167,29 @@ FAMILIES: Mapping[str, type[Family]] = {
     "contrastive": Contrastive,
     "eval": Eval,
 }
-TRAINED = tuple(name for name in FAMILIES if name != "eval")
-"""The families that something is trained on."""
+"""The families of this package, whose configuration is known without their assets."""
+TRAINED = tuple(name for name in OURS if name != "eval")
+"""Those that something is trained on."""
+
+
+class _Families(Mapping[str, type[Family]]):
+    """Ours, then those of other packages: the module of their entry point has the model of the configuration as `CONFIG`, and their `ASSETS`."""
+
+    def __getitem__(self, name: str) -> type[Family]:
+        if name in OURS:
+            return OURS[name]
+        model: type[Family] = plugins.part_of(plugins.added("families", OURS)[name], "CONFIG")
+        return model
+
+    def __iter__(self) -> Iterator[str]:
+        return iter({**OURS, **plugins.added("families", OURS)})
+
+    def __len__(self) -> int:
+        return len({**OURS, **plugins.added("families", OURS)})
+
+
+FAMILIES: Mapping[str, type[Family]] = _Families()
+"""Name → configuration of every family."""
 
 
 def family_name(kind: type[Family]) -> str:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 import re
 from collections.abc import Callable, Mapping
 from functools import cache
@@ -15,6 +13,7 @@ from msgspec import Struct, field
 from pydantic import AfterValidator, Field
 from pydantic_core import PydanticCustomError
 
+from prep_assets import plugins
 from prep_assets.config.base import MOST
 from prep_assets.errors import ConfigError, require_known
 from prep_assets.exports.readable import Options, Pairs, Readable, Source, has_unattended, open_source
@@ -106,6 +105,7 @@ def exporter(name: str, *takes: type, **attributes: Any) -> Callable[[Write], Wr
     """Register ``write(source, out, progress, *, option=default, …)`` as the format `name`. `takes` and `attributes` as in `Export`."""
 
     def register(write: Write) -> Write:
+        plugins.claim("export format", [name], write)
         parameters = inspect.signature(write).parameters.values()
         options = {parameter.name: parameter for parameter in parameters if parameter.kind is inspect.Parameter.KEYWORD_ONLY}
         _EXPORTS[name] = Export(name, takes, write, options=options, **attributes)
@@ -125,9 +125,8 @@ def reads(name: str) -> Callable[[Read], Read]:
 
 @cache
 def exports() -> dict[str, Export]:
-    """Every format by name, sorted. Importing the modules of this package registers them."""
-    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        importlib.import_module(f"prep_assets.exports.{module.name}")
+    """Every format by name, sorted, those of other packages too."""
+    plugins.load_all("exports")
     return dict(sorted(_EXPORTS.items()))
 
 
@@ -144,6 +143,8 @@ def export_named(format: str) -> Export:
 def reader(format: str) -> Read:
     """The function that opens an export of a format; options that it is not given have their defaults."""
     target = export_named(format)
+    if format not in _READERS:
+        raise ConfigError(f"export format {format!r} has no reader, so nothing proves its files. Register one with @reads({format!r})")
     defaults = {name: parameter.default for name, parameter in target.options.items()}
     return lambda folder, source, options: _READERS[target.name](folder, source, {**defaults, **options})
 

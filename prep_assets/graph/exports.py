@@ -38,7 +38,7 @@ from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.certificate import certified, ends_answers_alone
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sample
-from prep_assets.schemas.registry import check_options
+from prep_assets.schemas.registry import added_code, check_options
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
@@ -222,6 +222,7 @@ def _depends(declared: Exporting, workspace: Workspace, partition: str) -> dict[
         "stream": declared.stream,
         "format": declared.format,
         "options": declared.all_options(workspace),
+        **({"package": code} if (code := added_code(export_named(declared.format).write.__module__)) else {}),
         **({"stops": stops} if (stops := stop_ids(workspace, declared.source, declared.format)) else {}),
     }
 

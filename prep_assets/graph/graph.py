@@ -4,21 +4,50 @@ from __future__ import annotations
 
 import copyreg
 from collections.abc import Iterator, Mapping
-from importlib import import_module
 from tokenize import TokenError
 
+from msgspec.structs import replace
+
+from prep_assets import plugins
 from prep_assets.checks.bounds import BOUNDED, unknown_reason, with_rules
-from prep_assets.config.models import FAMILIES
+from prep_assets.checks.registry import added_checks
+from prep_assets.config.models import FAMILIES, OURS
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest, require_known
 from prep_assets.graph.exports import Exporting, about, export_asset, exporting
 from prep_assets.pipeline.asset import Asset, Check, FromLines, FromParts, Store
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.reference_ids import keep_words
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.schemas.registry import added_code
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import rare_collections
 
-EVERY: Mapping[str, Asset] = {asset.name: asset for family in FAMILIES for asset in import_module(f"prep_assets.graph.{family}").ASSETS}
+
+def _declared() -> dict[str, Asset]:
+    """The assets of all families, with the checks that other packages add."""
+    entries, checks, every = {**plugins.ours("families"), **plugins.added("families", OURS)}, added_checks(), dict[str, Asset]()
+    for family in FAMILIES:
+        own = {} if family in OURS else {"family": str(added_code(entries[family].module))}
+        for asset in plugins.part_of(entries[family], "ASSETS"):
+            if asset.name in every or asset.family != family:
+                raise ConfigError(
+                    f"{plugins.package_of(entries[family])}: {asset.name!r}, of {asset.family!r}, cannot be an asset of {family!r}"
+                )
+            every[asset.name] = _with_checks(asset, checks.get(asset.name, {}), own)
+    for name in checks:
+        require_known(f"checks {', '.join(check.name for check in checks[name])}: no asset", name, every)
+    return every
+
+
+def _with_checks(asset: Asset, checks: Mapping[Check, str], own: Mapping[str, str]) -> Asset:
+    """An asset with the checks of other packages. `own`: the code of its family, if that is another package's."""
+    if taken := {check.name for check in checks} & {check.name for check in asset.checks}:
+        raise ConfigError(f"{asset.name} has a check {min(taken)!r} already; {checks} cannot add another")
+    added = {**own, **{check.name: str(added_code(module)) for check, module in checks.items()}}
+    return replace(asset, checks=(*asset.checks, *checks), added=added) if added else asset
+
+
+EVERY: Mapping[str, Asset] = _declared()
 """All assets but exports, those among them that not every configuration has."""
 ASSETS: Mapping[str, Asset] = {name: asset for name, asset in EVERY.items() if asset.absent is None}
 """Those that every configuration of their family has."""
@@ -44,6 +73,8 @@ def family_assets(workspace: Workspace, family: str) -> Mapping[str, Asset]:
         ConfigError: the family's configuration is invalid.
     """
     assets = [asset for asset in EVERY.values() if asset.family == family and not (asset.absent and asset.absent(workspace))]
+    if family not in OURS:
+        _require_verdicts(workspace, family)
     bounded = {asset.name for asset in assets if any(check.name in BOUNDED for check in asset.checks)}
     for name in workspace.family(FAMILIES[family]).quality.bounds:
         if (asset_name := name.partition(".")[0]) not in bounded:
@@ -52,6 +83,19 @@ def family_assets(workspace: Workspace, family: str) -> Mapping[str, Asset]:
     if fault := unknown_reason(workspace.family(FAMILIES[family])):
         raise ConfigError(f"{workspace.configs / family}.yaml:\n  {fault}")
     return {asset.name: asset for asset in (*assets, *map(export_asset, family_exports(workspace, family)))}
+
+
+def _require_verdicts(workspace: Workspace, family: str) -> None:
+    """Raises:
+    ConfigError: the configuration asks for verdicts on the rows of another package's family that none of its assets gives.
+    """
+    where = f"{workspace.configs / family}.yaml"
+    if workspace.family(FAMILIES[family]).quality.steps and f"{family}_quality" not in EVERY:
+        raise ConfigError(
+            f"{where}: quality.steps has no effect: the family has no asset {family}_quality. Add quality_asset to its ASSETS"
+        )
+    if workspace.has("eval") and f"{family}_leaks" not in EVERY:
+        raise ConfigError(f"{where}: nothing searches it for what eval.yaml holds out. Add leaks_asset to the ASSETS of the family")
 
 
 def family_exports(workspace: Workspace, family: str) -> list[Exporting]:

@@ -35,11 +35,10 @@ from prep_assets.checks.selftest import (
     trials_of,
     tried,
 )
-from prep_assets.config.models import TRAINED, Eval
+from prep_assets.config.models import Eval
 from prep_assets.errors import ConfigError
-from prep_assets.graph.graph import store_of
+from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline.asset import FromLines, FromRows, Store
-from prep_assets.pipeline.blends import TOKENS as BLENDED
 from prep_assets.pipeline.quality import as_read, steps_of
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import read_verdicts
@@ -105,7 +104,6 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "pretrain_tokens": document_trials,
     "sft_tokens": sft_trials,
     "sft_packed": packed_trials,
-    **{f"{family}_blend": blend_trials for family in BLENDED},
     "preferences_by_domain": partial(line_trials, PairsMatch, ("pair_sanity",), PAIR_MUTATIONS),
     "preferences": merged_line_trials,
     "preference_tokens_by_domain": pair_trials,
@@ -119,11 +117,11 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "rl_groups_by_domain": group_trials,
     "rl_groups": merged_record_trials,
     "contrastive": partial(line_trials, LinesMatch, ("contrast_sanity",), CONTRAST_MUTATIONS),
-    **{f"{family}_quality": quality_trials for family in TRAINED},
-    **{f"{family}_leaks": leak_trials for family in TRAINED},
 }
-"""What is done to the rows of each asset: of all that hold tokens or lines, or verdicts on them."""
-TESTED = tuple(TRIALS)
+"""What is done to the rows of each asset with tokens or lines."""
+OF_STAGES: Mapping[str, Callable[[Store], list[Trial]]] = {"blend": blend_trials, "quality": quality_trials, "leaks": leak_trials}
+"""What is done to those of all families that judge or order rows."""
+TESTED = tuple(name for name, asset in EVERY.items() if asset.streams or asset.stage in OF_STAGES)
 
 
 def selftest(workspace: Workspace, published: Published) -> list[Trial]:
@@ -133,9 +131,11 @@ def selftest(workspace: Workspace, published: Published) -> list[Trial]:
         ConfigError: a store that holds neither tokens nor lines.
     """
     store = store_of(workspace, published)
-    if store.asset.name not in TRIALS:
+    if store.asset.name not in TESTED:
         raise ConfigError(f"{store.asset.name} holds neither tokens, lines nor verdicts; selftest is for {', '.join(TESTED)}")
-    return [*TRIALS[store.asset.name](store), *selection_trials(store), *text_trials(store), *redaction_trials(store)]
+    named = TRIALS.get(store.asset.name) or OF_STAGES.get(store.asset.stage)
+    tried = [*(named(store) if named else []), *selection_trials(store), *text_trials(store), *redaction_trials(store)]
+    return tried + [trial for check in store.asset.checks if check.trials for trial in check.trials(store)]
 
 
 def selection_trials(store: Store) -> list[Trial]:

@@ -375,12 +375,14 @@ class Check(Struct, frozen=True):
         description: what holds when it passes.
         run: gives the verdict on a published store.
         derived: how the store is derived a second time, for checks that do so, see `Derivation`; all of them share one reading of its source.
+        trials: corrupts rows of a store for the selftest, and tries a check of another package on them.
     """
 
     name: str
     description: str
     run: Callable[[Store], Verdict]
     derived: Callable[[Store], Any] | None = None
+    trials: Callable[[Store], list[Any]] | None = None
 
 
 class FromRows(Struct, frozen=True):
@@ -456,6 +458,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
         stage: its name in the recipe, if another.
         kind: icon in the web UI.
         columns: columns of its store, for the web UI.
+        added: what other packages add to it → package, version and hash of the code. Part of the recipe.
     """
 
     name: str
@@ -480,6 +483,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
     stage: str = ""
     kind: str = "numpy"
     columns: tuple[Column, ...] = ()
+    added: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def version(self) -> str:
@@ -520,6 +524,8 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
         """Everything that can change a store's bytes: inputs by content hash, options, versions."""
         family = workspace.family(FAMILIES[self.family])
         recipe: dict[str, Any] = {"stage": self.stage or self.name, "version": self.version}
+        if self.added:
+            recipe["added"] = dict(self.added)
         if isinstance(self.source, FromRows | FromLines) and partition:
             recipe["domain"] = partition
         if isinstance(self.source, FromRows):

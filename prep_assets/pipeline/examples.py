@@ -33,7 +33,7 @@ from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Example, Pair, PlainChat, PlainPair, Record
 from prep_assets.schemas.reader import Account, Reader, weighed_by, without_speakers
-from prep_assets.schemas.registry import convert_with, own_code_hash
+from prep_assets.schemas.registry import convert_with, own_code_hash, schema_code
 from prep_assets.stores.arrays import concatenate, save_array, sorted_groups, stretches, zeros
 from prep_assets.stores.files import Digests
 from prep_assets.stores.guards import Guards, load_array
@@ -116,7 +116,7 @@ def reading_recipe(domain: Domain, *, attended: bool = False) -> dict[str, Any]:
     Args:
         attended: whether rows with unattended parts are kept. Earlier versions rejected them, so recipes of schemas that can mark them say so.
     """
-    own_code = [own_code_hash(name) for name in (domain.schema_name, domain.weigh) if name is not None]
+    own_code = [schema_code(domain.schema_name), *([own_code_hash(domain.weigh)] if domain.weigh is not None else [])]
     redaction = {}
     if domain.redact:
         from prep_assets.quality.private_data import redaction_recipe

@@ -14,7 +14,7 @@ import xxhash
 from msgspec import Struct
 
 from prep_assets.config.family import Domain
-from prep_assets.config.models import FAMILIES, TRAINED, Eval
+from prep_assets.config.models import FAMILIES, Eval
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, SourceError
 from prep_assets.pipeline.asset import Target, holds_out
@@ -83,7 +83,7 @@ def families_that_hold_out(workspace: Workspace) -> list[str]:
     """The families whose held-out shares are searched for."""
     if not workspace.family(Eval).splits:
         return []
-    families = ((family, workspace.family(FAMILIES[family])) for family in TRAINED if workspace.has(family))
+    families = ((family, workspace.family(FAMILIES[family])) for family in FAMILIES if family != "eval" and workspace.has(family))
     return [family for family, options in families if holds_out(options, options.domains)]
 
 

@@ -8,7 +8,7 @@ from typing import Any
 from msgspec import Struct
 
 from prep_assets.config.family import Family
-from prep_assets.config.models import TRAINED, Eval, family_name
+from prep_assets.config.models import Eval
 from prep_assets.data.quarantine import renumbered
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.workspace import Workspace
@@ -47,7 +47,7 @@ class Dropped(Struct, frozen=True):
 def dropping(workspace: Workspace, kind: type[Family]) -> tuple[str, ...]:
     """Which assets of a family drop rows of its domains: `QUALITY`, `LEAKS`, both or none."""
     steps = (QUALITY,) if workspace.family(kind).quality.steps else ()
-    return (*steps, LEAKS) if family_name(kind) in TRAINED and drops_leaks(workspace) else steps
+    return (*steps, LEAKS) if kind is not Eval and drops_leaks(workspace) else steps
 
 
 def drops_leaks(workspace: Workspace) -> bool:

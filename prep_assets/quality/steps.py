@@ -12,13 +12,10 @@ what it needs in `judge`, and says in `finish` what it found.
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import pkgutil
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
-from pathlib import Path
 from traceback import extract_tb
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -27,11 +24,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
+from prep_assets import plugins
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
 from prep_assets.quality.characters import Characters
 from prep_assets.quality.words import Words
 from prep_assets.samples import MEDIA, THINKING, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn
-from prep_assets.schemas.registry import check_options, own_code_hash, own_function
+from prep_assets.schemas.registry import added_code, check_options, own_code_hash, own_function
 from prep_assets.stores.arrays import Spool
 
 PROMPT, ANSWER, CHOSEN, REJECTED, SOLUTION = "prompt", "answer", "chosen", "rejected", "solution"
@@ -288,6 +286,7 @@ def quality_step(
     """Register a step factory under `name`. The other arguments are those of `Registered`."""
 
     def register(factory: Factory) -> Factory:
+        plugins.claim("quality step", [name], factory)
         _STEPS[name] = Registered(name, factory, source, takes, libraries, corrupted, clusters, version)
         return factory
 
@@ -296,9 +295,8 @@ def quality_step(
 
 @cache
 def quality_steps() -> dict[str, Registered]:
-    """Every step by name, sorted. Importing the modules of this package registers them."""
-    for module in pkgutil.iter_modules([str(Path(__file__).parent)]):
-        importlib.import_module(f"prep_assets.quality.{module.name}")
+    """Every step by name, sorted, those of other packages too."""
+    plugins.load_all("steps")
     return dict(sorted(_STEPS.items()))
 
 
@@ -361,6 +359,7 @@ def _configured(name: str, options: dict[str, Any], form: type) -> Configured:
     own = sorted({path for value in options.values() if isinstance(value, Mapping) for path in value.values() if ":" in str(path)})
     recipe = {"action": action, "options": filled, "libraries": versions, **({"code": list(map(own_code_hash, own))} if own else {})}
     recipe |= {"version": step.version} if step.version > 1 else {}
+    recipe |= {"package": code} if (code := added_code(step.factory.__module__)) else {}
     golds = isinstance(made := get_type_hints(step.factory)["return"], type) and issubclass(made, KnowsGolds)
     return Configured(name, action, lambda: step.factory(**options), recipe, bool(filled.get("across")), golds, step.clusters)
 

@@ -22,6 +22,7 @@ from typing import Any, TypeVar, get_args, get_type_hints
 from msgspec import Struct, field
 from pydantic import TypeAdapter, ValidationError
 
+from prep_assets import plugins
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, nearest
 from prep_assets.limits import limited
@@ -83,6 +84,12 @@ def own_code_hash(name: str) -> str | None:
         return hashes[0] if hashes else None
     listed = "".join(f"{module} {digest}\n" for (module, _), digest in zip(files, hashes, strict=True))
     return hashlib.sha256(listed.encode()).hexdigest()
+
+
+def added_code(module: str) -> str | None:
+    """What decides what a module of another package does, for recipes: the package, its version and the hash of its code; `None` for one of ours."""
+    package = plugins.package_of_module(module)
+    return f"{package} {own_code_hash(f'{module}:')}" if package else None
 
 
 def source_files(module: str) -> list[tuple[str, Path]]:
@@ -377,9 +384,7 @@ def schema(
     """Register a schema factory under `name` and `aliases` (its names in other projects)."""
 
     def register(factory: Factory) -> Factory:
-        for known_name in (name, *aliases):
-            if known_name in _SCHEMAS or known_name in _ALIASES:
-                raise ConfigError(f"schema {known_name!r} is registered twice")
+        plugins.claim("schema", (name, *aliases), factory)
         options = dict(inspect.signature(factory).parameters)
         _SCHEMAS[name] = Schema(name, factory, gives, example, aliases, options, variant_of, labels)
         _ALIASES.update(dict.fromkeys(aliases, name))
@@ -408,16 +413,30 @@ def options_of(shared: Callable[..., Any]) -> Callable[[Callable[..., Convert]],
     return sharing
 
 
-def schemas() -> dict[str, Schema]:
-    """Every registered schema by name, sorted."""
-    import prep_assets.schemas  # noqa: F401  (registers the shipped ones)
+@cache
+def _load() -> None:
+    plugins.load_all("schemas")
 
+
+def schemas() -> dict[str, Schema]:
+    """Every registered schema by name, sorted, those of other packages too."""
+    _load()
     return dict(sorted(_SCHEMAS.items()))
 
 
 def schema_named(name: str) -> Schema | None:
     """The registered schema with this name or alias, if there is one."""
     return schemas().get(_ALIASES.get(name, name))
+
+
+def schema_code(name: str) -> str | None:
+    """What decides what a schema from outside this package does: the hash of a function ``package.module:function``, or `added_code` of a registered one, and
+    of what other packages add as its variants; `None` for a shipped schema, which our version covers."""
+    if ":" in name:
+        return own_code_hash(name)
+    shipped = schema_named(name)
+    variants = [each for each in schemas().values() if shipped and shipped.name in (each.name, each.variant_of)]
+    return "; ".join(code for each in variants if (code := added_code(each.factory.__module__))) or None
 
 
 def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: type | None = None, or_labels: bool = False) -> Convert:

@@ -1,0 +1,26 @@
+"""An export: lines with a term and its meaning as tab-separated values, and their reader, which is other code."""
+
+import csv
+from pathlib import Path
+
+from prep_assets.exports.readable import Options, Readable, Source
+from prep_assets.exports.registry import Progress, exporter, reads
+from prep_assets.stores.lines import Lines
+
+
+@exporter("tsv", Lines, read_by="spreadsheets", opens={"": ("open {folder}/terms.tsv",)}, kind="csv")
+def tsv(source: Lines, out: Path, progress: Progress, *, header: bool = True) -> None:
+    """`terms.tsv`: a line for each term."""
+    with (out / "terms.tsv").open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, delimiter="\t")
+        writer.writerows([("term", "meaning")] if header else [])
+        writer.writerows((line["term"], line["meaning"]) for line in source)
+    progress(len(source), len(source))
+
+
+@reads("tsv")
+def read_tsv(folder: Path, source: Source, options: Options) -> Readable:
+    """Its rows again."""
+    with (folder / "terms.tsv").open(encoding="utf-8", newline="") as file:
+        rows = list(csv.reader(file, delimiter="\t"))[int(options["header"]) :]
+    return Readable(len(rows), lambda number: rows[number], expected=lambda line, number: [line["term"], line["meaning"]])

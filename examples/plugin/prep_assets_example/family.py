@@ -1,0 +1,56 @@
+"""A family: its configuration, `glossary.yaml`, and one asset beside the pinned sources."""
+
+from functools import partial
+
+import xxhash
+
+from prep_assets.checks import of_stores
+from prep_assets.checks.of_lines import LinesMatch
+from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
+from prep_assets.checks.sources_again import by_fields
+from prep_assets.config.family import Family
+from prep_assets.graph.raw import raw_asset
+from prep_assets.pipeline.asset import Asset, FromRows, LineOf, Stream
+from prep_assets.pipeline.examples import AnyExample, as_example
+from prep_assets.pipeline.lines import write_lines
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.samples import Sample
+from prep_assets.stores.lines import Lines
+
+
+class Glossary(Family):
+    """`configs/glossary.yaml`: terms with their meanings."""
+
+    form_of_rows = Sample
+    tokenizer: str = ""
+    test_fraction: float = 0.0
+
+
+def line(workspace: Workspace) -> LineOf:
+    """The line of a term."""
+
+    def of(content: AnyExample) -> tuple[AnyExample, object]:
+        term, meaning = as_example(content).turns
+        return content, lambda form: {"term": term.text, "meaning": meaning.text}
+
+    return of
+
+
+RAW = raw_asset("glossary", "Files of terms, pinned by content hash.")
+GLOSSARY = Asset(
+    name="glossary",
+    family="glossary",
+    description="Terms with their meanings as `glossary.jsonl`.",
+    write=partial(
+        write_lines, doing="glossary", files=("glossary", "glossary_test"), digest=lambda example: xxhash.xxh3_128_digest(repr(example))
+    ),
+    inputs=(("raw", RAW),),
+    partitioned=True,
+    options=("preprocessing", "test_fraction"),
+    checks=(INTEGRITY, ACCOUNTING, SELECTION, derived("source_match", "Every line is what its row says.", LinesMatch)),
+    streams={"glossary": Stream(Lines, "glossary")},
+    source=FromRows(Sample, of_stores.lines, by_fields, line=line),
+    kind="json",
+)
+
+CONFIG, ASSETS = Glossary, (RAW, GLOSSARY)
