@@ -9,7 +9,6 @@ So a process that works with one tokenizer after the other does not grow. A func
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Hashable
 from functools import wraps
 from threading import Lock
@@ -32,7 +31,8 @@ def bounded_cache(
     Threads that ask for the same at once may each make it; all get what the first of them made. Errors are not remembered.
 
     Args:
-        large: results take tens of megabytes: the memory of the one that has to go is free before the next is made.
+        large: results take tens of megabytes: the memory of the one that has to go is free before the next is made, unless they refer
+            to themselves.
     """
     cache, lock = LRUCache[Any, Any](most), Lock()
     CACHES[name] = cache
@@ -41,20 +41,10 @@ def bounded_cache(
         @wraps(make)
         def with_room(*args: P.args, **named: P.kwargs) -> T:
             with lock:
-                full = len(cache) >= most and bool(cache.popitem())
-            if full:
-                _collect_all()
+                if len(cache) >= most:
+                    cache.popitem()
             return make(*args, **named)
 
         return cached(cache, key=key, lock=lock)(with_room if large else make)
 
     return around
-
-
-def _collect_all() -> None:
-    """Search for garbage, also in what `gc.freeze` left out: an error that a function holds refers to that function's variables, engines among them."""
-    frozen = gc.get_freeze_count()
-    gc.unfreeze()
-    gc.collect()
-    if frozen:
-        gc.freeze()

@@ -1,125 +1,206 @@
-"""Limits of time and memory for foreign code: chat templates, and schemas of the user's own.
+"""Limits of time and memory for foreign code: chat templates, and schemas of the user's own. How fast a machine is decides about that, so the build stops;
+no record is refused for it.
 
-Such code runs in the thread that called it. Another thread looks at the clock and at the memory of the process, and ends what goes on for too
-long or takes too much with an exception. How fast a machine is decides about that, so the build stops; no record is refused for it.
+| who calls | where it runs | what ends it |
+|---|---|---|
+| the main thread of a command or worker | there | a signal |
+| the main thread of any other process, say Dagster's or a notebook's | in a thread beside it | nothing: the caller gets the error in time |
+| another thread | there | a process of ours ends; elsewhere the error is on stderr, and raised when the call comes back |
 """
 
 from __future__ import annotations
 
-import ctypes
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
+from queue import Empty, SimpleQueue
 from types import TracebackType
+from typing import Any, TypeVar
 
 from msgspec import Struct, field
 
 from prep_assets.errors import PrepAssetsError
 
+T = TypeVar("T")
 SECONDS = 30.0
 """How long one call may take."""
 BYTES = 4 << 30
 """By how much the process may grow during one call."""
 _LOOK, _GRACE = 0.2, 2.0
 _WAKE = signal.SIGURG
-"""Ends a wait in C, such as `time.sleep`, which no exception from another thread reaches. Only the main thread is woken by signals."""
 _PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 class OverLimit(BaseException):
-    """Raised in the thread of a call that goes on for too long. No `except Exception` of that code catches it."""
+    """Raised in a call that goes on for too long. No `except Exception` of that code catches it."""
 
 
 class _Call(Struct):
-    thread: int
     error_for: Callable[[str, TracebackType | None], PrepAssetsError]
     began: float = field(default_factory=time.monotonic)
     memory: int | None = None
-    ended_for: str = ""
+    excess: str = ""
+    where: TracebackType | None = None
+    noticed: float = 0.0
     is_said: bool = False
+
+    def exceeds(self, thread: int) -> bool:
+        """Whether it is over a limit; where its thread is then is kept."""
+        now, memory = time.monotonic(), _memory()
+        self.memory = memory if self.memory is None else self.memory
+        if now - self.began > SECONDS:
+            excess = f"takes more than {SECONDS:g} seconds"
+        elif memory - self.memory > BYTES:
+            excess = f"takes more than {BYTES >> 20:,} MiB of memory"
+        else:
+            return False
+        if not self.excess:
+            self.where, self.noticed, self.excess = _trace_of(thread), now, excess
+        return True
+
+    def error(self, more: str = "") -> PrepAssetsError:
+        return self.error_for(self.excess + more, self.where)
 
 
 _CALLS: dict[int, _Call] = {}
-_LOCK = threading.Lock()
-_WATCH: list[tuple[int, threading.Thread]] = []
-os.register_at_fork(before=_LOCK.acquire, after_in_parent=_LOCK.release, after_in_child=_LOCK.release)
+"""Thread → the call under way in it."""
+_is_ours = False
+_watcher: threading.Thread | None = None
+_beside: _Beside | None = None
 
 
-@contextmanager
-def limited(error_for: Callable[[str, TracebackType | None], PrepAssetsError]) -> Iterator[None]:
-    """Run foreign code.
+def interrupt_main_thread() -> None:
+    """Let a signal end calls of the main thread. Only for the entries of processes that are ours: a handler is there for the whole process."""
+    global _is_ours
+    signal.signal(_WAKE, _interrupt)
+    _is_ours = True
+
+
+def limited(
+    error_for: Callable[[str, TracebackType | None], PrepAssetsError],
+    function: Callable[..., T],
+    *args: Any,
+    here: bool = False,
+    **named: Any,
+) -> T:
+    """Call foreign code.
 
     Args:
-        said: the error for what went wrong (e.g. ``took more than 60 seconds``), with where it was.
+        error_for: the error for what went wrong (e.g. ``takes more than 30 seconds``), with where it was.
+        here: whether it must run in the thread that calls: another one cannot import what this one is about to import.
     """
     thread = threading.get_ident()
-    if thread in _CALLS:  # inside another one, which is watched
-        yield
-        return
-    call = _CALLS[thread] = _Call(thread, error_for)
-    if threading.current_thread() is threading.main_thread() and signal.getsignal(_WAKE) in (signal.SIG_DFL, signal.SIG_IGN):
-        signal.signal(_WAKE, lambda *_: None)
-    if not _WATCH or _WATCH[0][0] != os.getpid():
-        _start()
+    if thread in _CALLS or (_beside is not None and thread == _beside.ident):  # inside another one, which is watched
+        return function(*args, **named)
+    if not here and not _is_ours and thread == threading.main_thread().ident:
+        return _called_beside(_Call(error_for), partial(function, *args, **named))
+    call = _CALLS[thread] = _Call(error_for)
+    _watch()
     try:
-        yield
-    except OverLimit as over:
-        raise error_for(call.ended_for, _of_foreign_code(over.__traceback__)) from None
-    except MemoryError as error:
-        raise error_for("needs more memory than there is", error.__traceback__) from None
-    finally:
-        with _LOCK:
+        try:
+            result = function(*args, **named)
+        finally:
             del _CALLS[thread]
-            if call.ended_for:  # in case it ended by itself at that very moment
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), None)
+    except BaseException as error:
+        _CALLS.pop(thread, None)  # if the signal came in between
+        if call.excess:  # whatever the code made of it
+            raise call.error() from None
+        if isinstance(error, MemoryError):
+            raise error_for("needs more memory than there is", error.__traceback__) from None
+        raise
+    if call.excess:
+        raise call.error()
+    return result
 
 
-def _of_foreign_code(trace: TracebackType | None) -> TracebackType | None:
-    """A trace without the handler that woke the thread."""
-    last = trace
-    while last is not None and last.tb_next is not None:
-        if last.tb_next.tb_frame.f_code.co_filename == __file__:
-            last.tb_next = None
-            break
-        last = last.tb_next
-    return trace
-
-
-def _start() -> None:
-    with _LOCK:
-        if _WATCH and _WATCH[0][0] == os.getpid():
-            return
-        thread = threading.Thread(target=_watch, name="limits", daemon=True)
-        _WATCH[:] = [(os.getpid(), thread)]
-        thread.start()
+def _interrupt(*_: object) -> None:
+    call = _CALLS.get(threading.get_ident())
+    if call is not None and call.excess:
+        raise OverLimit
 
 
 def _watch() -> None:
+    """Have a thread look at all calls. A process that was forked has none."""
+    global _watcher
+    if _watcher is None or not _watcher.is_alive():
+        _watcher = threading.Thread(target=_look, name="limits", daemon=True)
+        _watcher.start()
+
+
+def _look() -> None:
     while True:
         time.sleep(_LOOK)
-        if not _CALLS:
-            continue
-        now, memory = time.monotonic(), _memory()
-        with _LOCK:
-            for call in [*_CALLS.values()]:
-                call.memory = memory if call.memory is None else call.memory
-                if now - call.began > SECONDS:
-                    call.ended_for = f"takes more than {SECONDS:g} seconds"
-                elif memory - call.memory > BYTES:
-                    call.ended_for = f"takes more than {BYTES >> 20:,} MiB of memory"
-                if call.ended_for:
-                    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(call.thread), ctypes.py_object(OverLimit))
-                    if call.thread == threading.main_thread().ident and callable(signal.getsignal(_WAKE)):
-                        signal.pthread_kill(call.thread, _WAKE)
-                    elif not call.is_said and now - call.began > SECONDS + _GRACE:
-                        call.is_said = True
-                        said = f"{call.ended_for} and waits outside of Python, where it is stopped only once it comes back"
-                        print(call.error_for(said, None), file=sys.stderr, flush=True)
+        for thread, call in [*_CALLS.items()]:
+            if not call.exceeds(thread):
+                continue
+            can_interrupt = _is_ours and thread == threading.main_thread().ident
+            if can_interrupt:
+                signal.pthread_kill(thread, _WAKE)
+            if not call.is_said and time.monotonic() - call.noticed > _GRACE:
+                call.is_said = True
+                print(call.error("" if _is_ours else ", and is stopped only when it comes back"), file=sys.stderr, flush=True)
+                if _is_ours:
+                    os._exit(1)
+
+
+class _Beside(threading.Thread):
+    """The thread that calls foreign code for a main thread which waits for it."""
+
+    def __init__(self) -> None:
+        super().__init__(name="limits", daemon=True)
+        self.calls, self.answers = SimpleQueue[Callable[[], Any]](), SimpleQueue[tuple[Any, BaseException | None]]()
+
+    def run(self) -> None:
+        while True:
+            call = self.calls.get()
+            try:
+                answer: tuple[Any, BaseException | None] = call(), None
+            except BaseException as error:
+                answer = None, error
+            self.answers.put(answer)
+            del call, answer
+
+
+def _called_beside(call: _Call, function: Callable[[], T]) -> T:
+    global _beside
+    if _beside is None or not _beside.is_alive():
+        _beside = _Beside()
+        _beside.start()
+    thread, answer = _beside, None
+    thread.calls.put(function)
+    try:
+        while answer is None:
+            try:
+                answer = thread.answers.get(timeout=_LOOK)
+            except Empty:
+                assert thread.ident is not None
+                if call.exceeds(thread.ident):
+                    raise call.error(", and goes on until this process ends") from None
+    finally:
+        if answer is None:
+            _beside = None  # it may never come back
+    result, error = answer
+    if isinstance(error, MemoryError):
+        raise call.error_for("needs more memory than there is", error.__traceback__) from None
+    if error is not None:
+        try:
+            raise error
+        finally:
+            del error, answer
+    return result  # type: ignore[no-any-return]
+
+
+def _trace_of(thread: int) -> TracebackType | None:
+    """Where a thread is."""
+    frame, trace = sys._current_frames().get(thread), None
+    while frame is not None:
+        trace, frame = TracebackType(trace, frame, frame.f_lasti, frame.f_lineno or 0), frame.f_back
+    return trace
 
 
 def _memory() -> int:

@@ -16,7 +16,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 from typer.main import get_command
 
-from prep_assets import caches
+from prep_assets.limits import interrupt_main_thread
 from prep_assets.proofs import words
 from prep_assets.stores import arrays as columns
 from prep_assets.stores.files import Kept
@@ -61,12 +61,13 @@ def short_stretches() -> Iterator[None]:
 
 @pytest.fixture(scope="session", autouse=True)
 def proofs_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """What is proven of tokenizers that tests spoil is not left on disk for the user's own builds. They are compared with transformers' in the process
-    of the tests, which imports it once, as a process for each takes three seconds; and no garbage is searched for where one of them goes: tests fill the
-    memory with so much else that each search takes longer than most builds. The command line is put together once, and not for each command."""
+    """The process of the tests is ours: foreign code in its main thread is interrupted.
+
+    What is proven of tokenizers that tests spoil is not left on disk for the user's own builds. They are compared with transformers' in the process
+    of the tests, which imports it once, as a process for each takes three seconds. The command line is put together once, and not for each command."""
+    interrupt_main_thread()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agreement, "_compare_in_new_process", lambda name, path: agreement.compare(from_file(name, path), path.parent))
-        patch.setattr(caches, "_collect_all", lambda: None)
         patch.setattr("typer.testing._get_command", cache(get_command))
         for module in (words, agreement):
             patch.setattr(module, "KEPT", Kept(str(tmp_path_factory.mktemp("kept")), 99))
@@ -91,13 +92,12 @@ def room(nodeid: str) -> str:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Searches for garbage pass over what eleven thousand collected tests take, which stays to the end, and builds do not thaw it."""
+    """Searches for garbage pass over what eleven thousand collected tests take, which stays to the end."""
     gc.disable()
     try:
         return (yield)
     finally:
         gc.freeze()
-        gc.freeze = gc.unfreeze = lambda: None
         gc.enable()
 
 

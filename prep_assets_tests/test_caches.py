@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import ast
-import subprocess
-import sys
 from collections import Counter
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache, lru_cache
 from threading import Barrier
+from weakref import ref
 
 import pytest
 from hypothesis import given, settings
@@ -50,35 +49,18 @@ def test_threads_that_ask_at_once_get_the_same() -> None:
     assert one is other is made("a")
 
 
-FREED = """
-import gc
-from weakref import ref
-from prep_assets.caches import bounded_cache
-
-class Engine:
-    def __init__(self):
-        self.itself = self
-
-made, alive = [], []
-
-@bounded_cache("engines", 2, large=True)
-def engine(number):
-    alive.append([each() is not None for each in made])
-    made.append(ref(found := Engine()))
-    gc.freeze()  # as builds do
-    return found
-
-gc.disable()
-for number in range(4):
-    engine(number)
-print(alive, gc.get_freeze_count() > 0)
-"""
-
-
 def test_large_results_are_gone_before_the_next_is_made() -> None:
-    """Also one that refers to itself and that a build has frozen."""
-    said = subprocess.run([sys.executable, "-c", FREED], check=True, capture_output=True, text=True).stdout
-    assert said == "[[], [True], [False, True], [False, False, True]] True\n"
+    made, alive = list[ref[Barrier]](), list[list[bool]]()
+
+    @bounded_cache("of a test", 2, large=True)
+    def engine(number: int) -> Barrier:
+        alive.append([each() is not None for each in made])
+        made.append(ref(found := Barrier(1)))
+        return found
+
+    for number in range(4):
+        engine(number)
+    assert alive == [[], [True], [False, True], [False, False, True]]
 
 
 # -- all caches of the package ----------------------------------------------------------------------------------------------------------

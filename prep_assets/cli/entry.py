@@ -9,6 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+from prep_assets.own_process import set_up
+
 EXTRAS = {"typer": "cli", "click": "cli", "rich": "cli", "dagster": "dagster", "torch": "train"}
 """Package → the extra of prep-assets that installs it."""
 
@@ -46,8 +48,8 @@ def main() -> None:
             stream.reconfigure(errors="prep-assets")
     # silence the advice of transformers to install torch, which no command needs
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")
-    gc.set_threshold(200_000)  # modules are no garbage, and searching them takes a tenth of a short command
-    atexit.register(gc.freeze)  # nor does what the system frees anyway have to be searched at the end
+    set_up()
+    atexit.register(gc.freeze)  # what the system frees anyway does not have to be searched at the end
     sys.path += [folder for folder in _project_folders() if folder not in sys.path]  # of own schemas and steps, as `dagster dev` has them
     try:
         from prep_assets.cli.main import app

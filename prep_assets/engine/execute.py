@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing, nullcontext, suppress
+from contextlib import closing, contextmanager, nullcontext, suppress
 from dataclasses import fields, replace
 from functools import partial
 from itertools import groupby, islice
@@ -51,9 +50,9 @@ def verdicts_of(workspace: Workspace, asset: Asset, published: Published, checks
     """Yield (name, verdict) of checks of an asset, in order."""
     large = len(checks) > 1 and published.bytes >= LARGE and EVERY.get(asset.name) is asset
     if not large or (runner := workspace.runner(workspace.family(FAMILIES[asset.family]))) is None:
-        published = _asked(published, [check.name for check in checks])
-        for check in checks:
-            yield check.name, run_check(check, workspace, published)
+        with _sharing(published, [check.name for check in checks]) as shared:
+            for check in checks:
+                yield check.name, run_check(check, workspace, shared)
         return
     verdicts, waiting = dict[str, Verdict](), [check.name for check in reversed(checks)]
     for new_verdicts in _by_workers(runner, workspace, asset, published, checks):
@@ -113,8 +112,8 @@ def _carried_out(
         published = workspace.place(asset, published.manifest.partition).backend.published(published.version)
     declared_asset = EVERY[asset]
     if not isinstance(task, StorePart):
-        published = _asked(published, task)
-        return {"verdicts": {check.name: run_check(check, workspace, published) for check in declared_asset.checks if check.name in task}}
+        with _sharing(published, task) as shared:
+            return {"verdicts": {check.name: run_check(check, workspace, shared) for check in declared_asset.checks if check.name in task}}
     try:
         return {"found": part_of(Store(workspace, declared_asset, published, task, kept))}
     except Exception:  # whatever a damaged store makes a reader raise
@@ -130,8 +129,14 @@ def _require_sound(result: T | None) -> T:
     return result
 
 
-def _asked(published: Published, names: Collection[str]) -> Published:
-    return replace(published, evidence=dict.fromkeys(names))
+@contextmanager
+def _sharing(published: Published, names: Collection[str]) -> Iterator[Published]:
+    """A store for the checks of these names, which share what they derive. That holds the store open, and itself, until it is forgotten at the end."""
+    evidence: dict[str, Any] = dict.fromkeys(names)
+    try:
+        yield replace(published, evidence=evidence)
+    finally:
+        evidence.clear()
 
 
 # Domains in parallel: if the domains of a family are too small for shards, one worker builds and checks a whole domain.
@@ -410,7 +415,6 @@ class _Worker:
             # what is left of private data must not stay in a store that nobody reads
             is_gone = False
             if redacts and not is_current:
-                gc.collect()  # checks have read it
                 is_gone = place.discard(published.version)
             where = "deleted, since its domain is redacted" if is_gone else f"left in {published.where}"
             message = f"{step.label}: {what}. The store is {where}\n{reasons}"

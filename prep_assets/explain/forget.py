@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -98,10 +97,8 @@ def forget(
         build(after, asset.name, partition=place.partition or None, tell=tell)
     remaining, searched = search.left(readable)
     # versions with open readers are not deleted, so free what `where` opened, and delete before old versions are searched
-    gc.collect()
     if prune:
         search.let_go()
-        gc.collect()
     pruned = search.stores() if prune else ()
     removed = tuple(f"{place.backend.where}/versions/{name}" for _, place in pruned for name in place.remove_unused())
     places: Iterable[Found | NotHere] = chain.from_iterable((*location.found, *location.not_here) for location in readable)

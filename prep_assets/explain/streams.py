@@ -7,9 +7,10 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, partial
 from itertools import islice
 from typing import Any
+from weakref import proxy
 
 import numpy as np
 import numpy.typing as npt
@@ -101,10 +102,11 @@ class Opened:
 
     def __init__(self, workspace: Workspace, draft: tuple[str, str] | None = None) -> None:
         self.workspace, self.draft = workspace.plain, draft
-        # caches per instance, freed together with it
-        self.published = cache(self._published)
-        self.stream = cache(lambda asset, partition, stream: open_stream(self.published(asset, partition), stream))
-        self.export = cache(self._export)
+        # caches per instance, freed together with it, as they do not hold it
+        this = proxy(self)
+        self.published = cache(partial(Opened._published, this))
+        self.stream = cache(lambda asset, partition, stream: open_stream(this.published(asset, partition), stream))
+        self.export = cache(partial(Opened._export, this))
 
     def made_with(self, asset: str, partition: str = "") -> Workspace:
         """The workspace that a store was built with; for the draft, with the options of its run."""

@@ -20,7 +20,6 @@ from prep_assets.proofs.reference_ids import keep_words
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.schemas.registry import added_code
 from prep_assets.stores.version_folders import Published
-from prep_assets.workers.pool import rare_collections
 
 
 def _declared() -> dict[str, Asset]:
@@ -220,11 +219,10 @@ def store_of(workspace: Workspace, published: Published) -> Store:
 def run_check(check: Check, workspace: Workspace, published: Published) -> Verdict:
     """The verdict of a check. One that raises fails, whatever a damaged store makes a reader raise, with the reason as its summary."""
     try:
-        with rare_collections():
-            store = store_of(workspace, published)
-            verdict = check.run(store)
-            judged = check is next((each for each in store.asset.checks if each.name in BOUNDED), None)
-            return with_rules(store, verdict) if judged else verdict
+        store = store_of(workspace, published)
+        verdict = check.run(store)
+        judged = check is next((each for each in store.asset.checks if each.name in BOUNDED), None)
+        return with_rules(store, verdict) if judged else verdict
     except PrepAssetsError as error:
         fault = str(error)
     except (OSError, ValueError, KeyError, IndexError, EOFError, ArithmeticError, SyntaxError, TokenError) as error:  # numpy parses headers

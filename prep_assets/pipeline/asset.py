@@ -37,7 +37,6 @@ from prep_assets.stores.version_folders import Published
 from prep_assets.text.agreement import ComparedEngine
 from prep_assets.text.engines import RoutedEngine
 from prep_assets.text.vocabulary import Vocabulary
-from prep_assets.workers.pool import rare_collections
 
 VERSIONS = {
     "raw": "4",
@@ -197,16 +196,15 @@ class Build(Struct, frozen=True):
     def propose(self, *, draft: bool = False, again: bool = False) -> Published:
         """Write the store, or reuse an existing one. It becomes current only by `place.accept`."""
         try:
-            with rare_collections():
-                return self.place.propose(
-                    build_key(self.recipe),
-                    self._write,
-                    config_key=build_key(self.plain_recipe),
-                    recipe=self.recipe,
-                    options=self.workspace.overrides.get(self.asset.family, {}) if self.overrides else None,
-                    draft=draft,
-                    again=again,
-                )
+            return self.place.propose(
+                build_key(self.recipe),
+                self._write,
+                config_key=build_key(self.plain_recipe),
+                recipe=self.recipe,
+                options=self.workspace.overrides.get(self.asset.family, {}) if self.overrides else None,
+                draft=draft,
+                again=again,
+            )
         except PrepAssetsError as error:
             raise type(error)(f"{self.place.label}: {error}") from error
 

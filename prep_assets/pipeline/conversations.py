@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache
+from functools import cached_property, lru_cache, partial
 from itertools import compress
 from typing import Any, NamedTuple
-from weakref import WeakSet
+from weakref import WeakSet, proxy
 
 import numpy as np
 import numpy.typing as npt
@@ -298,7 +298,7 @@ class PlainChats:
         """For a template, a tokenizer and a policy. Chats that hold one of the strings `searched` are never cut by form."""
         self._template, self._encoder = template, encoder
         self._derived_forms = derived_forms(template, options, options, prompted=False)
-        self._forms = Learned(self._learn, plain_at_once=False)
+        self._forms = Learned(partial(PlainChats._learn, proxy(self)), plain_at_once=False)
         strings = {*searched}
         strings |= {*map(str.strip, strings)} - {""}  # texts of outlines are stripped
         self._search = ByteSearch(strings | {as_json(string)[1:-1] for string in strings} | {*WHITE_TO_PYTHON, END})
@@ -529,7 +529,7 @@ def plain_chats_of(template: ChatTemplate, encoder: Encoder, options: MaskOption
 # Samples → rendered → encoded, block by block; rejected records go to quarantine.
 
 
-class Conversations(Struct, dict=True):
+class Conversations(Struct, dict=True, weakref=True):
     """Renders and tokenizes blocks of samples.
 
     Attributes:
@@ -565,7 +565,9 @@ class Conversations(Struct, dict=True):
     @cached_property
     def tokenized(self) -> TokenizedRows:
         """The proof of rows that bring their ids."""
-        return TokenizedRows(self.encoder, self._render_messages, self._sample, self.quarantine, self.made_by, self.media)
+        this = proxy(self)  # what is kept here does not hold the tokenizer when this goes
+        render, sample = partial(Conversations._render_messages, this), partial(Conversations._sample, this)
+        return TokenizedRows(self.encoder, render, sample, self.quarantine, self.made_by, self.media)
 
     def encode(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
         """The kept items of a block and their tokens; rejected ones are in quarantine."""

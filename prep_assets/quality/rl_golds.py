@@ -59,8 +59,8 @@ def equal_answers(gold: str, answer: str) -> bool:
         return isinstance(share := plain(below), Fraction) and share / 100 == plain(whole)
     if unit != other or any(_TEXT.fullmatch(text) for text in (expected, found)):
         return False
-    with limited(lambda said, _: PrepAssetsError(f"rl_golds: comparing {gold!r} with {answer!r} {said}. Leave the row out by `where`")):
-        return boxed_equal(expected, found)
+    what = f"rl_golds: comparing {gold!r} with {answer!r}"
+    return limited(lambda said, _: PrepAssetsError(f"{what} {said}. Leave the row out by `where`"), boxed_equal, expected, found)
 
 
 _TEXT = re.compile(r"\d+(?:[-/]\d+){2,}|\d+-\d+|\d+(?::\d+)+")

@@ -27,8 +27,7 @@ STEP = "quality step 'verified_golds'"
 
 def passes_boxed(answer: str, gold: str) -> bool:
     """Whether verl's reward function takes an answer for a gold, which it puts into ``\\boxed{}`` first."""
-    with limited(lambda said, _: PrepAssetsError(f"verified_golds: comparing {gold!r} {said}. Leave the row out by `where`")):
-        return boxed_equal(gold, answer)
+    return limited(_over_limit(f"verified_golds: comparing {gold!r}"), boxed_equal, gold, answer)
 
 
 def passes_bare(answer: str, gold: str) -> bool:
@@ -36,9 +35,16 @@ def passes_bare(answer: str, gold: str) -> bool:
     from math_verify import parse, verify
 
     logging.getLogger("math_verify").setLevel(logging.ERROR)
-    with limited(lambda said, _: PrepAssetsError(f"verified_golds: comparing {gold!r} {said}. Leave the row out by `where`")):
+
+    def passes() -> bool:
         expected, found = (parse(text, parsing_timeout=None) for text in (gold, answer))
         return bool(expected) and bool(verify(expected, found, timeout_seconds=None))
+
+    return limited(_over_limit(f"verified_golds: comparing {gold!r}"), passes)
+
+
+def _over_limit(what: str) -> Callable[[str, Any], PrepAssetsError]:
+    return lambda said, _: PrepAssetsError(f"{what} {said}. Leave the row out by `where`")
 
 
 _Try = Callable[[Prompt, str], str]
@@ -91,8 +97,7 @@ def _keeps_constraints(prompt: Prompt, where: str) -> str:
         )
     if misfits := [said for each in asked if (said := misfit(each))]:
         raise Refused(BAD, misfits[0])
-    with limited(lambda said, _: PrepAssetsError(f"{STEP}: a constraint of {where} {said}. Leave the row out by `where`")):
-        missed = [each.name for each in asked if not keeps(prompt.gold, each)]
+    missed = limited(_over_limit(f"{STEP}: a constraint of {where}"), lambda: [each.name for each in asked if not keeps(prompt.gold, each)])
     return f"the gold does not keep {', '.join(missed)}" if missed and prompt.gold else ""
 
 

@@ -13,7 +13,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache, wraps
+from functools import cache, lru_cache, partial, wraps
 from pathlib import Path
 from traceback import extract_tb
 from types import SimpleNamespace, TracebackType, UnionType
@@ -195,7 +195,7 @@ def own_function(key: str, path: str) -> Callable[..., Any]:
         ConfigError: it cannot be imported.
     """
     try:
-        function = within_limits(key, path, own_code)(path)
+        function = within_limits(key, path, own_code, here=True)(path)
     except PrepAssetsError:
         raise
     except Exception as error:  # importing a module may raise anything
@@ -206,11 +206,12 @@ def own_function(key: str, path: str) -> Callable[..., Any]:
     return within_limits(key, path, function)
 
 
-def within_limits(key: str, path: str, function: Callable[..., Any]) -> Callable[..., Any]:
+def within_limits(key: str, path: str, function: Callable[..., Any], *, here: bool = False) -> Callable[..., Any]:
     """`function` with each call limited in time and memory.
 
     Args:
         key, path: the configuration key that names it and its import path, for errors.
+        here: see `limited`.
     """
 
     def over(excess: str, trace: TracebackType | None) -> ConfigError:
@@ -221,8 +222,7 @@ def within_limits(key: str, path: str, function: Callable[..., Any]) -> Callable
 
     @wraps(function)
     def called(*args: Any, **options: Any) -> Any:
-        with limited(over):
-            return function(*args, **options)
+        return limited(over, partial(function, *args, **options), here=here)
 
     return called
 

@@ -165,7 +165,7 @@ def _try_render(template: ChatTemplate, sample: Sample, *, prompt: bool = False)
     try:
         return render(sample, template, generation_prompt=prompt)
     except Refused as rejection:
-        return rejection
+        return rejection.with_traceback(None)  # else it holds what the frames hold, itself among it
 
 
 def _stopped_answers(rendered: Rendered) -> Iterator[tuple[str, str, str]]:

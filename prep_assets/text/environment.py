@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 import sys
-import threading
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cache
 from importlib import import_module
-from importlib.util import find_spec
+from importlib.machinery import ModuleSpec
+from importlib.util import find_spec, module_from_spec
 from itertools import product
 from pathlib import Path
-from types import ModuleType
 from typing import Any, Literal
 
 from prep_assets.errors import Refused
@@ -23,34 +22,25 @@ from prep_assets.samples import IMAGE
 
 FROZEN_CLOCK = datetime(2024, 7, 26)
 """The time of ``strftime_now``: the default date of Llama 3.1's template."""
-HARMLESS = ("MainThread", "limits", "ends with its parent")
-"""Names of threads that import nothing."""
-_UTILS_MODULE = "transformers.utils.chat_template_utils"
+_OWN_NAME = "prep_assets_transformers"
 
 
 @cache
 def chat_template_utils() -> Any:
     """The module of transformers that compiles chat templates.
 
-    It is imported without the rest of transformers, unless that is imported already: importing the package reads all of its files, which takes
-    half a second in every process. If another thread might import the package meanwhile, the whole package is imported.
+    It is imported under a name of ours, without the package transformers, which reads all of its files: more than a second in every process.
     """
-    spec = find_spec("transformers")
-    can_isolate = "transformers" not in sys.modules and all(thread.name in HARMLESS for thread in threading.enumerate())
-    if not can_isolate or spec is None or not spec.submodule_search_locations:
-        return import_module(_UTILS_MODULE)
-    root = Path(spec.submodule_search_locations[0])
-    for name, folder in (("transformers", root), ("transformers.utils", root / "utils")):
-        sys.modules[name] = package = ModuleType(name)
-        package.__path__ = [str(folder)]
+    found = find_spec("transformers")
+    root = Path(found.submodule_search_locations[0]) if found and found.submodule_search_locations else Path()
+    for name, folder in ((_OWN_NAME, root), (f"{_OWN_NAME}.utils", root / "utils")):
+        package = ModuleSpec(name, None, is_package=True)
+        package.submodule_search_locations = [str(folder)]
+        sys.modules[name] = module_from_spec(package)
     try:
-        return import_module(_UTILS_MODULE)
+        return import_module(f"{_OWN_NAME}.utils.chat_template_utils")
     except (ImportError, AttributeError):  # a version that needs more of the package
-        pass
-    finally:
-        for name in [module for module in sys.modules if module.partition(".")[0] == "transformers"]:
-            del sys.modules[name]
-    return import_module(_UTILS_MODULE)
+        return import_module("transformers.utils.chat_template_utils")
 
 
 # The message form of a chat template, found by rendering probes: the key of reasoning, whether arguments are a mapping or text, whether content is text or a

@@ -708,8 +708,7 @@ class ChatTemplate:
 
         environment()
         try:
-            with limited(self._limit_error()):
-                return compiled(self.source)
+            return limited(self._limit_error(), compiled, self.source)
         except TemplateSyntaxError as error:
             raise TemplateError(f"chat template {self.name}: line {error.lineno}: {error.message}") from error
         except (RecursionError, SyntaxError, ValueError) as error:  # nested too deeply, for Jinja or for Python
@@ -731,11 +730,13 @@ class ChatTemplate:
         from jinja2 import TemplateError as JinjaError
 
         try:
-            with limited(self._limit_error(self._compiled)):
-                rendered = self._compiled.render(**self.render_variables(messages, tools, documents, generation_prompt))
+            variables = self.render_variables(messages, tools, documents, generation_prompt)
+            rendered = limited(self._limit_error(self._compiled), self._compiled.render, variables)
         except (JinjaError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError) as error:
             why = f"template {self.name}: {_line_prefix(error.__traceback__)}{error}; take a template that writes such a chat, or leave it out"
-            raise Refused("template_refuses", why, stage="render") from error
+            raise Refused("template_refuses", why, stage="render") from error.with_traceback(
+                None
+            )  # Jinja's refers to itself, and to the tokenizer
         except RecursionError as error:
             if sum(frame.f_code.co_filename in _TEMPLATE_FILES for frame, _ in walk_tb(error.__traceback__)) < _ENDLESS:
                 raise  # the record is nested too deeply

@@ -14,6 +14,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.own_process import set_up
 from prep_assets.workers.pool import MEMORY, ONE_THREAD, WorkerLost, Workers, answer_of
 from prep_assets.workers.shards import Effort, NotDeterministic, Plan, Shard, ShardResult, Work
 
@@ -38,6 +39,7 @@ def _answer(shard: Shard, work: bytes, plan: Plan) -> tuple[str, Any]:
     Its environment is set here, before libraries look at it: a `runtime_env` would have Ray start other processes than those that it has ready.
     """
     os.environ.update(ONE_THREAD)
+    set_up()  # Ray gives it to this job alone
     return answer_of(shard, work, plan)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import ctypes
-import gc
 import os
 import pickle
 import signal
@@ -14,8 +12,7 @@ import traceback
 import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager, suppress
-from functools import cache
+from contextlib import AbstractContextManager, suppress
 from multiprocessing import Pipe
 from multiprocessing.connection import Connection, wait
 from multiprocessing.reduction import recv_handle, send_handle
@@ -26,55 +23,9 @@ from msgspec import Struct, field
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.own_process import set_up
 from prep_assets.workers.shards import Effort, Plan, Shard, ShardResult, Work, carry_out
 from prep_assets.workers.shards import greeting as hello
-
-# Fewer searches for garbage while rows are read: rows are dictionaries and lists by the million, none of which refers to itself.
-#
-# Python looks for objects that refer to each other after each 700 new ones, and again and again through all that it has, most of it modules. Here
-# what is there already is left out, and a search comes after `BETWEEN` new objects. Objects without references are freed at once, as ever.
-
-BETWEEN = 50_000
-LARGE = 4 << 20
-"""Bytes from which on freed memory goes back to the system at once."""
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
-_LOCK = threading.Lock()
-_inside = 0
-_before = (0, 0, 0)
-
-
-@contextmanager
-def rare_collections() -> Iterator[None]:
-    """Run the garbage collector less often. Reentrant and thread-safe: the last block to end restores the thresholds."""
-    global _inside, _before
-    _give_large_pieces_back()
-    with _LOCK:
-        if not _inside:
-            _before = gc.get_threshold()
-            gc.freeze()
-            gc.set_threshold(BETWEEN, *_before[1:])
-        _inside += 1
-    try:
-        yield
-    finally:
-        with _LOCK:
-            _inside -= 1
-            if not _inside:
-                gc.set_threshold(*_before)
-                gc.unfreeze()
-
-
-@cache
-def _give_large_pieces_back() -> None:
-    """Else the C library (glibc) keeps what was freed for later, up to 32 MiB a piece once there was one of that size; a record may be as large. Arrow
-    has a store of its own, which it is told not to use."""
-    os.environ.setdefault("ARROW_DEFAULT_MEMORY_POOL", "system")  # read when it is imported
-    if (arrow := sys.modules.get("pyarrow")) is not None:
-        arrow.set_memory_pool(arrow.system_memory_pool())
-    if set_option := getattr(ctypes.CDLL(None), "mallopt", None):
-        set_option(_M_MMAP_THRESHOLD, LARGE)
-        set_option(_M_TRIM_THRESHOLD, 4 * LARGE)
-
 
 # How much memory this process and those that it starts can have: of the machine, or of the control groups that it runs in.
 
@@ -242,6 +193,7 @@ def main() -> None:
     """Get ready, fork workers and say how they ended, as the connection asks whose file descriptor is the first argument, until it is closed. Workers
     end when the pipe that is the second one is closed."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the process that started this one decides when it ends
+    set_up()
     control, alive = Connection(int(sys.argv[1])), int(sys.argv[2])
     while True:
         try:
@@ -268,7 +220,7 @@ def main() -> None:
 
 def _get_ready(work: bytes) -> None:
     """Import and open what some work needs. What fails here fails again in a worker, which tells of it."""
-    with suppress(Exception), rare_collections():
+    with suppress(Exception):
         hello()
         ready = pickle.loads(work)[1]
         if ready is not None:
@@ -325,8 +277,7 @@ def answer_of(shard: Shard, work: bytes, plan: Plan) -> tuple[str, Any]:
         work: pickled; what it loads stays loaded while it stays the same.
     """
     try:
-        with rare_collections():
-            return "done", carry_out(shard, _loaded(work), plan)
+        return "done", carry_out(shard, _loaded(work), plan)
     except MemoryError:
         return "memory", None
     except Exception as error:

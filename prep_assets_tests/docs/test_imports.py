@@ -114,6 +114,21 @@ def test_only_defs_use_dagster() -> None:
     assert [found for found in imports() if found.package == "dagster" and found.here not in ("defs", "definitions")] == []
 
 
+def test_only_processes_that_are_ours_are_set_up() -> None:
+    """A library leaves collector, allocators and signals of somebody else's process alone."""
+    for module in ("prep_assets.own_process", "gc", "ctypes"):
+        assert {each.file for each in imports() if each.module == module} <= {
+            "own_process.py",
+            "cli/entry.py",
+            "workers/pool.py",
+            "workers/on_ray.py",
+        }
+    users = {each.file for each in imports() if each.module == "prep_assets.own_process"}
+    assert users == {"cli/entry.py", "workers/pool.py", "workers/on_ray.py"}
+    words = re.compile(r"SetAsyncExc|mallopt|set_memory_pool|gc\.collect|del sys\.modules")
+    assert {path.name for path in PACKAGE.rglob("*.py") if words.search(path.read_text("utf-8"))} == {"own_process.py"}
+
+
 def test_only_training_uses_torch() -> None:
     assert [found for found in imports() if found.package == "torch" and found.here != "training"] == []
 

@@ -25,6 +25,7 @@ from typing import Any
 from prep_assets.engine import build
 from prep_assets.engine.events import Checked, Event, Started, Written
 from prep_assets.graph.graph import family_assets
+from prep_assets.own_process import set_up
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.graph.families import FAMILIES, ROW
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
@@ -174,6 +175,7 @@ def main() -> None:
     parser.add_argument("--force", action="store_true")
     options = parser.parse_args()
     if options.measure:
+        set_up()  # as the command does
         print(json.dumps(asdict(measured(options.folder, options.measure, force=options.force))))
         return
     wrong = 0

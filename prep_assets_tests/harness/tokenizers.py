@@ -19,6 +19,7 @@ from typing import Any
 
 from prep_assets.caches import CACHES
 from prep_assets.engine import build
+from prep_assets.own_process import set_up
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.effort import without_fsync
 from prep_assets_tests.graph.workspaces import CONFIGS, domain, jsonl, minimal, workspace_in
@@ -86,6 +87,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.build is not None:
         without_fsync()
+        set_up()  # as the command does
         found = []
         for number in range(options.tokenizers):
             folder = options.build / str(number)

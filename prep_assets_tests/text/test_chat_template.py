@@ -576,16 +576,11 @@ ALONE = """
 import sys
 from prep_assets.text.environment import chat_template_utils
 found = chat_template_utils()
-assert not any(name.partition(".")[0] == "transformers" for name in sys.modules), "half of transformers is left"
+assert not any(name.partition(".")[0] == "transformers" for name in sys.modules), "importing all of it takes a second"
 import transformers
 import transformers.utils.chat_template_utils as whole
 assert whole is not found and transformers.__version__ and chat_template_utils() is found
 print(found._compile_jinja_template("{{ [1, 'a'] | tojson }}").render(), found.__file__ == whole.__file__)
-"""
-BESIDE = """
-import sys
-from prep_assets.text.environment import chat_template_utils
-print(chat_template_utils() is sys.modules["transformers.utils.chat_template_utils"])
 """
 
 
@@ -614,6 +609,3 @@ def test_a_chat_template_is_compiled_and_rendered_with_them() -> None:
 def test_templates_are_compiled_without_the_rest_of_transformers() -> None:
     said = subprocess.run([sys.executable, "-c", ALONE], check=True, capture_output=True, text=True).stdout
     assert said.split("\n")[0] == '[1, "a"] True'
-    beside = "import threading\nthreading.Thread(target=threading.Event().wait, daemon=True).start()\n"
-    said = subprocess.run([sys.executable, "-c", beside + BESIDE], check=True, capture_output=True, text=True).stdout
-    assert said.split() == ["True"], "another thread may have found half of transformers"
