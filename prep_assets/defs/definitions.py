@@ -8,7 +8,7 @@ import dagster as dg
 from dagster import BetaWarning, PreviewWarning
 
 from prep_assets.defs.assets import families, family_definitions
-from prep_assets.defs.sensors import automation, failures, recorder, schedules, scrubber, sound, sources_sensor
+from prep_assets.defs.sensors import automation, recorder, schedules, scrubber, sound, sources_sensor
 from prep_assets.defs.site import Site, register_at_load
 
 # backfill policies and partitioned checks are beta, and would warn on every command
@@ -30,7 +30,7 @@ def definitions(site: Site, only: tuple[str, ...] = (), *, whole_project: bool =
         assets=[asset for family in chosen for asset in family_definitions(site, family)],
         sensors=[
             *(sources_sensor(site, family) for family in valid),
-            *([automation(site), failures(site), scrubber(site, valid), recorder(site, valid)] if whole_project else []),
+            *([automation(site), scrubber(site, valid), recorder(site, valid)] if whole_project else []),
         ],
         schedules=schedules(site, valid),
         resources={site.resource: site.workspace, site.io_manager_key: site.stores},

@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 import json
-import os
-import smtplib
-import urllib.request
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from email.message import EmailMessage
 from typing import Any
-from urllib.parse import unquote, urlsplit
 
 import dagster as dg
 
@@ -24,7 +19,7 @@ from prep_assets.defs.metadata import data_version, evaluations, latest, materia
 from prep_assets.defs.site import Site, domains, register
 from prep_assets.engine.plan import Step
 from prep_assets.engine.scrub import BYTES, Damage, scrub
-from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.errors import PrepAssetsError
 from prep_assets.graph.graph import family_assets
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
@@ -361,80 +356,3 @@ def record(instance: dg.DagsterInstance, site: Site, workspace: Workspace, step:
     results = {name: Verdict(*result) for name, result in (published.results or {}).items()}
     checks.record(evaluations(instance, site, workspace, step, results))
     return True
-
-
-# Notifications of failed runs, by Slack-compatible webhook or e-mail.
-
-TELL, SMTP = "PREP_ASSETS_TELL", "PREP_ASSETS_SMTP"
-"""Environment variables: recipients, separated by commas (``https://…`` of a webhook, ``mailto:NAME@HOST``); and the mail server, as
-``smtp://USER:PASSWORD@HOST:PORT``, or ``smtps://`` for implicit TLS."""
-UI = "PREP_ASSETS_UI_URL"
-"""Environment variable with the address of the web UI, for links to runs."""
-SECONDS = 20
-SHOWN = 2000
-
-
-def failures(site: Site) -> dg.SensorDefinition:
-    """The sensor that reports failed runs of the code location."""
-
-    @dg.run_failure_sensor(
-        name=site.named("notify_on_failure"),
-        description=f"Tells of runs that fail, to the webhooks and e-mail addresses in {TELL}.",
-    )
-    def notify_on_failure(context: dg.RunFailureSensorContext) -> dg.SkipReason | None:
-        addresses = [part.strip() for part in os.environ.get(TELL, "").split(",") if part.strip()]
-        if not addresses:
-            return dg.SkipReason(f"{TELL} is empty: no recipients")
-        subject = f"prep-assets: run {context.dagster_run.run_id[:8]} of {context.dagster_run.job_name} failed"
-        reasons = [f"{event.step_key}: {_reason(event)}" for event in context.get_step_failure_events()]
-        server = os.environ.get(UI)
-        link = [f"{server.rstrip('/')}/runs/{context.dagster_run.run_id}"] if server else []
-        text = "\n\n".join([*(reasons or [context.failure_event.message or "no reason is given"]), *link])
-        for address in addresses:
-            tell(address, subject, text)
-        return None
-
-    return notify_on_failure
-
-
-def tell(address: str, subject: str, text: str) -> None:
-    """Send a message.
-
-    Raises:
-        ConfigError: the address has another scheme, or there is no mail server for it.
-        OSError: the message was not accepted.
-    """
-    scheme, _, rest = address.partition(":")
-    if scheme in ("https", "http"):
-        body = json.dumps({"text": f"*{subject}*\n```{text}```"}).encode()
-        request = urllib.request.Request(address, body, {"Content-Type": "application/json"})
-        urllib.request.urlopen(request, timeout=SECONDS).close()
-    elif scheme == "mailto":
-        _mail(rest, subject, text)
-    else:
-        raise ConfigError(f"{TELL} holds an address that is neither https:// nor mailto: ({scheme}:…)")
-
-
-def _mail(to: str, subject: str, text: str) -> None:
-    server = urlsplit(os.environ.get(SMTP, ""))
-    if server.scheme not in ("smtp", "smtps") or not server.hostname:
-        raise ConfigError(f"{TELL} names an e-mail address, so {SMTP} must be smtp://USER:PASSWORD@HOST:PORT or smtps://…")
-    message = EmailMessage()
-    message["Subject"], message["To"], message["From"] = subject, to, unquote(server.username or "") or to
-    message.set_content(text)
-    kind = smtplib.SMTP_SSL if server.scheme == "smtps" else smtplib.SMTP
-    with kind(server.hostname, server.port or 0, timeout=SECONDS) as connection:
-        connection.ehlo()
-        if server.scheme == "smtp" and connection.has_extn("starttls"):
-            connection.starttls()
-        if server.password:
-            connection.login(unquote(server.username or ""), unquote(server.password))
-        connection.send_message(message)
-
-
-def _reason(event: dg.DagsterEvent) -> str:
-    """The message of the root cause of a failed step."""
-    error = event.step_failure_data.error
-    while error is not None and error.cause is not None:
-        error = error.cause
-    return (error.message if error else event.message or "").strip()[:SHOWN]

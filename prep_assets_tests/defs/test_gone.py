@@ -6,13 +6,9 @@ import json
 import os
 import shutil
 import signal
-import smtplib
 import subprocess
 import sys
-from email.message import EmailMessage
-from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import dagster as dg
@@ -20,18 +16,16 @@ import pytest
 
 from prep_assets.definitions import defs
 from prep_assets.defs import sensors as recorded
-from prep_assets.defs import sensors as telling
 from prep_assets.defs.assets import family_definitions
 from prep_assets.defs.definitions import definitions
 from prep_assets.defs.io_manager import StoreIOManager
 from prep_assets.defs.materialize import PROCESS, _process, close_gone
 from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.engine import build
-from prep_assets.errors import ConfigError, SourceError, SourceUnavailable
+from prep_assets.errors import SourceError, SourceUnavailable
 from prep_assets.graph.graph import CHECKS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.data.servers import serve
 from prep_assets_tests.defs.runs import DOMAINS, evaluations, failures, materializations, run, stale
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
@@ -172,7 +166,6 @@ def test_a_faulty_family_leaves_the_others_standing_and_says_what_is_wrong(
         "built_elsewhere",
         "rebuild_downstream",
         "scrub",
-        "notify_on_failure",
         *(f"{family}_sources" for family in DOMAINS if family != "sft"),
     }
 
@@ -274,85 +267,7 @@ def test_many_stores_are_recorded_over_several_looks(outside: Outside, monkeypat
     assert all(len(outside.versions(*store)) == 1 for store in STORES)
 
 
-# -- whoever is named in the environment is told of runs that fail; sources that do not answer are asked again ---------------------------
-
-
-@dg.op
-def doomed() -> None:
-    try:
-        raise ValueError("the disk is full")
-    except ValueError as error:
-        raise dg.Failure("no store was written") from error
-
-
-@dg.job
-def nightly() -> None:
-    doomed()
-
-
-@pytest.fixture
-def failed(monkeypatch: pytest.MonkeyPatch) -> dg.RunFailureSensorContext:
-    monkeypatch.delenv(telling.TELL, raising=False)
-    instance = dg.DagsterInstance.ephemeral()
-    result = nightly.execute_in_process(instance=instance, raise_on_error=False)
-    event = next(each for each in result.all_events if each.event_type_value == "PIPELINE_FAILURE")
-    context = dg.build_run_status_sensor_context("notify_on_failure", event, instance, result.dagster_run)
-    return context.for_run_failure()
-
-
-def test_nobody_is_told_where_nobody_is_named(failed: dg.RunFailureSensorContext) -> None:
-    said: Any = telling.failures(Site())(failed)
-    assert said.skip_message == "PREP_ASSETS_TELL is empty: no recipients"
-
-
-def test_a_webhook_is_told_the_last_cause_and_where_to_look(failed: dg.RunFailureSensorContext, monkeypatch: pytest.MonkeyPatch) -> None:
-    got: list[dict[str, str]] = []
-
-    class Webhook(BaseHTTPRequestHandler):
-        def do_POST(self) -> None:
-            got.append(json.loads(self.rfile.read(int(self.headers["Content-Length"]))))
-            self.send_response(200)
-            self.end_headers()
-
-        def log_message(self, format: str, *args: Any) -> None:
-            pass
-
-    for address in serve(Webhook):
-        monkeypatch.setenv(telling.TELL, f"{address}/hook, ")
-        monkeypatch.setenv(telling.UI, "http://dagster:3000/")
-        telling.failures(Site())(failed)
-    [message] = got
-    assert "of nightly failed" in message["text"] and "doomed: " in message["text"] and "the disk is full" in message["text"]
-    assert f"http://dagster:3000/runs/{failed.dagster_run.run_id}" in message["text"]
-
-
-@pytest.mark.parametrize(("scheme", "starts"), [("smtp", True), ("smtps", False)])
-def test_an_e_mail(scheme: str, starts: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    kind, server = Mock(), Mock()
-    kind.return_value.__enter__ = Mock(return_value=server)
-    kind.return_value.__exit__ = Mock(return_value=False)
-    monkeypatch.setattr(smtplib, "SMTP" if scheme == "smtp" else "SMTP_SSL", kind)
-    monkeypatch.setenv(telling.SMTP, f"{scheme}://robot%40host:se%3Acret@mail.host:587")
-    telling.tell("mailto:team@host", "Subject", "Text")
-    kind.assert_called_once_with("mail.host", 587, timeout=telling.SECONDS)
-    server.login.assert_called_once_with("robot@host", "se:cret")
-    assert server.starttls.called == starts
-    message: EmailMessage = server.send_message.call_args.args[0]
-    assert (message["To"], message["From"], message["Subject"], message.get_content()) == ("team@host", "robot@host", "Subject", "Text\n")
-
-
-@pytest.mark.parametrize(
-    ("address", "server", "says"),
-    [
-        ("slack:team", "", "neither https:// nor mailto:"),
-        ("mailto:a@b", "", "PREP_ASSETS_SMTP must be"),
-        ("mailto:a@b", "http://x", "must be"),
-    ],
-)
-def test_an_address_that_means_nothing(address: str, server: str, says: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv(telling.SMTP, server)
-    with pytest.raises(ConfigError, match=says):
-        telling.tell(address, "Subject", "Text")
+# -- sources that do not answer are asked again ---------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("error", "attempts"), [(SourceUnavailable, 3), (SourceError, 1)])

@@ -136,7 +136,6 @@ def test_what_refreshes_by_itself_is_off_until_somebody_starts_it() -> None:
     sensors = {sensor.name: sensor for sensor in repository.sensor_defs}
     assert set(sensors) == {
         "rebuild_downstream",
-        "notify_on_failure",
         "scrub",
         "built_elsewhere",
         *(f"{family}_sources" for family in DOMAINS),
