@@ -69,19 +69,19 @@ PROVES = {
     "sentencepiece": ("import sentencepiece", ("dagster", "torch")),
     "mistral": ("import mistral_common", ("dagster", "torch")),
     "openlineage": (
-        "from prep_assets.neighbours.description import describe; from prep_assets.neighbours.openlineage import event_json\n"
-        "import prep_assets.defs.openlineage; assert 'prepAssets_store' in event_json(describe(workspace, 'sft_packed')[0])",
+        "from prep_assets.extensions.neighbours.description import describe; from prep_assets.extensions.neighbours.openlineage import event_json\n"
+        "import prep_assets.extensions.neighbours.dagster_events; assert 'prepAssets_store' in event_json(describe(workspace, 'sft_packed')[0])",
         ("torch",),
     ),
     "mlflow": (
-        "from prep_assets.neighbours.mlflow import MlflowDataset; import mlflow\n"
-        "from prep_assets.neighbours.description import described; dataset = MlflowDataset(described('stores/sft_packed/current'))\n"
+        "from prep_assets.extensions.neighbours.mlflow import MlflowDataset; import mlflow\n"
+        "from prep_assets.extensions.neighbours.description import described; dataset = MlflowDataset(described('stores/sft_packed/current'))\n"
         "source = mlflow.data.dataset_source_registry.get_dataset_source_from_json(dataset.source.to_json(), 'prep_assets')\n"
         "assert source.load().is_dir()",
         ("dagster", "torch"),
     ),
     "wandb": (
-        "from prep_assets.neighbours.wandb import wandb_artifact; from prep_assets.neighbours.description import described\n"
+        "from prep_assets.extensions.neighbours.wandb import wandb_artifact; from prep_assets.extensions.neighbours.description import described\n"
         "assert wandb_artifact(described('stores/sft_packed/current')).metadata['content_hash']",
         ("dagster", "torch"),
     ),

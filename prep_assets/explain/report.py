@@ -297,7 +297,7 @@ def trace_page(title: str, shown: str) -> str:
 
 
 def attestation_page(document: Mapping[str, Any], signer: str) -> str:
-    """The page of a document of `prep_assets.neighbours.attestation`; `signer` says whose signature it has."""
+    """The page of a document of `prep_assets.extensions.neighbours.attestation`; `signer` says whose signature it has."""
     return render_template("attestation", signer=signer, sha256=document["sha256"], **document["attestation"])
 
 

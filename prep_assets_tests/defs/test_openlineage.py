@@ -29,7 +29,11 @@ def told(tmp_path: Path, sink: Path) -> Iterator[dg.DagsterInstance]:
     """An instance whose `dagster.yaml` has our event log, as the page says."""
     reader("dagster_openlineage")
     wrapped = {"module": "dagster._core.storage.event_log", "class": "SqliteEventLogStorage", "config": {"base_dir": str(tmp_path / "log")}}
-    storage = {"module": "prep_assets.defs.openlineage", "class": "StoreEvents", "config": {"wrapped": wrapped, "namespace": "llm"}}
+    storage = {
+        "module": "prep_assets.extensions.neighbours.dagster_events",
+        "class": "StoreEvents",
+        "config": {"wrapped": wrapped, "namespace": "llm"},
+    }
     (tmp_path / "home").mkdir()
     with dg.DagsterInstance.local_temp(str(tmp_path / "home"), overrides={"event_log_storage": storage}) as instance:
         yield instance

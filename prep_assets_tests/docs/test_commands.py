@@ -33,7 +33,7 @@ PAGES = [*(ROOT / name for name in ("README.md", "AGENTS.md", "CONTRIBUTING.md",
 ELSEWHERE = {
     "docs/tutorial.md": "docs/test_tutorial.py",
     "docs/two-models.md": "docs/test_tutorial.py",
-    "docs/neighbours.md": "neighbours/test_hub.py",
+    "docs/neighbours.md": "extensions/neighbours/test_hub.py",
 }
 """Page → the test that runs its commands."""
 NOT_RUN = {
@@ -49,7 +49,7 @@ NOT_RUN = {
     "dagster schedule": "a history that lasts, and a daemon",
     "make ": "an environment of its own",
     ".venv/bin/python -m pytest": "this suite",
-    "prep-assets push": "the Hub: neighbours/test_hub.py has one",
+    "prep-assets push": "the Hub: extensions/neighbours/test_hub.py has one",
     "prep-assets preprocess": "files of other projects: compat/ and modellink/ have them",
     "case ": "files of other projects: modellink/test_runs.py runs the script",
     "jq ": "a program of others",

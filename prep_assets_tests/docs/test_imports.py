@@ -14,11 +14,12 @@ import pytest
 
 from prep_assets.exports import exports
 from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.docs.extensions import USES
 from prep_assets_tests.docs.pages import DOCS, blocks, read
 
 PACKAGE = ROOT / "prep_assets"
 DRAWN = next(block for block in blocks(DOCS / "architecture.md", "text") if block.startswith("errors, samples, version\n"))
-*CORE, OUTER = [line.split(", ") for line in DRAWN.splitlines()]
+*CORE, OUTER, BELOW = [line.split(", ") for line in DRAWN.splitlines()]
 RANK = {room: rank for rank, rooms in enumerate(CORE) for room in rooms}
 BETWEEN_OUTER = {("cli", "compat"), ("definitions", "defs"), ("defs", "definitions"), ("defs", "training")}
 """Rooms of the last line that may use another one."""
@@ -44,6 +45,11 @@ class Import:
         """Room, or other package, that is imported."""
         parts = self.module.split(".")
         return (parts[1] if len(parts) > 1 else "") if parts[0] == "prep_assets" else ""
+
+    @property
+    def extension(self) -> str:
+        """The extension that is imported."""
+        return self.module.removeprefix("prep_assets.extensions").split(".")[1] if self.there in BELOW else ""
 
     @property
     def package(self) -> str:
@@ -81,6 +87,8 @@ def imports() -> list[Import]:
 def allowed(found: Import) -> bool:
     """Whether the drawing lets one room use another."""
     here, there = found.here, found.there
+    if here in BELOW:
+        return there not in BELOW or found.extension == found.file.split("/")[1]
     if there in ("", here) or here in ("__init__", "__main__"):
         return True
     if there in RANK:
@@ -90,7 +98,7 @@ def allowed(found: Import) -> bool:
 
 def test_every_room_is_drawn() -> None:
     found = {path.name.removesuffix(".py") for path in PACKAGE.iterdir() if path.suffix == ".py" or (path / "__init__.py").is_file()}
-    assert found - {"__init__", "__main__", "_configs"} == {*RANK, *OUTER}
+    assert found - {"__init__", "__main__", "_configs"} == {*RANK, *OUTER, *BELOW}
 
 
 def test_rooms_use_only_what_is_drawn_above_them() -> None:
@@ -111,7 +119,25 @@ def test_files_import_each_other_in_no_circle() -> None:
 
 
 def test_only_defs_use_dagster() -> None:
-    assert [found for found in imports() if found.package == "dagster" and found.here not in ("defs", "definitions")] == []
+    events = "extensions/neighbours/dagster_events.py"
+    outside = [found for found in imports() if found.package == "dagster" and found.here not in ("defs", "definitions")]
+    assert {found.file for found in outside} == {events}
+
+
+@pytest.mark.parametrize("extension", USES)
+def test_what_an_extension_uses_is_listed(extension: str) -> None:
+    """The list may only become shorter: what an extension needs of the kernel is what the kernel has to keep."""
+    folder = f"extensions/{extension}/"
+    used = {
+        found.module.removeprefix("prep_assets.")
+        for found in imports()
+        if found.file.startswith(folder) and found.there not in ("", *BELOW)
+    }
+    assert sorted(used) == USES[extension].split()
+
+
+def test_every_extension_has_a_list() -> None:
+    assert sorted(path.name for path in (PACKAGE / "extensions").iterdir() if path.is_dir() and path.name != "__pycache__") == sorted(USES)
 
 
 def test_only_processes_that_are_ours_are_set_up() -> None:
@@ -169,7 +195,7 @@ def test_the_page_lists_what_checks_and_builds_share() -> None:
 
 def test_a_proof_that_uses_the_renderer_is_found(tmp_path: Path) -> None:
     path = tmp_path / "proofs" / "mask.py"
-    path.parent.mkdir()
+    path.parent.mkdir(parents=True)
     path.write_text("def f():\n    from prep_assets.text.conversation import messages", "utf-8")
     assert [shares_code(found) for found in imports_of(path, tmp_path)] == [True]
 
@@ -238,10 +264,12 @@ def test_a_reader_that_uses_the_writer_is_found(tmp_path: Path, body: str, found
         ("config/models.py", "from prep_assets.graph.graph import ASSETS"),
         ("stores/open.py", "from prep_assets import proofs"),
         ("training/items.py", "def f():\n    import prep_assets.defs.sft"),
+        ("cli/main.py", "def f():\n    from prep_assets.extensions.neighbours import hub"),
+        ("extensions/astrai/run.py", "from prep_assets.extensions.neighbours import hub"),
     ],
 )
 def test_an_import_the_other_way_round_is_found(tmp_path: Path, file: str, line: str) -> None:
     path = tmp_path / file
-    path.parent.mkdir()
+    path.parent.mkdir(parents=True)
     path.write_text(line, "utf-8")
     assert [allowed(found) for found in imports_of(path, tmp_path)] == [False]

@@ -187,8 +187,8 @@ def of_all(family: str) -> dict[str, Shown]:
         "cluster.kind": Elsewhere("prep_assets_tests/graph/test_workers.py::test_the_cluster_is_the_one_that_the_configuration_names"),
         "cluster.address": Elsewhere("prep_assets_tests/graph/test_workers.py::test_the_cluster_is_the_one_that_the_configuration_names"),
         "cluster.shards": Elsewhere("prep_assets_tests/graph/test_workers.py::test_bytes_do_not_depend_on_the_size_of_shards"),
-        "licence": Elsewhere("prep_assets_tests/neighbours/test_description.py::test_licences"),
-        "domains.*.licence": Elsewhere("prep_assets_tests/neighbours/test_description.py::test_licences"),
+        "licence": Elsewhere("prep_assets_tests/extensions/neighbours/test_description.py::test_licences"),
+        "domains.*.licence": Elsewhere("prep_assets_tests/extensions/neighbours/test_description.py::test_licences"),
         "workers": Elsewhere("prep_assets_tests/graph/test_workers.py::test_the_number_of_workers_is_what_the_configuration_says"),
         **(OF_TOKENS if family in OF_TEXT else {}),
     }

@@ -12,15 +12,15 @@ from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
 from prep_assets.errors import ConfigError, SourceUnavailable, StoreError
-from prep_assets.neighbours.description import Description
-from prep_assets.neighbours.hub import licence_of, push, release_in, release_of, write_release
+from prep_assets.extensions.neighbours.description import Description
+from prep_assets.extensions.neighbours.hub import licence_of, push, release_in, release_of, write_release
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import MANIFEST, Manifest, file_hash
 from prep_assets_tests.docs.pages import DOCS, blocks, read
 from prep_assets_tests.docs.test_snippets import BLOCK, PRINTED
 from prep_assets_tests.docs.test_snippets import run as printed
 from prep_assets_tests.exports.readers import reader
-from prep_assets_tests.neighbours.fake_hub import FakeHub, Repository
+from prep_assets_tests.extensions.neighbours.fake_hub import FakeHub, Repository
 
 
 def run(workspace: Workspace, *words: Any) -> Result:

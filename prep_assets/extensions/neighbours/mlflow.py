@@ -7,8 +7,8 @@ from typing import Any
 
 from mlflow.data.dataset import Dataset  # which loads `mlflow_source` by its entry point
 
-from prep_assets.neighbours.description import Description, Kind
-from prep_assets.neighbours.mlflow_source import StoreSource
+from prep_assets.extensions.neighbours.description import Description, Kind
+from prep_assets.extensions.neighbours.mlflow_source import StoreSource
 
 # A store as the input of a run, so that a model records its training data.
 #

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from prep_assets.engine.execute import build
-from prep_assets.neighbours.description import Description, describe
+from prep_assets.extensions.neighbours.description import Description, describe
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets_tests.extensions.neighbours.fake_hub import FakeHub, serving
 from prep_assets_tests.graph.workspaces import copy_of, domain, jsonl, minimal, shipped, workspace_in
-from prep_assets_tests.neighbours.fake_hub import FakeHub, serving
 
 CALL = {"id": "1", "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
 CHATS = [

@@ -10,8 +10,8 @@ from typing import Any
 import pyarrow.parquet as pq
 import pytest
 
-from prep_assets.neighbours.description import Description
-from prep_assets.neighbours.hub import features, release_of, write_release
+from prep_assets.extensions.neighbours.description import Description
+from prep_assets.extensions.neighbours.hub import features, release_of, write_release
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.exports.readers import reader
 

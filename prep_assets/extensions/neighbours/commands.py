@@ -13,13 +13,13 @@ from prep_assets.cli.stores import one_store, reading, working
 from prep_assets.errors import ConfigError
 from prep_assets.explain.report import attestation_page, write_page
 from prep_assets.exports.registry import check_folder
+from prep_assets.extensions.neighbours.attestation import attest as attest_store
+from prep_assets.extensions.neighbours.attestation import check, signed_by, text_of
+from prep_assets.extensions.neighbours.description import describe as describe_store
+from prep_assets.extensions.neighbours.hub import UNKNOWN, Release, card, croissant, licence_of, release_in, release_of, write_release
+from prep_assets.extensions.neighbours.hub import push as push_release
+from prep_assets.extensions.neighbours.openlineage import event_json
 from prep_assets.graph.graph import one_partition
-from prep_assets.neighbours.attestation import attest as attest_store
-from prep_assets.neighbours.attestation import check, signed_by, text_of
-from prep_assets.neighbours.description import describe as describe_store
-from prep_assets.neighbours.hub import UNKNOWN, Release, card, croissant, licence_of, release_in, release_of, write_release
-from prep_assets.neighbours.hub import push as push_release
-from prep_assets.neighbours.openlineage import event_json
 from prep_assets.pipeline.workspace import Workspace
 
 

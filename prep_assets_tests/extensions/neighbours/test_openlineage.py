@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from prep_assets.neighbours.description import Description
+from prep_assets.extensions.neighbours.description import Description
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.exports.readers import reader
-from prep_assets_tests.neighbours.test_hub import run
+from prep_assets_tests.extensions.neighbours.test_hub import run
 
 pytestmark = pytest.mark.readers
 WHEN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -20,7 +20,7 @@ WHEN = datetime(2026, 1, 1, tzinfo=UTC)
 
 def sent(said: Description, folder: Path) -> dict[str, Any]:
     """The event as a client writes it to a file."""
-    from prep_assets.neighbours.openlineage import emit
+    from prep_assets.extensions.neighbours.openlineage import emit
 
     client = reader("openlineage.client")
     transport = reader("openlineage.client.transport.file")
@@ -52,7 +52,7 @@ def test_what_is_refused_is_told(said: dict[str, Description], tmp_path: Path) -
 
 def test_a_store_is_one_run_however_often_it_is_told(said: dict[str, Description]) -> None:
     reader("openlineage.client")
-    from prep_assets.neighbours.openlineage import event
+    from prep_assets.extensions.neighbours.openlineage import event
 
     first, second, other = (event(said[name], when=WHEN) for name in ("sft_packed", "sft_packed", "preferences"))
     assert first == second

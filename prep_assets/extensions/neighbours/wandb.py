@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from prep_assets.neighbours.description import Description
+from prep_assets.extensions.neighbours.description import Description
 
 METADATA = ("asset", "hashes", "made_from", "sources", "licence", "counts", "metrics", "refused", "proofs", "command")
 """Fields of a description that become metadata of the artifact."""

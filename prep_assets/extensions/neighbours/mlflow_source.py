@@ -1,7 +1,7 @@
 """A version of a store as a dataset source of MLflow.
 
-MLflow loads this module by its entry point while it is imported itself, so nothing may import this one before MLflow; `prep_assets.neighbours.mlflow` does both
-in that order.
+MLflow loads this module by its entry point while it is imported itself, so nothing may import this one before MLflow; `mlflow` of this
+folder does both in that order.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from dagster_openlineage.emitter import OpenLineageEmitter
 from openlineage.client import OpenLineageClient
 
 from prep_assets.errors import StoreError
+from prep_assets.extensions.neighbours.openlineage import facets_of
 from prep_assets.graph.graph import EVERY
-from prep_assets.neighbours.openlineage import facets_of
 from prep_assets.stores.manifest import Manifest
 
 _FACETS: ContextVar[Mapping[str, Any] | None] = ContextVar("facets of the store in the event", default=None)

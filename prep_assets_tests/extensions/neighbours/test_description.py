@@ -15,11 +15,11 @@ import yaml
 from huggingface_hub import DatasetCard
 
 from prep_assets.errors import StoreError
-from prep_assets.neighbours.description import Column, Description, Table, describe, described, tables_of
-from prep_assets.neighbours.hub import card, croissant
+from prep_assets.extensions.neighbours.description import Column, Description, Table, describe, described, tables_of
+from prep_assets.extensions.neighbours.hub import card, croissant
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets_tests.extensions.neighbours.test_hub import run
 from prep_assets_tests.graph.workspaces import SAMPLES
-from prep_assets_tests.neighbours.test_hub import run
 
 Said = Mapping[str, Description]
 
@@ -106,7 +106,7 @@ def test_a_store_whose_checks_did_not_run_is_not_described(mine: Workspace) -> N
 
 def test_addresses_are_told_without_passwords_and_folders_are_not(said: Said) -> None:
     from prep_assets.config.family import Domain
-    from prep_assets.neighbours.description import _public_addresses
+    from prep_assets.extensions.neighbours.description import _public_addresses
 
     files = ("/home/me/a.jsonl", "https://me:secret@example.org/a.jsonl?sig=abc", "hub://openai/gsm8k@" + "0" * 40 + "/main")
     found = list(_public_addresses(Domain(files=files, schema="text")))

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime
 from typing import Any
 
-from prep_assets.neighbours.description import Column, Description, hashes_of
+from prep_assets.extensions.neighbours.description import Column, Description, hashes_of
 from prep_assets.stores.manifest import Manifest
 from prep_assets.version import __version__
 

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import StoreError
-from prep_assets.neighbours.description import Description, described
+from prep_assets.extensions.neighbours.description import Description, described
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.exports.readers import reader
@@ -36,8 +36,8 @@ def mlflow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Any]:
 def test_mlflow_remembers_the_data_of_a_run(mlflow: Any, said: dict[str, Description]) -> None:
     from mlflow.data.dataset_source_registry import register_dataset_source
 
-    from prep_assets.neighbours.mlflow import MlflowDataset
-    from prep_assets.neighbours.mlflow_source import StoreSource
+    from prep_assets.extensions.neighbours.mlflow import MlflowDataset
+    from prep_assets.extensions.neighbours.mlflow_source import StoreSource
 
     told = said["sft_export_hub"]
     with mlflow.start_run() as run:
@@ -55,7 +55,7 @@ def test_mlflow_remembers_the_data_of_a_run(mlflow: Any, said: dict[str, Descrip
 
 @pytest.mark.parametrize("asset", ["sft_packed", "rl_prompts", "preferences"])
 def test_mlflow_reads_every_schema(mlflow: Any, said: dict[str, Description], asset: str) -> None:
-    from prep_assets.neighbours.mlflow import MlflowDataset
+    from prep_assets.extensions.neighbours.mlflow import MlflowDataset
 
     schema = MlflowDataset(said[asset]).schema
     assert (schema is None) == (asset == "sft_packed")
@@ -65,7 +65,7 @@ def test_mlflow_reads_every_schema(mlflow: Any, said: dict[str, Description], as
 
 
 def test_a_run_whose_data_is_another_by_now(mlflow: Any, said: dict[str, Description]) -> None:
-    from prep_assets.neighbours.mlflow import MlflowDataset
+    from prep_assets.extensions.neighbours.mlflow import MlflowDataset
 
     told = said["preferences"]
     other = MlflowDataset(replace(told, hashes={**told.hashes, "content": "0" * 64}))
@@ -83,7 +83,8 @@ def test_mlflow_finds_the_source_by_its_entry_point(said: dict[str, Description]
     named = "".join(f"{name} = {place}\n" for name, place in points.items())
     (installed / "entry_points.txt").write_text(f"[mlflow.dataset_source]\n{named}", "utf-8")
     code = (
-        "import sys; from prep_assets.neighbours.mlflow import MlflowDataset; from prep_assets.neighbours.description import described; import mlflow\n"
+        "import sys; from prep_assets.extensions.neighbours.mlflow import MlflowDataset\n"
+        "from prep_assets.extensions.neighbours.description import described; import mlflow\n"
         "source = MlflowDataset(described(sys.argv[1])).source\n"
         "print(mlflow.data.dataset_source_registry.get_dataset_source_from_json(source.to_json(), source._get_source_type()).load())"
     )
@@ -104,7 +105,7 @@ def offline(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Any:
 
 
 def test_wandb_writes_down_the_content(offline: Any, said: dict[str, Description], tmp_path: Path) -> None:
-    from prep_assets.neighbours.wandb import wandb_artifact
+    from prep_assets.extensions.neighbours.wandb import wandb_artifact
 
     told = said["sft_export_hub"]
     found = wandb_artifact(told)
@@ -120,7 +121,7 @@ def test_wandb_writes_down_the_content(offline: Any, said: dict[str, Description
 
 
 def test_equal_stores_are_one_artifact(offline: Any, built: Workspace, mine: Workspace) -> None:
-    from prep_assets.neighbours.wandb import wandb_artifact
+    from prep_assets.extensions.neighbours.wandb import wandb_artifact
 
     places = (built.stores / "preferences", mine.stores / "preferences", built.stores / "rl_prompts")
     first, second, other = (wandb_artifact(described(place / "current")).digest for place in places)

@@ -21,13 +21,22 @@ from prep_assets.engine.execute import build
 from prep_assets.errors import StoreError
 from prep_assets.explain.forget import forget, forgotten_rows
 from prep_assets.explain.report import attestation_page
-from prep_assets.neighbours.attestation import NOT_LOOKED_FOR, NOT_SAID, TO_STATE, attest, check, signed_by, text_of, trained_in_words
-from prep_assets.neighbours.description import describe
+from prep_assets.extensions.neighbours.attestation import (
+    NOT_LOOKED_FOR,
+    NOT_SAID,
+    TO_STATE,
+    attest,
+    check,
+    signed_by,
+    text_of,
+    trained_in_words,
+)
+from prep_assets.extensions.neighbours.description import describe
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
+from prep_assets_tests.extensions.neighbours.test_hub import run
 from prep_assets_tests.graph.test_options import EVERY
 from prep_assets_tests.graph.workspaces import SAMPLES, copy_of, domain, jsonl, minimal, shipped, workspace_in
-from prep_assets_tests.neighbours.test_hub import run
 from prep_assets_tests.stores.test_signing import pair
 
 PRIVATE = "Write to maria.lopez@correo.es, or call +34 612 345 678."

@@ -14,8 +14,8 @@ from prep_assets.errors import StoreError
 from prep_assets.explain.forget import forgotten_rows
 from prep_assets.explain.report import made_from, refused_counts
 from prep_assets.explain.visible import arguments
+from prep_assets.extensions.neighbours.description import Chain, Description, describe, own_stores
 from prep_assets.graph.graph import asset_named
-from prep_assets.neighbours.description import Chain, Description, describe, own_stores
 from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.files import installed_version, loads

@@ -1,0 +1,1 @@
+"""Parts that nothing else in the package imports: entry points of `pyproject.toml` name what they add."""
