@@ -27,10 +27,9 @@ from prep_assets.graph.graph import ASSETS, EVERY, assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.compat import handler_rows
 from prep_assets_tests.compat.pipelines import CHAT, DPO, GRPO, INSTRUCTION, SECTIONS_CHAT, TEXT
+from prep_assets_tests.corpus.agents import of_rllm, of_verifiers, run, trace
 from prep_assets_tests.graph.families import LAST
 from prep_assets_tests.graph.pictures import film, png
-from prep_assets_tests.graph.test_agent_steps import of_rllm, of_verifiers, run
-from prep_assets_tests.graph.test_runs import trace
 from prep_assets_tests.graph.workspaces import make, out_of_date
 
 CONFIGS = Path(__file__).resolve().parents[2] / "configs"

@@ -21,30 +21,6 @@ PROGRAMS = {
     "server": "",
     "mb": "",
 }
-# the first levels of the charts' own values: Dagster 1.13, KubeRay 1.4
-DAGSTER_CHART = {
-    "dagster-user-deployments": {"enabled", "deployments", "enableSubchart", "imagePullSecrets"},
-    "dagsterWebserver": {"image", "enableReadOnly", "replicaCount", "service", "workspace", "env", "envSecrets", "resources"},
-    "dagsterDaemon": {"image", "runMonitoring", "runRetries", "sensors", "schedules", "env", "envSecrets", "resources"},
-    "runLauncher": {"type", "config"},
-    "concurrency": {"enabled", "runs", "pools"},
-    "postgresql": {
-        *("enabled", "postgresqlScheme", "postgresqlHost", "postgresqlUsername", "postgresqlPassword", "postgresqlDatabase"),
-        *("service", "image"),
-    },
-}
-RAY_CHART = {
-    "image": {"repository", "tag", "pullPolicy"},
-    "common": {"containerEnv"},
-    "head": {
-        *("rayStartParams", "enableInTreeAutoscaling", "autoscalerOptions", "resources", "envFrom", "containerEnv", "volumes"),
-        *("volumeMounts",),
-    },
-    "worker": {
-        *("groupName", "replicas", "minReplicas", "maxReplicas", "resources", "envFrom", "containerEnv", "rayStartParams"),
-        *("volumes", "volumeMounts"),
-    },
-}
 
 
 def read(name: str) -> Any:
@@ -156,14 +132,6 @@ def test_the_server_of_the_code_is_where_the_workspace_says() -> None:
     [server] = (each["grpc_server"] for each in read("workspace.yaml")["load_from"])
     assert server["host"] in read("compose.yaml")["services"]
     assert f"--port {server['port']}" in read("compose.yaml")["services"]["code"]["command"]
-
-
-@pytest.mark.parametrize(("name", "chart"), [("dagster.yaml", DAGSTER_CHART), ("ray.yaml", RAY_CHART)])
-def test_values_have_keys_of_their_chart(name: str, chart: dict[str, set[str]]) -> None:
-    values = read(f"kubernetes/{name}")
-    assert set(values) <= set(chart)
-    for key, inner in values.items():
-        assert set(inner) <= chart[key], key
 
 
 def test_pods_of_both_charts_share_image_claim_and_secret() -> None:

@@ -14,7 +14,7 @@ from prep_assets.engine import build
 from prep_assets.engine.events import Event, Tally, Written
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets_tests.explain.test_diff import small
+from prep_assets_tests.explain.made import small
 from prep_assets_tests.graph.workspaces import workspace_in
 
 ASSET = "sft_export_trl"

@@ -22,12 +22,8 @@ from prep_assets.stores.manifest import build_key
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.explain.conftest import Command, built_in, entry
+from prep_assets_tests.explain.made import chat, one, small
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, tree, workspace_in
-
-
-def chat(question: str, answer: str) -> dict[str, Any]:
-    return {"messages": [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]}
-
 
 OLD = [chat(f"Question {number}?", f"Answer {number}.") for number in range(8)]
 # one in front, one gone, one with another answer: the rows of all others move
@@ -136,32 +132,6 @@ Edit = tuple[str, str, Any]
 DELETE = object()
 
 
-def rows(name: str, count: int) -> list[dict[str, Any]]:
-    return [chat(f"{name} {number}?" * (1 + number % 3), f"It is {number}.") for number in range(count)]
-
-
-def small(folder: Path) -> dict[str, dict[str, Any]]:
-    """All four families, with a handful of records each."""
-    folder.mkdir(parents=True)
-    one, two = (domain(jsonl(folder / f"{name}.jsonl", rows(name, 6)), "messages") for name in ("one", "two"))
-    thought = {**chat("Why?", "Because."), "id": 1}
-    thought["messages"][1]["reasoning_content"] = "Let me see."
-    three = domain(jsonl(folder / "three.jsonl", [thought, chat("Yes?", "Yes."), chat("Yes?", "Yes.")]), "messages")
-    pair = [{"prompt": f"P {number}?", "chosen": f"Good {number}.", "rejected": "Bad."} for number in range(6)]
-    sums = [{"question": f"{number} + 1?", "answer": f"#### {number + 1}"} for number in range(6)]
-    return {
-        **minimal("pretrain", {"docs": domain(jsonl(folder / "docs.jsonl", [{"text": f"A text, number {n}."} for n in range(6)]), "text")}),
-        **minimal(
-            "sft",
-            {"one": one, "two": two, "three": three},
-            packing={"row_len": 32},
-            exports={"trl": entry("sft_packed", "hf_arrow", layout="trl"), "tlfs": entry("sft_packed", "tlfs")},
-        ),
-        **minimal("preference", {"pairs": domain(jsonl(folder / "pairs.jsonl", pair), "preference")}),
-        **minimal("rl", {"sums": domain(jsonl(folder / "sums.jsonl", sums), "gsm8k")}, arithmetic={"n": 4}),
-    }
-
-
 @pytest.fixture(scope="session")
 def little(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     folder = tmp_path_factory.mktemp("impact")
@@ -254,10 +224,6 @@ def test_what_is_predicted_is_what_a_rebuild_changes(little: Workspace, tmp_path
     assert by_label(effects, "fails", "blocked") == failed
     assert certain <= by_label(effects, "changed", "new", "fails", "blocked") | by_label(effects, "equal")
     assert again | failed | by_label(effects, "removed")
-
-
-def one(effects: list[Effect], label: str) -> Effect:
-    return next(each for each in effects if each.label == label)
 
 
 def changing(workspace: Workspace, family: str, options: Mapping[str, Any], **how: Any) -> list[Effect]:

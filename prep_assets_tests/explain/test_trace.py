@@ -15,30 +15,12 @@ from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 from prep_assets.explain.streams import Place, streams
 from prep_assets.explain.trace import Trace, Tracer, field_of, token_of, trace
 from prep_assets.explain.where import where
-from prep_assets.graph.graph import EVERY, assets_of
+from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets_tests.corpus.sentinels import TOKENS, tokenizer_with_sentinels
 from prep_assets_tests.explain.conftest import Command, built_in
-from prep_assets_tests.graph.test_documents import TOKENS, tokenizer_with_sentinels
+from prep_assets_tests.explain.made import EXPORTS, WITH_TOKENS, _count, every_place
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, resealed
-
-
-def every_place(tracer: Tracer, asset: str) -> list[Place]:
-    found = []
-    for partition in assets_of(tracer.workspace)[asset].partitions(tracer.workspace):
-        published = tracer.opened.published(asset, partition)
-        names = [None] if "_export_" in asset else streams(published)
-        for stream in names:
-            first = tracer.place(asset, 0, partition, stream)
-            found += [Place(first.asset, first.partition, first.stream, row) for row in range(_count(tracer, first))]
-    return found
-
-
-def _count(tracer: Tracer, place: Place) -> int:
-    try:
-        return tracer.row(place).count
-    except ConfigError as error:  # a stream may be empty
-        assert "there are 0" in str(error)
-        return 0
 
 
 def every_trace(workspace: Workspace, asset: str) -> list[Trace]:
@@ -46,20 +28,7 @@ def every_trace(workspace: Workspace, asset: str) -> list[Trace]:
     return tracer.trace(every_place(tracer, asset))
 
 
-WITH_TOKENS = (
-    *("pretrain_tokens", "sft_tokens", "sft_packed"),
-    *(f"{name}{suffix}" for name in ("preference_tokens", "rl_tokens", "rl_groups") for suffix in ("_by_domain", "")),
-    "arithmetic_tokens",
-)
 PROMPTS = ("rl_tokens_by_domain", "arithmetic_tokens", "rl_tokens")
-EXPORTS = (
-    "pretrain_export_text",
-    "sft_export_trl",
-    "sft_export_axolotl",
-    "sft_export_by_domain",
-    "preference_export_reward",
-    "rl_export_groups",
-)
 
 
 @pytest.mark.parametrize("asset", [*WITH_TOKENS, *EXPORTS])

@@ -22,8 +22,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.packed import open_documents
 from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.explain.conftest import Command, built_in, with_sources
-from prep_assets_tests.explain.test_diff import chat, small
-from prep_assets_tests.explain.test_trace import EXPORTS, WITH_TOKENS, every_place
+from prep_assets_tests.explain.made import EXPORTS, WITH_TOKENS, chat, every_place, small
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, verdicts
 
 Spots = Counter[tuple[Place, int, int, int, int]]

@@ -25,41 +25,9 @@ from prep_assets.stores.version_folders import Published
 from prep_assets.training import DatasetFactory
 from prep_assets.training.collate import PadGroups
 from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.corpus.agents import call, messages, of_rllm, of_verifiers, run, trace, whole
 from prep_assets_tests.exports.readers import needs, reader, stand_in
-from prep_assets_tests.graph.test_runs import encoded, trace
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, build_all, domain, failing, jsonl, refusals, workspace_in
-
-Message = dict[str, str]
-
-
-def messages(*texts: str) -> list[Message]:
-    """A user and an assistant by turns."""
-    return [{"role": ("user", "assistant")[at % 2], "content": text} for at, text in enumerate(texts)]
-
-
-def call(asked: Sequence[Message], answer: str, before: Sequence[int] = (), **more: Any) -> dict[str, Any]:
-    """A call whose prompt is what `before` has, and the messages that it does not have yet."""
-    new = asked if not before else asked[-1:]
-    text = "".join(f"<|im_start|>{each['role']}\n{each['content']}<|im_end|>\n" for each in new)
-    given = [*before, *encoded(f"{chr(10) if before else ''}{text}<|im_start|>assistant\n")]
-    ids = encoded(f"{answer}<|im_end|>")
-    scores = [-0.25 * (1 + place % 4) for place in range(len(ids))]
-    tokens = {"prompt_ids": given, "completion_ids": ids, "completion_mask": [1] * len(ids), "completion_logprobs": scores}
-    return {"prompt": list(asked), "completion": [{"role": "assistant", "content": answer}], "tokens": tokens, **more}
-
-
-def whole(made: dict[str, Any]) -> list[int]:
-    return [*made["tokens"]["prompt_ids"], *made["tokens"]["completion_ids"]]
-
-
-def run(number: int, reward: float) -> dict[str, Any]:
-    """Four calls: the second goes on with the first; a sub-agent is asked between; the last was given a summary in place of the history."""
-    first = call(messages(f"What is {number}?"), f"I ask {number}.")
-    helper = call(messages(f"Look {number} up."), f"Found {number}.", extras={"agent": "helper"})
-    second = call(messages(f"What is {number}?", f"I ask {number}.", "the tool says 4"), f"It is {number}.", whole(first))
-    compact = call(messages(f"You asked for {number}, and know 4."), f"Then {number}.")
-    return {"trajectory": [first, helper, second, compact], "reward": reward}
-
 
 ROWS = [{"id": number, "runs": [run(number, 1.0), run(number, -0.5)]} for number in range(5)]
 ONE = {"id": 9, "runs": [{"trajectory": run(9, 0.0)["trajectory"][:1], "reward": 0.25}]}
@@ -121,28 +89,6 @@ def test_rewards_of_calls_stand_where_their_answers_end(tmp_path: Path) -> None:
     store = open_groups(published.directory)
     rewards = [store.responses.record(at, "step_rewards")[store.responses.record(at, "step_ends") == 1].tolist() for at in range(3)]
     assert rewards == [[0.0, 0.5], [0.25], [0.75]]
-
-
-def of_verifiers(step: dict[str, Any]) -> dict[str, Any]:
-    tokens = {**step["tokens"], "prompt_mask": [0], "overlong_prompt": False, "is_truncated": False, "routed_experts": None}
-    return {**step, "tokens": tokens, "response": {"id": "x"}, "reward": None, "is_truncated": False, "trajectory_id": "a", "extras": {}}
-
-
-def of_rllm(step: dict[str, Any]) -> dict[str, Any]:
-    tokens = dict(zip(("prompt_ids", "response_ids", "logprobs"), map(step["tokens"].get, SAMPLED), strict=True))
-    more = {
-        "thought": "x",
-        "model_response": "x",
-        "reward": 0.0,
-        "done": True,
-        "mc_return": 0.0,
-        "weight_version": 3,
-        "routing_matrices": None,
-    }
-    return {**tokens, **more, "chat_completions": [*step["prompt"], *step["completion"]], "info": {}}
-
-
-SAMPLED = ("prompt_ids", "completion_ids", "completion_logprobs")
 
 
 def test_rows_of_the_recipe(tmp_path: Path) -> None:

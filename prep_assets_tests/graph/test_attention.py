@@ -282,10 +282,9 @@ DOCUMENTS = [
 ]
 
 
-@pytest.mark.parametrize("storage", ["h5", "bin"])
-def test_documents_of_pretraining(make: Make, tmp_path: Path, storage: str) -> None:
+def test_documents_of_pretraining(make: Make, tmp_path: Path) -> None:
     own = domain(jsonl(tmp_path / "rows.jsonl", DOCUMENTS), "semantic")
-    workspace = make(minimal("pretrain", {"d": own}, output={"storage_format": storage}))
+    workspace = make(minimal("pretrain", {"d": own}))
     published = build(workspace, "pretrain_tokens", "d")
     assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == ["render/trained_unattended"]
     store = open_tokens(published.directory, "d_train")

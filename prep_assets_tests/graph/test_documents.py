@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -38,6 +37,7 @@ from prep_assets.stores.version_folders import Published
 from prep_assets.text.engines import BETWEEN, ReferenceEngine
 from prep_assets.text.ids import Flat
 from prep_assets.training import DatasetFactory
+from prep_assets_tests.corpus.sentinels import TOKENS, tokenizer_with_sentinels
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.workspaces import (
     TOKENIZER,
@@ -273,26 +273,12 @@ def test_chats_are_counted_whole(tmp_path: Path) -> None:
 # `preprocessing.fim` from the configuration to a checked store.
 
 
-TOKENS = {"prefix_token": "<|fim_prefix|>", "suffix_token": "<|fim_suffix|>", "middle_token": "<|fim_middle|>"}
 Made = Callable[..., tuple[Workspace, Published]]
 
 
 @pytest.fixture
 def tokenizer(tmp_path: Path) -> str:
     return tokenizer_with_sentinels(tmp_path)
-
-
-def tokenizer_with_sentinels(tmp_path: Path) -> str:
-    """The sample tokenizer with sentinels, which are not marked special, as in Qwen's."""
-    folder = tmp_path / "tokenizer"
-    shutil.copytree(TOKENIZER, folder)
-    spec = json.loads((folder / "tokenizer.json").read_text("utf-8"))
-    first = 1 + max(token["id"] for token in spec["added_tokens"])
-    first = max(first, 1 + max(spec["model"]["vocab"].values()))
-    flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False, "special": False}
-    spec["added_tokens"] += [{"id": first + i, "content": text, **flags} for i, text in enumerate(TOKENS.values())]
-    (folder / "tokenizer.json").write_text(json.dumps(spec, ensure_ascii=False), "utf-8")
-    return str(folder)
 
 
 @pytest.fixture

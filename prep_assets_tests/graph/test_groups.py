@@ -83,8 +83,8 @@ def workspace_of(folder: Path, domains: dict[str, Any], **more: Any) -> Workspac
     return workspace_in(folder, {"rl": {"tokenizer": TOKENIZER, **options, "domains": domains, **more}})
 
 
-@pytest.fixture(scope="module", params=["bin", "h5"])
-def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Workspace:
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """Prompts and groups side by side, built."""
     folder = tmp_path_factory.mktemp("groups")
     rows = jsonl(folder / "groups.jsonl", ROWS)
@@ -94,8 +94,7 @@ def made(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
         "gsm8k": domain("gsm8k.jsonl", "gsm8k"),
         "again": domain(rows, "group", max_items=5),
     }
-    shards = {"max_tokens_per_shard": 150} if request.param == "bin" else {}
-    made = workspace_of(folder, domains, output={"storage_format": request.param, **shards})
+    made = workspace_of(folder, domains, output={"storage_format": "bin", "max_tokens_per_shard": 150})
     build_all(made, ["rl"])
     return made
 
@@ -187,7 +186,6 @@ def test_every_check_holds_and_looks_at_everything(made: Workspace) -> None:
     assert held["records_checked"] == 2 * counts["kept"] + counts["responses"]
 
 
-@pytest.mark.parametrize("made", ["bin"], indirect=True)
 def test_selftest_catches_every_corruption(made: Workspace) -> None:
     trials = selftest(made, part_of(made, "rl_groups", "scored"))
     assert [trial for trial in trials if not trial.passed] == []
@@ -221,7 +219,6 @@ def test_a_group_as_it_is_shown(made: Workspace) -> None:
         preview(made, published(made), 0, stream="dev")
 
 
-@pytest.mark.parametrize("made", ["bin"], indirect=True)
 def test_equal_bytes_in_another_folder_and_order(made: Workspace, tmp_path: Path) -> None:
     family = made.family(Rl).model_dump(by_alias=True)
     family["domains"] = dict(reversed(family["domains"].items()))
@@ -247,7 +244,6 @@ def test_the_graph_has_groups_where_a_domain_gives_them(made: Workspace, tmp_pat
         asset_named("rl_groups", without)
 
 
-@pytest.mark.parametrize("made", ["bin"], indirect=True)
 def test_an_export_of_groups_needs_groups(made: Workspace, tmp_path: Path) -> None:
     exports = {"trl": {"from": "rl_groups", "to": "hf_arrow"}, "held": {"from": "rl_groups", "to": "astrai", "stream": "test"}}
     without = workspace_of(tmp_path / "a", {"gsm8k": domain("gsm8k.jsonl", "gsm8k")}, exports=exports)

@@ -82,8 +82,7 @@ def test_chats_with_images(make_sft: Make, patches: int) -> None:
     assert f"Look: {TOKEN * patches}What is it?{TOKEN * patches}" in text and "png" not in text
 
 
-@pytest.mark.parametrize("storage", ["h5", "bin"])
-@pytest.mark.parametrize(("strategy", "epochs"), [("bfd", None), ("concat", None), ("ffd", {"mine": 2.5})])
+@pytest.mark.parametrize(("strategy", "epochs", "storage"), [("bfd", None, "h5"), ("concat", None, "bin"), ("ffd", {"mine": 2.5}, "bin")])
 def test_a_packed_table_has_the_images_of_its_records(make_sft: Make, storage: str, strategy: str, epochs: Any) -> None:
     workspace = make_sft(packing={"strategy": strategy, "row_len": 64, "epochs": epochs}, output={"storage_format": storage})
     published = build_all(workspace, ["sft"])["sft_packed", ""]
@@ -349,8 +348,7 @@ DOCUMENTS = [
 ]
 
 
-@pytest.mark.parametrize("storage", ["h5", "bin"])
-@pytest.mark.parametrize("patches", [1, 3])
+@pytest.mark.parametrize(("storage", "patches"), [("h5", 1), ("bin", 3)])
 def test_documents_with_images(tmp_path: Path, storage: str, patches: int) -> None:
     own = domain(jsonl(tmp_path / "rows.jsonl", DOCUMENTS), "interleaved", image_dir=str(pictures_in(tmp_path, "1.png", "sub/2.png")))
     options = {"tokenizer": tokenizer_in(tmp_path), "image_token": TOKEN, "image_patches": patches, "output": {"storage_format": storage}}

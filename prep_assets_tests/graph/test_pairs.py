@@ -318,8 +318,7 @@ def domains(tmp_path: Path, rows: list[dict[str, Any]] = UNPAIRED_ROWS) -> dict[
     }
 
 
-@pytest.mark.parametrize("storage_format", ["bin", "h5"])
-@pytest.mark.parametrize("fraction", [0.0, 0.3])
+@pytest.mark.parametrize(("storage_format", "fraction"), [("bin", 0.0), ("h5", 0.3)])
 def test_only_labelled_answers(make: Any, tmp_path: Path, storage_format: str, fraction: float) -> None:
     labelled = {"labelled": domains(tmp_path)["labelled"]}
     output = {"storage_format": storage_format}
@@ -465,11 +464,10 @@ def reference(row: dict[str, Any], side: str, limit: int | None = LIMIT) -> tupl
     return ids[:limit], mask[:limit]
 
 
-@pytest.mark.parametrize("storage", ["h5", "bin"])
-def test_a_side_keeps_its_first_tokens(make: Make, tmp_path: Path, storage: str) -> None:
+def test_a_side_keeps_its_first_tokens(make: Make, tmp_path: Path) -> None:
     rows = domain(jsonl(tmp_path / "rows.jsonl", CUT_PAIRS_ROWS), "preference")
     options: dict[str, Any] = {"template": "plain", "truncation": "end", "preprocessing": {"max_seq_len": LIMIT}, "test_fraction": 0.3}
-    workspace = make(minimal("preference", {"d": rows}, output={"storage_format": storage}, **options))
+    workspace = make(minimal("preference", {"d": rows}, **options))
     build_all(workspace, ["preference"])
     pairs, tokens = workspace.built("preferences"), workspace.built("preference_tokens")
     assert sorted(each.reason for each in refusals(part_of(workspace, "preference_tokens", "d"))) == [

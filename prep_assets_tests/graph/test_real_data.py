@@ -22,6 +22,7 @@ from prep_assets.errors import PrepAssetsError
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
+from prep_assets_tests.corpus.real import MOSS_COLUMNS, MOSS_WITHOUT_PLUGINS
 from prep_assets_tests.graph.workspaces import build, failing, minimal, refusals, workspace_in
 from prep_assets_tests.masks.trl import tokenizer_folder
 
@@ -89,10 +90,6 @@ Group = tuple[str, str, Workspace, dict[str, Case]]
 """Name, family, workspace and cases."""
 
 LF = "llama_factory/"
-MOSS_COLUMNS = ("num_turns", "category")
-MOSS_PLUGINS = ("chat.*.Inner Thoughts", "chat.*.Commands", "chat.*.Tool Responses")
-MOSS_WITHOUT_PLUGINS = (*MOSS_COLUMNS, "meta_instruction", *MOSS_PLUGINS)
-"""What the schema `moss` leaves out of the published rows with its default options."""
 PLUGINS = {"plugins": True, "system_key": "meta_instruction"}
 GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
     "pretrain": (

@@ -16,27 +16,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.config.models import Pretrain
-from prep_assets.data.read import _are_flat
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceError
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.examples import Seen, duplicates_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores import arrays as columns
 from prep_assets.stores import files as digests
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
+from prep_assets_tests.corpus.conversations import chat
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.workspaces import build, build_all, domain, jsonl, minimal, refusals, tree
 from prep_assets_tests.graph.workspaces import make as make_store
 from prep_assets_tests.peak import peak
 
 # What is kept, what is refused and why, and on which side of a split it lands.
-
-
-def chat(user: str, answer: str, system: str = "") -> dict[str, Any]:
-    start = [{"role": "system", "content": system}] if system else []
-    return {"messages": [*start, {"role": "user", "content": user}, {"role": "assistant", "content": answer}]}
 
 
 def tokens_of(workspace: Workspace, partition: str = "a") -> Published:
@@ -434,23 +428,6 @@ def test_a_missing_input_is_named_with_the_command_that_builds_it(
         make_store(workspace, EVERY[asset], partition)
 
 
-def test_rows_are_looked_at_for_keys_twice_when_their_source_is_pinned_and_again_only_where_one_was_refused(
-    make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    twice = b'{"text": "one", "text": "two"}\n'
-    asked: list[int] = []
-    monkeypatch.setattr("prep_assets.data.read._are_flat", lambda text, rows: asked.append(len(rows)) or _are_flat(text, rows))
-    for name, lines, expected in (("sound", [GOOD], [1]), ("other", [GOOD, twice], [2, 2])):
-        (file := tmp_path / f"{name}.jsonl").write_bytes(b"".join(lines))
-        workspace, found = pretrain(make, file), []
-        for asset in ("pretrain_raw", "pretrain_tokens"):
-            published = build(workspace, asset, "a")
-            found += asked
-            asked.clear()
-        assert found == expected
-        assert [refusal.reason for refusal in refusals(published)] == ["invalid_json"] * (len(lines) - 1)
-
-
 # Digests that came before: those that a dictionary finds, in memory that does not grow.
 
 
@@ -468,14 +445,6 @@ def test_it_says_what_a_dictionary_says(blocks: list[tuple[int, dict[int, int]]]
             if known.setdefault(values[row], identity) is not identity:
                 firsts[row] = known[values[row]]
         assert found.firsts([xxhash.xxh3_128_digest(bytes([values[row]])) for row in rows], f"b:{file}.jsonl", rows) == firsts
-
-
-def test_a_place_is_no_part_of_a_digest() -> None:
-    """The last bytes of a digest give way to it, the eleventh does not."""
-    found, one = Seen(), bytes(16)
-    assert found.firsts([bytes(10) + b"x" + bytes(5)], "a", [0]) == {}
-    assert found.firsts([one], "a", [1]) == {}
-    assert found.firsts([one, bytes(11) + b"x" * 5], "a", [2, 2**39]) == {2: "a:2", 2**39: "a:2"}
 
 
 def test_memory_does_not_grow_with_their_number() -> None:
@@ -502,18 +471,6 @@ def test_duplicates_over_shards_are_those_that_a_dictionary_finds(short_stretche
         assert mine.tolist() == wanted
     assert sum(map(len, found)) > 20
     assert duplicates_of([]) == []
-
-
-def test_duplicates_over_shards_wait_on_disk(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name, value in {"STRETCH": 1 << 10, "IN_MEMORY": 1 << 12, "DIGIT": 8}.items():
-        monkeypatch.setattr(columns, name, value)
-    halves = np.random.PCG64(0).random_raw(20_000) % 12_000
-
-    def over(count: int) -> int:
-        shards = [shard_of(each, number) for number, each in enumerate(np.split(halves[: 2_000 * count], count))]
-        return peak(lambda: duplicates_of(shards))
-
-    assert over(10) - over(2) < 2 * 16_000
 
 
 def shard_of(halves: npt.NDArray[Any], number: int) -> dict[str, npt.NDArray[Any]]:

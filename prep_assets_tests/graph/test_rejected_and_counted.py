@@ -251,7 +251,7 @@ def test_a_forged_quarantine(tmp_path: Path, key: str) -> None:
 
 def test_lengths_that_no_option_allows() -> None:
     from prep_assets.proofs.rows import check_records
-    from prep_assets_tests.proofs.test_rows import store
+    from prep_assets_tests.proofs.tables import store
 
     records = store([5, 6, 7], [5, 6])
     assert check_records(records, vocabulary_size=10, longest=3).passed

@@ -8,7 +8,6 @@ from typing import Any
 
 import pytest
 import yaml
-from tokenizers import Tokenizer
 
 from prep_assets.errors import Refused
 from prep_assets.graph.selftest import selftest
@@ -20,44 +19,11 @@ from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.version_folders import Published
+from prep_assets_tests.corpus.agents import BACKEND, asked, encoded, said, trace
 from prep_assets_tests.exports.readers import verifiers
 from prep_assets_tests.graph.workspaces import CONFIGS, TOKENIZER, build, domain, failing, jsonl, refusals, workspace_in
 
-BACKEND = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
 IGNORED = [f"{place}{name}" for place in ("", "traces.") for name in ("version", "task", "agent", "is_completed")]
-
-
-def encoded(text: str) -> list[int]:
-    return BACKEND.encode(text, add_special_tokens=False).ids
-
-
-def asked(parent: int | None, text: str, before: str = "\n") -> dict[str, Any]:
-    ids = encoded(f"{before}<|im_start|>user\n{text}<|im_end|>\n")
-    message = {"role": "user", "content": text}
-    return {"parent": parent, "message": message, "sampled": False, "token_ids": ids, "mask": [False] * len(ids), "logprobs": []}
-
-
-def said(parent: int, text: str, **more: Any) -> dict[str, Any]:
-    """An answer behind the generation prompt, which was not sampled."""
-    head, ids = encoded("<|im_start|>assistant\n"), encoded(f"{text}<|im_end|>")
-    message = {"role": "assistant", "content": text, "reasoning_content": None, "tool_calls": None}
-    mask = [False] * len(head) + [True] * len(ids)
-    scores = [-0.25 * (1 + place % 4) for place in range(len(ids))]
-    return {"parent": parent, "message": message, "sampled": True, "token_ids": head + ids, "mask": mask, "logprobs": scores, **more}
-
-
-def trace(number: int, **more: Any) -> dict[str, Any]:
-    """A run of two turns whose last answer was tried twice, and another beginning: three branches of one prompt."""
-    nodes = [
-        asked(None, f"What is {number}?", ""),
-        said(0, f"I ask {number}."),
-        asked(1, "the tool says 4"),
-        said(2, f"It is {number}."),
-        said(2, f"Maybe {number}."),
-        said(0, "No idea."),
-    ]
-    rewards = {"right": {"score": 1.0, "weight": 0.5}, "short": {"score": -0.25}}
-    return {"version": 3, "task": {"data": {"idx": number}}, "agent": {}, "nodes": nodes, "rewards": rewards, "is_completed": True, **more}
 
 
 PATHS = ([0, 1, 2, 3], [0, 1, 2, 4], [0, 5])

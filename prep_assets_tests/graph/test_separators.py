@@ -31,25 +31,35 @@ def tokenizer(folder: Path, **special: str) -> Path:
     return made
 
 
-@pytest.mark.parametrize(("schema", "row"), [("prompt_completion_text_read_hook", PAIR), ("semantic", TURNS), ("prompt_completion", PAIR)])
+OWN: dict[str, Any] = {"sep_token": TOKEN}
+
+
 @pytest.mark.parametrize(
-    ("special", "options", "between"),
+    ("schema", "row", "special", "separator", "between", "typed"),
     [
-        ({"sep_token": TOKEN}, {"separator": None}, TOKEN),
-        ({}, {"separator": None}, "<|sep|>"),
-        ({"sep_token": TOKEN}, {"separator": "|"}, "|"),
-        ({"sep_token": TOKEN}, {"separator": ""}, ""),
-        ({}, {"separator": TOKEN}, TOKEN),
+        *(
+            (schema, row, special, separator, between, "text")
+            for schema, row in (("prompt_completion_text_read_hook", PAIR), ("semantic", TURNS), ("prompt_completion", PAIR))
+            for special, separator, between in (
+                (OWN, None, TOKEN),
+                ({}, None, "<|sep|>"),
+                (OWN, "|", "|"),
+                (OWN, "", ""),
+                ({}, TOKEN, TOKEN),
+            )
+        ),
+        *(
+            ("prompt_completion", PAIR, special, separator, between, typed)
+            for special, separator, between in ((OWN, None, TOKEN), ({}, None, "<|sep|>"), ({}, TOKEN, TOKEN))
+            for typed in ("strip", "refuse", "allow")
+        ),
     ],
 )
-@pytest.mark.parametrize("typed", ["text", "strip", "refuse", "allow"])
 def test_it_is_one_token_if_the_tokenizer_has_it(
-    tmp_path: Path, schema: str, row: dict[str, Any], special: dict[str, str], options: dict[str, Any], between: str, typed: str
+    tmp_path: Path, schema: str, row: dict[str, Any], special: dict[str, str], separator: str | None, between: str, typed: str
 ) -> None:
-    if typed != "text" and (schema != "prompt_completion" or between not in (TOKEN, "<|sep|>")):
-        pytest.skip("each way once")
     folder = tokenizer(tmp_path, **special)
-    domains = {"a": domain(jsonl(tmp_path / "a.jsonl", [row]), schema, options=options)}
+    domains = {"a": domain(jsonl(tmp_path / "a.jsonl", [row]), schema, options={"separator": separator})}
     workspace = workspace_in(tmp_path, minimal("sft", domains, tokenizer=str(folder), template="chatml", special_in_content=typed))
     published = build(workspace, "sft_tokens", "a")
     assert all(verdict.passed for verdict in verdicts(workspace, published).values())

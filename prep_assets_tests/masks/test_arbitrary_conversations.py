@@ -11,28 +11,10 @@ from hypothesis import strategies as st
 from prep_assets.proofs.derive import MaskOptions, expected_texts
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text.conversation import SpecialInContent
+from prep_assets_tests.corpus.policies import POLICIES, REASONS
 from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, assert_proven, bind, supported, trained, with_options
 from prep_assets_tests.masks.strategies import samples
-
-REASONS = {
-    *("noncharacter", "lone_surrogate", "control_token_outside_content", "control_token_in_content", "bad_tool_call", "too_deeply_nested"),
-    *("template_refuses", "template_drops_content", "template_rewrites_content", "generation_prompt_not_found", "stop_token_not_found"),
-    *("template_drops_tools", "template_drops_names", "template_reorders_content", "no_stop_token"),
-    *("mask_not_provable", "mask_border_inside_token", "nothing_to_train"),
-    *("conflicting_reasoning", "unbalanced_reasoning", "inline_reasoning", "empty_answer"),
-}
-POLICIES = {
-    "default": MaskOptions(),
-    "all stop tokens": with_options(train_on_eos="all"),
-    "no reasoning": with_options(train_thinking=False),
-    "no tool calls": with_options(train_tool_calls=False),
-    "last turn": with_options(train_turns="last", train_on_eos="last"),
-    "every role": with_options(mask={}, mask_default="train"),
-    "every role, no stop token": with_options(mask={}, mask_default="train", train_on_eos="none"),
-    "headers": with_options(train_headers=True),
-    "every token": with_options(mask={}, mask_default="train", train_headers=True, train_on_eos="all"),
-}
 
 
 def twice_reasoned() -> Sample:

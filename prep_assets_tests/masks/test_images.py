@@ -14,10 +14,10 @@ from tokenizers import Tokenizer
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, USER, Region, Sample, Turn, changed
 from prep_assets.text.load_template import load_template
 from prep_assets.text.vocabulary import Vocabulary
+from prep_assets_tests.corpus.policies import POLICIES, REASONS
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, Outcome, assert_proven, bind, run, supported, trained, with_options
 from prep_assets_tests.masks.strategies import samples
-from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES, REASONS
 
 TOKEN = "<|picture|>"
 

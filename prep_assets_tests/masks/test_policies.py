@@ -13,8 +13,8 @@ from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Sft
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, TOOL, USER, Region, Sample, Turn, turn
+from prep_assets_tests.corpus.real import MOSS_WITHOUT_PLUGINS
 from prep_assets_tests.effort import SOAK, examples
-from prep_assets_tests.graph.test_real_data import MOSS_WITHOUT_PLUGINS
 from prep_assets_tests.graph.workspaces import build, domain, minimal, workspace_in
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import SHIPPED, Bound, assert_proven, bind, trained, with_options

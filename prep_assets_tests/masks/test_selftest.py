@@ -13,7 +13,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mutations import IMAGE_MUTATIONS, MUTATIONS, SELECTION_MUTATIONS
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.graph.test_real_data import MOSS_WITHOUT_PLUGINS
+from prep_assets_tests.corpus.real import MOSS_WITHOUT_PLUGINS
 from prep_assets_tests.graph.workspaces import build, workspace_in
 from prep_assets_tests.masks import chatml
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,54 +16,25 @@ from prep_assets.pipeline import conversations as plain_chats
 from prep_assets.pipeline.conversations import PlainChats, ShapedChat, in_columns
 from prep_assets.proofs.chat_blocks import derived_forms, moved
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.samples import ASSISTANT, SYSTEM, THINKING, TOOL, TOOL_CALL, USER, PlainChat, Region, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, PlainChat, Region, Sample, Turn, turn
 from prep_assets.text import forms
 from prep_assets.text.chats import ChatColumns, outline_of
+from prep_assets_tests.corpus.chats import (
+    ACTS,
+    CALLED,
+    EVERY,
+    NESTED,
+    ROLES,
+    TOOLS,
+    WAYS,
+    calls,
+    chats,
+    rich_chats,
+    source,
+)
+from prep_assets_tests.corpus.policies import POLICIES
 from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, bind, bind_source, run, supported
-from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES
-
-ODD = ["<|im_end|>", "</think>", "<think>x</think>y", "<tool_response>", "</tool_call>", "a\ufdd0", "\udc80", "[/INST]", "", " \n", "null"]
-WORDS = st.sampled_from(["Hi", "é中😀", 'a "b" \\', "\n\nSo.", "Well. ", "\tx\n", "{}", '{"name": 1}', "1"])
-TEXTS = st.one_of(*[WORDS] * 9, st.sampled_from(ODD))
-NAMES = st.sampled_from(["get", "add up", "a-b", '"'])
-VALUES = st.recursive(
-    st.one_of(TEXTS, st.integers(), st.booleans(), st.none(), st.just(-1.5e-9)),
-    lambda of: st.lists(of, max_size=2) | st.dictionaries(TEXTS, of, max_size=2),
-    max_leaves=3,
-)
-ARGUMENTS = st.dictionaries(st.sampled_from(["x", "path", "é"]) | TEXTS, VALUES, max_size=2)
-WEIGHTS = st.sampled_from([None, None, None, 0.0, 0.5])
-
-
-@st.composite
-def answers(draw: st.DrawFn, calls: int) -> Turn:
-    weight = draw(WEIGHTS)
-    thoughts = [Region(THINKING, draw(TEXTS), weight)] if draw(st.booleans()) else []
-    texts = [Region("text", draw(TEXTS), weight)] if not calls or draw(st.booleans()) else []
-    made = [_call(draw, weight) for _ in range(calls)]
-    return Turn(ASSISTANT, (*thoughts, *texts, *made))
-
-
-def _call(draw: st.DrawFn, weight: float | None) -> Region:
-    identity = {"id": "call12345"} if draw(st.booleans()) else {}
-    call = {**identity, "name": draw(NAMES), "arguments": draw(ARGUMENTS)}
-    return Region(TOOL_CALL, json.dumps(call, ensure_ascii=draw(st.booleans())), weight)
-
-
-@st.composite
-def rich_chats(draw: st.DrawFn) -> Sample:
-    turns = [turn(SYSTEM, draw(TEXTS))] if draw(st.booleans()) else []
-    for calls in draw(st.lists(st.sampled_from([0, 0, 1, 1, 2]), min_size=1, max_size=2)):
-        turns += [turn(USER, draw(TEXTS)), draw(answers(calls))]
-        for _ in range(calls):
-            turns.append(Turn(TOOL, (Region("text", draw(TEXTS)),), draw(st.none() | NAMES), draw(st.sampled_from([None, "call12345"]))))
-        turns += [draw(answers(0))] if calls else []
-    tools = [
-        {"type": "function", "function": {"name": draw(NAMES), "description": draw(TEXTS), "parameters": draw(ARGUMENTS)}}
-        for _ in range(draw(st.integers(0, 2)))
-    ]
-    return Sample(tuple(turns), tuple(tools))
 
 
 def alike(bound: Bound, samples: Sequence[Sample], options: MaskOptions, **limits: Any) -> int:
@@ -88,19 +58,6 @@ def alike(bound: Bound, samples: Sequence[Sample], options: MaskOptions, **limit
     return sum(by_form)
 
 
-CALLS = json.dumps({"name": "get", "arguments": {"path": "/tmp/é", "lines": [1, 2.5]}}, ensure_ascii=False)
-TOOLS = ({"type": "function", "function": {"name": "get", "description": "Reads.", "parameters": {"b": {}, "a": []}}},)
-ACTS = Sample(
-    (
-        turn(USER, "Read it."),
-        Turn(ASSISTANT, (Region(THINKING, "Hm.\n"), Region("text", "I look."), Region(TOOL_CALL, CALLS), Region(TOOL_CALL, CALLS))),
-        *(Turn(TOOL, (Region("text", '{"é": "ok"}'),), "get") for _ in range(2)),
-        Turn(ASSISTANT, (Region("text", "\nDone. "),)),
-    ),
-    TOOLS,
-)
-
-
 @pytest.mark.parametrize("name", ["deepseek-r1", "llama3", "mistral", "qwen", "qwen3"])
 def test_in_batches_and_one_by_one(name: str) -> None:
     bound = bind(SHIPPED, name)
@@ -116,9 +73,6 @@ def test_in_batches_and_one_by_one(name: str) -> None:
         alike(bound, samples, POLICIES[policy], max_seq_len=limit, truncation=truncation)
 
     check()
-
-
-CALLED = Sample((ACTS.turns[0], Turn(ASSISTANT, (Region(TOOL_CALL, CALLS),)), Turn(TOOL, (Region("text", "ok"),)), ACTS.turns[-1]), TOOLS)
 
 
 @pytest.mark.parametrize(("name", "kept"), [("qwen3", 6), ("qwen", 3), ("llama3", 3), ("glm4", 0), ("mistral", 0)])
@@ -235,20 +189,6 @@ def test_forms_are_forgotten_when_they_hold_too_many_texts(monkeypatch: pytest.M
 
 # -- Chats cut by form, in batches, are those that are rendered one by one: the same tokens, weights and refusals -------------------------
 
-PLAIN_TEXTS = st.text("aé中 \n<|>.", max_size=6) | st.sampled_from(
-    ["Hi", "<|im_end|>", "</think>", "x</s>", " Hello! ", "\n\nWell.", "a\ufdd0", "\udc80"]
-)
-ROLES = st.sampled_from([(USER, ASSISTANT), (SYSTEM, USER, ASSISTANT), (USER, ASSISTANT, USER, ASSISTANT)])
-
-
-@st.composite
-def chats(draw: st.DrawFn) -> Sample:
-    made = PlainChat(roles := draw(ROLES), tuple(draw(PLAIN_TEXTS) for _ in roles)).sample()
-    if draw(st.integers(0, 5)):
-        return made
-    thoughtful = Turn(ASSISTANT, (Region(THINKING, "Hm."), Region("text", "So it is.")))
-    return Sample((*made.turns, turn(USER, "Why?"), thoughtful))
-
 
 def outcome(bound: Bound, samples: list[Sample], options: MaskOptions, **limits: Any) -> list[Any]:
     found = run(bound, samples, options, **limits)
@@ -323,45 +263,11 @@ def test_another_render_by_the_library_stops_the_build(monkeypatch: pytest.Monke
 
 # -- Calls whose arguments a template writes one by one: cut by form where that is certain, and as they are when each is rendered ---------
 
-NESTED = "v is mapping or (v is sequence and v is not string)"
 SHOWN = f"(v | tojson if {NESTED} else v | string)"
-WAYS = {
-    "text unless nested": "{{ v | tojson if " + NESTED + " else v | string }}",
-    "JSON unless text": "{{ v if v is string else v | tojson }}",
-    "JSON": "{{ v | tojson }}",
-    "tight JSON": "{{ v | tojson(separators=(',', ':')) if v is not string else v }}",
-    "text in quotes": '{{ "\'" + v + "\'" if v is string else v | tojson }}',
-    "shown as it is": "{% if v is mapping or v is not string and v is iterable %}{{ v | tojson }}{% else %}{{ v }}{% endif %}",
-}
-
-
-def source(value: str, loop: str = "c.function.arguments | items") -> str:
-    """A template that writes arguments one by one, with `value` for each."""
-    return (
-        "{% for t in tools or [] %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}"
-        "{% for c in m.tool_calls or [] %}<call={{ c.function.name }}>\n{% for k, v in " + loop + " %}<p={{ k }}>\n" + value + "\n</p>\n"
-        "{% endfor %}</call>{% endfor %}<|im_end|>\n{% endfor %}"
-    )
-
-
-def calls(*listed: dict[str, Any]) -> Sample:
-    """A chat with a turn that makes these calls."""
-    texts = [json.dumps({"name": "get", "arguments": each}, ensure_ascii=False) for each in listed]
-    results = [Turn(TOOL, (Region("text", "ok"),)) for _ in listed]
-    called = Turn(ASSISTANT, (Region("text", "I look."), *(Region(TOOL_CALL, text) for text in texts)))
-    return Sample((turn(USER, "Go."), called, *results, turn(ASSISTANT, "Done.")), TOOLS)
 
 
 def by_form(bound: Bound, *samples: Sample) -> int:
     return alike(bound, samples, MaskOptions())
-
-
-EVERY = [
-    {"city": "Rome", "days": 3},
-    {"city": 'Ro"me\n\\ é中', "days": 0, "at": -1.5e-7, "far": 1e22, "big": 10**30},
-    {"yes": True, "no": False, "none": None, "": 1} | {"nothing": "", "list": [], "object": {}},
-    {"b": [1, {"c": None, "é": ["x", []]}], "a": {"z": [], "d": {"e": "f\n"}}, "items": "k", "x": ' "y'.strip()},
-]
 
 
 ARGUMENT_ASKED: list[dict[str, Any]] = [

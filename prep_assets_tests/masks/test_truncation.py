@@ -17,11 +17,11 @@ from prep_assets.proofs.mask import Truncation, left_of, prove_identity, prove_m
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.text.spans import Prompt, kept_tokens
+from prep_assets_tests.corpus.policies import POLICIES
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.workspaces import build, jsonl, minimal, refusals, workspace_in
 from prep_assets_tests.masks import chatml
 from prep_assets_tests.masks.bound import SHIPPED, Bound, Outcome, bind, run, trained, with_options
-from prep_assets_tests.masks.test_arbitrary_conversations import POLICIES
 
 LONG = "a" + " a" * 19
 """Twenty tokens."""

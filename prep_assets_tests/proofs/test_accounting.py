@@ -348,19 +348,6 @@ def test_rows_whose_fields_were_read_are_shown() -> None:
     assert (ledger.numbers["rows_refused"], ledger.numbers["duplicates"], ledger.numbers["rows_stored"]) == (4, 1, 2)
 
 
-# -- Refusals of a part of a domain, and blocks that a ledger looks at row by row ---------------------------------------------------------
-
-FILES = ["a", "b"]
-LINES = [
-    ("b:8", "deduplicate/duplicate"),
-    ("a:5", "schema/x"),
-    ("other:1", "deduplicate/duplicate"),
-    ("a:1", "deduplicate/duplicate"),
-    ("b:3", "schema/y"),
-    ("a:9", "deduplicate/duplicate"),
-]
-
-
 def test_a_text_that_says_on_which_side_it_belongs_is_believed_before_its_content() -> None:
     inside = [row for row in range(20) if is_held_out(content({"row": row}), 0.5)]
     assert 0 < len(inside) < 20

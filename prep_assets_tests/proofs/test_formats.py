@@ -17,8 +17,8 @@ from prep_assets.proofs.formats import FOLDER, defined, format_of, without
 from prep_assets.proofs.rejected_rows import BEYOND, OPEN, kept_fault, ruling
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
-from prep_assets_tests.schemas.test_examples import CASES
-from prep_assets_tests.schemas.test_refusals import REFUSED
+from prep_assets_tests.corpus.rejected_rows import REFUSED
+from prep_assets_tests.corpus.rows import CASES
 
 Row = Mapping[str, Any]
 ROWS = [(name, schemas()[name].example, {}) for name in defined()]

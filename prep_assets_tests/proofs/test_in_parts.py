@@ -38,7 +38,7 @@ from prep_assets_tests.graph.shard_inputs import chats, hidden
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.proofs.conftest import spoilable
 from prep_assets_tests.proofs.corruption import Mutation
-from prep_assets_tests.proofs.test_spoiled_stores import MUTATIONS, spoiled
+from prep_assets_tests.proofs.spoiling import MUTATIONS, spoiled
 from prep_assets_tests.workers.works import die_amid
 
 CUT = [name for name, asset in EVERY.items() if asset.in_parts]
@@ -124,7 +124,7 @@ def test_sound_stores_are_proven_in_parts_alone(pristine: Workspace) -> None:
             published = pristine.published(asset, partition)
             assert published is not None
             expected = whole(pristine, published)
-            for size in (1, 3):
+            for size in SIZES:
                 found, plans = in_parts(pristine, published, size)
                 assert found == expected and list(found) == list(expected) and all(verdict.passed for verdict in found.values())
                 several = sum(not isinstance(shard.task, list) for shard in plans[0].shards)
@@ -260,7 +260,7 @@ def test_a_row_that_came_in_another_part_is_a_duplicate(shared: Workspace) -> No
     assert published is not None
     expected = whole(shared, published)
     assert expected["selection"].numbers["duplicates"] > 100
-    for size in (1, 3):
+    for size in SIZES:
         found, plans = in_parts(shared, published, size)
         assert found == expected and len(plans) == 1 and len(plans[0].shards) > 8
 

@@ -12,8 +12,8 @@ import pytest
 from prep_assets.proofs.packed import _fault, check_pieces
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.packed import PackedStore
-from prep_assets_tests.proofs.test_rows import MASKS, PAD, TOKENS, store
-from prep_assets_tests.proofs.test_rows import table as rows_table
+from prep_assets_tests.proofs.tables import MASKS, PAD, TOKENS, store
+from prep_assets_tests.proofs.tables import table as rows_table
 
 
 def proven(**changes: list[Any]) -> Verdict:

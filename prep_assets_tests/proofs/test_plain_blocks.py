@@ -34,8 +34,8 @@ from prep_assets.samples import (
     turn,
 )
 from prep_assets.text.chats import ChatColumns, plain_chat
+from prep_assets_tests.corpus.chats import PLAIN_TEXTS as TEXTS
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source, run
-from prep_assets_tests.masks.test_shaped_batches import PLAIN_TEXTS as TEXTS
 
 TALKS = [
     PlainChat((USER, ASSISTANT), ("What is it?", "It is é and 中 at 50% %b.")),

@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from prep_assets.proofs import chat_blocks as module
-from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation
-from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, Row, prove_identity, prove_masks
+from prep_assets.proofs.chat_blocks import PlainBlocks, PlainDerivation
+from prep_assets.proofs.derive import derive
+from prep_assets.proofs.mask import Row, prove_masks
 from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, changed, turn
 from prep_assets.text import forms
 from prep_assets.text.chats import ChatColumns, outlined
-from prep_assets_tests.effort import examples
-from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source, run
-from prep_assets_tests.masks.test_shaped_batches import ACTS, CALLED, CALLS, TOOLS, rich_chats
+from prep_assets_tests.corpus.chats import ACTS, CALLED, CALLS, TOOLS
+from prep_assets_tests.masks.bound import SHIPPED, bind, bind_source
+from prep_assets_tests.proofs.blocks import Built, all_proven_are_proven_alone
 
 
 @pytest.fixture(autouse=True)
@@ -28,39 +25,6 @@ def learned_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ONE_IN", 1 << 40)
     monkeypatch.setattr(module.Firsts, "__call__", lambda *_: False)
     monkeypatch.setattr(forms, "LEARN_AFTER", 1)
-
-
-class Built:
-    """Samples that a build keeps, and what it stores of them."""
-
-    def __init__(self, bound: Bound, samples: Sequence[Sample], options: MaskOptions | None = None) -> None:
-        self.bound, self.options = bound, options or MaskOptions()
-        found = run(bound, list(samples), self.options)
-        self.samples = [samples[number] for number in found.kept]
-        self.stored = [(np.array(found.ids(at)), np.array(found.loss(at))) for at in range(len(self.samples))]
-        self.masks, self.identities = MaskProof(bound.vocabulary), IdentityProof(bound.vocabulary)
-        self.masks.table._asked = bound.vocabulary.size  # else so few rows are decoded one by one
-
-    @property
-    def blocks(self) -> PlainBlocks:
-        derivation = PlainDerivation(self.options, self.bound.template, typed_controls=False)
-        return PlainBlocks(derivation, self.masks, self.identities, ["</think>"])
-
-    def proven(self, samples: Sequence[Sample] | None = None) -> list[bool]:
-        """Which are proven of what is stored, by the block; `samples`: what their sources are said to be."""
-        chats = [outlined(sample) for sample in samples or self.samples]
-        ids, mask = (np.concatenate(each) for each in zip(*self.stored, strict=True))
-        found: list[bool] = self.blocks.prove(
-            ChatColumns.of(chats), Claims(np.array([len(own) for own, _ in self.stored]), ids, mask)
-        ).tolist()
-        return found
-
-    def alone(self, at: int) -> bool:
-        """Whether a row is proven by itself."""
-        derived, (ids, mask) = derive(self.samples[at], self.options, self.bound.template), self.stored[at]
-        row = Row("", ids, mask, derived.expected, tagged=derived.tagged, prefixed=derived.prefixed)
-        rendered = Conversation("", ids, derived.text, derived.controls, derived.typed)
-        return prove_masks([row], self.bound.vocabulary).passed and prove_identity([rendered], self.bound.vocabulary).passed
 
 
 @pytest.mark.parametrize("name", ["llama3", "qwen", "qwen3"])
@@ -121,24 +85,6 @@ def test_a_mask_that_is_shifted_or_changed_is_not_proven(name: str) -> None:
         assert built.proven() == [True, False, True]
     built.stored[1] = np.where(np.arange(len(ids)) == trained[3], ids[0], ids), mask
     assert built.proven() == [True, False, True]
-
-
-def all_proven_are_proven_alone(bound: Bound) -> None:
-    """Whatever rich chats, sound or damaged, are proven by the block."""
-
-    @settings(max_examples=examples(25), deadline=None, suppress_health_check=list(HealthCheck))
-    @given(st.lists(rich_chats(), min_size=1, max_size=5), st.integers(0, 1 << 20), st.sampled_from(["ids", "mask", ""]))
-    def check(samples: list[Sample], where: int, damage: str) -> None:
-        built = Built(bound, samples, MaskOptions(train_on_eos="last"))
-        if not built.samples:
-            return
-        ids, mask = built.stored[where % len(built.stored)]
-        if damage:
-            (ids if damage == "ids" else mask)[where % len(ids)] = 7 if damage == "ids" else 1 - mask[where % len(ids)]
-        for at, is_proven in enumerate(built.proven()):
-            assert not is_proven or built.alone(at)
-
-    check()
 
 
 @pytest.mark.parametrize("name", ["qwen", "qwen3"])

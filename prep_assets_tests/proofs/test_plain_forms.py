@@ -19,9 +19,9 @@ from prep_assets.proofs.derive import Derived, MaskOptions, derive
 from prep_assets.samples import ASSISTANT, USER, PlainChat, Sample, Turn, changed, turn
 from prep_assets.text.chats import Kind, outlined
 from prep_assets.text.forms import Located
+from prep_assets_tests.corpus.chats import ODD, TOOLS, chats, rich_chats
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import SHIPPED, bind, bind_source
-from prep_assets_tests.masks.test_shaped_batches import ODD, TOOLS, chats, rich_chats
 from prep_assets_tests.proofs.conversations import says, template
 
 ROLES = (USER, ASSISTANT, USER)

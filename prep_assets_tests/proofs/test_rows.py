@@ -4,11 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 from functools import partialmethod
-from itertools import chain
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -20,17 +18,7 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
-
-EOS, PAD, SIZE = 0, 3, 10
-
-
-def store(*records: list[int], masks: list[list[float]] | None = None) -> TokenStore:
-    """A token store of these records."""
-    lengths = np.array([len(record) for record in records], np.int64)
-    arrays: dict[str, npt.NDArray[Any]] = {"tokens": np.array(list(chain(*records)), np.int32)}
-    if masks is not None:
-        arrays["loss_mask"] = np.array(list(chain(*masks)), np.float32)
-    return TokenStore(arrays, np.cumsum(lengths), np.zeros(len(records), np.int32), np.arange(len(records)))
+from prep_assets_tests.proofs.tables import EOS, MASKS, PAD, SIZE, TOKENS, store, table
 
 
 @pytest.mark.parametrize(
@@ -111,18 +99,6 @@ def test_an_empty_record_is_named() -> None:
     numbers = {"records": 3, "tokens": 2}
     assert verdict == Verdict(False, "record 1: 0 tokens", numbers, Worst("record 1", "0 tokens"))
     assert check_records(store([5]), vocabulary_size=SIZE).passed
-
-
-TOKENS = [[5, 6, 7], [8, 9], [5, 5, 5, 5]]
-MASKS = [[0.0, 1.0, 1.0], [0.0, 1.0], [1.0, 0.0, 0.0, 1.0]]
-
-
-def table(**changes: list[Any]) -> PackedStore:
-    """Rows of 5: records 0 and 1 in the first, record 2 and one place of padding in the second."""
-    rows = {"tokens": [[5, 6, 7, 8, 9], [5, 5, 5, 5, PAD]], "loss_mask": [[0, 1, 1, 0, 1], [1, 0, 0, 1, 0]]}
-    pieces = {"row": [0, 0, 1], "row_offset": [0, 3, 0], "length": [3, 2, 4], "source": [0, 0, 0], "record": [0, 1, 2], "start": [0, 0, 0]}
-    found = {key: np.array(changes.get(key, value)) for key, value in (rows | pieces).items()}
-    return PackedStore(found["tokens"], found["loss_mask"], {key: found[key] for key in pieces}, ("a",), 5)
 
 
 @pytest.mark.parametrize(

@@ -29,8 +29,8 @@ from prep_assets.samples import (
 )
 from prep_assets.schemas.fields import unread, view_of
 from prep_assets.schemas.registry import convert_with, schemas
+from prep_assets_tests.corpus.rows import CASES
 from prep_assets_tests.proofs.conversations import template
-from prep_assets_tests.schemas.test_examples import CASES
 
 TAGS = (("<think>", "</think>"),)
 TRAINED = (ASSISTANT, COMPLETION, DOCUMENT)

@@ -34,12 +34,12 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.quality.private_data import FORMS, PLACEHOLDERS, Redactor, private_values, redacted
 from prep_assets.stores.lines import Lines
 from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.corpus.private_data import SENTENCES, planted
 from prep_assets_tests.effort import SOAK
 from prep_assets_tests.graph.families import FAMILIES as TRIED
 from prep_assets_tests.graph.families import OF_TEXT, ROW
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, refusals, resealed, tree, verdicts, workspace_in
 from prep_assets_tests.proofs.corruption import Ragged, lines
-from prep_assets_tests.quality.test_steps import SENTENCES, planted
 
 KINDS: tuple[PrivateKind, ...] = get_args(PrivateKind)
 

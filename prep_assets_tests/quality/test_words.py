@@ -23,17 +23,7 @@ from prep_assets.quality.passages import repeated_passages
 from prep_assets.quality.steps import Examples
 from prep_assets.quality.words import Words, _n_grams, _repetitions
 from prep_assets.samples import document
-
-PIECES = st.sampled_from(["a", "b c", "bc", "d", "the end", "…", "#", "naïve", "日本", "a b", "x1", "one two three four five six"])
-TEXTS = st.lists(st.tuples(PIECES, st.sampled_from([" ", "\n", ", ", ""]), st.integers(1, 6)), max_size=40).map(
-    lambda parts: "".join((piece + end) * times for piece, end, times in parts)
-)
-ODD = st.text(st.sampled_from("aZé_9'’.…?!-•¡日。ß٣ͅ \t\n\r\v\x1c\x1f\x85\xa0\u2028\x00\ud800😀") | st.characters(), max_size=60)
-
-
-def words_of(text: str) -> list[str]:
-    """Words and runs of punctuation."""
-    return re.findall(r"\w+(?:['’]\w+)*|[^\w\s]+", text)
+from prep_assets_tests.corpus.words import ODD, TEXTS, words_of
 
 
 def cut(characters: Characters, parts: Parts) -> list[list[str]]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -13,7 +11,6 @@ from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
-import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -21,7 +18,7 @@ from hypothesis import strategies as st
 from prep_assets.errors import SourceError, StoreError
 from prep_assets.stores import arrays
 from prep_assets.stores import arrays as columns
-from prep_assets.stores.arrays import Columns, Spool, in_arrow, in_batches, prefetch, save_array
+from prep_assets.stores.arrays import Columns, Spool, in_batches, prefetch, save_array
 from prep_assets.stores.guards import UNGUARDED, load_array
 from prep_assets.stores.verification import prove, recording
 from prep_assets_tests.peak import peak
@@ -207,18 +204,6 @@ def test_a_disk_without_room_is_named_before_a_page_is_written(monkeypatch: pyte
     monkeypatch.setattr("os.posix_fallocate", full)
     with pytest.raises(OSError, match=tempfile.gettempdir()):
         columns.zeros(1 << 20)
-
-
-@pytest.mark.parametrize("kind", ["u2", "<u4", "i8"])
-def test_numbers_as_pyarrow_takes_them(kind: str) -> None:
-    numbers = np.arange(10, dtype=kind)
-    for some in (numbers, numbers[:0], numbers[1::3]):
-        assert in_arrow(some).equals(pa.array(some))
-
-
-def test_no_masked_arrays_are_loaded() -> None:
-    code = "import sys, numpy as np; from prep_assets.stores.arrays import in_arrow; in_arrow(np.arange(3)); sys.exit('numpy.ma' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 # -- Reading ahead: the same items in the same order, errors with their message, and no thread left behind --------------------------------

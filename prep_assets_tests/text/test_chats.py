@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from prep_assets.samples import ASSISTANT, TOOL_CALL, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
 from prep_assets.text.chats import MOST_BLANKS, ByteSearch, ChatColumns, outline_of, outlined, plain_chat
+from prep_assets_tests.corpus.chats import rich_chats
 from prep_assets_tests.effort import examples
-from prep_assets_tests.masks.test_shaped_batches import rich_chats
 
 # Samples as an outline and texts.
 

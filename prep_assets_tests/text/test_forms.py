@@ -16,7 +16,7 @@ from prep_assets.text import forms
 from prep_assets.text.chats import ChatColumns, Kind, Outline, outlined
 from prep_assets.text.forms import Form, Known, Learned, Listed, Located, form_of, quoted
 from prep_assets.text.spans import Prompt
-from prep_assets_tests.masks.test_shaped_batches import TOOLS
+from prep_assets_tests.corpus.chats import TOOLS
 
 Texts = tuple[str, ...]
 ROLES = (USER, ASSISTANT)

@@ -12,9 +12,9 @@ import pytest
 from prep_assets.proofs import chat_blocks
 from prep_assets.text import forms
 from prep_assets.text.forms import Listed, _type, listed, others, several
+from prep_assets_tests.corpus.chats import EVERY, WAYS, calls, source
 from prep_assets_tests.masks.bound import bind_source
-from prep_assets_tests.masks.test_shaped_batches import EVERY, WAYS, calls, source
-from prep_assets_tests.proofs.test_plain_blocks_of_outlines import Built, all_proven_are_proven_alone
+from prep_assets_tests.proofs.blocks import Built, all_proven_are_proven_alone
 
 Write = Callable[[Any], str]
 

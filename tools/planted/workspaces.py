@@ -16,11 +16,11 @@ from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.samples import DOCUMENT, IMAGE, PROMPT, Contrast, Group, Pair, Prompt, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with, schemas
+from prep_assets_tests.corpus.rows import CASES
 from prep_assets_tests.graph.every_template import tokenizer
 from prep_assets_tests.graph.exported import EXPORTS
 from prep_assets_tests.graph.pictures import TOKEN, pictures_in, tokenizer_in
 from prep_assets_tests.graph.workspaces import TOKENIZER, domain, jsonl, shipped, workspace_in
-from prep_assets_tests.schemas.test_examples import CASES
 
 Families = dict[str, dict[str, Any]]
 DOMAINS = 12
