@@ -10,4 +10,8 @@ USES: Mapping[str, str] = {
         explain.visible exports.arrow exports.registry graph.graph pipeline.asset pipeline.sources pipeline.workspace stores.bucket
         stores.files stores.manifest stores.verification stores.version_folders version
     """,
+    "quality": """
+        caches errors limits quality.characters quality.steps quality.units quality.words samples schemas.registry schemas.rewards
+        schemas.verifiers stores.arrays
+    """,
 }

@@ -254,10 +254,10 @@ def test_a_check_of_nothing_or_taken_is_an_error(asset: str, name: str, fault: s
 
 
 def test_every_file_that_registers_something_is_an_entry_point() -> None:
-    decorators = {"schemas": ("schemas", "@schema("), "exports": ("exports", "@exporter("), "steps": ("quality", "@quality_step(")}
-    for group, (room, decorator) in decorators.items():
-        files = [path for path in sorted((ROOT / "prep_assets" / room).glob("*.py")) if f"\n{decorator}" in path.read_text("utf-8")]
-        assert sorted(entry.value for entry in plugins.ours(group).values()) == [f"prep_assets.{room}.{path.stem}" for path in files]
+    for group, decorator in {"schemas": "@schema(", "exports": "@exporter(", "steps": "@quality_step("}.items():
+        files = [path for path in (ROOT / "prep_assets").rglob("*.py") if f"\n{decorator}" in path.read_text("utf-8")]
+        modules = (path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".") for path in files)
+        assert sorted(entry.value for entry in plugins.ours(group).values()) == sorted(modules)
     assert plugins.ours("families").keys() == OURS.keys()
 
 

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from prep_assets.exports import export
-from prep_assets.quality.constraints import keeps
+from prep_assets.extensions.quality.constraints import keeps
 from prep_assets.schemas.verifiers import Constraint
 from prep_assets_tests.exports.conftest import write_lines
 from prep_assets_tests.exports.readers import stand_in

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from prep_assets.quality.rl_golds import boxed_equal, equal_answers
+from prep_assets.extensions.quality.rl_golds import boxed_equal, equal_answers
 from prep_assets_tests.conftest import ROOT
 
 EQUAL = r"""

@@ -21,6 +21,7 @@ from prep_assets.data import tables as cuts
 from prep_assets.engine import build as engine_build
 from prep_assets.engine import execute
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError
+from prep_assets.extensions.quality import gopher
 from prep_assets.graph.graph import EVERY, assets_of, store_of
 from prep_assets.graph.selftest import quality_trials
 from prep_assets.pipeline import tokens
@@ -28,7 +29,7 @@ from prep_assets.pipeline.verdicts import VERDICTS, Dropped, dropped_rows, read_
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.known_verdicts import KNOWN, LEAKS
 from prep_assets.proofs.selection import DROPPED, GOOD, reason_fault
-from prep_assets.quality import gopher, overlap
+from prep_assets.quality import overlap
 from prep_assets.quality.steps import Examples, configured_steps
 from prep_assets.samples import Sample, document
 from prep_assets.stores.guards import Guards, load_array

@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.quality.constraints import CONSTRAINTS
+from prep_assets.extensions.quality.constraints import CONSTRAINTS
+from prep_assets.extensions.quality.verified_code import program_of
+from prep_assets.extensions.quality.verified_golds import verified_golds
 from prep_assets.quality.steps import Examples, configured_steps
-from prep_assets.quality.verified_code import program_of
-from prep_assets.quality.verified_golds import verified_golds
 from prep_assets.samples import Prompt, turn
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="limits of processes are POSIX's")

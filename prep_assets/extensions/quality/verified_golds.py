@@ -10,11 +10,11 @@ from typing import Any
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
+from prep_assets.extensions.quality.constraints import CONSTRAINTS, keeps, misfit
+from prep_assets.extensions.quality.rl_golds import boxed_equal
+from prep_assets.extensions.quality.verified_code import TooSlow, failure
 from prep_assets.limits import limited
-from prep_assets.quality.constraints import CONSTRAINTS, keeps, misfit
-from prep_assets.quality.rl_golds import boxed_equal
 from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
-from prep_assets.quality.verified_code import TooSlow, failure
 from prep_assets.samples import USER, Prompt, turn
 from prep_assets.schemas.registry import own_function
 from prep_assets.schemas.rewards import JUDGED, NUMBER

@@ -11,8 +11,8 @@ from fractions import Fraction
 from functools import lru_cache
 
 from prep_assets.errors import PrepAssetsError
+from prep_assets.extensions.quality.golds import plain
 from prep_assets.limits import limited
-from prep_assets.quality.golds import plain
 from prep_assets.quality.steps import Examples, Judged, KnowsGolds, quality_step
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Prompt, Sample, turn
 

@@ -1,0 +1,1 @@
+"""Quality steps: rules of published filters, near-duplicates, and golds that verifiers judge."""
