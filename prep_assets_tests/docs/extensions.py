@@ -10,6 +10,14 @@ USES: Mapping[str, str] = {
         explain.visible exports.arrow exports.registry graph.graph pipeline.asset pipeline.sources pipeline.workspace stores.bucket
         stores.files stores.manifest stores.verification stores.version_folders version
     """,
+    "preprocess": """
+        cli cli.stores config.family config.loading config.mask config.models data data.blocks data.files data.quarantine data.read
+        data.tables engine engine.events engine.execute errors explain.visible graph.graph packing packing.strategies pipeline.asset
+        pipeline.examples pipeline.source_files pipeline.sources pipeline.workspace samples schemas.fields schemas.reader schemas.regions
+        schemas.registry stores.arrays stores.files stores.manifest stores.segments stores.verification stores.version_folders text.encode
+        text.engines text.load_template text.render text.spans text.template text.tokenizer_files text.vocabulary workers.pool
+        workers.shards
+    """,
     "quality": """
         caches errors limits quality.characters quality.steps quality.units quality.words samples schemas.registry schemas.rewards
         schemas.verifiers stores.arrays

@@ -50,8 +50,8 @@ NOT_RUN = {
     "make ": "an environment of its own",
     ".venv/bin/python -m pytest": "this suite",
     "prep-assets push": "the Hub: extensions/neighbours/test_hub.py has one",
-    "prep-assets preprocess": "files of other projects: compat/ and modellink/ have them",
-    "case ": "files of other projects: modellink/test_runs.py runs the script",
+    "prep-assets preprocess": "files of other projects: extensions/preprocess/ has them",
+    "case ": "files of other projects: extensions/preprocess/modellink/test_runs.py runs the script",
     "jq ": "a program of others",
     "prep-assets verify sft_tokens --partition dolly": "a store with a fault: cli/test_said.py makes one",
 }

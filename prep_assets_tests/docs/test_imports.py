@@ -21,7 +21,7 @@ PACKAGE = ROOT / "prep_assets"
 DRAWN = next(block for block in blocks(DOCS / "architecture.md", "text") if block.startswith("errors, samples, version\n"))
 *CORE, OUTER, BELOW = [line.split(", ") for line in DRAWN.splitlines()]
 RANK = {room: rank for rank, rooms in enumerate(CORE) for room in rooms}
-BETWEEN_OUTER = {("cli", "compat"), ("definitions", "defs"), ("defs", "definitions"), ("defs", "training")}
+BETWEEN_OUTER = {("definitions", "defs"), ("defs", "definitions"), ("defs", "training")}
 """Rooms of the last line that may use another one."""
 HEAVY = {"torch", "transformers", "h5py", "pyarrow", "tokenizers", "datasets", "gigatoken", "huggingface_hub"}
 

@@ -11,8 +11,8 @@ import typer
 import yaml
 
 from prep_assets.cli.main import app
-from prep_assets.compat.modellink import parser
 from prep_assets.config.models import FAMILIES
+from prep_assets.extensions.preprocess.modellink import parser
 from prep_assets.graph.graph import ASSETS, CHECKS
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, PAGES, code, label, read

@@ -16,14 +16,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.compat.astrai import parse_pipeline
-from prep_assets.compat.astrai_run import load_tokenizer, preprocess
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.extensions.preprocess.astrai import parse_pipeline
+from prep_assets.extensions.preprocess.astrai_run import load_tokenizer, preprocess
 from prep_assets.stores.open import open_store
 from prep_assets.training import DatasetFactory, share_memory
-from prep_assets_tests.compat.conftest import WORDS, Run, chat, ids, message, write_rows
-from prep_assets_tests.compat.pipelines import CHAT, DPO, GRPO, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
-from prep_assets_tests.compat.reference import read_bin, read_domain
+from prep_assets_tests.extensions.preprocess.conftest import WORDS, Run, chat, ids, message, write_rows
+from prep_assets_tests.extensions.preprocess.pipelines import CHAT, DPO, GRPO, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
+from prep_assets_tests.extensions.preprocess.reference import read_bin, read_domain
 
 TEXTS = changed(TEXT, preprocessing={"min_chars": 0, "deduplicate": False})
 SHORT = changed(SECTIONS_TEXT, preprocessing={"min_chars": 0})
@@ -82,8 +82,8 @@ def test_each_domain_has_its_own_budget_of_tokens(run: Run, tmp_path: Path) -> N
 def test_memory_blocks_leave_no_trace(run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     run(SHORT_ROWS, SHORT)
     whole = read_bin(shard(tmp_path))
-    monkeypatch.setattr("prep_assets.compat.astrai_run.FLUSH_TOKENS", 2)
-    monkeypatch.setattr("prep_assets.compat.astrai_run.BLOCK", 3)
+    monkeypatch.setattr("prep_assets.extensions.preprocess.astrai_run.FLUSH_TOKENS", 2)
+    monkeypatch.setattr("prep_assets.extensions.preprocess.astrai_run.BLOCK", 3)
     run(SHORT_ROWS, SHORT, overwrite=True)
     found = read_bin(shard(tmp_path))
     assert {key: values.tolist() for key, values in found.items()} == {key: values.tolist() for key, values in whole.items()}

@@ -6,10 +6,10 @@ import pytest
 from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
-from prep_assets_tests.compat.conftest import chat, ids, write_rows
-from prep_assets_tests.compat.reference import read_bin
+from prep_assets_tests.extensions.preprocess.conftest import chat, ids, write_rows
+from prep_assets_tests.extensions.preprocess.reference import read_bin
 
-RECIPE = Path(__file__).resolve().parents[2] / "configs" / "recipes" / "astrai" / "chat" / "pipeline.json"
+RECIPE = Path(__file__).resolve().parents[3] / "configs" / "recipes" / "astrai" / "chat" / "pipeline.json"
 
 
 @pytest.fixture

@@ -9,8 +9,8 @@ from typing import Any
 
 import pytest
 
-from prep_assets.compat.astrai import parse_pipeline
-from prep_assets.compat.astrai_run import Outcome, load_tokenizer, preprocess
+from prep_assets.extensions.preprocess.astrai import parse_pipeline
+from prep_assets.extensions.preprocess.astrai_run import Outcome, load_tokenizer, preprocess
 
 SPECIAL = ("<unk>", "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<pad>")
 WORDS = ("system", "user", "assistant", *"abcdefghijklmnopqrstuvwxyz", *"0123456789", "None", "tool")

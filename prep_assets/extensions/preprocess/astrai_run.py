@@ -17,12 +17,12 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.compat.astrai import SEQUENCE, AnyPipeline, Column, PositionIds, Task, task_of
-from prep_assets.compat.astrai_columns import Batch, Job, Row, batches_by_workers
 from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile, find_files, record_id
 from prep_assets.data.quarantine import Quarantine, read_quarantine
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, StoreError
+from prep_assets.extensions.preprocess.astrai import SEQUENCE, AnyPipeline, Column, PositionIds, Task, task_of
+from prep_assets.extensions.preprocess.astrai_columns import Batch, Job, Row, batches_by_workers
 from prep_assets.packing import PackPlan, gather_rows, pack, position_ids
 from prep_assets.packing.strategies import within
 from prep_assets.pipeline.asset import all_refused

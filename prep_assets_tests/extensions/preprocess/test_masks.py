@@ -12,15 +12,15 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.compat.astrai import Task, parse_pipeline, task_of
-from prep_assets.compat.astrai_columns import AstraiBuilder, MessageTemplate, Row
-from prep_assets.compat.astrai_run import Outcome, bin_plan, load_tokenizer, preprocess, shard_blocks
 from prep_assets.errors import ConfigError, Refused, TemplateError
+from prep_assets.extensions.preprocess.astrai import Task, parse_pipeline, task_of
+from prep_assets.extensions.preprocess.astrai_columns import AstraiBuilder, MessageTemplate, Row
+from prep_assets.extensions.preprocess.astrai_run import Outcome, bin_plan, load_tokenizer, preprocess, shard_blocks
 from prep_assets.text.vocabulary import Vocabulary
-from prep_assets_tests.compat.conftest import VOCABULARY, Run, chat, ids, message, write_rows, write_tokenizer
-from prep_assets_tests.compat.pipelines import CHAT, DPO, GRPO, INSTRUCTION, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
-from prep_assets_tests.compat.reference import Documented, read_bin
 from prep_assets_tests.effort import examples
+from prep_assets_tests.extensions.preprocess.conftest import VOCABULARY, Run, chat, ids, message, write_rows, write_tokenizer
+from prep_assets_tests.extensions.preprocess.pipelines import CHAT, DPO, GRPO, INSTRUCTION, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
+from prep_assets_tests.extensions.preprocess.reference import Documented, read_bin
 
 SHORT_TEXT = changed(TEXT, preprocessing={"min_chars": 0})
 
@@ -212,7 +212,7 @@ def test_texts_equal_the_documented_algorithm(
 # -- ``--masking spans``: the house's own render and masks in AstrAI's layout ------------------------------------------------------------
 
 
-TOKENIZER = Path(__file__).resolve().parents[2] / "configs" / "tokenizer"
+TOKENIZER = Path(__file__).resolve().parents[3] / "configs" / "tokenizer"
 TALK = chat(("system", "Be brief."), ("user", "What is 2+2?"), ("assistant", "4"), ("user", "And 3+3?"), ("assistant", "6"))
 
 

@@ -12,8 +12,8 @@ import pytest
 
 from prep_assets.errors import without_secrets
 from prep_assets_tests.docs.pages import DOCS, blocks
+from prep_assets_tests.extensions.preprocess.modellink.conftest import INSTRUCTION, Call, files, names, pair, plain, whole, write
 from prep_assets_tests.graph.workspaces import jsonl
-from prep_assets_tests.modellink.conftest import INSTRUCTION, Call, files, names, pair, plain, whole, write
 
 TEXTS = [f"Text {n}, " + "and more " * n for n in range(6)]
 WORDS = ("preprocess", "--input", "rows.jsonl", "--output-prefix", "out/x")
@@ -216,7 +216,7 @@ def test_the_environment_of_that_script_holds_no_secret(monkeypatch: pytest.Monk
 
 
 def test_ids_are_those_of_the_text_alone_for_a_tokenizer_that_adds_nothing(here: Path, call: Call) -> None:
-    shipped = Path(__file__).resolve().parents[2] / "configs" / "tokenizer"
+    shipped = Path(__file__).resolve().parents[4] / "configs" / "tokenizer"
     jsonl(here / "rows.jsonl", [{"text": text} for text in TEXTS])
     assert call(*WORDS, tokenizer=shipped)[0] == 0
     assert pair(here / "out" / "x_text_document") == [plain(shipped, text) for text in TEXTS]

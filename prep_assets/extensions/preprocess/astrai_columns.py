@@ -15,7 +15,6 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.compat.astrai import Section, Source, Task
 from prep_assets.config.family import Domain
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.data import tables
@@ -23,6 +22,7 @@ from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile, is_remote
 from prep_assets.data.tables import Cut, line_cuts, table_cuts
 from prep_assets.errors import ConfigError, Refused, TemplateError
+from prep_assets.extensions.preprocess.astrai import Section, Source, Task
 from prep_assets.pipeline.examples import Reading, Stretch, converter, shards_of
 from prep_assets.pipeline.source_files import Progress
 from prep_assets.pipeline.sources import Pinned, Router

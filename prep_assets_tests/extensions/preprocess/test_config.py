@@ -12,7 +12,10 @@ import typer
 import yaml
 
 from prep_assets.cli.main import app
-from prep_assets.compat.astrai import (
+from prep_assets.config.loading import parse
+from prep_assets.config.models import FAMILIES
+from prep_assets.errors import ConfigError
+from prep_assets.extensions.preprocess.astrai import (
     Dtype,
     Section,
     SectionsInput,
@@ -28,13 +31,20 @@ from prep_assets.compat.astrai import (
     parse_pipeline,
     task_of,
 )
-from prep_assets.compat.astrai_run import folder_of
-from prep_assets.config.loading import parse
-from prep_assets.config.models import FAMILIES
-from prep_assets.errors import ConfigError
+from prep_assets.extensions.preprocess.astrai_run import folder_of
 from prep_assets.samples import Group
 from prep_assets.schemas.registry import convert_with
-from prep_assets_tests.compat.pipelines import CHAT, DPO, EXAMPLES, GRPO, INSTRUCTION, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
+from prep_assets_tests.extensions.preprocess.pipelines import (
+    CHAT,
+    DPO,
+    EXAMPLES,
+    GRPO,
+    INSTRUCTION,
+    SECTIONS_CHAT,
+    SECTIONS_TEXT,
+    TEXT,
+    changed,
+)
 
 
 @pytest.mark.parametrize("name", EXAMPLES)
@@ -295,7 +305,7 @@ def test_other_sources_have_no_family() -> None:
 # -- the page names every key and option, and its examples are true ----------------------------------------------------------------------
 
 
-PAGE = (Path(__file__).resolve().parents[2] / "docs" / "preprocess.md").read_text("utf-8")
+PAGE = (Path(__file__).resolve().parents[3] / "docs" / "preprocess.md").read_text("utf-8")
 MODELS = (TypedInput, TypedPreprocessing, SectionsInput, Section, Source, SectionsPreprocessing, SectionsOutput)
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from prep_assets.stores.open import open_store
 from prep_assets_tests.exports.readers import reader
-from prep_assets_tests.modellink.conftest import EOS, INSTRUCTION, Call, files, names, pair, token, whole, write
+from prep_assets_tests.extensions.preprocess.modellink.conftest import EOS, INSTRUCTION, Call, files, names, pair, token, whole, write
 
 SYSTEM = (
     "Below is an instruction that describes a task, paired with an input that provides further context. Write a response that appropriately "

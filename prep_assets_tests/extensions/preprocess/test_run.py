@@ -13,18 +13,27 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.compat.astrai import parse_pipeline
-from prep_assets.compat.astrai_run import DEFAULT, EMPTY, Counts, Domains, folder_of, load_tokenizer, prefix_signature, preprocess
 from prep_assets.data import tables as cuts
 from prep_assets.data.quarantine import read_quarantine
 from prep_assets.errors import PrepAssetsError, SourceError, StoreError
+from prep_assets.extensions.preprocess.astrai import parse_pipeline
+from prep_assets.extensions.preprocess.astrai_run import (
+    DEFAULT,
+    EMPTY,
+    Counts,
+    Domains,
+    folder_of,
+    load_tokenizer,
+    prefix_signature,
+    preprocess,
+)
 from prep_assets.stores.manifest import file_hash
-from prep_assets_tests.compat.conftest import Run, chat, ids, write_rows, write_tokenizer
-from prep_assets_tests.compat.pipelines import CHAT, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
-from prep_assets_tests.compat.reference import Documented, read_bin
+from prep_assets_tests.extensions.preprocess.conftest import Run, chat, ids, write_rows, write_tokenizer
+from prep_assets_tests.extensions.preprocess.pipelines import CHAT, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
+from prep_assets_tests.extensions.preprocess.reference import Documented, read_bin
 from prep_assets_tests.graph.workspaces import TOKENIZER
 
-SAMPLES = Path(__file__).resolve().parents[2] / "configs"
+SAMPLES = Path(__file__).resolve().parents[3] / "configs"
 SHORT = changed(TEXT, preprocessing={"min_chars": 0})
 GOOD = chat(("user", "a"), ("assistant", "b"))
 
@@ -167,7 +176,7 @@ def test_a_run_that_dies_while_writing_leaves_nothing(run: Run, tmp_path: Path, 
     def full(*arguments: Any) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("prep_assets.compat.astrai_run.shard_blocks", full)
+    monkeypatch.setattr("prep_assets.extensions.preprocess.astrai_run.shard_blocks", full)
     with pytest.raises(StoreError, match="the disk is full"):
         run([GOOD], CHAT)
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]

@@ -11,14 +11,28 @@ import pytest
 import yaml
 
 from prep_assets.cli.main import app
-from prep_assets.compat.modellink import ALTERNATIVES, BY_PROMPT_TYPE, HANDLERS, KEYS, PAIRWISE, UNSUPPORTED, parser
 from prep_assets.engine import build
+from prep_assets.extensions.preprocess.modellink import ALTERNATIVES, BY_PROMPT_TYPE, HANDLERS, KEYS, PAIRWISE, UNSUPPORTED, parser
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.schemas.registry import schemas
-from prep_assets_tests.compat.handler_rows import MODELLINK
+from prep_assets_tests.extensions.preprocess.handler_rows import MODELLINK
+from prep_assets_tests.extensions.preprocess.modellink.conftest import (
+    BOS,
+    CONFIGS,
+    EOS,
+    INSTRUCTION,
+    PAIRS,
+    Call,
+    files,
+    names,
+    pair,
+    plain,
+    token,
+    whole,
+    write,
+)
 from prep_assets_tests.graph.test_document_ends import punkt as punkt
 from prep_assets_tests.graph.workspaces import jsonl
-from prep_assets_tests.modellink.conftest import BOS, CONFIGS, EOS, INSTRUCTION, PAIRS, Call, files, names, pair, plain, token, whole, write
 
 ROWS = {
     "GeneralPretrainHandler": [{"text": f"Text {n}."} for n in range(6)],

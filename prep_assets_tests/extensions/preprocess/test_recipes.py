@@ -19,20 +19,20 @@ import pytest
 import yaml
 from tokenizers import Tokenizer
 
-from prep_assets.compat.astrai import load_pipeline, migrate_pipeline
 from prep_assets.config.loading import load_family
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.files import hub_address
+from prep_assets.extensions.preprocess.astrai import load_pipeline, migrate_pipeline
 from prep_assets.graph.graph import ASSETS, EVERY, assets_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets_tests.compat import handler_rows
-from prep_assets_tests.compat.pipelines import CHAT, DPO, GRPO, INSTRUCTION, SECTIONS_CHAT, TEXT
 from prep_assets_tests.corpus.agents import of_rllm, of_verifiers, run, trace
+from prep_assets_tests.extensions.preprocess import handler_rows
+from prep_assets_tests.extensions.preprocess.pipelines import CHAT, DPO, GRPO, INSTRUCTION, SECTIONS_CHAT, TEXT
 from prep_assets_tests.graph.families import LAST
 from prep_assets_tests.graph.pictures import film, png
 from prep_assets_tests.graph.workspaces import make, out_of_date
 
-CONFIGS = Path(__file__).resolve().parents[2] / "configs"
+CONFIGS = Path(__file__).resolve().parents[3] / "configs"
 RECIPES = CONFIGS / "recipes"
 FILES = sorted(path.relative_to(RECIPES).as_posix() for path in RECIPES.rglob("*.yaml"))
 ALPACA = [{"instruction": f"Add {n} and 1.", "input": "", "output": f"{n + 1}"} for n in range(6)]
