@@ -23,7 +23,7 @@ from prep_assets.explain.visible import visible
 from prep_assets.schemas.reader import in_one_line, shown
 from prep_assets.schemas.registry import Schema
 from prep_assets.schemas.registry import schemas as registered
-from prep_assets.schemas.sniff import Fit, domain_of, known_form, read_dataset_info
+from prep_assets.schemas.sniff import Fit, by_columns, domain_of, known_form, read_dataset_info
 from prep_assets.schemas.sniff import sniff as try_all
 
 
@@ -117,6 +117,12 @@ def sniff(
             console.print(line, style="yellow")
         if form:
             console.print(f"{file} is {form}", style="bold")
+        elif not fitting and (guess := by_columns(payloads)):
+            asked, answered = guess.options.values()
+            console.print(
+                f"no schema knows these names. If {visible(asked)!r} is the question and {visible(answered)!r} the answer:", style="bold"
+            )
+            _show_domain(console, file, format, guess)
         elif not fitting:
             console.print("no schema fits; write one of your own and name it as package.module:function", style="bold")
         else:

@@ -264,7 +264,7 @@ def _domains(fits: Mapping[str, Sequence[Fit]], family: str, out: Path, ignore: 
         if (fit := _fitting(found, family)) is None:
             others = ", ".join(f"{fit.schema} (--train {other})" for other in TRAINED if (fit := _fitting(found, other))) or "none"
             raise ConfigError(
-                f"{address}: no schema of {family} fits its rows; of other families these do: {others}. See prep-assets sniff {address} --all, or "
+                f"{address}: no schema of {family} fits its rows; of other families these do: {others}. See prep-assets sniff {address}, or "
                 "write one of your own: docs/add-a-data-set.md"
             )
         _leave_out(address, fit, ignore)

@@ -30,7 +30,8 @@ def recognized(head: bytes, format: str, *, whole: bool) -> tuple[str, str] | No
     """
     text = head.lstrip()
     first, newline, rest = text.partition(b"\n")
-    if _HTML.match(text) and not _HTML.match(rest.lstrip()):  # a text file may have a page on each line
+    opening, next_one = _HTML.match(text), _HTML.match(rest.lstrip())
+    if opening and not (next_one and next_one[1].lower() == opening[1].lower()):  # a text file may have a page on each line
         return _PAGE
     if not newline and text.strip().count(b"\r") >= (1 if whole else 3):
         return _CR

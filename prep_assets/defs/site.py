@@ -200,9 +200,17 @@ def _optional(model: type[Model], name: str, configured: Model | None) -> type[d
             fields[key] = (Literal[(AS_CONFIGURED, *get_args(annotation))], Field(default=default, description=description))
         else:
             kind = _dagster_type(annotation)
-            fields[key] = (Optional[kind], Field(default=_default(configured, key, kind), description=description))  # noqa: UP045  (built at run time)
+            described_as = f"{description} {_bounds(field.metadata)}".strip()
+            fields[key] = (Optional[kind], Field(default=_default(configured, key, kind), description=described_as))  # noqa: UP045  (built at run time)
     doc = f"Options of one run; null means as the configuration file says ({name})."
     return create_model(name, __base__=dg.Config, __doc__=doc, **fields)
+
+
+def _bounds(rules: Sequence[Any]) -> str:
+    """What a number may be. Dagster's types have no bounds: the run that breaks one fails, and names option, bound and value."""
+    signs = {"ge": "at least", "gt": "more than", "le": "at most", "lt": "less than"}
+    found = [f"{words} {getattr(rule, name):,}" for rule in rules for name, words in signs.items() if getattr(rule, name, None) is not None]
+    return f"({', '.join(found)})" if found else ""
 
 
 def _default(configured: Model | None, key: str, kind: Any) -> Any:

@@ -101,8 +101,8 @@ def _fit(
 
 GENERAL = ("messages", "sharegpt", "alpaca", "gsm8k", "preference", "alpaca_pairwise", "kto", "rl_prompt", "contrastive", "text")
 """Schemas that are tried with options, in the order in which they are proposed."""
-_ASKED = ("instruction", "question", "problem", "prompt", "query", "input", "user", "ask")
-_ANSWERED = ("output", "response", "answer", "completion", "solution", "reply", "assistant")
+_ASKED = ("instruction", "question", "problem", "prompt", "query", "input", "user", "ask", "q")
+_ANSWERED = ("output", "response", "answer", "completion", "solution", "reply", "assistant", "target", "a")
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "messages_key": ("messages", "conversations", "conversation", "dialogue", "dialog", "chat", "turns"),
     **dict.fromkeys(("prompt_key", "question_key"), _ASKED),
@@ -118,8 +118,8 @@ COLUMNS: Mapping[str, tuple[str, ...]] = {
 }
 """Option → names that columns for it have in public data sets, in any case, the likeliest first."""
 ROLES = {
-    **dict.fromkeys(("user", "human", "prompter", "question"), "user"),
-    **dict.fromkeys(("assistant", "gpt", "model", "bot", "ai", "chatgpt", "answer"), "assistant"),
+    **dict.fromkeys(("user", "human", "prompter", "question", "customer"), "user"),
+    **dict.fromkeys(("assistant", "gpt", "model", "bot", "ai", "chatgpt", "answer", "agent"), "assistant"),
     **dict.fromkeys(("tool", "observation", "tool_response", "function_response", "ipython"), "tool"),
     **dict.fromkeys(("system", "developer"), "system"),
 }
@@ -140,6 +140,8 @@ def _with_options(schema: Schema, plain: Fit, payloads: Sequence[Mapping[str, An
     tries: list[dict[str, Any]] = [named] if named else []
     if "roles" in schema.options and (roles := _roles_of(payloads, plain)):
         tries += [{"roles": roles}, {**named, "roles": roles}]
+    if "role_tag" in schema.options:
+        tries += [named | tags for tags in _tags_of(payloads, str(named.get("messages_key", "conversations")))]
     if "gold_key" in named and all(re.search("[0-9]", str(_value_of(payload, named["gold_key"]))) for payload in payloads):
         tries += [{**named, "verifier": "math"}]  # golds that are no plain numbers, such as fractions
     for options in tries:
@@ -184,6 +186,34 @@ def _roles_of(payloads: Sequence[Mapping[str, Any]], plain: Fit) -> dict[str, st
         if isinstance(message, Mapping) and isinstance(message.get("role"), str)
     }
     return {word: ROLES[word.lower()] for word in sorted(words) if word not in OPENAI_ROLES and word.lower() in ROLES}
+
+
+_TAGS = {"user": "user_tag", "assistant": "assistant_tag", "system": "system_tag", "tool": "observation_tag"}
+
+
+def _tags_of(payloads: Sequence[Mapping[str, Any]], column: str) -> list[dict[str, str]]:
+    """Options of `sharegpt` for messages that have a role and a text under other names, such as ``speaker`` and ``utterance``; empty for others."""
+    messages = [message for payload in payloads for message in payload.get(column) or () if isinstance(message, Mapping)]
+    names = [name for name in (messages[0] if messages else ()) if all(isinstance(message.get(name), str) for message in messages)]
+    role = next((name for name in names if all(message[name].lower() in ROLES for message in messages)), None)
+    if role is None:
+        return []
+    words = {_TAGS[ROLES[message[role].lower()]]: message[role] for message in messages}
+    return [{"role_tag": role, "content_tag": name, **words} for name in names if name != role]
+
+
+def by_columns(payloads: Sequence[Mapping[str, Any]]) -> Fit | None:
+    """The schema for a table whose names of columns say nothing: its two longest columns of text as a question and its answer; `None` for other rows."""
+    lengths = {
+        name: sum(len(str(payload[name])) for payload in payloads)
+        for name in payloads[0]
+        if all(isinstance(payload.get(name), str) for payload in payloads)
+    }
+    columns = [name for name in lengths if name in sorted(lengths, key=lengths.__getitem__)[-2:]]
+    if len(columns) < 2:
+        return None
+    fit = _fit(schemas()["alpaca"], payloads, dict(zip(("prompt_key", "response_key"), columns, strict=True)))
+    return fit if fit.fitting else None
 
 
 def specialty(name: str) -> int:

@@ -241,6 +241,21 @@ CHAT = [{"role": "User", "content": "q"}, {"role": "Assistant", "content": "a"}]
             ["left out: context, 1 of 1 rows, e.g. 'c'"],
         ),
         ([{"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}], {"schema": "sharegpt"}, []),
+        ([{"input": "q", "target": "a"}], {"schema": "alpaca", "options": {"prompt_key": "input", "response_key": "target"}}, []),
+        (
+            [{"Dialogue": [{"speaker": "customer", "line": "q"}, {"speaker": "agent", "line": "a"}]}],
+            {
+                "schema": "sharegpt",
+                "options": {
+                    "messages_key": "Dialogue",
+                    "role_tag": "speaker",
+                    "content_tag": "line",
+                    "user_tag": "customer",
+                    "assistant_tag": "agent",
+                },
+            },
+            [],
+        ),
     ],
 )
 def test_options_are_proposed(run: Any, tmp_path: Path, rows: list[dict[str, Any]], domain: dict[str, Any], left_out: list[str]) -> None:
@@ -248,6 +263,14 @@ def test_options_are_proposed(run: Any, tmp_path: Path, rows: list[dict[str, Any
     shown = run("sniff", file).stdout.splitlines()
     assert yaml.safe_load(shown[-1])["a_name"] == {"files": [str(file)], **domain}
     assert [line for line in shown if line.startswith("left out: ")][: len(left_out)] == left_out
+
+
+def test_columns_of_a_table_whose_names_say_nothing_are_offered(run: Any, tmp_path: Path) -> None:
+    (tmp_path / "faq.csv").write_text("Frage,Antwort,Rang\nWie hoch?,Zehn Meter.,1\nWie breit?,Zwei Meter.,2\n", "utf-8")
+    result = run("sniff", tmp_path / "faq.csv")
+    assert result.exit_code == 1 and "If 'Frage' is the question and 'Antwort' the answer:\n" in result.stdout
+    domain = yaml.safe_load(result.stdout.splitlines()[-1])["a_name"]
+    assert (domain["schema"], domain["options"]) == ("alpaca", {"prompt_key": "Frage", "response_key": "Antwort"})
 
 
 def test_a_field_that_decides_is_never_offered_to_be_ignored(run: Any, tmp_path: Path) -> None:

@@ -50,6 +50,7 @@ def files(folder: Path, **contents: str | bytes) -> Path:
         ("b__parquet", POINTER, "is a Git LFS pointer"),
         ("b__jsonl", PAGE, r"b\.jsonl: is an HTML page, .* Download the data itself"),
         ("b__txt", PAGE, "is an HTML page"),
+        ("b__jsonl", "<!DOCTYPE html>\n<html><body>404</body></html>\n", "is an HTML page"),
         ("b__json", PAGE, "is an HTML page"),
         ("b__csv", PAGE, "is an HTML page"),
         ("b__jsonl", ARRAY, r"is one JSON list, not one object a line .* Set `format: json`"),
