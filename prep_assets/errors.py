@@ -13,6 +13,25 @@ from difflib import get_close_matches
 from functools import partial
 from typing import Any
 
+EXTRAS = {
+    **dict.fromkeys(("typer", "click", "rich"), "cli"),
+    "dagster": "dagster",
+    "torch": "train",
+    "aiohttp": "http",
+    **dict.fromkeys(("obstore", "s3fs"), "s3"),
+    **dict.fromkeys(("google", "sentencepiece"), "sentencepiece"),
+    "tiktoken": "tiktoken",
+    "mistral_common": "mistral",
+    "ray": "ray",
+}
+"""Package → the extra of prep-assets that installs it."""
+
+
+def not_installed(error: ModuleNotFoundError) -> str:
+    """Say which extra installs a missing package; ``""`` for a package of no extra."""
+    extra = EXTRAS.get((error.name or "").partition(".")[0])
+    return f"{error.name} is not installed. Install it with:\n  pip install 'prep-assets[{extra}]'" if extra else ""
+
 
 class PrepAssetsError(Exception):
     """A build that cannot go on. The message says what, where, the numbers and the remedy; credentials are removed from it."""

@@ -32,10 +32,10 @@ WOULD_BUILD = 2
 @with_json
 def build(
     assets: Annotated[list[str] | None, typer.Argument(metavar="[ASSET]...", help="Assets, e.g. sft_packed.")] = None,
-    everything: Annotated[bool, typer.Option("--all", help="Every asset that the configuration has.")] = False,
+    everything: Annotated[bool, typer.Option("--all", help="All configured assets.")] = False,
     partition: terminal.Partition = None,
     dry_run: Annotated[bool, typer.Option("--dry-run", help="Print what would be built, in which order and why; build nothing.")] = False,
-    force: Annotated[bool, typer.Option("--force", help="Build the assets named even where they are current.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Build the named assets even if they are current.")] = False,
     options: Annotated[
         list[str] | None,
         typer.Option(
@@ -45,19 +45,19 @@ def build(
         ),
     ] = None,
     publish: Annotated[bool, typer.Option("--publish", help="With --set: make the store current instead of a draft.")] = False,
-    review: Annotated[
-        bool, typer.Option("--review", help="Leave the assets named as drafts, which `prep-assets accept` makes current.")
-    ] = False,
-    workers: Annotated[int | None, typer.Option("--workers", min=1, help="Processes that work at a time, if not as configured.")] = None,
-    exit_code: Annotated[bool, typer.Option("--exit-code", help="With --dry-run: exit code 2 where something would be built.")] = False,
+    review: Annotated[bool, typer.Option("--review", help="Leave the named assets as drafts for `prep-assets accept`.")] = False,
+    workers: Annotated[
+        int | None, typer.Option("--workers", min=1, help="Number of worker processes, instead of the configured one.")
+    ] = None,
+    exit_code: Annotated[bool, typer.Option("--exit-code", help="With --dry-run: exit code 2 if something would be built.")] = False,
     as_json: bool = False,
 ) -> Answer:
-    """What is current is left alone. A domain that fails does not stop the others."""
+    """Current stores are left alone. A domain that fails does not stop the others."""
     workspace = replace(Workspace.open(), workers=workers)
     names = _names(workspace, assets or [], everything)
     workspace = _with_options(workspace, names, options or [])
     if exit_code and not dry_run:
-        raise ConfigError("--exit-code says what a dry run found: add --dry-run")
+        raise ConfigError("--exit-code needs --dry-run: it reports what a dry run found")
     if dry_run:
         steps = plan(workspace, stores_of(workspace, names, partition), force=force)
         found, following = forecasts(workspace, steps), list(out_of_date_then(workspace, steps))
@@ -132,7 +132,7 @@ def _show_drafts(drafts: Sequence[Built], console: Console) -> None:
 
 
 def accept(asset: terminal.AssetName, partition: terminal.Partition = None) -> None:
-    """Exit code 1 where it was not checked, is damaged, or the configuration or a source has changed since."""
+    """Exit code 1 if it was not checked, is damaged, or the configuration or a source has changed since."""
     for draft in make_drafts_current(Workspace.open(), asset, partition):
         terminal.out().print(f"{draft.manifest.label}: {draft.version} is current now", style="green")
 
@@ -144,7 +144,7 @@ StoreStatus = tuple[str, str, Status]
 
 @with_json
 def status() -> Answer:
-    """Exit code 1 where a store is "broken", because a source or its manifest cannot be read, or fails its checks, published or not."""
+    """Exit code 1 if a store is "broken" (a source or its manifest cannot be read) or fails its checks, published or not."""
     workspace = Workspace.open()
     faults: list[str] = []
     statuses = list(_store_statuses(workspace, faults))
@@ -257,7 +257,7 @@ def path(
     asset: terminal.AssetName,
     partition: terminal.Partition = None,
     draft: terminal.Draft = False,
-    even_if_failed: Annotated[bool, typer.Option("--even-if-failed", help="Print it although its checks do not hold.")] = False,
+    even_if_failed: Annotated[bool, typer.Option("--even-if-failed", help="Print it even if its checks fail.")] = False,
 ) -> None:
     """Notes about the store, e.g. that it is out of date or has options of one run, go to stderr."""
     workspace = Workspace.open()

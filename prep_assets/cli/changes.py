@@ -57,10 +57,10 @@ def diff(
 @with_json
 def compare(
     before: Annotated[Path, typer.Argument(metavar="BEFORE", help="A folder of stores, e.g. data/stores of another checkout.")],
-    after: Annotated[Path | None, typer.Argument(metavar="[AFTER]", help="Another; left out: the folder of stores.")] = None,
+    after: Annotated[Path | None, typer.Argument(metavar="[AFTER]", help="Another. Default: the folder of stores.")] = None,
     assets: Annotated[list[str] | None, typer.Option("--asset", "-a", metavar="ASSET", help="Only this asset; may be repeated.")] = None,
     configs: Annotated[
-        Path | None, typer.Option("--before-configs", metavar="DIR", help="The configuration of BEFORE, if another.")
+        Path | None, typer.Option("--before-configs", metavar="DIR", help="The configuration of BEFORE, if it is another one.")
     ] = None,
     count: Annotated[int, typer.Option("-n", min=0, help="How many records of each store to show side by side.")] = 0,
     markdown: Annotated[bool, typer.Option("--markdown", help="Print a table for a comment on a pull request.")] = False,

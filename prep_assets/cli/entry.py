@@ -9,10 +9,8 @@ import os
 import sys
 from pathlib import Path
 
+from prep_assets.errors import not_installed
 from prep_assets.own_process import set_up
-
-EXTRAS = {"typer": "cli", "click": "cli", "rich": "cli", "dagster": "dagster", "torch": "train"}
-"""Package → the extra of prep-assets that installs it."""
 
 MARKS = {
     "✓": "+",
@@ -56,10 +54,9 @@ def main() -> None:
 
         app()
     except ModuleNotFoundError as error:
-        extra = EXTRAS.get((error.name or "").partition(".")[0])
-        if extra is None:
+        if not (remedy := not_installed(error)):
             raise
-        sys.exit(f"error: {error.name} is not installed. Install it with:\n  pip install 'prep-assets[{extra}]'")
+        sys.exit(f"error: {remedy}")
 
 
 def in_ascii(error: UnicodeError) -> tuple[str, int]:

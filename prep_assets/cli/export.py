@@ -31,11 +31,11 @@ from prep_assets.stores.version_folders import Published
 def export(
     asset: Annotated[str | None, typer.Argument(metavar="ASSET", help="An asset, e.g. sft_packed.")] = None,
     to: Annotated[str | None, typer.Option("--to", "-t", metavar="FORMAT", help="The format, e.g. hf_arrow.")] = None,
-    folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where to: a new folder, or an empty one.")] = None,
+    folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="The target: a new or empty folder.")] = None,
     partition: terminal.Partition = None,
     stream: Annotated[
         str | None,
-        typer.Option("--stream", "-s", metavar="S", help="Which stream, table or file of the asset; the training one when left out."),
+        typer.Option("--stream", "-s", metavar="S", help="The stream, table or file. Default: the training one."),
     ] = None,
     option: Annotated[
         list[str] | None, typer.Option("--option", metavar="KEY=VALUE", help="An option of the format; may be repeated.")
@@ -164,7 +164,7 @@ LOOPS: Mapping[str, Mapping[str, str]] = {
 
 def launch_snippet(
     trainer: Annotated[str, typer.Option("--trainer", metavar="T", help=f"One of {', '.join(READERS)}.")],
-    asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", help="An asset; the usual one of the trainer, if left out.")] = None,
+    asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", help="An asset. Default: the usual one of the trainer.")] = None,
     partition: terminal.Partition = None,
     folder: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Where the export is, or will be.")] = None,
 ) -> None:

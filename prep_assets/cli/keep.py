@@ -40,8 +40,8 @@ class Deletion(Struct, frozen=True):
 def prune(
     asset: terminal.AnyAsset = None,
     partition: terminal.Partition = None,
-    removed: Annotated[bool, typer.Option("--removed", help="Also the stores of what the configuration does not have any more.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only show what would be deleted.")] = False,
+    removed: Annotated[bool, typer.Option("--removed", help="Also delete stores that are no longer configured.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="Only list what would be deleted.")] = False,
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Delete without asking.")] = False,
 ) -> None:
     """A store that is current, a candidate or a draft is never deleted."""
@@ -92,7 +92,7 @@ SHOWN = 5
 @with_json
 def forget(
     records: Annotated[list[str], typer.Argument(metavar="DOMAIN/RECORD...", help="Records, e.g. gsm8k/gsm8k.jsonl:17.")],
-    reason: Annotated[str, typer.Option("--reason", help="Why; it is written into the tombstone.")] = "",
+    reason: Annotated[str, typer.Option("--reason", help="The reason, written into the tombstone.")] = "",
     prune: Annotated[
         bool, typer.Option("--prune", help="Delete the unused versions of stores that held them, and drafts and candidates that hold them.")
     ] = False,

@@ -119,8 +119,8 @@ def doctor(
     tokenizer: Annotated[str, typer.Option("--tokenizer", metavar="X", help="A folder, or a hub id.")],
     revision: Annotated[str | None, typer.Option("--revision", help="The commit of a tokenizer from the hub.")] = None,
     template: Annotated[str, typer.Option("--template", help="The chat template of both sides, as in the configuration.")] = "tokenizer",
-    schema: Annotated[str | None, typer.Option("--schema", help="How rows are read; the one that fits, if left out.")] = None,
-    renderer: Annotated[str | None, typer.Option("--renderer", help="Which renderer of prime-rl or tinker, such as qwen3.")] = None,
+    schema: Annotated[str | None, typer.Option("--schema", help="The schema of the rows. Default: the one that fits.")] = None,
+    renderer: Annotated[str | None, typer.Option("--renderer", help="The renderer of prime-rl or tinker, e.g. qwen3.")] = None,
     count: Annotated[int, typer.Option("-n", min=1, max=1000, help="How many rows to compare.")] = 1000,
     show: Annotated[int, typer.Option("--show", min=0, help="How many rows that differ to show.")] = 3,
 ) -> Answer:

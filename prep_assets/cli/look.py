@@ -314,7 +314,7 @@ def leaks(
     family: Annotated[str | None, typer.Argument(metavar="FAMILY", help="A family, e.g. sft. Default: all.")] = None,
     partition: terminal.Partition = None,
     count: Annotated[int, typer.Option("-n", min=0, help="How many leaks of each domain to show with their texts.")] = 3,
-    sample: Annotated[int, typer.Option("--sample", min=0, help="So many of each domain, drawn at random, for a person to judge.")] = 0,
+    sample: Annotated[int, typer.Option("--sample", min=0, help="Draw this many of each domain at random, for review.")] = 0,
 ) -> Answer:
     workspace = Workspace.open()
     workspace.family(Eval)

@@ -25,52 +25,52 @@ INTERRUPTED = 130
 """Exit code after Ctrl-C: 128 + SIGINT."""
 GROUPS = {
     "Every day": {
-        "build": "Build assets and whatever they are made from, run the checks, and publish what passes. Exit code 1 when a store is refused.",
-        "accept": "Make the draft of an asset current, unchanged: what `build --review`, or `build --set`, left to be looked at.",
-        "status": "Show what every store is: missing, stale, failed or current, its rows and tokens; how to build what is not current; and what is left over.",
-        "inspect": "Show a row: trained tokens bold and green (in ⟦ ⟧ where there is no colour), masked ones dim, │ where a document begins.",
-        "verify": "Run every check on the published stores again. Exit code 1 when one fails, or when there is no store.",
-        "report": "Write a page about an asset's stores: what they hold, rows with masks and both derivations, what was refused, lineage.",
+        "build": "Build assets and everything they are made from, run the checks, and publish what passes. Exit code 1 if a store fails its checks.",
+        "accept": "Publish an asset's draft unchanged: the store that `build --review` or `build --set` left for inspection.",
+        "status": "Show every store's state (missing, stale, failed or current), rows and tokens, the command that builds what is not current, and leftovers.",
+        "inspect": "Show a row: trained tokens in bold green (in ⟦ ⟧ without colour), masked tokens dim, │ at the start of each document.",
+        "verify": "Run every check on the published stores again. Exit code 1 if one fails, or if there is no store.",
+        "report": "Write an HTML page about an asset's stores: figures, rows with their masks and both derivations, rejected records, lineage.",
     },
     "Build: schemas, templates, pipelines": {
-        "init": "Write a configuration for your own files: find their schemas, build them, and show the first row. What no option says is asked for.",
-        "demo": "Build the packed SFT table from the configured data sets, if it is not there yet, and show what is in it.",
-        "schemas": "List all schemas; or show the options of one and a row that it reads.",
-        "sniff": "Try every schema on the first records of a file: which fit, and why the others do not. Exit code 1 when none fits.",
+        "init": "Write a configuration for your own files: find their schemas, build them, and show the first row. Asks for what the options leave open.",
+        "demo": "Build the packed SFT table of the configured data sets, unless it exists, and summarize it.",
+        "schemas": "List all schemas, or show one schema's options and an example row.",
+        "sniff": "Try every schema on the first records of a file: show which fit, and why the others do not. Exit code 1 if none fits.",
         "dataset-info": "Print the data sets of a LLaMA-Factory dataset_info.json as domains, to paste into the configuration.",
         "json-schema": "Print the JSON Schema of a family's configuration file, or write all of them, for editors that complete and check YAML.",
         "certify": "Render probes with a chat template and say what it does: stop token, system prompt, reasoning, tools, provable masks.",
-        "preprocess": "Tokenize, mask and pack files as an AstrAI pipeline JSON says, into AstrAI's directory layout.",
-        "migrate": "Print the same pipeline as YAML for configs/; comments say what it is called and what cannot be expressed.",
+        "preprocess": "Tokenize, mask and pack files as described by an AstrAI pipeline JSON, into AstrAI's directory layout.",
+        "migrate": "Convert such a pipeline to YAML for configs/; comments name the file and everything that cannot be expressed.",
     },
     "Look: figures, refused records, labels": {
-        "stats": "Show counts, metrics, refused records by reason, lineage and files; of all partitions and in total where none is named.",
+        "stats": "Show counts, metrics, rejected records by reason, lineage and files, of one partition, or of all with their total.",
         "view": "Serve the pages of `report` for all stores, with a search over whole stores, until Ctrl-C. It writes nothing.",
-        "quarantine": "Show refused records: where each comes from, why it was refused, and what it holds.",
-        "leaks": "Show which training examples hold texts of benchmarks or of other domains' test shares: which, how much, and both passages side by side.",
-        "doctor": "Prepare rows as a trainer does and as we do, and show every label that differs. Exit code 1 where labels or ids differ.",
+        "quarantine": "Show rejected records: the source of each, the reason, and its content.",
+        "leaks": "Show which training examples contain text of benchmarks or of other domains' test splits: how much, with both passages side by side.",
+        "doctor": "Prepare rows as a trainer does and as prep-assets does, and show every label that differs. Exit code 1 if labels or ids differ.",
     },
     "Find: where rows come from, what changes": {
-        "trace": "Show which source rows a row is made of; with --token, what the token stands for and why it is trained or not.",
-        "where": "Show every row, pair, prompt, group and export that holds a record; where it was refused, or a duplicate, the reason and who won.",
+        "trace": "Show the source rows of a stored row; with --token, the source text of that token and why it is trained or not.",
+        "where": "Show every row, pair, prompt, group and export that contains a record, or why none does: rejected, or a duplicate, and of which record.",
         "diff": "Compare the current store with another version: records in, out and changed, tokens by domain, and rows side by side with their masks.",
-        "compare": "Compare two folders of stores: figures, refusals, leaks, and records that only one has. The exit code is 1 where anything differs.",
-        "impact": "Show which stores a change makes stale, how many records and tokens change, what would be refused. Nothing is written.",
+        "compare": "Compare two folders of stores: figures, rejections, leaks, and records that only one has. Exit code 1 if anything differs.",
+        "impact": "Show which stores a change makes stale, how many records and tokens change, and which records would be rejected. Writes nothing.",
     },
     "Ship: to trainers and to others": {
-        "path": "Print the directory of a store: the stable link `current`, which trainers open. A store that fails its checks is refused.",
-        "export": "Write a store for a trainer, and show the lines that open it there. A store that is damaged is refused.",
-        "launch-snippet": "Print the command that writes a store for a trainer, and the configuration that makes the trainer read it there.",
-        "describe": "Print what a store is: hashes, sources with theirs, licences, counts, refused records, files, columns, checks.",
-        "attest": "Write what a store is made of and what was looked for in it, as signed JSON and as a page, or verify such a file.",
-        "release": "Copy an export into a folder with a data set card, Croissant and its manifest: what datasets.load_dataset opens, and push uploads.",
-        "push": "Upload an export to the Hugging Face Hub as one commit, if its files are what its manifest says and the repository did not change meanwhile.",
+        "path": "Print a store's directory: the stable link `current`, which trainers open. Exit code 1 if the store fails its checks.",
+        "export": "Write a store in a trainer's format, and show the lines that open it. Damaged stores are not exported.",
+        "launch-snippet": "Print the export command for a trainer, and the trainer configuration that reads the result.",
+        "describe": "Describe a store: hashes, sources, licences, counts, rejected records, files, columns, checks.",
+        "attest": "Write an attestation of a store, its sources and the searches made in it, as signed JSON and as a page; or verify one.",
+        "release": "Copy an export into a folder with a data set card, Croissant and its manifest, for datasets.load_dataset and push.",
+        "push": "Upload an export to the Hugging Face Hub in one commit, if its files match the manifest and the repository has not changed meanwhile.",
     },
     "Keep: damage, old versions, deletion": {
-        "scrub": "Read stores and sources again, from where the last scrub stopped, and compare them with their hashes. Exit code 1 where one is damaged.",
-        "selftest": "Shift masks, swap pairs, leak test rows … on copies of your rows: each must be caught by its check. Exit code 1 when one is not.",
-        "prune": "Show the versions of stores that nothing points to, and what killed builds left; ask; then delete them.",
-        "forget": "Write a tombstone for each record, build again what held it, and prove that neither its ids nor its text are in a current store.",
+        "scrub": "Read stores and sources again, starting where the last scrub stopped, and compare them with their hashes. Exit code 1 if one is damaged.",
+        "selftest": "Corrupt copies of your rows (shift masks, swap pairs, leak test rows …): a check must catch each one. Exit code 1 if one is missed.",
+        "prune": "List unused versions of stores and leftovers of killed builds, ask, then delete them.",
+        "forget": "Write a tombstone for each record, rebuild what contained it, and prove that neither its ids nor its text are in a current store.",
     },
 }
 """Heading → command → its first sentence, in the order of ``--help`` and docs/cli.md. What a command's ``--help`` says further is its function's docstring."""
@@ -159,7 +159,7 @@ def prep_assets(
 ) -> None:
     """Training data as Dagster assets: look at the stores, prove them again, find out what is stale.
 
-    PREP_ASSETS_CONFIG_DIR and PREP_ASSETS_STORE_DIR say where the configuration and the stores are, if not in configs/ and data/stores/.
+    PREP_ASSETS_CONFIG_DIR and PREP_ASSETS_STORE_DIR name the folders of configuration and stores (default: configs/ and data/stores/).
     """
     if variant:
         os.environ["PREP_ASSETS_VARIANT"] = variant

@@ -30,15 +30,13 @@ COLUMNS = 140
 
 
 def report(
-    asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", help="An asset, e.g. sft_packed; all, if left out.")] = None,
+    asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", help="An asset, e.g. sft_packed. Default: all.")] = None,
     partition: terminal.Partition = None,
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", metavar="PATH", help="The file to write, or with no asset the folder. [default: reports/]"),
     ] = None,
-    candidate: Annotated[
-        bool, typer.Option("--candidate", help="The store that was built last and is not published, because a check fails.")
-    ] = False,
+    candidate: Annotated[bool, typer.Option("--candidate", help="The last build, if it was not published because a check fails.")] = False,
     rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="How many rows a page holds at most.")] = 1000,
 ) -> None:
     """Each page is one file that needs no network. Without ASSET: a page for every asset that has a store, and index.html."""
@@ -73,7 +71,7 @@ def _candidates(workspace: Workspace, asset: str, partition: str | None) -> tupl
     places = [workspace.place(definition.name, key) for key in partitions]
     stores = [store for store in (place.candidate() for place in places) if store is not None]
     if not stores:
-        raise StoreError(f"{asset} has no store that waits for its checks: what was built last is published, or nothing was built")
+        raise StoreError(f"{asset} has no unpublished build: its last build is published, or there is none")
     return stores, []
 
 
@@ -82,9 +80,7 @@ def _print_place(path: Path) -> None:
 
 
 def view(
-    port: Annotated[
-        int, typer.Option("--port", min=0, max=65535, help="Where it listens, on this machine only; 0 takes a free one.")
-    ] = PORT,
+    port: Annotated[int, typer.Option("--port", min=0, max=65535, help="Port on this machine; 0 takes a free one.")] = PORT,
     rows: Annotated[int, typer.Option("--rows", metavar="N", min=1, help="How many rows a page holds at most.")] = 1000,
     browser: Annotated[bool, typer.Option("--open", help="Open it in the browser.")] = False,
 ) -> None:

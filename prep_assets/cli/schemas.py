@@ -87,9 +87,9 @@ def _show_schema(console: Console, schema: Schema) -> None:
 @with_json
 def sniff(
     file: Annotated[str, typer.Argument(metavar="FILE", help="A file, folder, glob, URL or hub address.")],
-    format: Annotated[str | None, typer.Option("--format", help="The format, where the file's name does not say it.")] = None,
+    format: Annotated[str | None, typer.Option("--format", help="The format, if the file name has no known suffix.")] = None,
     count: Annotated[int, typer.Option("-n", min=1, help="How many records to try.")] = 100,
-    every: Annotated[bool, typer.Option("--all", help="List also the schemas that need a field which these records lack.")] = False,
+    every: Annotated[bool, typer.Option("--all", help="Also list the schemas that do not fit, with the reasons.")] = False,
 ) -> Answer:
     files = find_files([file], Path.cwd(), format=format)
     rows, unreadable = first_rows(files, count)
@@ -124,7 +124,7 @@ def sniff(
             )
             _show_domain(console, file, format, guess)
         elif not fitting:
-            console.print("no schema fits; write one of your own and name it as package.module:function", style="bold")
+            console.print("no schema fits. Write your own, and name it as package.module:function", style="bold")
         else:
             _show_domain(console, file, format, fitting[0])
 
@@ -195,7 +195,7 @@ def _reason(fit: Fit) -> str:
 
 def dataset_info(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="A dataset_info.json.")],
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Data sets; all where none is named.")] = None,
+    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Data sets. Default: all.")] = None,
 ) -> None:
     if not file.is_file():
         raise ConfigError(f"no file {file}")

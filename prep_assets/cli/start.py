@@ -77,7 +77,7 @@ _OWN: dict[str, Start] = {
         _CHAT
         + "mask: {{assistant: train, completion: train}}   # what is trained, by role; all else is masked\n"
         + "preprocessing: {{max_seq_len: {row_len}, deduplicate: true}}\n"
-        + "truncation: drop               # an example that is longer: refuse it, or cut it (start, end, turns, prompt)\n"
+        + "truncation: drop               # an example that is longer: reject it, or cut it (start, end, turns, prompt)\n"
         + "packing: {{strategy: bfd, row_len: {row_len}}}   # documents are never cut; see docs/packing.md\n",
     ),
     "preference": Start(
@@ -109,16 +109,14 @@ def init(
     trainer: Annotated[str | None, typer.Option("--for", metavar="TRAINER", help=f"Who reads it: {', '.join(READERS)}, or none.")] = None,
     template: Annotated[str, typer.Option("--template", help="The chat template.")] = "tokenizer",
     loader: Annotated[
-        str | None, typer.Option("--tokenizer-loader", metavar="LOADER", help="file or transformers, where the two give other ids.")
+        str | None, typer.Option("--tokenizer-loader", metavar="LOADER", help="file or transformers, if the two give different ids.")
     ] = None,
     ignore: Annotated[
-        list[str] | None, typer.Option("--ignore", metavar="FIELD", help="A field that no schema reads, to be left out. May be repeated.")
+        list[str] | None, typer.Option("--ignore", metavar="FIELD", help="A field to leave out, as no schema reads it; may be repeated.")
     ] = None,
     row_len: Annotated[int, typer.Option("--row-len", min=2, help="Tokens of a packed row.")] = 2048,
     out: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder of the configuration.")] = Path("configs"),
-    build: Annotated[
-        bool, typer.Option("--build/--no-build", help="Build it at once where the files are small, and show its first row.")
-    ] = True,
+    build: Annotated[bool, typer.Option("--build/--no-build", help="Build small files at once, and show the first row.")] = True,
 ) -> None:
     def sniffed(words: str) -> dict[str, list[Fit]]:
         return {address: _sniffed(address) for address in words.split()}
@@ -265,7 +263,7 @@ def _domains(fits: Mapping[str, Sequence[Fit]], family: str, out: Path, ignore: 
             others = ", ".join(f"{fit.schema} (--train {other})" for other in TRAINED if (fit := _fitting(found, other))) or "none"
             raise ConfigError(
                 f"{address}: no schema of {family} fits its rows; of other families these do: {others}. See prep-assets sniff {address}, or "
-                "write one of your own: docs/add-a-data-set.md"
+                "write your own: docs/add-a-data-set.md"
             )
         _leave_out(address, fit, ignore)
         stem = domain_of_address(address)
@@ -435,9 +433,9 @@ def _command(out: Path) -> str:
 
 def json_schema(
     family: Annotated[str | None, typer.Argument(metavar="[FAMILY]", help="A family, to print its schema.")] = None,
-    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write those of all families there.")] = None,
+    out: Annotated[Path | None, typer.Option("--out", "-o", metavar="DIR", help="Write the schemas of all families there.")] = None,
 ) -> None:
-    """An editor finds it by a first line such as: # yaml-language-server: $schema=.schemas/sft.json"""
+    """Editors find it by a first line such as: # yaml-language-server: $schema=.schemas/sft.json"""
     if (family is None) == (out is None):
         raise ConfigError("name a family, or a folder with --out")
     if out is not None:
@@ -457,7 +455,7 @@ def _write_schema(family: str, folder: Path) -> None:
 ASSET = "sft_packed"
 PREVIEW_TOKENS = 400
 NEXT: tuple[tuple[str, str], ...] = (
-    (f"prep-assets build {ASSET}", "what a script calls; builds what is missing or out of date, and nothing else"),
+    (f"prep-assets build {ASSET}", "for scripts: builds what is missing or stale, and nothing else"),
     (f"dagster asset materialize --select {ASSET}", "the same, in Dagster's history"),
     ("dagster dev", "the same in the browser: the graph, checks, previews"),
     (f"prep-assets inspect {ASSET} --row 1", "another row, with what is trained in it"),
@@ -484,7 +482,7 @@ def demo() -> None:
     programs, commands = Path(sys.executable).parent, _next_commands()
     if shutil.which("prep-assets") is None and (programs / "activate").is_file():
         commands = ((f". {terminal.near(programs / 'activate')}", "first, so that the commands below are found"), *commands)
-    console.print(terminal.table("what to type next", "", rows=[(Text(command, "bold"), why) for command, why in commands]))
+    console.print(terminal.table("next steps", "", rows=[(Text(command, "bold"), why) for command, why in commands]))
 
 
 def _summary(console: Console, workspace: Workspace, published: Published, seconds: float) -> None:

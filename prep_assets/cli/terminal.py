@@ -271,15 +271,11 @@ def listed(
 # Arguments and options that several commands have.
 
 AssetName = Annotated[str, typer.Argument(metavar="ASSET", help="An asset, e.g. sft_packed.")]
-AnyAsset = Annotated[str | None, typer.Argument(metavar="[ASSET]", help="An asset; all when left out.")]
-Partition = Annotated[
-    str | None, typer.Option("--partition", "-p", metavar="P", help="A domain, for an asset that has one store for each.")
-]
+AnyAsset = Annotated[str | None, typer.Argument(metavar="[ASSET]", help="An asset. Default: all.")]
+Partition = Annotated[str | None, typer.Option("--partition", "-p", metavar="P", help="A domain, if the asset has one store per domain.")]
 
-Stream = Annotated[
-    str | None, typer.Option("--stream", "-s", metavar="S", help="Which stream, table or file of the store, where it has several.")
-]
-Draft = Annotated[bool, typer.Option("--draft", help="The last store that options of one run gave, instead of the current one.")]
+Stream = Annotated[str | None, typer.Option("--stream", "-s", metavar="S", help="The stream, table or file, if the store has several.")]
+Draft = Annotated[bool, typer.Option("--draft", help="The draft, instead of the current store.")]
 
 
 def options_of_run(words: Iterable[str], families: Collection[str]) -> dict[str, dict[str, Any]]:

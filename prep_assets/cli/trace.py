@@ -33,7 +33,7 @@ def trace(
     stream: terminal.Stream = None,
     draft: terminal.Draft = False,
 ) -> Answer:
-    """The source rows are read again, and made into tokens once more. Exit code 1 where the store holds something else."""
+    """Reads and tokenizes the source rows again. Exit code 1 if the store differs."""
     row_trace = trace_row(Workspace.open(), asset, row, partition=partition, stream=stream, draft=draft)
     facts = trace_as_json(row_trace)
     if token is not None:

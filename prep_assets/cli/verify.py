@@ -148,9 +148,7 @@ def _row(workspace: Workspace, asset: str, worst: Worst, *, colour: bool) -> Tex
 
 @with_json
 def scrub(
-    budget: Annotated[
-        str, typer.Option("--bytes", metavar="SIZE", help="How much to read, e.g. 500MB or 20GiB; 'all': everything once.")
-    ] = "1GiB",
+    budget: Annotated[str, typer.Option("--bytes", metavar="SIZE", help="How much to read, e.g. 500MB, 20GiB or all.")] = "1GiB",
     remote: Annotated[bool, typer.Option("--remote", help="Read remote sources too, each again as a whole.")] = False,
     rebuild: Annotated[bool, typer.Option("--rebuild", help="Build damaged stores and those made from them again.")] = False,
     as_json: bool = False,

@@ -308,7 +308,7 @@ class Blend(Model):
     @model_validator(mode="after")
     def _one_or_the_other(self) -> Self:
         if self.schedule and (self.weights is not None or self.tokens is not None):
-            raise ValueError("schedule has weights and tokens of its own. Leave those beside it out")
+            raise ValueError("schedule sets weights and tokens itself. Remove the keys beside it")
         return self
 
 
@@ -720,5 +720,5 @@ class Chat(Family):
     def _tags_that_differ(cls, tags: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
         listed = [tag for pair in tags for tag in pair]
         if not all(tag.strip() == tag and tag for tag in listed) or len(set(listed)) != len(listed):
-            raise ValueError(f"each tag must be a text of its own without white space at its ends; they are {listed}")
+            raise ValueError(f"tags must be distinct texts without leading or trailing white space; they are {listed}")
         return tags

@@ -233,7 +233,7 @@ class _UniqueKeys(_Loader):
                 continue
             key = self.construct_object(key_node, deep=True)
             if key in seen:
-                raise yaml.YAMLError(f"key {key!r} stands twice (line {key_node.start_mark.line + 1})")
+                raise yaml.YAMLError(f"key {key!r} is repeated (line {key_node.start_mark.line + 1})")
             seen.append(key)
         return super().construct_mapping(node, deep)
 

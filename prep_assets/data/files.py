@@ -115,6 +115,9 @@ def list_remote(url: str) -> list[ListedFile]:
             for path, info in infos.items()
         )
     except Exception as error:  # each remote file system raises its own kinds
+        extra = {"http": "http", "https": "http", "s3": "s3"}.get(url.partition(":")[0], "")
+        if isinstance(error, ImportError) and extra:
+            raise SourceError(f"cannot list {url!r}: {error}. Install it with:\n  pip install 'prep-assets[{extra}]'") from error
         message = f"cannot list {url!r}: {error}. Check the address, the credentials and that the file system is installed"
         raise unreadable(error, message) from error
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import socket
 import time
+import warnings
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -396,7 +397,10 @@ class _Record:
             if whole:
                 # this step may have built upstream assets, after Dagster read the versions of its inputs
                 self._context.get_step_execution_context().fetch_external_input_asset_version_info()
-                yield dg.Output(stores, name, data_version=dg.DataVersion(data_version(self._accepted[0].published)))
+                with warnings.catch_warnings():  # a step's process may have its own filters
+                    warnings.simplefilter("ignore", dg.BetaWarning)
+                    output = dg.Output(stores, name, data_version=dg.DataVersion(data_version(self._accepted[0].published)))
+                yield output
             else:
                 yield dg.Output(stores, name, metadata=UNRECORDED)
         for event in self._accepted:

@@ -135,7 +135,7 @@ def check_overrides(workspace: Workspace, asset: Asset, partition: str) -> None:
                 faults.append(f"  {'.'.join(path)}: {_remedy(asset, family, path)}")
     if faults:
         label = workspace.place(asset.name, partition).label
-        raise ConfigError(f"{label} does not depend on these options of this run:\n" + "\n".join(faults))
+        raise ConfigError(f"{label} itself has no such options:\n" + "\n".join(faults))
 
 
 def _ignored(workspace: Workspace, asset: Asset, partition: str, path: tuple[str, ...]) -> bool:

@@ -160,7 +160,7 @@ class Opened:
         if published.manifest.config_key != build_key(recipe):
             changed = ", ".join(differences(published.manifest.recipe, recipe)) or "its options"
             source = ": a source file is not what it was" if not definition.inputs and changed in ("files", "test_files") else ""
-            raise StoreError(f"{place.label} is not what it would be now (changed: {changed}{source}). Build it again:\n  {command}")
+            raise StoreError(f"{place.label} is stale (changed: {changed}{source}). Build it again:\n  {command}")
         if published.manifest.build_key != published.manifest.config_key:
             options = ", ".join(differences(recipe, published.manifest.recipe))
             raise StoreError(

@@ -363,7 +363,7 @@ class Account(Struct):
             for path, count in sorted(self.unknown.items())
         )
         raise ConfigError(
-            f"{where} does not read these fields, and their names do not say that they can be left out:\n{lines}\n"
+            f"{where} does not read these fields, which may matter in training:\n{lines}\n"
             + (self._ignore_hint() if remedy is None else remedy(self))
         )
 
@@ -377,7 +377,7 @@ class Account(Struct):
             hint += f" By their names, {', '.join(decisive)} decide what is trained or asked: rewrite the rows so that a schema reads them."
         if offered:
             without = "the others" if decisive else "them"
-            hint += f" If nothing is lost without {without}, write in the domain:\n  ignore: {in_one_line([*self.ignore, *offered])}"
+            hint += f" If training does not need {without}, add to the domain:\n  ignore: {in_one_line([*self.ignore, *offered])}"
         return hint
 
     def verdict(self, path: str) -> Verdict:

@@ -16,7 +16,7 @@ import numpy as np
 
 from prep_assets.caches import bounded_cache
 from prep_assets.config.loading import yaml_values
-from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.errors import ConfigError, PrepAssetsError, not_installed
 from prep_assets.stores.files import loads
 from prep_assets.text.ids import ALPHABET, HIDDEN, Flat
 
@@ -67,6 +67,8 @@ def as_config_error(what: str) -> Iterator[None]:
     except BaseException as error:  # the library raises bare Exception, and a panic is a BaseException
         if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
             raise
+        if isinstance(error, ModuleNotFoundError) and (remedy := not_installed(error)):
+            raise ConfigError(f"{what} by itself: {remedy}") from error
         kind = "" if type(error) is Exception else f"{type(error).__name__}: "
         raise ConfigError(f"{what}: {kind}{str(error)[:300]}") from error
 

@@ -7,22 +7,25 @@ for batch in DataLoader(dataset, batch_size=8, sampler=sampler):
     sampler.consume()
 """
 
-from prep_assets.training.blends import BlendDataset
-from prep_assets.training.collate import Pad, PaddingFree, PadGroups, PadPairs
-from prep_assets.training.items import (
-    ContrastiveDataset,
-    DatasetFactory,
-    GroupDataset,
-    PackedDataset,
-    PadPrompts,
-    PairDataset,
-    PromptDataset,
-    RowDataset,
-    SequenceDataset,
-    SftDataset,
-)
-from prep_assets.training.items import in_shared_memory as share_memory
-from prep_assets.training.sampler import ResumableDistributedSampler
+try:
+    from prep_assets.training.blends import BlendDataset
+    from prep_assets.training.collate import Pad, PaddingFree, PadGroups, PadPairs
+    from prep_assets.training.items import (
+        ContrastiveDataset,
+        DatasetFactory,
+        GroupDataset,
+        PackedDataset,
+        PadPrompts,
+        PairDataset,
+        PromptDataset,
+        RowDataset,
+        SequenceDataset,
+        SftDataset,
+    )
+    from prep_assets.training.items import in_shared_memory as share_memory
+    from prep_assets.training.sampler import ResumableDistributedSampler
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("PyTorch is not installed. Install it with: pip install 'prep-assets[train]'", name=error.name) from error
 
 __all__ = [
     "BlendDataset",

@@ -470,7 +470,7 @@ class _Records(Dataset[dict[str, Any]]):
         store.require(self.required)
         if len(store.keys) and not store.num_records and not store.data.ends:
             raise StoreError(
-                f"{store.path} does not say where its records end, so {', '.join(self.required)} cannot be told apart; give `offsets`"
+                f"{store.path} does not say where its records end, so {', '.join(self.required)} cannot be separated; add `offsets`"
             )
         self.store = store
 

@@ -141,3 +141,36 @@ def test_options_of_one_run(words: list[str], families: list[str], options: dict
 def test_options_of_one_run_that_cannot_be_read(word: str, families: list[str], message: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(message)):
         options_of_run([word], families)
+
+
+WITHOUT = """
+import sys
+class Hidden:
+    def find_spec(self, name, *rest):
+        if name.partition(".")[0] == {package!r}:
+            raise ModuleNotFoundError(f"No module named {{name!r}}", name=name)
+sys.meta_path.insert(0, Hidden())
+sys.argv = ["prep-assets", "status"]
+{code}
+"""
+
+
+@pytest.mark.parametrize(
+    ("package", "code", "extra"),
+    [
+        ("dagster", "import prep_assets.definitions", "dagster"),
+        ("torch", "from prep_assets.training import PackedDataset", "train"),
+        ("obstore", "from prep_assets.cli.entry import main; main()", "s3"),
+        (
+            "google",
+            "from prep_assets.text.tokenizer_files import as_config_error\nwith as_config_error('x'): import google.protobuf",
+            "sentencepiece",
+        ),
+    ],
+)
+def test_a_missing_package_is_named_with_its_extra(package: str, code: str, extra: str) -> None:
+    environment = {**os.environ, "PREP_ASSETS_STORE_DIR": "memory://stores"}
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT.format(package=package, code=code)], cwd=ROOT, env=environment, capture_output=True, text=True
+    )
+    assert done.returncode == 1 and f"pip install 'prep-assets[{extra}]'" in done.stderr.splitlines()[-1]

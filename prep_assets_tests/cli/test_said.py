@@ -83,7 +83,7 @@ WRONG = (
     ("build sft_packed --all", "--all builds every asset"),
     ("build sft_paked", "did you mean 'sft_packed'?"),
     ("build sft_packed -p dolly", "sft_packed has no partitions"),
-    ("build sft_packed --exit-code", "add --dry-run"),
+    ("build sft_packed --exit-code", "--exit-code needs --dry-run"),
     ("build sft_packed --review --publish", "leave out one of them"),
     ("build sft_packed --set row_len", "needs the form KEY=VALUE"),
     ("build sft_packed --set packing.row_length=5", "did you mean 'row_len'?"),

@@ -250,9 +250,9 @@ def test_true_and_false_are_no_numbers(fault: Fault, more: str, path: str, famil
             for name in ("a", "files", "packing", "options", "gsm8k.v1")
         ),
         *((DOMAIN.format(name, ""), "domains.") for name in ("1", "no", "2024-01-01")),  # no texts in YAML
-        (SMALLEST + "tokenizer: other\n", "key 'tokenizer' stands twice (line 4)"),
-        (DOMAIN.format("a", "") + "  a: {files: [b], schema: text}\n", "key 'a' stands twice (line 4)"),
-        ("tokenizer: t\ndomains:\n  a:\n    files: [a]\n    schema: text\n    schema: hh\n", "key 'schema' stands twice (line 6)"),
+        (SMALLEST + "tokenizer: other\n", "key 'tokenizer' is repeated (line 4)"),
+        (DOMAIN.format("a", "") + "  a: {files: [b], schema: text}\n", "key 'a' is repeated (line 4)"),
+        ("tokenizer: t\ndomains:\n  a:\n    files: [a]\n    schema: text\n    schema: hh\n", "key 'schema' is repeated (line 6)"),
         ("", "needs keys such as tokenizer and domains, it is empty"),
         ("\n# nothing\n", "needs keys such as tokenizer and domains, it is empty"),
         ("- a\n", "needs keys such as tokenizer and domains, found ['a']"),

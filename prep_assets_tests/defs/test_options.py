@@ -313,7 +313,7 @@ def test_an_option_that_cannot_apply_is_refused(
     """It was accepted and ignored: "nothing to do", success."""
     result = run(instance, asset, partition=partition, options={asset: config})
     assert not result.success
-    assert "does not depend on these options of this run" in failures(result)
+    assert "itself has no such options" in failures(result)
     assert said in failures(result)
 
 

@@ -262,7 +262,7 @@ def test_a_source_that_changed_is_told(mine: Workspace) -> None:
     source.write_text(source.read_text("utf-8") + json.dumps(CHAT) + "\n", "utf-8")
     with pytest.raises(
         StoreError,
-        match=r"sft_packed is out of date, because .*sft_raw\[own\] is not what it would be .*a source file is not what it was\)",
+        match=r"sft_packed is out of date, because .*sft_raw\[own\] is stale .*a source file is not what it was\)",
     ):
         trace(Workspace(mine.configs, mine.stores), "sft_packed", 0)
     assert trace(Workspace(mine.configs, mine.stores), "sft_tokens", 0, partition="gsm8k").differs == ()
@@ -271,7 +271,7 @@ def test_a_source_that_changed_is_told(mine: Workspace) -> None:
 def test_a_store_that_is_out_of_date_is_told(mine: Workspace) -> None:
     config = mine.configs / "sft.yaml"
     config.write_text(config.read_text("utf-8").replace("row_len: 128", "row_len: 64"), "utf-8")
-    with pytest.raises(StoreError, match=r"sft_packed is not what it would be now \(changed: packing.row_len\)"):
+    with pytest.raises(StoreError, match=r"sft_packed is stale \(changed: packing.row_len\)"):
         trace(Workspace(mine.configs, mine.stores), "sft_packed", 0)
 
 

@@ -25,7 +25,7 @@ from prep_assets.pipeline.workspace import Workspace
 
 def release(
     asset: terminal.AssetName,
-    folder: Annotated[Path, typer.Argument(metavar="DIR", help="Where to: a new folder, or an empty one.")],
+    folder: Annotated[Path, typer.Argument(metavar="DIR", help="The target: a new or empty folder.")],
     partition: terminal.Partition = None,
 ) -> None:
     check_folder(folder)
@@ -38,11 +38,11 @@ def release(
 
 def push(
     source: Annotated[str, typer.Argument(metavar="EXPORT", help="An asset, e.g. sft_export_hub, or a folder that `release` wrote.")],
-    repository: Annotated[str, typer.Argument(metavar="REPO", help="The data set on the Hub, owner/name; made where there is none.")],
+    repository: Annotated[str, typer.Argument(metavar="REPO", help="The data set on the Hub, owner/name; created if missing.")],
     partition: terminal.Partition = None,
     private: Annotated[bool, typer.Option("--private", help="Make a new repository private.")] = False,
-    unknown_licence: Annotated[bool, typer.Option("--unknown-licence", help="Push although the licence is not known.")] = False,
-    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files without any request to the Hub.")] = False,
+    unknown_licence: Annotated[bool, typer.Option("--unknown-licence", help="Push even if the licence is unknown.")] = False,
+    dry_run: Annotated[bool, typer.Option("--dry-run", help="List the files; send no request to the Hub.")] = False,
 ) -> None:
     """The token is that of `hf auth login`, or HF_TOKEN."""
     bundle = release_in(Path(source)) if "/" in source or Path(source).is_dir() else _release(source, partition)
@@ -107,13 +107,13 @@ def describe(
 def attest(
     asset: Annotated[str | None, typer.Argument(metavar="[ASSET]", help="An asset, e.g. sft_packed.")] = None,
     partition: terminal.Partition = None,
-    folder: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="Where to: the folder of both files.")] = Path("attestations"),
+    folder: Annotated[Path, typer.Option("--out", "-o", metavar="DIR", help="The folder of both files.")] = Path("attestations"),
     key: Annotated[
         str,
         typer.Option("--key", metavar="FILE", help="The private key to sign with; with --check, the public keys to trust."),
     ] = "",
     file: Annotated[
-        Path | None, typer.Option("--check", metavar="FILE", help="An attestation to verify, against the store as it is.")
+        Path | None, typer.Option("--check", metavar="FILE", help="An attestation to verify against the current store.")
     ] = None,
 ) -> None:
     """Without --key, PREP_ASSETS_SIGNING_KEY and PREP_ASSETS_TRUSTED_KEYS count. Exit code 1 where the file was altered, or the store is another one."""

@@ -454,7 +454,7 @@ class Run:
 
 def _ignore_hint(account: Account) -> str:
     options = " ".join(f"--ignore {shlex.quote(path)}" for path in sorted(account.unknown))
-    return f"Name a section for them. If nothing is lost without them, add to the command:\n  {options}"
+    return f"Name a section for them. If training does not need them, add to the command:\n  {options}"
 
 
 # The whole run: read, deduplicate, tokenize, mask, pack, write; reject and count.
