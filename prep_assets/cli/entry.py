@@ -7,6 +7,7 @@ import codecs
 import gc
 import os
 import sys
+from io import TextIOWrapper
 from pathlib import Path
 
 from prep_assets.errors import not_installed
@@ -42,7 +43,7 @@ def main() -> None:
     """Run the command line."""
     codecs.register_error("prep-assets", in_ascii)
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, TextIOWrapper):
             stream.reconfigure(errors="prep-assets")
     # silence the advice of transformers to install torch, which no command needs
     os.environ.setdefault("TRANSFORMERS_NO_ADVISORY_WARNINGS", "1")

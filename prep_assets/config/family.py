@@ -371,6 +371,9 @@ DISTILLED = "distilled"
 """The schema whose rows bring what a teacher says of their tokens."""
 OF_IDS = ("tokenized", DISTILLED)
 """Schemas that say nothing without a tokenizer."""
+Stores = Literal["documents", "masked chats", "chats", "texts", "held out"]
+TOKENS = ("documents", "masked chats")
+"""What families store as tokens."""
 TOKENIZED = (*OF_IDS, "nlg_read_hook")
 """Schemas whose rows may bring token ids."""
 
@@ -411,7 +414,7 @@ RULES = (
     ),
     Rule(
         "tokenizer_class",
-        lambda family: not (hasattr(family, "mask") or hasattr(family, "bos")),
+        lambda family: family.stores not in TOKENS,
         "only pretrain and sft take a tokenizer that is code. Leave it out",
     ),
     Rule(
@@ -488,17 +491,17 @@ RULES = (
     Rule("video_tokens", lambda family: family.video_token is None, "records with video are refused. Set video_token"),
     Rule(
         "image_patches",
-        lambda family: getattr(family, "image_tokens", None) is not None,
+        lambda family: family.image_tokens is not None,
         "image_tokens says how many tokens stand for an image. Leave one of the two out",
     ),
     *(
-        Rule(path, lambda family: _stores_text(family), "its stores hold lines of text and no tokens. Leave it out")
+        Rule(path, lambda family: family.stores in ("texts", "held out"), "its stores hold lines of text and no tokens. Leave it out")
         for path in ("output.storage_format", "output.dtype", "output.max_tokens_per_shard", "pad_vocab_to", "engine")
     ),
     *(
         Rule(
             path,
-            lambda family: hasattr(family, "splits"),
+            lambda family: family.stores == "held out",
             "held-out data sets are pinned and searched for; nothing is made of them. Leave it out",
         )
         for path in (
@@ -509,7 +512,7 @@ RULES = (
     Rule(
         "output.max_tokens_per_shard",
         # tokens of a domain are always `bin`, except in pretraining, where domains are not merged
-        lambda family: family.output.storage_format == "h5" and not hasattr(family, "template"),
+        lambda family: family.output.storage_format == "h5" and not isinstance(family, Chat),
         "an h5 store is one file. Leave it out, or set storage_format: bin",
     ),
 )
@@ -529,36 +532,35 @@ def faults(family: Any) -> Iterator[str]:
         for rule in DOMAIN_RULES:
             yield from _apply_rule(domain, rule, domain, f"domains.{name}.")
         if domain.image_dir is not None and not (_takes_images(family) or any(map(partial(_has, family), AUDIO_AND_VIDEO))):
-            remedy = "Set image_token" if hasattr(family, "image_token") else "Leave it out"
+            remedy = "Set image_token" if isinstance(family, Images) else "Leave it out"
             yield f"domains.{name}.image_dir: has no effect here: records with images are refused. {remedy}"
         yield from (f"domains.{name}.{fault}" for fault in _faults_of_domain(family, domain))
     for name in AUDIO_AND_VIDEO:
         if _has(family, name) and not _has(family, f"{name}s"):
             yield f"{name}: needs {name}s, the rule for their number, e.g. {name}s: {{rule: processor}}"
-    if hasattr(family, "mask"):
+    if family.stores == "masked chats":
         yield from _unknown_roles(family)
-    if hasattr(family, "packing"):
         yield from _unknown_domains(family)
 
 
 def _faults_of_domain(family: Any, domain: Any) -> Iterator[str]:
     """The faults of a domain's options for token ids, for weights of turns and for speaker names."""
-    sft, schema = hasattr(family, "mask"), domain.schema_name
+    sft, schema = family.stores == "masked chats", domain.schema_name
     if schema in OF_IDS and not sft:
         yield f"schema: {schema} brings token ids, which only sft takes"
     elif schema in OF_IDS and domain.tokenized_by is None:
         yield "tokenized_by: needed, because ids say nothing without the tokenizer that made them. Set it to its folder, or to sha256:HEX"
     if domain.redact and schema in OF_IDS:
         yield f"redact: {', '.join(domain.redact)} cannot be replaced in token ids. Leave it out, or give the rows as text"
-    if schema == DISTILLED and getattr(family, "expand", None) == "turns":
+    if schema == DISTILLED and sft and family.expand == "turns":
         yield "schema: distilled has entries for the whole conversation, which expand: turns takes apart. Leave expand out"
     if domain.tokenized_by is not None and not (sft and (schema in TOKENIZED or ":" in schema)):
         yield f"tokenized_by: {domain.tokenized_by!r} has no effect here: no row brings token ids that are stored. Leave it out"
     if domain.tokenized_by is not None and family.tokenizer_class is not None:
         yield "tokenized_by: has no effect here: rows that bring ids are proven with a published tokenizer, and tokenizer_class is code"
-    if domain.weigh is not None and (schema in OF_IDS or not (sft or hasattr(family, "bos"))):
+    if domain.weigh is not None and (schema in OF_IDS or family.stores not in TOKENS):
         yield f"weigh: {domain.weigh!r} has no effect here: the turns of samples are weighed, in pretrain and sft. Leave it out"
-    if domain.speaker_names != "keep" and not hasattr(family, "template"):
+    if domain.speaker_names != "keep" and not isinstance(family, Chat):
         yield f"speaker_names: {domain.speaker_names!r} has no effect here: only messages have names. Leave it out"
     elif domain.speaker_names == "leave_out" and ":" in schema:
         yield f"speaker_names: leave_out cannot count the names that {schema!r} reads. Leave them out in that function"
@@ -573,10 +575,6 @@ def _apply_rule(model: BaseModel, rule: Rule, subject: Any, prefix: str = "") ->
     field = type(model).model_fields.get(name)
     if field is not None and (value := getattr(model, name)) != field.get_default() and rule.idle(subject):
         yield f"{prefix}{rule.path}: {value!r} has no effect here: {rule.why}"
-
-
-def _stores_text(family: Any) -> bool:
-    return not (hasattr(family, "template") or hasattr(family, "bos"))
 
 
 AUDIO_AND_VIDEO = ("audio_token", "video_token")
@@ -639,9 +637,11 @@ class Family(Model):
 
     Attributes:
         form_of_rows: what a row of its domains becomes.
+        stores: what it stores: tokens of documents or of chats with masks, or text: chats, texts without a template, or what nothing may be trained on.
     """
 
     form_of_rows: ClassVar[type] = Sample
+    stores: ClassVar[Stores] = "texts"
 
     tokenizer: str
     """A directory relative to this file, or a hub id."""
@@ -699,6 +699,7 @@ class Images(Model):
 class Chat(Family):
     """What families that render conversations have."""
 
+    stores: ClassVar[Stores] = "chats"
     template: str = "tokenizer"
     """tokenizer (its own; tokenizer:NAME of several), a shipped one, prompt_type:NAME, or a .jinja file."""
     template_options: dict[str, Any] = Field(default={})

@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from prep_assets import plugins
 from prep_assets.config.base import LONGEST, MOST, MOST_SEED, AudioTokens, Fixed, ImageRule, Model, VideoTokens, younger
-from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Preprocessing, WindowBlend
+from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Preprocessing, Stores, WindowBlend
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import ConfigError
 from prep_assets.samples import AUDIO, IMAGE, VIDEO, Contrast, Pair, Prompt
@@ -29,6 +29,7 @@ Bos = Annotated[
 class Pretrain(Images, Family):
     """`configs/pretrain.yaml`: documents → flat token streams."""
 
+    stores: ClassVar[Stores] = "documents"
     test_fraction: float = Field(default=0.0, ge=0, lt=1)
     """Share of documents held out for the dev stream, by hash."""
     preprocessing: Documents = Documents()
@@ -57,6 +58,7 @@ class Keep(Model):
 class Sft(MaskPolicy, Images, Chat):
     """`configs/sft.yaml`: instructions and chats → tokens with a loss mask → packed rows."""
 
+    stores: ClassVar[Stores] = "masked chats"
     expand: Literal["none", "turns"] = "none"
     """turns: one example for each answer, if the template leaves reasoning out of history or would train an answer behind a prompt that no server sends."""
     special_in_content: Literal["text", "strip", "refuse", "allow"] = "text"
@@ -149,6 +151,7 @@ class Contrastive(Family):
 class Eval(Family):
     """`configs/eval.yaml`: held-out data sets, such as benchmarks, that no other family may train on."""
 
+    stores: ClassVar[Stores] = "held out"
     tokenizer: str = ""
     """Leave it out: nothing is tokenized."""
     rules: tuple[Literal["gpt3", "open_r1", "open_instruct", "dolma", "answers"], ...] = Field(default=("gpt3",), min_length=1)

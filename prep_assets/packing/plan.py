@@ -13,6 +13,7 @@ from msgspec import Struct
 from prep_assets.errors import CheckFailed, ConfigError
 from prep_assets.stores.arrays import concatenate, predecessors, sorted_groups, stretches, zeros
 from prep_assets.stores.files import note_mapped_bytes
+from prep_assets.stores.segments import Segmented
 
 # The pack plan: an index that says which tokens of which record go where in which row, and the rows that are gathered by it.
 
@@ -183,7 +184,7 @@ def gather_rows(
     if (np.append(place, total) < np.concatenate([[0], place + end - begin])).any():
         raise ConfigError("members of the plan stand over one another. Build the plan again from the same lengths")
     out = np.full(total, _checked_fill(fill, flat.dtype))
-    parts: Sequence[Any] = getattr(flat, "parts", [flat])
+    parts: Sequence[Any] = flat.parts if isinstance(flat, Segmented) else [flat]
     bounds = np.cumsum([0, *map(len, parts)])
     # Slices of a memory view are several times cheaper than an array's, and these than those of anything else. Views are of bytes: Python assigns no
     # slices of a format that names its byte order, as numpy gives it to some types.

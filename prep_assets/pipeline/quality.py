@@ -353,7 +353,7 @@ class Verdicts:
 def source_to_judge(workspace: Workspace, family: str, name: str) -> Source:
     """The rows of a domain before quality steps drop any."""
     kind, options = FAMILIES[family], workspace.family(FAMILIES[family])
-    limit = LIMIT if hasattr(options, LIMIT) else ""
+    limit = LIMIT if LIMIT in kind.model_fields else ""
     return replace(Source.of(workspace, kind, name, gives=form_of_domain(options, name), limit=limit), refuses=())
 
 

@@ -101,9 +101,9 @@ def texts(value: Any) -> Iterator[list[str]]:
         node = stack.pop()
         if isinstance(node, str):
             yield [word for word in re.split(r"\W+", node.casefold()) if word]
-        elif hasattr(node, "values"):
+        elif isinstance(node, Mapping):
             stack.extend(node.values())
-        elif hasattr(node, "__iter__"):
+        elif isinstance(node, Iterable):
             stack.extend(node)
 
 

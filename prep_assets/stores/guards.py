@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import io
 import posixpath
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
@@ -166,7 +167,15 @@ UNGUARDED = Guards("off")
 """For files that are not in a store of this package."""
 
 
-class GuardedArray:
+class Guarded(ABC):
+    """What is verified as it is read."""
+
+    @abstractmethod
+    def bare(self, *, compare: bool = False) -> Any:
+        """Return the array without its guards; with `compare`, verify all of it first."""
+
+
+class GuardedArray(Guarded):
     """An array in a mapped file, indexed along its first axis. What is read is verified first.
 
     Args:
@@ -205,13 +214,13 @@ class GuardedArray:
         self._guard.check(self._offset + begin * self._step, self._offset + end * self._step)
 
     def bare(self, *, compare: bool = False) -> npt.NDArray[Any]:
-        """Return the array without its guard; with `compare`, verify all of it first."""
+        """See `Guarded.bare`."""
         return np.asarray(self) if compare else self._array
 
 
 def bare(array: Any) -> Any:
     """Return an array, guarded or segmented or plain, without verification."""
-    return array.bare() if hasattr(array, "bare") else array
+    return array.bare() if isinstance(array, Guarded) else array
 
 
 def compared(array: Any) -> Any:
@@ -220,7 +229,7 @@ def compared(array: Any) -> Any:
     Raises:
         StoreError: a block is not what the manifest says.
     """
-    return array.bare(compare=True) if hasattr(array, "bare") else array
+    return array.bare(compare=True) if isinstance(array, Guarded) else array
 
 
 def guarded(array: npt.NDArray[Any], guard: Guard | None, offset: int = 0) -> Any:

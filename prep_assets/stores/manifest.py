@@ -84,7 +84,9 @@ def _trusted_keys() -> frozenset[str]:
 def _signing_key(configured: str) -> Any:
     text = configured if "PRIVATE KEY" in configured else _read_key(Path(configured), SIGNING)
     key = _load_key("load_pem_private_key", text, SIGNING, password=None)
-    if not hasattr(key, "sign") or not hasattr(key, "public_key") or type(key).__name__.lower().find(_SCHEME) < 0:
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
+
+    if not isinstance(key, Ed25519PrivateKey):
         raise ConfigError(f"{SIGNING}: {_WANTED}")
     return key
 

@@ -31,6 +31,7 @@ from prep_assets.stores.guards import Guards, load_columns, load_json
 from prep_assets.stores.h5 import FixedH5
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
 from prep_assets.stores.readers import H5Array, read_ours
+from prep_assets.stores.segments import Segmented
 from prep_assets.stores.tokens import ATTENTION, BinWriter, StorageFormat, signed
 from prep_assets.stores.verification import write_json
 
@@ -179,7 +180,7 @@ def open_rows(directory: Path, name: str, row_len: int, guards: Guards) -> dict[
             continue
         if isinstance(array, H5Array):
             raise StoreError(f"{shard.label}: {key} is compressed or in pieces, which no packed table is")
-        if any(len(part) % row_len for part in getattr(array, "parts", [array])):
+        if any(len(part) % row_len for part in (array.parts if isinstance(array, Segmented) else [array])):
             raise StoreError(f"{shard.label}: {key} has {len(array):,} elements, which are no rows of {row_len:,}. {_REMEDY}")
         rows[key] = array.reshape(-1, row_len)
     return rows

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.guards import bare, compared
+from prep_assets.stores.guards import Guarded, bare, compared
 from prep_assets.stores.h5 import FixedH5
 from prep_assets.stores.verification import WrittenFile, write_text
 
@@ -82,7 +82,7 @@ def write_h5_shard(
         write_text(path.with_name(f"{path.stem}.offsets.json"), json.dumps(borders))
 
 
-class Segmented:
+class Segmented(Guarded):
     """Several arrays read as one, without concatenating them: by slices of step 1, tables also by row number.
 
     Attributes:
@@ -106,7 +106,7 @@ class Segmented:
         return len(self), *self.parts[0].shape[1:]
 
     def bare(self, *, compare: bool = False) -> Segmented:
-        """Return the array without guards; with `compare`, verify all of it first."""
+        """See `Guarded.bare`."""
         return Segmented([(compared if compare else bare)(array) for array in self.parts])
 
     def reshape(self, *shape: int) -> Segmented:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import cache, cached_property, wraps
@@ -184,7 +184,7 @@ def _finalize(value: Any) -> Any:
     from jinja2.exceptions import SecurityError
     from jinja2.runtime import Undefined
 
-    if isinstance(value, str | Undefined) or not (callable(value) or hasattr(value, "__next__")) or hasattr(value, "__html__"):
+    if isinstance(value, str | Undefined) or not (callable(value) or isinstance(value, Iterator)) or hasattr(value, "__html__"):
         return value
     raise SecurityError(
         f"it writes a {type(value).__name__}, which is another text in each run. Does a call lack its brackets, or a list its filter?"

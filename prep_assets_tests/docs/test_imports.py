@@ -155,6 +155,12 @@ def test_only_processes_that_are_ours_are_set_up() -> None:
     assert {path.name for path in PACKAGE.rglob("*.py") if words.search(path.read_text("utf-8"))} == {"own_process.py"}
 
 
+def test_no_type_of_ours_is_found_by_an_attribute() -> None:
+    """What asks for one asks the platform, foreign code, or Jinja's protocol of safe text."""
+    asked = {path.relative_to(PACKAGE).as_posix() for path in PACKAGE.rglob("*.py") if "hasattr(" in path.read_text("utf-8")}
+    assert asked == {"workers/pool.py", "stores/verification.py", "plugins.py", "quality/run_code.py", "text/template.py"}
+
+
 def test_only_training_uses_torch() -> None:
     assert [found for found in imports() if found.package == "torch" and found.here != "training"] == []
 
