@@ -32,7 +32,7 @@ from prep_assets.proofs.rebuilt import RendersDiffer
 from prep_assets.samples import MEDIA, TOOL_CALL, PlainChat, Region, Sample, Spelled, changed
 from prep_assets.stores.teachers import TeacherBlock
 from prep_assets.stores.tokens import RecordWriter
-from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Kind, Outline, OutlinedSample, as_json, outline_of, outlined, plain_chat
+from prep_assets.text.chats import Bools, ChatColumns, Kind, Outline, OutlinedSample, any_of, as_json, outline_of, outlined, plain_chat
 from prep_assets.text.conversation import SpecialInContent, control_pattern, plain_message, shown_messages, tool_call, treat
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.environment import MessageForm
@@ -301,7 +301,7 @@ class PlainChats:
         self._forms = Learned(partial(PlainChats._learn, proxy(self)), plain_at_once=False)
         strings = {*searched}
         strings |= {*map(str.strip, strings)} - {""}  # texts of outlines are stripped
-        self._search = ByteSearch(strings | {as_json(string)[1:-1] for string in strings} | {*WHITE_TO_PYTHON, END})
+        self._search = any_of(strings | {as_json(string)[1:-1] for string in strings} | {*WHITE_TO_PYTHON, END})
         self._only_writes = template.form.content == "text" and only_writes(template.parsed)
         self._compared, self._by_jinja, self.compared = WeakSet[Located[Marked]](), False, 0
 
@@ -378,7 +378,7 @@ class PlainChats:
         blank, spaced = columns.white()
         held = columns.holding(self._search)
         if _NONCHARACTERS in columns.data:
-            held |= columns.holding(ByteSearch(map(chr, range(0xFDD0, 0xFDF0))))
+            held |= columns.holding(any_of(map(chr, range(0xFDD0, 0xFDF0))))
         return (columns.kind >= 0) & ~blank & ~held, spaced
 
     def _learn(self, kind: Kind, spaced: bool) -> Located[Marked] | None:

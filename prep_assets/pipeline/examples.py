@@ -34,7 +34,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Example, Pair, PlainChat, PlainPair, Record
 from prep_assets.schemas.reader import Account, Reader, weighed_by, without_speakers
 from prep_assets.schemas.registry import convert_with, own_code_hash, schema_code
-from prep_assets.stores.arrays import concatenate, save_array, sorted_groups, stretches, zeros
+from prep_assets.stores.arrays import concatenate, save_array, stretches, zeros
 from prep_assets.stores.files import Digests
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.workers.shards import Runner, Shard, ShardResult
@@ -58,7 +58,8 @@ class Seen:
         Args:
             rows: row numbers, ascending.
         """
-        places = self._digests.firsts(digests, np.array(rows, np.int64) + self._shift(name, rows))
+        halves = np.frombuffer(b"".join(digests), np.uint64).reshape(-1, 2)
+        places = self._digests.firsts(halves, np.array(rows, np.int64) + self._shift(name, rows))
         return {rows[index]: self._identity(int(places[index])) for index in np.flatnonzero(places >= 0).tolist()}
 
     def _shift(self, name: str, rows: Sequence[int]) -> int:
@@ -711,9 +712,13 @@ def duplicates_of(columns: Sequence[Mapping[str, npt.NDArray[Any]]]) -> list[Int
     """`FirstPass.duplicates` of every shard. They stay on disk until their shard is sent to its worker."""
     if not columns:
         return []
-    high, low = (concatenate([shard[half] for shard in columns], np.uint64) for half in ("high", "low"))
     file, row = concatenate([shard["file"] for shard in columns], np.int32), concatenate([shard["row"] for shard in columns])
-    equals = _first_occurrences(high, low)
+    seen, equals, filled = Digests(numbered=True), zeros(len(row)), 0
+    for shard in columns:
+        for part in stretches(len(shard["row"])):
+            at = slice(filled + part.start, filled + part.stop)
+            equals[at] = 1 + seen.firsts(np.stack([shard["high"][part], shard["low"][part]], axis=1), np.arange(at.start, at.stop))
+        filled += len(shard["row"])
     counts = [int(np.count_nonzero(part)) for part in np.split(equals, np.cumsum([len(shard["row"]) for shard in columns]))[:-1]]
     duplicates, filled = zeros(4 * sum(counts)).reshape(-1, 4), 0
     for part in stretches(len(equals)):
@@ -723,16 +728,3 @@ def duplicates_of(columns: Sequence[Mapping[str, npt.NDArray[Any]]]) -> list[Int
         duplicates[target] = np.stack([file[part][later], row[part][later], file[first], row[first]], axis=1)
         filled = target.stop
     return np.split(duplicates, np.cumsum(counts)[:-1])
-
-
-def _first_occurrences(high: npt.NDArray[np.uint64], low: npt.NDArray[np.uint64]) -> Ints:
-    """1 + the place of the first equal digest for duplicates, 0 for all others: int64[n]."""
-    equals = zeros(len(high))
-    for places in sorted_groups(high):
-        ordered = places[np.lexsort((low[places], high[places]))]  # stable: equal digests stay in order
-        same = (high[ordered[1:]] == high[ordered[:-1]]) & (low[ordered[1:]] == low[ordered[:-1]])
-        begins = np.append(np.ones(1, bool), ~same)
-        first = np.flatnonzero(begins)[np.cumsum(begins) - 1]
-        later = np.flatnonzero(~begins)
-        equals[ordered[later]] = ordered[first[later]] + 1
-    return equals

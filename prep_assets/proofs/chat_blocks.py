@@ -18,7 +18,7 @@ from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected, MaskOptions, derive
 from prep_assets.proofs.mask import IdentityProof, MaskProof
 from prep_assets.samples import ASSISTANT, COMPLETION, PlainChat, Sample, changed
-from prep_assets.text.chats import Bools, ByteSearch, ChatColumns, Ints, Kind, Outline, as_json, outline_of, plain_chat
+from prep_assets.text.chats import Bools, ChatColumns, Ints, Kind, Outline, any_of, as_json, outline_of, plain_chat
 from prep_assets.text.environment import chat_template_utils
 from prep_assets.text.forms import Form, Known, Laid, Learned, Located, agreed, form_of
 
@@ -249,7 +249,7 @@ class PlainBlocks:
         listed = {*derivation.looked_for, *looked_for}
         bare = listed | {string.strip() for string in listed} - {""}  # texts of outlines have no white space at their ends
         within_json = {as_json(string)[1:-1] for string in bare}
-        self._suspects = {False: ByteSearch(listed), True: ByteSearch(bare | within_json)}
+        self._suspects = {False: any_of(listed), True: any_of(bare | within_json)}
         self._ids = np.array([*map(masks.vocabulary.control.__getitem__, derivation.template.control), -1], np.int64)
         """Token id by index of the control token; the last, -1, is ordinary text."""
 

@@ -15,7 +15,7 @@ import struct
 import sys
 import tempfile
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
@@ -428,11 +428,10 @@ class Digests:
         self._grow(0)
         return True
 
-    def firsts(self, digests: Sequence[bytes], numbers: Ints) -> Ints:
-        """Add digests with their numbers, and return the number with which each was first added, which may be that of an earlier one of `digests`; -1 for
-        new ones: int64[digests]. Requires `numbered`."""
-        halves = np.frombuffer(b"".join(digests), "<u8").reshape(-1, 2).astype(np.uint64)
-        low, high = np.maximum(halves[:, 0], 1), halves[:, 1] & np.uint64(self._high_mask)
+    def firsts(self, digests: _Halves, numbers: Ints) -> Ints:
+        """Add digests, uint64[n, 2], with their numbers, and return the number with which each was first added, which may be that of an earlier one of
+        `digests`; -1 for new ones: int64[n]. Requires `numbered`."""
+        low, high = np.maximum(digests[:, 0], 1), digests[:, 1] & np.uint64(self._high_mask)
         self._grow(len(low))
         leads = _first_equal(low, high)
         distinct = np.flatnonzero(leads == np.arange(len(low)))

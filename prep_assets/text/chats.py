@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import zlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -152,51 +153,21 @@ def _text(kind: str, pattern: tuple[str, ...], remaining: Iterator[str]) -> str:
     return as_json(call | {"arguments": json.loads(str(call.get("arguments", "{}")))})
 
 
-# Search for several strings in bytes: start from the places of the rarest byte of each string, and keep those where all its other bytes match.
+# Chats in columns: the texts of many as bytes, with vectorized predicates.
+
+
+def any_of(strings: Iterable[str]) -> Sequence[str]:
+    """Regular expressions for `ChatColumns.holding`: any of these strings, or half of a surrogate pair."""
+    escaped = [_HALF_A_PAIR, *map(re.escape, sorted({*strings}))]
+    return ["|".join(escaped[at : at + _AT_ONCE]) for at in range(0, len(escaped), _AT_ONCE)]
+
 
 Ints = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
-
-_STEP = 64
-"""One in so many bytes is counted to estimate the frequency of each byte."""
-_BYTES = 256
-_HALF, _SECOND = 0xED, 0xA0
-"""UTF-8 of half a surrogate pair begins with the first byte, followed by one of at least the second."""
-
-
-class ByteSearch:
-    """Finds strings, and halves of surrogate pairs.
-
-    Args:
-        strings: none of them empty.
-    """
-
-    def __init__(self, strings: Iterable[str]) -> None:
-        encoded = sorted({string.encode() for string in strings})
-        # a match of a string that holds another one is a match of the shorter
-        self._strings = [string for string in encoded if not any(contained in string for contained in encoded if contained != string)]
-
-    def places(self, data: bytes) -> Ints:
-        """Return where matches begin, in no order."""
-        codes = np.frombuffer(data, np.uint8)
-        byte_counts = np.bincount(codes[::_STEP], minlength=_BYTES)
-        halves = np.flatnonzero(codes[:-1] == _HALF) if _HALF in data else np.zeros(0, np.int64)
-        begins_found, places_of_byte = [halves[codes[halves + 1] >= _SECOND]], dict[int, Ints]()
-        for string in self._strings:
-            order = sorted(range(len(string)), key=lambda at: (byte_counts[string[at]], string[at]))
-            rarest = string[order[0]]
-            if rarest not in places_of_byte:
-                places_of_byte[rarest] = np.flatnonzero(codes == rarest) if rarest in data else np.zeros(0, np.int64)
-            begins = places_of_byte[rarest] - order[0]
-            begins = begins[(begins >= 0) & (begins <= len(codes) - len(string))]
-            for at in order[1:]:
-                begins = begins[codes[begins + at] == string[at]]
-            begins_found.append(begins)
-        return np.concatenate(begins_found)
-
-
-# Chats in columns: the texts of many as bytes, with vectorized predicates.
-
+_HALF_A_PAIR = r"\xed[\xa0-\xbf]"
+"""UTF-8 of half a surrogate pair."""
+_AT_ONCE = 10_000
+"""Strings in one expression; Arrow (RE2) refuses some that are three times as long."""
 _MAY_BE_WHITE = np.array([byte >= 0x80 or chr(byte).isspace() for byte in range(256)])
 """Bytes that white space may begin or end with."""
 
@@ -210,7 +181,7 @@ class ChatColumns:
         kind: int64[n], index of the kind of each chat; -1 for a record without one, whose texts have no meaning.
         data: all texts in UTF-8, end to end.
         bounds: int64[t + 1], start of each text, and the end of the last.
-        first, count: int64[n], number of the first text of each chat, and number of its texts. A text may belong to no chat.
+        first, count: int64[n], number of the first text of each chat, and number of its texts.
         texts: the texts as strings.
     """
 
@@ -256,9 +227,16 @@ class ChatColumns:
         words, whole = (np.array(list(map(len, column)), np.int64) for column in (map(str.strip, texts), texts))
         return self.having(at[words == 0]) | (self.count == 0), self.having(at[words < whole])
 
-    def holding(self, search: ByteSearch) -> Bools:
-        """Return which chats have a match in a text. A match across the end of a text counts as well."""
-        return self.having(np.searchsorted(self.bounds, search.places(self.data), "right") - 1)
+    def holding(self, patterns: Sequence[str]) -> Bools:
+        """Return which chats have a match of one of the expressions in their texts. One across the end of a text counts as well."""
+        import pyarrow as pa
+        import pyarrow.compute as pc
+
+        bounds = self.bounds[np.append(self.first, len(self.bounds) - 1)]
+        chats = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(self), [None, pa.py_buffer(bounds), pa.py_buffer(self.data)])
+        matches = [pc.match_substring_regex(chats, pattern).to_numpy(zero_copy_only=False) for pattern in patterns]
+        held: Bools = np.logical_or.reduce(matches)
+        return held
 
     def having(self, texts: Ints) -> Bools:
         """Return which chats have one of these texts, by number."""

@@ -81,7 +81,9 @@ class Parts(Segmented):
 
 
 def test_reads_the_parts_of_what_has_some() -> None:
-    block = gather_rows(Parts([np.array(part, np.uint16) for part in ([5, 6], [], [7, 8, 9])]), np.array([2, 0]), pack([3, 2], 4, "simple"), ALL, 0)
+    block = gather_rows(
+        Parts([np.array(part, np.uint16) for part in ([5, 6], [], [7, 8, 9])]), np.array([2, 0]), pack([3, 2], 4, "simple"), ALL, 0
+    )
     assert (block.dtype, block.tolist()) == (np.dtype(np.uint16), [[7, 8, 9, 0], [5, 6, 0, 0]])
 
 

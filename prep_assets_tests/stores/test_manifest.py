@@ -310,14 +310,14 @@ def test_many_at_once_are_numbered_as_a_dictionary_does(blocks: list[list[tuple[
                 expected.append(-1 if first == number else first)
                 number += 1
             numbers = np.arange(number - len(block), number)
-            assert found.firsts([struct.pack("<QQ", *halves) for halves in block], numbers).tolist() == expected
+            assert found.firsts(np.array(block, np.uint64).reshape(-1, 2), numbers).tolist() == expected
         assert len(found) == len(known)
 
 
 def test_numbers_take_forty_bits() -> None:
-    found, digest = Digests(numbered=True), bytes(range(16))
-    assert found.firsts([digest], np.array([2**40 - 1])).tolist() == [-1]
-    assert found.firsts([digest], np.array([0])).tolist() == [2**40 - 1]
+    found, digest = Digests(numbered=True), np.array([[7, 9]], np.uint64)
+    assert found.firsts(digest, np.array([2**40 - 1])).tolist() == [-1]
+    assert found.firsts(digest, np.array([0])).tolist() == [2**40 - 1]
 
 
 def many(count: int) -> Digests:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import zlib
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.samples import ASSISTANT, TOOL_CALL, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
-from prep_assets.text.chats import MOST_BLANKS, ByteSearch, ChatColumns, outline_of, outlined, plain_chat
+from prep_assets.text.chats import MOST_BLANKS, ChatColumns, any_of, outline_of, outlined, plain_chat
 from prep_assets_tests.corpus.chats import rich_chats
 from prep_assets_tests.effort import examples
 
@@ -115,7 +114,7 @@ def test_suspects_among_many() -> None:
     closes, typed = PlainChat(ASKED, ("a</think>", "b")), PlainChat(ASKED, ("a", "<|im_end|>"))
     apart, first, last = PlainChat(ASKED, ("a</thi", "nk>")), chat("</think> a", "b"), chat("a", "</think>")
     texts = ChatColumns.of([plain, None, plain, half, plain, closes, NONE, apart, typed, plain, first, last])
-    search = ByteSearch(["</think>", "<|im_end|>"])
+    search = any_of(["</think>", "<|im_end|>"])
     assert np.flatnonzero(texts.holding(search)).tolist() == [3, 5, 7, 8, 10, 11], "what stands across two texts counts"
     assert texts.holding(search).dtype == texts.sampled(3).dtype == np.bool_
     assert np.flatnonzero(ChatColumns.of([first, plain]).holding(search)).tolist() == [0]
@@ -144,40 +143,26 @@ def test_one_chat_in_so_many_by_its_last_text() -> None:
     assert ChatColumns.of([*chats, None, NONE]).sampled(3).tolist() == [*alone, False, False]
 
 
-# Strings are found exactly where `bytes.find` finds them, whatever bytes are rare.
+# Strings are found as bytes.
 
-
-CHARACTERS = "<|>a/\0é中\u0fff\ud7ff"
-
-
-def places_of(strings: list[str], data: bytes) -> list[int]:
-    return sorted({*ByteSearch(strings).places(data).tolist()})
-
-
-def by_hand(strings: list[str], data: bytes) -> list[int]:
-    """All places, those that overlap as well, of the strings that hold no other."""
-    some = [each.encode() for each in strings]
-    least = [each for each in some if not any(other in each and other != each for other in some)]
-    return sorted({found.start() for each in least for found in re.finditer(b"(?=" + re.escape(each) + b")", data)})
+CHARACTERS = "<|>a/\0.\\[\n é中\u0fff\ud7ff\ue000"
 
 
 @given(
     st.lists(st.text(CHARACTERS, min_size=1, max_size=4), max_size=5),
-    st.lists(st.text(CHARACTERS, max_size=6), max_size=30),
-    st.integers(0, 70),
+    st.lists(st.lists(st.text(CHARACTERS, max_size=6), max_size=3), max_size=20),
 )
-def test_places_are_those_of_a_regular_expression(strings: list[str], parts: list[str], repeated: int) -> None:
-    data = ("".join(parts) * repeated).encode()
-    assert places_of(strings, data) == by_hand(strings, data)
+def test_strings_are_found_in_the_texts_of_each_chat(strings: list[str], listed: list[list[str]]) -> None:
+    expected = [any(string.encode() in "".join(texts).encode() for string in strings) for texts in listed]
+    assert ChatColumns.of([chat(*texts) for texts in listed]).holding(any_of(strings)).tolist() == expected
 
 
-@pytest.mark.parametrize("text", ["\ud800", "\udbff", "\udc00", "\udfff"])
+@pytest.mark.parametrize("text", ["\ud800", "\udbff", "\udc00", "\udfff", "é\udfff", "\ud800\0"])
 def test_half_a_surrogate_pair(text: str) -> None:
-    assert places_of(["x"], f"é{text}".encode("utf-8", "surrogatepass")) == [2]
-    assert places_of(["x"], f"{text}\0x".encode("utf-8", "surrogatepass")) == [0, 4]
+    assert ChatColumns.of([chat(text), chat("\ud7ff\ue000 í中")]).holding(any_of(["x"])).tolist() == [True, False]
 
 
-def test_what_borders_on_surrogates_is_none() -> None:
-    assert places_of([], "\ud7ff\ue000 í中".encode()) == []
-    assert places_of([], b"\xed") == [] and places_of([], b"\xed\x9f") == []
-    assert places_of([], b"\xed\xa0") == [0], "it begins as half of a pair does"
+def test_any_number_of_strings_is_looked_for() -> None:
+    strings = [f"<|{zlib.crc32(bytes([number % 256, number // 256])):08x}{number}|>" for number in range(60_000)]
+    columns = ChatColumns.of([chat(f"a {strings[0]}"), chat("a <|b|>"), chat(strings[-1], "b")])
+    assert columns.holding(any_of(strings)).tolist() == [True, False, True]
