@@ -84,10 +84,7 @@ def test_what_no_option_says_is_asked_for(here: Path, monkeypatch: pytest.Monkey
     [
         ((), "FILE is required when stdin is not a terminal"),
         (("chats.jsonl", "--train", "sft"), "--tokenizer is required when stdin is not a terminal"),
-        (
-            ("chats.jsonl", "--train", "sftt", *FLAGS),
-            f"--train 'sftt' is not one of {', '.join(TRAINED)}; did you mean 'sft'?",
-        ),
+        (("chats.jsonl", "--train", "sftt", *FLAGS), f"--train 'sftt' is not one of {', '.join(TRAINED)}; did you mean 'sft'?"),
         (
             ("chats.jsonl", "--train", "preference", *FLAGS),
             "chats.jsonl: no schema of preference fits its rows; of other families these do: messages (--train pretrain), messages (--train sft)",

@@ -184,10 +184,7 @@ OF_SFT = [
     ("zzzzz: 1", "zzzzz: unknown key; allowed here: tokenizer, "),
     ("packing: {row_len: long}", "packing.row_len: needs a whole number (found 'long')"),
     ("packing: {row_len: 1}", "packing.row_len: Input should be greater than or equal to 2 (found 1)"),
-    (
-        "packing: {strategy: tight}",
-        "packing.strategy: Input should be 'concat', 'simple', 'ffd', 'bfd' or 'bfd_split' (found 'tight')",
-    ),
+    ("packing: {strategy: tight}", "packing.strategy: Input should be 'concat', 'simple', 'ffd', 'bfd' or 'bfd_split' (found 'tight')"),
     ("packing: 8", "packing: needs keys below it (found 8)"),
     ("packing: {shuffle: perhaps}", "packing.shuffle: needs true or false (found 'perhaps')"),
     ("preprocessing: {deduplicate: maybe}", "preprocessing.deduplicate: needs true or false (found 'maybe')"),
@@ -236,10 +233,7 @@ def test_true_and_false_are_no_numbers(fault: Fault, more: str, path: str, famil
         ("tokenizer: t\ndomains: {a: {schema: text}}\n", "\n  domains.a.files: missing"),
         ("tokenizer: t\ndomains: {a: {files: [], schema: text}}\n", "\n  domains.a.files: needs at least one entry (found [])"),
         ("tokenizer: t\ndomains: {a: {files: 7, schema: text}}\n", "\n  domains.a.files: needs a list (found 7)"),
-        (
-            "tokenizer: t\ndomains: {a: {files: a.jsonl, schema: text}}\n",
-            "\n  domains.a.files: needs a list: [a.jsonl] (found 'a.jsonl')",
-        ),
+        ("tokenizer: t\ndomains: {a: {files: a.jsonl, schema: text}}\n", "\n  domains.a.files: needs a list: [a.jsonl] (found 'a.jsonl')"),
         ("tokenizer: t\ndomains: {}\n", "\n  domains: "),
         ("tokenizer: t\ndomains: {a: {files: [a], schema: null}}\n", "\n  domains.a.schema: "),
         ("tokenizer: t\ndomains: {a: null}\n", "\n  domains.a: "),

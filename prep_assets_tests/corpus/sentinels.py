@@ -6,9 +6,7 @@ import json
 import shutil
 from pathlib import Path
 
-from prep_assets_tests.graph.workspaces import (
-    TOKENIZER,
-)
+from prep_assets_tests.graph.workspaces import TOKENIZER
 
 TOKENS = {"prefix_token": "<|fim_prefix|>", "suffix_token": "<|fim_suffix|>", "middle_token": "<|fim_middle|>"}
 

@@ -130,7 +130,7 @@ def test_the_content_of_the_tokenizer_is_in_the_code_version(configs: Path) -> N
     after = versions(definitions(Site()))
     changed = {name for name in before if before[name] != after[name]}
     assert changed == {
-        *("pretrain_tokens", "sft_template", "sft_tokens", "preference_tokens_by_domain", "rl_tokens_by_domain", "arithmetic_tokens"),
+        *("pretrain_tokens", "sft_template", "sft_tokens", "preference_tokens_by_domain", "rl_tokens_by_domain", "arithmetic_tokens")
     }
 
 
@@ -162,12 +162,7 @@ def test_a_faulty_family_leaves_the_others_standing_and_says_what_is_wrong(
     assert made.success
     assert evaluations(instance, "arithmetic_prompts", "gold_answers")[0].passed
     names = {sensor.name for sensor in loaded.get_repository_def().sensor_defs}
-    assert names == {
-        "built_elsewhere",
-        "rebuild_downstream",
-        "scrub",
-        *(f"{family}_sources" for family in DOMAINS if family != "sft"),
-    }
+    assert names == {"built_elsewhere", "rebuild_downstream", "scrub", *(f"{family}_sources" for family in DOMAINS if family != "sft")}
 
 
 # -- stores that were built outside Dagster: the sensor that records them, once, with their checks and in sync ---------------------------

@@ -134,12 +134,7 @@ def test_jobs_build_and_plan_no_checks(kind: str, family: str) -> None:
 def test_what_refreshes_by_itself_is_off_until_somebody_starts_it() -> None:
     repository = defs.get_repository_def()
     sensors = {sensor.name: sensor for sensor in repository.sensor_defs}
-    assert set(sensors) == {
-        "rebuild_downstream",
-        "scrub",
-        "built_elsewhere",
-        *(f"{family}_sources" for family in DOMAINS),
-    }
+    assert set(sensors) == {"rebuild_downstream", "scrub", "built_elsewhere", *(f"{family}_sources" for family in DOMAINS)}
     # the one that starts no run
     running = {name for name, sensor in sensors.items() if sensor.default_status is dg.DefaultSensorStatus.RUNNING}
     assert running == {"built_elsewhere"}

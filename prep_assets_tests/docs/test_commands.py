@@ -66,11 +66,7 @@ SLOW = (
     "prep-assets doctor --trainer trl",
 )
 """How commands begin that only `make soak` runs."""
-FAILS = {
-    "docs/configuration.md": ("status",),
-    "docs/doctor.md": ("doctor",),
-    "docs/lineage.md": ("compare", "impact"),
-}
+FAILS = {"docs/configuration.md": ("status",), "docs/doctor.md": ("doctor",), "docs/lineage.md": ("compare", "impact")}
 """Page → its commands with exit code 1, as what they show is a fault or a difference."""
 WORDS = {"DIR": "configs/tokenizer", "DOMAIN": "chats", "../main/data/stores": "main/stores"}
 """What stands for a name of the reader → one of the workspace."""

@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import contextlib
 import shutil
-from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import pytest
-from jinja2 import meta
 
 from prep_assets.config.models import FAMILIES, Sft
 from prep_assets.engine import BuildFailed, Statuses, build, plan, state
@@ -20,13 +18,11 @@ from prep_assets.engine.execute import stores_of
 from prep_assets.engine.plan import takes
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.graph.graph import ASSETS, EVERY, assets_of, run_check
-from prep_assets.pipeline import asset
 from prep_assets.pipeline import workspace as workspaces
 from prep_assets.pipeline.asset import Check
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.version_folders import Published
-from prep_assets.text import certify as certifying
 from prep_assets_tests.graph.workspaces import SHIPPED, build_all, checks_of, domain, shipped, with_groups, with_others, workspace_in
 
 SFT = tuple(SHIPPED["sft"]["domains"])
@@ -73,17 +69,6 @@ def failing(monkeypatch: pytest.MonkeyPatch, name: str, *stores: tuple[str, str]
 
 
 # -- from nothing, and again ------------------------------------------------------------------------------------------------------------
-
-
-def test_what_checks_and_domains_share_is_made_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The streams of each store, for all of its checks; what the template reads, as it is and with control tokens; its certificate."""
-    asked = Counter[str]()
-    for module, name in ((asset, "token_streams"), (certifying, "kinds"), (meta, "find_undeclared_variables")):
-        counted = getattr(module, name)
-        monkeypatch.setattr(module, name, lambda *given, name=name, counted=counted: (asked.update([name]), counted(*given))[1])
-    options = {"template": "qwen3", "template_options": {"enable_thinking": str(tmp_path)}}  # which no other test has
-    told(workspace_in(tmp_path, {"sft": {**SHIPPED["sft"], **options}}), "sft_tokens")
-    assert asked == {"token_streams": len(SFT), "kinds": 1, "find_undeclared_variables": 2}
 
 
 def test_one_call_builds_everything_upstream_in_order_checks_it_and_publishes_it(tmp_path: Path) -> None:

@@ -34,17 +34,7 @@ from prep_assets_tests.effort import SOAK
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.pictures import TOKEN as PICTURE_TOKEN
 from prep_assets_tests.graph.pictures import pictures_in, tokenizer_in
-from prep_assets_tests.graph.workspaces import (
-    TOKENIZER,
-    build,
-    build_all,
-    domain,
-    jsonl,
-    minimal,
-    refusals,
-    verdicts,
-    workspace_in,
-)
+from prep_assets_tests.graph.workspaces import TOKENIZER, build, build_all, domain, jsonl, minimal, refusals, verdicts, workspace_in
 
 Region = tuple[str, str, float | None, bool]
 """Name, text, loss weight, whether it is attended."""
@@ -69,8 +59,7 @@ CHAT = row(
 )
 ALL_SEEN = row(turn("user", ("q", "Who?", None, True)), turn("assistant", ("a", "I.", None, True)))
 THOUGHT = row(
-    turn("user", ("q", "Why?", None, True)),
-    turn("assistant", ("draft", "Perhaps this.", 0, False), ("a", " Because of that.", 1, True)),
+    turn("user", ("q", "Why?", None, True)), turn("assistant", ("draft", "Perhaps this.", 0, False), ("a", " Because of that.", 1, True))
 )
 PLAIN = row(
     turn("prompt", ("hint", "Über:", None, False), ("q", " one two three", None, True), ("tail", " (hidden)", None, False)),

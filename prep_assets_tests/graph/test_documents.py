@@ -125,13 +125,7 @@ def read(file: Path, domain: Domain, convert: Convert, sizes: Sizes, deduplicate
     st.sampled_from([1, 50, 1 << 20]),
 )
 def test_the_shortcut_gives_what_the_long_way_gives(
-    tmp_path: Path,
-    lines: list[bytes],
-    options: dict[str, Any],
-    more: dict[str, Any],
-    sizes: Sizes,
-    deduplicate: bool,
-    block_bytes: int,
+    tmp_path: Path, lines: list[bytes], options: dict[str, Any], more: dict[str, Any], sizes: Sizes, deduplicate: bool, block_bytes: int
 ) -> None:
     file = tmp_path / "a.jsonl"
     file.write_bytes(b"\n".join([b"{}", *lines]) + b"\n")  # a first line that is no object would name the file

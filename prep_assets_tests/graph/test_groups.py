@@ -313,10 +313,7 @@ def test_a_response_goes_on_from_the_very_prompt(tmp_path: Path) -> None:
     made = workspace_of(tmp_path, {"scored": domain(jsonl(tmp_path / "g.jsonl", GOOD[:4]), "group")}, template="odd.jinja", test_fraction=0)
     (made.configs / "odd.jinja").write_text(turns + "{% if add_generation_prompt %}<|im_start|>user\n{% endif %}")
     build(made, "rl_raw", "scored")
-    with pytest.raises(
-        PrepAssetsError,
-        match=r"loss mask differ in 4 of 4 records.*has loss weight 0 by its marks and 1 by its frames",
-    ):
+    with pytest.raises(PrepAssetsError, match=r"loss mask differ in 4 of 4 records.*has loss weight 0 by its marks and 1 by its frames"):
         build(made, "rl_groups")
 
 
@@ -353,11 +350,7 @@ def test_schemas_of_ones_own_say_by_their_annotation_what_they_give(tmp_path: Pa
         assert (group_domains(made.family(Rl)), prompt_domains(made.family(Rl))) == (("s",), ("a", "gone"))
         found = build(made, "rl_groups_by_domain", "s")
         assert found.manifest.counts["kept"] == 1
-        assert found.manifest.counts["refused"] == {
-            "group/fractional_weight": 1,
-            "group/length_mismatch": 2,
-            "group/unsupported_media": 1,
-        }
+        assert found.manifest.counts["refused"] == {"group/fractional_weight": 1, "group/length_mismatch": 2, "group/unsupported_media": 1}
     finally:
         sys.modules.pop("own_groups", None)
 

@@ -23,18 +23,7 @@ from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.pictures import TOKEN, chat, digest, listed, pictures_in, tokenizer_in
-from prep_assets_tests.graph.workspaces import (
-    build,
-    build_all,
-    domain,
-    failing,
-    jsonl,
-    part_of,
-    refusals,
-    resealed,
-    tree,
-    workspace_in,
-)
+from prep_assets_tests.graph.workspaces import build, build_all, domain, failing, jsonl, part_of, refusals, resealed, tree, workspace_in
 
 # Images on the whole way: references with a digest, placeholders at known places, nothing decoded and nothing lost.
 

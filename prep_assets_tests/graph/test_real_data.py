@@ -92,11 +92,7 @@ Group = tuple[str, str, Workspace, dict[str, Case]]
 LF = "llama_factory/"
 PLUGINS = {"plugins": True, "system_key": "meta_instruction"}
 GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
-    "pretrain": (
-        "pretrain",
-        {"tokenizer": "gpt2"},
-        {"c4": Case(LF + "c4_demo.jsonl", "text"), "wiki": Case(LF + "wiki_demo.txt", "text")},
-    ),
+    "pretrain": ("pretrain", {"tokenizer": "gpt2"}, {"c4": Case(LF + "c4_demo.jsonl", "text"), "wiki": Case(LF + "wiki_demo.txt", "text")}),
     "instructions": (
         "sft",
         {"tokenizer": "smollm", "tokenizer_loader": "file", "template": "chatml"},
@@ -123,10 +119,7 @@ GROUPS: dict[str, tuple[str, dict[str, Any], dict[str, Case]]] = {
     "images": (
         "sft",
         {"tokenizer": "smollm", "tokenizer_loader": "file", "template": "chatml", "image_token": "<jupyter_output>"},
-        {
-            "v1_multimodal": Case(LF + "v1_multimodal_demo.jsonl", "messages"),
-            "mllm": Case(LF + "mllm_demo.json", "messages"),
-        },
+        {"v1_multimodal": Case(LF + "v1_multimodal_demo.jsonl", "messages"), "mllm": Case(LF + "mllm_demo.json", "messages")},
     ),
     "preference": (
         "preference",

@@ -30,18 +30,7 @@ from prep_assets_tests.effort import SOAK
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.every_template import CHATML, PROMPT, tokenizer, trl, workspace_of
 from prep_assets_tests.graph.families import FAMILIES, ROW
-from prep_assets_tests.graph.workspaces import (
-    build,
-    build_all,
-    domain,
-    jsonl,
-    make,
-    minimal,
-    part_of,
-    refusals,
-    verdicts,
-    workspace_in,
-)
+from prep_assets_tests.graph.workspaces import build, build_all, domain, jsonl, make, minimal, part_of, refusals, verdicts, workspace_in
 
 # Fields that a schema does not read: counted where somebody says that they have no effect, else a reason to refuse or to stop.
 

@@ -12,18 +12,7 @@ from prep_assets.exports import export
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.lines import open_lines
-from prep_assets_tests.graph.workspaces import (
-    build,
-    domain,
-    failing,
-    jsonl,
-    minimal,
-    part_of,
-    refusals,
-    resealed,
-    verdicts,
-    workspace_in,
-)
+from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, part_of, refusals, resealed, verdicts, workspace_in
 
 NO_COMMA = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{"num_words": None}]}
 

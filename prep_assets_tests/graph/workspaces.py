@@ -64,12 +64,7 @@ SHIPPED: Mapping[str, dict[str, Any]] = {
         "test_fraction": 0.1,
         "domains": {"hh": domain("hh.jsonl.gz", "hh"), "ultrafeedback": domain("ultrafeedback.jsonl", "ultrafeedback")},
     },
-    "rl": {
-        "tokenizer": TOKENIZER,
-        "test_fraction": 0.1,
-        "arithmetic": {"n": 300},
-        "domains": {"gsm8k": domain("gsm8k.jsonl", "gsm8k")},
-    },
+    "rl": {"tokenizer": TOKENIZER, "test_fraction": 0.1, "arithmetic": {"n": 300}, "domains": {"gsm8k": domain("gsm8k.jsonl", "gsm8k")}},
 }
 
 
@@ -223,9 +218,7 @@ def resealed(published: Published) -> Published:
     """The store with a manifest and a name that fit whatever now lies in its payload, so that hashes no longer give a corruption away."""
     quarantine = published.directory.with_name(published.directory.name + ".quarantine.jsonl")
     manifest = replace(
-        published.manifest,
-        files=list_payload(published.directory),
-        quarantine=file_hash(quarantine) if quarantine.is_file() else "",
+        published.manifest, files=list_payload(published.directory), quarantine=file_hash(quarantine) if quarantine.is_file() else ""
     )
     manifest.write(published.directory)
     old, place = published.directory.resolve(), published.directory.resolve().parent.parent

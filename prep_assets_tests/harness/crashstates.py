@@ -41,11 +41,7 @@ SCENES: dict[str, Steps] = {
         lambda place: publish(place, NEW, FORMATS["lines"]),
     ),
     "in shards": (lambda place: publish(place, OLD, in_shards), lambda place: publish(place, NEW, in_shards, seed=9)),
-    "set aside": (
-        lambda place: publish(place, OLD, FORMATS["lines"]),
-        set_aside,
-        lambda place: publish(place, OLD, FORMATS["lines"]),
-    ),
+    "set aside": (lambda place: publish(place, OLD, FORMATS["lines"]), set_aside, lambda place: publish(place, OLD, FORMATS["lines"])),
     "prune": (
         lambda place: publish(place, OLD, FORMATS["lines"]),
         lambda place: publish(place, NEW, FORMATS["lines"]),

@@ -245,7 +245,7 @@ def _tokenizer() -> Mapping[str, Any]:
         "truncation": None,
         "padding": None,
         "added_tokens": [
-            {"id": 1, "content": "</s>", "special": True, **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)},
+            {"id": 1, "content": "</s>", "special": True, **dict.fromkeys(("single_word", "lstrip", "rstrip", "normalized"), False)}
         ],
         "normalizer": {
             "type": "Sequence",

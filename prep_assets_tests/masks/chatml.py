@@ -46,12 +46,9 @@ def weighted(sample: Sample, options: MaskOptions) -> list[Weighted]:
         header = weights[0] if options.train_headers else 0.0
         found += [(after, header, False), ("<|im_start|>", header, True), (f"{turn.role}\n", header, False)]
         found += [(_written(turn.regions, i), weight, False) for i, weight in enumerate(weights)]
-        stop = {
-            "turn": weights[-1],
-            "last": weights[-1] if number in ending[-1:] else 0.0,
-            "all": weights[-1] or 1.0,
-            "none": 0.0,
-        }[options.train_on_eos]
+        stop = {"turn": weights[-1], "last": weights[-1] if number in ending[-1:] else 0.0, "all": weights[-1] or 1.0, "none": 0.0}[
+            options.train_on_eos
+        ]
         found.append(("<|im_end|>", stop, True))
         after = "\n"
     return [*found, ("\n", 0.0, False)]

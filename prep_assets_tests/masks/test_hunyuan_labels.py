@@ -69,10 +69,7 @@ ROUNDS = Sample((*ROUND.turns, turn(USER, "Bye"), turn(ASSISTANT, "See you."), t
 BARE = Sample(ROUND.turns[1:])
 GOLDEN = {
     "one round": (ROUND, f"{BEGIN}Be kind.{ASKS}Hi[{ANSWERS}Hello!{END}]"),
-    "more": (
-        ROUNDS,
-        f"{BEGIN}Be kind.{ASKS}Hi[{ANSWERS}Hello!{END}]{BEGIN}Bye[{ANSWERS}See you.{END}]{BEGIN}And?[{ANSWERS} Well.{END}]",
-    ),
+    "more": (ROUNDS, f"{BEGIN}Be kind.{ASKS}Hi[{ANSWERS}Hello!{END}]{BEGIN}Bye[{ANSWERS}See you.{END}]{BEGIN}And?[{ANSWERS} Well.{END}]"),
     "no system": (BARE, f"{BEGIN}Hi[{ANSWERS}Hello!{END}]"),
 }
 

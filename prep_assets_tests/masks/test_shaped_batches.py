@@ -19,19 +19,7 @@ from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, PlainChat, Region, Sample, Turn, turn
 from prep_assets.text import forms
 from prep_assets.text.chats import ChatColumns, outline_of
-from prep_assets_tests.corpus.chats import (
-    ACTS,
-    CALLED,
-    EVERY,
-    NESTED,
-    ROLES,
-    TOOLS,
-    WAYS,
-    calls,
-    chats,
-    rich_chats,
-    source,
-)
+from prep_assets_tests.corpus.chats import ACTS, CALLED, EVERY, NESTED, ROLES, TOOLS, WAYS, calls, chats, rich_chats, source
 from prep_assets_tests.corpus.policies import POLICIES
 from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, bind, bind_source, run, supported

@@ -128,11 +128,7 @@ EMPTY = """
 
 @pytest.mark.parametrize(
     ("prompt", "before", "trained"),
-    [
-        ("<think>\\n", "", "<think></think>"),
-        ("<think></think>", "<think></think>", ""),
-        ("", "", "<think></think>"),
-    ],
+    [("<think>\\n", "", "<think></think>"), ("<think></think>", "<think></think>", ""), ("", "", "<think></think>")],
 )
 def test_every_answer_begins_alike(prompt: str, before: str, trained: str) -> None:
     """Also one before which no prompt can be rendered."""

@@ -18,21 +18,7 @@ from prep_assets.stores.lines import open_lines
 from prep_assets.text.load_template import named_templates
 from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.graph.workspaces import TOKENIZER, refusals, resealed
-from prep_assets_tests.museum.gallery import (
-    ASSISTANT,
-    CALL,
-    CHAT,
-    TOOL,
-    USER,
-    Row,
-    Show,
-    Stand,
-    chats,
-    packed,
-    said,
-    stand_of,
-    tokenizer,
-)
+from prep_assets_tests.museum.gallery import ASSISTANT, CALL, CHAT, TOOL, USER, Row, Show, Stand, chats, packed, said, stand_of, tokenizer
 from prep_assets_tests.proofs import corruption
 
 CALLED = [said(USER, "2 + 2?"), said(ASSISTANT, "", tool_calls=[CALL]), said("tool", "4"), said(ASSISTANT, "It is 4.")]
@@ -369,11 +355,7 @@ def test_77_special_tokens_decoded_away(tmp_path: Path) -> None:
     called = [said(ASSISTANT, "I ask."), said(USER, "4"), said(ASSISTANT, "It is")]
     rows = [
         {"prompt": "What?", "responses": responses, "rewards": [1.0, 0.0], "token_ids": [given, whole]}
-        for responses, given in (
-            (["It is", "It is"], whole),
-            (["It is", "It is"], ids),
-            ([called, "It is"], whole),
-        )
+        for responses, given in ((["It is", "It is"], whole), (["It is", "It is"], ids), ([called, "It is"], whole))
     ]
     keys = {"token_ids_key": "token_ids"}
     stand = stand_of(tmp_path, "rl", "group", rows, "rl_raw", "rl_groups_by_domain", read_with=keys, arithmetic={"n": 5})

@@ -11,10 +11,7 @@ from prep_assets.packing import PackPlan
 
 Row = list[tuple[int, int]]
 
-LENGTHS = st.one_of(
-    st.lists(st.integers(1, 30), max_size=40),
-    st.lists(st.sampled_from([1, 3, 5, 7, 12]), max_size=60),
-)
+LENGTHS = st.one_of(st.lists(st.integers(1, 30), max_size=40), st.lists(st.sampled_from([1, 3, 5, 7, 12]), max_size=60))
 ROW_LEN = st.integers(1, 20)
 
 

@@ -124,13 +124,3 @@ def test_a_fill_that_is_no_value_of_the_dtype(dtype: Any, fill: int) -> None:
 def test_records_beyond_the_store() -> None:
     with pytest.raises(ConfigError, match="reach to token 4, the flat array has 3"):
         gather_rows(np.zeros(3), np.array([0, 2]), pack([2, 2], 4, "simple"), ALL, 0)
-
-
-def test_members_are_copied_in_the_order_of_the_store_and_its_pages_given_back_on_the_way(monkeypatch: pytest.MonkeyPatch) -> None:
-    went: list[int] = []
-    monkeypatch.setattr("prep_assets.packing.plan.note_mapped_bytes", went.append)
-    monkeypatch.setattr("prep_assets.packing.plan._AT_A_TIME", 2)
-    flat = np.arange(10, dtype=np.uint16)
-    block = gather_rows(flat, np.array([8, 0, 5, 2]), pack([2, 2, 3, 3], 10, "simple"), ALL, 0)
-    assert block.tolist() == [[8, 9, 0, 1, 5, 6, 7, 2, 3, 4]]
-    assert went == [2 * 5, 2 * 5]  # tokens 0 to 4, and 5 to 9

@@ -86,10 +86,7 @@ def test_what_follows_the_last_trained_answer_does_not_take_its_reasoning() -> N
     masked = chat(*one.turns, says("~So.", "Two.", weights={0: 0.0, 1: 0.0}))
     assert shown(examples_again(masked, OPTIONS, last_only)) == [[("1?", None), ("Hm.One.", None)]]
     asks = {**OPTIONS, "mask": {"assistant": "train", "user": "train"}}
-    assert shown(examples_again(one, asks, last_only)) == [
-        [("1?", None), ("Hm.One.", None)],
-        [("1?", 0.0), ("Hm.One.", 0.0), ("2?", None)],
-    ]
+    assert shown(examples_again(one, asks, last_only)) == [[("1?", None), ("Hm.One.", None)], [("1?", 0.0), ("Hm.One.", 0.0), ("2?", None)]]
     untrained = chat(user("1?"), says("~Hm.", "One.", weights={0: 0.0, 1: 0.0}), user("2?"))
     assert examples_again(untrained, OPTIONS, last_only) == [untrained]
 
@@ -307,13 +304,7 @@ def parts(*weights: float, kind: str = STRETCH_TEXT) -> list[Part]:
     return [Part(0, 1, kind, 0, weight) for weight in weights]
 
 
-@pytest.mark.parametrize(
-    ("turns", "left"),
-    [
-        ([[1.0], [0.0], [0.5, 1.0], [0.0]], [[0.0], [0.0], [0.5, 1.0], [0.0]]),
-        ([[1.0]], [[1.0]]),
-    ],
-)
+@pytest.mark.parametrize(("turns", "left"), [([[1.0], [0.0], [0.5, 1.0], [0.0]], [[0.0], [0.0], [0.5, 1.0], [0.0]]), ([[1.0]], [[1.0]])])
 def test_only_the_last_trained_turn(turns: list[list[float]], left: list[list[float]]) -> None:
     listed = [parts(*weights) for weights in turns]
     limit_turns(listed, MaskOptions())

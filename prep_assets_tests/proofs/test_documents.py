@@ -86,11 +86,7 @@ def test_what_is_right(given: MaskedDocument, image: int | None) -> None:
     [
         (document(HALF, [ONE, TWO, THREE, EOS], [1, 1, 1, 1]), None, "run 0 is (1.0, 'Onetwothree'), the source says (0.5, 'Onetwo')"),
         (document(HALF, [ONE, TWO, EOS], [0.5, 0.5, 1]), None, "run 1 is 'nothing', the source says (1.0, 'three')"),
-        (
-            document(HALF, [ONE, TWO, THREE, ONE, EOS], [0.5, 0.5, 1, 0, 1]),
-            None,
-            "run 2 is (0.0, 'One'), the source says 'nothing'",
-        ),
+        (document(HALF, [ONE, TWO, THREE, ONE, EOS], [0.5, 0.5, 1, 0, 1]), None, "run 2 is (0.0, 'One'), the source says 'nothing'"),
         (document(HALF, [ONE, TWO, THREE, EOS], [0.5, 0.5, 1, 0]), None, "the end-of-text token weighs 0, the region before it 1"),
         (document([("One", 0.25)], [ONE, EOS], [0.25, 1]), None, "the end-of-text token weighs 1, the region before it 0.25"),
         (
@@ -382,12 +378,7 @@ SENTINELS = {"prefix": 90, "suffix": 91, "middle": 92}
 
 @pytest.mark.parametrize(
     ("ids", "parts"),
-    [
-        ([1, 2, 3], None),
-        ([], None),
-        ([90, 1, 2, 91, 5, 92, 3, 4], [[1, 2], [3, 4], [5]]),
-        ([90, 91, 5, 6, 92, 1, 2], [[], [1, 2], [5, 6]]),
-    ],
+    [([1, 2, 3], None), ([], None), ([90, 1, 2, 91, 5, 92, 3, 4], [[1, 2], [3, 4], [5]]), ([90, 91, 5, 6, 92, 1, 2], [[], [1, 2], [5, 6]])],
 )
 def test_parts_in_the_order_of_the_text(ids: list[int], parts: list[list[int]] | None) -> None:
     assert parts_in_order(ids, SENTINELS) == parts

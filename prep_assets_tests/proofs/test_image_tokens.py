@@ -273,11 +273,7 @@ def test_an_image_must_have_a_resolution_where_the_rule_asks_for_one(tmp_path: P
     fails(check(store, 9, three), f"image 0, {path[:100]!r}, has 2 tokens; its resolution None gives 3", 1)
     thousands = replace(store.images, record=np.zeros(1, int))
     many = Fixed(rule="fixed", tokens=1234)
-    fails(
-        check(replace(store, images=thousands), 9, many),
-        f"image 0, {path[:100]!r}, has 2 tokens; its resolution None gives 1,234",
-        1,
-    )
+    fails(check(replace(store, images=thousands), 9, many), f"image 0, {path[:100]!r}, has 2 tokens; its resolution None gives 1,234", 1)
 
 
 def test_other_tokens_may_stand_in_an_image_only_where_the_rule_writes_some(tmp_path: Path) -> None:
@@ -297,14 +293,7 @@ def packed(images: Images, tokens: Any, mask: Any, **documents: list[int]) -> Pa
 
 ROWS = [[9, 9, 2, 4, 9, 9], [5, 9, 9, 6, 9, 9]]
 """The end of the first record and of the third one of another domain; the rest of that, and padding of the image token."""
-PIECES = {
-    "row": [0, 0, 1],
-    "row_offset": [0, 3, 0],
-    "length": [3, 3, 4],
-    "source": [0, 1, 1],
-    "record": [0, 1, 2],
-    "start": [1, 0, 6],
-}
+PIECES = {"row": [0, 0, 1], "row_offset": [0, 3, 0], "length": [3, 3, 4], "source": [0, 1, 1], "record": [0, 1, 2], "start": [1, 0, 6]}
 
 
 @pytest.fixture
@@ -345,12 +334,7 @@ def test_images_of_records(table: PackedStore, records: dict[str, TokenStore]) -
 
 
 @pytest.mark.parametrize(
-    ("number", "found", "expected"),
-    [
-        (1, (0, 3, 2, B), (0, 4, 2, B)),
-        (1, (0, 4, 2, A), (0, 4, 2, B)),
-        (2, (0, 1, 2, C), (1, 1, 2, C)),
-    ],
+    ("number", "found", "expected"), [(1, (0, 3, 2, B), (0, 4, 2, B)), (1, (0, 4, 2, A), (0, 4, 2, B)), (2, (0, 1, 2, C), (1, 1, 2, C))]
 )
 def test_another_image_than_that_of_the_record(
     tmp_path: Path, table: PackedStore, records: dict[str, TokenStore], number: int, found: Any, expected: Any

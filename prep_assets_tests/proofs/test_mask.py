@@ -59,10 +59,7 @@ def test_several_stop_tokens() -> None:
             row({3: 1, 4: 1, 10: 1, 11: 1, 12: 1, 13: 1}),
             "2 trained stretches, the source has 1 trained texts; trained: ['Hi there', 'Hello.<e>']",
         ),
-        (
-            row({10: 1, 11: 0.5, 12: 1, 13: 1}),
-            "3 trained stretches, the source has 1 trained texts; trained: ['Hel', 'lo', '.<e>']",
-        ),
+        (row({10: 1, 11: 0.5, 12: 1, 13: 1}), "3 trained stretches, the source has 1 trained texts; trained: ['Hel', 'lo', '.<e>']"),
         (row(range(10, 13)), "the trained text ends 'Hello.', without '<e>', which ends the turn"),
         (row(range(11, 14)), "trained …'lo.<e>'…, the source says …'Hello.<e>'… (character 0)"),
         (row(range(8, 14)), "trained …'bot\\nHello.<e>'…, the source says …'Hello.<e>'… (character 0)"),
@@ -137,10 +134,7 @@ def test_a_token_that_holds_what_stands_between_two_answers_parts_them(given: Ro
         (two(["Hi", ".", "\n", " ", " Lo"], Expected("Hi.\n"), Expected("Lo")), "the template's white space before 'Lo' is trained"),
         (two(["Hi", ".", "<e>", " Lo", "  "], FIRST, Expected("Lo ")), ""),  # a token that is the text's own in part
         (two(["Hi", ".", "<e>", " Lo", " ", " "], FIRST, Expected("Lo ")), "the template's white space after 'Lo ' is trained"),
-        (
-            two(["Hi", ".", "<e>", "<s>", " Lo"], FIRST, Expected("Lo")),
-            "trained …'<s> Lo'…, the source says …'Lo'… (character 0)",
-        ),
+        (two(["Hi", ".", "<e>", "<s>", " Lo"], FIRST, Expected("Lo")), "trained …'<s> Lo'…, the source says …'Lo'… (character 0)"),
         (two([" Lo"], FIRST, Expected("Lo")), "1 trained stretches, the source has 2 trained texts; trained: [' Lo']"),
     ],
 )
@@ -218,10 +212,7 @@ def test_rows_that_were_cut(given: Row, passes: bool) -> None:
 
 @pytest.mark.parametrize(
     ("weights", "says"),
-    [
-        ({10: 1.0, 11: 1.0, 12: 1.0, 13: 1.0}, ""),
-        ({9: 1.0, 10: 1.0, 11: 1.0, 12: 1.0, 13: 1.0}, "token 9 weighs 0, the row says 1"),
-    ],
+    [({10: 1.0, 11: 1.0, 12: 1.0, 13: 1.0}, ""), ({9: 1.0, 10: 1.0, 11: 1.0, 12: 1.0, 13: 1.0}, "token 9 weighs 0, the row says 1")],
 )
 def test_a_row_that_says_its_weights_has_them_token_by_token(weights: dict[int, float], says: str) -> None:
     said = np.array([weights.get(at, 0.0) for at in range(len(RENDER))], np.float32)

@@ -204,7 +204,6 @@ HELD_OUT = {
 }
 SPOILED = [
     ("sft_tokens", "limited"),
-    ("sft_tokens", "parquet"),
     ("pretrain_tokens", "docs"),
     ("preferences_by_domain", "one"),
     ("rl_prompts_by_domain", "gsm"),
@@ -238,7 +237,7 @@ def put(published: Published, stream: str, record: corruption.Stored) -> None:
 
 def identity(published: Published, origin: dict[str, int]) -> str:
     """The record id of a place, as the quarantine of this workspace has it."""
-    names = {"limited": ("a.jsonl", "b.jsonl", "t.jsonl"), "parquet": ("table.parquet",), "docs": ("docs.jsonl",)}
+    names = {"limited": ("a.jsonl", "b.jsonl", "t.jsonl"), "docs": ("docs.jsonl",)}
     names |= {"one": ("same.jsonl",), "gsm": ("gsm.jsonl",)}
     return f"{names[published.manifest.partition][origin['file']]}:{origin['row']}"
 

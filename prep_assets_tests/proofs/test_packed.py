@@ -61,10 +61,7 @@ def test_pieces_of_any_block(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is looked at once, with the rows of its own block."""
     monkeypatch.setattr(PackedStore, "blocks", partialmethod(PackedStore.blocks, tokens=1))
     assert proven().numbers == {"tokens_checked": 9, "rows_checked": 2}
-    for key, rows, place in (
-        ("tokens", [[5, 6, 7, 8, 9], [5, 5, 5, 6, PAD]], 3),
-        ("loss_mask", [[0, 1, 1, 0, 1], [1, 1, 0, 1, 0]], 1),
-    ):
+    for key, rows, place in (("tokens", [[5, 6, 7, 8, 9], [5, 5, 5, 6, PAD]], 3), ("loss_mask", [[0, 1, 1, 0, 1], [1, 1, 0, 1, 0]], 1)):
         assert proven(**{key: rows}).summary == f"row 1: {key} differs from a record 2 at place {place} of the row"
 
 

@@ -18,21 +18,7 @@ from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation,
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, Row, prove_identity, prove_masks
 from prep_assets.proofs.mutations import MUTATIONS, Mutation
-from prep_assets.samples import (
-    ASSISTANT,
-    PROMPT,
-    SYSTEM,
-    TEXT,
-    THINKING,
-    USER,
-    PlainChat,
-    Region,
-    Sample,
-    Tokenized,
-    Turn,
-    changed,
-    turn,
-)
+from prep_assets.samples import ASSISTANT, PROMPT, SYSTEM, TEXT, THINKING, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
 from prep_assets.text.chats import ChatColumns, plain_chat
 from prep_assets_tests.corpus.chats import PLAIN_TEXTS as TEXTS
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source, run
@@ -239,8 +225,7 @@ def test_only_a_stretch_that_ends_with_white_space_may_end_elsewhere_in_it(
 
 
 @pytest.mark.parametrize(
-    ("first_ends", "last_begins", "alike"),
-    [(3, 5, True), (7, 1, True), (2, 5, False), (1, 5, False), (3, 6, False), (3, 7, False)],
+    ("first_ends", "last_begins", "alike"), [(3, 5, True), (7, 1, True), (2, 5, False), (1, 5, False), (3, 6, False), (3, 7, False)]
 )
 def test_a_token_that_holds_nothing_of_a_stretch_is_none_of_it(first_ends: int, last_begins: int, alike: bool) -> None:
     """A run from 1 to 7 for a stretch from 2 to 6, which has white space at both edges: what its first and its last token hold decides."""

@@ -314,10 +314,7 @@ def test_what_stands_before_an_answer_to_a_lone_question(source: str, prompt: st
     assert Borders(Rebuilder(template(source))).lone_prompt == prompt
 
 
-@pytest.mark.parametrize(
-    ("source", "stops"),
-    [(PLAIN, {"<|e|>"}), (HARMONY, {"<|e|>", "<|end|>"}), (NO_STOP, {"<|s|>"}), (REFUSES, set())],
-)
+@pytest.mark.parametrize(("source", "stops"), [(PLAIN, {"<|e|>"}), (HARMONY, {"<|e|>", "<|end|>"}), (NO_STOP, {"<|s|>"}), (REFUSES, set())])
 def test_what_ends_answers(source: str, stops: set[str]) -> None:
     borders = Borders(Rebuilder(template(source)))
     assert borders.answer_stops == stops

@@ -202,12 +202,7 @@ def whole(texts: list[str], vocabulary: Vocabulary = SHIPPED) -> list[list[int]]
 @pytest.mark.parametrize("longest", [64, 4, 0])
 @pytest.mark.parametrize("run", [4096, 2, 1])
 def test_whatever_is_remembered_ids_are_the_same(monkeypatch: pytest.MonkeyPatch, held: int, longest: int, run: int) -> None:
-    for name, value in {
-        "RUN": run,
-        "WHOLE_EVERY": 3,
-        "WHOLE_MOST": longest,
-        "OVERLAP": longest,
-    }.items():
+    for name, value in {"RUN": run, "WHOLE_EVERY": 3, "WHOLE_MOST": longest, "OVERLAP": longest}.items():
         monkeypatch.setattr(module, name, value)
     monkeypatch.setattr(words, "MOST_BYTES", held)
     monkeypatch.setattr(words, "LONGEST_HELD", longest)

@@ -22,12 +22,7 @@ from prep_assets_tests.proofs.tables import EOS, MASKS, PAD, SIZE, TOKENS, store
 
 
 @pytest.mark.parametrize(
-    ("records", "bos", "where"),
-    [
-        ([[5, 6], [7, EOS]], None, "record 1"),
-        ([[4, 5, 6], [4, 7]], 4, None),
-        ([[4, 5, 6], [7]], 4, "record 1"),
-    ],
+    ("records", "bos", "where"), [([[5, 6], [7, EOS]], None, "record 1"), ([[4, 5, 6], [4, 7]], 4, None), ([[4, 5, 6], [7]], 4, "record 1")]
 )
 def test_documents_that_nothing_ends(records: list[list[int]], bos: int | None, where: str | None) -> None:
     verdict = check_records(store(*records), vocabulary_size=SIZE, eos_id=EOS, bos_id=bos, ended=False)

@@ -12,18 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.data.blocks import WrongType, conditions
-from prep_assets.proofs.selection import (
-    Believed,
-    Passages,
-    Rules,
-    Selected,
-    beliefs_hold,
-    belongs,
-    matches,
-    reason_fault,
-    select,
-    texts,
-)
+from prep_assets.proofs.selection import Believed, Passages, Rules, Selected, beliefs_hold, belongs, matches, reason_fault, select, texts
 from prep_assets_tests.peak import peak
 
 PASSAGE = "one two three four five six seven eight"
@@ -117,11 +106,7 @@ def test_rows_of_other_domains_are_passed_over() -> None:
 )
 def test_a_limit_counts_what_is_not_filtered_of_the_training_files(limit: int | None, wanted: Any) -> None:
     rules = Rules(where={"n": {"<": 90}}, limit=limit)
-    files = (
-        (0, False, rows({"n": 1}, {"n": 99}, {"n": 2})),
-        (1, False, rows({"n": 3}, {"n": 4})),
-        (2, True, rows({"n": 5}, {"n": 6})),
-    )
+    files = ((0, False, rows({"n": 1}, {"n": 99}, {"n": 2})), (1, False, rows({"n": 3}, {"n": 4})), (2, True, rows({"n": 5}, {"n": 6})))
     assert chosen(rules, *files) == wanted
 
 

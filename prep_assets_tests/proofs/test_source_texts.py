@@ -258,11 +258,7 @@ def test_ignored_fields_are_not_read() -> None:
         assert [each.role for each in said] == roles
 
 
-CHATS = [
-    {"role": "user", "content": "2+2?"},
-    {"role": "assistant", "content": "4"},
-    {"role": "user", "content": "3+3?"},
-]
+CHATS = [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"}, {"role": "user", "content": "3+3?"}]
 PLAIN = [
     ("gsm8k", "Sample", {"question": "2+2?", "answer": "2 and 2 <<2+2=4>>are 4.\n#### 4"}, ["user", "assistant", "assistant"]),
     ("gsm8k", "Sample", {"question": "2+2?", "answer": "#### 4"}, ["user", "assistant"]),

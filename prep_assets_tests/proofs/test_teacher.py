@@ -88,12 +88,7 @@ def test_probabilities_add_up_to_one_or_little_more(entries: Sequence[tuple[int,
 
 @pytest.mark.parametrize(
     ("value", "stored", "holds"),
-    [
-        (-1.0, -1.0 + 2**-11 + 2**-25, True),
-        (-3.0, -3.0 + 3 * 2**-10.9, False),
-        (-(2**-30), 0.0, True),
-        (-(2**-24.5), 0.0, False),
-    ],
+    [(-1.0, -1.0 + 2**-11 + 2**-25, True), (-3.0, -3.0 + 3 * 2**-10.9, False), (-(2**-30), 0.0, True), (-(2**-24.5), 0.0, False)],
 )
 def test_a_log_probability_is_off_by_half_of_its_last_bit_at_most(value: float, stored: float, holds: bool) -> None:
     changes = said(3, (8, value))
@@ -189,11 +184,7 @@ SIGN = {"scale_dtype": "bfloat16", "element_bits": 1, "num_elements": 1}
             [value - math.log(math.exp(-0.5) + math.exp(-1.5) + math.exp(-1.0)) for value in (-0.5, -1.5, -1.0)],
         ),
         # 7 and 5 less 8, which fill a byte; then a bit that says more
-        (
-            {"exact_k": 0, "residual_bins": [{**STEPS, "element_bits": 4}, SIGN]},
-            [0, 60, 0b01110101, 128, 191, 128],
-            [-1.0, -4.0, -5.0],
-        ),
+        ({"exact_k": 0, "residual_bins": [{**STEPS, "element_bits": 4}, SIGN]}, [0, 60, 0b01110101, 128, 191, 128], [-1.0, -4.0, -5.0]),
         ({"exact_k": 1, "polynomial_terms": [1], "normalize_t": True}, [*MINUS_HALF, *MINUS_HALF], [-0.5, -0.5, -1.0]),
         ({"exact_k": 0, "polynomial_terms": [0, 1], "delta_encoding": False}, [*MINUS_ONE, *MINUS_ONE], [-1.0, -2.0, -3.0]),
         ({"d": 17, "k": 2, "exact_k": 2}, [*MINUS_HALF, *MINUS_ONE], [-0.5, -1.5]),

@@ -103,12 +103,7 @@ def test_a_record_that_is_shorter_than_the_limit_is_whole(mode: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("limit", "ids", "trained"),
-    [
-        (9, "<s>uabc<e><s>ad", ["d…"]),
-        (12, "<s>uabc<e><s>adef<e>", ["def<e>"]),
-        (1, "<s>", []),
-    ],
+    ("limit", "ids", "trained"), [(9, "<s>uabc<e><s>ad", ["d…"]), (12, "<s>uabc<e><s>adef<e>", ["def<e>"]), (1, "<s>", [])]
 )
 def test_the_beginning(limit: int, ids: str, trained: list[str]) -> None:
     assert left(CHAT, limit, Truncation("end", limit)) == (ids, trained, "end", 22 - limit)
@@ -220,10 +215,7 @@ def test_each_role_has_its_own_rule() -> None:
         left(chat("ab", "x" * 1000), 1004, Truncation("prompt", 1004))
 
 
-@pytest.mark.parametrize(
-    ("limit", "first"),
-    [(60, 0), (54, 0), (53, 1), (44, 1), (43, 2), (34, 2), (33, 3), (24, 3), (23, 4), (14, 4)],
-)
+@pytest.mark.parametrize(("limit", "first"), [(60, 0), (54, 0), (53, 1), (44, 1), (43, 2), (34, 2), (33, 3), (24, 3), (23, 4), (14, 4)])
 def test_the_newest_rounds(limit: int, first: int) -> None:
     """10 tokens each, and 4 of the system turn."""
     rounds = [each for at in range(5) for each in (f"{at}u", f"{at}a")]

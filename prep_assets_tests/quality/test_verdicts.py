@@ -35,18 +35,7 @@ from prep_assets.samples import Sample, document
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.workers.pool import Pool
-from prep_assets_tests.graph.workspaces import (
-    build,
-    domain,
-    failing,
-    jsonl,
-    minimal,
-    out_of_date,
-    refusals,
-    tree,
-    verdicts,
-    workspace_in,
-)
+from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, out_of_date, refusals, tree, verdicts, workspace_in
 
 OWN = "prep_assets_tests.quality.own_steps"
 ROWS = [{"prompt": f"What is {n}?", "completion": "Two words." if n % 3 == 0 else f"It is the number {n}."} for n in range(30)]

@@ -10,17 +10,7 @@ import pytest
 
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets_tests.corpus.rows import (
-    ANSWER,
-    CALL,
-    CASES,
-    GPT,
-    ONE_CALL,
-    USER,
-    chat,
-    said,
-    shares,
-)
+from prep_assets_tests.corpus.rows import ANSWER, CALL, CASES, GPT, ONE_CALL, USER, chat, said, shares
 from prep_assets_tests.schemas.conftest import in_short
 
 BARE = {"name": "f", "parameters": {}}

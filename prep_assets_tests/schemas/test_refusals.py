@@ -11,10 +11,7 @@ import pytest
 from prep_assets.errors import ConfigError
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.corpus import rows as sound
-from prep_assets_tests.corpus.rejected_rows import (
-    ALPACA_ROW,
-    REFUSED,
-)
+from prep_assets_tests.corpus.rejected_rows import ALPACA_ROW, REFUSED
 from prep_assets_tests.corpus.rows import ANSWER, GPT, chat, group, said, shares
 from prep_assets_tests.schemas.test_pages import OWN
 

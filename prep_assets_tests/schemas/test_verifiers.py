@@ -149,11 +149,7 @@ def converted(row: dict[str, Any], **options: Any) -> Prompt:
         ({"info": {"tests": ["assert é"]}}, {"arguments_key": "info.tests"}, ["assert é"]),
         ({"info": json.dumps({"inputs": ["1"], "outputs": ["2"]})}, {"arguments_key": "info"}, {"inputs": ["1"], "outputs": ["2"]}),
         ({"info": "['assert 1 == 1', 'assert not None']"}, {"arguments_key": "info"}, ["assert 1 == 1", "assert not None"]),
-        (
-            {"inputs": ["1"], "outputs": ["2"]},
-            {"arguments_key": ["inputs", "outputs"]},
-            {"inputs": ["1"], "outputs": ["2"]},
-        ),
+        ({"inputs": ["1"], "outputs": ["2"]}, {"arguments_key": ["inputs", "outputs"]}, {"inputs": ["1"], "outputs": ["2"]}),
     ],
 )
 def test_arguments_stand_in_lines_as_json(row: dict[str, Any], options: dict[str, Any], told: Any) -> None:

@@ -605,11 +605,7 @@ def test_a_table_in_chunks_of_whole_rows(tmp_path: Path, rows: int) -> None:
     table = np.arange(35, dtype="int32").reshape(7, 5)
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("tokens", data=table, chunks=(rows, 5))
-    assert [mapped(tmp_path / "a.h5")[b:e].tolist() for b, e in ((0, 35), (4, 16), (34, 35))] == [
-        list(range(35)),
-        list(range(4, 16)),
-        [34],
-    ]
+    assert [mapped(tmp_path / "a.h5")[b:e].tolist() for b, e in ((0, 35), (4, 16), (34, 35))] == [list(range(35)), list(range(4, 16)), [34]]
 
 
 @pytest.mark.parametrize(

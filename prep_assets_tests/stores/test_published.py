@@ -96,10 +96,7 @@ def test_what_lies_beside_a_version_that_is_gone_is_removed(place: Place, publis
 
 
 @pytest.mark.parametrize("first", [False, True])
-@pytest.mark.parametrize(
-    ("failure", "told"),
-    [(KeyboardInterrupt(), KeyboardInterrupt), (OSError(), StoreError)],
-)
+@pytest.mark.parametrize(("failure", "told"), [(KeyboardInterrupt(), KeyboardInterrupt), (OSError(), StoreError)])
 def test_a_build_that_fails_leaves_what_was_there(
     place: Place, contents: Contents, publish: Publish, first: bool, failure: BaseException, told: type[BaseException]
 ) -> None:

@@ -636,14 +636,7 @@ def test_other_text_with_tags_of_calls_stays_text(words: str) -> None:
 @pytest.mark.parametrize(
     "held",
     [
-        *(
-            "{'name': 'add'",
-            '{"name": ""}',
-            '{"arguments": {}}',
-            '["add"]',
-            '{"name": "add", "a": 2}',
-            '{"name": "add", "arguments": [2]}',
-        ),
+        *("{'name': 'add'", '{"name": ""}', '{"arguments": {}}', '["add"]', '{"name": "add", "a": 2}', '{"name": "add", "arguments": [2]}'),
         *('{"name": "add", "name": "add"}', '{"name": "add", "arguments": {"a": NaN}}', '{"name": "add", "arguments": "{"}', '{"name": 2}'),
         *(
             "{'name': 'a' 'dd'}",

@@ -172,20 +172,6 @@ def test_a_reference_around_an_open_model_is_the_one_that_is_read(open_tokenizer
             assert lists(engine.encode(texts)) == lists(read.encode(texts))
 
 
-def test_a_model_that_is_open_is_not_read_again(shipped: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    sizes: list[int] = []
-    encode = engines.msgspec.json.encode
-    monkeypatch.setattr(engines.msgspec.json, "encode", lambda form: sizes.append(len(form["model"]["vocab"])) or encode(form))
-    spec, backend = shipped.vocabulary.spec, shipped.vocabulary.backend
-    _ = ReferenceEngine(spec, backend)._tokenizer
-    assert sizes == [0]
-    first, *others = spec["added_tokens"]
-    moved = {**spec, "added_tokens": [{**first, "id": first["id"] + 7}, *others]}
-    found, expected = ReferenceEngine(moved, backend), ReferenceEngine(spec)
-    assert found._tokenizer.get_vocab() == expected._tokenizer.get_vocab()
-    assert sizes[1:] == [0, len(spec["model"]["vocab"]), len(spec["model"]["vocab"])], "ids that do not fit: it is read whole"
-
-
 def test_a_model_whose_entries_are_hidden_is_read() -> None:
     from tokenizers import Tokenizer, models
 

@@ -431,8 +431,7 @@ def bins(strategy: str, lengths: list[int], row_len: int = 10) -> list[list[int]
 
 
 @pytest.mark.parametrize(
-    ("lengths", "expected"),
-    [((3, 7, 5, 2, 10, 4, 12), [[6], [4], [1, 0], [2, 5], [3]]), ((5, 5, 5, 5), [[0, 1], [2, 3]]), ((1,), [[0]])],
+    ("lengths", "expected"), [((3, 7, 5, 2, 10, 4, 12), [[6], [4], [1, 0], [2, 5], [3]]), ((5, 5, 5, 5), [[0, 1], [2, 3]]), ((1,), [[0]])]
 )
 def test_bfd_fills_the_bins_that_astrai_fills(lengths: tuple[int, ...], expected: list[list[int]]) -> None:
     assert bins("bfd", list(lengths)) == expected
