@@ -57,7 +57,7 @@ def draw(folder: Path, tokens: int, seed: int) -> None:
 
 def megatron_pair(prefix: Path, ids: np.ndarray[Any, Any]) -> None:
     """All tokens as one sequence, the most favourable to ``get(0, offset, length)``: its index is looked up once."""
-    from prep_assets.exports.megatron import IndexedWriter
+    from prep_assets.extensions.exports.megatron import IndexedWriter
 
     with IndexedWriter(prefix, "int32") as writer:
         writer.append(ids, np.array([len(ids)]))

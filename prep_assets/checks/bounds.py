@@ -149,8 +149,8 @@ STAGES = (
 def _slugs() -> frozenset[str]:
     """Every short text of the code that names reasons, among them all reasons that it gives."""
     package = Path(__file__).parents[1]
-    folders = ("data", "pipeline", "quality", "schemas", "text")
-    texts = (path.read_text("utf-8") for folder in folders for path in (package / folder).glob("*.py"))
+    folders = ("data", "pipeline", "quality", "schemas", "text", "extensions/*")
+    texts = (path.read_text("utf-8") for folder in folders for path in package.glob(f"{folder}/*.py"))
     slugs = {slug for text in texts for slug in re.findall(r'f?"([a-z][a-z_]*(?:\{kind\}|\{region\.kind\})?[a-z_]*)"', text)}
     media = [re.sub(r"\{.*\}", kind, slug) for slug in slugs if "{" in slug for kind in MEDIA]
     return frozenset(slug for slug in (*slugs, *media) if "{" not in slug)

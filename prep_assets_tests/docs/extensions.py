@@ -5,6 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 USES: Mapping[str, str] = {
+    "exports": """
+        errors exports.arrow exports.readable exports.registry packing.strategies samples schemas.rewards schemas.verifiers stores.arrays
+        stores.groups stores.h5 stores.images stores.lines stores.manifest stores.open stores.packed stores.readers stores.segments
+        stores.teachers stores.tokens stores.verification text.documents workers.pool
+    """,
     "neighbours": """
         cli cli.stores config.family config.loading config.models data.files errors explain.forget explain.report explain.streams
         explain.visible exports.arrow exports.registry graph.graph pipeline.asset pipeline.sources pipeline.workspace stores.bucket

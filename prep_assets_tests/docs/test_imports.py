@@ -235,13 +235,17 @@ def read_as_written(path: Path) -> dict[str, set[str]]:
     for format in registered["exporter"].keys() & registered["reads"].keys():
         writer, reader = registered["exporter"][format], registered["reads"][format]
         read, written = used(reader, {reader}), used(writer, {writer})
-        ours = {name for name in read if imported.get(name, "").startswith("prep_assets.exports.") and imported[name] not in WHAT_ROWS_SAY}
+        ours = {
+            name
+            for name in read
+            if re.match(r"prep_assets\.(extensions\.)?exports\.", imported.get(name, "")) and imported[name] not in WHAT_ROWS_SAY
+        }
         shared[format] = (ours - {"reads"}) | (read & written & known.keys())
     return shared
 
 
 def test_exports_are_read_back_by_other_code() -> None:
-    shared = [read_as_written(path) for path in sorted((PACKAGE / "exports").glob("*.py"))]
+    shared = [read_as_written(path) for path in sorted((PACKAGE / "extensions" / "exports").glob("*.py"))]
     found = {name: names for each in shared for name, names in each.items()}
     assert {name: names for name, names in found.items() if names} == {}, (
         "these readers use the code of their writers: let each read by code of its own"
@@ -256,7 +260,7 @@ def test_exports_are_read_back_by_other_code() -> None:
 def test_a_reader_that_uses_the_writer_is_found(tmp_path: Path, body: str, found: set[str]) -> None:
     path = tmp_path / "mds.py"
     path.write_text(
-        "from prep_assets.exports.blocks import rows\nfrom prep_assets.exports.readable import cut\nENDS = [1]\n"
+        "from prep_assets.extensions.exports.blocks import rows\nfrom prep_assets.exports.readable import cut\nENDS = [1]\n"
         '@exporter("mds")\ndef mds(source):\n    return _at(rows(source), ENDS)\ndef _at(a, b): ...\n'
         f'@reads("mds")\ndef read(folder):\n    {body}\n',
         "utf-8",

@@ -218,7 +218,7 @@ def other_module(function: object) -> object:
 def test_what_is_registered_twice_is_an_error() -> None:
     assert "mds" in exports() and "gopher_quality" in quality_steps()
     with pytest.raises(
-        ConfigError, match=r"export format 'mds' is registered twice: by prep_assets\.exports\.token_files and by acme\.exports"
+        ConfigError, match=r"export format 'mds' is registered twice: by prep_assets\.extensions\.exports\.token_files and by acme\.exports"
     ):
         exporter("mds", Lines, read_by="", opens={})(other_module(lambda source, out, progress: None))  # type: ignore[arg-type,type-var]
     with pytest.raises(ConfigError, match=r"quality step 'gopher_quality' is registered twice"):

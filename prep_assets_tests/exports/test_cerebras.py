@@ -10,7 +10,8 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import ConfigError
-from prep_assets.exports import blocks, export
+from prep_assets.exports import export
+from prep_assets.extensions.exports import blocks
 from prep_assets_tests.exports.conftest import ROW_LEN, Document, Stream, Table, write_stream
 
 

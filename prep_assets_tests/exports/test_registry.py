@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports import blocks as blocks_module
 from prep_assets.exports import export, exports
 from prep_assets.exports.readable import open_source
+from prep_assets.extensions.exports import blocks as blocks_module
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.tokens import TokenStore
 from prep_assets_tests.exports.conftest import Stream, Table, write_lines, write_stream

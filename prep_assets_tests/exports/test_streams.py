@@ -15,10 +15,10 @@ import pytest
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
-from prep_assets.exports.huggingface import _read_row
 from prep_assets.exports.readable import open_source, require_filled, starts_of
 from prep_assets.exports.registry import reader as reader_of
-from prep_assets.exports.token_files import read_mds, require_rounded
+from prep_assets.extensions.exports.huggingface import _read_row
+from prep_assets.extensions.exports.token_files import read_mds, require_rounded
 from prep_assets_tests.exports.conftest import Document, Stream, Table, labels_of, some
 from prep_assets_tests.exports.learned import lessons, lessons_of, shifted
 from prep_assets_tests.exports.readers import reader, streaming

@@ -206,7 +206,7 @@ def test_files_that_cannot_be_read_fail_the_check(mine: Workspace) -> None:
 def test_an_export_that_does_not_read_back_is_not_published(mine: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     shutil.rmtree(mine.stores / "sft_export_bridge")
     # a mask that is not moved to the place of the prediction: the mistake that this format invites
-    monkeypatch.setattr("prep_assets.exports.blocks.Block.next_trained", property(lambda block: block.trained))
+    monkeypatch.setattr("prep_assets.extensions.exports.blocks.Block.next_trained", property(lambda block: block.trained))
     with pytest.raises(CheckFailed, match=r"row 0: token \d+ is (not )?trained, in the store it is the other way round"):
         build_export(mine, "sft_export_bridge")
     assert not (mine.stores / "sft_export_bridge" / "current").exists()

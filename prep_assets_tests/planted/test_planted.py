@@ -206,18 +206,23 @@ PLANTS: Mapping[str, Change] = {
     ),
     "the padding of rows": (
         "exports sft",
-        "exports/megatron",
+        "extensions/exports/megatron",
         "        if isinstance(source, PackedStore):\n            columns",
         "        if not isinstance(source, PackedStore):\n            columns",
     ),
     "the mask of shards": (
         "exports sft",
-        "exports/astrai_and_tlfs",
+        "extensions/exports/astrai_and_tlfs",
         'if has_mask(source) else ("tokens",)',
         'if not has_mask(source) else ("tokens",)',
     ),
-    "rows of a file": ("exports pretrain", "exports/media", "row[0] // rows_per_file", "row[0] * rows_per_file"),
-    "tokens of a chunk": ("exports pretrain", "exports/token_files", "chunk_bytes // (4 * block_size)", "chunk_bytes * (4 * block_size)"),
+    "rows of a file": ("exports pretrain", "extensions/exports/media", "row[0] // rows_per_file", "row[0] * rows_per_file"),
+    "tokens of a chunk": (
+        "exports pretrain",
+        "extensions/exports/token_files",
+        "chunk_bytes // (4 * block_size)",
+        "chunk_bytes * (4 * block_size)",
+    ),
     "lines that stood before": ("pretrain fields", "quality/gopher", "if part in seen or seen.add(part)]", "if part not in seen or part]"),
     "words of the first text of a block": (
         "pretrain fields",

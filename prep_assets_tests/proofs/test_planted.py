@@ -18,7 +18,7 @@ from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, PrepAssetsError, Refused
-from prep_assets.exports.megatron import IndexedWriter
+from prep_assets.extensions.exports.megatron import IndexedWriter
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline import conversations
 from prep_assets.pipeline.asset import DERIVATIONS_DIFFER, disagreement

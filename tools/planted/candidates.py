@@ -12,7 +12,20 @@ from types import CodeType
 
 ROOT = Path(__file__).resolve().parents[2]
 PACKAGE = ROOT / "prep_assets"
-ROOMS = ("data", "exports", "extensions/quality", "packing", "pipeline", "quality", "samples", "schemas", "stores", "text", "workers")
+ROOMS = (
+    "data",
+    "exports",
+    "extensions/exports",
+    "extensions/quality",
+    "packing",
+    "pipeline",
+    "quality",
+    "samples",
+    "schemas",
+    "stores",
+    "text",
+    "workers",
+)
 """Where bugs are planted. Of the stores only what writes them: their readers are checked by what reads them."""
 NOT_BUILDING = ("stores/guards", "stores/verification", "stores/bucket", "stores/bucket_backend", "stores/readers")
 """What the rooms hold beside code that builds."""

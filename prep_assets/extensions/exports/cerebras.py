@@ -29,7 +29,6 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.blocks import Block, pair_blocks, row_blocks
 from prep_assets.exports.readable import (
     SIDES,
     Ints,
@@ -44,6 +43,7 @@ from prep_assets.exports.readable import (
     starts_of,
 )
 from prep_assets.exports.registry import Count, Progress, TokenId, exporter, reads
+from prep_assets.extensions.exports.blocks import Block, pair_blocks, row_blocks
 from prep_assets.samples import IMAGE
 from prep_assets.stores.h5 import new_h5
 from prep_assets.stores.images import Images

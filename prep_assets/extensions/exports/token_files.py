@@ -18,8 +18,6 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.blocks import Block, document_blocks, has_mask, require_memory_for_file, row_blocks
-from prep_assets.exports.media import Placed, file_of, placed_images, require_images
 from prep_assets.exports.readable import (
     Options,
     Readable,
@@ -33,6 +31,8 @@ from prep_assets.exports.readable import (
     starts_of,
 )
 from prep_assets.exports.registry import Count, FileName, Folder, Progress, Size, exporter, reads
+from prep_assets.extensions.exports.blocks import Block, document_blocks, has_mask, require_memory_for_file, row_blocks
+from prep_assets.extensions.exports.media import Placed, file_of, placed_images, require_images
 from prep_assets.samples import MEDIA
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.segments import Segmented

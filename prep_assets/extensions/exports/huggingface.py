@@ -22,8 +22,6 @@ import numpy as np
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.arrow import ROW_GROUP, add_shard_counts, ragged, save_splits, save_to_disk, schema_of, tables, write_parquet_files
-from prep_assets.exports.blocks import IGNORE, Block, Ints, document_blocks, group_blocks, pair_blocks, row_blocks
-from prep_assets.exports.media import file_of, placed_images, require_images
 from prep_assets.exports.readable import (
     SIDES,
     Options,
@@ -39,7 +37,9 @@ from prep_assets.exports.readable import (
     without_nulls,
 )
 from prep_assets.exports.registry import Count, FileName, Folder, Progress, Split, TokenId, exporter, reads
-from prep_assets.exports.text_rows import gold_text
+from prep_assets.extensions.exports.blocks import IGNORE, Block, Ints, document_blocks, group_blocks, pair_blocks, row_blocks
+from prep_assets.extensions.exports.media import file_of, placed_images, require_images
+from prep_assets.extensions.exports.text_rows import gold_text
 from prep_assets.samples import AUDIO, IMAGE, MEDIA
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.groups import FURTHER, OF_RUNS, GroupStore
