@@ -401,7 +401,7 @@ def _text(chosen: Chosen, domains: Domains) -> str:
         launch = TRAINERS[trainer]
         if launch.asset.partition("_")[0] not in (family, f"{family}s"):
             raise ConfigError(
-                f"{trainer} reads {launch.asset}, which is not made of {family}.yaml. Leave --for out; docs/exports.md has all formats"
+                f"{trainer} reads {launch.asset}, which is not made of {family}.yaml. Leave --for out, and export {start.makes}: prep-assets export --list"
             )
         export = {"from": launch.asset, "to": launch.format, **({"options": dict(launch.options)} if launch.options else {})}
         lines += [f"exports:                       # files that {trainer} reads", f"  {trainer.replace('-', '_')}: {in_one_line(export)}"]

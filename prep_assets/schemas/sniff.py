@@ -70,7 +70,9 @@ def sniff(payloads: Sequence[Mapping[str, Any]]) -> list[Fit]:
 def _rank(fit: Fit) -> tuple[Any, ...]:
     unread = len(fit.unread) + len(fit.ignore) + len(fit.passed_over)
     is_special = max(specialty(fit.schema), int(fit.schema == "llava" and not _has_media(fit.example)))
-    general = GENERAL.index(fit.schema) if fit.schema in GENERAL else len(GENERAL)
+    general: float = GENERAL.index(fit.schema) if fit.schema in GENERAL else len(GENERAL)
+    if fit.schema == "rl_prompt" and "verifier" not in fit.options:  # an answer that is a number is a gold, and no text to train on
+        general = GENERAL.index("alpaca") - 0.5
     proposed = general if fit.options or not fit.fitting else -1
     return -fit.fitting, len(fit.decisive), unread, is_special, proposed, len(fit.options), fit.schema
 
@@ -102,7 +104,7 @@ def _fit(
 GENERAL = ("messages", "sharegpt", "alpaca", "gsm8k", "preference", "alpaca_pairwise", "kto", "rl_prompt", "contrastive", "text")
 """Schemas that are tried with options, in the order in which they are proposed."""
 _ASKED = ("instruction", "question", "problem", "prompt", "query", "input", "user", "ask", "q")
-_ANSWERED = ("output", "response", "answer", "completion", "solution", "reply", "assistant", "target", "a")
+_ANSWERED = ("output", "response", "solution", "answer", "completion", "reply", "assistant", "target", "a")
 COLUMNS: Mapping[str, tuple[str, ...]] = {
     "messages_key": ("messages", "conversations", "conversation", "dialogue", "dialog", "chat", "turns"),
     **dict.fromkeys(("prompt_key", "question_key"), _ASKED),

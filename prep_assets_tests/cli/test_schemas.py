@@ -241,6 +241,16 @@ CHAT = [{"role": "User", "content": "q"}, {"role": "Assistant", "content": "a"}]
             ["left out: context, 1 of 1 rows, e.g. 'c'"],
         ),
         ([{"conversations": [{"from": "human", "value": "q"}, {"from": "gpt", "value": "a"}]}], {"schema": "sharegpt"}, []),
+        (
+            [{"problem": "q", "solution": "long", "answer": "7"}],
+            {"schema": "rl_prompt", "options": {"prompt_key": "problem", "gold_key": "answer"}, "ignore": ["solution"]},
+            ["left out: solution, 1 of 1 rows, e.g. 'long'"],
+        ),
+        (
+            [{"problem": "q", "solution": "long", "answer": "a"}],
+            {"schema": "alpaca", "options": {"prompt_key": "problem", "response_key": "solution"}, "ignore": ["answer"]},
+            [],
+        ),
         ([{"input": "q", "target": "a"}], {"schema": "alpaca", "options": {"prompt_key": "input", "response_key": "target"}}, []),
         (
             [{"Dialogue": [{"speaker": "customer", "line": "q"}, {"speaker": "agent", "line": "a"}]}],

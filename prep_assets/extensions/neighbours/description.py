@@ -195,7 +195,8 @@ def describe(workspace: Workspace, asset: str, partition: str = "") -> tuple[Des
         StoreError: there is no store; it is out of date; or its checks do not hold.
     """
     workspace = workspace.plain
-    published = Opened(workspace).published(asset, partition)
+    opened = Opened(workspace)  # its caches end with it
+    published = opened.published(asset, partition)
     definition, label = asset_named(asset, workspace), workspace.place(asset, partition).label
     if unproven := [check.name for check in definition.checks if check.name not in _passed_checks([published])]:
         raise StoreError(f"{label}: {', '.join(unproven)} is not known to hold. Check it:\n  prep-assets verify {asset}")
