@@ -5,11 +5,12 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Annotated, Any
 
 import click
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperArgument, TyperGroup
 from typer.main import get_command_from_info
 from typer.models import CommandInfo
 
@@ -93,11 +94,22 @@ class Command(click.Command):
         words = "\n\n".join(filter(None, (None if self.entry else self.help, inspect.getdoc(callback))))
         command_class = getattr(sys.modules[callback.__module__], "COMMAND_CLASS", None)
         info = CommandInfo(self.name, callback=callback, help=words, cls=command_class)
-        return add_completion(get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich"))
+        return without_types(add_completion(get_command_from_info(info, pretty_exceptions_short=False, rich_markup_mode="rich")))
 
     def make_context(self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any) -> click.Context:
         """The context of the command itself."""
         return self.load().make_context(info_name, args, parent, **extra)
+
+
+def without_types(command: click.Command) -> click.Command:
+    """Let newer versions of typer show neither ``<bool>`` beside a flag nor ``<list[str]>`` beside an argument, and metavars without more brackets."""
+    for parameter in command.params:
+        shown: Any = parameter
+        if getattr(parameter, "is_flag", False) or isinstance(parameter, TyperArgument):
+            shown.display_type_rich = lambda ctx: None
+        if isinstance(parameter, TyperArgument) and parameter.metavar:
+            shown._usage_display_name = lambda name=parameter.metavar: name
+    return command
 
 
 class Commands(TyperGroup):
@@ -106,6 +118,7 @@ class Commands(TyperGroup):
     def __init__(self, **attributes: Any) -> None:
         listed = {name: Command(name, summary, heading) for heading, group in GROUPS.items() for name, summary in group.items()}
         super().__init__(**{**attributes, "commands": listed})
+        without_types(self)
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """The commands in their order, which is not that of the alphabet; those of other packages behind ours."""
@@ -136,7 +149,7 @@ class Commands(TyperGroup):
 app = typer.Typer(
     cls=Commands,
     no_args_is_help=True,
-    suggest_commands=False,  # click suggests as well
+    suggest_commands=find_spec("typer._click") is not None,  # before typer 0.26, click suggests as well
     pretty_exceptions_enable=False,
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},

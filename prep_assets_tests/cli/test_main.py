@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 import typer
 from click.shell_completion import ShellComplete
+from typer.core import TyperArgument, TyperOption
 
 from prep_assets import __version__
 from prep_assets.cli.main import app
@@ -174,3 +175,12 @@ def test_a_missing_package_is_named_with_its_extra(package: str, code: str, extr
         [sys.executable, "-c", WITHOUT.format(package=package, code=code)], cwd=ROOT, env=environment, capture_output=True, text=True
     )
     assert done.returncode == 1 and f"pip install 'prep-assets[{extra}]'" in done.stderr.splitlines()[-1]
+
+
+def test_newer_versions_of_typer_show_no_types_of_python(monkeypatch: pytest.MonkeyPatch) -> None:
+    for kind in (TyperArgument, TyperOption):
+        monkeypatch.setattr(kind, "display_type_rich", lambda self, ctx: f"<{self.name}>", raising=False)
+    monkeypatch.setattr(TyperArgument, "_usage_display_name", lambda self: f"[{self.metavar}]...", raising=False)
+    loaded = {each.name: each for each in typer.main.get_command(app).commands["build"].load().params}  # type: ignore[attr-defined]
+    assert [loaded[name].display_type_rich(None) for name in ("everything", "assets", "partition")] == [None, None, "<partition>"]
+    assert loaded["assets"]._usage_display_name() == "[ASSET]..."
