@@ -223,10 +223,10 @@ PLANTS: Mapping[str, Change] = {
         "chunk_bytes // (4 * block_size)",
         "chunk_bytes * (4 * block_size)",
     ),
-    "lines that stood before": ("pretrain fields", "quality/gopher", "if part in seen or seen.add(part)]", "if part not in seen or part]"),
+    "lines that stood before": ("pretrain fields", "extensions/quality/gopher", "if part in seen or seen.add(part)]", "if part not in seen or part]"),
     "words of the first text of a block": (
         "pretrain fields",
-        "quality/passages",
+        "extensions/quality/passages",
         "np.diff(sums[np.cumsum(counts)], prepend=0)",
         "np.diff(sums[np.cumsum(counts)], prepend=-1)",
     ),
