@@ -14,6 +14,7 @@ from typing import Any, TypeVar
 
 from msgspec import Struct
 
+from prep_assets import plugins
 from prep_assets.caches import bounded_cache
 from prep_assets.config.base import FromProcessor, ImageRule
 from prep_assets.config.family import Chat, Family
@@ -247,9 +248,10 @@ class Workspace(SourceFiles):
         if self.pool is None:
             return None
         if family.cluster.kind == "ray":
-            from prep_assets.workers.on_ray import RayTasks
-
-            return RayTasks(family.cluster.address, self.workers or family.workers, self.pool.effort)
+            tasks: Runner = plugins.load(plugins.ours("runners")["ray"])(
+                family.cluster.address, self.workers or family.workers, self.pool.effort
+            )
+            return tasks
         return self.pool.runner(self.workers or family.workers, busy=busy)
 
     def _compare(self, what: str, hash_of: Callable[[], str]) -> None:

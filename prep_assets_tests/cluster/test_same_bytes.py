@@ -153,7 +153,7 @@ def test_the_object_store_holds_no_data(nodes: Nodes, tmp_path: Path) -> None:
 
 
 def test_an_address_where_no_cluster_answers_is_named(tmp_path: Path, nodes: Nodes) -> None:
-    script = "from prep_assets.workers.on_ray import connected; connected('127.0.0.1:1')"
+    script = "from prep_assets.extensions.ray.tasks import connected; connected('127.0.0.1:1')"
     environ = {**os.environ, "PYTHONPATH": str(ROOT), "RAY_raylet_start_wait_time_s": "1"}
     said = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, env=environ, timeout=120).stderr
     assert "no Ray cluster answers at cluster.address '127.0.0.1:1'" in said

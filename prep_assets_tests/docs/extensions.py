@@ -27,4 +27,7 @@ USES: Mapping[str, str] = {
         caches errors limits quality.characters quality.steps quality.units quality.words samples schemas.registry schemas.rewards
         schemas.verifiers stores.arrays
     """,
+    "ray": """
+        errors own_process workers.pool workers.shards
+    """,
 }

@@ -147,10 +147,10 @@ def test_only_processes_that_are_ours_are_set_up() -> None:
             "own_process.py",
             "cli/entry.py",
             "workers/pool.py",
-            "workers/on_ray.py",
+            "extensions/ray/tasks.py",
         }
     users = {each.file for each in imports() if each.module == "prep_assets.own_process"}
-    assert users == {"cli/entry.py", "workers/pool.py", "workers/on_ray.py"}
+    assert users == {"cli/entry.py", "workers/pool.py", "extensions/ray/tasks.py"}
     words = re.compile(r"SetAsyncExc|mallopt|set_memory_pool|gc\.collect|del sys\.modules")
     assert {path.name for path in PACKAGE.rglob("*.py") if words.search(path.read_text("utf-8"))} == {"own_process.py"}
 

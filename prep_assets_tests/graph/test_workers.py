@@ -22,6 +22,7 @@ from prep_assets.engine import build
 from prep_assets.engine import execute as checking
 from prep_assets.engine.events import Progress
 from prep_assets.errors import ConfigError, SourceError, StoreError
+from prep_assets.extensions.ray import tasks
 from prep_assets.graph import raw
 from prep_assets.pipeline import tokens as domain_in_shards
 from prep_assets.pipeline import tokens as in_shards
@@ -35,7 +36,6 @@ from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.published import open_published
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
-from prep_assets.workers import on_ray
 from prep_assets.workers.pool import Pool, answer_of, worker_count
 from prep_assets.workers.shards import Effort, Plan, ShardResult, Work
 from prep_assets_tests.graph.shard_inputs import chats, distilled, documents, hidden, pairs, prompts, turns
@@ -407,7 +407,7 @@ def test_the_cluster_is_the_one_that_the_configuration_names(tmp_path: Path, mon
             return [{"Alive": alive, "Resources": {"CPU": 20.0, "memory": 1e9}} for alive in (True, True, False)]
 
     asked: list[str] = []
-    monkeypatch.setattr(on_ray, "connected", lambda address: (asked.append(address), Ray)[1])
+    monkeypatch.setattr(tasks, "connected", lambda address: (asked.append(address), Ray)[1])
     read = {"a": domain("gsm8k.jsonl", "gsm8k")}
     workspace = workspace_in(tmp_path, minimal("sft", read, cluster={"kind": "ray", "address": "10.0.0.1:6379"}, workers=7))
     family = workspace.family(FAMILIES["sft"])

@@ -223,7 +223,12 @@ PLANTS: Mapping[str, Change] = {
         "chunk_bytes // (4 * block_size)",
         "chunk_bytes * (4 * block_size)",
     ),
-    "lines that stood before": ("pretrain fields", "extensions/quality/gopher", "if part in seen or seen.add(part)]", "if part not in seen or part]"),
+    "lines that stood before": (
+        "pretrain fields",
+        "extensions/quality/gopher",
+        "if part in seen or seen.add(part)]",
+        "if part not in seen or part]",
+    ),
     "words of the first text of a block": (
         "pretrain fields",
         "extensions/quality/passages",

@@ -1,0 +1,1 @@
+"""Ray clusters: `cluster: {kind: ray}`."""
