@@ -41,9 +41,8 @@ def _formats(context: click.Context) -> Iterable[str]:
 
 def _trainers(context: click.Context) -> Iterable[str]:
     from prep_assets.cli.export import READERS
-    from prep_assets.explain.doctor import RENDERERS, RULES
 
-    return (*RULES, *RENDERERS) if context.info_name == "doctor" else READERS
+    return READERS
 
 
 def _schemas(context: click.Context) -> Iterable[str]:
@@ -69,7 +68,7 @@ def add_completion(command: click.Command) -> click.Command:
     """Let a shell complete the values of a command's parameters."""
     for parameter in command.params:
         key = "schema" if (command.name, parameter.name) == ("schemas", "name") else str(parameter.name)
-        if values := VALUES.get(key):
+        if (values := VALUES.get(key)) and parameter._custom_shell_complete is None:
             parameter.shell_complete = _completing(values)  # type: ignore[method-assign, assignment]
     return command
 

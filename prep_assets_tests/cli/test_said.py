@@ -157,7 +157,7 @@ SAID = (
 @pytest.fixture
 def workspace(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Workspace:
     """The workspace that is built, or a copy of it with a fault."""
-    monkeypatch.setattr("prep_assets.explain.doctor.trl_version", lambda: None)
+    monkeypatch.setattr("prep_assets.extensions.doctor.labels.trl_version", lambda: None)
     if not request.param:
         built: Workspace = request.getfixturevalue("built")
         return built

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError
-from prep_assets.explain.doctor import (
+from prep_assets.extensions.doctor.labels import (
     AFTER_STOP,
     HEADER,
     NO_STOP,

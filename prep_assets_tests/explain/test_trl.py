@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.explain.doctor import RULES, Chat, Ours, prepared_by_trl, trl_version
+from prep_assets.extensions.doctor.labels import RULES, Chat, Ours, prepared_by_trl, trl_version
 from prep_assets.samples import Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with

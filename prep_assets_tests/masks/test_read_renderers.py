@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerFast
 
 import prep_assets as pa
 from prep_assets.errors import Refused
-from prep_assets.explain.doctor import HEADER, OTHER_TEXT, PIECES, Ours, diagnose
+from prep_assets.extensions.doctor.labels import HEADER, OTHER_TEXT, PIECES, Ours, diagnose
 from prep_assets.samples import Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
