@@ -22,9 +22,9 @@ from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.config.models import TRAINED, Eval
 from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.errors import ConfigError, StoreError, nearest, require_known
+from prep_assets.explain.figures import refused_counts, total_counts
 from prep_assets.explain.leaks import shown_leaks
 from prep_assets.explain.previews import Preview, preview
-from prep_assets.explain.report import refused_counts, total_counts
 from prep_assets.explain.streams import found_rows, stream_of, streams
 from prep_assets.explain.visible import arguments, visible
 from prep_assets.graph.graph import asset_and_partitions, asset_named

@@ -3,6 +3,7 @@
 import logging
 from collections.abc import Iterator, Sequence
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from prep_assets.errors import PrepAssetsError
 from prep_assets.graph.graph import ASSETS, EVERY, family_assets
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.plugins import ours
 from prep_assets.stores.published import Place
 from prep_assets.stores.version_folders import Published
 
@@ -47,16 +49,16 @@ def report_asset(site: Site, family: str, assets: Sequence[Asset]) -> dg.AssetsD
         required_resource_keys={site.resource, site.io_manager_key},
     )
     def body(context: dg.AssetExecutionContext) -> dg.MaterializeResult:  # type: ignore[type-arg]
-        from prep_assets.explain.serve import INDEX, write_site
+        pages_of = import_module(ours("commands")["report"].module)  # those that `prep-assets report` writes
 
         workspace = site.in_run(context)
         stores = {asset.name: _stores(workspace, asset) for asset in assets}
         pages: list[Path] = []
         folder = workspace.stores / PAGES / family
-        write_site(workspace, {name: published for name, published in stores.items() if published}, folder, written=pages.append)
+        pages_of.write_site(workspace, {name: published for name, published in stores.items() if published}, folder, written=pages.append)
         return dg.MaterializeResult(
             metadata={
-                "report": dg.MetadataValue.url((folder / INDEX).resolve().as_uri()),
+                "report": dg.MetadataValue.url((folder / pages_of.INDEX).resolve().as_uri()),
                 **{page.stem: dg.MetadataValue.path(str(page)) for page in pages},
                 "pages": len(pages),
             }

@@ -14,8 +14,8 @@ from rich.console import Console
 from prep_assets.cli import terminal
 from prep_assets.cli.stores import working
 from prep_assets.engine.scrub import scrub
-from prep_assets.explain.report import report
 from prep_assets.explain.where import contents
+from prep_assets.extensions.pages.report import report
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 

@@ -11,9 +11,9 @@ USES: Mapping[str, str] = {
         stores.teachers stores.tokens stores.verification text.documents workers.pool
     """,
     "neighbours": """
-        cli cli.stores config.family config.loading config.models data.files errors explain.forget explain.report explain.streams
-        explain.visible exports.arrow exports.registry graph.graph pipeline.asset pipeline.sources pipeline.workspace stores.bucket
-        stores.files stores.manifest stores.verification stores.version_folders version
+        cli cli.stores config.family config.loading config.models data.files errors explain.figures explain.forget explain.html
+        explain.streams explain.visible exports.arrow exports.registry graph.graph pipeline.asset pipeline.sources pipeline.workspace
+        stores.bucket stores.files stores.manifest stores.verification stores.version_folders version
     """,
     "preprocess": """
         cli cli.stores config.family config.loading config.mask config.models data data.blocks data.files data.quarantine data.read
@@ -29,5 +29,14 @@ USES: Mapping[str, str] = {
     """,
     "ray": """
         errors own_process workers.pool workers.shards
+    """,
+    "doctor": """
+        cli cli.stores cli.terminal config.family config.mask data.files errors explain.visible samples schemas.reader schemas.registry
+        schemas.sniff text.conversation text.encode text.engines text.load_template text.render text.spans text.template text.vocabulary
+    """,
+    "pages": """
+        caches checks.bounds cli cli.stores cli.trace config.family config.mask config.models engine.status errors explain.figures
+        explain.html explain.rows explain.streams explain.trace explain.visible graph.graph pipeline.asset pipeline.verdicts
+        pipeline.workspace stores.table stores.version_folders text.vocabulary version
     """,
 }

@@ -16,10 +16,12 @@ from hypothesis import strategies as st
 
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Sft
-from prep_assets.explain.made_with import made_with
-from prep_assets.explain.report import measure, render, report
-from prep_assets.explain.rows import line_texts, prove, sampled, streams, weight_runs
+from prep_assets.explain.figures import measure
+from prep_assets.explain.rows import line_texts, prove, streams
 from prep_assets.explain.visible import one_line, visible
+from prep_assets.extensions.pages.data import sampled, weight_runs
+from prep_assets.extensions.pages.made_with import made_with
+from prep_assets.extensions.pages.report import render, report
 from prep_assets.graph.sft import SFT_TOKENS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import Expected

@@ -11,8 +11,9 @@ from prep_assets.config.family import Family
 from prep_assets.config.loading import read_tombstones
 from prep_assets.config.models import FAMILIES, Eval, Pretrain, Rl, Sft
 from prep_assets.errors import StoreError
+from prep_assets.explain.figures import made_from, refused_counts
 from prep_assets.explain.forget import forgotten_rows
-from prep_assets.explain.report import made_from, refused_counts
+from prep_assets.explain.html import render_template
 from prep_assets.explain.visible import arguments
 from prep_assets.extensions.neighbours.description import Chain, Description, describe, own_stores
 from prep_assets.graph.graph import asset_named
@@ -347,3 +348,10 @@ def _eu_summary(content: Mapping[str, Any], family: Family) -> list[dict[str, An
     return [
         {"section": section, "fields": {field: stated.get(field, TO_STATE) for field in fields}} for section, fields in _EU_TEMPLATE.items()
     ]
+
+
+def attestation_page(document: Mapping[str, Any], signer: str) -> str:
+    """The page of an attestation; `signer` says whose signature it has."""
+    return render_template(
+        "prep_assets.extensions.neighbours", "attestation", signer=signer, sha256=document["sha256"], **document["attestation"]
+    )

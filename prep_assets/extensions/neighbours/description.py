@@ -13,7 +13,7 @@ from urllib.parse import urlsplit, urlunsplit
 from prep_assets.config.family import Domain
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import StoreError
-from prep_assets.explain.report import accounting, made_from
+from prep_assets.explain.figures import accounting, made_from
 from prep_assets.explain.streams import Opened
 from prep_assets.exports.arrow import schema_of
 from prep_assets.graph.graph import EVERY, asset_named

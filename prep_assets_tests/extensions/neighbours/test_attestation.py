@@ -20,12 +20,12 @@ from prep_assets.config.models import Sft
 from prep_assets.engine.execute import build
 from prep_assets.errors import StoreError
 from prep_assets.explain.forget import forget, forgotten_rows
-from prep_assets.explain.report import attestation_page
 from prep_assets.extensions.neighbours.attestation import (
     NOT_LOOKED_FOR,
     NOT_SAID,
     TO_STATE,
     attest,
+    attestation_page,
     check,
     signed_by,
     text_of,

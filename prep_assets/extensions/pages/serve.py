@@ -14,9 +14,11 @@ from msgspec import ValidationError, convert
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine.status import State, Status, Statuses
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.explain.report import ROWS, built_at, refused_counts, render_template, report, total_counts, trace_page, write_page
-from prep_assets.explain.search import Filter
+from prep_assets.explain.figures import built_at, refused_counts, total_counts
+from prep_assets.explain.html import render_template, write_page
 from prep_assets.explain.visible import CANDIDATES, HOST, STORES, TRACES
+from prep_assets.extensions.pages.report import PACKAGE, ROWS, report, trace_page
+from prep_assets.extensions.pages.search import Filter
 from prep_assets.graph.graph import asset_named, family_assets
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace
@@ -32,7 +34,7 @@ def first_page(workspace: Workspace, assets: Mapping[str, Sequence[Published]]) 
     for name, stores in assets.items():
         if stores:
             lines.setdefault(asset_named(name, workspace).family, []).extend(_index_lines(workspace, name, stores, f"{name}.html", None))
-    return render_template("index", families=lines, where="", faults=[])
+    return render_template(PACKAGE, "index", families=lines, where="", faults=[])
 
 
 def home_page(workspace: Workspace) -> str:
@@ -60,7 +62,7 @@ def home_page(workspace: Workspace) -> str:
                     states[partition] = Status("broken", str(error))
             stores = [status.published for status in states.values() if status.published]
             lines[family] += _index_lines(workspace, asset.name, stores, STORES + asset.name, states)
-    return render_template("index", families=lines, where=workspace.where, faults=dict.fromkeys(faults))
+    return render_template(PACKAGE, "index", families=lines, where=workspace.where, faults=dict.fromkeys(faults))
 
 
 def _index_lines(

@@ -4,17 +4,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from base64 import b64encode
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
-from functools import cache
 from heapq import merge
-from importlib.resources import files
 from itertools import chain, groupby, islice
-from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote, urlencode
 
@@ -25,27 +19,28 @@ from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
 from prep_assets.checks.bounds import metrics_of
-from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.errors import PrepAssetsError
-from prep_assets.explain.made_with import made_with
-from prep_assets.explain.rows import (
-    Origin,
-    Proof,
-    Row,
-    index,
-    packed,
-    proofs,
-    read,
-    record_names,
-    row_chunks,
-    sampled,
-    streams,
-    vocabulary_of,
+from prep_assets.explain.figures import (
+    Measured,
+    Steps,
+    accounting,
+    binned,
+    built_at,
+    items,
+    made_from,
+    measure,
+    refusals,
+    refused_counts,
+    shares,
+    total_counts,
 )
-from prep_assets.explain.search import Filter, matching
+from prep_assets.explain.html import file_of, render_template
+from prep_assets.explain.rows import Origin, Proof, Row, proofs, read, record_names, streams
 from prep_assets.explain.streams import family_of, found_rows, source_files
 from prep_assets.explain.visible import TRACES, arguments, one_line, visible
-from prep_assets.graph.graph import asset_named, upstream_of
+from prep_assets.extensions.pages.data import index, packed, row_chunks, sampled, vocabulary_of
+from prep_assets.extensions.pages.made_with import made_with
+from prep_assets.extensions.pages.search import Filter, matching
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.verdicts import found_of, is_quality
 from prep_assets.pipeline.workspace import Workspace
@@ -53,111 +48,6 @@ from prep_assets.stores.table import Table
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.version import __version__
-
-# Facts about stores that need no rows: counts from the sources on, and lineage.
-
-Steps = list[tuple[str, str, int]]
-
-
-class Measured(Struct, frozen=True):
-    """Figures of one domain of a stream; lengths are in `unit`."""
-
-    stream: str
-    domain: str
-    unit: str
-    documents: int
-    total: int
-    trained: int | None
-    median: int
-    p95: int
-    longest: int
-
-    @property
-    def share(self) -> float | None:
-        """The trained share, 0 to 1."""
-        return None if self.trained is None else self.trained / max(1, self.total)
-
-
-def measure(streams: Sequence[Table]) -> list[Measured]:
-    """Measure every domain of every stream."""
-    measured = []
-    for stream in streams:
-        of = stream.documents
-        for number, domain in enumerate(of.domains):
-            chosen = of.domain == number
-            lengths = np.sort(of.lengths[chosen])
-            last = len(lengths) - 1
-            middle, most, longest = (int(lengths[int(last * quantile)]) if last >= 0 else 0 for quantile in (0.5, 0.95, 1))
-            trained = None if of.trained is None else int(of.trained[chosen].sum())
-            measured.append(
-                Measured(
-                    stream.name, domain or stream.name, stream.schema.unit, len(lengths), int(lengths.sum()), trained, middle, most, longest
-                )
-            )
-    return measured
-
-
-def made_from(workspace: Workspace, stores: Sequence[Published]) -> list[tuple[Asset, list[Published]]]:
-    """The assets of `stores` and of everything upstream, upstream first, each with its current stores."""
-    stores_by_asset: dict[str, dict[str, Published]] = {}
-
-    def visit(published: Published) -> None:
-        manifest = published.manifest
-        if manifest.partition in stores_by_asset.get(manifest.asset, {}):
-            return
-        for above, partition in upstream_of(workspace, asset_named(manifest.asset, workspace), manifest.partition):
-            try:
-                store = workspace.published(above.name, partition)
-            except PrepAssetsError:
-                store = None
-            if store is not None:
-                visit(store)
-        stores_by_asset.setdefault(manifest.asset, {})[manifest.partition] = published
-
-    for published in stores:
-        visit(published)
-    return [(asset_named(name, workspace), list(by_partition.values())) for name, by_partition in stores_by_asset.items()]
-
-
-def refusals(sources: Sequence[tuple[Asset, list[Published]]]) -> Iterator[tuple[str, Refusal]]:
-    """Yield every rejected record, with the label of the store that rejected it."""
-    for _, stores in sources:
-        for published in stores:
-            if published.quarantine:
-                for rejection in read_quarantine(published.quarantine):
-                    yield published.manifest.label, rejection
-
-
-def accounting(sources: Sequence[tuple[Asset, list[Published]]]) -> Steps:
-    """Steps from records read to rows stored: (kind, label, records)."""
-    steps: Steps = []
-    for asset, stores in sources:
-        counts = total_counts(stores)
-        if "read" in counts and (not asset.inputs or not steps):
-            steps.append(("read", f"{asset.name}: read", counts["read"]))
-        steps += [("refused", f"{asset.name}: {reason}", count) for reason, count in sorted(refused_counts(stores).items())]
-        if "kept" in counts:
-            steps.append(("kept", f"{asset.name}: kept", counts["kept"]))
-        if asset.name == "sft_packed":
-            steps.append(("kept", f"sft_packed: records in {counts['rows']:,} rows", counts["records"] + counts.get("dev_records", 0)))
-    return steps
-
-
-def total_counts(stores: Iterable[Published]) -> dict[str, int]:
-    """The counts of several stores, summed."""
-    return _sum_counts(published.manifest.counts for published in stores)
-
-
-def refused_counts(stores: Iterable[Published]) -> dict[str, int]:
-    """Rejected records of several stores, by reason."""
-    return _sum_counts(published.manifest.counts.get("refused", {}) for published in stores)
-
-
-def _sum_counts(counts: Iterable[Mapping[str, Any]]) -> dict[str, int]:
-    total = Counter[str]()
-    for entry in counts:
-        total.update({key: value for key, value in entry.items() if isinstance(value, int)})
-    return dict(total)
 
 
 def _quality(workspace: Workspace, sources: Sequence[tuple[Asset, list[Published]]]) -> Iterator[tuple[str, str, str, str]]:
@@ -191,12 +81,7 @@ def _files(asset: Asset, stores: Sequence[Published]) -> list[tuple[str, int, in
     return [(entry["name"], int(entry["rows"]), int(entry["size"]), entry["sha256"]) for entry in entries]
 
 
-def shares(published: Published) -> tuple[dict[str, float], dict[str, float]]:
-    """The token shares of a packed table by domain, and the configured weights."""
-    manifest = published.manifest
-    realised = {key.removeprefix("share_"): float(value) for key, value in manifest.metrics.items() if key.startswith("share_")}
-    return realised, dict(manifest.recipe["packing"]["weights"] or {}) if realised else {}
-
+PACKAGE = "prep_assets.extensions.pages"
 
 # Pictures, in numbers: `pictures.html.jinja` draws them, 640 wide.
 
@@ -240,15 +125,6 @@ def histogram(lengths: npt.NDArray[np.int64], unit: str) -> Histogram:
     return Histogram(caption, bars, ticks, step, top)
 
 
-def binned(lengths: npt.NDArray[np.int64], bins: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64], bool]:
-    """Counts of lengths in at most `bins` bins, the bin edges, and whether the scale is logarithmic."""
-    low, high = int(lengths.min()), int(lengths.max())
-    wide = high > 50 * max(1, low)
-    edges = np.geomspace(max(1, low), high + 1, bins + 1) if wide else np.linspace(low, high + 1, min(bins, high - low + 1) + 1)
-    counts, _ = np.histogram(np.maximum(lengths, 1 if wide else lengths), edges)
-    return counts, edges, wide
-
-
 def mixture(shares: Mapping[str, float], weights: Mapping[str, float]) -> list[Bar]:
     """Shares by domain, largest first, each with a line at the share that the weights ask for."""
     total = sum(weights.values())
@@ -285,75 +161,15 @@ def render(page: Mapping[str, Any], data: Mapping[str, Any], chunks: Iterable[An
         chunks: chunks of rows to embed.
         served: the filter of a served page; `None` for a standalone file.
     """
-    script = _file("page.js")
+    script = file_of(PACKAGE, "page.js")
     packed_data = {name: packed(value) for name, value in (*data.items(), *((f"rows-{at}", chunk) for at, chunk in enumerate(chunks)))}
     digest = b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return render_template("page", page={**page, "served": served}, data=packed_data, script=Markup(script), script_hash=digest)
+    return render_template(PACKAGE, "page", page={**page, "served": served}, data=packed_data, script=Markup(script), script_hash=digest)
 
 
 def trace_page(title: str, shown: str) -> str:
     """The page of a trace, given as visible text."""
-    return render_template("trace", title=title, shown=escape(shown))
-
-
-def attestation_page(document: Mapping[str, Any], signer: str) -> str:
-    """The page of a document of `prep_assets.extensions.neighbours.attestation`; `signer` says whose signature it has."""
-    return render_template("attestation", signer=signer, sha256=document["sha256"], **document["attestation"])
-
-
-def built_at(workspace: Workspace, published: Published) -> str:
-    """When a store was written, in UTC."""
-    place = workspace.place(published.manifest.asset, published.manifest.partition)
-    try:
-        written = place.backend.written(published.version)
-    except (OSError, PrepAssetsError):
-        return ""
-    return datetime.fromtimestamp(written / 1e9, UTC).strftime("%Y-%m-%d %H:%M")
-
-
-def render_template(name: str, **values: Any) -> str:
-    template = _environment().get_template(f"{name}.html.jinja")
-    return str(template.render(**values, style=Markup(_file("page.css")), version=__version__))
-
-
-@cache
-def _environment() -> Any:
-    import jinja2
-
-    environment = jinja2.Environment(
-        loader=jinja2.FunctionLoader(_file),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-        finalize=_make_visible,
-    )
-    environment.filters["number"] = _number
-    environment.filters["percent"] = lambda value: "" if value is None else f"{value:.1%}"
-    environment.filters["size"] = _size
-    return environment
-
-
-def _make_visible(value: Any) -> Any:
-    """Make what a template writes visible, before jinja2 escapes it."""
-    return value if isinstance(value, Markup) else one_line(str(value))
-
-
-def _file(name: str) -> str:
-    return files("prep_assets.explain").joinpath(name).read_text("utf-8")
-
-
-def _number(value: int | float | None) -> str:
-    return "" if value is None else f"{value:,}" if isinstance(value, int) else f"{value:,.4g}"
-
-
-def _size(count: int) -> str:
-    value = float(count)
-    for unit in ("B", "kB", "MB", "GB"):
-        if value < 1000:
-            return f"{value:,.0f} {unit}" if unit == "B" else f"{value:,.1f} {unit}"
-        value /= 1000
-    return f"{value:,.1f} TB"
+    return render_template(PACKAGE, "trace", title=title, shown=escape(shown))
 
 
 # A report: the page of an asset's stores, from their files, manifests and, for the second derivation of masks, sources.
@@ -627,12 +443,6 @@ def _histograms(every: Sequence[Table]) -> Iterator[tuple[str, Histogram]]:
             yield f"Length of {len(lengths):,} {items(every)} in {unit}", histogram(lengths, unit)
 
 
-def items(every: Iterable[Table]) -> str:
-    """What is counted in the rows of streams: pieces of records, lines or documents."""
-    kinds = {stream.schema.documents for stream in every}
-    return kinds.pop() if len(kinds) == 1 else "documents"
-
-
 def _commands(asset: str, partition: str) -> list[tuple[str, str]]:
     dagster = f" --partition {partition}" if partition else ""
     return [
@@ -641,11 +451,3 @@ def _commands(asset: str, partition: str) -> list[tuple[str, str]]:
         ("prove again", f"prep-assets verify {arguments(asset, partition)}"),
         ("this page", f"prep-assets report {arguments(asset, partition)}"),
     ]
-
-
-def write_page(path: Path, html: str) -> None:
-    """Write a file atomically."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    temporary = path.with_name(f".{path.name}-{os.getpid()}")
-    temporary.write_text(html, "utf-8")
-    temporary.replace(path)
