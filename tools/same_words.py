@@ -28,6 +28,7 @@ SHORTER = {"sft": "packing.row_len=64", "preference": "preprocessing.max_seq_len
 """Family → the option of its draft."""
 CHANGING = (
     (re.compile(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?"), "TIME"),
+    (re.compile(r"/tmp/prep-assets-\w+"), "TEMPORARY"),
     (re.compile(r'"(seconds|took|age)": [0-9.]+'), r'"\1": SECONDS'),
 )
 """What differs from run to run."""
@@ -44,7 +45,7 @@ def record(case: Path) -> tuple[str, dict[str, list[Any]]]:
         "PREP_ASSETS_STORE_DIR": str(stores),
     }
     try:
-        said = {" ".join(command): run(command, stores, case) for command in commands(case, stores)}
+        said = {" ".join(command).replace(str(stores), "STORES"): run(command, stores, case) for command in commands(case, stores)}
     finally:
         shutil.rmtree(stores, ignore_errors=True)
     return str(case), said

@@ -7,10 +7,8 @@ import re
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
-from functools import cache, partial
 from itertools import islice
 from typing import Any
-from weakref import proxy
 
 import numpy as np
 import numpy.typing as npt
@@ -93,6 +91,11 @@ def sft_split(table: str) -> str:
     return "dev" if table == "sft_dev_packed" else "train"
 
 
+Store = tuple[str, str]
+"""Asset and partition."""
+Exported = tuple[Exporting, Source, tuple[str, ...], Readable]
+
+
 class Opened:
     """Stores that can be traced, since everything upstream of them is unchanged.
 
@@ -102,11 +105,33 @@ class Opened:
 
     def __init__(self, workspace: Workspace, draft: tuple[str, str] | None = None) -> None:
         self.workspace, self.draft = workspace.plain, draft
-        # caches per instance, freed together with it, as they do not hold it
-        this = proxy(self)
-        self.published = cache(partial(Opened._published, this))
-        self.stream = cache(lambda asset, partition, stream: open_stream(this.published(asset, partition), stream))
-        self.export = cache(partial(Opened._export, this))
+        self._published, self._streams, self._exports = (
+            dict[Store, Published](),
+            dict[tuple[str, str, str], Table](),
+            dict[Store, Exported](),
+        )
+
+    def published(self, asset: str, partition: str = "") -> Published:
+        """The current store, whatever its checks say; the draft where `draft` names this store.
+
+        Raises:
+            StoreError: it is missing or out of date; the message says what changed.
+        """
+        if (asset, partition) not in self._published:
+            self._published[asset, partition] = self._open(asset, partition)
+        return self._published[asset, partition]
+
+    def stream(self, asset: str, partition: str, stream: str) -> Table:
+        """One of its streams."""
+        if (asset, partition, stream) not in self._streams:
+            self._streams[asset, partition, stream] = open_stream(self.published(asset, partition), stream)
+        return self._streams[asset, partition, stream]
+
+    def export(self, asset: str, partition: str) -> Exported:
+        """An export's declaration, its source store, the streams that it holds (two for pairs), and the reader of its files."""
+        if (asset, partition) not in self._exports:
+            self._exports[asset, partition] = self._open_export(asset, partition)
+        return self._exports[asset, partition]
 
     def made_with(self, asset: str, partition: str = "") -> Workspace:
         """The workspace that a store was built with; for the draft, with the options of its run."""
@@ -138,12 +163,7 @@ class Opened:
             )
         return published
 
-    def _published(self, asset: str, partition: str = "") -> Published:
-        """The current store, whatever its checks say; the draft where `draft` names this store.
-
-        Raises:
-            StoreError: it is missing or out of date; the message says what changed.
-        """
+    def _open(self, asset: str, partition: str) -> Published:
         definition, place = asset_named(asset, self.workspace), self.workspace.place(asset, partition)
         command = build_command(asset, partition)
         for above, key in upstream_of(self.workspace, definition, partition):
@@ -169,8 +189,7 @@ class Opened:
             )
         return published
 
-    def _export(self, asset: str, partition: str) -> tuple[Exporting, Source, tuple[str, ...], Readable]:
-        """An export's declaration, its source store, the streams that it holds (two for pairs), and the reader of its files."""
+    def _open_export(self, asset: str, partition: str) -> Exported:
         published = self.published(asset, partition)
         recipe = published.manifest.recipe
         exporting = Exporting("", EVERY[recipe["from"]], recipe["format"], recipe["stream"], recipe["options"])
@@ -275,10 +294,10 @@ def read_row(opened: Opened, place: Place) -> Row:
     check_row(place, len(table))
     if table.lines is not None:
         return _line_row(opened, place, table)
-    ids, weights, starts = table.joined(place.row)
     if table.pieces is not None:
-        pieces = _index_pieces(opened, place, table.pieces)
-    elif lines_of(place.asset, place.stream) is None:
+        return Row(place, len(table), *table.places(place.row), _index_pieces(opened, place, table.pieces))
+    ids, weights, starts = table.joined(place.row)
+    if lines_of(place.asset, place.stream) is None:
         ends, path, origin = [*starts[1:], len(ids)], _path(place, table), _origin(place, table)
         first = table.origins.part(place.row)[0] - 1 if len(starts) == 1 else 0
         pieces = tuple(Piece(start, end, 0, first + part, path, origin) for part, (start, end) in enumerate(zip(starts, ends, strict=True)))

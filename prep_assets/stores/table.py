@@ -313,6 +313,12 @@ class Table:
         weights = [np.zeros(len(ids), np.float32) if own is None else own for _, ids, own in sequences]
         return np.concatenate([ids for _, ids, _ in sequences]), np.concatenate(weights) if masked else None, starts
 
+    def places(self, record: int) -> tuple[Int64s, npt.NDArray[np.float32] | None]:
+        """Ids and weights of all places of a row, with its padding."""
+        [name], span = self.has("ids"), slice(record * self.width, (record + 1) * self.width)
+        weights = self.weights(name, span)
+        return np.asarray(self.columns[name].values[span]).astype(np.int64), None if weights is None else weights.astype(np.float32)
+
     def objects(self, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
         """Yield the objects of the lines with these ascending numbers."""
         assert self.lines is not None

@@ -239,6 +239,14 @@ def test_cut_records_are_traced_too(tmp_path: Path, options: dict[str, Any]) -> 
 # -- refusals -----------------------------------------------------------------------------------------------------------------------------
 
 
+def test_padding_is_traced_too(tmp_path: Path) -> None:
+    configured = minimal("sft", {"chats": domain("chats.jsonl", "messages", max_items=12)}, packing={"strategy": "ffd", "row_len": 512})
+    [*traces] = every_trace(built_in(tmp_path, configured), "sft_packed")
+    assert {len(found.row.ids) for found in traces} == {512}
+    emptiest = min(traces, key=lambda found: found.row.pieces[-1].end)
+    assert emptiest.row.pieces[-1].end < 512 and token_of(emptiest, 511)[0].why.part == "padding"
+
+
 def test_what_is_not_there_is_said_with_numbers(made: Workspace) -> None:
     count = trace(made, "sft_packed", 0).row.count
     with pytest.raises(ConfigError, match=f"row {count} of sft_packed: there are {count}, numbered from 0"):
