@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from math import ceil
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 
 from prep_assets.caches import CACHES
 from prep_assets.proofs import words as module
-from prep_assets.proofs.words import _SPLITS, Parts, Words, cuts_before_spaces, cuts_unspaced, unproven_id, whole_tokens
+from prep_assets.proofs.words import _SPLITS, ByteTable, Parts, Words, cuts_before_spaces, cuts_unspaced, unproven_id, whole_tokens
 from prep_assets.stores.files import Kept
 from prep_assets.text.ids import Flat
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
@@ -252,6 +253,37 @@ def test_a_tokenizer_without_bytes_or_lines() -> None:
     for at in (64, 65):
         assert unproven_id(vocabulary((*lines[:at], b"!!", *lines[at + 1 :]), lines)) == at
     assert unproven_id(vocabulary((*lines[:-1], b"?"), lines)) is None, "bytes that UTF-8 never has are in no text"
+
+
+def ids(*values: int) -> Any:
+    return lambda: np.array(values)
+
+
+def test_bytes_are_taken_once_they_are_proven(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[Any] = []
+    monkeypatch.setattr(module, "unproven_id", asked.append)
+    CACHES["proven token bytes"].clear()
+    words: Any = SimpleNamespace(hash="x", size=5, token_bytes=(b"ab", b"", b"\xff"))
+    table = ByteTable(words)
+    assert table.take(2, ids(0, 1)) is None and table.take(3, ids(0, 1, 2)) is None and asked == [], "so few ids are decoded as quickly"
+    found = table.take(4, ids(2, 0, 1, 0))
+    assert found is not None
+    data, bounds = found
+    assert data == b"\xffabab" and (bounds.tolist(), bounds.dtype) == ([0, 1, 3, 3, 5], np.int32)
+    for most, dtype in ((6, np.int32), (5, np.int64)):
+        monkeypatch.setattr(module, "NARROW", most)
+        wide = table.take(4, ids(2, 0, 1, 0))
+        assert wide is not None and wide[0] == data and (wide[1].tolist(), wide[1].dtype) == (bounds.tolist(), dtype)
+    empty = table.take(1, ids(1))
+    assert empty is not None and empty[0] == b"" and empty[1].tolist() == [0, 0]
+    assert asked == [words]
+    again = ByteTable(words)
+    assert again.take(6, ids(0, 0, 0, 0, 0, 0)) is not None and asked == [words], "proven once for each tokenizer"
+    monkeypatch.setattr(module, "unproven_id", lambda _: 3)
+    unproven = ByteTable(SimpleNamespace(**{**vars(words), "hash": "y"}))  # type: ignore[arg-type]
+    assert unproven.take(6, ids(0)) is None and unproven.take(6, ids(0)) is None
+    without = ByteTable(SimpleNamespace(hash="z", size=5, token_bytes=None))  # type: ignore[arg-type]
+    assert without.take(6, ids(0)) is None
 
 
 def test_what_is_proven_is_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
