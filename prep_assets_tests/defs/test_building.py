@@ -35,7 +35,6 @@ RUNS: dict[str, tuple[str, dict[str, Any], tuple[str, ...], dict[str, tuple[str 
     # `--select '+key:sft_packed' --partition-range gsm8k...chats`
     "everything upstream is asked for": (".", {"between": (SFT[0], SFT[-1])}, tuple(WHOLE), WHOLE),
     "one partition": (".", {"partition": "alpaca"}, ("sft_tokens",), {"sft_raw": ("alpaca",), "sft_tokens": ("alpaca",)}),
-    "a range": (".", {"between": (SFT[0], SFT[-1])}, ("sft_tokens",), {"sft_raw": SFT, "sft_tokens": SFT}),
     "a part of a range": (".", {"between": ("alpaca", "dolly")}, ("sft_raw",), {"sft_raw": ("alpaca", "dolly")}),
     "one is missing": ("sft_tokens/dolly", {}, ("sft_packed",), {"sft_tokens": ("dolly",), "sft_packed": (None,)}),
     "nothing is missing": ("none", {}, ("sft_packed",), {"sft_packed": (None,)}),
@@ -45,7 +44,6 @@ RUNS: dict[str, tuple[str, dict[str, Any], tuple[str, ...], dict[str, tuple[str 
         ("preference_tokens",),
         {**dict.fromkeys(PAIRS, DOMAINS["preference"]), "preferences": (None,), "preference_tokens": (None,)},
     ),
-    "prompts": (".", {}, ("rl_prompts",), {"rl_raw": ("gsm8k",), "rl_prompts_by_domain": ("gsm8k",), "rl_prompts": (None,)}),
     "prompts from nowhere": (".", {}, ("arithmetic_prompts",), {"arithmetic_prompts": (None,)}),
 }
 
