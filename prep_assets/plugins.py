@@ -29,10 +29,10 @@ def _ours() -> tuple[EntryPoint, ...]:
     from importlib.metadata import EntryPoint, PackageNotFoundError, distribution
 
     project = Path(__file__).parents[1] / "pyproject.toml"
-    if project.is_file():
+    text = project.read_text("utf-8") if project.is_file() else ""
+    if f'\nname = "{PACKAGE}"\n' in text:
         import tomllib
 
-        text = project.read_text("utf-8")
         text = text[text.index("[project.entry-points.") : text.index("\n[tool.")]  # all of it takes three times as long
         groups = tomllib.loads(text)["project"]["entry-points"]
         return tuple(EntryPoint(name, value, group) for group, values in groups.items() for name, value in values.items())

@@ -276,6 +276,7 @@ def test_the_metadata_of_a_wheel_say_the_same(tmp_path: Path, monkeypatch: pytes
 def test_metadata_that_are_missing_say_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(plugins, "__file__", str(tmp_path / "prep_assets" / "plugins.py"))
     monkeypatch.setattr(plugins, "PACKAGE", "no-such-package")
+    (tmp_path / "pyproject.toml").write_text('[project]\nname = "of-somebody-who-copied-the-folder"\n', "utf-8")
     with pytest.raises(ConfigError, match="pip install --force-reinstall"):
         plugins._ours.__wrapped__()
 
