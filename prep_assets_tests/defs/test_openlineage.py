@@ -11,7 +11,7 @@ import dagster as dg
 import pytest
 
 from prep_assets_tests.defs.runs import run
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.readers import reader
 
 pytestmark = pytest.mark.readers
 

@@ -23,7 +23,7 @@ def unbraced(pattern: str) -> list[str]:
 def test_trainers_readers_run_where_their_tests_or_what_they_read_changed() -> None:
     filters = yaml.safe_load(WORKFLOW["changed"]["steps"][-1]["with"]["filters"])["exports"]
     patterns = [each for pattern in filters for each in unbraced(pattern)]
-    others = {*ROOT.glob("prep_assets_tests/*/test_*.py")} - {Path(__file__).resolve()}
+    others = {*ROOT.glob("prep_assets_tests/**/test_*.py")} - {Path(__file__).resolve()}
     touched = [path.relative_to(ROOT).as_posix() for path in others if "pytest.mark.readers" in path.read_text("utf-8")]
     assert len(touched) > 10
     touched += ["prep_assets/exports/mds.py", "prep_assets/training/items.py", "prep_assets_tests/readers.txt", "constraints.txt"]

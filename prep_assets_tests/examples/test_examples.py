@@ -15,13 +15,13 @@ import pytest
 from prep_assets.exports import export
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets_tests.exports.readers import needs
+from prep_assets_tests.extensions.exports.readers import needs
 from prep_assets_tests.graph.workspaces import make, out_of_date
 
 ROOT = Path(__file__).resolve().parents[2]
 TOKENIZER = str(ROOT / "configs" / "tokenizer")
-RUN = "import runpy, sys; from prep_assets_tests.exports import readers; {}; runpy.run_path(sys.argv[0], run_name='__main__')"
-"""Some trainers' packages are installed without what they do not need here; see `prep_assets_tests.exports.readers`."""
+RUN = "import runpy, sys; from prep_assets_tests.extensions.exports import readers; {}; runpy.run_path(sys.argv[0], run_name='__main__')"
+"""Some trainers' packages are installed without what they do not need here; see `prep_assets_tests.extensions.exports.readers`."""
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from prep_assets.extensions.doctor.labels import RULES, Chat, Ours, prepared_by_
 from prep_assets.samples import Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets_tests.exports.readers import needs
+from prep_assets_tests.extensions.exports.readers import needs
 
 pytestmark = pytest.mark.readers
 

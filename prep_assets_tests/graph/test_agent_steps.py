@@ -26,7 +26,7 @@ from prep_assets.training import DatasetFactory
 from prep_assets.training.collate import PadGroups
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.corpus.agents import call, messages, of_rllm, of_verifiers, run, trace, whole
-from prep_assets_tests.exports.readers import needs, reader, stand_in
+from prep_assets_tests.extensions.exports.readers import needs, reader, stand_in
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, build_all, domain, failing, jsonl, refusals, workspace_in
 
 ROWS = [{"id": number, "runs": [run(number, 1.0), run(number, -0.5)]} for number in range(5)]

@@ -26,7 +26,7 @@ from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import TokenStore, open_tokens
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.readers import reader
 from prep_assets_tests.graph.pictures import TOKEN, png, tokenizer_in
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, refusals, resealed, tree, workspace_in
 

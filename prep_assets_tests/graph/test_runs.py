@@ -20,7 +20,7 @@ from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.corpus.agents import BACKEND, asked, encoded, said, trace
-from prep_assets_tests.exports.readers import verifiers
+from prep_assets_tests.extensions.exports.readers import verifiers
 from prep_assets_tests.graph.workspaces import CONFIGS, TOKENIZER, build, domain, failing, jsonl, refusals, workspace_in
 
 IGNORED = [f"{place}{name}" for place in ("", "traces.") for name in ("version", "task", "agent", "is_completed")]

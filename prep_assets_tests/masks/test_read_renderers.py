@@ -21,7 +21,7 @@ from prep_assets.extensions.doctor.labels import HEADER, OTHER_TEXT, PIECES, Our
 from prep_assets.samples import Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets_tests.exports.readers import reader, stand_in
+from prep_assets_tests.extensions.exports.readers import reader, stand_in
 
 pytestmark = pytest.mark.readers
 

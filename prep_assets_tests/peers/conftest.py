@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets_tests.exports.conftest import chats, pairs, table, text  # noqa: F401
+from prep_assets_tests.extensions.exports.conftest import chats, pairs, table, text  # noqa: F401
 from prep_assets_tests.extensions.preprocess.conftest import run, tokenizer  # noqa: F401
 from prep_assets_tests.peers.checkouts import checkout, import_astrai
 

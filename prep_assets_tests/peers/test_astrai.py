@@ -14,8 +14,8 @@ from torch import Tensor
 
 from prep_assets.exports import export
 from prep_assets.training import BlendDataset, DatasetFactory
-from prep_assets_tests.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, some
-from prep_assets_tests.exports.learned import lessons, lessons_of
+from prep_assets_tests.extensions.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, some
+from prep_assets_tests.extensions.exports.learned import lessons, lessons_of
 from prep_assets_tests.extensions.preprocess.conftest import Run, chat
 from prep_assets_tests.extensions.preprocess.pipelines import SECTIONS_CHAT, TEXT, changed
 from prep_assets_tests.graph.workspaces import build, domain, minimal, workspace_in

@@ -15,7 +15,7 @@ from prep_assets.exports import export
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.readers import reader
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
 
 pytestmark = pytest.mark.readers

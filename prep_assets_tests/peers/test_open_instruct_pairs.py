@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from prep_assets.exports import export
-from prep_assets_tests.exports.conftest import Document, labels_of, some, write_lines
-from prep_assets_tests.exports.conftest import pairs as pairs  # a fixture
-from prep_assets_tests.exports.readers import reader, stand_in
-from prep_assets_tests.exports.test_read_verl import tokenizer
-from prep_assets_tests.exports.test_rl_rows import pair_rows
+from prep_assets_tests.extensions.exports.conftest import Document, labels_of, some, write_lines
+from prep_assets_tests.extensions.exports.conftest import pairs as pairs  # a fixture
+from prep_assets_tests.extensions.exports.readers import reader, stand_in
+from prep_assets_tests.extensions.exports.test_read_verl import tokenizer
+from prep_assets_tests.extensions.exports.test_rl_rows import pair_rows
 from prep_assets_tests.peers.checkouts import bypass, checkout
 
 PAD = 0

@@ -35,7 +35,7 @@ from prep_assets.samples import TOOL_CALL, Pair, Prompt, Region, Sample, Turn, d
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.corpus.private_data import SENTENCES, planted
 from prep_assets_tests.corpus.words import ODD, TEXTS, words_of
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.readers import reader
 
 NEEDED: Mapping[str, dict[str, Any]] = {"language": {"keep": ["en"]}}
 

@@ -35,7 +35,7 @@ from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError, Refuse
 from prep_assets.proofs.image_tokens import expected_text
 from prep_assets.text.images import AUDIO_RULES, RULES, VIDEO_RULES, placeholder_of, rule_beside
 from prep_assets_tests.effort import examples
-from prep_assets_tests.exports.readers import stand_in
+from prep_assets_tests.extensions.exports.readers import stand_in
 
 pytest.importorskip("PIL")
 TOKEN = "<image>"

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from prep_assets.exports import export
 from prep_assets.training import DatasetFactory, PackedDataset, PaddingFree
-from prep_assets_tests.exports.readers import reader as trainers_own
+from prep_assets_tests.extensions.exports.readers import reader as trainers_own
 from prep_assets_tests.training.conftest import LENGTHS, ROW_LEN
 
 VOCABULARY, WIDTH, HEADS = 41, 16, 2

@@ -18,7 +18,7 @@ from prep_assets.errors import StoreError
 from prep_assets.extensions.neighbours.description import Description, described
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.readers import reader
 
 pytestmark = pytest.mark.readers
 

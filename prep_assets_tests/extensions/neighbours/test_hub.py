@@ -19,7 +19,7 @@ from prep_assets.stores.manifest import MANIFEST, Manifest, file_hash
 from prep_assets_tests.docs.pages import DOCS, blocks, read
 from prep_assets_tests.docs.test_snippets import BLOCK, PRINTED
 from prep_assets_tests.docs.test_snippets import run as printed
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.readers import reader
 from prep_assets_tests.extensions.neighbours.fake_hub import FakeHub, Repository
 
 

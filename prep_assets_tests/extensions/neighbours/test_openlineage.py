@@ -11,7 +11,7 @@ import pytest
 
 from prep_assets.extensions.neighbours.description import Description
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.readers import reader
 from prep_assets_tests.extensions.neighbours.test_hub import run
 
 pytestmark = pytest.mark.readers

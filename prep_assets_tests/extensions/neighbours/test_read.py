@@ -13,7 +13,7 @@ import pytest
 from prep_assets.extensions.neighbours.description import Description
 from prep_assets.extensions.neighbours.hub import features, release_of, write_release
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.readers import reader
 
 pytestmark = pytest.mark.readers
 RELEASED = ("sft_export_hub", "preferences", "rl_prompts")

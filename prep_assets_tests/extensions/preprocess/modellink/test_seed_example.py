@@ -13,7 +13,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from prep_assets.stores.open import open_store
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.readers import reader
 from prep_assets_tests.extensions.preprocess.modellink.conftest import EOS, INSTRUCTION, Call, files, names, pair, token, whole, write
 
 SYSTEM = (

@@ -12,8 +12,8 @@ import pytest
 from prep_assets.exports import export
 from prep_assets.extensions.exports.megatron import IndexedWriter
 from prep_assets.stores.open import open_store
-from prep_assets_tests.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, labels_of, some
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, labels_of, some
+from prep_assets_tests.extensions.exports.readers import reader
 
 
 def read(prefix: Path) -> Any:

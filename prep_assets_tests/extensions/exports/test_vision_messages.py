@@ -19,7 +19,7 @@ from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.readers import reader
 from prep_assets_tests.graph.pictures import TOKEN, tokenizer_in
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, make, minimal, workspace_in
 

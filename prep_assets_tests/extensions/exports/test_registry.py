@@ -15,8 +15,8 @@ from prep_assets.exports.readable import open_source
 from prep_assets.extensions.exports import blocks as blocks_module
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.tokens import TokenStore
-from prep_assets_tests.exports.conftest import Stream, Table, write_lines, write_stream
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.conftest import Stream, Table, write_lines, write_stream
+from prep_assets_tests.extensions.exports.readers import reader
 
 OPTIONS: dict[str, dict[str, Any]] = {"litdata": {"block_size": 5}}
 

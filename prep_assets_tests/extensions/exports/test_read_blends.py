@@ -13,7 +13,7 @@ from prep_assets.exports import export
 from prep_assets.exports.blends import BLENDS, phases_of
 from prep_assets.pipeline.blends import training_streams
 from prep_assets.stores.blends import BlendStore, open_blend
-from prep_assets_tests.exports.readers import olmo, reader
+from prep_assets_tests.extensions.exports.readers import olmo, reader
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
 
 pytestmark = pytest.mark.readers

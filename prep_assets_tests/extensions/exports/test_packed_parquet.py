@@ -7,7 +7,7 @@ from pathlib import Path
 import pyarrow.parquet as pq
 
 from prep_assets.exports import export
-from prep_assets_tests.exports.conftest import Table, some
+from prep_assets_tests.extensions.exports.conftest import Table, some
 
 
 def test_columns(table: Table, tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from prep_assets.stores.groups import GroupStore, GroupWriter, Scored
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.tokens import TokenStore
-from prep_assets_tests.exports.conftest import ROW_LEN, draw_documents, write_lines, write_stream
-from prep_assets_tests.exports.test_registry import contents
+from prep_assets_tests.extensions.exports.conftest import ROW_LEN, draw_documents, write_lines, write_stream
+from prep_assets_tests.extensions.exports.test_registry import contents
 from prep_assets_tests.stores.payload import write_table
 
 NEEDED: dict[str, dict[str, Any]] = {

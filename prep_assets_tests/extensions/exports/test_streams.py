@@ -19,9 +19,9 @@ from prep_assets.exports.readable import open_source, require_filled, starts_of
 from prep_assets.exports.registry import reader as reader_of
 from prep_assets.extensions.exports.huggingface import _read_row
 from prep_assets.extensions.exports.token_files import read_mds, require_rounded
-from prep_assets_tests.exports.conftest import Document, Stream, Table, labels_of, some
-from prep_assets_tests.exports.learned import lessons, lessons_of, shifted
-from prep_assets_tests.exports.readers import reader, streaming
+from prep_assets_tests.extensions.exports.conftest import Document, Stream, Table, labels_of, some
+from prep_assets_tests.extensions.exports.learned import lessons, lessons_of, shifted
+from prep_assets_tests.extensions.exports.readers import reader, streaming
 
 
 def trained(document: Document) -> list[bool]:
@@ -148,7 +148,7 @@ def test_mds_rows(table: Table, tmp_path: Path, size_limit: int) -> None:
 
 
 def test_mds_text_with_long_documents(tmp_path: Path) -> None:
-    from prep_assets_tests.exports.conftest import write_stream
+    from prep_assets_tests.extensions.exports.conftest import write_stream
 
     documents: list[Any] = [([1] * length, [1] * length) for length in (255, 256, 70_000)]
     write_stream(tmp_path / "s", "train", documents, masked=False)

@@ -15,8 +15,8 @@ from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
 from prep_assets.exports.readable import open_source
-from prep_assets_tests.exports.conftest import write_lines
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.conftest import write_lines
+from prep_assets_tests.extensions.exports.readers import reader
 
 CONSTRAINTS = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{"num_words": None}]}
 ROWS: list[dict[str, Any]] = [

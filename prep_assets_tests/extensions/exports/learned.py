@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from prep_assets_tests.exports.conftest import Document
+from prep_assets_tests.extensions.exports.conftest import Document
 
 Lesson = tuple[tuple[int, ...], int]
 """The tokens of a document before a trained one, and that one."""

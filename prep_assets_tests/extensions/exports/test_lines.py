@@ -18,7 +18,7 @@ from prep_assets.exports import export
 from prep_assets.exports.readable import open_source
 from prep_assets.stores.open import open_store
 from prep_assets_tests.effort import examples
-from prep_assets_tests.exports.conftest import write_lines
+from prep_assets_tests.extensions.exports.conftest import write_lines
 
 HF = {"layout": "trl", "split": "train", "pad_id": 0, "image_dir": None}
 VERL = {"data_source": None, "ability": "math", "split": "train"}

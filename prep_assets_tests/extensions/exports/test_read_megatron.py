@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from prep_assets.exports import export
-from prep_assets_tests.exports.conftest import Stream, some
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.conftest import Stream, some
+from prep_assets_tests.extensions.exports.readers import reader
 
 pytestmark = pytest.mark.readers
 LENGTH = 16

@@ -13,8 +13,8 @@ from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
 from prep_assets.exports.readable import open_source
 from prep_assets.stores.lines import Lines
-from prep_assets_tests.exports.conftest import Stream, Table, write_lines, write_stream
-from prep_assets_tests.exports.test_registry import OPTIONS, contents
+from prep_assets_tests.extensions.exports.conftest import Stream, Table, write_lines, write_stream
+from prep_assets_tests.extensions.exports.test_registry import OPTIONS, contents
 
 
 def test_two_exports_to_one_folder_never_mix(table: Table, tmp_path: Path) -> None:

@@ -10,11 +10,11 @@ import pytest
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
-from prep_assets_tests.exports.conftest import write_lines
-from prep_assets_tests.exports.readers import flag_embedding, reader
+from prep_assets_tests.extensions.exports.conftest import write_lines
+from prep_assets_tests.extensions.exports.readers import flag_embedding, reader
 
 pytestmark = pytest.mark.readers
-TOKENIZER = Path(__file__).resolve().parents[2] / "configs" / "tokenizer"
+TOKENIZER = Path(__file__).resolve().parents[3] / "configs" / "tokenizer"
 ROWS = [
     {
         "query": f"What is {n} + 1, é?",

@@ -19,11 +19,11 @@ from prep_assets.exports import export, exports
 from prep_assets.stores.groups import GroupWriter, Scored
 from prep_assets.stores.open import open_store
 from prep_assets.training import DatasetFactory
-from prep_assets_tests.exports.conftest import write_lines, write_stream
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.conftest import write_lines, write_stream
+from prep_assets_tests.extensions.exports.readers import reader
 from prep_assets_tests.stores.payload import write_table
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[3]
 PAGES = sorted((ROOT / "docs" / "formats").glob("*.md"))
 DOCUMENTS = [([10, 11, 12, 13, 14], [0, 0, 1, 1, 1]), ([20, 21, 22], [0, 1, 1])]
 

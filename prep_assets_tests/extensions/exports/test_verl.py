@@ -12,7 +12,7 @@ from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
 from prep_assets.exports.readable import open_source
-from prep_assets_tests.exports.conftest import write_lines
+from prep_assets_tests.extensions.exports.conftest import write_lines
 
 
 @pytest.mark.parametrize(("gold", "truth"), [(72.0, "72"), (-3.0, "-3"), (0.5, "0.5"), ("2*x", "2*x"), (12345678.0, "12345678")])

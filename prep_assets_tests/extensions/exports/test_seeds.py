@@ -11,7 +11,7 @@ import pytest
 
 from prep_assets.exports import export
 from prep_assets.training import DatasetFactory
-from prep_assets_tests.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, some, write_lines
+from prep_assets_tests.extensions.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, some, write_lines
 
 
 def unshifted(document: Document) -> list[int]:

@@ -10,11 +10,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from prep_assets.exports import export
-from prep_assets_tests.exports.conftest import some, write_lines
-from prep_assets_tests.exports.readers import reader, verl, verl_rewards
+from prep_assets_tests.extensions.exports.conftest import some, write_lines
+from prep_assets_tests.extensions.exports.readers import reader, verl, verl_rewards
 
 pytestmark = pytest.mark.readers
-TOKENIZER = Path(__file__).resolve().parents[2] / "configs" / "tokenizer"
+TOKENIZER = Path(__file__).resolve().parents[3] / "configs" / "tokenizer"
 CHATML = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}"
     "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"

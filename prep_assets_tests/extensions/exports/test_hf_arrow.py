@@ -9,8 +9,8 @@ import pytest
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
-from prep_assets_tests.exports.conftest import Document, Stream, Table, labels_of, some, write_lines
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.conftest import Document, Stream, Table, labels_of, some, write_lines
+from prep_assets_tests.extensions.exports.readers import reader
 
 pytestmark = pytest.mark.readers
 datasets = reader("datasets")

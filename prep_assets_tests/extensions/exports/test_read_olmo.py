@@ -10,9 +10,9 @@ import numpy as np
 import pytest
 
 from prep_assets.exports import export
-from prep_assets_tests.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, some
-from prep_assets_tests.exports.learned import lessons, lessons_of
-from prep_assets_tests.exports.readers import olmo, reader
+from prep_assets_tests.extensions.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, some
+from prep_assets_tests.extensions.exports.learned import lessons, lessons_of
+from prep_assets_tests.extensions.exports.readers import olmo, reader
 
 pytestmark = pytest.mark.readers
 

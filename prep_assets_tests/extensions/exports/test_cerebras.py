@@ -12,7 +12,7 @@ import pytest
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
 from prep_assets.extensions.exports import blocks
-from prep_assets_tests.exports.conftest import ROW_LEN, Document, Stream, Table, write_stream
+from prep_assets_tests.extensions.exports.conftest import ROW_LEN, Document, Stream, Table, write_stream
 
 
 def load(out: Path) -> np.ndarray:

@@ -21,8 +21,8 @@ from prep_assets.exports.readable import open_source
 from prep_assets.graph.graph import assets_of
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
 from prep_assets.stores.tokens import record_writer
-from prep_assets_tests.exports.readers import reader, streaming
-from prep_assets_tests.exports.test_images import DOCUMENTS, PAD, PATCHES, starts_of, write_packed
+from prep_assets_tests.extensions.exports.readers import reader, streaming
+from prep_assets_tests.extensions.exports.test_images import DOCUMENTS, PAD, PATCHES, starts_of, write_packed
 from prep_assets_tests.graph.pictures import TOKEN, chat, png, tokenizer_in
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, make, minimal, workspace_in
 

@@ -12,9 +12,9 @@ import pytest
 import yaml
 
 from prep_assets.exports.registry import exports
-from prep_assets_tests.exports.readers import olmo, reader
+from prep_assets_tests.extensions.exports.readers import olmo, reader
 
-PAGES = Path(__file__).resolve().parents[2] / "docs" / "formats"
+PAGES = Path(__file__).resolve().parents[3] / "docs" / "formats"
 PLACES = {
     "trl_trainer": "DPOTrainer(model=model",
     "folder": "out",

@@ -8,12 +8,12 @@ from typing import Any
 import pytest
 
 from prep_assets.exports import export
-from prep_assets_tests.exports.conftest import Document, Stream, Table, some, write_lines
-from prep_assets_tests.exports.learned import lessons, lessons_of, shifted
-from prep_assets_tests.exports.readers import reader
+from prep_assets_tests.extensions.exports.conftest import Document, Stream, Table, some, write_lines
+from prep_assets_tests.extensions.exports.learned import lessons, lessons_of, shifted
+from prep_assets_tests.extensions.exports.readers import reader
 
 pytestmark = pytest.mark.readers
-TOKENIZER = Path(__file__).resolve().parents[2] / "configs" / "tokenizer"
+TOKENIZER = Path(__file__).resolve().parents[3] / "configs" / "tokenizer"
 
 
 def load(path: Path) -> Any:
