@@ -15,6 +15,7 @@ from prep_assets.cli import terminal
 from prep_assets.cli.stores import one_store, reading
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, require_known
+from prep_assets.explain.streams import open_stream, streams
 from prep_assets.explain.visible import arguments
 from prep_assets.exports import exports
 from prep_assets.exports.blends import BLENDS, phases_of
@@ -57,6 +58,11 @@ def _export(asset: str, to: str, folder: Path, partition: str | None, stream: st
     definition, _ = asset_and_partitions(workspace, asset, partition)
     spec = exporting(exported(definition.family, definition.name), to, stream, format_options(to, words))
     published = one_store(workspace, asset, partition)
+    stem = spec.stem(published.manifest.partition)
+    with reading(published):
+        filled = [name for name in streams(published) if name != stem and len(open_stream(published, name))]
+        if filled and stem in streams(published) and not len(open_stream(published, stem)):
+            raise ConfigError(f"{asset} has no rows in {stem}, which is exported by default. It has rows in: --stream {', '.join(filled)}")
     with reading(published), terminal.bar(MofNCompleteColumn()) as shown:
         task = shown.add_task(f"export {asset} to {to}", total=None)
         source = export_store(spec, workspace, published, folder, lambda done, total: shown.update(task, completed=done, total=total))

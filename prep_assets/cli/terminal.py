@@ -295,7 +295,7 @@ def options_of_run(words: Iterable[str], families: Collection[str]) -> dict[str,
             _put_option(options.setdefault(next(iter(families)), {}), word, word)
         else:
             known = f"{nearest(family, families) or '.'} There are: {', '.join(families)}"
-            raise ConfigError(f"--set {word}: begins with a family, e.g. sft.template=chatml{known}")
+            raise ConfigError(f"--set {word}: name the family first, e.g. {next(iter(families))}.{word}{known}")
     return options
 
 

@@ -207,11 +207,16 @@ def test_a_packed_table_with_another_template_is_a_variant(here: Path, monkeypat
         assert said.exit_code == 0, said.output
 
 
-def test_labelled_answers_without_a_pair_are_built_and_shown(here: Path) -> None:
+def test_labelled_answers_without_a_pair_are_built_shown_and_exported(here: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     jsonl(here / "kto.jsonl", [{"prompt": f"{n}?", "completion": f"{n}.", "label": n > 1} for n in range(4)])
     result = init("kto.jsonl", *FLAGS, "--train", "kto")
     assert result.exit_code == 0, result.output
     assert '"completion"' in result.output and "unpaired.jsonl" in result.output
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", "configs")
+    words = ["export", "preferences", "--to", "hf_arrow", "--out", "out"]
+    refused = CliRunner().invoke(app, words)
+    [remedy] = re.findall(r"It has rows in: (--stream unpaired)$", refused.stderr.strip())
+    assert refused.exit_code == 1 and CliRunner().invoke(app, [*words, *remedy.split()]).exit_code == 0
 
 
 def test_scored_responses_are_built_as_groups(here: Path) -> None:

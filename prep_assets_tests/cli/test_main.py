@@ -134,7 +134,7 @@ def test_options_of_one_run(words: list[str], families: list[str], options: dict
 @pytest.mark.parametrize(
     ("word", "families", "message"),
     [
-        ("template=chatml", ["sft", "rl"], "begins with a family, e.g. sft.template=chatml. There are: sft, rl"),
+        ("template=chatml", ["sft", "rl"], "name the family first, e.g. sft.template=chatml. There are: sft, rl"),
         ("rl.template=chatml", ["sft"], "is of family rl, not of sft"),
         ("sft.template", ["sft"], "needs the form KEY=VALUE"),
     ],
