@@ -47,8 +47,8 @@ VERSIONS = {
     "contrastive": "4",
     "export": "6",
     "quality": "2",
-    "leaks": "3",
-    "eval": "3",
+    "leaks": "4",
+    "eval": "4",
 }
 """Code version of a family's assets, 1 where none is given; `raw`, `quality`, `leaks` and `export` cover all families. Raised when bytes change."""
 

@@ -66,14 +66,14 @@ _WORTH = {
 """What a text has to hold for a search of each of its characters to be worth while."""
 
 
-def _grouped(text: str, is_member: Callable[[str], bool]) -> Iterator[list[str]]:
-    """Yield runs of groups of characters, with one space or hyphen between two groups."""
+def _grouped(text: str, is_member: Callable[[str], bool], between: str = "") -> Iterator[list[str]]:
+    """Yield runs of groups of characters, with one space, hyphen or character of `between` between two groups."""
     groups: list[str] = []
     for member, characters in groupby(text, is_member):
         part = "".join(characters)
         if member:
             groups.append(part)
-        elif len(part) > 1 or unicodedata.category(part) not in ("Zs", "Pd"):
+        elif len(part) > 1 or (part not in between and unicodedata.category(part) not in ("Zs", "Pd")):
             yield groups
             groups = []
     yield groups
@@ -121,7 +121,7 @@ def _length_of_iban(country: str) -> int | None:
 
 
 def _ibans(text: str) -> Iterator[bool]:
-    for groups in _grouped(text.upper(), _is_ascii_letter_or_digit):
+    for groups in _grouped(text.upper(), _is_ascii_letter_or_digit, "."):
         for first, group in enumerate(groups):
             size = _length_of_iban(group[:2]) if re.match("[A-Z]{2}[0-9]{2}", group) else None
             whole = ""

@@ -29,7 +29,9 @@ from prep_assets.samples import document
 
 # Cards: digits of a brand's length, in groups, with their check digit.
 
-_DIGITS = re.compile(r"(?<![A-Za-z0-9+])(?<![0-9][.])(?<!(?<![0-9])0,)[0-9]{4,19}(?:[ -][0-9]{2,19})*(?![A-Za-z0-9]|[.][0-9])")
+_DIGITS = re.compile(
+    r"(?<![A-Za-z0-9+])(?<![0-9][.])(?<!(?<![0-9])0,)(?:[0-9]{4}(?:[.][0-9]{2,7}){2,4}|[0-9]{4,19}(?:[ -][0-9]{2,19})*)(?![A-Za-z0-9]|[.][0-9])"
+)
 _BRANDS: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
     (re.compile("4"), (19, 16, 13)),  # Visa
     (re.compile("5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720"), (16,)),  # Mastercard
@@ -66,14 +68,14 @@ def _cards(text: str) -> Places:
 
 
 def _is_card(text: str) -> bool:
-    digits = re.sub("[ -]", "", text)
+    digits = re.sub("[ .-]", "", text)
     lengths = next((lengths for prefix, lengths in _BRANDS if prefix.match(digits)), ())
     return len(digits) in lengths and luhn(digits)
 
 
 # IBANs: each country's length and structure, and check digits.
 
-_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}[0-9]{2}(?=(?:[ -]?[A-Za-z0-9]){11})")
+_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}[0-9]{2}(?=(?:[ .-]?[A-Za-z0-9]){11})")
 
 
 def mod_97(text: str) -> bool:
@@ -88,7 +90,7 @@ def _ibans(text: str) -> Places:
     for found in _IBAN.finditer(text):
         if found.start() < taken:
             continue
-        following = re.compile("(?:[ -]?[A-Za-z0-9])+").match(text, found.end())
+        following = re.compile("(?:[ .-]?[A-Za-z0-9])+").match(text, found.end())
         ends = [found.end() + each.end() for each in re.finditer("[A-Za-z0-9](?![A-Za-z0-9])", following[0])] if following else []
         end = next((end for end in reversed(ends) if end - found.start() <= 48 and mod_97(text[found.start() : end])), None)
         if end is not None:
@@ -372,7 +374,7 @@ LIBRARIES: Mapping[Kind, tuple[str, ...]] = {
     "phone": ("phonenumbers", "py3langid"),
 }
 """Kind → the libraries that decide."""
-FORMS_VERSION = 4
+FORMS_VERSION = 5
 """Raised when other values are found by the same libraries."""
 
 
@@ -537,7 +539,7 @@ def redaction_recipe(kinds: Sequence[Kind], countries: Sequence[str] | None) -> 
     source="phonenumbers, python-stdnum, email-validator, rules of detect-secrets, and forms that services publish",
     corrupted=((document("Write to maria.lopez@correo.es or call +34 612 345 678."),), "private_email"),
     libraries=("phonenumbers", "py3langid", "python-stdnum", "email-validator", "bc-detect-secrets"),
-    version=3,
+    version=4,
 )
 def private_data(*, kinds: tuple[Kind, ...] | list[Kind] = KINDS, countries: list[str] | None = None) -> Step:
     """Examples with e-mail addresses, phone numbers, public IP addresses, card numbers, IBANs, national ids, or keys and tokens of services.

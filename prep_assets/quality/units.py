@@ -8,6 +8,7 @@ import unicodedata
 from bisect import bisect_right
 from collections.abc import Callable
 from itertools import groupby
+from urllib.parse import unquote
 
 HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af\u3040-\u30ff\u31f0-\u31ff\u3105-\u312f\uff66-\uff9f"
 UNSPACED_ALPHABETS = r"\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"
@@ -32,10 +33,11 @@ _ODD = (
     r"|<<[^<>\n]*>>"
     r"|(?:\\+u[\da-f]{4})+"
     r"|\\[nrt]"
+    r"|(?:%[\da-f]{2})+"
 )
 _ASCII = re.compile(_ODD, re.IGNORECASE)
 _ANY = re.compile(rf"{_ODD}|[{_ZERO_WIDTH}]+|[\u00a0\u2007\u202f]|\w[\u0300-\u036f\u3099\u309a]+", re.IGNORECASE)
-_MAYBE = re.compile(r"[&<>#*|\\]|//")
+_MAYBE = re.compile(r"[&<>#*|\\%]|//")
 _JOINED = re.compile(rf"[{_ZERO_WIDTH}]")
 _IN_A_WORD = re.compile(rf"<<|</?(?:{_INLINE})\b", re.IGNORECASE)
 
@@ -50,6 +52,8 @@ def _replaced(found: re.Match[str]) -> str:
         case "\\":
             codes = bytes.fromhex("".join(re.findall(r"(?i)u([\da-f]{4})", text)))
             return codes.decode("utf-16-be", "replace") if codes else "\n" if text == "\\n" else " "
+        case "%":
+            return unquote(text, errors="replace")
         case "\u00a0" | "\u2007" | "\u202f":
             return " "
         case "\n":
@@ -77,8 +81,8 @@ _FIRST = re.compile(r"[ \t]*((\d{1,6})([^\w\s]?)|(?=\S*\w)\S{1,6})[ \t]+")
 
 
 def normalized(text: str) -> tuple[str, Callable[[int], int]]:
-    """A text without zero-width characters, no-break spaces, HTML entities, signs that lines begin with (``> ``, ``# ``, ``// ``), escaped line feeds,
-    calculator notes and tags of reasoning and answers, accents composed; and where a character of it stands in the given text."""
+    """A text without zero-width characters, no-break spaces, HTML entities, signs that lines begin with (``> ``, ``# ``, ``// ``), escaped line feeds, bytes
+    of URLs (``%20``), calculator notes and tags of reasoning and answers, accents composed; and where a character of it stands in the given text."""
     if text.isascii() and not _MAYBE.search(text):
         return text, int
     pieces, starts, places, at, length = list[str](), [0], [0], 0, 0

@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from itertools import product
 from pathlib import Path
 from typing import get_args
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -105,6 +106,7 @@ DISGUISES: dict[str, Callable[[str], str]] = {
         "".join(f"\n{number:3}. {part}" for number, part in enumerate(textwrap.wrap(text, 20), 9)) + "\n"
     ),
     "lines of remarks between": lambda text: "".join(f"\nrem {part}" for part in textwrap.wrap(text, 20)) + "\n",
+    "address of a search": lambda text: quote(text, safe="?,.'"),
     "accents apart": lambda text: unicodedata.normalize("NFD", text),
 }
 

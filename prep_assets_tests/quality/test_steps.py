@@ -562,6 +562,7 @@ def test_planted_private_data_are_found_in_eight_languages() -> None:
         ("Pay with 4111 1111 1111 1111 12/27 123", "Pay with <CREDIT_CARD> 12/27 123"),
         ("4242 4242 4242 4242 4111-1111-1111-1111", "<CREDIT_CARD> <CREDIT_CARD>"),
         ("IBAN ES91 2100 0418 4502 0005 1332 BIC CAIXESBBXXX", "IBAN <IBAN_CODE> BIC CAIXESBBXXX"),
+        ("4111.1111.1111.1111, 3782.822463.10005, DE89.3704.0044.0532.0130.00. Bye", "<CREDIT_CARD>, <CREDIT_CARD>, <IBAN_CODE>. Bye"),
         ("Call +49 30 901820 2024-05-06, or +1 415 555 2671 94105", "Call <PHONE_NUMBER> 2024-05-06, or <PHONE_NUMBER> 94105"),
         # nor is what stands before it, and a number inside another is none
         ("DE89 3704 0044 0532 0130 00", "<IBAN_CODE>"),

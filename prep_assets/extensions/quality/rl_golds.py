@@ -94,6 +94,8 @@ _AMOUNT = re.compile(
     re.IGNORECASE,
 )
 _MIXED = re.compile(r"([-+]?)(\d+) (\d+)/([1-9]\d*)")
+_REPEATING = re.compile(r"([-+]?)(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}")
+_CHOICE = re.compile(r"(?:option|choice|answer):? (\(?[A-Z]\)?)", re.IGNORECASE)
 
 
 def _amount(answer: str) -> tuple[str, str]:
@@ -109,8 +111,12 @@ def _amount(answer: str) -> tuple[str, str]:
     text = " ".join(text.split()).removesuffix(".")
     if found := re.fullmatch(r"([-+]?)(?:(?:US)? ?([$€£¥₹])|([A-Z]{3})) ?(\d.*)", text):
         text = f"{found[1]}{found[4]} {found[2] or found[3]}"
+    if repeating := _REPEATING.fullmatch(text):
+        sign_of, whole, fixed, period = repeating.groups()
+        nines = 10 ** len(fixed) * (10 ** len(period) - 1)
+        return f"{sign_of}{Fraction(int(whole + fixed + period) - int(whole + fixed or '0'), nines)}", ""
     if (amount := _AMOUNT.fullmatch(text)) is None:
-        return text, ""
+        return _CHOICE.sub(r"\1", text) if _CHOICE.fullmatch(text) else text, ""
     number, unit = amount["number"], _unit((amount["unit"] or "").casefold())
     if mixed := _MIXED.fullmatch(number):
         sign_of, whole, above, below = mixed.groups()
@@ -193,7 +199,7 @@ def _answered(parts: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     ),
     takes=(Sample,),
     libraries=("math-verify",),
-    version=3,
+    version=4,
 )
 def rl_golds() -> RlGolds:
     """Examples whose final answer is not the gold that the family rl has for the same prompt, compared as mathematics."""
