@@ -91,7 +91,7 @@ def sft_split(table: str) -> str:
     return "dev" if table == "sft_dev_packed" else "train"
 
 
-Store = tuple[str, str]
+StoreKey = tuple[str, str]
 """Asset and partition."""
 Exported = tuple[Exporting, Source, tuple[str, ...], Readable]
 
@@ -106,9 +106,9 @@ class Opened:
     def __init__(self, workspace: Workspace, draft: tuple[str, str] | None = None) -> None:
         self.workspace, self.draft = workspace.plain, draft
         self._published, self._streams, self._exports = (
-            dict[Store, Published](),
+            dict[StoreKey, Published](),
             dict[tuple[str, str, str], Table](),
-            dict[Store, Exported](),
+            dict[StoreKey, Exported](),
         )
 
     def published(self, asset: str, partition: str = "") -> Published:

@@ -39,4 +39,10 @@ USES: Mapping[str, str] = {
         explain.html explain.rows explain.streams explain.trace explain.visible graph.graph pipeline.asset pipeline.verdicts
         pipeline.workspace stores.table stores.version_folders text.vocabulary version
     """,
+    "agents": """
+        errors samples schemas.dialogues schemas.fields schemas.preference schemas.registry schemas.rewards schemas.turns
+    """,
+    "distillation": """
+        errors samples schemas.fields schemas.registry schemas.tokenized schemas.turns
+    """,
 }

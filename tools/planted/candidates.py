@@ -15,6 +15,8 @@ PACKAGE = ROOT / "prep_assets"
 ROOMS = (
     "data",
     "exports",
+    "extensions/agents",
+    "extensions/distillation",
     "extensions/exports",
     "extensions/quality",
     "packing",

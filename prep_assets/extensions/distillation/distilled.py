@@ -82,7 +82,7 @@ def distilled(
     if compression is None:
         decoder = None
     else:
-        from prep_assets.schemas.distillkit import compression_of
+        from prep_assets.extensions.distillation.distillkit import compression_of
 
         decoder = compression_of(compression)
         if teacher_ids_key is None or log_sum_key is not None:

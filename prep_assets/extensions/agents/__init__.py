@@ -1,0 +1,1 @@
+"""Row formats of agents and judges: logs of calls, rankings of answers."""

@@ -1,0 +1,1 @@
+"""Row formats that bring what a teacher says of tokens."""
