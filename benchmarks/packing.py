@@ -16,11 +16,9 @@ from functools import partial
 from time import perf_counter
 
 import numpy as np
-import numpy.typing as npt
 
+from prep_assets.array_types import Ints
 from prep_assets.packing import Strategy, pack
-
-Ints = npt.NDArray[np.int64]
 
 
 class SpaceTree:

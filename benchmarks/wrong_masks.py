@@ -18,10 +18,10 @@ import numpy as np
 import numpy.typing as npt
 
 import prep_assets as pa
+from prep_assets.array_types import Bytes
 from prep_assets.stores.tokens import open_tokens
 
-Mask = npt.NDArray[np.uint8]
-Row = tuple[npt.NDArray[Any], Mask]
+Row = tuple[npt.NDArray[Any], Bytes]
 HELD_OUT, BATCH = 40, 8
 CONFIG = """\
 tokenizer: {tokenizer}
@@ -42,14 +42,14 @@ def rows_of_gsm8k() -> list[Row]:
         return [(np.array(store.record(n, "tokens")), np.array(store.record(n, "loss_mask"))) for n in range(len(store))]
 
 
-def without_stop(mask: Mask) -> Mask:
+def without_stop(mask: Bytes) -> Bytes:
     """The last trained token, which ends the answer, is not trained."""
     changed = mask.copy()
     changed[np.flatnonzero(mask)[-1]] = 0
     return changed
 
 
-FAULTS: dict[str, Callable[[Mask], Mask]] = {
+FAULTS: dict[str, Callable[[Bytes], Bytes]] = {
     "right": lambda mask: mask,
     "every token trained": np.ones_like,
     "the stop not trained": without_stop,
@@ -74,7 +74,7 @@ def batch_loss(model: Any, rows: Sequence[Row]) -> Any:
     return torch.nn.functional.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
 
 
-def answered(rows: Sequence[Row], change: Callable[[Mask], Mask], steps: int, seed: int) -> tuple[float, float]:
+def answered(rows: Sequence[Row], change: Callable[[Bytes], Bytes], steps: int, seed: int) -> tuple[float, float]:
     """Loss of held-out answers, and of their stop tokens alone, after training with a mask."""
     import torch
     import transformers

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from prep_assets.stores.open import Store
+    from prep_assets.stores.open import OpenStore
     from prep_assets.text.template import ChatTemplate
     from prep_assets.text.vocabulary import Vocabulary
 
@@ -77,7 +77,7 @@ def verify(workspace: Workspace, *assets: str, partition: str | None = None) -> 
     return verdicts
 
 
-def load(path: Path | str, format: Any = None, keys: Sequence[str] | None = None) -> Store:
+def load(path: Path | str, format: Any = None, keys: Sequence[str] | None = None) -> OpenStore:
     """Open a store, or a folder of files in a known format: arrays by key, records, windows. See `prep_assets.stores.open.open_store`."""
     from prep_assets.stores.open import open_store
 

@@ -14,6 +14,8 @@ from typing import Any, TypeVar
 
 from msgspec import Struct, field, structs
 
+Row = Mapping[str, Any]
+"""A row of a source, or an object inside one; a line of a store."""
 TEXT = "text"
 THINKING = "thinking"
 TOOL_CALL = "tool_call"

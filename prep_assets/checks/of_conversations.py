@@ -57,7 +57,7 @@ from prep_assets.proofs.mask import (
     IdentityProof,
     Left,
     MaskProof,
-    Row,
+    MaskRow,
     Truncation,
     ids_of,
     left_of,
@@ -172,7 +172,7 @@ class Conversations(Derivation):
         for number, identity, source in self.examples(name, only):
             yield number, identity, self.left(source, int(lengths[number]))
 
-    def rows(self, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, Row]]:
+    def rows(self, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, MaskRow]]:
         """Yield the number of each record, and the row that proves its mask."""
         stream = self.store.streams()[name]
         for number, identity, left in self.records(name, only):
@@ -202,7 +202,7 @@ class Conversations(Derivation):
             whole = map(self.truncation.leaves_whole, sizes.tolist())
             chats = [self._columns(source) if is_whole else None for is_whole, (_, _, source) in zip(whole, block, strict=True)]
             proven = plain.prove(ChatColumns.of(chats), Claims(sizes, ids, mask))
-            ends, rows, conversations = np.cumsum(sizes).tolist(), list[Row](), list[Conversation]()
+            ends, rows, conversations = np.cumsum(sizes).tolist(), list[MaskRow](), list[Conversation]()
             for at in np.flatnonzero(~proven).tolist():
                 _, identity, source = block[at]
                 left, span = self.left(source, int(sizes[at])), slice(ends[at] - int(sizes[at]), ends[at])
@@ -558,10 +558,10 @@ class StoredGroup(Struct, frozen=True):
         for number, (record, sample) in enumerate(zip(self.records, samples, strict=True)):
             yield f"{self.id}, response {number}", sample, *self.stored.conversation(self.number, record)
 
-    def rows(self) -> Iterator[Row]:
+    def rows(self) -> Iterator[MaskRow]:
         """Yield each response with its prompt, and what must be trained."""
         expected = self.store.once("answers", lambda: answers_derivation(_template(self.store), alone=is_small(self.store)))
-        return (Row(identity, ids, mask, expected(sample).expected) for identity, sample, ids, mask in self._responses())
+        return (MaskRow(identity, ids, mask, expected(sample).expected) for identity, sample, ids, mask in self._responses())
 
     def renders(self) -> Iterator[Conversation]:
         """Yield each response with its prompt, and a fresh render of both."""

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.checks.of_stores import Derivation, Reader, is_small, line_of
 from prep_assets.checks.sources_again import domain_source, stored_rows
 from prep_assets.config.models import Preference, Rl
@@ -45,7 +46,7 @@ from prep_assets.proofs.rows import (
 )
 from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.verdict import Verdict, combined
-from prep_assets.samples import Prompt
+from prep_assets.samples import Prompt, Row
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, fill_column, take
 from prep_assets.stores.groups import PROMPTS, STREAMS, GroupStore, open_groups
@@ -57,7 +58,6 @@ from prep_assets.stores.version_folders import Published
 
 ONE_IN = 64
 """One in so many lines that a second reading gives is also converted by the schema; so are the first, and all of a small store."""
-Row = Mapping[str, Any]
 
 
 class OfLines(Derivation):
@@ -224,7 +224,6 @@ def matched_questions(store: Store) -> Iterator[Line]:
 
 # Merged stores against the stores of their domains, each of which has its own proofs.
 
-Column = npt.NDArray[np.int64]
 _AT_ONCE = 4096
 _ROLES = {"prompt": "user", "chosen": "assistant", "rejected": "assistant", "completion": "assistant"}
 
@@ -382,7 +381,7 @@ def _check_sources(store: Store, sources: Sequence[str]) -> None:
 
 def _in_order_of(store: Store, asset: str, file: str, tokens: Mapping[str, TokenStore]) -> Asked:
     """Return the records of all domains in the order of their merged lines."""
-    merged, parts, records, lines = open_lines(store.above(asset).directory, file), list[Column](), list[Column](), list[Column]()
+    merged, parts, records, lines = open_lines(store.above(asset).directory, file), list[Ints](), list[Ints](), list[Ints]()
     for number, (name, stream) in enumerate(tokens.items()):
         if not len(stream):
             continue
@@ -397,7 +396,7 @@ def _in_order_of(store: Store, asset: str, file: str, tokens: Mapping[str, Token
     return Asked(take(concatenate(parts), ordered), take(concatenate(records), ordered), np.broadcast_to(0, len(line)), take(line, ordered))
 
 
-def _places_in(column: Column, wanted: Column) -> tuple[Column, npt.NDArray[np.bool_]]:
+def _places_in(column: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
     """Return the index of each wanted value in a column, and whether it is there."""
     ordered = argsort(column)
     ascending = take(column, ordered)

@@ -14,9 +14,9 @@ from queue import Queue
 from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Array
 from prep_assets.checks.counts import UNCOUNTED, metrics_again, recounted, stored_records
 from prep_assets.checks.rejections import kept_rows, rulings
 from prep_assets.checks.sources_again import (
@@ -707,8 +707,6 @@ def verdicts_of_parts(store: Store, parts: Iterable[Sequence[Sequence[Any]]]) ->
 
 # `selection`: every row of the sources is stored where it belongs, or rejected for a reason that holds.
 
-Column = npt.NDArray[Any]
-
 
 class Judged(Struct, frozen=True):
     """The result of `selection` on a store, or on a part of one.
@@ -848,7 +846,7 @@ LINE_SELECTION = derived(
 
 def stored_of(store: Store) -> Stored:
     """Return the records of a store of one domain, over all its streams."""
-    place, held, belonging = list[Column](), list[Column](), list[Column]()
+    place, held, belonging = list[Array](), list[Array](), list[Array]()
     for is_held_out, file, row, belongs in _records(store):
         place.append(zeros(len(row)))
         for part in stretches(len(row)):
@@ -858,7 +856,7 @@ def stored_of(store: Store) -> Stored:
     return Stored.of(concatenate(place), concatenate(held, bool), concatenate(belonging, np.int8))
 
 
-def _records(store: Store) -> Iterator[tuple[bool, Column, Column, Column | None]]:
+def _records(store: Store) -> Iterator[tuple[bool, Array, Array, Array | None]]:
     """Yield for each stream: whether it is held out, file and row of the domain's records, and their `Stored.belongs`."""
     source = store.asset.source
     if isinstance(source, FromLines):

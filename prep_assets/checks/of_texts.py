@@ -32,12 +32,12 @@ from prep_assets.proofs.source_formats import Reading
 from prep_assets.proofs.source_texts import EARLIER, EXACT, Held, Missing, Policy, Said, missing, single
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable
+from prep_assets.samples import Row
 from prep_assets.stores.groups import STEP_ENDS, STEP_REWARDS, GroupStore, open_groups
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.vocabulary import Vocabulary
 
-Row = Mapping[str, Any]
 NOT_COMPARED = "not compared: "
 UNTEMPLATED: Mapping[str, str | None] = {"prompt_completion": "", "prompt_completion_text_read_hook": None, "sections": ""}
 """Schemas whose texts may stand end to end, with what separates a prompt from its completion unless an option says it; `None`: the tokenizer's own."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from prep_assets.checks.sources_again import domain_source, images_again
 from prep_assets.config.family import Chat
@@ -19,13 +19,12 @@ from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.formats import Format, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
 from prep_assets.proofs.second_reading import NoCall, read_again, shown_by
-from prep_assets.samples import ASSISTANT, THINKING, USER, Group, Pair, Sample
+from prep_assets.samples import ASSISTANT, THINKING, USER, Group, Pair, Row, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import selected_schema
 from prep_assets.text.conversation import control_pattern, treat
 from prep_assets.text.template import ChatTemplate
 
-Row = Mapping[str, Any]
 Ruling = str | None
 """``""``: derived; `None`: no oracle can tell, so the rejection is only repeated by the same code; otherwise why the row is right."""
 Oracle = Callable[[str, Row], Ruling]

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Array
 from prep_assets.checks.of_blends import MIXTURE, blend_verdict
 from prep_assets.checks.of_conversations import (
     Chats,
@@ -39,7 +40,7 @@ from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.documents import Text, documents_begin_with, prove_texts
 from prep_assets.proofs.groups import check_margins, check_rewards, check_runs, check_sampled, check_steps
 from prep_assets.proofs.image_tokens import check_references
-from prep_assets.proofs.mask import Conversation, Row, prove_identity, prove_masks
+from prep_assets.proofs.mask import Conversation, MaskRow, prove_identity, prove_masks
 from prep_assets.proofs.merged import MergedRows, check_merged_lines
 from prep_assets.proofs.mutations import IDENTITY, MASK, MATCH, NAME, Mutation
 from prep_assets.proofs.mutations import ROWS as INTEGRITY
@@ -143,8 +144,7 @@ def stream_of(tokens: Sequence[Any], **arrays: Any) -> TokenStore:
 
 
 T = TypeVar("T")
-Ids = npt.NDArray[Any]
-Check = Callable[[Any], Verdict]
+Judge = Callable[[Any], Verdict]
 
 
 def first(items: Iterable[T], most: int = ROWS) -> list[T]:
@@ -241,13 +241,13 @@ def group_trials(store: Store) -> list[Trial]:
     return trials
 
 
-def _rows(rows: list[Row], renders: list[Conversation], vocabulary: Vocabulary) -> list[Trial]:
-    def integrity(corrupted: Sequence[Row]) -> Verdict:
+def _rows(rows: list[MaskRow], renders: list[Conversation], vocabulary: Vocabulary) -> list[Trial]:
+    def integrity(corrupted: Sequence[MaskRow]) -> Verdict:
         loss, attended = unsigned(np.concatenate([row.mask for row in corrupted]))
         stream = stream_of([row.ids for row in corrupted], loss_mask=loss, **{ATTENTION: attended.view(np.uint8)})
         return check_records(stream, vocabulary_size=vocabulary.size)
 
-    checks: dict[str, Check] = {
+    checks: dict[str, Judge] = {
         MASK: lambda corrupted: prove_masks(corrupted, vocabulary),
         INTEGRITY: integrity,
         IDENTITY: lambda corrupted: _identity(renders, [row.ids for row in corrupted], vocabulary),
@@ -256,7 +256,7 @@ def _rows(rows: list[Row], renders: list[Conversation], vocabulary: Vocabulary) 
     return trials_of(rows, len(rows), corruptions, checks, vocabulary)
 
 
-def _identity(renders: Sequence[Conversation], rows: Sequence[Ids], vocabulary: Vocabulary) -> Verdict:
+def _identity(renders: Sequence[Conversation], rows: Sequence[Array], vocabulary: Vocabulary) -> Verdict:
     """Compare ids with their renders."""
     return prove_identity([replace(render, ids=ids) for render, ids in zip(renders, rows, strict=True)], vocabulary)
 
@@ -273,7 +273,7 @@ def document_trials(store: Store) -> list[Trial]:
         if "loss_mask" in stream.arrays:
             documents = first(masked_documents(store, stream))
             unattended = mutations.ATTENTION_MASK_MUTATIONS if any((document.mask < 0).any() for document in documents) else ()
-            checks: dict[str, Check] = {MASK: partial(prove_document_masks, store)}
+            checks: dict[str, Judge] = {MASK: partial(prove_document_masks, store)}
             trials += trials_of(documents, len(documents), (*mutations.MASK_MUTATIONS, *unattended), checks, what=MASK)
         trials += _file_trials(store, stream)
         texts = [] if len(stream.images) else first(document_texts(store, stream))
@@ -281,7 +281,7 @@ def document_trials(store: Store) -> list[Trial]:
         rows = [stream.record(number, "tokens") for number in whole]
         corruptions = mutations.DOCUMENT_MUTATIONS if ended else mutations.UNENDED_MUTATIONS
 
-        def identity(corrupted: Sequence[Ids], expected: Sequence[Text] = tuple(whole.values())) -> Verdict:
+        def identity(corrupted: Sequence[Array], expected: Sequence[Text] = tuple(whole.values())) -> Verdict:
             inside = [ids[int(bos is not None) : len(ids) - ended] for ids in corrupted]
             return prove_texts([replace(text, ids=ids) for text, ids in zip(expected, inside, strict=True)], vocabulary)
 
@@ -300,9 +300,9 @@ def prompt_token_trials(store: Store) -> list[Trial]:
 
 
 def _token_trials(
-    rows: Sequence[Ids], mutations: Sequence[Mutation], identity: Check, vocabulary: Vocabulary, **options: Any
+    rows: Sequence[Array], mutations: Sequence[Mutation], identity: Judge, vocabulary: Vocabulary, **options: Any
 ) -> list[Trial]:
-    def integrity(ids: Sequence[Ids]) -> Verdict:
+    def integrity(ids: Sequence[Array]) -> Verdict:
         return check_records(stream_of(ids), vocabulary_size=vocabulary.size, **options)
 
     return trials_of(rows, len(rows), mutations, {IDENTITY: identity, INTEGRITY: integrity}, vocabulary.eos_id, vocabulary.size)
@@ -333,7 +333,7 @@ def _trials(lines: list[Line], others: Sequence[str], mutations: Sequence[Mutati
         numbered = [(line, gold) for line, gold in zip(corrupted, golds, strict=True) if "verifier" not in line.stored]
         return check_golds((line.id, "", line.stored.get("gold"), gold) for line, gold in numbered)
 
-    checks: dict[str, Check] = {
+    checks: dict[str, Judge] = {
         MATCH: lambda corrupted: check_lines(corrupted, stored=len(corrupted)),
         "pair_sanity": pairs,
         "contrast_sanity": lambda corrupted: check_contrasts([line.stored for line in corrupted], []),
@@ -393,7 +393,7 @@ def packed_trials(store: Store) -> list[Trial]:
     arrays = np.asarray(table.tokens), np.asarray(table.loss_mask)
     packed = PackedStore(*arrays, table.documents, table.sources, table.row_len, attention_mask=attention)
 
-    checks: dict[str, Check] = {
+    checks: dict[str, Judge] = {
         INTEGRITY: lambda table: check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id),
         MASK: lambda table: check_pieces(table, tokens),
         "mixture": lambda table: mixture_of(store, "sft_packed", table.documents),
@@ -402,7 +402,7 @@ def packed_trials(store: Store) -> list[Trial]:
     piece, number = len(documents["row"]) // 2, np.arange(len(documents["row"]))
     swapped = np.where(number == 0, number[-1], np.where(number == number[-1], 0, number))
 
-    def pieces(chosen: Any, **fields: Ids) -> PackedStore:
+    def pieces(chosen: Any, **fields: Array) -> PackedStore:
         """Return the table with these pieces, some of their fields changed."""
         return replace(packed, documents={field: values[chosen] for field, values in {**documents, **fields}.items()})
 
@@ -485,7 +485,7 @@ def _with_padding(packed: PackedStore, pad: int, fault: Literal["trained", "anot
     return replace(packed, **changed, documents={field: values[:-1] for field, values in documents.items()})
 
 
-def _token_changed(tokens: Ids, size: int) -> Ids:
+def _token_changed(tokens: Array, size: int) -> Array:
     changed = tokens.copy()
     changed[len(changed) // 2, 0] = (int(changed[len(changed) // 2, 0]) + 1) % size
     return changed

@@ -17,7 +17,7 @@ from prep_assets.cli.terminal import counted
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.files import SourceFile, record_id
 from prep_assets.data.read import read_blocks
-from prep_assets.engine.events import Accepted, Checked, Event, Planned, Progress, Refused, Skipped, Started, Tally, Written
+from prep_assets.engine.events import Accepted, Blocked, Checked, Event, Planned, Progress, Skipped, Started, Tally, Written
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 from prep_assets.explain.visible import arguments
 from prep_assets.graph.graph import asset_and_partitions, family_assets, one_partition
@@ -214,7 +214,7 @@ class Live:
                         self._console.print(Text(said + remedy, "yellow"))
                 elif step.requested:
                     self._line("✓", f"{step.label} is up to date: nothing to do", "green")
-            case Refused(step):
+            case Blocked(step):
                 self._line("✗", f"{step.label} is not published", "bold red")
             case Skipped(step, because):
                 self._line("-", f"{step.label} is not built, because {because.label} is not", "dim")

@@ -19,7 +19,7 @@ from prep_assets.cli import terminal
 from prep_assets.cli.stores import Live, build_commands, named_stores, working
 from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.engine import build
-from prep_assets.engine.events import Checked, Refused
+from prep_assets.engine.events import Blocked, Checked
 from prep_assets.engine.execute import check as check_store
 from prep_assets.engine.plan import Step
 from prep_assets.engine.scrub import scrub as read_again
@@ -96,14 +96,14 @@ def _run_all(workspace: Workspace, stores: list[tuple[str, str]]) -> list[Outcom
                 if isinstance(event, Checked):
                     progress.update(task, description=f"{event.step.label} {event.check}", advance=1)
                     outcomes.append(Outcome(asset, partition, event.check, event.verdict))
-                elif isinstance(event, Refused) and not event.verdicts:
+                elif isinstance(event, Blocked) and not event.verdicts:
                     outcomes += [
                         Outcome(asset, partition, check.name, _unreadable(event)) for check in asset_named(asset, workspace).checks
                     ]
     return outcomes
 
 
-def _unreadable(refused: Refused) -> Verdict:
+def _unreadable(refused: Blocked) -> Verdict:
     """The failed verdict, for every check, on a store whose manifest cannot be read."""
     detail = f"{refused.reason}\nBuild it again: {build_command(refused.step.asset.name, refused.step.partition)}"
     return Verdict(False, detail, {}, Worst(refused.step.label, detail))

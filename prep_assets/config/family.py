@@ -371,7 +371,7 @@ DISTILLED = "distilled"
 """The schema whose rows bring what a teacher says of their tokens."""
 OF_IDS = ("tokenized", DISTILLED)
 """Schemas that say nothing without a tokenizer."""
-Stores = Literal["documents", "masked chats", "chats", "texts", "held out"]
+Stored = Literal["documents", "masked chats", "chats", "texts", "held out"]
 TOKENS = ("documents", "masked chats")
 """What families store as tokens."""
 TOKENIZED = (*OF_IDS, "nlg_read_hook")
@@ -641,7 +641,7 @@ class Family(Model):
     """
 
     form_of_rows: ClassVar[type] = Sample
-    stores: ClassVar[Stores] = "texts"
+    stores: ClassVar[Stored] = "texts"
 
     tokenizer: str
     """A directory relative to this file, or a hub id."""
@@ -699,7 +699,7 @@ class Images(Model):
 class Chat(Family):
     """What families that render conversations have."""
 
-    stores: ClassVar[Stores] = "chats"
+    stores: ClassVar[Stored] = "chats"
     template: str = "tokenizer"
     """tokenizer (its own; tokenizer:NAME of several), a shipped one, prompt_type:NAME, or a .jinja file."""
     template_options: dict[str, Any] = Field(default={})

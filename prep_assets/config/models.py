@@ -13,7 +13,7 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from prep_assets import plugins
 from prep_assets.config.base import LONGEST, MOST, MOST_SEED, AudioTokens, Fixed, ImageRule, Model, VideoTokens, younger
-from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Preprocessing, Stores, WindowBlend
+from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Preprocessing, Stored, WindowBlend
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import ConfigError
 from prep_assets.samples import AUDIO, IMAGE, VIDEO, Contrast, Pair, Prompt
@@ -29,7 +29,7 @@ Bos = Annotated[
 class Pretrain(Images, Family):
     """`configs/pretrain.yaml`: documents → flat token streams."""
 
-    stores: ClassVar[Stores] = "documents"
+    stores: ClassVar[Stored] = "documents"
     test_fraction: float = Field(default=0.0, ge=0, lt=1)
     """Share of documents held out for the dev stream, by hash."""
     preprocessing: Documents = Documents()
@@ -43,7 +43,7 @@ class Pretrain(Images, Family):
     """Begin documents with the begin-of-text token. auto: if the tokenizer writes it."""
 
 
-Form = Literal["auto", "text", "messages"]
+RowFormOption = Literal["auto", "text", "messages"]
 
 
 class Keep(Model):
@@ -58,7 +58,7 @@ class Keep(Model):
 class Sft(MaskPolicy, Images, Chat):
     """`configs/sft.yaml`: instructions and chats → tokens with a loss mask → packed rows."""
 
-    stores: ClassVar[Stores] = "masked chats"
+    stores: ClassVar[Stored] = "masked chats"
     expand: Literal["none", "turns"] = "none"
     """turns: one example for each answer, if the template leaves reasoning out of history or would train an answer behind a prompt that no server sends."""
     special_in_content: Literal["text", "strip", "refuse", "allow"] = "text"
@@ -99,7 +99,7 @@ class Preference(Chat):
     """Shuffle the training file."""
     truncation: Literal["drop", "end"] = "drop"
     """A side longer than max_seq_len: reject the pair, or cut the side's end, unless no answer is left or both become equal."""
-    form: Form = "auto"
+    form: RowFormOption = "auto"
     """text: strings, rejecting other rows; messages: {role, content} with reasoning, tool calls and tools; auto: strings if all rows fit, else messages."""
 
 
@@ -123,7 +123,7 @@ class Rl(Chat):
 
     form_of_rows: ClassVar[type] = Prompt
 
-    form: Form = "auto"
+    form: RowFormOption = "auto"
     """text: strings, rejecting other rows; messages: {role, content} with reasoning, tool calls and tools; auto: strings if all rows fit, else messages."""
 
     test_fraction: float = Field(default=0.0, ge=0, lt=1)
@@ -151,7 +151,7 @@ class Contrastive(Family):
 class Eval(Family):
     """`configs/eval.yaml`: held-out data sets, such as benchmarks, that no other family may train on."""
 
-    stores: ClassVar[Stores] = "held out"
+    stores: ClassVar[Stored] = "held out"
     tokenizer: str = ""
     """Leave it out: nothing is tokenized."""
     rules: tuple[Literal["gpt3", "open_r1", "open_instruct", "dolma", "answers"], ...] = Field(default=("gpt3",), min_length=1)

@@ -13,19 +13,11 @@ from typing import Any, Literal
 import msgspec
 import numpy as np
 
+from prep_assets.array_types import Ints
 from prep_assets.data.blocks import Block, Unreadable, invalid_byte, reject_long_row, reject_row
 from prep_assets.data.files import WHOLE, Part, SourceFile, file_name, open_stored
 from prep_assets.data.recognize import LFS_POINTER, MOST_OF_POINTER, POINTER, recognized
-from prep_assets.data.stream import (
-    Lines,
-    Offsets,
-    Stream,
-    blocks_of,
-    blocks_of_lines,
-    read_text_file,
-    read_text_lines,
-    text_start,
-)
+from prep_assets.data.stream import Lines, Stream, blocks_of, blocks_of_lines, read_text_file, read_text_lines, text_start
 from prep_assets.data.tables import read_arrow, read_delimited, read_parquet
 from prep_assets.errors import ConfigError, SourceError
 from prep_assets.samples import Record, changed
@@ -86,7 +78,7 @@ def read_jsonl(stream: Stream, index: int, block_bytes: int, max_record_bytes: i
     return blocks_of_lines(stream, block_bytes, max_record_bytes, add)
 
 
-def _decode_object_lines(text: bytes, ends: Offsets) -> list[dict[str, Any]] | None:
+def _decode_object_lines(text: bytes, ends: Ints) -> list[dict[str, Any]] | None:
     """The objects of `text`, one a line; `None` if a line is not exactly one object.
 
     No value continues from a line that ends in a brace to a line that begins with one: strings have no newlines, and inside an object or a list a comma

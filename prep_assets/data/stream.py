@@ -18,9 +18,9 @@ from types import TracebackType
 from typing import IO, Any, Protocol
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, nul_byte, reject_long_row, reject_row
 from prep_assets.data.files import WHOLE, Part, SourceFile, error_text, file_name, is_remote, open_stored
 from prep_assets.data.recognize import recognized
@@ -300,7 +300,6 @@ def seekable(file: SourceFile) -> Iterator[IO[bytes]]:
 
 # Lines of a stream, in pieces of bounded size, their blocks of records, and plain text: one document a line, or one a file.
 
-Offsets = npt.NDArray[np.int64]
 _NEWLINE = ord("\n")
 _PART = 1 << 16
 _BOM = b"\xef\xbb\xbf"
@@ -338,7 +337,7 @@ class Lines(Struct, frozen=True):
 
     start: int
     text: bytes
-    ends: Offsets
+    ends: Ints
     size: int
     too_long: Mapping[int, int]
 
@@ -451,7 +450,7 @@ def _split_lines(start: int, text: bytes, size: int, first_length: int, limit: i
     return Lines(start, text, _ends(text), size, too_long)
 
 
-def _ends(text: bytes) -> Offsets:
+def _ends(text: bytes) -> Ints:
     raw = np.frombuffer(text, np.uint8)  # in parts that fit into the processor's cache
     newlines = np.concatenate([np.flatnonzero(raw[at : at + _PART] == _NEWLINE) + at for at in range(0, len(raw), _PART)])
     return newlines if text.endswith(b"\n") else np.append(newlines, len(text))

@@ -27,9 +27,9 @@ from prep_assets.defs.metadata import (
 )
 from prep_assets.defs.site import Site, chosen, publishes, register
 from prep_assets.engine import Statuses, plan, run
-from prep_assets.engine.events import Accepted, Candidate, Checked, Event, Planned, Refused, Skipped, Started, Tally, Written
+from prep_assets.engine.events import Accepted, Blocked, Candidate, Checked, Event, Planned, Skipped, Started, Tally, Written
 from prep_assets.engine.execute import check
-from prep_assets.engine.plan import Step, Store
+from prep_assets.engine.plan import Step, StoreKey
 from prep_assets.errors import PrepAssetsError, SourceUnavailable
 from prep_assets.graph.graph import family_assets
 from prep_assets.pipeline.asset import Asset
@@ -114,7 +114,7 @@ def log_event(context: dg.AssetExecutionContext, event: Event) -> None:
             pass  # the IO manager says when it is published
         case Accepted(step, published):
             context.log.info(f"{step.label}: every check holds, published: {published.where}")
-        case Refused(_, reason):
+        case Blocked(_, reason):
             context.log.error(reason)
         case Skipped(step, because):
             context.log.error(f"{step.label}: not built, because {because.label} could not be")
@@ -262,7 +262,7 @@ def materialize(
         raise _step_failure(asset, "\n".join(record.reasons), record.transient)
 
 
-def _plan_steps(context: dg.AssetExecutionContext, workspace: Workspace, stores: list[Store], record: _Record) -> list[Step]:
+def _plan_steps(context: dg.AssetExecutionContext, workspace: Workspace, stores: list[StoreKey], record: _Record) -> list[Step]:
     """Plan a step. Statuses of earlier steps are reused while nothing is to be built and Dagster knows all stores as they are; else somebody may have
     built them meanwhile, and statuses are read again."""
     statuses = _STATUSES.pop(context.run.run_id, None)
@@ -292,7 +292,7 @@ def check_only(context: dg.AssetExecutionContext, site: Site, asset: Asset) -> I
     for partition in partitions:
         for event in check(workspace, Step(asset, partition, "current", "", requested=True)):
             log_event(context, event)
-            if isinstance(event, Accepted | Refused):
+            if isinstance(event, Accepted | Blocked):
                 verdicts = event.verdicts or {name: Verdict(False, getattr(event, "reason", "")) for name in wanted}
                 results.append((event.step, {name: verdict for name, verdict in verdicts.items() if name in wanted}))
     for step, verdicts in sorted(results, key=lambda entry: not all(verdict.passed for verdict in entry[1].values())):
@@ -377,7 +377,7 @@ class _Record:
             case Accepted():
                 yield self._materialization(event)
                 yield from self.checks(event.step, event.verdicts)
-            case Refused():
+            case Blocked():
                 self.reasons.append(event.reason)
                 self.transient |= isinstance(event.error, SourceUnavailable)
                 # a current store whose bounds have changed fails without a candidate

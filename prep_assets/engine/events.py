@@ -86,7 +86,7 @@ class Candidate(Accepted):
     """A store whose checks hold and that is not current yet: `prep_assets.engine.execute.make_current` makes it so."""
 
 
-class Refused(Struct, frozen=True):
+class Blocked(Struct, frozen=True):
     """A store could not be built, or fails a check; `current` has not moved.
 
     Attributes:
@@ -110,7 +110,7 @@ class Skipped(Struct, frozen=True):
     because: Step
 
 
-Event = Planned | Started | Progress | Written | Checked | Candidate | Accepted | Refused | Skipped
+Event = Planned | Started | Progress | Written | Checked | Candidate | Accepted | Blocked | Skipped
 
 
 Domain = tuple[str, str]
@@ -139,7 +139,7 @@ class Tally:
                 self.works |= any(step.why for step in steps)
             case Accepted(step, published) if step.partition and not published.reused:
                 self.touched.add((step.asset.family, step.partition))
-            case Refused(step) | Skipped(step) if step.partition:
+            case Blocked(step) | Skipped(step) if step.partition:
                 self.touched.add((step.asset.family, step.partition))
             case _:
                 pass

@@ -19,9 +19,8 @@ from prep_assets.checks.of_stores import INTEGRITY, part_of, verdicts_of_parts
 from prep_assets.checks.sources_again import Unsound, parts_of
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.tables import SHARD_BYTES
-from prep_assets.engine.events import Accepted, Candidate, Checked, Event, Planned, Progress, Refused, Skipped, Started, Written
-from prep_assets.engine.plan import Step, keep_seconds, plan
-from prep_assets.engine.plan import Store as PlannedStore
+from prep_assets.engine.events import Accepted, Blocked, Candidate, Checked, Event, Planned, Progress, Skipped, Started, Written
+from prep_assets.engine.plan import Step, StoreKey, keep_seconds, plan
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 from prep_assets.graph.graph import EVERY, asset_and_partitions, holds, run_check, store_of, upstream_of
 from prep_assets.pipeline.asset import Asset, Check, Store, StorePart
@@ -223,7 +222,7 @@ def carried_out(workspace: Workspace, family: str, chains: Chains, how: _How) ->
                         workspace.progress(f"{len(listed) - len(remaining):,} of {len(listed):,} domains", done, total)
         except WorkerLost as error:
             first, *rest = listed[remaining.pop(0).number]
-            yield Refused(first, f"{first.label}: {error}", {}, error=error)
+            yield Blocked(first, f"{first.label}: {error}", {}, error=error)
             yield from (Skipped(step, first) for step in rest)
 
 
@@ -270,8 +269,8 @@ def _carried_out_steps(workspace: Workspace, plan: Sequence[Step], effort: Effor
 
     def noted(events: Iterable[Event]) -> Iterator[Event]:
         for event in events:
-            if isinstance(event, Refused | Skipped):
-                failed[event.step.asset.name, event.step.partition] = event.step if isinstance(event, Refused) else event.because
+            if isinstance(event, Blocked | Skipped):
+                failed[event.step.asset.name, event.step.partition] = event.step if isinstance(event, Blocked) else event.because
             yield event
 
     for part in _in_turns(workspace, plan):
@@ -396,11 +395,11 @@ class _Worker:
         except (PrepAssetsError, OSError) as fault:
             error = fault if isinstance(fault, PrepAssetsError) else StoreError(f"{step.label}: {in_words(fault, workspace.stores)}")
             text = str(error)
-            yield Refused(step, text if text.startswith(step.label) else f"{step.label}: {text}", verdicts, published, error)
+            yield Blocked(step, text if text.startswith(step.label) else f"{step.label}: {text}", verdicts, published, error)
 
     def _conclude(
         self, step: Step, published: Published, verdicts: Mapping[str, Verdict], overrides: tuple[str, ...], *, draft: bool
-    ) -> Accepted | Refused:
+    ) -> Accepted | Blocked:
         hand_over = self.how.hand_over and step.requested and not draft
         failed = {name: verdict for name, verdict in verdicts.items() if not verdict.passed}
         if failed or draft or hand_over:
@@ -418,7 +417,7 @@ class _Worker:
                 is_gone = place.discard(published.version)
             where = "deleted, since its domain is redacted" if is_gone else f"left in {published.where}"
             message = f"{step.label}: {what}. The store is {where}\n{reasons}"
-            return Refused(step, message, verdicts, None if is_gone else published)
+            return Blocked(step, message, verdicts, None if is_gone else published)
         if draft:
             return Accepted(step, published, verdicts, overrides, draft)
         candidate = Candidate(step, published, verdicts, overrides)
@@ -442,7 +441,7 @@ class _Worker:
                 why = f"damaged: {what}"
                 workspace.place(*key).set_aside(published, {INTEGRITY.name: Result(False, what)})
                 for event in self.carry_out(Step(above, partition, "broken", why, requested=False)):
-                    if isinstance(event, Refused):
+                    if isinstance(event, Blocked):
                         raise StoreError(event.reason) from error
                     yield event
             self.sound.add(key)
@@ -470,10 +469,10 @@ def check(workspace: Workspace, step: Step) -> Iterator[Event]:
     try:
         published = place.current()
     except StoreError as error:
-        yield Refused(step, str(error), {})
+        yield Blocked(step, str(error), {})
         return
     if published is None:
-        yield Refused(step, f"{step.label} has no store", {})
+        yield Blocked(step, f"{step.label} has no store", {})
         return
     for name, verdict in verdicts_of(workspace, step.asset, published, step.asset.checks):
         verdicts[name] = verdict
@@ -483,7 +482,7 @@ def check(workspace: Workspace, step: Step) -> Iterator[Event]:
     if all(verdict.passed for verdict in verdicts.values()):
         yield Accepted(step, replace(published, reused=True), verdicts)
     else:
-        yield Refused(step, f"{step.label} fails its checks", verdicts, published)
+        yield Blocked(step, f"{step.label} fails its checks", verdicts, published)
 
 
 # `build`: one call that brings assets up to date.
@@ -547,14 +546,14 @@ def build(
         _check_review(workspace, steps, publish)
     reporting = replace(workspace, progress=lambda what, done, total: tell(Progress(what, done, total)))
     built: list[Built] = []
-    refused: list[Refused] = []
+    refused: list[Blocked] = []
     skipped: list[Skipped] = []
     for event in run(reporting, steps, recheck=recheck, publish=publish, review=review):
         tell(event)
         match event:
             case Accepted() if event.step.requested:
                 built.append(Built(event.step.asset.name, event.step.partition, event.published, event.overrides, event.draft))
-            case Refused():
+            case Blocked():
                 refused.append(event)
             case Skipped():
                 skipped.append(event)
@@ -606,7 +605,7 @@ def accept(workspace: Workspace, asset: str, partition: str | None = None) -> li
     return [draft for _, _, draft in found]
 
 
-def stores_of(workspace: Workspace, assets: Iterable[str], partition: str | None = None) -> list[PlannedStore]:
+def stores_of(workspace: Workspace, assets: Iterable[str], partition: str | None = None) -> list[StoreKey]:
     """Every store of the assets, or those of one partition.
 
     Raises:
@@ -616,7 +615,7 @@ def stores_of(workspace: Workspace, assets: Iterable[str], partition: str | None
     return [(asset, key) for asset, partitions in matches for key in partitions]
 
 
-def _reasons(refused: list[Refused], skipped: list[Skipped]) -> str:
+def _reasons(refused: list[Blocked], skipped: list[Skipped]) -> str:
     waiting_for: dict[Step, list[str]] = {}
     for skip in skipped:
         waiting_for.setdefault(skip.because, []).append(skip.step.label)

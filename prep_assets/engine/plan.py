@@ -20,7 +20,7 @@ from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.files import Kept, dumps, loads
 from prep_assets.stores.manifest import build_key, differences, digest
 
-Store = tuple[Asset, str]
+StoreKey = tuple[Asset, str]
 """An asset and one of its partitions, ``""`` where it has none."""
 
 
@@ -52,7 +52,7 @@ class Step:
         return f"{self.asset.name}[{self.partition}]" if self.partition else self.asset.name
 
 
-def plan(workspace: Workspace, stores: Iterable[Store], *, force: bool = False, look: Statuses | None = None) -> list[Step]:
+def plan(workspace: Workspace, stores: Iterable[StoreKey], *, force: bool = False, look: Statuses | None = None) -> list[Step]:
     """Everything that must be built so that `stores` are current, what feeds others first; the stores asked for are always in it.
 
     Args:

@@ -23,8 +23,7 @@ from prep_assets.graph.graph import EVERY, lines_of, store_of
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.blends import BLEND, training_streams
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.mask import Row as MaskRow
-from prep_assets.proofs.mask import prove_masks, trained_runs
+from prep_assets.proofs.mask import MaskRow, prove_masks, trained_runs
 from prep_assets.stores.blends import open_blend
 from prep_assets.stores.groups import REWARDS
 from prep_assets.stores.table import TOKENS, Table, table_of

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.array_types import Float32s, Ints
 from prep_assets.checks.of_exports import row_fault
 from prep_assets.config.family import Family
 from prep_assets.config.models import FAMILIES
@@ -46,9 +47,6 @@ DRAFT = " (draft)"
 WITH_ROWS = tuple(name for name, asset in EVERY.items() if asset.streams)
 """Assets whose stores hold records; an export holds those of the store that it was made from."""
 _HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed|/.*)?")
-Int64s = npt.NDArray[np.int64]
-Weights = npt.NDArray[np.float32]
-"""Float32 loss weights, below 0 where a token is not attended."""
 
 
 def family_of(workspace: Workspace, asset: str) -> Family:
@@ -262,8 +260,8 @@ class Row:
 
     place: Place
     count: int
-    ids: Int64s
-    weights: Weights | None
+    ids: Ints
+    weights: Float32s | None
     pieces: tuple[Piece, ...]
 
 

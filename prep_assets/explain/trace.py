@@ -13,6 +13,7 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import Struct
 
+from prep_assets.array_types import Float32s, Ints
 from prep_assets.checks.of_stores import Heard
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Preference, Pretrain, Rl, Sft
@@ -21,13 +22,11 @@ from prep_assets.data.files import SourceFile, file_name, record_id
 from prep_assets.errors import ConfigError, Refused, StoreError, require_number
 from prep_assets.explain.streams import (
     DRAFT,
-    Int64s,
     Opened,
     Origin,
     Piece,
     Place,
     Row,
-    Weights,
     family_of,
     files_of,
     nth_row,
@@ -188,10 +187,10 @@ class TokenSequence:
     """
 
     text: str
-    ids: Int64s
-    loss: Weights
-    starts: Int64s
-    ends: Int64s
+    ids: Ints
+    loss: Float32s
+    starts: Ints
+    ends: Ints
     why: Callable[[int], Why]
 
     def __len__(self) -> int:
@@ -238,7 +237,7 @@ def rendered_sequence(encoder: Encoder, rendered: Rendered, *, binary: bool = Fa
     return TokenSequence(rendered.text, places.ids.astype(np.int64), loss, places.starts, places.ends, why)
 
 
-def spelled(vocabulary: Vocabulary, ids: Any, loss: Weights, why: Callable[[int], Why]) -> TokenSequence:
+def spelled(vocabulary: Vocabulary, ids: Any, loss: Float32s, why: Callable[[int], Why]) -> TokenSequence:
     """A sequence of given ids, with the text that they decode to one by one."""
     texts = [vocabulary.decode([int(token)]) for token in ids]
     ends = np.cumsum([len(text) for text in texts], dtype=np.int64)
@@ -319,7 +318,7 @@ def _in_parts(workspace: Workspace, family: Pretrain, text: str, parts: Iterable
     """
     lengths, engine = workspace.vocabulary(family).byte_lengths, workspace.engines(family).rest
     assert lengths is not None  # only documents of byte-level tokenizers are cut
-    columns: list[tuple[Int64s, Int64s, Int64s]] = []
+    columns: list[tuple[Ints, Ints, Ints]] = []
     sentinels, count, start = set[int](), 0, 0
     for part in parts:
         if isinstance(part, tuple):
@@ -726,7 +725,7 @@ def token_of(trace: Trace, place: int) -> tuple[Token, Traced | None]:
     return Token(place, *stored, expected, why, (start, end), *around, within, field, predicts, predicted_at), traced
 
 
-def _weights(trace: Trace) -> Weights:
+def _weights(trace: Trace) -> Float32s:
     """The loss weight of each token; for a stream without a mask, as derived from its sources."""
     if trace.row.weights is not None:
         return trace.row.weights

@@ -14,17 +14,16 @@ import numpy as np
 import xxhash
 from msgspec import Struct
 
+from prep_assets.array_types import Float32s, Ints
 from prep_assets.config.models import FAMILIES, Preference
 from prep_assets.data.files import SourceFile, record_id
 from prep_assets.data.quarantine import read_quarantine
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest, require_known
 from prep_assets.explain.streams import (
     WITH_ROWS,
-    Int64s,
     Opened,
     Origin,
     RowName,
-    Weights,
     files_of,
     open_stream,
     pieces_of,
@@ -59,8 +58,8 @@ class StoredRecord(Struct, frozen=True, eq=False):
     stream: str
     domain: str
     id: str
-    ids: Int64s
-    weights: Weights
+    ids: Ints
+    weights: Float32s
     line: bytes = b""
 
     @property
@@ -165,7 +164,7 @@ def _copies(pieces: Iterable[Sequence[int]]) -> list[list[Sequence[int]]]:
     return copies
 
 
-Content = tuple[Int64s, Weights, bytes]
+Content = tuple[Ints, Float32s, bytes]
 
 
 def _contents_of(table: Table) -> Iterator[Content]:

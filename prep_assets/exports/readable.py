@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.stores.groups import STREAMS, GroupStore, open_groups
 from prep_assets.stores.guards import Guards
@@ -119,7 +120,6 @@ def check_mask(source: TokenStore, format: str) -> None:
 
 # Rows of exports, in one form for all formats. The functions registered with `reads` give them.
 
-Ints = npt.NDArray[np.int64]
 Options = Mapping[str, Any]
 
 

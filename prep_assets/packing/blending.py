@@ -9,9 +9,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError
 from prep_assets.packing.mixing import DomainShare, check_numbers, check_room, drawn, nearest_count, offer, stream_of
-from prep_assets.packing.plan import Ints
 from prep_assets.packing.strategies import checked_lengths
 from prep_assets.stores.arrays import argsort, concatenate, fill_column, take
 

@@ -22,12 +22,12 @@ from typing import Literal, overload
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.array_types import Int32s, Ints
 from prep_assets.errors import ConfigError
-from prep_assets.packing.plan import Ints, PackPlan
+from prep_assets.packing.plan import PackPlan
 from prep_assets.packing.strategies import within
 
 PositionMode = Literal["none", "doc_reset", "continuous"]
-Int32s = npt.NDArray[np.int32]
 
 
 @overload

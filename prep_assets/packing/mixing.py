@@ -13,8 +13,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, nearest
-from prep_assets.packing.plan import Ints
 from prep_assets.packing.strategies import checked_lengths
 from prep_assets.stores.arrays import argsort, concatenate, cumulative_sums, fill_column, take, zeros
 from prep_assets.stores.files import free_bytes

@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.errors import CheckFailed, ConfigError
 from prep_assets.stores.arrays import concatenate, predecessors, sorted_groups, stretches, zeros
 from prep_assets.stores.files import note_mapped_bytes
@@ -17,7 +18,6 @@ from prep_assets.stores.segments import Segmented
 
 # The pack plan: an index that says which tokens of which record go where in which row, and the rows that are gathered by it.
 
-Ints = npt.NDArray[np.int64]
 _AT_A_TIME = 512
 """Members that are copied between two looks at mapped pages: the system maps up to 64 KiB where one is read."""
 

@@ -14,8 +14,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
-from prep_assets.packing.plan import Ints, PackPlan
+from prep_assets.packing.plan import PackPlan
 from prep_assets.stores.arrays import argsort, compress, cumulative_sums, equals, fill_column, predecessors, stretches, take, zeros
 
 # Pieces: the stretches of records that are placed whole, after long documents have been dealt with.

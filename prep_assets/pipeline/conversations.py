@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Bools, Ints
 from prep_assets.caches import bounded_cache
 from prep_assets.config.family import Domain
 from prep_assets.config.mask import MaskPolicy
@@ -32,15 +33,14 @@ from prep_assets.proofs.rebuilt import RendersDiffer
 from prep_assets.samples import MEDIA, TOOL_CALL, PlainChat, Region, Sample, Spelled, changed
 from prep_assets.stores.teachers import TeacherBlock
 from prep_assets.stores.tokens import RecordWriter
-from prep_assets.text.chats import Bools, ChatColumns, Kind, Outline, OutlinedSample, any_of, as_json, outline_of, outlined, plain_chat
+from prep_assets.text.chats import ChatColumns, Kind, Outline, OutlinedSample, any_of, as_json, outline_of, outlined, plain_chat
 from prep_assets.text.conversation import SpecialInContent, control_pattern, plain_message, shown_messages, tool_call, treat
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.environment import MessageForm
-from prep_assets.text.forms import Form, Laid, Learned, Located, agreed, form_of
+from prep_assets.text.forms import ChatForm, Laid, Learned, Located, agreed, form_of
 from prep_assets.text.minijinja_blocks import END, WHITE_TO_PYTHON, blocks_of, only_writes
 from prep_assets.text.render import UNTEMPLATED, InlineReasoning, left_out, one_per_answer, render, unserved_prompts
 from prep_assets.text.spans import (
-    Ints,
     Placed,
     Rendered,
     Span,
@@ -271,7 +271,7 @@ class Marked(NamedTuple):
             spans.append(span)
         return cls(replace(rendered, spans=tuple(spans), content=()), *turns(sample, rendered))
 
-    def moved(self, form: Form, shown: Sequence[str]) -> Marked:
+    def moved(self, form: ChatForm, shown: Sequence[str]) -> Marked:
         """Move spans and stops from the invented texts of a form to those of a chat, as its render shows them."""
         at = form.mover(shown)
         spans = tuple(

@@ -13,6 +13,7 @@ import numpy.typing as npt
 import xxhash
 from msgspec import Struct
 
+from prep_assets.array_types import Float32s, Ints
 from prep_assets.config.family import Domain
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Pretrain
@@ -42,7 +43,6 @@ from prep_assets.text.vocabulary import Vocabulary, ends_of
 # A row goes the way of all examples: schema → `Sample` → `Rendered` → text. If the schema `text` would certainly make a document of a row, its text is taken
 # directly, which gives the same text without the intermediate forms.
 
-Ints = npt.NDArray[np.int64]
 BLOCK_BYTES = 1 << 20
 """Bytes of source in a block. It changes nothing in a store."""
 _NONCHARACTER = b"\xef\xb7"
@@ -351,9 +351,7 @@ class MaskedDocuments:
 # the tokenizer gives for these. A mask must not split a character, nor be shifted by one token against the answers.
 
 BROKEN = "\ufffd"
-Ids = npt.NDArray[np.int64]
-Weights = npt.NDArray[np.float32]
-Row = tuple[Ids, Weights]
+WeightedIds = tuple[Ints, Float32s]
 
 
 class Opening(Struct, frozen=True):
@@ -445,7 +443,7 @@ class TokenizedRows(Struct, dict=True):
             )
         return _batch(rows, lengths, faults)
 
-    def _check_ids(self, ids: Ids, weights: Weights) -> None:
+    def _check_ids(self, ids: Ints, weights: Float32s) -> None:
         vocabulary = self.encoder.vocabulary
         if not 0 <= ids.min() <= ids.max() < vocabulary.size:
             wrong = int(ids[(ids < 0) | (ids >= vocabulary.size)][0])
@@ -457,7 +455,7 @@ class TokenizedRows(Struct, dict=True):
         if np.isin(ids, self.media).any():
             raise _rejected("image_token_in_content", "it holds a token that stands for images or audio, and brings none")
 
-    def _check_texts(self, samples: Sequence[Sample], rows: Sequence[Row]) -> list[bool | Refused]:
+    def _check_texts(self, samples: Sequence[Sample], rows: Sequence[WeightedIds]) -> list[bool | Refused]:
         """For every row, whether its decoded text tokenizes to other ids, or its rejection."""
         vocabulary = self.encoder.vocabulary
         runs = [[(start, end) for start, end in _runs(weights)] for _, weights in rows]
@@ -483,7 +481,7 @@ class TokenizedRows(Struct, dict=True):
         plain, whole = (backend.encode_batch(list(texts), add_special_tokens=add) for add in (False, True))
         return [[a.ids, b.ids] for a, b in zip(plain, whole, strict=True)]
 
-    def _check_messages(self, samples: Sequence[Sample], rows: Sequence[Row]) -> list[bool | Refused]:
+    def _check_messages(self, samples: Sequence[Sample], rows: Sequence[WeightedIds]) -> list[bool | Refused]:
         """For every row, whether its mask differs from the policy's for its messages, or its rejection; `False` without messages."""
         outcomes: list[bool | Refused] = [False] * len(rows)
         renders: dict[int, Rendered] = {}
@@ -501,7 +499,7 @@ class TokenizedRows(Struct, dict=True):
             outcomes[numbers[at]] = self._mask_differs(rows[numbers[at]], encoded.ids[low:high], encoded.loss[low:high])
         return outcomes
 
-    def _mask_differs(self, row: Row, expected: npt.NDArray[np.uint32], policy: Weights) -> bool | Refused:
+    def _mask_differs(self, row: WeightedIds, expected: npt.NDArray[np.uint32], policy: Float32s) -> bool | Refused:
         """Whether the mask of a row differs from the policy's, or a rejection if its ids differ or its mask is shifted."""
         ids, weights = row
         if not np.array_equal(expected, ids):
@@ -517,7 +515,7 @@ class TokenizedRows(Struct, dict=True):
         """The encoder without a limit, which accepts examples with nothing to train."""
         return replace(self.encoder, max_seq_len=None, trains=False)
 
-    def _check_place(self, ids: Ids, weights: Weights) -> None:
+    def _check_place(self, ids: Ints, weights: Float32s) -> None:
         """Reject a mask whose stretches all begin one token before or after the template's opening of an answer."""
         if (opening := self._opening) is None:
             return
@@ -547,7 +545,7 @@ class TokenizedRows(Struct, dict=True):
             return None
         return Opening(tuple(ids[before[-1] : trained[0]]), ids[trained[-1]])
 
-    def _cut(self, ids: Ids, weights: Weights) -> tuple[Ids, Weights]:
+    def _cut(self, ids: Ints, weights: Float32s) -> tuple[Ints, Float32s]:
         """Truncate a row. Only its ends can be cut, because its rounds and prompts are unknown."""
         limit, mode = self.encoder.max_seq_len, self.encoder.truncation
         if limit is None or len(ids) <= limit:
@@ -560,19 +558,19 @@ class TokenizedRows(Struct, dict=True):
         return ids[keep], weights[keep]
 
 
-def _arrays(sample: Sample) -> tuple[Ids, Weights]:
+def _arrays(sample: Sample) -> tuple[Ints, Float32s]:
     assert sample.tokenized is not None
     return np.array(sample.tokenized.ids, np.int64), np.array(sample.tokenized.weights, np.float32)
 
 
-def _runs(weights: Weights) -> list[tuple[int, int]]:
+def _runs(weights: Float32s) -> list[tuple[int, int]]:
     """Start and end of each trained stretch."""
     edges = [0, *(np.flatnonzero(np.diff(weights != 0)) + 1).tolist(), len(weights)]
     return [(start, end) for start, end in pairwise(edges) if weights[start]]
 
 
 def _text_fault(
-    ids: Ids, text: str, parts: Sequence[str], same: Sequence[list[int]], evidence: Sequence[list[int]] | None
+    ids: Ints, text: str, parts: Sequence[str], same: Sequence[list[int]], evidence: Sequence[list[int]] | None
 ) -> Refused | None:
     if BROKEN in text and ids.tolist() not in same:
         return _rejected("broken_text", f"its ids decode to a part of a character: …{text[max(0, text.index(BROKEN) - 20) :][:40]!r}…")
@@ -586,7 +584,7 @@ def _text_fault(
     return None
 
 
-def _difference(ids: Ids, expected: npt.NDArray[np.uint32], encoder: Encoder) -> str:
+def _difference(ids: Ints, expected: npt.NDArray[np.uint32], encoder: Encoder) -> str:
     shorter = min(len(ids), len(expected))
     differing = np.flatnonzero(ids[:shorter] != expected[:shorter])
     at = int(differing[0]) if len(differing) else shorter
@@ -598,7 +596,7 @@ def _rejected(reason: str, detail: str) -> Refused:
     return Refused(reason, detail, stage="tokenize")
 
 
-def _batch(rows: Sequence[Row], lengths: Sequence[int], faults: dict[int, Refused]) -> Encoded:
+def _batch(rows: Sequence[WeightedIds], lengths: Sequence[int], faults: dict[int, Refused]) -> Encoded:
     """The batch of the kept rows; `lengths` are those before truncation."""
     kept = [at for at in range(len(rows)) if at not in faults]
     ids = [rows[at][0].astype(np.uint32) for at in kept]

@@ -17,6 +17,7 @@ import numpy.typing as npt
 import xxhash
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.config.family import Domain, Family
 from prep_assets.config.loading import payload_digest
 from prep_assets.config.models import family_name
@@ -574,7 +575,6 @@ class Source:
 BLOCK_BYTES = 4 << 20
 FIELDS: Mapping[str, Any] = {"file": np.int32, "row": np.int64, "number": np.int64}
 """Columns next to the digests: file and row of a record, and the number of rows before it in its shard that count towards a limit."""
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True)

@@ -16,13 +16,14 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.config.base import Fixed, ImageRule, tokens_around
 from prep_assets.config.family import Chat, Domain, Family
 from prep_assets.config.models import Pretrain, media_tokens
 from prep_assets.data.blocks import size_of
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
 from prep_assets.packing import Mixture, PackPlan
-from prep_assets.packing.plan import Ints, place_runs
+from prep_assets.packing.plan import place_runs
 from prep_assets.packing.strategies import within
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import IMAGE, MEDIA, Region, Sample, Turn, changed

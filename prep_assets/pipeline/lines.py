@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import xxhash
 
-from prep_assets.config.models import Contrastive, Form, Preference, Rl
+from prep_assets.config.models import Contrastive, Preference, Rl, RowFormOption
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
 from prep_assets.pipeline.asset import FromRows, Line, LineOf, NeedsMore, RowForm, Target
@@ -461,7 +461,7 @@ def write_lines(
     """
     family, source = target.family, target.asset.source
     assert isinstance(source, FromRows)
-    configured: Form = getattr(family, "form", "text")
+    configured: RowFormOption = getattr(family, "form", "text")
     auto = configured == "auto" and "form" not in target.needed
     form: RowForm = "messages" if "form" in target.needed or configured == "messages" else "text"
     claims = Claims(target.needed.get("contradicting", frozenset()))

@@ -8,8 +8,8 @@ from contextlib import ExitStack
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from prep_assets.array_types import Ints
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.pipeline.asset import FromParts, Target
@@ -22,8 +22,6 @@ from prep_assets.stores.lines import Lines, LinesWriter, open_lines
 from prep_assets.stores.published import Draft
 from prep_assets.stores.tokens import TokenStore, append_records, append_store, open_tokens
 from prep_assets.stores.version_folders import Published
-
-Ints = npt.NDArray[np.int64]
 
 
 def merge_parts(target: Target, quarantine: Quarantine) -> Draft:

@@ -13,6 +13,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.array_types import Ints
 from prep_assets.config.family import DISTILLED, Domain
 from prep_assets.errors import Refused
 from prep_assets.pipeline.conversations import Conversations, in_order
@@ -24,7 +25,6 @@ from prep_assets.text.vocabulary import Vocabulary
 
 FEWEST = 8
 """Tokens with entries of which one must be among its own; fewer may all be surprises."""
-Ints = npt.NDArray[np.int64]
 
 
 def encode_of(conversations: Conversations, domain: Domain, items: Sequence[Item]) -> tuple[list[Item], Encoded, TeacherBlock | None]:

@@ -16,6 +16,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.data.quarantine import Refusal
 from prep_assets.proofs.sampled import Sampled
 from prep_assets.proofs.second_reading import is_held_out
@@ -173,7 +174,6 @@ def _holds(value: Any, parts: Sequence[str]) -> bool:
 
 # The ledger: every row that a domain reads is stored once, on its side of the split, or rejected once, for a reason that holds.
 
-Ints = npt.NDArray[np.int64]
 _REFUSED = np.dtype([("name", np.int32), ("reason", np.int32), ("row", np.int64), ("payload", np.uint64), ("detail", np.uint64)])
 _SHOWN = 2000
 """Most characters of a payload in a quarantine file."""

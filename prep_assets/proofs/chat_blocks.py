@@ -13,14 +13,15 @@ from weakref import WeakSet
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.array_types import Bools, Ints
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected, MaskOptions, derive
 from prep_assets.proofs.mask import IdentityProof, MaskProof
 from prep_assets.samples import ASSISTANT, COMPLETION, PlainChat, Sample, changed
-from prep_assets.text.chats import Bools, ChatColumns, Ints, Kind, Outline, any_of, as_json, outline_of, plain_chat
+from prep_assets.text.chats import ChatColumns, Kind, Outline, any_of, as_json, outline_of, plain_chat
 from prep_assets.text.environment import chat_template_utils
-from prep_assets.text.forms import Form, Known, Laid, Learned, Located, agreed, form_of
+from prep_assets.text.forms import ChatForm, Known, Laid, Learned, Located, agreed, form_of
 
 if TYPE_CHECKING:
     from prep_assets.text.template import ChatTemplate
@@ -85,7 +86,7 @@ def answer_chat(sample: Sample) -> PlainChat | None:
     return plain_chat(changed(sample, turns=tuple(bare)))
 
 
-def moved(words: Derived, form: Form, shown: Sequence[str]) -> Derived:
+def moved(words: Derived, form: ChatForm, shown: Sequence[str]) -> Derived:
     """Return the derivation of a chat of a form, moved from that of the invented texts; `shown`: its texts as rendered."""
     at, text = form.mover(shown), form.text(shown)
 

@@ -26,12 +26,12 @@ from typing import Any
 from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
+from prep_assets.samples import Row
 
 FOLDER = Path(__file__).with_name("formats")
 MOST_NESTED = 100
 _COMMON = "common.json#/$defs/"
 
-Row = Mapping[str, Any]
 Roles = Mapping[str, str]
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
+from prep_assets.array_types import Ints
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected, Prompt, Range
 from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids, whole_ids
@@ -67,7 +68,7 @@ Cut = Literal["none", "start", "end"]
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class MaskRow:
     """One record to prove: its id, token ids and weights (both 1-D and equally long; below 0 where a token is not attended, see
     `TokenStore.weights`), what of the truncated record must be trained or not attended, where it was cut, the weight of each token where the row
     itself gives it, whether a template's tags agree (`Derived.tagged`), whether the prefix property decides (`Derived.prefixed`), and how many trained answers
@@ -88,7 +89,7 @@ LONG = 1 << 20
 """A row of more tokens is a batch of its own, so that it is not copied with others."""
 
 
-def prove_masks(rows: Iterable[Row], vocabulary: Vocabulary, *, batch: int = 512) -> Verdict:
+def prove_masks(rows: Iterable[MaskRow], vocabulary: Vocabulary, *, batch: int = 512) -> Verdict:
     """Check every row; the verdict shows the first that fails."""
     proof = MaskProof(vocabulary)
     for part in in_batches(rows, lambda row: len(row.ids), LONG, batch):
@@ -136,7 +137,7 @@ class MaskProof(Struct, dict=True):
         self.trained += trained
         self.stops.update(stops)
 
-    def add(self, rows: Sequence[Row]) -> None:
+    def add(self, rows: Sequence[MaskRow]) -> None:
         """Check rows."""
         runs_of = [trained_runs(row, self.vocabulary) for row in rows]
         listed = [row.ids[start:end].tolist() for row, runs in zip(rows, runs_of, strict=True) for start, end in runs]
@@ -172,7 +173,7 @@ class MaskProof(Struct, dict=True):
         return Verdict(False, summary, numbers, self.worst)
 
 
-def _worst(row: Row, fault: str, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary) -> Worst:
+def _worst(row: MaskRow, fault: str, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary) -> Worst:
     expected = [stretch.text for stretch in row.expected]
     return Worst(
         row.id,
@@ -199,7 +200,7 @@ def _runs(mask: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
 Runs = list[tuple[int, int]]
 
 
-def trained_runs(row: Row, vocabulary: Vocabulary) -> Runs:
+def trained_runs(row: MaskRow, vocabulary: Vocabulary) -> Runs:
     """Return start and end of each run of trained tokens of one weight. Where one token holds the white space between two trained texts and begins the
     second, both are in one run, which is split where the first text ends."""
     runs, split_runs = _runs(row.mask), list[tuple[int, int]]()
@@ -228,7 +229,7 @@ def _length(text: str, ids: npt.NDArray[np.integer], vocabulary: Vocabulary) -> 
     return count
 
 
-def _compare(row: Row, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary, stops: set[str]) -> str | None:
+def _compare(row: MaskRow, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary, stops: set[str]) -> str | None:
     if len(row.ids) != len(row.mask):
         return f"{len(row.ids):,} tokens, {len(row.mask):,} mask values"
     if row.weights is not None and (fault := _weight_fault(row.mask, row.weights)):
@@ -286,7 +287,7 @@ def puts_spaces(vocabulary: Vocabulary) -> bool:
     return vocabulary.prefix_space == "always" or vocabulary.normalized("x") != "x"
 
 
-def _prefix_space(row: Row, start: int, vocabulary: Vocabulary) -> int:
+def _prefix_space(row: MaskRow, start: int, vocabulary: Vocabulary) -> int:
     """1 where the token at `start` may begin with a space that the tokenizer adds, else 0."""
     if start == 0:
         return int(vocabulary.prefix_space != "never" or puts_spaces(vocabulary))
@@ -462,7 +463,6 @@ def _worst_ids(row: Conversation, expected: npt.NDArray[Any], vocabulary: Vocabu
 # a whole one.
 
 Ids = npt.NDArray[np.integer[Any]]
-Spans = npt.NDArray[np.int64]
 
 
 class Truncation(Struct, frozen=True):
@@ -505,10 +505,10 @@ class Left:
     weights: npt.NDArray[np.float32] | None = None
     taken: int = 0
 
-    def row(self, identity: str, ids: Ids, mask: npt.NDArray[Any]) -> Row:
+    def row(self, identity: str, ids: Ids, mask: npt.NDArray[Any]) -> MaskRow:
         """Return the row that proves the mask of a record."""
         derived = self.derived
-        return Row(identity, ids, mask, self.expected, self.cut, self.weights, derived.tagged, derived.prefixed, len(derived.unserved))
+        return MaskRow(identity, ids, mask, self.expected, self.cut, self.weights, derived.tagged, derived.prefixed, len(derived.unserved))
 
     def conversation(self, identity: str, ids: Ids) -> Conversation:
         """Return the conversation that proves the ids of a record."""
@@ -556,7 +556,7 @@ def ids_of(derived: Derived, vocabulary: Vocabulary) -> npt.NDArray[np.int64]:
     return next(expected_ids([derived], vocabulary, reference_ids(vocabulary))).astype(np.int64)
 
 
-def _spans(derived: Derived, vocabulary: Vocabulary) -> Spans:
+def _spans(derived: Derived, vocabulary: Vocabulary) -> Ints:
     """Return characters (start, end) of every token of the whole conversation, int64[n, 2]; a token of a partial character spans all of it."""
     return np.array(list(_token_spans(derived, vocabulary)))
 
@@ -597,7 +597,7 @@ def _clipped(expected: Expected, low: int, high: int) -> Expected:
     )
 
 
-def _beginning(derived: Derived, ids: npt.NDArray[np.int64], spans: Spans, truncation: Truncation, vocabulary: Vocabulary) -> Left:
+def _beginning(derived: Derived, ids: npt.NDArray[np.int64], spans: Ints, truncation: Truncation, vocabulary: Vocabulary) -> Left:
     """Return what is left at the start; where the cut falls inside an answer, its stop token may replace the last token."""
     high, last = int(spans[len(ids), 0]), spans[len(ids) - 1]
     # the last token may be a part of the character at the cut
@@ -623,7 +623,7 @@ def _last_stop(expected: Sequence[Expected], through: Expected | None, vocabular
     return next((token for token in sorted(vocabulary.control, key=len, reverse=True) if through.text.endswith(token)), None)
 
 
-def _shortened(spans: Spans, limit: int, shortenable: Sequence[Prompt], keeps: Mapping[str, Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
+def _shortened(spans: Ints, limit: int, shortenable: Sequence[Prompt], keeps: Mapping[str, Mapping[str, Any]]) -> npt.NDArray[np.bool_]:
     """Return which tokens are kept when the longest untrained texts are shortened at one end, as far as their roles allow."""
     excess, keep = len(spans) - limit, np.ones(len(spans), bool)
     inside = [(np.flatnonzero((spans[:, 0] >= start) & (spans[:, 1] <= end)), keeps.get(role, {})) for start, end, role in shortenable]

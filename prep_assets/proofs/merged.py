@@ -13,12 +13,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.proofs.verdict import Verdict, fails
 from prep_assets.stores.arrays import Spool, fill_column
 from prep_assets.stores.arrays import numbers as each_of
 from prep_assets.stores.tokens import TokenStore
 
-Ints = npt.NDArray[np.int64]
 _AT_ONCE = 4096
 
 

@@ -12,9 +12,10 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, structs
 
+from prep_assets.array_types import Array
 from prep_assets.proofs.documents import MaskedDocument
 from prep_assets.proofs.groups import Margin, Rollout, RunRow, Runs, Scores, Stepwise
-from prep_assets.proofs.mask import Row
+from prep_assets.proofs.mask import MaskRow
 from prep_assets.proofs.merged import MergedRows
 from prep_assets.proofs.rows import Line
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
@@ -81,8 +82,6 @@ MASK, IDENTITY, ROWS, MATCH, SELECTION, TEXTS, NAME = (
 
 # Conversations: masks and tokens.
 
-Array = npt.NDArray[Any]
-
 
 def _first_run(mask: Array) -> tuple[int, int]:
     """Return start and end of the first run of trained tokens."""
@@ -99,20 +98,20 @@ def _fill_range(array: Array, low: int, high: int, value: Any) -> Array:
 def _mask(change: Callable[[Array, int, int], Array]) -> Change:
     """Mutate the mask of a record; `change`: mask, start and end of its first trained run → mutated mask."""
 
-    def changed(row: Row, vocabulary: Vocabulary) -> Row | None:
+    def changed(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
         mask = change(row.mask, *_first_run(row.mask)).astype(row.mask.dtype)
         return None if np.array_equal(mask, row.mask) else replace(row, mask=mask)
 
     return _mutate_one(changed)
 
 
-def _stop_untrained(row: Row, vocabulary: Vocabulary) -> Row | None:
+def _stop_untrained(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
     _, end = _first_run(row.mask)
     is_control = int(row.ids[end - 1]) in vocabulary.control.values()
     return replace(row, mask=_fill_range(row.mask, end - 1, end, 0)) if is_control else None
 
 
-def _masks_swapped(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list[Row] | None:
+def _masks_swapped(rows: Sequence[MaskRow], at: int, vocabulary: Vocabulary) -> list[MaskRow] | None:
     other = (at + 1) % len(rows)
     row, other_row = rows[at], rows[other]
     if np.array_equal(row.mask, other_row.mask):
@@ -123,35 +122,35 @@ def _masks_swapped(rows: Sequence[Row], at: int, vocabulary: Vocabulary) -> list
     return changed
 
 
-def _replaced(row: Row, place: int, vocabulary: Vocabulary) -> Row:
+def _replaced(row: MaskRow, place: int, vocabulary: Vocabulary) -> MaskRow:
     """Replace a token by another one that is no control token."""
     control = set(vocabulary.control.values())
     token = next(token for token in range(vocabulary.size) if token != row.ids[place] and token not in control)
     return replace(row, ids=_fill_range(row.ids, place, place + 1, token))
 
 
-def _trained_replaced(row: Row, vocabulary: Vocabulary) -> Row:
+def _trained_replaced(row: MaskRow, vocabulary: Vocabulary) -> MaskRow:
     return _replaced(row, _first_run(row.mask)[0], vocabulary)
 
 
-def _prompt_replaced(row: Row, vocabulary: Vocabulary) -> Row | None:
+def _prompt_replaced(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
     start, _ = _first_run(row.mask)
     return _replaced(row, start // 2, vocabulary) if start >= 2 else None
 
 
-def _control_doubled(row: Row, vocabulary: Vocabulary) -> Row | None:
+def _control_doubled(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
     control = next((token for token in row.ids.tolist() if token in vocabulary.control.values()), None)
     if control is None:
         return None
     return replace(row, ids=np.append(control, row.ids).astype(row.ids.dtype), mask=np.append(0, row.mask))
 
 
-def _tail_cut(row: Row, vocabulary: Vocabulary) -> Row:
+def _tail_cut(row: MaskRow, vocabulary: Vocabulary) -> MaskRow:
     keep = max(1, _first_run(row.mask)[1] - 2)
     return replace(row, ids=row.ids[:keep], mask=row.mask[:keep])
 
 
-def _longest_placeholder(row: Row, vocabulary: Vocabulary) -> int | None:
+def _longest_placeholder(row: MaskRow, vocabulary: Vocabulary) -> int | None:
     """Return the start of the longest run (two or more) of one untrained control token: most likely an image."""
     control = set(vocabulary.control.values())
     longest_start, longest_count, start = None, 1, 0
@@ -166,7 +165,7 @@ def _longest_placeholder(row: Row, vocabulary: Vocabulary) -> int | None:
 def _placeholder(by: int) -> Change:
     """Add so many tokens to an image."""
 
-    def changed(row: Row, vocabulary: Vocabulary) -> Row | None:
+    def changed(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
         start = _longest_placeholder(row, vocabulary)
         if start is None:
             return None

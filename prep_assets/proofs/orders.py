@@ -20,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.stores.arrays import (
     Spool,
     argsort,
@@ -38,7 +39,6 @@ from prep_assets.stores.arrays import (
 # A domain's random numbers are raw outputs of PCG64, seeded by the sha256 of ``seed/name``: one draw to choose records, one for each pass over
 # them, one for their places among those of other domains.
 
-Ints = npt.NDArray[np.int64]
 START: Ints = np.zeros(1, np.int64)
 
 

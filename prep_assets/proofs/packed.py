@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.proofs.orders import Ints, Order, Trained, expected_documents, expected_order
+from prep_assets.array_types import Ints
+from prep_assets.proofs.orders import Order, Trained, expected_documents, expected_order
 from prep_assets.proofs.verdict import Verdict, fails, wrong_claim
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.packed import PackedStore

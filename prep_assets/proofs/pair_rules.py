@@ -9,7 +9,8 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from prep_assets.proofs.formats import Format
-from prep_assets.proofs.row_rules import Message, Row, called, letters, shown, under
+from prep_assets.proofs.row_rules import Message, called, letters, shown, under
+from prep_assets.samples import Row
 
 # Sides of a pair.
 

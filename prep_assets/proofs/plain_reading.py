@@ -14,7 +14,8 @@ from fractions import Fraction
 from itertools import accumulate, pairwise
 from typing import Any
 
-Row = Mapping[str, Any]
+from prep_assets.samples import Row
+
 Texts = dict[str, str]
 Turns = tuple[tuple[str, ...], tuple[str, ...]]
 _ROLES = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}

@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from prep_assets.array_types import Ints
 from prep_assets.caches import CACHES, bounded_cache
 from prep_assets.proofs import words
 from prep_assets.proofs.words import UNSPACED, Words, concatenated, cuts_before_spaces, cuts_unspaced, take_texts, whole_tokens
@@ -22,8 +23,6 @@ from prep_assets.text.ids import NO_TEXTS, Engine, Flat, interleaved
 from prep_assets.text.vocabulary import Vocabulary
 
 # Ids of texts assembled from those of their parts.
-
-Ints = npt.NDArray[np.int64]
 
 
 def between(texts: Flat, token: Ints) -> Flat:

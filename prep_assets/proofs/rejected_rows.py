@@ -7,8 +7,9 @@ from functools import lru_cache
 
 from prep_assets.proofs import pair_rules, value_rules
 from prep_assets.proofs import row_rules as rules
-from prep_assets.proofs.formats import Format, Row
+from prep_assets.proofs.formats import Format
 from prep_assets.proofs.row_rules import Judged, Message, Rule, chats, letters
+from prep_assets.samples import Row
 
 # Which reasons are beyond the definitions.
 

@@ -16,8 +16,8 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from prep_assets.proofs.formats import Format, parsed
+from prep_assets.samples import Row
 
-Row = Mapping[str, Any]
 Rule = Callable[[Row, Format], bool | None]
 """A row that its definition accepts, and the definition → whether it must be rejected; `None` where the rule cannot tell."""
 Message = Mapping[str, Any]

@@ -151,9 +151,9 @@ def _finite(text: str) -> float:
 # Row numbers are those of record ids: lines of JSONL and text files (blank ones counted, though they are no rows), elements of a JSON list, rows after the
 # header of a CSV file, rows of a table.
 
-Row = tuple[int, dict[str, Any] | None]
+NumberedRow = tuple[int, dict[str, Any] | None]
 """Number and fields of a row; `None` for an unreadable one."""
-Rows = Iterator[Row]
+Rows = Iterator[NumberedRow]
 
 LINE_BYTES = 32 << 20
 """Longest line that is a row."""

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, takewhile
 from typing import Any, TypeVar
 
-from prep_assets.proofs.source_texts import Row
+from prep_assets.samples import Row
 
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking", "thought", "tool_plan", "Complex_CoT")
 CALL_FIELDS = ("tool_calls", "function_call", "function_calls")

@@ -10,7 +10,8 @@ from typing import Any
 from prep_assets.proofs.source_fields import rule
 from prep_assets.proofs.source_rows import Reading, Walk
 from prep_assets.proofs.source_rules import text
-from prep_assets.proofs.source_texts import ANYWHERE, CALL, REASONING, TEXT, TOOL, Row, Said
+from prep_assets.proofs.source_texts import ANYWHERE, CALL, REASONING, TEXT, TOOL, Said
+from prep_assets.samples import Row
 
 __all__ = ["Reading"]
 """Imported from here, so that all rules are registered."""

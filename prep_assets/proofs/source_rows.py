@@ -32,7 +32,8 @@ from prep_assets.proofs.source_fields import (
     worked_pieces,
 )
 from prep_assets.proofs.source_table import NAMES, TABLE, VARIANTS
-from prep_assets.proofs.source_texts import ANSWERS, ANYWHERE, ASIDE, CALL, EARLIER, EXACT, REASONING, TEXT, Row, Said
+from prep_assets.proofs.source_texts import ANSWERS, ANYWHERE, ASIDE, CALL, EARLIER, EXACT, REASONING, TEXT, Said
+from prep_assets.samples import Row
 
 
 class Column(NamedTuple):

@@ -10,7 +10,8 @@ from typing import Any
 
 from prep_assets.proofs.source_fields import as_text, by_message, json_leaves, rule, worked_pieces
 from prep_assets.proofs.source_rows import Walk
-from prep_assets.proofs.source_texts import ANSWERS, CALL, EXACT, Row, Said
+from prep_assets.proofs.source_texts import ANSWERS, CALL, EXACT, Said
+from prep_assets.samples import Row
 
 
 @rule

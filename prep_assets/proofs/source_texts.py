@@ -13,7 +13,6 @@ from fractions import Fraction
 from itertools import groupby
 from typing import Any, NamedTuple
 
-Row = Mapping[str, Any]
 TEXT, REASONING, CALL, TOOL, ANYWHERE, EXACT = "text", "reasoning", "call", "tool", "anywhere", "exact"
 ANSWERS = ("chosen", "rejected", "responses", "completion")
 """Sides that answer a prompt."""

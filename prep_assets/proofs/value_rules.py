@@ -9,7 +9,8 @@ from fractions import Fraction
 from typing import Any
 
 from prep_assets.proofs.formats import Format
-from prep_assets.proofs.row_rules import Row, Rule, chats, letters, shown, under
+from prep_assets.proofs.row_rules import Rule, chats, letters, shown, under
+from prep_assets.samples import Row
 
 # Texts with marks.
 

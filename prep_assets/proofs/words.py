@@ -13,6 +13,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.array_types import Ints
 from prep_assets.caches import bounded_cache
 from prep_assets.stores.arrays import in_arrow, stretches
 from prep_assets.stores.files import Kept, key_of
@@ -143,7 +144,6 @@ LONGEST_HELD = 1024
 """Longest word in the cache, in bytes."""
 KEPT_WORDS = Kept("words", 16)
 
-Ints = npt.NDArray[np.int64]
 Parts = tuple[npt.NDArray[np.uint32], Ints, Ints]
 """Ids, and for each part the start and number of its ids."""
 _NONE: Ints = np.zeros(0, np.int64)

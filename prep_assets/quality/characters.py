@@ -11,11 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Bools, Hashes, Ints
 from prep_assets.quality.compiled import compiled
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
-Hashes = npt.NDArray[np.uint64]
 WORD, SPACE, LETTER, MARK, BREAK, STOP, TERMINAL, _KNOWN = 1, 2, 4, 8, 16, 32, 64, 128
 r"""Bits of the kind of a character: `\w` and `\s` of regular expressions, a letter, punctuation, what ends a line, what ends a sentence, and what does so
 in any script (Sentence_Terminal of Unicode)."""

@@ -17,13 +17,11 @@ import numpy.typing as npt
 import xxhash
 from msgspec import Struct
 
+from prep_assets.array_types import Bools, Hashes, Ints
 from prep_assets.quality.steps import ANSWER, CHOSEN, CONTEXT, Examples
 from prep_assets.quality.units import UNSPACED, WORD, fold, normalized, script, unprefixed
 from prep_assets.samples import Sample, turn
 
-Bools = npt.NDArray[np.bool_]
-Ints = npt.NDArray[np.int64]
-Hashes = npt.NDArray[np.uint64]
 _NO_SPACE = re.compile(rf"(?=\w)[{UNSPACED}]|[^\s{UNSPACED}\u3000-\u303f\uff01-\uff0f\uff1a-\uff20]+")
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.array_types import Ints
 from prep_assets.config.family import PrivateKind as Kind
 
 Places = Iterator[tuple[int, int]]
 """Start and end of each value, or of each place, in a text."""
-Ints = npt.NDArray[np.int64]
 _AROUND, _LONGEST_MAIL, _EDGE = 64, 400, 32
 """Characters around a condition that decide about a value; those of an address; and zeros around a text, to look beside each character."""
 SHORTEST_SECRET, _STEP = 20, 10

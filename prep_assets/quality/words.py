@@ -9,7 +9,8 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.quality.characters import BASE, SPACE, SPREAD, WORD, Characters, Hashes, Ints, Parts
+from prep_assets.array_types import Hashes, Ints
+from prep_assets.quality.characters import BASE, SPACE, SPREAD, WORD, Characters, Parts
 from prep_assets.quality.compiled import compiled
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)

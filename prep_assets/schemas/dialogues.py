@@ -21,11 +21,12 @@ from prep_assets.samples import (
     Pair,
     PlainChat,
     Region,
+    Row,
     Sample,
     Turn,
     turn,
 )
-from prep_assets.schemas.fields import Row, as_list, as_mapping, needed, text_of, texts_of, value_at, whole
+from prep_assets.schemas.fields import as_list, as_mapping, needed, text_of, texts_of, value_at, whole
 from prep_assets.schemas.reader import PlainPairs, reads_plain
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import (

@@ -11,10 +11,7 @@ from typing import Any, NoReturn, SupportsIndex
 from msgspec import Struct, field
 
 from prep_assets.errors import Refused
-from prep_assets.samples import Turn, changed
-
-Row = Mapping[str, Any]
-"""A raw row, or an object inside one."""
+from prep_assets.samples import Row, Turn, changed
 
 # Field names with a known meaning, at every level of a row.
 

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prep_assets.errors import ConfigError, Refused, require_known
-from prep_assets.samples import ASSISTANT, TEXT, USER, Pair, Prompt, Region, Sample, Turn, document, turn
-from prep_assets.schemas.fields import Row, as_list, as_mapping, as_text, needed, text_of, texts_of, value_at
+from prep_assets.samples import ASSISTANT, TEXT, USER, Pair, Prompt, Region, Row, Sample, Turn, document, turn
+from prep_assets.schemas.fields import as_list, as_mapping, as_text, needed, text_of, texts_of, value_at
 from prep_assets.schemas.messages import sharegpt, sharegpt_options
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.rewards import JUDGED, NUMBER, plain_number

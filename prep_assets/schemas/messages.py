@@ -8,8 +8,8 @@ from typing import Any, Literal
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TOOL, USER, Example, Pair, Sample, Turn, changed, turn
-from prep_assets.schemas.fields import SYSTEM_PROMPT, TOOLS, Row, as_mapping, needed, texts_of, value_at, weighted, wrong_type
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TOOL, USER, Example, Pair, Row, Sample, Turn, changed, turn
+from prep_assets.schemas.fields import SYSTEM_PROMPT, TOOLS, as_mapping, needed, texts_of, value_at, weighted, wrong_type
 from prep_assets.schemas.reader import PlainMessages, plain_roles, reads_plain
 from prep_assets.schemas.registry import Convert, convert_with, options_of, schema
 from prep_assets.schemas.turns import (

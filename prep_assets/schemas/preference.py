@@ -8,11 +8,10 @@ from operator import itemgetter
 from typing import Any, Literal
 
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Contrast, Pair, PlainChat, Turn, changed, turn
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Contrast, Pair, PlainChat, Row, Turn, changed, turn
 from prep_assets.schemas.dialogues import ASSISTANT_MARK, HUMAN_MARK, answer_alone, split_marked
 from prep_assets.schemas.dialogues import EXAMPLE as HH_EXAMPLE
 from prep_assets.schemas.fields import (
-    Row,
     as_list,
     as_mapping,
     as_number,

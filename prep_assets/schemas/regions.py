@@ -24,11 +24,12 @@ from prep_assets.samples import (
     Group,
     Pair,
     Region,
+    Row,
     Sample,
     Turn,
     changed,
 )
-from prep_assets.schemas.fields import Row, as_list, as_mapping, as_text, as_weight, needed, objects, value_at, weighted, wrong_type
+from prep_assets.schemas.fields import as_list, as_mapping, as_text, as_weight, needed, objects, value_at, weighted, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.rewards import rewards_for
 from prep_assets.schemas.turns import ChatFormat, common_prompt, pair, require_answer, require_open_end, separated

@@ -26,8 +26,8 @@ from prep_assets import plugins
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, nearest
 from prep_assets.limits import limited
-from prep_assets.samples import Contrast, Example
-from prep_assets.schemas.fields import Row, View, as_integer, as_text, expand, has_content, join, needed
+from prep_assets.samples import Contrast, Example, Row
+from prep_assets.schemas.fields import View, as_integer, as_text, expand, has_content, join, needed
 from prep_assets.schemas.fields import text_of as text_of  # a public name of this module: users' schemas import it
 
 # Cerebras' semantic data arrays for embeddings, as its read hooks return them: turns with a type and one content.

@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError, Refused, require_known
-from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, Group, Prompt, Region, Sample, Sampled, Turn, changed, turn
-from prep_assets.schemas.fields import Row, as_integer, as_list, as_number, as_text, needed, text_of, texts_of, value_at, whole, wrong_type
+from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, Group, Prompt, Region, Row, Sample, Sampled, Turn, changed, turn
+from prep_assets.schemas.fields import as_integer, as_list, as_number, as_text, needed, text_of, texts_of, value_at, whole, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import (
     ChatFormat,

@@ -21,12 +21,13 @@ from prep_assets.samples import (
     TEXT,
     USER,
     Region,
+    Row,
     Sample,
     Turn,
     changed,
     document,
 )
-from prep_assets.schemas.fields import Row, as_list, as_mapping, as_text, needed, text_of, value_at
+from prep_assets.schemas.fields import as_list, as_mapping, as_text, needed, text_of, value_at
 from prep_assets.schemas.registry import Convert, options_of, schema
 from prep_assets.schemas.turns import Images, chat_sample, image_of, plain_sample, require_answer, role_at, with_system_of
 

@@ -13,9 +13,10 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Floats, Ints
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.samples import Sample, Tokenized, changed
-from prep_assets.schemas.fields import LEAST, MOST, Row, as_list, as_text, has_content, value_at, wrong_type
+from prep_assets.samples import Row, Sample, Tokenized, changed
+from prep_assets.schemas.fields import LEAST, MOST, as_list, as_text, has_content, value_at, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import ChatFormat, label_of, offered, with_system_of
 
@@ -23,9 +24,6 @@ UNTRAINED = -100
 """The label of a token that is not trained."""
 MASKS = ("loss_mask", "assistant_masks", "completion_mask")
 ATTENTION = "attention_mask"
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @schema("tokenized", gives=Sample, example={"input_ids": [65, 66, 67], "labels": [-100, 66, 67]})

@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError
 from prep_assets.stores.files import mapped, note_mapped_bytes, with_path
 from prep_assets.stores.verification import WrittenFile
@@ -151,7 +152,6 @@ def numbers(column: npt.NDArray[Any], size: int = 1 << 14) -> Iterator[int]:
 #
 # The system reclaims mapped pages when it needs them, so work on a hundred million records takes the memory of one stretch.
 
-Ints = npt.NDArray[np.int64]
 IN_MEMORY = 1 << 20
 """Bytes of the largest column that is kept in memory."""
 STRETCH = 1 << 13

@@ -28,6 +28,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Hashes, Ints
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import PrepAssetsError, StoreError
 
@@ -395,8 +396,6 @@ NUMBER = 40
 """Bits of a number, which replace bits of its digest: among 10⁹ digests, two agree in the other 88 bits by chance once in 600 million such sets."""
 _AT_A_TIME = 1 << 11
 """Slots that are moved to a larger table at a time."""
-Ints = npt.NDArray[np.int64]
-_Halves = npt.NDArray[np.uint64]
 
 
 class Digests:
@@ -428,7 +427,7 @@ class Digests:
         self._grow(0)
         return True
 
-    def firsts(self, digests: _Halves, numbers: Ints) -> Ints:
+    def firsts(self, digests: Hashes, numbers: Ints) -> Ints:
         """Add digests, uint64[n, 2], with their numbers, and return the number with which each was first added, which may be that of an earlier one of
         `digests`; -1 for new ones: int64[n]. Requires `numbered`."""
         low, high = np.maximum(digests[:, 0], 1), digests[:, 1] & np.uint64(self._high_mask)
@@ -453,7 +452,7 @@ class Digests:
             slot = slot + 2 & last
         return slot
 
-    def _insert(self, digests: _Halves) -> Ints:
+    def _insert(self, digests: Hashes) -> Ints:
         """Insert distinct digests, for which there is room. Return the slot of each that was in the set before, -1 for the others."""
         mask, last, low = np.uint64(self._high_mask), self._slots - 1, digests[:, 0]
         known_slots, pending, slots = np.full(len(low), -1, np.int64), np.arange(len(low)), (low & np.uint64(last)).astype(np.int64)
@@ -492,7 +491,7 @@ class Digests:
         self._pairs = np.frombuffer(self._table, np.uint64).reshape(-1, 2)
 
 
-def _first_equal(low: _Halves, high: _Halves) -> Ints:
+def _first_equal(low: Hashes, high: Hashes) -> Ints:
     """Return, for each digest, the index of the first that equals it."""
     ascending = np.sort(low)  # not `np.unique`, which loads masked arrays for 10 ms
     if (ascending[1:] != ascending[:-1]).all():

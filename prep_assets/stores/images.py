@@ -22,9 +22,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError
 from prep_assets.samples import AUDIO, IMAGE, VIDEO
 from prep_assets.stores.arrays import Columns
@@ -35,7 +35,6 @@ FIELDS = ("record", "start", "length", "end")
 LINES = "images.jsonl"
 BLOCK = 1 << 14
 """References read at a time."""
-Ints = npt.NDArray[np.int64]
 
 
 MEASURES = {IMAGE: ("width", "height"), AUDIO: ("samples", "sampling_rate"), VIDEO: ("frames", "fps", "width", "height")}

@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
 from prep_assets.stores.bucket import Bucket, bucket_of, checked, is_bucket, local_root
 from prep_assets.stores.bucket_backend import KEY
@@ -20,7 +21,7 @@ from prep_assets.stores.guards import UNGUARDED, Guards, Verify, load_array
 from prep_assets.stores.manifest import MANIFEST
 from prep_assets.stores.published import Place, backend_of
 from prep_assets.stores.readers import read_bin, read_h5, read_jsonl, read_megatron, read_parquet
-from prep_assets.stores.segments import Int64s, Positions, Shard, joined, renamed
+from prep_assets.stores.segments import Positions, Shard, joined, renamed
 from prep_assets.stores.table import TRAIN, Table, open_stream, open_table, stream_names
 from prep_assets.stores.version_folders import VERSIONS, target, version_of
 
@@ -226,7 +227,7 @@ def _data_path(folder: Path, name: str) -> Path:
 
 def _shard(label: str, table: Table, names: Mapping[str, str] = SYNONYMS) -> Shard:
     """The columns of a table as flat arrays; with positions, where it has a column ``sequence``."""
-    arrays, ends, elements = dict[str, Any](), dict[str, Int64s](), dict[str, Int64s]()
+    arrays, ends, elements = dict[str, Any](), dict[str, Ints](), dict[str, Ints]()
     for key, column in table.columns.items():
         name = names.get(key, key)
         arrays[name], ends[name] = column.values, column.ends
@@ -242,7 +243,7 @@ def _shard(label: str, table: Table, names: Mapping[str, str] = SYNONYMS) -> Sha
 
 
 def _read_pairs(folder: Path, guards: Guards) -> Shard:
-    arrays, ends = dict[str, Any](), dict[str, Int64s]()
+    arrays, ends = dict[str, Any](), dict[str, Ints]()
     for side in SIDES:
         shard = _shard(str(folder), open_stream(folder, side, guards=guards), {"tokens": side, "loss_mask": f"{side}_mask"})
         arrays, ends = {**arrays, **shard.arrays}, {**ends, **shard.ends}
@@ -261,7 +262,7 @@ class Windows(Struct, frozen=True, eq=False):
     """Windows of W tokens at stride S over the T tokens of a store after `offset`: n = 0 if T <= W else (T - 1 - W) // S + 1, so that every window has a
     next token."""
 
-    store: Store
+    store: OpenStore
     window_size: int
     stride: int
     offset: int = 0
@@ -327,7 +328,7 @@ class OutOfBounds(StoreError, ValueError):
 
 
 @dataclass(frozen=True, eq=False)
-class Store:
+class OpenStore:
     """A store, opened for reading. Make it with `open_store`.
 
     Attributes:
@@ -469,7 +470,7 @@ class Store:
         return SYNONYMS.get(key, key) if key not in self.data.arrays else key
 
 
-def open_store(path: Path | str, format: Format | None = None, keys: Sequence[str] | None = None, *, verify: Verify = "lazy") -> Store:
+def open_store(path: Path | str, format: Format | None = None, keys: Sequence[str] | None = None, *, verify: Verify = "lazy") -> OpenStore:
     """Open a file, a folder of shards, or a published store (its current version).
 
     The address of a bucket is opened like a folder; its current versions are fetched first.
@@ -507,7 +508,7 @@ def open_store(path: Path | str, format: Format | None = None, keys: Sequence[st
     )
 
 
-def _open_folders(path: Path, folders: tuple[Path, ...], format: Format | None, keys: Sequence[str] | None, verify: Verify) -> Store:
+def _open_folders(path: Path, folders: tuple[Path, ...], format: Format | None, keys: Sequence[str] | None, verify: Verify) -> OpenStore:
     if verify not in get_args(Verify):
         raise ConfigError(f"verify {verify!r} is not one of {', '.join(get_args(Verify))}{nearest(verify, get_args(Verify))}")
     guards = Guards(verify)
@@ -515,7 +516,7 @@ def _open_folders(path: Path, folders: tuple[Path, ...], format: Format | None, 
         guards.hold(folder)
     detected = format_of(path, folders) if format is None else format
     data = joined([_select(shard, keys) for shard in _shards(path, folders, detected, guards)])
-    return Store(path, detected, data, None if keys is None else tuple(keys), folders, verify, guards)
+    return OpenStore(path, detected, data, None if keys is None else tuple(keys), folders, verify, guards)
 
 
 def _shards(path: Path, folders: tuple[Path, ...], format_: Format, guards: Guards) -> list[Shard]:

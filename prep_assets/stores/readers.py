@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
+from prep_assets.array_types import Bytes, Ints
 from prep_assets.caches import CACHES, bounded_cache
 from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.stores.files import map_file
@@ -28,9 +29,6 @@ from prep_assets.stores.segments import Segmented, Shard, joined, renamed
 # HDF5 gives the byte offset of a dataset, or of each of its chunks; elements are stored as in memory. Reading a window then costs a slice, where HDF5
 # takes a hundred times as long, and nothing has to be reopened after a fork. The bytes of a dataset are verified block by block when they are read. The
 # `layout` in the manifest, a hash over names, dtypes, shapes and offsets of all datasets, shows that they are the right bytes.
-
-Bytes = npt.NDArray[np.uint8]
-Int64s = npt.NDArray[np.int64]
 
 
 def map_dataset(memory: Bytes, dataset: Any, guard: Guard | None = None) -> Any:
@@ -49,7 +47,7 @@ def map_dataset(memory: Bytes, dataset: Any, guard: Guard | None = None) -> Any:
     return parts[0] if len(parts) == 1 else Segmented(parts)
 
 
-def _chunk_offsets(dataset: Any) -> Int64s | None:
+def _chunk_offsets(dataset: Any) -> Ints | None:
     """Return the byte offset of a dataset, or of each of its chunks in order; `None` if only HDF5 can read it."""
     if not dataset.size or dataset.dtype.hasobject or dataset.file.userblock_size:
         return None
@@ -124,7 +122,7 @@ def read_bin(meta: Path, guards: Guards = UNGUARDED) -> Shard:
         StoreError: it cannot be parsed, or a file is missing or has another size.
     """
     arrays: dict[str, Any] = {}
-    rows: dict[str, Int64s] = {}
+    rows: dict[str, Ints] = {}
     try:
         entries: dict[str, dict[str, Any]] = load_json(meta, guards)
         for key, entry in entries.items():
@@ -149,13 +147,13 @@ def map_array(path: Path, dtype: npt.DTypeLike, guards: Guards) -> Any:
     return guarded(memory.view(dtype), guards.guard(path, memory))
 
 
-def _borders(entries: Mapping[str, Mapping[str, Any]], label: str) -> tuple[dict[str, Int64s], dict[str, Int64s]]:
+def _borders(entries: Mapping[str, Mapping[str, Any]], label: str) -> tuple[dict[str, Ints], dict[str, Ints]]:
     """Return ends of records and ends of elements, by key: `offsets` and `element_offsets` without their leading 0.
 
     Raises:
         StoreError: one of them is not a list of integers that begins with 0.
     """
-    borders: dict[str, dict[str, Int64s]] = {"offsets": {}, "element_offsets": {}}
+    borders: dict[str, dict[str, Ints]] = {"offsets": {}, "element_offsets": {}}
     for key, entry in entries.items():
         for name in borders.keys() & entry.keys():
             try:
@@ -168,7 +166,7 @@ def _borders(entries: Mapping[str, Mapping[str, Any]], label: str) -> tuple[dict
     return borders["offsets"], borders["element_offsets"]
 
 
-def row_ends(shape: tuple[int, ...]) -> Int64s:
+def row_ends(shape: tuple[int, ...]) -> Ints:
     """Return the ends of the rows of a flattened table: int64[shape[0]]."""
     return np.arange(1, shape[0] + 1, dtype=np.int64) * shape[1]
 
@@ -210,7 +208,7 @@ def read_h5(path: Path, guards: Guards = UNGUARDED) -> Shard:
     import h5py
 
     arrays: dict[str, Any] = {}
-    ends: dict[str, Int64s] = {}
+    ends: dict[str, Ints] = {}
     row_len = 0
     _close_outdated(path)
     with readable(path), h5py.File(path, "r") as file:
@@ -242,7 +240,7 @@ def read_h5(path: Path, guards: Guards = UNGUARDED) -> Shard:
     return Shard(str(path), arrays, ends | borders, elements=elements, row_len=row_len)
 
 
-def _borders_beside(path: Path, arrays: Mapping[str, Any], guards: Guards) -> tuple[dict[str, Int64s], dict[str, Int64s]]:
+def _borders_beside(path: Path, arrays: Mapping[str, Any], guards: Guards) -> tuple[dict[str, Ints], dict[str, Ints]]:
     offsets = path.with_name(f"{path.stem}.offsets.json")
     try:
         borders = _borders(load_json(offsets, guards), str(offsets))
@@ -333,7 +331,7 @@ def read_megatron(indices: Sequence[Path], guards: Guards = UNGUARDED) -> list[S
     return list(shards.values())
 
 
-def _read_pair(path: Path, guards: Guards) -> tuple[Any, Int64s]:
+def _read_pair(path: Path, guards: Guards) -> tuple[Any, Ints]:
     raw = guards.whole(path).read_bytes()
     if raw[:9] != MAGIC or len(raw) < 9 + HEADER.size:
         raise StoreError(f"{path} is no Megatron index: it begins with {raw[:9]!r}, not {MAGIC!r}")

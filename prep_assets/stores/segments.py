@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guarded, bare, compared
 from prep_assets.stores.h5 import FixedH5
@@ -148,8 +149,6 @@ class Window(Struct, frozen=True):
 
 # Shards, and several of them read as one.
 
-Int64s = npt.NDArray[np.int64]
-
 
 @dataclass(frozen=True)
 class Shard:
@@ -168,10 +167,10 @@ class Shard:
 
     label: str
     arrays: Mapping[str, Any]
-    ends: Mapping[str, Int64s] = field(default_factory=dict)
+    ends: Mapping[str, Ints] = field(default_factory=dict)
     objects: Mapping[str, Callable[[int], Any]] = field(default_factory=dict)
     count: int = 0
-    elements: Mapping[str, Int64s] = field(default_factory=dict)
+    elements: Mapping[str, Ints] = field(default_factory=dict)
     row_len: int = 0
 
     @property
@@ -219,7 +218,7 @@ def renamed(shard: Shard, names: Mapping[str, str]) -> Shard:
     return replace(shard, arrays=rename_keys(shard.arrays), ends=rename_keys(shard.ends), elements=rename_keys(shard.elements))
 
 
-def _joined_ends(shards: Sequence[Shard], key: str, field_name: Literal["ends", "elements"]) -> Int64s:
+def _joined_ends(shards: Sequence[Shard], key: str, field_name: Literal["ends", "elements"]) -> Ints:
     bases = np.cumsum([0, *(len(shard.arrays[key]) for shard in shards)])
     return np.concatenate([getattr(shard, field_name)[key] + base for shard, base in zip(shards, bases[:-1], strict=True)])
 
@@ -252,7 +251,7 @@ def _check_shard(shard: Shard, first: Shard) -> None:
         _check_elements(f"{shard.label}: {key!r}", elements, shard.ends.get(key), lengths[key])
 
 
-def _check_elements(label: str, elements: Int64s, records: Int64s | None, length: int) -> None:
+def _check_elements(label: str, elements: Ints, records: Ints | None, length: int) -> None:
     """Check that elements fill the array without gaps and end where records end. An empty one would belong to either adjacent record."""
     if records is None:
         raise StoreError(f"{label} has element_offsets and no offsets, so nothing says which record an element is in")
@@ -279,7 +278,7 @@ class Positions:
 
     dtype = np.dtype(np.int32)
 
-    def __init__(self, starts: Int64s, ends: Int64s, total: int) -> None:
+    def __init__(self, starts: Ints, ends: Ints, total: int) -> None:
         self._starts, self._ends, self._total = starts, ends, total
         longest = int((ends - starts).max(initial=0))
         self._ramp = np.arange(min(longest, _LONGEST_RAMP), dtype=np.int32)

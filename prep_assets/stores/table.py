@@ -22,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.stores.arrays import batches, predecessors
 from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.groups import FURTHER, OF_RUNS, REWARDS, open_groups
@@ -30,7 +31,6 @@ from prep_assets.stores.lines import Lines, open_lines, row_of
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens, signed
 
-Int64s = npt.NDArray[np.int64]
 Role = Literal["ids", "weight", "attention", "value", "json"]
 BLOCK = 1 << 22
 """Elements that are looked at together."""
@@ -96,11 +96,11 @@ class Ragged:
     """
 
     values: Any
-    ends: Int64s
-    starts: Int64s | None = None
-    records: Int64s | None = None
+    ends: Ints
+    starts: Ints | None = None
+    records: Ints | None = None
 
-    def starts_of(self, part: slice) -> Int64s:
+    def starts_of(self, part: slice) -> Ints:
         """Where consecutive arrays begin."""
         return predecessors(self.ends, part, 0) if self.starts is None else self.starts[part]
 
@@ -117,17 +117,17 @@ class Ragged:
             for span in self.spans(record)
         ]
 
-    def lengths(self) -> Int64s:
+    def lengths(self) -> Ints:
         """int64[n], elements of each record."""
         return self.by_record(np.asarray(self.ends - self.starts_of(slice(0, len(self.ends))), np.int64))
 
-    def by_record(self, counts: Int64s) -> Int64s:
+    def by_record(self, counts: Ints) -> Ints:
         """Sum a number of each array by record."""
         return (
             counts if self.records is None else np.diff(np.concatenate([np.zeros(1, np.int64), np.cumsum(counts)])[self.records], prepend=0)
         )
 
-    def nonzero(self) -> Int64s:
+    def nonzero(self) -> Ints:
         """int64[m], how many elements of each array are not 0."""
         counts = np.zeros(len(self.ends), np.int64)
         for part in batches(self.ends, BLOCK):
@@ -191,7 +191,7 @@ class Pieces(Struct, frozen=True):
         low, high = np.searchsorted(self.fields["row"], [row, row + 1]).tolist()
         return slice(low, high)
 
-    def read(self, part: slice | Int64s, *names: str) -> Iterator[tuple[int, ...]]:
+    def read(self, part: slice | Ints, *names: str) -> Iterator[tuple[int, ...]]:
         """Fields of some pieces."""
         return zip(*(np.asarray(self.fields[name])[part].tolist() for name in names), strict=True)
 
@@ -201,8 +201,8 @@ class Documents(NamedTuple):
 
     domains: Sequence[str]
     domain: npt.NDArray[Any]
-    lengths: Int64s
-    trained: Int64s | None
+    lengths: Ints
+    trained: Ints | None
 
 
 class Block(NamedTuple):
@@ -210,8 +210,8 @@ class Block(NamedTuple):
 
     first: int
     ids: npt.NDArray[Any]
-    starts: Int64s
-    ends: Int64s
+    starts: Ints
+    ends: Ints
     weights: Callable[[slice], npt.NDArray[Any]]
 
 
@@ -245,14 +245,14 @@ class Table:
         return [name for name in self.schema.role(role, of) if name in self.columns]
 
     @cached_property
-    def lengths(self) -> Int64s:
+    def lengths(self) -> Ints:
         """int64[n], tokens of each record, or bytes of each line."""
         if self.lines is not None:
             return np.fromiter(map(len, self.lines.written()), np.int64, self.count)
         return reduce(np.add, [self.columns[name].lengths() for name in self.has("ids")])
 
     @cached_property
-    def trained(self) -> Int64s | None:
+    def trained(self) -> Ints | None:
         """int64[n], trained tokens of each record; `None` without a mask. All masks are read for it."""
         masks = [self.columns[name] for name in self.has("weight")]
         return reduce(np.add, [mask.by_record(mask.nonzero()) for mask in masks]) if masks else None
@@ -267,7 +267,7 @@ class Table:
         return Documents(self.pieces.domains, self.pieces.fields["source"], ends - starts, reduce(np.add, trained) if trained else None)
 
     @property
-    def documents_at(self) -> tuple[Int64s, Int64s]:
+    def documents_at(self) -> tuple[Ints, Ints]:
         """Where documents begin and end in the values of the one ids column: int64[n] each."""
         if self.pieces is None:
             [name] = self.has("ids")
@@ -292,7 +292,7 @@ class Table:
             return signed(self.columns[name].values[spans], self.columns[attention[0]].values[spans] if attention else None)
         return None
 
-    def sequences(self, record: int, most: int | None = None) -> Iterator[tuple[str, Int64s, npt.NDArray[np.float32] | None]]:
+    def sequences(self, record: int, most: int | None = None) -> Iterator[tuple[str, Ints, npt.NDArray[np.float32] | None]]:
         """Yield each sequence of a record, cut after `most` tokens: its column, ids and weights, `None` where the column has no mask."""
         for name in self.has("ids"):
             for span in self.columns[name].spans(record):
@@ -304,7 +304,7 @@ class Table:
                     None if weights is None else weights.astype(np.float32),
                 )
 
-    def joined(self, record: int, most: int | None = None) -> tuple[Int64s, npt.NDArray[np.float32] | None, list[int]]:
+    def joined(self, record: int, most: int | None = None) -> tuple[Ints, npt.NDArray[np.float32] | None, list[int]]:
         """Ids and weights of all sequences of a record, end to end, and where each begins. A sequence without a mask has weights of 0 beside others that
         have one."""
         sequences = list(self.sequences(record, most))
@@ -313,7 +313,7 @@ class Table:
         weights = [np.zeros(len(ids), np.float32) if own is None else own for _, ids, own in sequences]
         return np.concatenate([ids for _, ids, _ in sequences]), np.concatenate(weights) if masked else None, starts
 
-    def places(self, record: int) -> tuple[Int64s, npt.NDArray[np.float32] | None]:
+    def places(self, record: int) -> tuple[Ints, npt.NDArray[np.float32] | None]:
         """Ids and weights of all places of a row, with its padding."""
         [name], span = self.has("ids"), slice(record * self.width, (record + 1) * self.width)
         weights = self.weights(name, span)

@@ -11,9 +11,9 @@ from itertools import chain, repeat
 from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Bools, Ints
 from prep_assets.samples import MEDIA, SEPARATOR, TEXT, TOOL_CALL, PlainChat, Region, Sample, Spelled, Turn
 
 # Outlines of samples with tools, calls or reasoning: without their texts many are equal, and the outline decides how they are rendered.
@@ -162,8 +162,6 @@ def any_of(strings: Iterable[str]) -> Sequence[str]:
     return ["|".join(escaped[at : at + _AT_ONCE]) for at in range(0, len(escaped), _AT_ONCE)]
 
 
-Ints = npt.NDArray[np.int64]
-Bools = npt.NDArray[np.bool_]
 _HALF_A_PAIR = r"\xed[\xa0-\xbf]"
 """UTF-8 of half a surrogate pair."""
 _AT_ONCE = 10_000

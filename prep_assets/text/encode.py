@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Keep
 from prep_assets.errors import Refused
@@ -20,7 +21,6 @@ from prep_assets.text.ids import interleaved
 from prep_assets.text.spans import (
     Cuts,
     Cutter,
-    Ints,
     Placed,
     Prompt,
     Rendered,

@@ -15,6 +15,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.array_types import Bools, TokenIds
 from prep_assets.errors import ConfigError
 from prep_assets.stores.arrays import in_batches
 from prep_assets.stores.files import Kept, key_of
@@ -25,7 +26,6 @@ from prep_assets.text.ids import (
     NO_TEXTS,
     Engine,
     Flat,
-    Ids,
     composes,
     digit_cuts,
     interleaved,
@@ -34,7 +34,7 @@ from prep_assets.text.ids import (
     spaces_stretches,
     without_first_space,
 )
-from prep_assets.text.suspects import Ranges, Table, differing, edge_set, suspect_table, typed, unequal_texts
+from prep_assets.text.suspects import Ranges, differing, edge_set, suspect_table, typed, unequal_texts
 from prep_assets.text.tokenizer_files import ENGINE_CACHED_WORDS, FALLBACK_CACHED_WORDS, UnigramEngine, as_config_error, limit_word_cache
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -233,12 +233,12 @@ class GigatokenEngine:
         )
 
 
-def _ids_of(tokenizer: Any, text: bytes) -> Ids:
+def _ids_of(tokenizer: Any, text: bytes) -> TokenIds:
     """Ids of one text. Where other threads may wait for Python's lock, which `encode` of the library holds, those of a long one are found without it."""
     from gigatoken import BytesSource
 
     alone = len(text) < _LONG or active_count() == 1
-    ids: Ids = tokenizer.encode(text) if alone else tokenizer.encode_batch_padded(BytesSource(text), 0, parallel=False)[0][0]
+    ids: TokenIds = tokenizer.encode(text) if alone else tokenizer.encode_batch_padded(BytesSource(text), 0, parallel=False)[0][0]
     return ids
 
 
@@ -254,7 +254,7 @@ class RoutedEngine:
         composes: whether the tokenizer composes text (NFC), which the fast engine does not.
     """
 
-    def __init__(self, fast: GigatokenEngine, reference: ReferenceEngine, suspects: Table, *, composes: bool) -> None:
+    def __init__(self, fast: GigatokenEngine, reference: ReferenceEngine, suspects: Bools, *, composes: bool) -> None:
         self.name, self.composes = fast.name, composes
         self._fast, self._reference, self._suspects = fast, reference, suspects
         self.pause = fast.pause
@@ -277,7 +277,7 @@ class RoutedEngine:
 
     def for_reference(self, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
         """Which texts the reference encodes, bool[n], including those with marks of the fast engine."""
-        marked: Table = np.fromiter((BETWEEN in text or CUT in text for text in texts), bool, len(texts))
+        marked: Bools = np.fromiter((BETWEEN in text or CUT in text for text in texts), bool, len(texts))
         return marked | self.needs_reference(texts)
 
     def needs_reference(self, texts: Sequence[str]) -> npt.NDArray[np.bool_]:
@@ -304,7 +304,7 @@ class RoutedEngine:
 
 
 @cache
-def _marks() -> Table:
+def _marks() -> Bools:
     """The code points without which composing changes no text: marks, decomposable characters, and those that compose with a previous one."""
     table = np.zeros(0x110000, bool)
     table[0x1100:0x1200] = True  # Hangul jamo
@@ -319,7 +319,7 @@ def _marks() -> Table:
 
 
 @cache
-def _numerals() -> Table:
+def _numerals() -> Bools:
     """Numerals beyond ASCII by code point: a pre-tokenizer that splits off digits splits off these as well."""
     table = np.zeros(0x110000, bool)
     table[[point for point in range(128, 0x20000) if unicodedata.category(chr(point)).startswith("N")]] = True

@@ -26,8 +26,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Bools, Ints
 from prep_assets.stores.arrays import in_arrow
-from prep_assets.text.chats import Bools, ChatColumns, Ints, Kind, Outline, as_json, outline_of
+from prep_assets.text.chats import ChatColumns, Kind, Outline, as_json, outline_of
 from prep_assets.text.spans import Cuts, Prompt, bounds
 
 T = TypeVar("T")
@@ -173,7 +174,7 @@ def others(name: str) -> dict[str, Any]:
     return {f"{name}{letter}": value for letter, value in zip("zbcdefghija", values, strict=True)}
 
 
-class Form(Struct, frozen=True, dict=True):
+class ChatForm(Struct, frozen=True, dict=True):
     """How a template writes chats of one form.
 
     Attributes:
@@ -235,7 +236,7 @@ Places = tuple[Ints, Ints]
 Texts = tuple[str, ...]
 
 
-def form_of(kind: Kind, spaced: bool, write: Callable[[Texts], str]) -> Form | None:
+def form_of(kind: Kind, spaced: bool, write: Callable[[Texts], str]) -> ChatForm | None:
     """Learn the form of chats of a kind; `None` where it is not certain.
 
     Args:
@@ -261,7 +262,7 @@ def form_of(kind: Kind, spaced: bool, write: Callable[[Texts], str]) -> Form | N
     frames = tuple([render[left:right] for left, right in zip((0, *ends), (*starts, None), strict=True)])
     words = [f"{name}{_SORTS}{name}" for name in names]
     if not spaced:
-        return Form(frames, order, ways, (texts, invented(others, words)))
+        return ChatForm(frames, order, ways, (texts, invented(others, words)))
     around = [tuple([f"{blank}{word}{blank}" for word in words]) for blank in _BLANKS]
     render, blank = write(around[0]), _BLANKS[0]
     places = [render.find(words[number]) for number in order]
@@ -269,7 +270,7 @@ def form_of(kind: Kind, spaced: bool, write: Callable[[Texts], str]) -> Form | N
         _STRIPPED[not render[:at].endswith(before + blank), not render.startswith(blank + after, at + len(words[number]))]
         for at, number, before, after in zip(places, order, frames, frames[1:], strict=False)
     )
-    return Form(frames, order, ways, (texts, *around))
+    return ChatForm(frames, order, ways, (texts, *around))
 
 
 def _locate_texts(
@@ -297,7 +298,7 @@ def _locate_texts(
     return sorted(text_places, key=lambda place: place[0])
 
 
-def agreed(form: Form, answer: Callable[[Texts], T], moved: Callable[[T, Form, Sequence[str]], T]) -> T | None:
+def agreed(form: ChatForm, answer: Callable[[Texts], T], moved: Callable[[T, ChatForm, Sequence[str]], T]) -> T | None:
     """Return the derivation of the first invented texts, if that of all others agrees; else `None`.
 
     Args:
@@ -326,7 +327,7 @@ class Located(Struct, Generic[T], frozen=True, eq=False, weakref=True):
         roles: the role of each of these texts.
     """
 
-    form: Form
+    form: ChatForm
     words: T
     frames: tuple[bytes, ...]
     controls: Places
@@ -339,7 +340,7 @@ class Located(Struct, Generic[T], frozen=True, eq=False, weakref=True):
     @classmethod
     def of(
         cls,
-        form: Form,
+        form: ChatForm,
         words: T,
         controls: Sequence[tuple[int, int, int]],
         steps: Sequence[tuple[int, float]],

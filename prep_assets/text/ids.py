@@ -13,12 +13,11 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Ints, TokenIds
 from prep_assets.stores.files import Kept
-from prep_assets.text.spans import Ints, bounds
+from prep_assets.text.spans import bounds
 
 # Ids of several texts in one array, and the protocol of engines.
-
-Ids = npt.NDArray[np.uint32]
 
 
 class Flat(Struct, frozen=True):
@@ -29,7 +28,7 @@ class Flat(Struct, frozen=True):
         offsets: int64[n + 1]; text `i` has ``ids[offsets[i]:offsets[i + 1]]``.
     """
 
-    ids: Ids
+    ids: TokenIds
     offsets: Ints
 
     @classmethod

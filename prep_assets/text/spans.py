@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Bools, Ints
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Keep
 from prep_assets.errors import ConfigError, Refused
@@ -158,10 +159,9 @@ def control_pattern(control: Iterable[str]) -> re.Pattern[str] | None:
 
 # A batch of renders cut at the control tokens that the template wrote: ordinary segments between them, and where loss weights change.
 #
-# `Row` is one render; `Cuts` is a batch, with byte positions that count through the whole batch. `Cutter.row` cuts one render; `layouts` gives the cuts of
-# many plain chats of a known layout at once.
+# `EncodedRow` is one render; `Cuts` is a batch, with byte positions that count through the whole batch. `Cutter.row` cuts one render; `layouts` gives
+# the cuts of many plain chats of a known layout at once.
 
-Ints = npt.NDArray[np.int64]
 Image = tuple[int, int, Region]
 """First item, number of items, region."""
 
@@ -214,7 +214,7 @@ NOTHING = Placed(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.in
 
 
 @dataclass(frozen=True, slots=True)
-class Row:
+class EncodedRow:
     """One render, cut at control tokens.
 
     Attributes:
@@ -283,7 +283,7 @@ class Cuts(Struct, frozen=True):
         return Placed(np.array(examples, np.int64), starts, ends - starts, regions)
 
 
-def of_rows(rows: Sequence[Row]) -> Cuts:
+def of_rows(rows: Sequence[EncodedRow]) -> Cuts:
     """Merge rows into a batch."""
     starts, texts = bounds([row.item_ends[-1] if row.item_ends else 0 for row in rows]), [row.text for row in rows]
     item_bounds = bounds([len(row.items) for row in rows])
@@ -328,11 +328,11 @@ class Cutter(Struct, frozen=True, dict=True):
     policy: MaskPolicy
     prompts: bool
 
-    def row(self, rendered: Rendered) -> Row:
+    def row(self, rendered: Rendered) -> EncodedRow:
         """Cut one render."""
         text, controls = rendered.text, self.controls(rendered)
         byte_of = range(len(text) + 1) if text.isascii() else byte_table(text).tolist()
-        row = Row(text, [], not controls or controls[0][0] > 0, [], [], [], [])
+        row = EncodedRow(text, [], not controls or controls[0][0] > 0, [], [], [], [])
         item_of_control: list[int] = []
         last = 0
         for start, end, token in [*controls, (len(text), len(text), -1)]:
@@ -424,7 +424,6 @@ def characters(text: str, starts: Ints, ends: Ints) -> tuple[Ints, Ints]:
 # turns    without the oldest rounds, the system turn kept; needs a new render, so the pipeline does it (see `without_oldest_rounds`)
 
 Truncation = Literal["drop", "start", "end", "turns", "prompt"]
-Bools = npt.NDArray[np.bool_]
 
 
 def kept_tokens(length: int, limit: int, mode: Truncation, prompts: Sequence[Prompt], keeps: Mapping[str, Keep]) -> Bools | None:

@@ -10,8 +10,8 @@ from itertools import chain, groupby
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
+from prep_assets.array_types import Bools
 from prep_assets.text.ids import Engine, Flat
 
 # Suspects: code points at which the fast engine and the reference may differ, so that texts with one of them go to the reference.
@@ -30,11 +30,10 @@ _BLOCK = 64
 _SIGNS_END = "\u3000"
 """Characters before this one are also tried next to an apostrophe and between digits."""
 
-Table = npt.NDArray[np.bool_]
 Ranges = tuple[tuple[int, int], ...]
 
 
-def suspect_table(differing: Ranges) -> Table:
+def suspect_table(differing: Ranges) -> Bools:
     """Whether each code point is a suspect, bool[0x110000]. `differing`: ranges (first, end) that are known to differ."""
     table = np.ones(_ALL, bool)
     for first, end in TRIED:

@@ -21,7 +21,7 @@ from prep_assets.pipeline.workspace import build_command
 from prep_assets.stores.files import free_bytes
 from prep_assets.stores.guards import Guards, Verify, bare
 from prep_assets.stores.manifest import Manifest
-from prep_assets.stores.open import Format, Keys, Store, local_path, open_store, payload_folders
+from prep_assets.stores.open import Format, Keys, OpenStore, local_path, open_store, payload_folders
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.segments import Shard
 from prep_assets.training.collate import IGNORE, padded
@@ -90,14 +90,14 @@ class SharedArray:
         return self._array[span]
 
 
-class SharedStore(Store):
+class SharedStore(OpenStore):
     """A store of `SharedArray`s; it is pickled with its arrays, not as its path."""
 
     def __reduce__(self) -> tuple[Any, ...]:
         return SharedStore, (self.path, self.format, self.data, self.chosen, self.folders)
 
 
-def in_shared_memory(store: Store) -> Store:
+def in_shared_memory(store: OpenStore) -> OpenStore:
     """Return the store with all arrays copied into shared memory.
 
     Raises:
@@ -132,7 +132,7 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
     required: ClassVar[tuple[str, ...]] = ("sequence",)
     optional: ClassVar[tuple[str, ...]] = ()
 
-    def __init__(self, store: Store, window_size: int, stride: int | None = None, offset: int = 0) -> None:
+    def __init__(self, store: OpenStore, window_size: int, stride: int | None = None, offset: int = 0) -> None:
         store.require(self.required)
         if "loss_mask" in store.keys and "loss_mask" not in self.required:
             raise ConfigError(
@@ -198,7 +198,7 @@ class SftDataset(SequenceDataset):
     required: ClassVar[tuple[str, ...]] = ("sequence", "loss_mask", "position_ids")
     optional: ClassVar[tuple[str, ...]] = ("attention_mask",)
 
-    def __init__(self, store: Store, window_size: int, stride: int | None = None, offset: int = 0) -> None:
+    def __init__(self, store: OpenStore, window_size: int, stride: int | None = None, offset: int = 0) -> None:
         super().__init__(store, window_size, stride, offset)
         positions = store.array("position_ids")
         # meaningful position ids are non-zero within the first block, so only that one is read
@@ -466,7 +466,7 @@ def _find_table(path: Path, name: str | None) -> tuple[Path, str]:
 class _Records(Dataset[dict[str, Any]]):
     required: ClassVar[tuple[str, ...]]
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: OpenStore) -> None:
         store.require(self.required)
         if len(store.keys) and not store.num_records and not store.data.ends:
             raise StoreError(
@@ -493,7 +493,7 @@ class PairDataset(_Records):
 
     required: ClassVar[tuple[str, ...]] = ("chosen", "rejected", "chosen_mask", "rejected_mask")
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: OpenStore) -> None:
         super().__init__(store)
         self._margins: npt.NDArray[np.float32] | None = None
         if "margin" in store.keys:
@@ -524,7 +524,7 @@ class GroupDataset(_Records):
 
     required: ClassVar[tuple[str, ...]] = ("prompts", "responses", "rewards")
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: OpenStore) -> None:
         self._masks = "responses_mask" if "masks" not in store.keys and "responses_mask" in store.keys else "masks"
         store.require((*self.required, self._masks))
         super().__init__(store)

@@ -19,7 +19,7 @@ from prep_assets.config.models import FAMILIES, TRAINED
 from prep_assets.engine import build, plan
 from prep_assets.engine import execute as beside
 from prep_assets.engine import execute as running
-from prep_assets.engine.events import Accepted, Event, Planned, Progress, Refused, Skipped
+from prep_assets.engine.events import Accepted, Blocked, Event, Planned, Progress, Skipped
 from prep_assets.engine.execute import chains_of, stores_of
 from prep_assets.errors import PrepAssetsError
 from prep_assets.graph.graph import ASSETS
@@ -116,7 +116,7 @@ def test_progress_says_how_many_domains_are_done(workspace: Workspace) -> None:
 def test_a_domain_that_cannot_be_built_stops_only_what_is_made_from_it(workspace: Workspace) -> None:
     (workspace.configs.parent / "b.jsonl").write_text('["no row"]\n' * 400)
     events = told(workspace, "sft_packed")
-    [refused] = [event for event in events if isinstance(event, Refused)]
+    [refused] = [event for event in events if isinstance(event, Blocked)]
     assert refused.step.label == "sft_raw[b]" and "b.jsonl" in refused.reason and isinstance(refused.error, PrepAssetsError)
     skipped = [(event.step.label, event.because) for event in events if isinstance(event, Skipped)]
     assert skipped == [("sft_tokens[b]", refused.step), ("sft_packed", refused.step)]
@@ -128,7 +128,7 @@ def test_what_cannot_be_opened_is_told_by_each_store_that_needs_it(workspace: Wo
     config.write_text(config.read_text().replace("tokenizer: ", "tokenizer: ./nowhere"))
     events = told(workspace, "sft_packed")
     assert [event.step.label for event in events if isinstance(event, Accepted)] == [f"sft_raw[{name}]" for name in NAMES]
-    refused = [event for event in events if isinstance(event, Refused)]
+    refused = [event for event in events if isinstance(event, Blocked)]
     assert [event.step.label for event in refused] == [f"sft_tokens[{name}]" for name in NAMES]
     assert all("nowhere" in event.reason for event in refused)
 
@@ -140,13 +140,13 @@ def test_a_worker_that_is_killed_costs_nothing_but_time(
     lost = pool.effort.lost
     events = told(workspace, "sft_packed")
     assert pool.effort.lost == lost + 1
-    assert sum(isinstance(event, Accepted) for event in events) == 9 and not any(isinstance(event, Refused) for event in events)
+    assert sum(isinstance(event, Accepted) for event in events) == 9 and not any(isinstance(event, Blocked) for event in events)
 
 
 def test_a_domain_that_ends_two_workers_is_named_and_the_others_are_built(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_chain", partial(die_of, domain="b", marks=None))
     events = told(workspace, "sft_packed")
-    [refused] = [event for event in events if isinstance(event, Refused)]
+    [refused] = [event for event in events if isinstance(event, Blocked)]
     assert refused.step.label == "sft_raw[b]" and "killed" in refused.reason and "--workers" in refused.reason
     skipped = [(event.step.label, event.because.label) for event in events if isinstance(event, Skipped)]
     assert skipped == [("sft_tokens[b]", "sft_raw[b]"), ("sft_packed", "sft_raw[b]")]
@@ -156,7 +156,7 @@ def test_a_domain_that_ends_two_workers_is_named_and_the_others_are_built(worksp
 def test_each_lost_domain_is_counted_among_all(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_chain", partial(die_of, domain="", marks=None))
     events = told(workspace, "sft_tokens")
-    refused = [event for event in events if isinstance(event, Refused)]
+    refused = [event for event in events if isinstance(event, Blocked)]
     assert [event.step.label for event in refused] == [f"sft_raw[{name}]" for name in NAMES]
     assert all(f"shard {number} of 4 ({name})" in event.reason for number, (name, event) in enumerate(zip(NAMES, refused, strict=True), 1))
 
@@ -215,7 +215,7 @@ def test_what_they_wait_for_fails_and_stops_them(workspace: Workspace, fault: st
     (workspace.configs.parent / "bench.jsonl").write_text(fault, "utf-8")
     (workspace.configs / "eval.yaml").write_text(yaml.safe_dump({"domains": source}), "utf-8")
     events = told(workspace, "sft_packed")
-    assert "eval_raw[bench]" in [event.step.label for event in events if isinstance(event, Refused)]
+    assert "eval_raw[bench]" in [event.step.label for event in events if isinstance(event, Blocked)]
     assert {event.step.label for event in events if isinstance(event, Skipped)} >= {
         "eval_passages",
         *(f"sft_tokens[{name}]" for name in NAMES),

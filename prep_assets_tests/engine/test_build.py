@@ -13,7 +13,7 @@ import pytest
 
 from prep_assets.config.models import FAMILIES, Sft
 from prep_assets.engine import BuildFailed, Statuses, build, plan, state
-from prep_assets.engine.events import Accepted, Event, Planned, Progress, Refused, Skipped, Started
+from prep_assets.engine.events import Accepted, Blocked, Event, Planned, Progress, Skipped, Started
 from prep_assets.engine.execute import stores_of
 from prep_assets.engine.plan import takes
 from prep_assets.errors import ConfigError, PrepAssetsError
@@ -150,7 +150,7 @@ def test_a_store_that_fails_a_check_is_not_published_and_what_is_made_from_it_is
     workspace = workspace_in(tmp_path, {"sft": SHIPPED["sft"]})
     failing(monkeypatch, "accounting", ("sft_tokens", "dolly"))
     events = told(workspace, "sft_packed")
-    assert labels(events, Refused) == ["sft_tokens[dolly]"]
+    assert labels(events, Blocked) == ["sft_tokens[dolly]"]
     assert labels(events, Skipped) == ["sft_packed"]
     # the other domains are done all the same
     assert {name for name in SFT if workspace.published("sft_tokens", name)} == set(SFT) - {"dolly"}

@@ -15,7 +15,7 @@ import yaml
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.engine import State, plan, run
-from prep_assets.engine.events import Accepted, Refused
+from prep_assets.engine.events import Accepted, Blocked
 from prep_assets.engine.plan import Step
 from prep_assets.errors import CheckFailed
 from prep_assets.graph.graph import ASSETS, CHECKS, EVERY, asset_named, assets_of, run_check, upstream_of
@@ -155,7 +155,7 @@ def part_of(workspace: Workspace, asset: str, name: str) -> Published:
 def make(workspace: Workspace, asset: Asset, partition: str = "") -> Published:
     """Build one store, one that is no asset of the graph too; options that the workspace sets are published."""
     for event in run(workspace, [Step(asset, partition, "missing", "for a test", requested=True)], publish=True):
-        if isinstance(event, Refused):
+        if isinstance(event, Blocked):
             raise event.error or CheckFailed(event.reason)
         if isinstance(event, Accepted):
             return event.published

@@ -18,7 +18,7 @@ from prep_assets.pipeline.examples import Item
 from prep_assets.pipeline.images import ImageFiles, ImageParts
 from prep_assets.proofs.chat_blocks import PlainDerivation
 from prep_assets.proofs.derive import MaskOptions
-from prep_assets.proofs.mask import Conversation, Row, prove_identity, prove_masks
+from prep_assets.proofs.mask import Conversation, MaskRow, prove_identity, prove_masks
 from prep_assets.samples import Record, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
@@ -166,7 +166,7 @@ def _cell(data: Chats, conversations: Conversations, derive: PlainDerivation) ->
         assert isinstance(sample, Sample)
         ids, mask = (part[encoded.offsets[at] : encoded.offsets[at + 1]] for part in (encoded.ids, encoded.loss))
         derived = derive(sample)
-        rows.append(Row(f"{data.name}:{item.record.row}", ids, mask, derived.expected))
+        rows.append(MaskRow(f"{data.name}:{item.record.row}", ids, mask, derived.expected))
         renders.append(Conversation(rows[-1].id, ids, derived.text, derived.controls, derived.typed))
         found.tagged += derived.tagged
     for verdict in (prove_masks(rows, vocabulary), prove_identity(renders, vocabulary)):

@@ -21,7 +21,7 @@ from prep_assets.pipeline.conversations import Conversations
 from prep_assets.pipeline.examples import Item
 from prep_assets.pipeline.images import ImageFiles, ImageParts
 from prep_assets.proofs.derive import MaskOptions, expected_texts
-from prep_assets.proofs.mask import Row, prove_identity, prove_masks
+from prep_assets.proofs.mask import MaskRow, prove_identity, prove_masks
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Record, Sample
 from prep_assets.text.certify import certify, policy_faults
@@ -174,7 +174,7 @@ def prove(
     pattern = control_pattern(bound.vocabulary.control) if special_in_content == "strip" else None
     sources = [treat(samples[position], pattern, "strip")[0] for position in outcome.kept]
     rows = [
-        Row(str(position), outcome.ids(at), outcome.loss(at), expected_texts(source, options or MaskOptions(), bound.template))
+        MaskRow(str(position), outcome.ids(at), outcome.loss(at), expected_texts(source, options or MaskOptions(), bound.template))
         for at, (position, source) in enumerate(zip(outcome.kept, sources, strict=True))
     ]
     allowed = special_in_content == "allow"

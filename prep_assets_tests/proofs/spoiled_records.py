@@ -21,7 +21,7 @@ from prep_assets.pipeline.asset import FromRows
 from prep_assets.pipeline.leaks import PASSAGES, TEXTS
 from prep_assets.pipeline.verdicts import VERDICTS
 from prep_assets.proofs import mutations as kit
-from prep_assets.proofs.mask import Row
+from prep_assets.proofs.mask import MaskRow
 from prep_assets.proofs.rows import Line
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.version_folders import Published
@@ -42,7 +42,7 @@ def by_kit(mutation: kit.Mutation, rows: Sequence[Any], *more: Any) -> list[Any]
 
 def on_conversations(stream: str, mutation: kit.Mutation) -> Spoil:
     def change(stored: list[Stored]) -> list[Stored]:
-        rows = by_kit(mutation, [Row("", *(each.content[key] for key in ("sequence", "loss_mask")), ()) for each in stored], SHIPPED)
+        rows = by_kit(mutation, [MaskRow("", *(each.content[key] for key in ("sequence", "loss_mask")), ()) for each in stored], SHIPPED)
         return [replace(old, content={"sequence": row.ids, "loss_mask": row.mask}) for old, row in zip(stored, rows, strict=True)]
 
     return lambda published: corruption.records(published, stream, change)

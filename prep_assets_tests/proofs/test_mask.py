@@ -11,7 +11,7 @@ import pytest
 from prep_assets.proofs import mask as identity
 from prep_assets.proofs import mask as module
 from prep_assets.proofs.derive import Derived, Expected
-from prep_assets.proofs.mask import Conversation, MaskProof, Row, expected_ids, first_wrong, prove_identity, prove_masks, straddled
+from prep_assets.proofs.mask import Conversation, MaskProof, MaskRow, expected_ids, first_wrong, prove_identity, prove_masks, straddled
 from prep_assets.proofs.reference_ids import ReferenceIds
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.text.ids import Flat
@@ -25,10 +25,10 @@ RENDER = ["<s>", "user", "\n", "Hi", " there", "<e>", "\n", "<s>", "bot", "\n", 
 ANSWER = Expected("Hello.<e>", 1.0, "<e>", 0, 9)
 
 
-def row(trained: dict[int, float] | range, expected: Any = (ANSWER,), tokens: list[str] = RENDER, **more: Any) -> Row:
+def row(trained: dict[int, float] | range, expected: Any = (ANSWER,), tokens: list[str] = RENDER, **more: Any) -> MaskRow:
     weights = trained if isinstance(trained, dict) else dict.fromkeys(trained, 1.0)
     mask = np.array([weights.get(at, 0.0) for at in range(len(tokens))], np.float32)
-    return Row("a:0", np.array([TOKENS.index(token) for token in tokens], np.int64), mask, tuple(expected), **more)
+    return MaskRow("a:0", np.array([TOKENS.index(token) for token in tokens], np.int64), mask, tuple(expected), **more)
 
 
 RIGHT = row(range(10, 14))
@@ -68,7 +68,7 @@ def test_several_stop_tokens() -> None:
         (row(range(10, 15)), "the template's white space after 'Hello.<e>' is trained"),
     ],
 )
-def test_wrong_masks(given: Row, says: str) -> None:
+def test_wrong_masks(given: MaskRow, says: str) -> None:
     verdict = prove_masks([RIGHT, given, RIGHT, given], WORDS)
     worst = verdict.worst
     assert worst is not None and (worst.where, worst.note) == ("a:0", says)
@@ -86,7 +86,7 @@ def test_wrong_masks(given: Row, says: str) -> None:
         (row({3: 1, 4: 1, 10: 1, 11: 1, 12: 1, 13: 1}), 3, (("Hi there", "Hello.<e>"), ("Hello.<e>", ""))),
     ],
 )
-def test_the_worst_row_has_both_derivations_and_the_token_at_which_they_part(given: Row, at: int, derivations: Any) -> None:
+def test_the_worst_row_has_both_derivations_and_the_token_at_which_they_part(given: MaskRow, at: int, derivations: Any) -> None:
     worst = prove_masks([RIGHT, given], WORDS).worst
     assert worst is not None and (worst.at, worst.derivations) == (at, derivations)
 
@@ -102,12 +102,12 @@ TWO = ("Hi", ".", "<e>", " ", "  ", " Lo", "  Lo", "\n", "<s>")
 FIRST = Expected("Hi.<e>", 1.0, "<e>", 0, 6)
 
 
-def two(tokens: list[str], *expected: Expected) -> Row:
+def two(tokens: list[str], *expected: Expected) -> MaskRow:
     """A row of two answers, all of whose tokens are trained."""
-    return Row("a:0", np.array([TWO.index(token) for token in tokens]), np.ones(len(tokens), np.float32), expected)
+    return MaskRow("a:0", np.array([TWO.index(token) for token in tokens]), np.ones(len(tokens), np.float32), expected)
 
 
-def verdict_of(given: Row, **tokenizer: Any) -> tuple[bool, str]:
+def verdict_of(given: MaskRow, **tokenizer: Any) -> tuple[bool, str]:
     found = prove_masks([given], vocabulary(*TWO, **tokenizer))
     return found.passed, found.worst.note if found.worst else ""
 
@@ -120,7 +120,7 @@ def verdict_of(given: Row, **tokenizer: Any) -> tuple[bool, str]:
         two(["Hi", ".", "\n", " Lo"], Expected("Hi.\n"), Expected("Lo")),  # of its white space the first has some
     ],
 )
-def test_a_token_that_holds_what_stands_between_two_answers_parts_them(given: Row) -> None:
+def test_a_token_that_holds_what_stands_between_two_answers_parts_them(given: MaskRow) -> None:
     assert verdict_of(given) == (True, "")
 
 
@@ -138,7 +138,7 @@ def test_a_token_that_holds_what_stands_between_two_answers_parts_them(given: Ro
         (two([" Lo"], FIRST, Expected("Lo")), "1 trained stretches, the source has 2 trained texts; trained: [' Lo']"),
     ],
 )
-def test_white_space_between_two_answers_is_not_trained(given: Row, says: str) -> None:
+def test_white_space_between_two_answers_is_not_trained(given: MaskRow, says: str) -> None:
     assert verdict_of(given) == (not says, says)
 
 
@@ -165,7 +165,7 @@ def test_a_character_of_several_tokens_parts_no_answers() -> None:
 
     words = vocabulary(*TWO)
     words.decode, words.decode_batch = decode, lambda rows: [decode(ids) for ids in rows]
-    given = Row("a:0", np.arange(4), np.ones(4, np.float32), (Expected("Hi\U0001f600"), Expected("Lo")))
+    given = MaskRow("a:0", np.arange(4), np.ones(4, np.float32), (Expected("Hi\U0001f600"), Expected("Lo")))
     assert module.trained_runs(given, words) == [(0, 3), (3, 4)]
     assert prove_masks([given], words).passed
 
@@ -206,7 +206,7 @@ BROKEN = ["Hi", " there", "Hel", "\ufffd"]
         (row(range(3), (Expected("lo."),), [" ", "lo", "."], cut="start"), True),
     ],
 )
-def test_rows_that_were_cut(given: Row, passes: bool) -> None:
+def test_rows_that_were_cut(given: MaskRow, passes: bool) -> None:
     assert prove_masks([given], WORDS).passed is passes
 
 
@@ -223,15 +223,15 @@ def test_a_row_that_says_its_weights_has_them_token_by_token(weights: dict[int, 
 
 
 def test_a_record_without_tokens() -> None:
-    assert prove_masks([Row("a:0", np.zeros(0, np.int64), np.zeros(0, np.int8), ())], WORDS).passed
+    assert prove_masks([MaskRow("a:0", np.zeros(0, np.int64), np.zeros(0, np.int8), ())], WORDS).passed
 
 
 def test_weights_are_compared_as_they_are_stored() -> None:
     """0.1 of a store is not quite 0.1 of a row."""
     tenth = np.array([0, 0.1])
-    given = Row("a:0", np.array([0, 5]), tenth, (Expected("Hi", 0.1),), weights=tenth.astype(np.float32))
+    given = MaskRow("a:0", np.array([0, 5]), tenth, (Expected("Hi", 0.1),), weights=tenth.astype(np.float32))
     assert prove_masks([given], WORDS).passed
-    stored = Row("a:0", np.array([0, 5]), tenth.astype(np.float32), (Expected("Hi", 0.1),))
+    stored = MaskRow("a:0", np.array([0, 5]), tenth.astype(np.float32), (Expected("Hi", 0.1),))
     assert prove_masks([stored], WORDS).passed
 
 
@@ -239,7 +239,7 @@ def test_a_tokenizer_that_changes_texts_trains_what_it_makes_of_them() -> None:
     """A line break that is a space to the model failed every chat that had one."""
     changes = vocabulary("<e>", "One ", "two", normalized=lambda text: text.replace("\n", " ").lower())
     for source, passed in (("one\nTwo<e>", True), ("one\n\nTwo<e>", True), ("one\nthree<e>", False)):
-        given = Row("a:0", np.array([1, 2, 0]), np.ones(3), (Expected(source, 1.0, "<e>"),))
+        given = MaskRow("a:0", np.array([1, 2, 0]), np.ones(3), (Expected(source, 1.0, "<e>"),))
         assert prove_masks([given], changes).passed == passed
         exact = vocabulary("<e>", "One ", "two", normalized=changes.normalized, token_bytes=(b"<e>", b"One ", b"two"))
         assert not prove_masks([given], exact).passed

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from prep_assets.proofs import chat_blocks as module
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, strings_looked_for
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, Row, prove_identity, prove_masks
+from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, MaskRow, prove_identity, prove_masks
 from prep_assets.proofs.mutations import MUTATIONS, Mutation
 from prep_assets.samples import ASSISTANT, PROMPT, SYSTEM, TEXT, THINKING, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
 from prep_assets.text.chats import ChatColumns, plain_chat
@@ -37,19 +37,21 @@ def no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.Firsts, "__call__", lambda *_: False)
 
 
-def rows_of(bound: Bound, chats: Sequence[PlainChat], options: MaskOptions) -> tuple[list[PlainChat], list[Row], list[Conversation]]:
+def rows_of(bound: Bound, chats: Sequence[PlainChat], options: MaskOptions) -> tuple[list[PlainChat], list[MaskRow], list[Conversation]]:
     """The chats that a build keeps, with what it stores of them and what single rows are proven by."""
     found = run(bound, [chat.sample() for chat in chats], options)
     kept, rows, renders = [], [], []
     for at, number in enumerate(found.kept):
         derived = derive(chats[number].sample(), options, bound.template)
         kept.append(chats[number])
-        rows.append(Row(str(at), found.ids(at), found.loss(at), derived.expected, tagged=derived.tagged, prefixed=derived.prefixed))
+        rows.append(MaskRow(str(at), found.ids(at), found.loss(at), derived.expected, tagged=derived.tagged, prefixed=derived.prefixed))
         renders.append(Conversation(str(at), found.ids(at), derived.text, derived.controls, derived.typed))
     return kept, rows, renders
 
 
-def proven(bound: Bound, options: MaskOptions, chats: Sequence[PlainChat | None], rows: Sequence[Row]) -> tuple[list[bool], MaskProof, int]:
+def proven(
+    bound: Bound, options: MaskOptions, chats: Sequence[PlainChat | None], rows: Sequence[MaskRow]
+) -> tuple[list[bool], MaskProof, int]:
     masks, identities = MaskProof(bound.vocabulary), IdentityProof(bound.vocabulary)
     masks.table._asked = bound.vocabulary.size  # else so few rows are decoded one by one
     derivation = PlainDerivation(options, bound.template, typed_controls=False)
@@ -114,7 +116,7 @@ def test_whatever_is_proven_by_the_block_is_proven_alone(name: str) -> None:
         row = rows[number]
         changed = {"ids": row.ids.copy(), "mask": row.mask.copy()}
         changed["mask" if in_mask else "ids"][where % len(row.ids)] = 1 - row.mask[where % len(row.ids)] if in_mask else 7
-        rows[number] = Row(row.id, changed["ids"], changed["mask"], row.expected)
+        rows[number] = MaskRow(row.id, changed["ids"], changed["mask"], row.expected)
         found = proven(bound, options, chats, rows)[0]
         for is_proven, each, render in zip(found, rows, renders, strict=True):
             alone = Conversation(render.id, each.ids, render.text, render.controls, render.typed)

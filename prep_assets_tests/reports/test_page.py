@@ -25,7 +25,7 @@ from prep_assets.extensions.pages.report import render, report
 from prep_assets.graph.sft import SFT_TOKENS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import Expected
-from prep_assets.proofs.mask import Row
+from prep_assets.proofs.mask import MaskRow
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
@@ -312,7 +312,7 @@ def test_runs_of_weights(weights: list[float]) -> None:
 def test_two_answers_in_one_run_stand_beside_their_texts() -> None:
     """A token that holds what stands between them parts them, as it does for the check."""
     words = vocabulary("Hi", ".", "<e>", "  Lo")
-    row = Row("a:0", np.arange(4), np.ones(4, np.float32), (Expected("Hi.<e>", 1.0, "<e>"), Expected(" Lo")))
+    row = MaskRow("a:0", np.arange(4), np.ones(4, np.float32), (Expected("Hi.<e>", 1.0, "<e>"), Expected(" Lo")))
     fault, stretches = prove(row, words)
     assert [each[2:] for each in stretches] == [[["Hi.<e>", 1.0], ["Hi.<e>", 1.0]], [["  Lo", 1.0], [" Lo", 1.0]]]
     assert fault == ""

@@ -27,7 +27,7 @@ from prep_assets.caches import CACHES
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.files import map_file
 from prep_assets.stores.lines import LinesWriter
-from prep_assets.stores.open import Store, detect_format, open_store
+from prep_assets.stores.open import OpenStore, detect_format, open_store
 from prep_assets.stores.published import Draft, Place, open_published
 from prep_assets.stores.readers import map_dataset
 from prep_assets.stores.segments import Segmented
@@ -184,7 +184,7 @@ def test_an_index_of_megatron_that_does_not_fit(tmp_path: Path) -> None:
 
 
 @pytest.fixture
-def three(tmp_path: Path) -> Store:
+def three(tmp_path: Path) -> OpenStore:
     """Segments of 3, 4 and 2 tokens."""
     for number, part in enumerate((range(3), range(3, 7), range(7, 9))):
         bin_shard(tmp_path / f"shard_{number:04d}", {"sequence": np.array(part, "int32")})
@@ -192,13 +192,13 @@ def three(tmp_path: Path) -> Store:
 
 
 @pytest.mark.parametrize(("begin", "end"), [(-1, 5), (0, 10), (10, 10), (5, 2), (2, 1)])
-def test_fetch_out_of_bounds(three: Store, begin: int, end: int) -> None:
+def test_fetch_out_of_bounds(three: OpenStore, begin: int, end: int) -> None:
     with pytest.raises(ValueError, match=f"Index out of bounds: begin={begin}, end={end}, length=9") as caught:
         three.fetch(begin, end, "sequence")
     assert isinstance(caught.value, StoreError)
 
 
-def test_missing_key_lists_what_there_is(three: Store) -> None:
+def test_missing_key_lists_what_there_is(three: OpenStore) -> None:
     with pytest.raises(KeyError) as caught:
         three.require(["sequence", "loss_mask"])
     assert "no key 'loss_mask'" in str(caught.value)
@@ -249,7 +249,7 @@ def test_bad_lines_are_named(tmp_path: Path, line: str, complaint: str) -> None:
         open_store(tmp_path)
 
 
-def test_windows_of_nothing_are_refused(three: Store) -> None:
+def test_windows_of_nothing_are_refused(three: OpenStore) -> None:
     with pytest.raises(ConfigError):
         three.windows(0)
     with pytest.raises(ConfigError):
@@ -282,7 +282,7 @@ def test_names_with_brackets_are_no_patterns(tmp_path: Path) -> None:
     assert len(open_store(tmp_path / "a[1]*")) == 2
 
 
-def _child_reads(store: Store, parent: int, queue: Any) -> None:
+def _child_reads(store: OpenStore, parent: int, queue: Any) -> None:
     tokens, windows = store.fetch(2, 6, "sequence").tolist(), len(store.windows(3))
     inherited = {pid for pid, *_ in CACHES["HDF5 handles"]} - {parent, os.getpid()}
     own = [path for pid, path, _ in CACHES["HDF5 handles"] if pid == os.getpid()]
@@ -447,7 +447,7 @@ def version_publish(root: Path, partition: str, key: str, tokens: list[int]) -> 
     return proposed
 
 
-def tokens(store: Store) -> list[int]:
+def tokens(store: OpenStore) -> list[int]:
     return store.fetch(0, len(store), "sequence").tolist()
 
 

@@ -14,7 +14,7 @@ import pytest
 from prep_assets.samples import ASSISTANT, TOOL_CALL, USER, PlainChat, Region, Sample, Turn, turn
 from prep_assets.text import forms
 from prep_assets.text.chats import ChatColumns, Kind, Outline, outlined
-from prep_assets.text.forms import Form, Known, Learned, Listed, Located, form_of, quoted
+from prep_assets.text.forms import ChatForm, Known, Learned, Listed, Located, form_of, quoted
 from prep_assets.text.spans import Prompt
 from prep_assets_tests.corpus.chats import TOOLS
 
@@ -39,7 +39,7 @@ def writing(write: str, **how: Any) -> Callable[[Texts], str]:
     return render
 
 
-def found_in(kind: Kind, write: Callable[[Texts], str], *, spaced: bool = False) -> Form:
+def found_in(kind: Kind, write: Callable[[Texts], str], *, spaced: bool = False) -> ChatForm:
     """The form, which gives the render of the first invented texts."""
     form = form_of(kind, spaced, write)
     assert form is not None
@@ -110,7 +110,7 @@ def test_what_becomes_of_white_space(way: Callable[[str], str] | None) -> None:
 
 
 def test_places_amid_a_text_have_none() -> None:
-    form = Form(("<", "|é", ">"), (0, 1), (None, None), (("ab", "c"), ("x", "y")))
+    form = ChatForm(("<", "|é", ">"), (0, 1), (None, None), (("ab", "c"), ("x", "y")))
     assert list(map(form.mover(["", "wxyz"]), range(8))) == [0, 1, -1, 1, 2, 3, 7, 8]
     gaps, after = form.in_bytes([0, 1, 3, 4, 5, 6, 7])
     assert (gaps.tolist(), after.tolist()) == ([0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 1, 3, 0, 1])
@@ -118,11 +118,11 @@ def test_places_amid_a_text_have_none() -> None:
 
 # -- renders of many chats, laid out ----------------------------------------------------------------------------------------------------
 
-FORM = Form(("<u>", "</u>é%", "</e>."), (0, 1), (None, str.strip), (("Q", "W"),))
-ASKS = Form(("<u>", "."), (0,), (None,), (("Q",),))
+FORM = ChatForm(("<u>", "</u>é%", "</e>."), (0, 1), (None, str.strip), (("Q", "W"),))
+ASKS = ChatForm(("<u>", "."), (0,), (None,), (("Q",),))
 
 
-def located(form: Form, *controls: tuple[int, int, int], steps: Any = ((0, 0.0),), prompts: Any = ()) -> Located[str]:
+def located(form: ChatForm, *controls: tuple[int, int, int], steps: Any = ((0, 0.0),), prompts: Any = ()) -> Located[str]:
     return Located.of(form, form.text(form.invented[0]), controls, steps, prompts)
 
 

@@ -37,7 +37,7 @@ def stores_of(configs: Path, folder: Path, *, checks: bool = True, sharded: bool
         Stopped: something was raised, a check failed, or a store is not there.
     """
     from prep_assets.engine import execute, plan
-    from prep_assets.engine.events import Accepted, Refused, Skipped
+    from prep_assets.engine.events import Accepted, Blocked, Skipped
     from prep_assets.graph.graph import assets_of
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.text import agreement
@@ -53,8 +53,8 @@ def stores_of(configs: Path, folder: Path, *, checks: bool = True, sharded: bool
         workspace = Workspace(configs, folder, workers=2 if sharded else 1)
         stores = [(asset, partition) for asset in assets_of(workspace).values() for partition in asset.partitions(workspace)]
         for event in execute.run(workspace, plan(workspace, stores)):
-            if isinstance(event, Refused | Skipped):
-                verdicts = event.verdicts if isinstance(event, Refused) else {}
+            if isinstance(event, Blocked | Skipped):
+                verdicts = event.verdicts if isinstance(event, Blocked) else {}
                 failed = [name for name, verdict in verdicts.items() if not verdict.passed]
                 error = getattr(event, "error", None)
                 by = ", ".join(failed) or (type(error).__name__ if error else "skipped")

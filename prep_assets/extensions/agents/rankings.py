@@ -9,9 +9,9 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.samples import ASSISTANT, Group, Pair, Sample, Turn, changed
+from prep_assets.samples import ASSISTANT, Group, Pair, Row, Sample, Turn, changed
 from prep_assets.schemas.dialogues import MARKS, split_marked
-from prep_assets.schemas.fields import Row, as_list, as_number, as_text, objects, text_of, value_at
+from prep_assets.schemas.fields import as_list, as_number, as_text, objects, text_of, value_at
 from prep_assets.schemas.preference import preference
 from prep_assets.schemas.registry import Convert, options_of, schema
 from prep_assets.schemas.rewards import prompt_turns, response_turns, rewards_for

@@ -15,9 +15,10 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Floats, Ints
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.samples import Sample, Teacher, changed
-from prep_assets.schemas.fields import Row, as_list, as_mapping, as_number, value_at, whole, wrong_type
+from prep_assets.samples import Row, Sample, Teacher, changed
+from prep_assets.schemas.fields import as_list, as_mapping, as_number, value_at, whole, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.tokenized import MASKS, TokenColumns, integers
 from prep_assets.schemas.turns import ChatFormat, chat_sample, with_system_of
@@ -27,9 +28,6 @@ FILLER = -10_000.0
 MOST_MASS = 1.01
 """Probabilities of one token add up to 1, but for the rounding of bfloat16."""
 _NAMED = "token_id:"
-
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 @schema(

@@ -16,17 +16,16 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Meta, Struct
 
+from prep_assets.array_types import Bytes, Floats, Ints
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.schemas.fields import Row, value_at
+from prep_assets.samples import Row
+from prep_assets.schemas.fields import value_at
 
 Dtype = Literal["float16", "bfloat16", "float32", "float64"]
 WIDTHS: Mapping[str, int] = {"float16": 2, "bfloat16": 2, "float32": 4, "float64": 8}
 MOST_FITTED = 1.25
 """A fit may say too much: probabilities of a place that add up to more than 1 and not to more than this are divided by their sum."""
 Count = Annotated[int, Meta(ge=1)]
-Bytes = npt.NDArray[np.uint8]
-Ints = npt.NDArray[np.int64]
-Floats = npt.NDArray[np.float64]
 
 
 class Bin(Struct, frozen=True, forbid_unknown_fields=True):

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.readable import (
     SIDES,
@@ -31,7 +32,7 @@ from prep_assets.exports.readable import (
     row_slicer,
 )
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
-from prep_assets.extensions.exports.blocks import Ints, group_blocks, has_mask, pair_blocks, row_blocks
+from prep_assets.extensions.exports.blocks import group_blocks, has_mask, pair_blocks, row_blocks
 from prep_assets.stores.groups import FURTHER, OF_RUNS, GroupStore
 from prep_assets.stores.h5 import FixedH5
 from prep_assets.stores.lines import Lines

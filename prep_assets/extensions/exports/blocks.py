@@ -25,6 +25,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError
 from prep_assets.exports.readable import SIDES, Pairs, has_unattended
 from prep_assets.exports.registry import Progress
@@ -45,7 +46,6 @@ RECORDS = 1024
 """Pairs or groups read at a time."""
 IGNORE = -100
 """The label of an untrained token."""
-Ints = npt.NDArray[np.int64]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

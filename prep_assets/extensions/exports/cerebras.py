@@ -28,10 +28,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.array_types import Int32s, Ints
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.readable import (
     SIDES,
-    Ints,
     Options,
     Pairs,
     Readable,
@@ -57,7 +57,6 @@ PREFERENCE = tuple(f"{side}_{name}" for side in SIDES for name in FEATURES)
 MULTIMODAL = ("text_input_ids", "loss_mask", "labels", "key_padding_mask", "token_modality_idx")
 NO_PATH = "None"
 """The Model Zoo's path of an unused image slot."""
-Table = npt.NDArray[np.int32]
 _GPT = ("train_input:", "  data_processor: GptHDF5MapDataProcessor", '  data_dir: "{folder}"')
 
 
@@ -162,7 +161,7 @@ def _is_input(block: Block, width: int) -> npt.NDArray[np.bool_]:
     return is_input
 
 
-def shifted_rows(block: Block, width: int, pad_id: int) -> Table:
+def shifted_rows(block: Block, width: int, pad_id: int) -> Int32s:
     """int32[R, 3, width]: every token of a row but the last, whether the next one is trained, and the next one."""
     tokens, next_trained = block.padded(block.tokens, width + 1, pad_id), block.padded(block.next_trained, width + 1, 0)
     used = _is_input(block, width)
@@ -171,14 +170,14 @@ def shifted_rows(block: Block, width: int, pad_id: int) -> Table:
     )
 
 
-def whole_sequence_rows(block: Block, width: int, pad_id: int) -> Table:
+def whole_sequence_rows(block: Block, width: int, pad_id: int) -> Int32s:
     """int32[R, 3, width]: every token, whether the next one is trained, and the next one where it is trained."""
     tokens, next_trained = block.padded(block.tokens, width, pad_id), block.padded(block.next_trained, width, 0)
     next_tokens = np.concatenate([tokens[:, 1:], np.full((len(tokens), 1), pad_id)], axis=1)
     return np.stack([tokens, next_trained, np.where(next_trained, next_tokens, pad_id)], axis=1).astype(np.int32)
 
 
-def span_and_position_rows(block: Block, width: int) -> Table:
+def span_and_position_rows(block: Block, width: int) -> Int32s:
     """int32[R, 2, width]: attention spans and position ids of the inputs, 0 in the padding.
 
     A span counts the later tokens that may attend to a token: it falls to 0 at the end of each document, is one less in the row's last document, whose

@@ -20,6 +20,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.arrow import ROW_GROUP, add_shard_counts, ragged, save_splits, save_to_disk, schema_of, tables, write_parquet_files
 from prep_assets.exports.readable import (
@@ -37,7 +38,7 @@ from prep_assets.exports.readable import (
     without_nulls,
 )
 from prep_assets.exports.registry import Count, FileName, Folder, Progress, Split, TokenId, exporter, reads
-from prep_assets.extensions.exports.blocks import IGNORE, Block, Ints, document_blocks, group_blocks, pair_blocks, row_blocks
+from prep_assets.extensions.exports.blocks import IGNORE, Block, document_blocks, group_blocks, pair_blocks, row_blocks
 from prep_assets.extensions.exports.media import file_of, placed_images, require_images
 from prep_assets.extensions.exports.text_rows import gold_text
 from prep_assets.samples import AUDIO, IMAGE, MEDIA

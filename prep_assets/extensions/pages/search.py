@@ -18,12 +18,12 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets.array_types import Bools, Ints
 from prep_assets.caches import bounded_cache
 from prep_assets.explain.rows import Row, line_texts, read
-from prep_assets.stores.table import Block, Int64s, Table
+from prep_assets.stores.table import Block, Table
 from prep_assets.text.vocabulary import Vocabulary
 
-Bools = npt.NDArray[np.bool_]
 ALSO_FOLDED = frozenset("afhijklnstwy")
 """ASCII characters that `str.casefold` makes of others too: of the Kelvin sign, of ligatures."""
 MOST_CHARACTERS = 32
@@ -90,7 +90,7 @@ def matching(stream: Table, wanted: Filter, vocabulary: Vocabulary | None, names
     return (row.number for part in parts for row in read(stream, part, sys.maxsize) if holds(row))
 
 
-def _between(values: Int64s | npt.NDArray[np.float64], bounds: tuple[int | None, int | None]) -> Bools:
+def _between(values: Ints | npt.NDArray[np.float64], bounds: tuple[int | None, int | None]) -> Bools:
     least, most = bounds
     fit = np.ones(len(values), bool)
     if least is not None:
@@ -138,7 +138,7 @@ def _search_ids(blocks: Iterable[Block], fit: Bools, needle: str, where: str, vo
                 yield block.first + row
 
 
-def _two_rarest(covering: Sequence[Int64s], counts: Int64s) -> tuple[Bools, Bools, int]:
+def _two_rarest(covering: Sequence[Ints], counts: Ints) -> tuple[Bools, Bools, int]:
     """bool[ids]: what can cover the rarest character, and another near it; and how many tokens apart the two are at most."""
     frequency = [int(counts[ids].sum()) for ids in covering]
     rarest = min(range(len(covering)), key=frequency.__getitem__)
@@ -149,7 +149,7 @@ def _two_rarest(covering: Sequence[Int64s], counts: Int64s) -> tuple[Bools, Bool
     return tables[0], tables[1], 4 * abs(other - rarest)
 
 
-def _covering(needle: str, vocabulary: Vocabulary) -> list[Int64s]:
+def _covering(needle: str, vocabulary: Vocabulary) -> list[Ints]:
     """For each character of `needle`, the ids of the tokens that can cover it where the text has `needle`."""
     joined, starts, ids_of, broken = _folded(vocabulary)
     size, covering = len(needle), [set[int]() for _ in needle]

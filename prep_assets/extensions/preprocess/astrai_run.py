@@ -17,6 +17,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.array_types import Array
 from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile, find_files, record_id
 from prep_assets.data.quarantine import Quarantine, read_quarantine
@@ -47,7 +48,6 @@ from prep_assets.workers.pool import Pool, Workers, worker_count
 # Until a shard is full, its values are in one file per key below ``.raw``, so that memory holds some blocks of tokens, not shards.
 
 Layout = Literal["shards", "flat"]
-Array = npt.NDArray[Any]
 FLUSH_TOKENS = 1 << 21
 """Tokens buffered in memory before they are flushed to the raw files."""
 RAW = ".raw"

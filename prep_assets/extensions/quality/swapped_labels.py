@@ -12,6 +12,7 @@ import numpy.typing as npt
 import xxhash
 from pydantic import Field
 
+from prep_assets.array_types import Floats
 from prep_assets.quality.steps import CHOSEN, REJECTED, Examples, Judged, Step, quality_step
 from prep_assets.samples import Pair, turn
 from prep_assets.stores.arrays import Spool
@@ -23,8 +24,6 @@ FEWEST = 50
 """Pairs that a scorer can learn from."""
 _WORD = re.compile(r"\w+|[^\w\s]")
 _MOST_WORDS, _FOLDS, _STEPS = 300, 5, 40
-
-Floats = npt.NDArray[np.float64]
 
 
 class Differences:

@@ -11,8 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from prep_assets.array_types import Ints
 from prep_assets.extensions.quality.gopher import Share, repeated
-from prep_assets.quality.characters import LETTER, MARK, STOP, TERMINAL, WORD, Characters, Ints, Parts
+from prep_assets.quality.characters import LETTER, MARK, STOP, TERMINAL, WORD, Characters, Parts
 from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, by_text, quality_step
 from prep_assets.samples import document
 
