@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import ast
 import inspect
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from itertools import pairwise
-from typing import Annotated, Any, Literal, get_args
+from typing import Annotated, Any, Literal, NamedTuple, get_args
 
 from pydantic import BaseModel, ConfigDict, Discriminator, Field, Tag, ValidationInfo, field_validator, model_validator
 
@@ -270,3 +270,14 @@ VideoTokens = Annotated[
     _OfAnyKind | Annotated[Qwen2VLVideo, Tag("qwen2_vl_video")] | Annotated[Qwen3VLVideo, Tag("qwen3_vl_video")],
     _one_of("qwen2_vl_video", "qwen3_vl_video"),
 ]
+
+
+# Options that have no effect.
+
+
+class Rule(NamedTuple):
+    """The path of an option, a test for configurations in which it has no effect, and the reason with the remedy."""
+
+    path: str
+    idle: Callable[[Any], bool]
+    why: str

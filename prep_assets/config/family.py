@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, NamedTuple, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, field_validator, model_validator
 
@@ -20,8 +20,10 @@ from prep_assets.config.base import (
     MOST_WORKERS,
     ImageTokens,
     Model,
+    Rule,
     younger,
 )
+from prep_assets.config.mask import MASK_RULES
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, SYSTEM, TOOL, USER, Sample
 
 # Domains: the data sets of a family, with their files and schemas.
@@ -378,14 +380,6 @@ TOKENIZED = (*OF_IDS, "nlg_read_hook")
 """Schemas whose rows may bring token ids."""
 
 
-class Rule(NamedTuple):
-    """The path of an option, a test for configurations in which it has no effect, and the reason with the remedy."""
-
-    path: str
-    idle: Callable[[Any], bool]
-    why: str
-
-
 RULES = (
     Rule(
         "cluster.address",
@@ -449,16 +443,7 @@ RULES = (
         lambda family: family.truncation != "prompt",
         "only truncation: prompt shortens texts one by one. Leave it out, or set truncation: prompt",
     ),
-    Rule(
-        "expand",
-        lambda family: family.train_turns == "last",
-        "only the last answer is trained, so there is one example anyway. Leave it out, or set train_turns: all",
-    ),
-    Rule(
-        "expand",
-        lambda family: family.train_on_eos == "all",
-        "train_on_eos: all would train the stop tokens of history again in each example. Leave it out, or set train_on_eos: turn",
-    ),
+    *MASK_RULES,
     Rule(
         "expand",
         lambda family: family.truncation == "end",

@@ -1,7 +1,7 @@
 """The mask policy: which parts of a conversation are trained.
 
-An option is one field here, with its rule, its reason and its words; `proofs/derive.py` derives the same masks a second time, from the same options, by
-other code. Configuration, recipes, builds, traces, pages and attestations follow from the field.
+An option is one field here, with its rule, its reason, its words, and what it excludes; `proofs/derive.py` derives the same masks a second time, from the
+same options, by other code. Configuration, recipes, builds, traces, pages and attestations follow from the field.
 
     mask: {assistant: train}      <|user|>2+2?<|end|><|assistant|>4<|end|>
     train_on_eos: turn                                            ^^^^^^^^     trained: the answer and the token that ends it
@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, Self
 
 from pydantic import Field
 
-from prep_assets.config.base import Model
+from prep_assets.config.base import Model, Rule
 from prep_assets.samples import MEDIA, THINKING, TOOL_CALL, UNATTENDED, Region
 
 Action = Literal["train", "mask"]
@@ -178,3 +178,18 @@ _KINDS: Mapping[str, str] = {"train_thinking": "reasoning", "train_tool_calls": 
 
 def _are(name: str) -> str:
     return "are" if name.endswith("s") else "is"
+
+
+MASK_RULES = (
+    Rule(
+        "expand",
+        lambda family: family.train_turns == "last",
+        "only the last answer is trained, so there is one example anyway. Leave it out, or set train_turns: all",
+    ),
+    Rule(
+        "expand",
+        lambda family: family.train_on_eos == "all",
+        "train_on_eos: all would train the stop tokens of history again in each example. Leave it out, or set train_on_eos: turn",
+    ),
+)
+"""Options that have no effect beside those above, or the other way round."""

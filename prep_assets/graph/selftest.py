@@ -162,7 +162,9 @@ def selection_trials(store: Store) -> list[Trial]:
 
 def text_trials(store: Store) -> list[Trial]:
     """Corruptions of what the first stored rows of a domain say. Not of rows of a user's schema, and not where truncation may leave a part of a row."""
-    if not isinstance(store.asset.source, FromRows) or (held := _stored_rows(Selection(store))) is None:
+    if SOURCE_TEXTS not in store.asset.checks or not isinstance(store.asset.source, FromRows):
+        return []
+    if (held := _stored_rows(Selection(store))) is None:
         return []
     proof = SourceTexts(store, first=True)
     if not proof.reading.known or proof.truncation.mode != "drop" or store.recipe.get("expand") == "turns":

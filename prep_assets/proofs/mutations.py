@@ -114,11 +114,11 @@ def _stop_untrained(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
 def _masks_swapped(rows: Sequence[MaskRow], at: int, vocabulary: Vocabulary) -> list[MaskRow] | None:
     other = (at + 1) % len(rows)
     row, other_row = rows[at], rows[other]
-    if np.array_equal(row.mask, other_row.mask):
+    mask, other_mask = np.resize(other_row.mask, len(row.mask)), np.resize(row.mask, len(other_row.mask))
+    if np.array_equal(mask, row.mask) and np.array_equal(other_mask, other_row.mask):
         return None
     changed = list(rows)
-    changed[at] = replace(row, mask=np.resize(other_row.mask, len(row.mask)))
-    changed[other] = replace(other_row, mask=np.resize(row.mask, len(other_row.mask)))
+    changed[at], changed[other] = replace(row, mask=mask), replace(other_row, mask=other_mask)
     return changed
 
 

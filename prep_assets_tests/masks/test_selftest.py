@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from prep_assets.checks import selftest as module
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.mask import MaskRow
 from prep_assets.proofs.mutations import IMAGE_MUTATIONS, MUTATIONS, SELECTION_MUTATIONS
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.version_folders import Published
@@ -93,3 +96,12 @@ def test_a_check_that_always_fails_is_found_out_by_the_clean_rows(workspace: Wor
     clean = selftest(workspace, _published(workspace, "sft_tokens", "alpaca"))[0]
     assert (clean.mutation, clean.passed, clean.caught, clean.tried) == ("", False, 2, 3)
     assert "everything is wrong" in clean.shown
+
+
+def test_masks_that_are_equal_once_they_have_changed_places_are_no_corruption() -> None:
+    [swapped] = [mutation for mutation in MUTATIONS if mutation.name == "masks of two records swapped"]
+    periodic = [MaskRow("", np.zeros(count, np.int64), np.resize([0, 1], count), ()) for count in (4, 6)]
+    assert swapped.change(periodic, 0, None) is None
+    other = [*periodic[:1], replace(periodic[1], mask=np.array([0, 0, 0, 1, 1, 1]))]
+    changed = swapped.change(other, 0, None)
+    assert any(not np.array_equal(row.mask, before.mask) for row, before in zip(changed, other, strict=True))
