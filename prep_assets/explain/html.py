@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from functools import cache, partial
+from functools import partial
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
 from markupsafe import Markup
 
+from prep_assets.caches import bounded_cache
 from prep_assets.explain.visible import one_line
 from prep_assets.version import __version__
 
@@ -20,7 +21,7 @@ def render_template(package: str, name: str, **values: Any) -> str:
     return str(template.render(**values, style=Markup(file_of("prep_assets.explain", "page.css")), version=__version__))
 
 
-@cache
+@bounded_cache("page templates", 8)
 def _environment(package: str) -> Any:
     import jinja2
 

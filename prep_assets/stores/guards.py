@@ -15,6 +15,7 @@ import posixpath
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from threading import Lock
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -250,6 +251,10 @@ def load_columns(folder: Path, names: Iterable[str], guards: Guards) -> dict[str
     return columns
 
 
+_HEADERS = Lock()
+"""NumPy parses a header as Python; Python 3.11 counts how deep all threads are together, and raises a SystemError where two parse at once."""
+
+
 def load_array(path: Path, guards: Guards) -> npt.NDArray[Any]:
     """Map and verify a ``.npy`` file.
 
@@ -257,7 +262,9 @@ def load_array(path: Path, guards: Guards) -> npt.NDArray[Any]:
         StoreError: it is missing or damaged, or is not a one-dimensional array of numbers.
     """
     try:
-        column = mapped(np.load(str(guards.whole(path)), mmap_mode="r", allow_pickle=False))
+        file = str(guards.whole(path))
+        with _HEADERS:
+            column = mapped(np.load(file, mmap_mode="r", allow_pickle=False))
     except FileNotFoundError as error:
         raise StoreError(f"{path} is missing. Build the store again") from error
     except (OSError, PrepAssetsError):

@@ -23,6 +23,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.array_types import Ints
+from prep_assets.errors import StoreError
 from prep_assets.stores.arrays import batches, predecessors
 from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.groups import FURTHER, OF_RUNS, REWARDS, open_groups
@@ -403,6 +404,9 @@ def table_of(name: str, store: TokenStore | PackedStore, domain: str = "") -> Ta
 
 def _groups(folder: Path, name: str, guards: Guards | None) -> Table:
     store = open_groups(folder, guards)
+    ends = store.rewards.ends
+    if (before := np.flatnonzero(np.diff(ends, prepend=0) < 0)).size:
+        raise StoreError(f"{folder}: the responses of group {before[0]:,} end at {int(ends[before[0]]):,}, before they begin")
     names = {"tokens": "responses", "loss_mask": "masks"}
     responses = {
         names.get(key, key): Ragged(array, store.responses.ends, records=store.rewards.ends)

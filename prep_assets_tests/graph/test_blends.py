@@ -155,7 +155,7 @@ def test_its_corruptions_are_caught(documents: Workspace) -> None:
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        ({"schedule": [{"tokens": 10, "weights": EQUAL}]}, "schedule has weights and tokens of its own"),
+        ({"schedule": [{"tokens": 10, "weights": EQUAL}]}, "schedule sets weights and tokens itself"),
         ({"weights": {"docs": 1}}, "blend: weights must name every domain; missing: notes"),
         ({"window": 1 << 20}, "blend: domain 'docs' has no item"),
         ({"tokens": 10**9}, r"blend: phase 1 of the blend needs 500,000,000 tokens of domain 'docs', and [\d,]+ are left of 1 passes"),

@@ -30,6 +30,8 @@ from prep_assets_tests.tokenization.loaded import TEXT as ANY_TEXT
 Weighted = tuple[str, float]
 """Text, and the loss weight that each of its bytes has."""
 
+TRAINED = MaskPolicy(mask={"assistant": "train", "completion": "train", "document": "train"})
+
 
 @dataclass(frozen=True)
 class Expected:
@@ -110,7 +112,7 @@ def sample_of(chat: Chat) -> Sample:
 
 def encode_chatml(loaded: Loaded, chat: Chat, policy: MaskPolicy | None = None) -> Encoded:
     rendered = render(sample_of(chat), load_template("chatml", loaded.vocabulary))
-    return Encoder(loaded.vocabulary, loaded.engines, policy or MaskPolicy(), trains=False).encode([rendered])
+    return Encoder(loaded.vocabulary, loaded.engines, policy or TRAINED, trains=False).encode([rendered])
 
 
 def assert_is(found: Encoded, wanted: Expected) -> None:
@@ -142,7 +144,7 @@ def test_control_tokens_are_the_templates_alone(shipped: Loaded, chat: Chat) -> 
 @settings(max_examples=examples(60), deadline=None)
 @given(chat=chats(TEXT_WITH_CONTROL), trained=st.sets(st.sampled_from(["system", "user", "assistant"])), stop=st.booleans())
 def test_policies(shipped: Loaded, chat: Chat, trained: set[str], stop: bool) -> None:
-    policy = MaskPolicy(dict.fromkeys(sorted(trained), "train"), train_on_eos="turn" if stop else "none")
+    policy = MaskPolicy(mask=dict.fromkeys(sorted(trained), "train"), train_on_eos="turn" if stop else "none")
     assert_is(encode_chatml(shipped, chat, policy), chatml(shipped, chat, trained=sorted(trained), stop=stop))
 
 
@@ -194,7 +196,7 @@ def test_borders_without_control_tokens(shipped: Loaded, texts: list[str]) -> No
     """A token that lies across a border is refused, but for white space in front of an answer, also where a whole answer is inside it."""
     roles = [PROMPT if number % 2 == 0 else COMPLETION for number in range(len(texts))]
     sample = Sample(tuple(turn(role, text) for role, text in zip(roles, texts, strict=True)))
-    found = Encoder(shipped.vocabulary, shipped.engines, MaskPolicy(), trains=False).encode([render(sample, None)])
+    found = Encoder(shipped.vocabulary, shipped.engines, TRAINED, trains=False).encode([render(sample, None)])
     assert_is(found, expected(shipped, [(text, float(role == COMPLETION)) for role, text in zip(roles, texts, strict=True)]))
 
 
@@ -203,14 +205,14 @@ def test_white_space_before_an_answer_is_trained_with_its_first_word(shipped: Lo
         "own", "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}<|endoftext|>", shipped.vocabulary.special
     )
     rendered = render(sample_of([("user", "the"), ("assistant", "the")]), template)
-    found = Encoder(shipped.vocabulary, shipped.engines, MaskPolicy()).encode([rendered])
+    found = Encoder(shipped.vocabulary, shipped.engines, TRAINED).encode([rendered])
     assert len(shipped.ordinary([" the"])[0]) == 1
     assert shipped.vocabulary.decode(found.ids[found.loss != 0]) == " the\n<|endoftext|>"
 
 
 def test_a_document_is_trained_throughout(shipped: Loaded) -> None:
     text = "Once <|endoftext|> upon a time 👍\n"
-    found = Encoder(shipped.vocabulary, shipped.engines, MaskPolicy()).encode([render(document(text), None)])
+    found = Encoder(shipped.vocabulary, shipped.engines, TRAINED).encode([render(document(text), None)])
     assert found.ids.tolist() == shipped.ordinary([text])[0]
     assert set(found.loss.tolist()) == {1.0}
 
@@ -219,7 +221,7 @@ def test_the_stop_token_of_one_turn_is_not_that_of_the_next(shipped: Loaded) -> 
     """Where only white space that somebody else wrote stands between an answer and a control token."""
     template = ChatTemplate("own", "{% for m in messages %}{{ m.content }}\n{% endfor %}<|endoftext|>", shipped.vocabulary.special)
     rendered = render(sample_of([("assistant", "the"), ("user", "the")]), template)
-    found = Encoder(shipped.vocabulary, shipped.engines, MaskPolicy()).encode([rendered])
+    found = Encoder(shipped.vocabulary, shipped.engines, TRAINED).encode([rendered])
     assert shipped.vocabulary.decode(found.ids[found.loss != 0]) == "the"
 
 
@@ -282,8 +284,8 @@ def test_offsets_follow_a_space_that_only_a_documents_start_has(
     loaded = open_tokenizer("mistral_v3")
     template = replace(load_template("plain", loaded.vocabulary), source="{% for m in messages %}{{ m.content }}</s>{% endfor %}")
     batch = [render(sample_of(chat), template), plain_text(texts)]
-    by_bytes = Encoder(loaded.vocabulary, loaded.engines, MaskPolicy(), trains=False).encode(batch)
-    by_offsets = mistral_normalizing(batch, MaskPolicy())
+    by_bytes = Encoder(loaded.vocabulary, loaded.engines, TRAINED, trains=False).encode(batch)
+    by_offsets = mistral_normalizing(batch, TRAINED)
     assert by_offsets.ids.tolist() == by_bytes.ids.tolist()
     assert by_offsets.loss.tolist() == by_bytes.loss.tolist()
 
@@ -298,8 +300,8 @@ def test_only_texts_that_are_not_composed_need_offsets(
     composing = variant(shipped.vocabulary, normalizer=NFC)
     assert composing.byte_lengths is not None
     batch = [render(sample_of(chat), load_template("chatml", shipped.vocabulary)), plain_text(texts)]
-    found = Encoder(composing, choose_engine(composing), MaskPolicy(), trains=False).encode(batch)
-    by_offsets = shipped_normalizing(batch, MaskPolicy())
+    found = Encoder(composing, choose_engine(composing), TRAINED, trains=False).encode(batch)
+    by_offsets = shipped_normalizing(batch, TRAINED)
     assert (found.ids.tolist(), found.loss.tolist()) == (by_offsets.ids.tolist(), by_offsets.loss.tolist())
     assert found.kept.tolist() == by_offsets.kept.tolist()
 
@@ -307,7 +309,7 @@ def test_only_texts_that_are_not_composed_need_offsets(
 def test_normalized_characters_are_trained(shipped_normalizing: Callable[[list[Rendered], MaskPolicy], Encoded], shipped: Loaded) -> None:
     """``e`` and an accent are two characters of the text and one of what is tokenized."""
     rendered = render(sample_of([("user", "e\u0301"), ("assistant", "caf" + "e\u0301")]), load_template("chatml", shipped.vocabulary))
-    found = shipped_normalizing([rendered], MaskPolicy())
+    found = shipped_normalizing([rendered], TRAINED)
     assert shipped.vocabulary.decode(found.ids[found.loss != 0]) == "café<|im_end|>"
 
 
@@ -348,7 +350,7 @@ def test_a_batch_is_its_examples_one_after_the_other(
     tools: tuple[Vocabulary, Engines], samples: list[Sample], limit: int | None, trains: bool
 ) -> None:
     vocabulary, engines = tools
-    encoder = Encoder(vocabulary, engines, MaskPolicy(), max_seq_len=limit, trains=trains)
+    encoder = Encoder(vocabulary, engines, TRAINED, max_seq_len=limit, trains=trains)
     batch = rendered(samples, load_template("chatml", vocabulary))
     whole, alone = encoder.encode(batch), [encoder.encode([one]) for one in batch]
     assert whole.ids.tolist() == [token for one in alone for token in one.ids.tolist()]
@@ -365,7 +367,7 @@ def _said(refusal: Exception) -> tuple[str, str, str]:
 
 
 def test_an_empty_batch(tokenizer: Loaded) -> None:
-    found = Encoder(tokenizer.vocabulary, tokenizer.engines, MaskPolicy()).encode([])
+    found = Encoder(tokenizer.vocabulary, tokenizer.engines, TRAINED).encode([])
     assert (found.ids.tolist(), found.loss.tolist(), found.offsets.tolist(), found.kept.tolist(), found.refused) == ([], [], [0], [], ())
 
 
@@ -394,7 +396,7 @@ def test_every_reason_in_one_batch(open_tokenizer: Open) -> None:
     untrained = Sample((Turn(USER, (Region(TEXT, "Hi"),)),))
     samples = [good, document("word " * 50), untrained, document("a\x04b"), bad_half, inside, good, document(""), good]
     batch = rendered(samples, load_template("chatml", loaded.vocabulary))
-    found = Encoder(loaded.vocabulary, loaded.engines, MaskPolicy(), max_seq_len=20).encode(batch)
+    found = Encoder(loaded.vocabulary, loaded.engines, TRAINED, max_seq_len=20).encode(batch)
     assert [(position, refusal.reason, refusal.stage) for position, refusal in found.refused] == [
         (1, "too_long", "tokenize"),
         (2, "nothing_to_train", "tokenize"),
@@ -419,7 +421,7 @@ def test_an_example_of_just_the_limit_is_kept(shipped: Loaded, length: int) -> N
     text = "a" + " a" * 19
     (tokens,) = shipped.ordinary([text])
     assert len(tokens) == 20
-    encoder = Encoder(shipped.vocabulary, shipped.engines, MaskPolicy(), max_seq_len=length)
+    encoder = Encoder(shipped.vocabulary, shipped.engines, TRAINED, max_seq_len=length)
     found = encoder.encode([render(document(text), None)])
     assert [refusal.reason for _, refusal in found.refused] == ([] if length == 20 else ["too_long"])
 
@@ -428,7 +430,7 @@ def test_an_example_of_just_the_limit_is_kept(shipped: Loaded, length: int) -> N
 def test_sentencepiece_loses_its_own_space_character(open_tokenizer: Open, text: str) -> None:
     loaded = open_tokenizer("mistral_v3")
     assert loaded.vocabulary.decode(loaded.engines.rest.encode([text]).ids) != text
-    found = Encoder(loaded.vocabulary, loaded.engines, MaskPolicy()).encode([render(document(text), None)])
+    found = Encoder(loaded.vocabulary, loaded.engines, TRAINED).encode([render(document(text), None)])
     assert [refusal.reason for _, refusal in found.refused] == ["lossy_tokenizer"]
 
 
@@ -436,7 +438,7 @@ def test_a_lossy_example_does_not_touch_the_next(open_tokenizer: Open) -> None:
     """Its tokens are three bytes short of its text, and its end is trained."""
     loaded = open_tokenizer("mistral_v3")
     batch = [render(parts("Hi", " a▁"), None), render(parts("Hello there.", "\nYes"), None)]
-    found = Encoder(loaded.vocabulary, loaded.engines, MaskPolicy()).encode(batch)
+    found = Encoder(loaded.vocabulary, loaded.engines, TRAINED).encode(batch)
     assert [(position, refusal.reason) for position, refusal in found.refused] == [(0, "lossy_tokenizer")]
     assert found.kept.tolist() == [1]
     assert loaded.vocabulary.decode(found.ids[found.loss != 0]) == "\nYes"
@@ -444,8 +446,8 @@ def test_a_lossy_example_does_not_touch_the_next(open_tokenizer: Open) -> None:
 
 def test_prompts_have_nothing_to_train(shipped: Loaded) -> None:
     batch = [render(Sample((turn(USER, "Hi"),)), load_template("chatml", shipped.vocabulary))]
-    assert len(Encoder(shipped.vocabulary, shipped.engines, MaskPolicy(), trains=False).encode(batch).kept) == 1
-    assert len(Encoder(shipped.vocabulary, shipped.engines, MaskPolicy(), trains=True).encode(batch).kept) == 0
+    assert len(Encoder(shipped.vocabulary, shipped.engines, TRAINED, trains=False).encode(batch).kept) == 1
+    assert len(Encoder(shipped.vocabulary, shipped.engines, TRAINED, trains=True).encode(batch).kept) == 0
 
 
 # Ids and masks against the projects that define them: train-llm-from-scratch and transformers.
@@ -455,7 +457,7 @@ END_OF_TEXT = 50256
 
 def encode(loaded: Loaded, template: str, batch: Iterable[Chat], **options: Any) -> Encoded:
     chosen = load_template(template, loaded.vocabulary)
-    encoder = Encoder(loaded.vocabulary, loaded.engines, MaskPolicy(), **options)
+    encoder = Encoder(loaded.vocabulary, loaded.engines, TRAINED, **options)
     return encoder.encode([render(Sample(tuple(turn(role, content) for role, content in chat)), chosen) for chat in batch])
 
 
