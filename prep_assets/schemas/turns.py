@@ -505,7 +505,7 @@ class ChatFormat(Struct, frozen=True):
             raise Refused("bad_tool_call", f"{where} has calls under {' and '.join(calls)}")
         call_regions = [Region(TOOL_CALL, text, weight) for texts in calls.values() for text in texts]
         regions = [*reasoning_regions(message, where, weight), *regions, *call_regions]
-        _require_content(role, regions, place)
+        _require_content(role, regions, place, null=content is None and self.content_key in message)
         name, call_id = (None if message.get(key) is None else text_of(message, key, where) for key in ("name", "tool_call_id"))
         return Turn(role, tuple(regions) or (Region(TEXT, "", weight),), name, call_id)
 
@@ -526,15 +526,16 @@ def _message_content(message: Row, content: object, where: str) -> object:
     return as_text(refusal, f"{where}.refusal")
 
 
-def _require_content(role: str, regions: Sequence[Region], where: str) -> None:
+def _require_content(role: str, regions: Sequence[Region], where: str, *, null: bool) -> None:
     """Check that an answer is more than reasoning, that a user turn has text, and that only an assistant reasons or calls tools."""
     if role == ASSISTANT:
         if not any(region.kind != THINKING and region.text.strip() for region in regions):
-            raise Refused("empty_answer", f"{where!r} has no text and no tool call")
+            what = "is null, and there is no tool call" if null else "has no text and no tool call"
+            raise Refused("empty_answer", f"{where!r} {what}")
     elif foreign := [region.kind for region in regions if region.kind in (THINKING, TOOL_CALL)]:
         raise Refused("role_content", f"{where!r}: a {role} turn cannot have {foreign[0]}")
     elif role == USER and not any(region.text.strip() for region in regions):
-        raise Refused("empty_turn", f"{where!r} of the user is empty")
+        raise Refused("empty_turn", f"{where!r} of the user is {'null' if null else 'empty'}")
 
 
 def _stretches(text: str, value: object, where: str, weight: float | None) -> list[tuple[str, float]]:

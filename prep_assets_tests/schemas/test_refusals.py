@@ -76,6 +76,8 @@ def test_rows_are_refused_for_this_reason(refusal, name: str, row: Mapping[str, 
             "the record has 'system', which this schema does not read: 'Be brief.'. Where it means nothing here, list it under `ignore`",
         ),
         ("rl_prompt", {"prompt": "q", "gold": None}, "'gold' is null"),
+        ("messages", chat(said("user", None), ANSWER), "'messages[0].content' of the user is null"),
+        ("messages", chat(said("user", "q"), said("assistant", None)), "'messages[1].content' is null, and there is no tool call"),
     ],
 )
 def test_a_refusal_says_where_and_what(refusal, name: str, row: Mapping[str, Any], detail: str) -> None:
