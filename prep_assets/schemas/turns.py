@@ -505,7 +505,7 @@ class ChatFormat(Struct, frozen=True):
             raise Refused("bad_tool_call", f"{where} has calls under {' and '.join(calls)}")
         call_regions = [Region(TOOL_CALL, text, weight) for texts in calls.values() for text in texts]
         regions = [*reasoning_regions(message, where, weight), *regions, *call_regions]
-        _require_content(role, regions, place, null=content is None and self.content_key in message)
+        _require_content(role, regions, place, content is None and self.content_key in message)
         name, call_id = (None if message.get(key) is None else text_of(message, key, where) for key in ("name", "tool_call_id"))
         return Turn(role, tuple(regions) or (Region(TEXT, "", weight),), name, call_id)
 
@@ -526,7 +526,7 @@ def _message_content(message: Row, content: object, where: str) -> object:
     return as_text(refusal, f"{where}.refusal")
 
 
-def _require_content(role: str, regions: Sequence[Region], where: str, *, null: bool) -> None:
+def _require_content(role: str, regions: Sequence[Region], where: str, null: bool) -> None:
     """Check that an answer is more than reasoning, that a user turn has text, and that only an assistant reasons or calls tools."""
     if role == ASSISTANT:
         if not any(region.kind != THINKING and region.text.strip() for region in regions):
