@@ -20,7 +20,7 @@ from prep_assets.data.read import read_blocks
 from prep_assets.engine.events import Accepted, Blocked, Checked, Event, Planned, Progress, Skipped, Started, Tally, Written
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 from prep_assets.explain.visible import arguments
-from prep_assets.graph.graph import asset_and_partitions, family_assets, one_partition
+from prep_assets.graph.graph import asset_and_partitions, family_assets, one_partition, unknown_family
 from prep_assets.pipeline.asset import Asset, many_refused
 from prep_assets.pipeline.verdicts import LEAKS
 from prep_assets.pipeline.workspace import Workspace, build_command
@@ -101,6 +101,10 @@ def configured(workspace: Workspace, faults: list[str] | None = None) -> list[As
             if faults is None:
                 raise
             faults.append(str(error))
+    if fault := unknown_family(workspace):
+        if faults is None:
+            raise ConfigError(fault)
+        faults.append(fault)
     return assets
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 
 import dagster as dg
@@ -10,6 +11,7 @@ from dagster import BetaWarning, PreviewWarning
 from prep_assets.defs.assets import families, family_definitions
 from prep_assets.defs.sensors import automation, recorder, schedules, scrubber, sound, sources_sensor
 from prep_assets.defs.site import Site, register_at_load
+from prep_assets.graph.graph import unknown_family
 
 # backfill policies and partitioned checks are beta, and would warn on every command
 warnings.filterwarnings("ignore", category=BetaWarning)
@@ -25,6 +27,8 @@ def definitions(site: Site, only: tuple[str, ...] = (), *, whole_project: bool =
     workspace = site.declared()
     chosen = [family for family in families(workspace) if not only or family in only]
     valid = sound(site, chosen)
+    if fault := unknown_family(workspace):
+        logging.getLogger("prep_assets").error("%s", fault)
     register_at_load(site, valid)
     return dg.Definitions(
         assets=[asset for family in chosen for asset in family_definitions(site, family)],

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copyreg
+import re
 from collections.abc import Iterator, Mapping
 from tokenize import TokenError
 
@@ -60,9 +61,23 @@ def assets_of(workspace: Workspace) -> Mapping[str, Asset]:
     Raises:
         ConfigError: the configuration is invalid.
     """
+    if fault := unknown_family(workspace):
+        raise ConfigError(fault)
     families = [family for family in FAMILIES if workspace.has(family)]
     known = {name: asset for family in families for name, asset in family_assets(workspace, family).items()}
     return {**{name: asset for name, asset in known.items() if name in EVERY}, **known}
+
+
+def unknown_family(workspace: Workspace) -> str:
+    """What is wrong with a file of domains whose name is no family's: misspelt, or of a package that is not installed; ``""`` without one."""
+    for path in sorted(workspace.configs.glob("*.yaml")):
+        name = path.name.partition(".")[0]
+        if name not in FAMILIES and re.search(r"^domains:", path.read_text("utf-8", "replace"), re.MULTILINE):
+            return (
+                f"{path}: there is no family {name!r}{nearest(name, FAMILIES) or '.'} Rename the file, or install the package that adds the family. "
+                f"There are: {', '.join(FAMILIES)}"
+            )
+    return ""
 
 
 def family_assets(workspace: Workspace, family: str) -> Mapping[str, Asset]:

@@ -76,6 +76,15 @@ def test_a_family_without_configuration_is_named(mine: Any, run: Any) -> None:
     assert not any(asset.startswith("rl_") for asset, _ in states(result.stdout))
 
 
+@pytest.mark.parametrize("command", [["status"], ["build", "--all"], ["build", "prefrence_raw"]])
+def test_a_file_of_no_family_is_named(mine: Any, run: Any, command: list[str]) -> None:
+    (mine.configs / "preference.yaml").rename(mine.configs / "prefrence.yaml")
+    result = run(*command)
+    assert result.exit_code == 1
+    said = " ".join(result.output.split())
+    assert "prefrence.yaml: there is no family 'prefrence'; did you mean 'preference'?" in said and "install the package" in said
+
+
 def test_a_store_whose_checks_failed_is_not_current(mine: Any, run: Any) -> None:
     """It said current, with exit code 0, of a store whose blocking checks had just failed."""
     store = mine.published("sft_tokens", "dolly")
