@@ -436,8 +436,10 @@ class SourceTexts(Derivation):
 
     def _end_to_end(self, said: Sequence[Said]) -> bytes | None:
         """The whole record of a prompt and its completions that no template writes: the separator ends a prompt before a completion, and the end-of-text token
-        each completion. `None` for all others."""
+        each completion. `None` for all others, and for documents, of which `tokenization_identity` compares the whole."""
         options, schema = self.reading.options, self.reading.schema
+        if self.store.asset.family == "pretrain":
+            return None
         roles = {"sections": ("user", "completion")}.get(schema, ("prompt", "completion"))
         if schema not in UNTEMPLATED or any(each.role not in roles for each in said) or options.get("template") or not self.decoder.exact:
             return None

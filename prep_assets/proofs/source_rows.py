@@ -162,8 +162,10 @@ class Reading(Struct, dict=True):
         return [*plan, *further] if self.known else None
 
     def files_in(self, row: Row) -> str:
-        """Return the first of its columns with files that a row fills; ``""`` for none, and for a user's schema."""
-        keys = sorted({*self.file_keys, *FILES} - self.ignore - self.chosen_by)
+        """Return the first of its columns with files that a row fills; ``""`` for none, and for a user's schema. A column that options name for a text has
+        no files."""
+        texts = {name for column in self.columns if column.role in _PLAIN_ROLES for name in column.names}
+        keys = sorted({*self.file_keys, *FILES} - (texts - {*self.file_keys}) - self.ignore - self.chosen_by)
         columns = {key: value if isinstance(value, list) else [value] for key in keys if self.known and (value := row.get(key))}
         return next((key for key, listed in columns.items() if any(listed)), "")
 

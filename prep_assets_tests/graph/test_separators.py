@@ -119,3 +119,18 @@ def test_a_separator_that_is_lost_is_not_published(tmp_path: Path, monkeypatch: 
     workspace = workspace_in(tmp_path, minimal("sft", domains, template="chatml"))
     with pytest.raises(CheckFailed, match=r"must be 'Say hi<\|sep\|>hi  <\|endoftext\|>', and is 'Say hihi  "):
         build(workspace, "sft_tokens", "a")
+
+
+def test_sections_of_a_document_end_once(tmp_path: Path) -> None:
+    rows = jsonl(tmp_path / "rows.jsonl", [{"title": "Sea", "text": " and sky."}, {"title": "Sun", "text": " and moon."}])
+    sections = {"sections": [{"field": "title", "action": "train"}, {"field": "text", "action": "train"}]}
+    workspace = workspace_in(tmp_path, minimal("pretrain", {"a": domain(rows, "sections", options=sections)}))
+    found = verdicts(workspace, build(workspace, "pretrain_tokens", "a"))
+    assert {name: verdict.summary for name, verdict in found.items() if not verdict.passed} == {}
+
+
+def test_a_text_in_a_column_named_as_files_are_is_no_file(tmp_path: Path) -> None:
+    rows = jsonl(tmp_path / "rows.jsonl", [{"audio": "What is heard?", "output": "The sea."}])
+    workspace = workspace_in(tmp_path, minimal("sft", {"a": domain(rows, "alpaca", options={"prompt_key": "audio"})}))
+    found = verdicts(workspace, build(workspace, "sft_tokens", "a"))
+    assert {name: verdict.summary for name, verdict in found.items() if not verdict.passed} == {}
