@@ -35,7 +35,7 @@ from prep_assets.samples import Record
 from prep_assets.stores.manifest import build_key, differences
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import open_published
-from prep_assets.stores.table import Pieces, Table, open_table, stream_names, table_of
+from prep_assets.stores.table import Pieces, Table, index_of, open_table, stream_names
 from prep_assets.stores.version_folders import Published
 
 # Streams of any kind of store, and the source row of each of their records.
@@ -458,9 +458,7 @@ def _entries(opened: Opened, index: Pieces, stream: str, origin: Origin) -> list
 def _places_in_export(opened: Opened, asset: str, partition: str, origin: Origin) -> list[Place]:
     exporting, source, names, read = opened.export(asset, partition)
     if read.documents and isinstance(source, PackedStore):
-        index = table_of("", source).pieces
-        assert index is not None
-        rows = _entries(opened, index, names[0], origin)
+        rows = _entries(opened, index_of(source), names[0], origin)
     else:
         rows = [place.row for place in places_of(opened, exporting.source.name, partition, origin) if place.stream in names]
     return [Place(asset, partition, "", row) for row in dict.fromkeys(rows)]

@@ -172,6 +172,11 @@ class GroupStore:
         return ids, np.concatenate([np.zeros(len(prompt), mask.dtype), mask])
 
 
+def holds_groups(directory: Path) -> bool:
+    """Whether a folder holds groups."""
+    return (directory / f"{REWARDS}.index").is_dir()
+
+
 def open_groups(directory: Path, guards: Guards | None = None) -> GroupStore:
     """Open the groups in a folder.
 
@@ -184,6 +189,9 @@ def open_groups(directory: Path, guards: Guards | None = None) -> GroupStore:
         raise StoreError(
             f"{directory}: {len(prompts):,} prompts and {len(responses):,} responses, but {len(rewards):,} groups of {rewards.tokens:,} rewards"
         )
+    ends = rewards.ends
+    if (before := np.flatnonzero(np.diff(ends, prepend=0) < 0)).size:
+        raise StoreError(f"{directory}: the responses of group {before[0]:,} end at {int(ends[before[0]]):,}, before they begin")
     index = directory / f"{PROMPTS}.index"
     source = np.asarray(load_array(index / "source.npy", guards))
     sources = tuple(load_json(index / "sources.json", guards))

@@ -17,6 +17,7 @@ from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
 from prep_assets.stores.bucket import Bucket, bucket_of, checked, is_bucket, local_root
 from prep_assets.stores.bucket_backend import KEY
+from prep_assets.stores.groups import RUNS, holds_groups
 from prep_assets.stores.guards import UNGUARDED, Guards, Verify, load_array
 from prep_assets.stores.manifest import MANIFEST
 from prep_assets.stores.published import Place, backend_of
@@ -193,6 +194,8 @@ def natural(path: Path, base: Path) -> list[tuple[int, str]]:
 # Reads the streams of this package as a trainer reads them: under AstrAI's keys, rows with their padding.
 
 SIDES = ("chosen", "rejected")
+ASTRAI_KEYS = ("prompts", "responses", "masks", "rewards")
+"""AstrAI's keys of groups."""
 
 
 def read_streams(folder: Path, guards: Guards) -> list[Shard]:
@@ -202,11 +205,11 @@ def read_streams(folder: Path, guards: Guards) -> list[Shard]:
     Raises:
         StoreError: there are several streams, or one does not fit its index.
     """
+    if holds_groups(folder):
+        return [_read_groups(folder, guards)]
     names = [name for name in stream_names(folder) if "/" not in name]
     if names == [*SIDES]:
         return [_read_pairs(folder, guards)]
-    if names[:1] == [TRAIN]:
-        return [_shard(str(folder), open_table(folder, TRAIN, guards=guards))]
     if len(names) > 1:
         raise StoreError(f"{folder} has several streams: {', '.join(names)}. Open one of them, e.g. {_data_path(folder, names[0])}")
     return [shard for name in names for shard in read_named(_data_path(folder, name), guards)]
@@ -251,6 +254,13 @@ def _read_pairs(folder: Path, guards: Guards) -> Shard:
         arrays["margin"] = load_array(path, guards)
         ends["margin"] = np.arange(1, len(arrays["margin"]) + 1)
     return Shard(str(folder), arrays, ends)
+
+
+def _read_groups(folder: Path, guards: Guards) -> Shard:
+    """Read groups under AstrAI's keys, which all groups have, whatever else some domains store of them; and their runs."""
+    table = open_table(folder, TRAIN, guards=guards)
+    shown = {key: column for key, column in table.columns.items() if key in ASTRAI_KEYS or key == RUNS}
+    return _shard(str(folder), replace(table, columns=shown))
 
 
 # Windows over the tokens of a store.

@@ -37,6 +37,7 @@ from prep_assets.stores.verification import write_json
 
 DOCUMENT_FIELDS = {"row": np.int64, "row_offset": np.int64, "length": np.int64, "source": np.int32, "record": np.int64, "start": np.int64}
 KEYS = ("tokens", "loss_mask")
+POSITIONS = "position_ids"
 
 
 Documents = dict[str, npt.NDArray[Any]]
@@ -69,7 +70,7 @@ class PackedWriter(AbstractContextManager["PackedWriter"]):
         self._name, self._shape, self._at = name, (rows, row_len), 0
         self._dtypes = {"tokens": dtype, "loss_mask": loss_dtype}
         if storage == "bin":
-            self._dtypes["position_ids"] = "int32"
+            self._dtypes[POSITIONS] = "int32"
         if attention:
             self._dtypes[ATTENTION] = "uint8"
         shapes = {key: (self._shape, dtype) for key, dtype in self._dtypes.items()}
@@ -115,6 +116,7 @@ class PackedStore:
         row_len: tokens per row.
         images: the images in the rows.
         attention_mask: (N, row_len), 0 where a token is not attended and in the padding; `None` if all tokens are attended.
+        position_ids: int32 (N, row_len), where they are stored.
     """
 
     tokens: Any
@@ -124,6 +126,7 @@ class PackedStore:
     row_len: int
     images: Images = NO_IMAGES
     attention_mask: Any = None
+    position_ids: Any = None
 
     def __len__(self) -> int:
         return len(self.tokens)
@@ -161,7 +164,7 @@ def open_packed(directory: Path, name: str, guards: Guards | None = None) -> Pac
     if last >= count:
         raise StoreError(f"{directory / name}.documents: its last document is in row {last:,} of a table of {count:,} rows. {_REMEDY}")
     images = open_images(directory, name, guards)
-    return PackedStore(rows["tokens"], rows["loss_mask"], documents, sources, row_len, images, rows.get(ATTENTION))
+    return PackedStore(rows["tokens"], rows["loss_mask"], documents, sources, row_len, images, rows.get(ATTENTION), rows.get(POSITIONS))
 
 
 def open_rows(directory: Path, name: str, row_len: int, guards: Guards) -> dict[str, Any]:

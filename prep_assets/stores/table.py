@@ -2,7 +2,7 @@
 
     schema     columns of a record, and the role of each
     TOKENS     tokens, loss_mask?, attention_mask?          documents, chats, sides of pairs, prompts
-    PACKED     tokens, loss_mask, attention_mask?           rows of fixed length, which are pieces of records of other stores
+    PACKED     tokens, loss_mask, attention_mask?, …        rows of fixed length, which are pieces of records of other stores
     GROUPS     prompts, responses, masks, rewards, …        prompts with scored responses
     LINES      line                                         JSON objects
 
@@ -23,13 +23,12 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.array_types import Ints
-from prep_assets.errors import StoreError
 from prep_assets.stores.arrays import batches, predecessors
 from prep_assets.stores.files import note_mapped_bytes
-from prep_assets.stores.groups import FURTHER, OF_RUNS, REWARDS, open_groups
+from prep_assets.stores.groups import FURTHER, OF_RUNS, REWARDS, holds_groups, open_groups
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.lines import Lines, open_lines, row_of
-from prep_assets.stores.packed import PackedStore, open_packed
+from prep_assets.stores.packed import POSITIONS, PackedStore, open_packed
 from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens, signed
 
 Role = Literal["ids", "weight", "attention", "value", "json"]
@@ -70,7 +69,7 @@ class Schema(Struct, frozen=True):
 
 _MASKS = (Column("loss_mask", "weight", of="tokens"), Column(ATTENTION, "attention", of="tokens"))
 TOKENS = Schema((Column("tokens", "ids"), *_MASKS))
-PACKED = Schema(TOKENS.columns, "row", "pieces")
+PACKED = Schema((*TOKENS.columns, Column(POSITIONS, "value", of="tokens")), "row", "pieces")
 GROUPS = Schema(
     (
         Column("prompts", "ids"),
@@ -111,12 +110,9 @@ class Ragged:
         of = one if self.records is None else slice(int(predecessors(self.records, one, 0)[0]), int(self.records[record]))
         return list(map(slice, self.starts_of(of).tolist(), self.ends[of].tolist()))
 
-    def arrays(self, record: int, most: int | None = None) -> list[npt.NDArray[Any]]:
-        """The arrays of a record, each cut after `most` elements."""
-        return [
-            np.asarray(self.values[span if most is None else slice(span.start, min(span.stop, span.start + most))])
-            for span in self.spans(record)
-        ]
+    def arrays(self, record: int) -> list[npt.NDArray[Any]]:
+        """The arrays of a record."""
+        return [np.asarray(self.values[span]) for span in self.spans(record)]
 
     def lengths(self) -> Ints:
         """int64[n], elements of each record."""
@@ -288,10 +284,10 @@ class Table:
 
     def weights(self, ids: str, spans: slice) -> npt.NDArray[Any] | None:
         """The weights of a stretch of the values of an ids column, encoded by `signed`; `None` without a mask."""
-        for name in self.has("weight", ids):
-            attention = self.has("attention", ids)
-            return signed(self.columns[name].values[spans], self.columns[attention[0]].values[spans] if attention else None)
-        return None
+        masks, attention = self.has("weight", ids), self.has("attention", ids)
+        if not masks:
+            return None
+        return signed(self.columns[masks[0]].values[spans], self.columns[attention[0]].values[spans] if attention else None)
 
     def sequences(self, record: int, most: int | None = None) -> Iterator[tuple[str, Ints, npt.NDArray[np.float32] | None]]:
         """Yield each sequence of a record, cut after `most` tokens: its column, ids and weights, `None` where the column has no mask."""
@@ -359,7 +355,7 @@ _NOTHING = Origins((), np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros(0,
 
 def stream_names(folder: Path) -> list[str]:
     """The streams of a store's folder, sorted; of groups ``train``, and ``test`` where any are held out."""
-    if (folder / f"{REWARDS}.index").is_dir():
+    if holds_groups(folder):
         return [TRAIN, *([TEST] if (folder / TEST).is_dir() else [])]
     paths = (path for pattern in ("*.index", "*.documents", "*/*.index") for path in folder.glob(pattern))
     return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in paths)
@@ -374,7 +370,7 @@ def open_table(folder: Path, name: str, domain: str = "", guards: Guards | None 
     Raises:
         StoreError: it is missing or cannot be read.
     """
-    if (folder / f"{REWARDS}.index").is_dir():
+    if holds_groups(folder):
         return _groups(folder / TEST if name == TEST else folder, name, guards)
     return open_stream(folder, name, domain, guards)
 
@@ -394,19 +390,21 @@ def table_of(name: str, store: TokenStore | PackedStore, domain: str = "") -> Ta
     if isinstance(store, TokenStore):
         columns = {key: Ragged(array, store.ends) for key, array in store.arrays.items()}
         return Table(name, TOKENS, len(store), Origins((domain,), np.broadcast_to(0, len(store)), store.file, store.row), columns)
-    pieces = Pieces(store.sources, {key: np.asarray(values) for key, values in store.documents.items()})
+    pieces = index_of(store)
     starts = np.arange(len(store), dtype=np.int64) * store.row_len
     ends = starts + np.bincount(pieces.fields["row"], pieces.fields["length"], len(store)).astype(np.int64)
-    arrays = {"tokens": store.tokens, "loss_mask": store.loss_mask, ATTENTION: store.attention_mask}
+    arrays = {"tokens": store.tokens, "loss_mask": store.loss_mask, ATTENTION: store.attention_mask, POSITIONS: store.position_ids}
     columns = {key: Ragged(array.reshape(-1), ends, starts) for key, array in arrays.items() if array is not None}
     return Table(name, PACKED, len(store), _NOTHING, columns, pieces=pieces, width=store.row_len)
 
 
+def index_of(store: PackedStore) -> Pieces:
+    """What the rows of a packed table are made of."""
+    return Pieces(store.sources, {key: np.asarray(values) for key, values in store.documents.items()})
+
+
 def _groups(folder: Path, name: str, guards: Guards | None) -> Table:
     store = open_groups(folder, guards)
-    ends = store.rewards.ends
-    if (before := np.flatnonzero(np.diff(ends, prepend=0) < 0)).size:
-        raise StoreError(f"{folder}: the responses of group {before[0]:,} end at {int(ends[before[0]]):,}, before they begin")
     names = {"tokens": "responses", "loss_mask": "masks"}
     responses = {
         names.get(key, key): Ragged(array, store.responses.ends, records=store.rewards.ends)

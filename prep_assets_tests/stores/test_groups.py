@@ -19,6 +19,7 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
 from prep_assets.stores.groups import GroupStore, GroupWriter, Scored, open_groups
 from prep_assets.stores.open import open_store
+from prep_assets.stores.published import Draft, Place
 from prep_assets.training import DatasetFactory
 
 tokens = st.lists(st.integers(0, 40_000), min_size=1, max_size=5)
@@ -151,8 +152,30 @@ def test_streams_that_do_not_fit_together(folder: Path, stream: str, ends: list[
 
 def test_responses_that_end_before_they_begin(folder: Path) -> None:
     np.save(folder / "rewards.index" / "ends.npy", np.array([4, 3]))
-    with pytest.raises(StoreError, match="responses of group 1 end at 3, before they begin"):
-        open_store(folder)
+    for opened in (open_groups, open_store):
+        with pytest.raises(StoreError, match="responses of group 1 end at 3, before they begin"):
+            opened(folder)
+
+
+def publish(root: Path, storage: Any, domain: str, logprobs: list[float] | None) -> None:
+    def write(directory: Path, quarantine: Path) -> Draft:
+        ids, sampled = np.array([3, 4]), None if logprobs is None else (np.array(logprobs, np.float32),)
+        with GroupWriter(storage, directory, "int32", [domain], further=["logprobs"] if sampled else []) as writer:
+            writer.append([Scored(ids, (ids,), (np.ones(2, np.uint8),), np.array([1], np.float32), 0, 0, 0, sampled)])
+        quarantine.write_text("{}\n")
+        return Draft({}, {}, ())
+
+    place = Place(root, "rl_groups_by_domain", domain)
+    place.accept(place.propose("0" * 20, write, config_key="0" * 20, recipe={}), {})
+
+
+@pytest.mark.parametrize("storage", ["bin", "h5"])
+def test_domains_with_and_without_log_probabilities_are_read_together(tmp_path: Path, storage: Any) -> None:
+    publish(tmp_path, storage, "a", None)
+    publish(tmp_path, storage, "b", [-1.0, -2.0])
+    store = open_store(tmp_path / "rl_groups_by_domain")
+    assert store.keys == tuple(sorted(KEYS))
+    assert [lists(store.fetch_record(i, KEYS))["responses"] for i in range(store.num_records)] == [[[3, 4]], [[3, 4]]]
 
 
 def test_domains_that_are_not_named(folder: Path) -> None:

@@ -429,6 +429,12 @@ def test_packed_table(tmp_path: Path, storage: Storage) -> None:
     assert store.fetch_record(1, "sequence").tolist() == [5, 6, 7, 8, 9]
 
 
+def test_positions_of_a_packed_table_are_read_where_they_are_stored(tmp_path: Path) -> None:
+    write_table(tmp_path, "bin", [[([1, 2, 3], [1, 0, 1]), ([4, 5], [0, 1])]], 5)
+    ints(7, 1, 2, 0, 9).tofile(tmp_path / "sft_packed" / "shard_0000" / "position_ids.bin")
+    assert open_store(tmp_path).fetch(0, 5, "position_ids").tolist() == [7, 1, 2, 0, 9]
+
+
 # -- Which version of a published store is read, and that no other ever is ----------------------------------------------------------------
 
 
