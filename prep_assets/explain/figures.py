@@ -20,6 +20,7 @@ from prep_assets.stores.table import Table
 from prep_assets.stores.version_folders import Published
 
 Steps = list[tuple[str, str, int]]
+"""Steps from records read to rows stored: kind, label, records."""
 
 
 class Measured(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Rows of any store in one form for pages, both derivations of their masks, and the data of a page."""
+"""Rows of any store in one form for pages, and both derivations of their masks."""
 
 from __future__ import annotations
 

@@ -42,7 +42,7 @@ def _declared() -> dict[str, Asset]:
 def _with_checks(asset: Asset, checks: Mapping[Check, str], own: Mapping[str, str]) -> Asset:
     """An asset with the checks of other packages. `own`: the code of its family, if that is another package's."""
     if taken := {check.name for check in checks} & {check.name for check in asset.checks}:
-        raise ConfigError(f"{asset.name} has a check {min(taken)!r} already; {checks} cannot add another")
+        raise ConfigError(f"{asset.name} has a check {min(taken)!r} already; {', '.join(sorted({*checks.values()}))} cannot add another")
     added = {**own, **{check.name: str(added_code(module)) for check, module in checks.items()}}
     return replace(asset, checks=(*asset.checks, *checks), added=added) if added else asset
 

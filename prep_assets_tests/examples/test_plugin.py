@@ -239,7 +239,7 @@ def test_a_check_needs_its_corruptions() -> None:
     ("asset", "name", "fault"),
     [
         ("sft_tokenz", "new", "checks new: no asset 'sft_tokenz'; did you mean 'sft_tokens'"),
-        ("sft_tokens", "accounting", "has a check 'accounting' already"),
+        ("sft_tokens", "accounting", "sft_tokens has a check 'accounting' already; acme cannot add another"),
     ],
 )
 def test_a_check_of_nothing_or_taken_is_an_error(asset: str, name: str, fault: str, monkeypatch: pytest.MonkeyPatch) -> None:

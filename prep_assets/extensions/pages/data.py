@@ -1,4 +1,8 @@
-"""The data of a page: compressed JSON, in chunks that a browser unpacks on demand."""
+"""The data of a page: compressed JSON, in chunks that a browser unpacks on demand.
+
+Data-set content enters a page only here or through the template. Here it is base64, which is inert in HTML. Texts of tokens and names are made visible
+first (see `explain/visible.py`).
+"""
 
 from __future__ import annotations
 
@@ -18,9 +22,6 @@ from prep_assets.text.vocabulary import Vocabulary
 
 MOST_LINE_CHARACTERS = 20_000
 """Most characters of a line on a page."""
-# Data-set content enters a page only here or through the template. Here it is base64, which is inert in HTML. Texts of tokens and names are made visible
-# first (see `explain/visible.py`).
-
 ROWS_A_CHUNK = 500
 TOKENS_A_CHUNK = 200_000
 
