@@ -12,14 +12,14 @@ from prep_assets.version import __version__ as __version__
 
 if TYPE_CHECKING:
     from prep_assets.api import encode, load, plan, render, status, verify
-    from prep_assets.defs.component import TrainingData
-    from prep_assets.defs.io_manager import StoreIOManager
     from prep_assets.engine.execute import build
     from prep_assets.errors import PrepAssetsError
     from prep_assets.explain.previews import row
     from prep_assets.explain.trace import trace
     from prep_assets.explain.where import where
     from prep_assets.exports import export
+    from prep_assets.extensions.dagster.component import TrainingData
+    from prep_assets.extensions.dagster.io_manager import StoreIOManager
     from prep_assets.packing import pack
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.stores.packed import PackedStore
@@ -41,9 +41,9 @@ _WHERE = {
     "where": "prep_assets.explain.where",
     "PrepAssetsError": "prep_assets.errors",
     "PackedStore": "prep_assets.stores.packed",
-    "StoreIOManager": "prep_assets.defs.io_manager",
+    "StoreIOManager": "prep_assets.extensions.dagster.io_manager",
     "TokenStore": "prep_assets.stores.tokens",
-    "TrainingData": "prep_assets.defs.component",
+    "TrainingData": "prep_assets.extensions.dagster.component",
 }
 """Public name → the module that has it."""
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prep_assets.defs.definitions import definitions
-from prep_assets.defs.site import Site
+from prep_assets.extensions.dagster.definitions import definitions
+from prep_assets.extensions.dagster.site import Site
 
 defs = definitions(Site())

@@ -81,7 +81,7 @@ def pytest_configure() -> None:
     in_memory()
 
 
-LONGEST = ("graph", "proofs", "defs", "planted", "stores", "explain")
+LONGEST = ("graph", "proofs", "extensions/dagster", "planted", "stores", "explain")
 """Rooms that take longest come first, so that no process is left with one of them when the others are done."""
 
 

@@ -5,6 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 USES: Mapping[str, str] = {
+    "dagster": """
+        caches checks.of_stores config.base config.family config.loading config.models data.files engine engine.events engine.execute
+        engine.plan engine.scrub errors explain.figures explain.previews explain.rows explain.visible exports exports.readable graph.exports
+        graph.graph pipeline.asset pipeline.blends pipeline.source_files pipeline.workspace plugins proofs.verdict stores.bucket
+        stores.files stores.guards stores.lines stores.manifest stores.open stores.packed stores.published stores.tokens
+        stores.version_folders training
+    """,
     "exports": """
         errors exports.arrow exports.readable exports.registry packing.strategies samples schemas.rewards schemas.verifiers stores.arrays
         stores.groups stores.h5 stores.images stores.lines stores.manifest stores.open stores.packed stores.readers stores.segments

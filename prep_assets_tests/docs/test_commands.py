@@ -40,7 +40,7 @@ NOT_RUN = {
     "pip install": "a network",
     "create-dagster": "a network",
     "cd ": "the project created before",
-    "dg ": "a Dagster project: defs/test_component.py makes one",
+    "dg ": "a Dagster project: extensions/dagster/test_component.py makes one",
     "ray ": "a cluster: cluster/ starts one",
     "dagster api": "a server that goes on",
     "dagster-daemon": "a server that goes on",

@@ -20,8 +20,8 @@ from pydantic.fields import FieldInfo
 from prep_assets.config.base import younger
 from prep_assets.config.family import Domain, Export, Packing
 from prep_assets.config.models import FAMILIES, TRAINED, Sft
-from prep_assets.defs.metadata import code_version
 from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.extensions.dagster.metadata import code_version
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.asset import option_recipe
 from prep_assets.pipeline.workspace import Workspace

@@ -10,10 +10,10 @@ import pytest
 
 from prep_assets.caches import CACHES
 from prep_assets.config.models import FAMILIES
-from prep_assets.defs.io_manager import StoreIOManager
-from prep_assets.defs.sensors import schedules
-from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.errors import PrepAssetsError
+from prep_assets.extensions.dagster.io_manager import StoreIOManager
+from prep_assets.extensions.dagster.sensors import schedules
+from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Sample
@@ -176,13 +176,15 @@ def of_all(family: str) -> dict[str, Shown]:
         "output.max_tokens_per_shard": By(60, {"output.storage_format": "bin"}),
         "refresh.every": Doing("1 2 * * *", _schedule),
         "refresh.timezone": Doing("Europe/Berlin", _schedule),
-        "refresh.fresh_for": Elsewhere("prep_assets_tests/defs/test_gone.py::test_assets_are_fresh_for_as_long_as_the_configuration_says"),
+        "refresh.fresh_for": Elsewhere(
+            "prep_assets_tests/extensions/dagster/test_gone.py::test_assets_are_fresh_for_as_long_as_the_configuration_says"
+        ),
         "exports": By(exported["exports"]),
         "exports.*.from": By(last, {"exports": {"e": {"from": f"{family}_raw", "to": "hf_arrow"}}}, stops="no asset .* can be exported"),
         "exports.*.to": By(tried.format, exported),
         "exports.*.stream": By([*ASSETS[last].streams][1], {"test_fraction": 0.4, **exported}),
         "exports.*.options": By({"split": "held"}, exported),
-        "on_missing": Elsewhere("prep_assets_tests/defs/test_building.py::test_on_missing_fail_stops_with_the_commands"),
+        "on_missing": Elsewhere("prep_assets_tests/extensions/dagster/test_building.py::test_on_missing_fail_stops_with_the_commands"),
         "engine": Doing("reference", _engine),
         "cluster.kind": Elsewhere("prep_assets_tests/graph/test_workers.py::test_the_cluster_is_the_one_that_the_configuration_names"),
         "cluster.address": Elsewhere("prep_assets_tests/graph/test_workers.py::test_the_cluster_is_the_one_that_the_configuration_names"),

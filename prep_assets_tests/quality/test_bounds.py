@@ -14,12 +14,12 @@ from prep_assets import api
 from prep_assets.checks.bounds import BOUNDED, metrics_of
 from prep_assets.cli.main import app
 from prep_assets.config.models import Sft
-from prep_assets.defs.io_manager import StoreIOManager
-from prep_assets.defs.metadata import evaluations
-from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.engine import build as engine_build
 from prep_assets.engine.plan import Step
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError
+from prep_assets.extensions.dagster.io_manager import StoreIOManager
+from prep_assets.extensions.dagster.metadata import evaluations
+from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.graph.graph import EVERY, assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Manifest

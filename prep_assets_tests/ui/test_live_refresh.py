@@ -12,8 +12,8 @@ import dagster as dg
 import pytest
 from dagster._core.scheduler.instigation import TickStatus
 
-from prep_assets.defs.sensors import NAME as RECORDER
 from prep_assets.engine import build
+from prep_assets.extensions.dagster.sensors import NAME as RECORDER
 from prep_assets_tests.ui.conftest import console_of
 from prep_assets_tests.ui.serving import MINUTES, Served, chat, small_workspace, wait_for
 

@@ -21,9 +21,9 @@ import pytest
 import yaml
 
 from prep_assets.definitions import defs
-from prep_assets.defs.definitions import definitions
-from prep_assets.defs.io_manager import StoreIOManager
-from prep_assets.defs.site import Site, WorkspaceResource
+from prep_assets.extensions.dagster.definitions import definitions
+from prep_assets.extensions.dagster.io_manager import StoreIOManager
+from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.graph.graph import ASSETS, run_check
 from prep_assets.pipeline.asset import Check
 from prep_assets.pipeline.workspace import Workspace
@@ -32,7 +32,17 @@ from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import open_published
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.defs.runs import DOMAINS, RANGE_END, RANGE_START, checks_of, evaluations, failures, materializations, plain, run
+from prep_assets_tests.extensions.dagster.runs import (
+    DOMAINS,
+    RANGE_END,
+    RANGE_START,
+    checks_of,
+    evaluations,
+    failures,
+    materializations,
+    plain,
+    run,
+)
 from prep_assets_tests.graph.workspaces import shipped, with_groups, workspace_in
 
 
@@ -516,7 +526,7 @@ PRIVATE = {
 
 def test_private_names_of_dagster_are_the_known_ones() -> None:
     """They are why pyproject.toml has an upper bound."""
-    trees = (ast.parse(path.read_text("utf-8")) for path in (ROOT / "prep_assets" / "defs").glob("*.py"))
+    trees = (ast.parse(path.read_text("utf-8")) for path in (ROOT / "prep_assets" / "extensions" / "dagster").glob("*.py"))
     taken = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
     assert {(node.module, each.name) for node in taken for each in node.names if (node.module or "").startswith("dagster._")} == PRIVATE
     assert "<1.14" in next(line for line in (ROOT / "pyproject.toml").read_text("utf-8").splitlines() if '"dagster>=' in line)

@@ -19,7 +19,7 @@ from prep_assets.config.base import Model, descriptions
 from prep_assets.config.family import Family
 from prep_assets.config.loading import config_dir
 from prep_assets.config.models import FAMILIES
-from prep_assets.defs.io_manager import IO_MANAGER_KEY, StoreIOManager
+from prep_assets.extensions.dagster.io_manager import IO_MANAGER_KEY, StoreIOManager
 from prep_assets.pipeline.source_files import Progress
 from prep_assets.pipeline.workspace import Workspace
 

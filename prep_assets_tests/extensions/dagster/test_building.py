@@ -11,13 +11,13 @@ import dagster as dg
 import pytest
 
 from prep_assets.data import tables as cuts
-from prep_assets.defs import materialize as log
 from prep_assets.engine import state
+from prep_assets.extensions.dagster import materialize as log
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import Plan, ShardResult, Work, carry_out
-from prep_assets_tests.defs.runs import DOMAINS, checks_of, data_version, evaluations, failures, materializations, run, stale
+from prep_assets_tests.extensions.dagster.runs import DOMAINS, checks_of, data_version, evaluations, failures, materializations, run, stale
 
 SFT = DOMAINS["sft"]
 

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.defs.sensors import look
+from prep_assets.extensions.dagster.sensors import look
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.workspaces import build, jsonl, minimal, workspace_in

@@ -14,12 +14,12 @@ import dagster as dg
 import h5py
 import pytest
 
-from prep_assets.defs.definitions import definitions
-from prep_assets.defs.site import Site
+from prep_assets.extensions.dagster.definitions import definitions
+from prep_assets.extensions.dagster.site import Site
 from prep_assets.stores.manifest import Manifest
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.defs.conftest import Everything
-from prep_assets_tests.defs.runs import DOMAINS, checks_of, evaluations, failures, materializations
+from prep_assets_tests.extensions.dagster.conftest import Everything
+from prep_assets_tests.extensions.dagster.runs import DOMAINS, checks_of, evaluations, failures, materializations
 
 pytestmark = pytest.mark.cli
 

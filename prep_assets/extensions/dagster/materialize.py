@@ -15,8 +15,13 @@ from uuid import uuid4
 import dagster as dg
 
 from prep_assets.checks.of_stores import INTEGRITY
-from prep_assets.defs.io_manager import Stores
-from prep_assets.defs.metadata import (
+from prep_assets.engine import Statuses, plan, run
+from prep_assets.engine.events import Accepted, Blocked, Candidate, Checked, Event, Planned, Skipped, Started, Tally, Written
+from prep_assets.engine.execute import check
+from prep_assets.engine.plan import Step, StoreKey
+from prep_assets.errors import PrepAssetsError, SourceUnavailable
+from prep_assets.extensions.dagster.io_manager import Stores
+from prep_assets.extensions.dagster.metadata import (
     UNRECORDED,
     WARNINGS,
     data_version,
@@ -25,12 +30,7 @@ from prep_assets.defs.metadata import (
     materialization,
     store_metadata,
 )
-from prep_assets.defs.site import Site, chosen, publishes, register
-from prep_assets.engine import Statuses, plan, run
-from prep_assets.engine.events import Accepted, Blocked, Candidate, Checked, Event, Planned, Skipped, Started, Tally, Written
-from prep_assets.engine.execute import check
-from prep_assets.engine.plan import Step, StoreKey
-from prep_assets.errors import PrepAssetsError, SourceUnavailable
+from prep_assets.extensions.dagster.site import Site, chosen, publishes, register
 from prep_assets.graph.graph import family_assets
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace, build_command

@@ -22,7 +22,6 @@ from dagster._core.storage.asset_check_execution_record import AssetCheckExecuti
 
 from prep_assets.caches import bounded_cache
 from prep_assets.config.models import FAMILIES
-from prep_assets.defs.site import Site
 from prep_assets.engine.plan import Step
 from prep_assets.errors import PrepAssetsError
 from prep_assets.explain.figures import binned, items, made_from, measure, refusals, refused_counts, shares
@@ -30,6 +29,7 @@ from prep_assets.explain.previews import Preview
 from prep_assets.explain.previews import preview as row_preview
 from prep_assets.explain.rows import streams
 from prep_assets.explain.visible import arguments, one_line, page_address, token_texts
+from prep_assets.extensions.dagster.site import Site
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline.asset import Asset, by_engine
 from prep_assets.pipeline.workspace import Workspace

@@ -11,12 +11,12 @@ import dagster as dg
 import pytest
 
 from prep_assets.config.models import Pretrain
-from prep_assets.defs import sensors as sources
-from prep_assets.defs.definitions import definitions
-from prep_assets.defs.io_manager import StoreIOManager
-from prep_assets.defs.site import Site, WorkspaceResource
+from prep_assets.extensions.dagster import sensors as sources
+from prep_assets.extensions.dagster.definitions import definitions
+from prep_assets.extensions.dagster.io_manager import StoreIOManager
+from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets_tests.defs.runs import RANGE_END, RANGE_START, evaluations, failures
+from prep_assets_tests.extensions.dagster.runs import RANGE_END, RANGE_START, evaluations, failures
 from prep_assets_tests.graph.workspaces import jsonl, minimal, workspace_in
 
 PARTITIONS = "pretrain_domains"

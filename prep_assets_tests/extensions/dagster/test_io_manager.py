@@ -15,11 +15,11 @@ import numpy as np
 import pytest
 
 import prep_assets as pa
-from prep_assets.defs.definitions import definitions
-from prep_assets.defs.site import Site, WorkspaceResource
+from prep_assets.extensions.dagster.definitions import definitions
+from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.stores.lines import Lines
-from prep_assets_tests.defs.conftest import Everything
-from prep_assets_tests.defs.runs import DOMAINS, RANGE_END, RANGE_START, failures
+from prep_assets_tests.extensions.dagster.conftest import Everything
+from prep_assets_tests.extensions.dagster.runs import DOMAINS, RANGE_END, RANGE_START, failures
 from prep_assets_tests.graph.workspaces import CONFIGS, build, minimal, workspace_in
 from prep_assets_tests.graph.workspaces import domain as one_file
 
@@ -187,8 +187,8 @@ def test_dagster_and_the_command_line_give_the_same_bytes(everything: Everything
 
 def test_stores_of_a_run_that_dies_are_taken_up_by_the_next_one(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between the checks of a store and its publication nothing but time is lost."""
-    from prep_assets.defs import io_manager
     from prep_assets.engine import execute as checking
+    from prep_assets.extensions.dagster import io_manager
 
     job = adopted(tmp_path).resolve_implicit_global_asset_job_def()
 

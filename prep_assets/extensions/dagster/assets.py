@@ -11,10 +11,10 @@ import dagster as dg
 
 from prep_assets.config.loading import yaml_values
 from prep_assets.config.models import FAMILIES
-from prep_assets.defs.materialize import check_only, materialize
-from prep_assets.defs.metadata import WARNINGS, code_version, warns
-from prep_assets.defs.site import Nothing, Partitions, Site, domains, found_domains, options
 from prep_assets.errors import PrepAssetsError
+from prep_assets.extensions.dagster.materialize import check_only, materialize
+from prep_assets.extensions.dagster.metadata import WARNINGS, code_version, warns
+from prep_assets.extensions.dagster.site import Nothing, Partitions, Site, domains, found_domains, options
 from prep_assets.graph.graph import ASSETS, EVERY, family_assets
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace

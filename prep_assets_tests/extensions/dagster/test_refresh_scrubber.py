@@ -7,11 +7,11 @@ from pathlib import Path
 import dagster as dg
 
 from prep_assets.checks.of_stores import INTEGRITY
-from prep_assets.defs.io_manager import StoreIOManager
-from prep_assets.defs.sensors import scrubber
-from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.engine import build
-from prep_assets_tests.defs.runs import evaluations
+from prep_assets.extensions.dagster.io_manager import StoreIOManager
+from prep_assets.extensions.dagster.sensors import scrubber
+from prep_assets.extensions.dagster.site import Site, WorkspaceResource
+from prep_assets_tests.extensions.dagster.runs import evaluations
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
 

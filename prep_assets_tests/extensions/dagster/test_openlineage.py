@@ -10,7 +10,7 @@ from typing import Any
 import dagster as dg
 import pytest
 
-from prep_assets_tests.defs.runs import run
+from prep_assets_tests.extensions.dagster.runs import run
 from prep_assets_tests.extensions.exports.readers import reader
 
 pytestmark = pytest.mark.readers

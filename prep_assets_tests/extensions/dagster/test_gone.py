@@ -15,18 +15,18 @@ import dagster as dg
 import pytest
 
 from prep_assets.definitions import defs
-from prep_assets.defs import sensors as recorded
-from prep_assets.defs.assets import family_definitions
-from prep_assets.defs.definitions import definitions
-from prep_assets.defs.io_manager import StoreIOManager
-from prep_assets.defs.materialize import PROCESS, _process, close_gone
-from prep_assets.defs.site import Site, WorkspaceResource
 from prep_assets.engine import build
 from prep_assets.errors import SourceError, SourceUnavailable
+from prep_assets.extensions.dagster import sensors as recorded
+from prep_assets.extensions.dagster.assets import family_definitions
+from prep_assets.extensions.dagster.definitions import definitions
+from prep_assets.extensions.dagster.io_manager import StoreIOManager
+from prep_assets.extensions.dagster.materialize import PROCESS, _process, close_gone
+from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.graph.graph import CHECKS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.defs.runs import DOMAINS, evaluations, failures, materializations, run, stale
+from prep_assets_tests.extensions.dagster.runs import DOMAINS, evaluations, failures, materializations, run, stale
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
 
@@ -269,7 +269,7 @@ def test_many_stores_are_recorded_over_several_looks(outside: Outside, monkeypat
 def test_only_a_source_that_does_not_answer_is_asked_again(
     error: type[SourceError], attempts: int, workspace: Workspace, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("prep_assets.defs.materialize.SECONDS_TO_WAIT", 0)
+    monkeypatch.setattr("prep_assets.extensions.dagster.materialize.SECONDS_TO_WAIT", 0)
     look = Mock(side_effect=error("the server is busy"))
     monkeypatch.setattr(Workspace, "files", look)
     site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))

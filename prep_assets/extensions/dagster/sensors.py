@@ -13,13 +13,13 @@ import dagster as dg
 from prep_assets.config.family import Domain, Family
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.files import SourceFile, fingerprint, folder_sign, is_remote
-from prep_assets.defs.materialize import RUNNING, OutsideRun, close_gone, damaged, family_job, lost_stores
-from prep_assets.defs.materialize import SECONDS as SENSOR_SECONDS
-from prep_assets.defs.metadata import data_version, evaluations, latest, materialization, recorded_version, store_metadata
-from prep_assets.defs.site import Site, domains, register
 from prep_assets.engine.plan import Step
 from prep_assets.engine.scrub import BYTES, Damage, scrub
 from prep_assets.errors import PrepAssetsError
+from prep_assets.extensions.dagster.materialize import RUNNING, OutsideRun, close_gone, damaged, family_job, lost_stores
+from prep_assets.extensions.dagster.materialize import SECONDS as SENSOR_SECONDS
+from prep_assets.extensions.dagster.metadata import data_version, evaluations, latest, materialization, recorded_version, store_metadata
+from prep_assets.extensions.dagster.site import Site, domains, register
 from prep_assets.graph.graph import family_assets
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
@@ -233,7 +233,7 @@ def _schedule(site: Site, family: str) -> dg.ScheduleDefinition:
 
 
 def automation(site: Site) -> dg.SensorDefinition:
-    """The sensor that evaluates automation conditions (see `prep_assets.defs.assets`)."""
+    """The sensor that evaluates automation conditions (see `prep_assets.extensions.dagster.assets`)."""
     return dg.AutomationConditionSensorDefinition(
         site.named("rebuild_downstream"),
         target=dg.AssetSelection.all() if not site.prefix else dg.AssetSelection.key_prefixes(list(site.prefix)),

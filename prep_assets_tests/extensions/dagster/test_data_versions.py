@@ -8,7 +8,7 @@ from pathlib import Path
 import dagster as dg
 
 from prep_assets.graph.graph import ASSETS
-from prep_assets_tests.defs.runs import data_version, materializations, run, stale
+from prep_assets_tests.extensions.dagster.runs import data_version, materializations, run, stale
 
 PREFERENCE = [name for name, asset in ASSETS.items() if asset.family == "preference"]
 

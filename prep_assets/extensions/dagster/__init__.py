@@ -1,4 +1,4 @@
-"""The only package that imports Dagster: definitions of assets, sensors and schedules, and events of the engine as events of Dagster."""
+"""Dagster: definitions of assets, sensors and schedules, and events of the engine as events of Dagster."""
 
 try:
     import dagster  # noqa: F401

@@ -14,7 +14,7 @@ import pytest
 # partitions are fixed when the definitions load, so the configuration must be the shipped one from here on
 os.environ.pop("PREP_ASSETS_CONFIG_DIR", None)
 
-from prep_assets_tests.defs.runs import DOMAINS, run
+from prep_assets_tests.extensions.dagster.runs import DOMAINS, run
 from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS
 
 FEEDS = {above for asset in SHIPPED_ASSETS.values() for _, input_asset in asset.inputs if (above := input_asset.name) in SHIPPED_ASSETS}

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from prep_assets.config.loading import Tombstone, add_tombstones, read_tombstones
-from prep_assets.defs.component import _written
+from prep_assets.extensions.dagster.component import _written
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import blocks
 from prep_assets_tests.graph.workspaces import SHIPPED

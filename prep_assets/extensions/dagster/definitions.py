@@ -8,9 +8,9 @@ import warnings
 import dagster as dg
 from dagster import BetaWarning, PreviewWarning
 
-from prep_assets.defs.assets import families, family_definitions
-from prep_assets.defs.sensors import automation, recorder, schedules, scrubber, sound, sources_sensor
-from prep_assets.defs.site import Site, register_at_load
+from prep_assets.extensions.dagster.assets import families, family_definitions
+from prep_assets.extensions.dagster.sensors import automation, recorder, schedules, scrubber, sound, sources_sensor
+from prep_assets.extensions.dagster.site import Site, register_at_load
 from prep_assets.graph.graph import unknown_family
 
 # backfill policies and partitioned checks are beta, and would warn on every command

@@ -19,9 +19,10 @@ from hypothesis import strategies as st
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import read_quarantine
-from prep_assets.defs.assets import report_asset
-from prep_assets.defs.io_manager import StoreIOManager
-from prep_assets.defs.metadata import (
+from prep_assets.explain.previews import Preview
+from prep_assets.extensions.dagster.assets import report_asset
+from prep_assets.extensions.dagster.io_manager import StoreIOManager
+from prep_assets.extensions.dagster.metadata import (
     BAR,
     BINS,
     HEIGHT,
@@ -35,17 +36,16 @@ from prep_assets.defs.metadata import (
     report_link,
     store_metadata,
 )
-from prep_assets.defs.site import Site, WorkspaceResource
-from prep_assets.explain.previews import Preview
+from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.defs.conftest import Everything
-from prep_assets_tests.defs.runs import materializations, plain
 from prep_assets_tests.effort import examples
+from prep_assets_tests.extensions.dagster.conftest import Everything
+from prep_assets_tests.extensions.dagster.runs import materializations, plain
 from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS, build, build_all, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.reports.hostile import Read, hostile_workspace, unseen
 
