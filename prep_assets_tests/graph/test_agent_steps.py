@@ -27,7 +27,7 @@ from prep_assets.training.collate import PadGroups
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.corpus.agents import call, messages, of_rllm, of_verifiers, run, trace, whole
 from prep_assets_tests.extensions.exports.readers import needs, reader, stand_in
-from prep_assets_tests.graph.workspaces import TOKENIZER, build, build_all, domain, failing, jsonl, refusals, workspace_in
+from prep_assets_tests.graph.workspaces import TOKENIZER, build, build_all, domain, jsonl, refusals, workspace_in
 
 ROWS = [{"id": number, "runs": [run(number, 1.0), run(number, -0.5)]} for number in range(5)]
 ONE = {"id": 9, "runs": [{"trajectory": run(9, 0.0)["trajectory"][:1], "reward": 0.25}]}
@@ -45,7 +45,7 @@ def built(folder: Path, rows: list[dict[str, Any]], ignore: Sequence[str] = (), 
 
 def test_a_run_is_split_where_a_prompt_does_not_go_on(tmp_path: Path) -> None:
     workspace, published = built(tmp_path, [*ROWS, ONE], **OPTIONS)
-    assert refusals(published) == [] and failing(workspace, published) == []
+    assert refusals(published) == []
     counts = published.manifest.counts
     assert (counts["runs"], counts["runs_split"], counts["responses"]) == (11, 10, 31)
     store = open_groups(published.directory)
@@ -84,8 +84,7 @@ def test_whose_calls_are_read(tmp_path: Path) -> None:
 def test_rewards_of_calls_stand_where_their_answers_end(tmp_path: Path) -> None:
     row = run(1, 1.0)
     judged = {**row, "trajectory": [{**each, "score": at / 4} for at, each in enumerate(row["trajectory"])]}
-    workspace, published = built(tmp_path, [judged], turn_rewards_key="score", agent_key="extras.agent")
-    assert failing(workspace, published) == []
+    _, published = built(tmp_path, [judged], turn_rewards_key="score", agent_key="extras.agent")
     store = open_groups(published.directory)
     rewards = [store.responses.record(at, "step_rewards")[store.responses.record(at, "step_ends") == 1].tolist() for at in range(3)]
     assert rewards == [[0.0, 0.5], [0.25], [0.75]]
@@ -109,8 +108,8 @@ def test_rows_of_the_recipe(tmp_path: Path) -> None:
         "trajectories": [{**solved, "name": "judge", "reward": None}, solved, {**solved, "reward": 0.0}],
     }
     for name, row in (("rollouts", {"example_id": 3, "rollouts": [rollout, {**rollout, "reward": 0.0}]}), ("episodes", episode)):
-        workspace, published = built(tmp_path / name, [row], recipe[name]["ignore"], **recipe[name]["options"])
-        assert failing(workspace, published) == [] and refusals(published) == []
+        _, published = built(tmp_path / name, [row], recipe[name]["ignore"], **recipe[name]["options"])
+        assert refusals(published) == []
         rewards = open_groups(published.directory).rewards
         assert rewards.record(0, "rewards").tolist() == [1.0] * 3 + [0.0] * 3
         assert rewards.record(0, "runs").tolist() == [0] * 3 + [1] * 3

@@ -15,7 +15,7 @@ from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.training import SequenceDataset
-from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, failing, jsonl, workspace_in
+from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, jsonl, workspace_in
 
 BACKEND = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
 WORDS = ("river", "stone", "seven", "under", "moves", "quiet", "green", "after", "light")
@@ -38,7 +38,6 @@ def documents(long_text: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def test_a_document_of_a_million_tokens_is_one_record(documents: Workspace, long_text: str) -> None:
     published = build(documents, "pretrain_tokens", "d")
-    assert failing(documents, published) == []
     store = open_tokens(published.directory, "d_train")
     eos = BACKEND.token_to_id("<|endoftext|>")
     ids = store.record(3, "tokens").tolist()
@@ -69,7 +68,6 @@ def test_rows_of_a_long_chat_by_buckets(tmp_path: Path, long_text: str) -> None:
     }
     workspace = workspace_in(tmp_path, {"sft": {**family, "preprocessing": {"max_seq_len": 1 << 22}}})
     published = build(workspace, "sft_packed")
-    assert failing(workspace, published) == []
     record = max(open_tokens(workspace.built("sft_tokens", "c").directory, "train").lengths.tolist())
     assert record > MILLION
     table = open_packed(published.directory, "sft_packed")

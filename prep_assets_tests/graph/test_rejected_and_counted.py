@@ -82,7 +82,6 @@ def test_the_right_code(tmp_path: Path, kind: str, reasons: dict[str, int]) -> N
     workspace, asset = WORKSPACES[kind](tmp_path)
     published = stored(workspace, asset)
     assert published.manifest.counts["refused"] == {reason: count for reason, count in reasons.items() if count}
-    assert failing(workspace, published) == []
 
 
 class KeepsDuplicates(examples.Deduplicator):

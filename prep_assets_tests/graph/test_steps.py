@@ -60,19 +60,17 @@ def test_each_reward_stands_where_its_step_ends(tmp_path: Path, template: str) -
     assert store.rewards.arrays["rewards"][:].tolist() == [-1.0, 1.0], "that of the last step"
     rewards, ends = (np.asarray(store.responses.arrays[key]) for key in ("step_rewards", "step_ends"))
     assert not rewards[ends == 0].any() and ends.sum() == 6
-    assert failing(workspace, published) == []
     assert "6 rewards of 2 responses stand where their steps end" in verdicts(workspace, published)["step_rewards"].summary
 
 
 @pytest.mark.parametrize("name", STEPWISE)
 def test_the_published_forms(tmp_path: Path, name: str) -> None:
     example = schemas()[name].example
-    workspace, published = built(tmp_path, [example], name)
+    _, published = built(tmp_path, [example], name)
     rewards = {"stepwise": [1.0, 0.0], "math_shepherd": [1.0, 0.0], "prm800k": [1.0, -1.0]}[name]
     found = judged(published)
     assert [reward for _, reward in found] == rewards
     assert found[0][0].strip().endswith("3 * 4 is 12.") and "15" in found[1][0]
-    assert failing(workspace, published) == []
 
 
 def test_one_file_of_scored_responses_feeds_three_families(tmp_path: Path) -> None:
@@ -92,8 +90,6 @@ def test_one_file_of_scored_responses_feeds_three_families(tmp_path: Path) -> No
     assert {key: json.loads(line)[key] for key in ("chosen", "rejected")} == {"chosen": "It is 0.", "rejected": "no"}
     assert build(workspace, "sft_tokens", "scored").manifest.counts["kept"] == 10
     assert build(workspace, "rl_groups_by_domain", "scored").manifest.counts["responses"] == 29
-    for asset in ("preferences_by_domain", "sft_tokens", "rl_groups_by_domain"):
-        assert failing(workspace, workspace.built(asset, "scored")) == []
 
 
 PRM = schemas()["prm800k"].example
@@ -123,9 +119,8 @@ def test_completions_that_were_not_chosen_are_left_out(tmp_path: Path) -> None:
     """As most rows of PRM800K have them, and the answer of a person beside them."""
     others = [{"text": "3 * 4 is 12.", "rating": 1, "flagged": False}, {"text": "3 * 4 is 7.", "rating": -1, "flagged": False}]
     human = {"text": "Twelve.", "rating": None, "source": "human", "flagged": False, "corrected_rating": None}
-    workspace, published = built(tmp_path, [steps_of({"completions": others, "human_completion": human}, {}), PRM], "prm800k")
+    _, published = built(tmp_path, [steps_of({"completions": others, "human_completion": human}, {}), PRM], "prm800k")
     assert published.manifest.counts["kept"] == 2 and judged(published) == judged(published, 1)
-    assert failing(workspace, published) == []
 
 
 @pytest.mark.parametrize(("schema", "good"), [("stepwise", ROW), ("math_shepherd", schemas()["math_shepherd"].example), ("prm800k", PRM)])

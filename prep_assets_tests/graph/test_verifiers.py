@@ -54,7 +54,6 @@ def test_golds_that_fail_are_refused_and_what_is_told_reaches_the_trainer(tmp_pa
         ("tasks.jsonl:5", "gold_rejected"),
         ("tasks.jsonl:6", "bad_arguments"),
     ]
-    assert failing(workspace, part) == failing(workspace, published) == failing(workspace, workspace.built("rl_quality", "tasks")) == []
     stored = {row["prompt"]: row for row in open_lines(published.directory, "rl_prompts_train")}
     for number in (0, 1, 2, 6, 7, 8):
         row, line = rows()[number], stored.pop(f"Task {number}.")

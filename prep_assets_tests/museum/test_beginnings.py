@@ -123,7 +123,6 @@ def test_05_stop_twice_in_pairs(tmp_path: Path) -> None:
     """
     stand = pairs(tmp_path, [("What is 2 + 2?", "It is 4.", "It is 5."), ("What is 3 + 3?", "It is 6.", "It is 7.")])
     published = stand.workspace.built("preferences_by_domain", "pairs")
-    assert Stand(stand.workspace, published).failing() == []
     lines = [json.loads(line) for line in (published.directory / "preferences.jsonl").read_text("utf-8").splitlines()]
     assert len(lines) == 2 and all("<|im_end|>" not in json.dumps(row) for row in lines)
     corruption.lines(published, "preferences", lambda rows: [{**row, "chosen": row["chosen"] + "<|im_end|>"} for row in rows])

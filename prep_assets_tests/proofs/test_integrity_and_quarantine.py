@@ -129,7 +129,6 @@ def test_a_damaged_store_is_built_anew(few: Workspace) -> None:
     flip(published.directory / "sft_packed" / "shard_0000" / "sequence.bin")
     again = build(few, "sft_packed")
     assert not again.reused and again.manifest == published.manifest
-    assert failing(few, again) == []
 
 
 @pytest.fixture
@@ -140,7 +139,7 @@ def refusing(tmp_path: Path) -> tuple[Workspace, Published]:
     workspace = workspace_in(tmp_path / "here", families)
     build(workspace, "pretrain_raw", "a")
     published = build(workspace, "pretrain_tokens", "a")
-    assert len(refusals(published)) == 3 and failing(workspace, published) == []
+    assert len(refusals(published)) == 3
     return workspace, published
 
 

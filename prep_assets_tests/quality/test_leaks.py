@@ -80,8 +80,6 @@ def test_leaks_are_refused_or_counted(tmp_path: Path, policy: str, kept: int) ->
     searched = workspace.built("sft_leaks", "rows")
     assert leaks(searched) == FOUND
     assert (searched.manifest.counts["examples"], searched.manifest.counts["leaks"]) == (60, 3)
-    for store in (published, searched, workspace.built("eval_passages")):
-        assert failing(workspace, store) == []
     assert all(trial.passed for trial in selftest(workspace, searched))
     assert out_of_date(workspace, EVERY["sft_tokens"], "rows") == []
 
