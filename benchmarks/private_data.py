@@ -3,7 +3,7 @@
     python benchmarks/private_data.py [--misses]
 
 A value counts as found if its kind and its characters are those that were planted, no more and no less. `--misses` lists all others. The table stands on the
-page about quality; `prep_assets_tests/quality/test_private_figures.py` makes it again.
+page about quality; `prep_assets_tests/quality/test_figures.py` makes it again.
 """
 
 from __future__ import annotations
@@ -605,8 +605,9 @@ def measured(of: Sequence[Text]) -> tuple[Counts, Counts, list[str]]:
     return by_kind, by_place, sorted(wrong)
 
 
-def table(of: Sequence[Text]) -> str:
+def table(of: Sequence[Text] = ()) -> str:
     """The table of the page."""
+    of = of or texts()
     lines = ["| kind, or text around it | planted | recall | precision |", "|---|---|---|---|"]
     by_kind, by_place, _ = measured(of)
     total = [sum(column) for column in zip(*by_kind.values(), strict=True)]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.config.family import Family, Limits
+from prep_assets.config.family import Bound, Family, Limits
 from prep_assets.errors import StoreError, nearest
 from prep_assets.pipeline.asset import Asset, Store, token_streams
 from prep_assets.pipeline.workspace import Workspace
@@ -51,9 +51,17 @@ def metrics_of(asset: Asset, published: Published) -> dict[str, float]:
     return metrics
 
 
+MOST_ALIKE = 0.5
+"""The share of a domain's examples that may be dropped because they are like others, where no bound says more or less."""
+
+
 def rules_of(asset: Asset, family: Family) -> dict[str, Any]:
     """The rules of the configuration that an asset's stores are held to: `quality.bounds` of its metrics, and `quality.max_refused`."""
     bounds = {name.partition(".")[2]: bound for name, bound in family.quality.bounds.items() if name.partition(".")[0] == asset.name}
+    if asset.stage == "quality":
+        known = quality_steps()
+        alike = (known[name] for name, options in family.quality.steps.items() if name in known and options.get("action", "drop") == "drop")
+        bounds = {f"dropped.{step.corrupted[1]}": Bound(block=Limits(max=MOST_ALIKE)) for step in alike if step.clusters} | bounds
     most = family.quality.max_refused if any(check.name == ACCOUNTING for check in asset.checks) else {}
     return {"bounds": bounds, "max_refused": most} if bounds or most else {}
 
@@ -80,7 +88,7 @@ def with_rules(store: Store, verdict: Verdict) -> Verdict:
                 broken += _broken(limits, name, value, known)
                 if broken:
                     break
-    faults = [f"{'; '.join(blocked)}. Look for the cause, or change quality.bounds"] if blocked else []
+    faults = [f"{'; '.join(blocked)}. Look for the cause, or change quality.bounds of {store.asset.name}"] if blocked else []
     if over := _too_many_refused(store, rules["max_refused"]):
         faults.append(f"{'; '.join(over)}. Look at them with prep-assets quarantine {store.asset.name}")
     if faults:

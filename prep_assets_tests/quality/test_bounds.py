@@ -270,3 +270,21 @@ def test_a_build_that_keeps_a_tenth_less_says_so(tmp_path: Path, monkeypatch: py
         lines.append(" ".join(CliRunner(env={"COLUMNS": "200"}).invoke(app, ["build", "sft_tokens"]).output.split()))
     assert "fewer than" not in lines[0]
     assert ("! sft_tokens[rows]: 17 records are kept, 3 fewer than the 20 of the last good build" in lines[1]) is said
+
+
+@pytest.mark.parametrize(("copies", "quality", "said"), [
+    (11, {}, "dropped.near_duplicate is 0.52381, at most 0.5 is wanted"), (10, {}, ""), (11, {"action": "note"}, ""),
+    (11, {"bounds": {"sft_quality.dropped.near_duplicate": {"block": {"max": 0.6}}}}, ""),
+])  # fmt: skip
+def test_more_than_half_of_a_domain_is_dropped_as_alike_only_if_a_bound_allows_it(
+    tmp_path: Path, copies: int, quality: dict[str, Any], said: str
+) -> None:
+    others = [f"This is about number {n}, which is {n + 1} less 1, or {n * n} by itself." for n in range(20 - copies)]
+    texts = [*(" ".join([*(f"word{at}" for at in range(60)), str(n)]) for n in range(copies + 1)), *others]
+    rows = [{"prompt": "Go on.", "completion": text} for text in texts]
+    source = domain(jsonl(tmp_path / "rows.jsonl", rows), "prompt_completion")
+    steps = {"near_duplicates": {name: value for name, value in quality.items() if name == "action"}}
+    bounds = {"bounds": quality.get("bounds", {})}
+    workspace = workspace_in(tmp_path, minimal("sft", {"rows": source}, template="chatml", quality={"steps": steps, **bounds}))
+    assert said in brought_up(workspace)
+    assert bool(said) == bool(brought_up(workspace))

@@ -1,25 +1,44 @@
-"""The page's figures of private data are those of the benchmark's script, and reach what is promised."""
+"""The page's figures of private data, leaks and near-duplicates are those of the benchmarks' scripts, and reach what is promised."""
 
 from __future__ import annotations
 
 import os
 import re
+from collections.abc import Callable
 from pathlib import Path
 
-from benchmarks.private_data import KINDS, measured, table, texts
+import pytest
+
+from benchmarks import copies, private_data
+from benchmarks.private_data import KINDS, measured, texts
 from prep_assets.proofs.private_data import private_data_left
 from prep_assets.quality.private_data import FORMS, redacted
 
 PAGE = Path(__file__).parents[2] / "docs" / "quality.md"
-MARKED = re.compile(r"(?<=<!-- figures of benchmarks/private_data.py -->\n).*?(?=<!-- end of figures -->)", re.DOTALL)
+TABLES = (private_data.table, copies.leaks_table, copies.duplicates_table, copies.shared_table)
 
 
-def test_the_figures_of_the_page_are_those_of_the_script() -> None:
-    page, figures = PAGE.read_text("utf-8"), f"\n{table(texts())}\n"
+@pytest.mark.parametrize("table", TABLES, ids=lambda table: table.__name__)
+def test_the_figures_of_the_page_are_those_of_the_scripts(table: Callable[[], str]) -> None:
+    page, figures = PAGE.read_text("utf-8"), f"\n{table()}\n"
+    marked = re.compile(
+        rf"(?<=<!-- {table.__name__} of {table.__module__.replace('.', '/')}.py -->\n).*?(?=<!-- end of figures -->)", re.DOTALL
+    )
     if os.environ.get("PREP_ASSETS_WRITE_DOCS"):
-        page = MARKED.sub(lambda _: figures, page)
+        page = marked.sub(lambda _: figures, page)
         PAGE.write_text(page, "utf-8")
-    assert MARKED.findall(page) == [figures]
+    assert marked.findall(page) == [figures]
+
+
+def test_copies_of_other_sets_are_found_as_well() -> None:
+    found, false, _ = copies.leaks(seed=23)
+    assert not any(false.values())
+    for name, shares in found.items():
+        long = [share for at, share in enumerate(shares) if at % 3]
+        assert min(long) == 1 or name in ("other numbers", "first half"), (name, shares)
+    for language in copies.WORDS:
+        for name, chats in copies.shared(language, seed=23).items():
+            assert not copies.dropped(chats), (language, name)
 
 
 def test_private_data_of_other_sets_are_found_as_well() -> None:
