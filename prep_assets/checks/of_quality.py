@@ -20,7 +20,7 @@ from prep_assets.pipeline.verdicts import FOUND, QUALITY, read_table, read_verdi
 from prep_assets.proofs.known_verdicts import ANSWER, DEFAULTS, KNOWN, LEAKS, OTHER, QUESTION, QUOTED, QUOTED_WORDS, TRAINING
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.quality.overlap import RULES, Leak, Passages
-from prep_assets.quality.steps import Configured, corrupted_examples, quality_steps
+from prep_assets.quality.steps import Configured, Examples, Judged, by_block, corrupted_examples, quality_steps
 from prep_assets.samples import ASSISTANT, USER, document
 from prep_assets.stores.guards import Guards, load_array
 
@@ -43,6 +43,8 @@ def _judged_again(store: Store) -> Verdict:
     for name, _ in store.recipe["steps"]:
         if fault := known_fault(name):
             return Verdict(False, fault, {}, Worst(name, fault))
+    if fault := numbering_fault():
+        return Verdict(False, fault, {}, Worst("numbers", fault))
     source = source_to_judge(store.workspace, store.asset.family, store.partition)
     with TemporaryDirectory() as folder:
         again = judged_domain(source, Path(folder) / "again" / "payload")
@@ -88,6 +90,23 @@ def known_fault(name: str) -> str:
             return f"{name} finds {found or 'nothing'} in examples in which it must find {known.found or 'nothing'}: {texts!r:.300}"
         if notes != known.notes:
             return f"{name} notes {notes}, and must note {known.notes}"
+    return ""
+
+
+def numbering_fault() -> str:
+    """Return which examples get the verdicts of others; ``""`` where none does. A step that finds all but the first of each block is asked."""
+
+    def step(examples: Examples) -> Judged:
+        return Judged({at: ("number", text) for at, text in enumerate(examples.texts) if at})
+
+    for action in ("drop", "note"):
+        verdicts = Verdicts([Configured("number", action, lambda: by_block(step), {})])
+        for block in ((0, 1), (2, 3, 4)):
+            verdicts.add(corrupted_examples([document(str(number)) for number in block]), (), ())
+        verdicts.finish()
+        found = {at: detail for at, (_, detail) in verdicts.dropped.items()} | {at: detail for at, (detail,) in verdicts.noted.items()}
+        if {at: [word for word in detail.split() if word.isdigit()] for at, detail in found.items()} != {at: [str(at)] for at in (1, 3, 4)}:
+            return f"a step that finds the examples 1, 3 and 4 of a domain gives it the verdicts {found}"
     return ""
 
 

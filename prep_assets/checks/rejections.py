@@ -18,7 +18,7 @@ from prep_assets.proofs import rejected_renders, value_rules
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.formats import Format, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
-from prep_assets.proofs.second_reading import NoCall, read_again, shown_by
+from prep_assets.proofs.second_reading import NoCall, conflicting_thoughts, read_again, shown_by
 from prep_assets.samples import ASSISTANT, THINKING, USER, Group, Pair, Row, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import selected_schema
@@ -144,13 +144,17 @@ def of_render(store: Store) -> Oracle:
 
 
 def of_reasoning(store: Store) -> Oracle:
-    """Whether an answer is nothing but reasoning, or has something else between the tags of a call, by a second reading of tags."""
+    """Whether an answer is nothing but reasoning, has other reasoning beside its text, or something else between the tags of a call, by a second reading."""
     if (opened := _rendered(store)) is None:
         return lambda reason, row: None
     template, rendered = opened
 
     def judge(reason: str, row: Row) -> Ruling:
         try:
+            if reason == "conflicting_reasoning":
+                shown = template.form.shows_reasoning
+                conflict = any(conflicting_thoughts(sample, store.recipe, shown=shown) for sample, _ in rendered(row))
+                return "" if conflict else "the reasoning in the text of each answer is that beside it"
             turns = [turn for sample, _ in rendered(row) for turn in read_again(sample, store.recipe, **shown_by(template)).turns]
         except NoCall:
             return "" if reason == "bad_typed_call" else None
@@ -211,6 +215,7 @@ ORACLES: Mapping[str, Callable[[Store], Oracle]] = {
     "render": of_render,
     "reasoning/empty_answer": of_reasoning,
     "reasoning/bad_typed_call": of_reasoning,
+    "reasoning/conflicting_reasoning": of_reasoning,
 }
 """By ``stage/reason``, or by stage for all its other reasons: what derives a rejection again. For stores that are made from rows."""
 

@@ -562,29 +562,39 @@ def _call_again(text: str) -> str:
 
 
 def _reread_turn(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> Turn:
-    if turn.role != ASSISTANT:
+    if (found := _block(turn, tags, moves)) is None:
         return turn
-    for position, region in enumerate(turn.regions):
-        if region.drop or region.kind in (THINKING, TOOL_CALL, *MEDIA):
-            continue
-        text = region.text.lstrip()
-        for opening, closing in (pair for pair in tags if pair[1] in text):
-            body, closed, answer = text.removeprefix(opening).partition(closing)
-            tag = re.escape(closing)
-            begins = text.startswith(opening) or (moves and re.search(rf"\n[ \t]*{tag}|{tag}[ \t]*\n", region.text) is not None)
-            if begins and closed and opening not in body + answer and closing not in answer:
-                other_regions = [neighbour for i, neighbour in enumerate(turn.regions) if i != position]
-                has_thinking = any(
-                    neighbour.kind == THINKING and not neighbour.drop and neighbour.text.strip() for neighbour in other_regions
-                )
-                if not moves:
-                    return (
-                        changed(turn, regions=tuple(neighbour for neighbour in turn.regions if neighbour.kind != THINKING))
-                        if has_thinking
-                        else turn
-                    )
-                parts = [] if has_thinking or not body.strip() else [changed(region, kind=THINKING, text=body.strip())]
-                parts += [changed(region, text=answer.lstrip())] if answer.strip() else []
-                return changed(turn, regions=(*turn.regions[:position], *parts, *turn.regions[position + 1 :]))
-        return turn
-    return turn
+    position, body, answer = found
+    region, has_thinking = turn.regions[position], bool(_thoughts(turn))
+    if not moves:
+        return changed(turn, regions=tuple(each for each in turn.regions if each.kind != THINKING)) if has_thinking else turn
+    parts = [] if has_thinking or not body else [changed(region, kind=THINKING, text=body)]
+    parts += [changed(region, text=answer.lstrip())] if answer.strip() else []
+    return changed(turn, regions=(*turn.regions[:position], *parts, *turn.regions[position + 1 :]))
+
+
+def _block(turn: Turn, tags: Sequence[Sequence[str]], moves: bool) -> tuple[int, str, str] | None:
+    """The first text of an answer that begins with one block of reasoning: number of its region, the reasoning, what stands behind it."""
+    position = next((at for at, each in enumerate(turn.regions) if not each.drop and each.kind not in (THINKING, TOOL_CALL, *MEDIA)), None)
+    if turn.role != ASSISTANT or position is None:
+        return None
+    whole = turn.regions[position].text
+    text = whole.lstrip()
+    for opening, closing in (pair for pair in tags if pair[1] in text):
+        body, closed, answer = text.removeprefix(opening).partition(closing)
+        tag = re.escape(closing)
+        begins = text.startswith(opening) or (moves and re.search(rf"\n[ \t]*{tag}|{tag}[ \t]*\n", whole) is not None)
+        if begins and closed and opening not in body + answer and closing not in answer:
+            return position, body.strip(), answer
+    return None
+
+
+def _thoughts(turn: Turn) -> str:
+    return "".join(region.text for region in turn.regions if region.kind == THINKING and not region.drop).strip()
+
+
+def conflicting_thoughts(sample: Sample, options: Mapping[str, Any], *, shown: bool) -> bool:
+    """Whether an answer has other reasoning in its text than beside it."""
+    moves = shown and options["reasoning"] == "auto"
+    blocks = ((turn, _block(turn, options["reasoning_tags"], moves)) for turn in sample.turns if _thoughts(turn))
+    return any(found is not None and found[1] != _thoughts(turn) for turn, found in blocks)

@@ -235,6 +235,18 @@ PLANTS: Mapping[str, Change] = {
         "np.diff(sums[np.cumsum(counts)], prepend=0)",
         "np.diff(sums[np.cumsum(counts)], prepend=-1)",
     ),
+    "which example a verdict is on": (
+        "pretrain fields",
+        "pipeline/quality",
+        "self.noted.setdefault(base + number,",
+        "self.noted.setdefault(base - number,",
+    ),
+    "reasoning twice": (
+        "sft simple",
+        "text/render",
+        "if field_reasoning and field_reasoning != reasoning:",
+        "if not (field_reasoning and field_reasoning != reasoning):",
+    ),
     "that a domain is judged at all": ("pretrain fields", "pipeline/quality", "_judge(verdicts, source, source.reading())", "pass"),
     "the largest operand": ("rl", "schemas/rewards", "operand = divmod(index, largest + 1)", "operand = divmod(index, largest - 1)"),
 }
