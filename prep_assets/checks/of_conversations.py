@@ -75,7 +75,6 @@ from prep_assets.proofs.tokenized import left_of_tokenized, splits_character, to
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.samples import ASSISTANT, MEDIA, USER, Group, PlainChat, Sample, changed
 from prep_assets.schemas.reader import PlainMessages, rows_by_columns
-from prep_assets.schemas.runs import TRACE
 from prep_assets.stores.arrays import compress, equals, in_batches, take
 from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, GroupStore, open_groups
 from prep_assets.stores.tokens import TokenStore
@@ -590,7 +589,7 @@ class StoredGroup(Struct, frozen=True):
         if not of_runs:
             return
         domain, rows = domain_source(self.store).domain, list[RunRow]()
-        calls_of = calls_of_trace if domain.schema_name == TRACE else calls_of_steps
+        calls_of = calls_of_trace if domain.schema_name == "verifiers_trace" else calls_of_steps
         numbers = (self.stored.rewards.record(self.number, name).tolist() for name in OF_RUNS)
         for record, run, turn in zip(self.records, *numbers, strict=True):
             ids, mask = self.stored.conversation(self.number, record)

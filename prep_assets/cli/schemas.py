@@ -1,4 +1,4 @@
-"""`prep-assets schemas`, `sniff` and `dataset-info`: the formats of rows that can be read."""
+"""`prep-assets schemas` and `sniff`: the formats of rows that can be read."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from prep_assets.explain.visible import visible
 from prep_assets.schemas.reader import in_one_line, shown
 from prep_assets.schemas.registry import Schema
 from prep_assets.schemas.registry import schemas as registered
-from prep_assets.schemas.sniff import Fit, by_columns, domain_of, known_form, read_dataset_info
+from prep_assets.schemas.sniff import Fit, by_columns, known_form
 from prep_assets.schemas.sniff import sniff as try_all
 
 
@@ -191,21 +191,3 @@ def _domain_yaml(file: str, format: str | None, fit: Fit) -> str:
 
 def _reason(fit: Fit) -> str:
     return visible(fit.refusal[:200] + ("…" if len(fit.refusal) > 200 else ""))
-
-
-def dataset_info(
-    file: Annotated[Path, typer.Argument(metavar="FILE", help="A dataset_info.json.")],
-    names: Annotated[list[str] | None, typer.Argument(metavar="[NAME]…", help="Data sets. Default: all.")] = None,
-) -> None:
-    if not file.is_file():
-        raise ConfigError(f"no file {file}")
-    entries = read_dataset_info(file.read_text("utf-8"), str(file))
-    domains = {name: domain_of(name, entries) for name in names or entries}
-    console = terminal.out()
-    for family in sorted({domain.family for domain in domains.values()}):
-        console.print(f"# {family}.yaml, files relative to it\ndomains:")
-        for name, domain in domains.items():
-            if domain.family == family:
-                for remark in domain.remarks:
-                    console.print(f"  # {remark}")
-                console.print(f"  {name}: {in_one_line(domain.domain)}")

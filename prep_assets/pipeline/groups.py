@@ -27,8 +27,7 @@ from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.tokens import add
 from prep_assets.pipeline.workspace import Workspace, group_domains
 from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, Group, Region, Sample, Turn, changed
-from prep_assets.schemas.runs import RUNS
-from prep_assets.schemas.steps import STEPWISE
+from prep_assets.schemas.registry import schema_named, schemas
 from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, GroupWriter, Scored
 from prep_assets.stores.published import Draft
 from prep_assets.text.encode import Encoded, Encoder
@@ -59,9 +58,10 @@ def further_columns(family: Rl) -> tuple[str, ...]:
         ConfigError: some domains have them and others do not.
     """
     domains = {name: family.domains[name] for name in group_domains(family)}
-    runs = {name: domain.schema_name in RUNS for name, domain in domains.items()}
+    has = {name: found.further if (found := schema_named(domain.schema_name)) else "" for name, domain in domains.items()}
+    runs = {name: further == "runs" for name, further in has.items()}
     logprobs = {name: bool(domain.options.get("logprobs_key", runs[name])) for name, domain in domains.items()}
-    steps = {name: domain.schema_name in STEPWISE or bool(domain.options.get("turn_rewards_key")) for name, domain in domains.items()}
+    steps = {name: has[name] == "steps" or bool(domain.options.get("turn_rewards_key")) for name, domain in domains.items()}
     kinds = (
         (logprobs, "no logprobs_key", "log-probabilities"),
         (steps, "no steps", "rewards of steps"),
@@ -347,7 +347,8 @@ class Tokenize:
             )
             raise Refused("logprobs", detail, stage="group")
         if bool(renders.group.steps) != (STEP_ENDS in self._further):
-            known = f"the schemas {', '.join(STEPWISE)}, and group with turn_rewards_key"
+            stepwise = [name for name, each in schemas().items() if each.further == "steps"]
+            known = f"the schemas {', '.join(stepwise)}, and group with turn_rewards_key"
             raise Refused("steps", f"rewards of steps are stored for {known}", stage="group")
         if sampled is None:
             assert prompt is not None

@@ -331,25 +331,13 @@ def _at(value: Any, parts: Sequence[str]) -> Any:
 
 
 DECISIVE = frozenset(
-    {
+    (
         *("images", "image", "videos", "video", "audios", "audio", "reasoning_content", "reasoning", "thinking", "thought", "tool_plan"),
         *("Complex_CoT", "reasoning_details", "tool_calls", "function_call", "function_calls", "tools", "functions", "available_tools"),
         *("chat_template_kwargs", "documents", "system", "label", "kto_tag", "loss_weight", "weight", "loss_mask", "train", "training"),
-        *(
-            "loss_scale",
-            "train_detail",
-            "training_detail",
-            "rejected_response",
-            "rejected_messages",
-            "loss",
-            "history",
-            "input",
-            "context",
-            "margin",
-            "refusal",
-            "prefix",
-        ),
-    }
+        *("loss_scale", "train_detail", "training_detail", "rejected_response", "rejected_messages", "loss", "history", "input"),
+        *("context", "margin", "refusal", "prefix"),
+    )
 )
 """Names of fields that decide what is trained or asked."""
 

@@ -20,17 +20,7 @@ WEIGHTS = ("loss_weight", "weight", "loss_mask", "loss_scale", "train", "trainin
 STRETCHES = ("train_detail", "training_detail")
 FIELDS_OF_MESSAGES = frozenset(
     (
-        "role",
-        "from",
-        "type",
-        "name",
-        "tool_call_id",
-        "call_id",
-        "tool_use_id",
-        "status",
-        "signature",
-        "prefix",
-        "format",
+        *("role", "from", "type", "name", "tool_call_id", "call_id", "tool_use_id", "status", "signature", "prefix", "format"),
         "encrypted_content",
     )
 )

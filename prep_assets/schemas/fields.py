@@ -16,13 +16,12 @@ from prep_assets.samples import Row, Turn, changed
 # Field names with a known meaning, at every level of a row.
 
 NEUTRAL = frozenset(
-    {
-        *("id", "_id", "idx", "index", "uid", "uuid", "guid", "__index_level_0__"),
-        *("prompt_id", "question_id", "conversation_id", "example_id", "sample_id", "record_id", "row_id", "doc_id"),
-        *("source", "dataset", "dataset_name", "url", "uri", "language", "lang", "licence", "license"),
-        *("timestamp", "date", "created", "created_at", "updated_at", "split", "subset", "meta", "metadata"),
-        *("hash", "md5", "sha1", "sha256"),
-    }
+    (
+        *("id", "_id", "idx", "index", "uid", "uuid", "guid", "__index_level_0__", "prompt_id", "question_id", "conversation_id"),
+        *("example_id", "sample_id", "record_id", "row_id", "doc_id", "source", "dataset", "dataset_name", "url", "uri", "language"),
+        *("lang", "licence", "license", "timestamp", "date", "created", "created_at", "updated_at", "split", "subset", "meta"),
+        *("metadata", "hash", "md5", "sha1", "sha256"),
+    )
 )
 """Fields that identify a row and say nothing that a model reads. Passed over and counted, in lower or upper case, at every level, unless they contradict
 the order of a list or mix conversations (`require_agreement`)."""
@@ -63,33 +62,20 @@ STRETCHES = ("train_detail", "training_detail")
 """Fields that say which stretches of a message's text are trained (axolotl)."""
 
 DECISIVE = frozenset(
-    {
-        *(
-            *MEDIA,
-            *REASONING,
-            "reasoning_details",
-            *CALLS,
-            *TOOLS,
-            TEMPLATE_OPTIONS,
-            DOCUMENTS,
-            SYSTEM_PROMPT,
-            *LABELS,
-            *WEIGHTS,
-            *FLAGS,
-            *STRETCHES,
-        ),
-        *("history", "input", "context", "margin", "refusal", "prefix", "rejected_response", "rejected_messages"),
-    }
+    (
+        *("reasoning_details", "history", "input", "context", "margin", "refusal", "prefix", "rejected_response", "rejected_messages"),
+        *(*MEDIA, *REASONING, *CALLS, *TOOLS, TEMPLATE_OPTIONS, DOCUMENTS, SYSTEM_PROMPT, *LABELS, *WEIGHTS, *FLAGS, *STRETCHES),
+    )
 )
 """Fields that decide what is trained, or that are part of a prompt. A row is rejected where its schema has no place for one of them."""
 
 _DECIDING = frozenset(
-    {
+    (
         *("train", "training", "trained", "weight", "weights", "mask", "loss", "margin", "reward", "rewards", "label", "labels"),
-        *("chosen", "rejected", "reject", "system", "persona", "instruction", "instructions", "prefix", "history"),
-        *("tool", "tools", "function", "functions", "reasoning", "thinking", "thought", "thoughts"),
-        *("image", "images", "video", "videos", "audio", "audios"),
-    }
+        *("chosen", "rejected", "reject", "system", "persona", "instruction", "instructions", "prefix", "history", "tool", "tools"),
+        *("function", "functions", "reasoning", "thinking", "thought", "thoughts", "image", "images", "video", "videos", "audio"),
+        "audios",
+    )
 )
 """Words in names of fields that decide what is trained or asked."""
 

@@ -1,17 +1,14 @@
-"""Instructions: ``alpaca``, ``alpaca_pairwise``, ``dolly``, and ModelLink's handlers of this kind."""
+"""Instructions: ``alpaca``, ``alpaca_pairwise`` and ``dolly``."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-from prep_assets.errors import ConfigError, Refused, require_known
-from prep_assets.samples import ASSISTANT, TEXT, USER, Pair, Prompt, Region, Row, Sample, Turn, document, turn
-from prep_assets.schemas.fields import as_list, as_mapping, as_text, needed, text_of, texts_of, value_at
-from prep_assets.schemas.messages import sharegpt, sharegpt_options
+from prep_assets.errors import ConfigError, Refused
+from prep_assets.samples import ASSISTANT, TEXT, USER, Pair, Region, Row, Sample, Turn, turn
+from prep_assets.schemas.fields import as_list, as_text, needed, text_of, texts_of
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.rewards import JUDGED, NUMBER, plain_number
-from prep_assets.schemas.turns import chat_sample, offered, pair_of, reasoning_regions, with_system
+from prep_assets.schemas.turns import chat_sample, pair_of, reasoning_regions, with_system
 
 # ``alpaca``, ``alpaca_pairwise`` and ``dolly``: instruction, input, output, and where a row has them system and history.
 
@@ -95,34 +92,6 @@ def _history(row: Row, key: str | None) -> list[tuple[str, str]]:
     return pairs
 
 
-def alpaca_keys(map_keys: Mapping[str, str] | None, answers: tuple[str, ...]) -> dict[str, Any]:
-    """ModelLink's ``--map-keys`` for Alpaca rows as options of `alpaca`.
-
-    Raises:
-        ConfigError: a key that the handler does not have.
-    """
-    allowed = ("prompt", "query", "system", "history", *answers)
-    for key in map_keys or {}:
-        require_known("map_keys has no key", key, allowed, "Allowed")
-    return {f"{key}_key": column for key, column in (map_keys or {}).items()}
-
-
-@schema("AlpacaStyleInstructionHandler", gives=Sample, example=EXAMPLE)
-def alpaca_style_instruction_handler(*, map_keys: Mapping[str, str] | None = None) -> Convert:
-    """ModelLink's handler: `alpaca` with a line break between instruction and input, nothing stripped.
-
-    Options:
-        map_keys: columns for ``prompt``, ``query``, ``response``, ``history``, ``system``.
-    """
-    return alpaca(**alpaca_keys(map_keys, ("response",)), join="\n", strip=False)
-
-
-@schema("GeneralInstructionHandler", gives=Sample, example=EXAMPLE)
-def general_instruction_handler() -> Convert:
-    """ModelLink's handler: `alpaca` with a line break between instruction and input, nothing stripped, without system and history."""
-    return alpaca(system_key=None, history_key=None, join="\n", strip=False)
-
-
 PAIR_JOIN = "\n"
 PAIR_EXAMPLE = {"instruction": "Name a prime number.", "input": "", "chosen": "7", "rejected": "9"}
 
@@ -169,16 +138,6 @@ def _ranked_output(row: Row) -> Sequence[str]:
     return [as_text(answer, "output") for answer in answers]
 
 
-@schema("AlpacaStylePairwiseHandler", gives=Pair, example=PAIR_EXAMPLE)
-def alpaca_style_pairwise_handler(*, map_keys: Mapping[str, str] | None = None) -> Convert:
-    """ModelLink's handler: `alpaca_pairwise` with its ``--map-keys``.
-
-    Options:
-        map_keys: columns for ``prompt``, ``query``, ``history``, ``system``, ``chosen``, ``rejected``.
-    """
-    return alpaca_pairwise(**alpaca_keys(map_keys, ("chosen", "rejected")))
-
-
 DOLLY = {
     "instruction": "When did Virgin Australia start operating?",
     "context": "Virgin Australia commenced services on 31 August 2000 as Virgin Blue.",
@@ -202,153 +161,3 @@ def dolly(
     return alpaca(
         prompt_key=instruction_key, query_key=context_key, response_key=response_key, system_key=None, history_key=None, join=join
     )
-
-
-# ModelLink's handlers whose rows no other schema reads: texts for pretraining, prompts with reference answers, and LeetCode problems.
-
-_ALPACA = (
-    "A chat between a curious user and an artificial intelligence assistant. The assistant gives helpful, detailed, and polite answers to the "
-    "user's questions.USER: Below is an instruction that describes a task. Write a response that appropriately completes the request."
-    "\n\n### Instruction:\n{instruction}\n\n{given}### Response: ASSISTANT: {response}"
-)
-_STACK_OVERFLOW = "In python, {title}\n### Question:\n{question}\n### Response:\n{answer}\n"
-_ALPACA_KEYS = {"prompt_key": "instruction", "query_key": "input", "system_key": "system", "history_key": "history"}
-REFERENCE = "reference"
-"""The verifier of handlers that store a reference answer and leave the comparison to the trainer."""
-
-
-@schema("AlpacaPretrainHandler", gives=Sample, example={"instruction": "Add 2 and 2.", "input": "", "output": "4"})
-def alpaca_pretrain_handler() -> Convert:
-    """ModelLink's handler: an Alpaca row as one text. Without an input there is no input section; ModelLink writes ``###None`` there."""
-
-    def convert(row: Row) -> Sample:
-        instruction, response = (needed(text_of(row, key), "empty_text", key) for key in ("instruction", "output"))
-        query = text_of(row, "input", required=False)
-        section = f"### Input:\n{query}\n\n" if query else ""
-        return document(_ALPACA.format(instruction=instruction, given=section, response=response))
-
-    return convert
-
-
-@schema(
-    "StackOverflowPythonPretrainHandler",
-    gives=Sample,
-    example={"title": "Sort a list", "question_body": "How do I sort a list?", "answer_body": "Call sorted."},
-)
-def stack_overflow_python_pretrain_handler() -> Convert:
-    """ModelLink's handler: title, question and answer as one text. ModelLink's own writes nothing."""
-
-    def convert(row: Row) -> Sample:
-        title, question, answer = (needed(text_of(row, key), "empty_text", key) for key in ("title", "question_body", "answer_body"))
-        return document(_STACK_OVERFLOW.format(title=title, question=question, answer=answer))
-
-    return convert
-
-
-@schema(
-    "SharegptPretrainHandler",
-    gives=Sample,
-    example={"conversations": [{"from": "human", "value": "Hi. "}, {"from": "gpt", "value": "Hello!"}]},
-)
-def sharegpt_pretrain_handler() -> Convert:
-    """MindSpeed-LLM's handler: the values of all messages, one directly after the other."""
-
-    def convert(row: Row) -> Sample:
-        texts = []
-        for number, message in enumerate(as_list(value_at(row, "conversations"), "conversations")):
-            fields = as_mapping(message, f"conversations[{number}]")
-            for key in ("from", "role"):
-                fields.get(key)  # every message is part of the text, whoever speaks
-            texts.append(text_of(fields, "value" if fields.get("value") is not None else "content"))
-        return document(needed("".join(texts), "empty_text", "conversations"))
-
-    return convert
-
-
-@schema("R1AlpacaStyleInstructionHandler", gives=Prompt, example={"instruction": "What is 12 * 12?", "input": "", "output": "144"})
-def r1_alpaca(*, map_keys: Mapping[str, str] | None = None, verifier: str = REFERENCE) -> Callable[[Row], Prompt]:
-    """MindSpeed-LLM's handler: system, history and question of an Alpaca row, its output as the reference answer.
-
-    Options:
-        map_keys: columns for ``prompt``, ``query``, ``response``, ``history``, ``system``.
-        verifier: what compares an answer with the reference; ``number`` where it is one plain number.
-    """
-    keys = {**_ALPACA_KEYS, "response_key": "output", **alpaca_keys(map_keys, ("response",))}
-    answer_key = keys.pop("response_key")
-
-    def convert(row: Row) -> Prompt:
-        gold = needed(text_of(row, answer_key), "no_gold", answer_key)
-        return Prompt(alpaca_prompt(row, **keys, join="\n", strip=False), _gold(gold, verifier), verifier, **offered(row))
-
-    return convert
-
-
-@schema("PPOAlpacaStyleInstructionHandler", gives=Prompt, example={"instruction": "Write a haiku.", "input": ""})
-def ppo_alpaca(*, map_keys: Mapping[str, str] | None = None) -> Callable[[Row], Prompt]:
-    """MindSpeed-LLM's handler of prompts that a reward model judges: system, history and question of an Alpaca row. Its answer is not read.
-
-    Options:
-        map_keys: columns for ``prompt``, ``query``, ``history``, ``system``.
-    """
-    keys = {**_ALPACA_KEYS, **alpaca_keys(map_keys, ())}
-
-    def convert(row: Row) -> Prompt:
-        return Prompt(alpaca_prompt(row, **keys, join="\n", strip=False), "", JUDGED, **offered(row))
-
-    return convert
-
-
-MODELLINK_EXAMPLE = {"conversations": [{"from": "human", "value": "What is 12 * 12?"}, {"from": "gpt", "value": "144"}]}
-
-
-@schema("R1SharegptStyleInstructionHandler", gives=Prompt, example=MODELLINK_EXAMPLE)
-def r1_sharegpt(*, map_keys: Mapping[str, Any] | None = None, verifier: str = REFERENCE) -> Callable[[Row], Prompt]:
-    """MindSpeed-LLM's handler: a ShareGPT conversation up to its last answer, which is the reference answer.
-
-    Options:
-        map_keys: columns for ``messages``, ``system``, ``tools``, and under ``tags`` the names of the tags.
-        verifier: what compares an answer with the reference; ``number`` where it is one plain number.
-    """
-    read = sharegpt(**sharegpt_options(map_keys, ()))
-
-    def convert(row: Row) -> Prompt:
-        sample = read(row)
-        assert isinstance(sample, Sample) and sample.turns[-1].role == ASSISTANT
-        *prompt, answer = sample.turns
-        return Prompt(tuple(prompt), _gold(answer.text, verifier), verifier, sample.tools, sample.documents, sample.template_options)
-
-    return convert
-
-
-def _gold(text: str, verifier: str) -> str:
-    return plain_number(text.strip()) if verifier == NUMBER else text
-
-
-LEETCODE = {
-    "code_with_problem": "Return the sum of two numbers.\n\n```python\ndef add(a, b):\n    return a + b\n```",
-    "code_only": "def add(a, b):\n    return a + b\n",
-    "explanation_only": "It adds the two numbers.",
-}
-
-
-@schema("leetcode_python", gives=Sample, example=LEETCODE, aliases=("LeetcodePythonInstructionHandler",))
-def leetcode_python(
-    *, problem_key: str = "code_with_problem", code_key: str = "code_only", explanation_key: str = "explanation_only"
-) -> Convert:
-    """The problem (the text before its code in ``` fences, stripped), answered with code, a line break and the explanation.
-
-    Options:
-        problem_key: the problem and, after a fence, its code.
-        code_key: the code.
-        explanation_key: the explanation.
-    """
-
-    def convert(row: Row) -> Sample:
-        problem, code, explanation = texts_of(row, problem_key, code_key, explanation_key)
-        user = needed(problem.partition("```")[0].strip(), "empty_prompt", problem_key)
-        if after := "".join(problem.split("```")[2:]).strip():
-            raise Refused("trailing_text", f"{problem_key!r} goes on behind its code, which would be lost: {after[:60]!r}")
-        needed(code, "empty_answer", code_key)
-        return Sample((turn(USER, user), turn(ASSISTANT, f"{code}\n{explanation}")))
-
-    return convert

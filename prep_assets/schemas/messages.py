@@ -7,11 +7,11 @@ from typing import Any, Literal
 
 from msgspec import Struct
 
-from prep_assets.errors import ConfigError, Refused, nearest
-from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TOOL, USER, Example, Pair, Row, Sample, Turn, changed, turn
+from prep_assets.errors import ConfigError, Refused
+from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, SYSTEM, TOOL, USER, Pair, Row, Sample, Turn, changed, turn
 from prep_assets.schemas.fields import SYSTEM_PROMPT, TOOLS, as_mapping, needed, texts_of, value_at, weighted, wrong_type
 from prep_assets.schemas.reader import PlainMessages, plain_roles, reads_plain
-from prep_assets.schemas.registry import Convert, convert_with, options_of, schema
+from prep_assets.schemas.registry import Convert, options_of, schema
 from prep_assets.schemas.turns import (
     AGENT_ROLES,
     CALL_TAGS,
@@ -86,55 +86,6 @@ def _chat(row: Row, prompt_key: str, completion_key: str) -> tuple[Turn, ...]:
     require_open_end(prompt, prompt_key)
     require_answer(completion)
     return (*(weighted(turn, 0.0) if turn.role == ASSISTANT else turn for turn in prompt), *completion)
-
-
-@schema("prompt_completion_text_read_hook", gives=Sample, example=EXAMPLE)
-def prompt_completion_text_read_hook(
-    *, prompt_key: str = "prompt", completion_key: str = "completion", separator: str | None = None
-) -> Convert:
-    """Cerebras' hook for prompt and completion without a chat template, with a separator between them.
-
-    Options:
-        prompt_key: field with the prompt.
-        completion_key: field with the completion.
-        separator: what stands between them, never trained; null: the tokenizer's `sep_token`, else `<|sep|>`; empty: nothing.
-    """
-    return prompt_completion(prompt_key=prompt_key, completion_key=completion_key, separator=separator)
-
-
-@schema("prompt_completion_chat_read_hook", gives=Sample, example=EXAMPLE)
-def prompt_completion_chat_read_hook(*, prompt_key: str = "prompt", completion_key: str = "completion") -> Convert:
-    """Cerebras' hook for prompt and completion as a chat of one user and one assistant turn, both stripped.
-
-    Options:
-        prompt_key: field with the prompt.
-        completion_key: field with the completion.
-    """
-    return prompt_completion(prompt_key=prompt_key, completion_key=completion_key, template=True, strip=True)
-
-
-@schema("nlg_read_hook", gives=Sample, example={"context": "name : The Eagle |", "completion": " The Eagle is a pub."})
-def nlg_read_hook(*, context_key: str = "context", completion_key: str = "completion") -> Convert:
-    """Cerebras' hook for language generation from a context: token ids, as its own columns hold them, or text.
-
-    Ids are read as by `tokenized`, so the domain names the tokenizer that made them (``tokenized_by``).
-
-    Options:
-        context_key: field with the context.
-        completion_key: field with the completion.
-    """
-    read_text = prompt_completion(prompt_key=context_key, completion_key=completion_key)
-    read_ids = convert_with("tokenized", {"prompt_ids_key": context_key, "completion_ids_key": completion_key})
-
-    def convert(row: Row) -> Example | None:
-        if all(isinstance(row.get(key), list | tuple) for key in (context_key, completion_key)):
-            return read_ids(row)
-        for key in (context_key, completion_key):
-            if not isinstance(row.get(key), str | None):
-                wrong_type(row.get(key), key, "a string, or token ids as the other side")
-        return read_text(row)
-
-    return convert
 
 
 @schema("instruction", gives=Sample, example={"prompt": "Question: 2 + 2?\nAnswer: ", "response": "4"})
@@ -222,33 +173,6 @@ def _tools_with_messages(messages: Sequence[Mapping[str, Any]], tools: Tools, wh
     if tool_lists and any(message_tools != (tools or tool_lists[0]) for message_tools in tool_lists):
         raise Refused("conflicting_tools", f"{where!r} offers other tools in one place than in another")
     return tools or (tool_lists[0] if tool_lists else ())
-
-
-@schema("chat_read_hook", gives=Sample, example=MESSAGES_EXAMPLE)
-def chat_read_hook(
-    *, multi_turn_key: str = "messages", multi_turn_role_key: str = "role", multi_turn_content_key: str = "content"
-) -> Convert:
-    """Cerebras' hook for chats: user and assistant in pairs, their text stripped, an empty system turn left out.
-
-    Options:
-        multi_turn_key: field with the array of messages.
-        multi_turn_role_key: field of a message with its role.
-        multi_turn_content_key: field of a message with its content.
-    """
-    read = messages(messages_key=multi_turn_key, role_key=multi_turn_role_key, content_key=multi_turn_content_key, order="alternate")
-
-    def convert(row: Row) -> Sample:
-        sample = read(row)
-        turns = tuple(_strip_turn(turn) for turn in sample.turns if turn.role != SYSTEM or turn.text.strip())
-        return changed(sample, turns=turns)
-
-    return convert
-
-
-def _strip_turn(turn: Turn) -> Turn:
-    if turn.role not in (USER, ASSISTANT):
-        return turn
-    return changed(turn, regions=tuple(changed(region, text=region.text.strip()) for region in turn.regions))
 
 
 LABELLED = {"messages": [{"role": "user", "content": "Name a prime number."}, {"role": "assistant", "content": "7"}], "label": True}
@@ -405,51 +329,6 @@ def _has_openai_keys(messages: object) -> bool:
     return isinstance(first, Mapping) and "role" in first and "from" not in first
 
 
-TAGS = ("role_tag", "content_tag", "user_tag", "assistant_tag", "observation_tag", "function_tag", "system_tag")
-
-
-def sharegpt_options(map_keys: Mapping[str, Any] | None, answers: tuple[str, ...]) -> dict[str, Any]:
-    """ModelLink's ``--map-keys`` for ShareGPT rows as options of `sharegpt`. Tags that are not listed keep their default.
-
-    Raises:
-        ConfigError: a key or a tag that the handler does not have.
-    """
-    columns = dict(map_keys or {})
-    tags = columns.pop("tags", None) or {}
-    allowed = ("messages", "system", "tools", *answers)
-    if not isinstance(tags, Mapping):
-        raise ConfigError(f"map_keys 'tags' is {tags!r}, needs a mapping of {', '.join(TAGS)}")
-    for key, names in [*((key, allowed) for key in columns), *((tag, TAGS) for tag in tags)]:
-        if key not in names:
-            raise ConfigError(f"map_keys has no key {key!r}{nearest(key, names) or '.'} Allowed: tags, {', '.join((*allowed, *TAGS))}")
-    return {**{f"{key}_key": column for key, column in columns.items()}, **tags}
-
-
-@schema("SharegptStyleInstructionHandler", gives=Sample, example=SHAREGPT_EXAMPLE)
-def sharegpt_style_instruction_handler(*, map_keys: Mapping[str, Any] | None = None) -> Convert:
-    """ModelLink's handler: `sharegpt` with its ``--map-keys``.
-
-    Options:
-        map_keys: columns for ``messages``, ``system``, ``tools``, and under ``tags`` the names of the tags.
-    """
-    return sharegpt(**sharegpt_options(map_keys, ()))
-
-
-@schema(
-    "HunyuanInstructionHandler",
-    gives=Sample,
-    example={"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Hello!"}]},
-)
-def hunyuan_instruction_handler(*, map_keys: Mapping[str, Any] | None = None) -> Convert:
-    """MindSpeed-LLM's handler of Hunyuan-Large's ``messages``, which the tokenizer's own template renders.
-
-    Options:
-        map_keys: columns for ``messages``, ``system``, ``tools``, and under ``tags`` the names of the tags.
-    """
-    defaults = {"role_tag": "role", "content_tag": "content", "user_tag": "user", "assistant_tag": "assistant"}
-    return sharegpt(**{"messages_key": "messages", **defaults, **sharegpt_options(map_keys, ())})
-
-
 PAIR_EXAMPLE = {
     "conversations": [{"from": "human", "value": "Name a prime number."}],
     "chosen": {"from": "gpt", "value": "7"},
@@ -478,13 +357,3 @@ def sharegpt_pairwise(
         return pair_of(row, prompt, *answers, tools_key=read.tools_key)
 
     return convert
-
-
-@schema("SharegptStylePairwiseHandler", gives=Pair, example=PAIR_EXAMPLE)
-def sharegpt_style_pairwise_handler(*, map_keys: Mapping[str, Any] | None = None) -> Convert:
-    """ModelLink's handler: `sharegpt_pairwise` with its ``--map-keys``.
-
-    Options:
-        map_keys: columns for ``messages``, ``system``, ``tools``, ``chosen``, ``rejected``, and under ``tags`` the names of the tags.
-    """
-    return sharegpt_pairwise(**sharegpt_options(map_keys, ("chosen", "rejected")))

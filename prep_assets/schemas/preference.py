@@ -1,16 +1,13 @@
-"""Preferences: ``preference``, ``ultrafeedback`` and ``contrastive``."""
+"""Preferences: ``hh``, ``preference`` and ``contrastive``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from operator import itemgetter
 from typing import Any, Literal
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Contrast, Pair, PlainChat, Row, Turn, changed, turn
-from prep_assets.schemas.dialogues import ASSISTANT_MARK, HUMAN_MARK, answer_alone, split_marked
-from prep_assets.schemas.dialogues import EXAMPLE as HH_EXAMPLE
 from prep_assets.schemas.fields import (
     as_list,
     as_mapping,
@@ -18,14 +15,12 @@ from prep_assets.schemas.fields import (
     as_text,
     has_content,
     needed,
-    objects,
-    text_of,
     texts_of,
     value_at,
     wrong_type,
 )
 from prep_assets.schemas.reader import PlainPairs, plain_chats, plain_roles, reads_plain
-from prep_assets.schemas.registry import Convert, schema, text_to_embed
+from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import (
     chat_format,
     common_prompt,
@@ -36,9 +31,89 @@ from prep_assets.schemas.turns import (
     with_system_of,
 )
 
+# ``hh``: chats written as one text, with a mark before each turn.
+
+HUMAN_MARK = "\n\nHuman:"
+ASSISTANT_MARK = "\n\nAssistant:"
+MARKS = {HUMAN_MARK: USER, ASSISTANT_MARK: ASSISTANT}
+
+HH_EXAMPLE = {
+    "chosen": "\n\nHuman: What is the capital of Peru?\n\nAssistant: Lima.",
+    "rejected": "\n\nHuman: What is the capital of Peru?\n\nAssistant: I don't know.",
+}
+
+
+@schema("hh", gives=Pair, example=HH_EXAMPLE)
+def hh(
+    *,
+    chosen_key: str = "chosen",
+    rejected_key: str = "rejected",
+    prompt_check: Literal["strict", "chosen"] = "strict",
+    split_turns: bool = False,
+) -> Convert:
+    """Both dialogues split at their last ``\\n\\nAssistant:``; what stands before it is the prompt.
+
+    Options:
+        chosen_key: the dialogue that ends with the better answer.
+        rejected_key: the dialogue that ends with the worse answer.
+        prompt_check: `strict` rejects dialogues whose prompts differ; `chosen` takes the chosen one's, as train-llm-from-scratch does.
+        split_turns: make the prompt a chat; otherwise it is one user turn with its marks.
+    """
+
+    keys = (chosen_key, rejected_key)
+
+    def convert(row: Row) -> Pair:
+        chosen, rejected = (_split_answer(text, key) for text, key in zip(texts_of(row, *keys), keys, strict=True))
+        if chosen[0].strip() != rejected[0].strip() and prompt_check == "strict":
+            raise Refused("prompts_differ", f"the prompts end {chosen[0][-50:]!r} and {rejected[0][-50:]!r}")
+        if not rejected[0].strip():
+            raise Refused("empty_prompt", f"the prompt of {rejected_key!r} is empty")
+        prompt = turns_of(split_marked(chosen[0], MARKS, chosen_key)) if split_turns else (turn(USER, chosen[0].strip()),)
+        return pair_of(row, with_system_of(row, prompt), *((turn(ASSISTANT, answer),) for _, answer in (chosen, rejected)))
+
+    def split(row: Row) -> tuple[PlainChat | None, object, object] | None:
+        if type(row[chosen_key]) is not str or type(row[rejected_key]) is not str:
+            return None
+        (prompt, mark, chosen), (rejected_prompt, rejected_mark, rejected) = (row[key].rpartition(ASSISTANT_MARK) for key in keys)
+        prompt = prompt.strip()
+        if not mark or not rejected_mark or not prompt or prompt != rejected_prompt.strip() or HUMAN_MARK in chosen + rejected:
+            return None
+        return PlainChat((USER,), (prompt,)), chosen.strip(), rejected.strip()
+
+    return convert if split_turns else reads_plain(convert, PlainPairs(frozenset(keys), split))
+
+
+def _split_answer(text: str, key: str) -> tuple[str, str]:
+    prompt, mark, answer = text.rpartition(ASSISTANT_MARK)
+    if not mark:
+        raise Refused("no_assistant_turn", f"{key!r} has no {ASSISTANT_MARK!r}; it ends {text[-50:]!r}")
+    return prompt, answer_alone(answer, HUMAN_MARK, key).strip()
+
+
+def answer_alone(answer: str, human_mark: str, where: str) -> str:
+    """`answer`, rejected (``role_order``) where it holds a human's turn: the dialogue does not end with the assistant."""
+    if human_mark in answer:
+        raise Refused("role_order", f"{where!r} ends with a human's turn: {answer[answer.rindex(human_mark) :][:60]!r}")
+    return answer
+
+
+def split_marked(text: str, marks: Mapping[str, str], where: str) -> list[tuple[str, str]]:
+    """Split `text` at `marks` (mark to role) into ``(role, text)`` of each turn; texts are stripped.
+
+    Raises:
+        Refused: ``leading_text`` where text comes before the first mark.
+    """
+    pattern = re.compile("|".join(re.escape(mark) for mark in marks))
+    matches = list(pattern.finditer(text))
+    leading = text[: matches[0].start()] if matches else text
+    if leading.strip():
+        raise Refused("leading_text", f"{where!r} begins {leading[:60]!r}, before the first of {', '.join(map(repr, marks))}")
+    ends = [match.start() for match in matches[1:]] + [len(text)] * bool(matches)
+    return [(marks[match[0]], text[match.end() : end].strip()) for match, end in zip(matches, ends, strict=True)]
+
+
 # ``preference``: pairs with an explicit prompt, or with the prompt at the start of both sides; strings or messages.
 
-ASSISTANT_ROLE = "assistant:"
 RESPONSE = "rejected_response"
 LAYOUTS = (("chosen_messages", "rejected_messages"), ("messages", "rejected_messages"), ("messages", RESPONSE))
 """Columns of both answers in rows without ``chosen``: LLaMA-Factory v1, and ms-swift."""
@@ -92,7 +167,7 @@ def preference(
         return turns[len(prompt) :] if content_of(turns[: len(prompt)]) == content_of(prompt) else turns
 
     def convert(row: Row) -> Pair:
-        return _with_system_of(row, system_key, _pair(row))
+        return pair_with_system_of(row, system_key, _pair(row))
 
     def _pair(row: Row) -> Pair:
         prompt = None if prompt_key is None else row.get(prompt_key)
@@ -137,7 +212,7 @@ def _single_answer(messages: object) -> object:
     return message.get("content") if type(message) is dict and len(message) == 2 and message.get("role") == ASSISTANT else None
 
 
-def _with_system_of(row: Row, key: str | None, example: Pair) -> Pair:
+def pair_with_system_of(row: Row, key: str | None, example: Pair) -> Pair:
     """`example` with the row's system prompt in front. Text without a template has no place for one."""
     prompt = with_system_of(row, example.prompt, key)
     if prompt != example.prompt and example.prompt[0].role == PROMPT:
@@ -155,193 +230,6 @@ def _with_other_answer(messages: Sequence[Any], answer: object, key: str) -> lis
         return [*messages[:-1], {"role": ASSISTANT, "content": answer}]
     end = max((at + 1 for at, message in enumerate(messages) if as_mapping(message, "messages").get("role") != ASSISTANT), default=0)
     return [*messages[:end], *as_list(answer, key, "a string or an array")]
-
-
-@schema("dpo_read_hook", gives=Pair, example=HH_EXAMPLE)
-def dpo_read_hook(
-    *, chosen_key: str = "chosen", rejected_key: str = "rejected", prompt_key: str | None = None, assistant_role: str = ASSISTANT_ROLE
-) -> Convert:
-    """Cerebras' DPO hook: strings with a prompt, strings that begin with the prompt, or messages.
-
-    Options:
-        chosen_key: field with the better answer.
-        rejected_key: field with the worse answer.
-        prompt_key: field with the prompt; null for none.
-        assistant_role: the mark after which the answer begins where there is no prompt field, in upper or lower case.
-    """
-    if prompt_key is not None and assistant_role != ASSISTANT_ROLE:
-        raise ConfigError(f"assistant_role is where the prompt ends, and the prompt is in {prompt_key!r}. Leave one of the two out")
-    read = preference(chosen_key=chosen_key, rejected_key=rejected_key, prompt_key=prompt_key)
-
-    def convert(row: Row) -> Pair:
-        if not all(isinstance(row.get(key), str) for key in (chosen_key, rejected_key)):
-            return read(row)
-        chosen, rejected = texts_of(row, chosen_key, rejected_key)
-        if prompt_key is not None:
-            prompt = as_text(value_at(row, prompt_key), prompt_key)
-        else:
-            prompt, chosen, rejected = _cut_at_mark(chosen, rejected, assistant_role)
-        pair = pair_of(row, *((turn(role, text.strip()),) for role, text in ((USER, prompt), (ASSISTANT, chosen), (ASSISTANT, rejected))))
-        return _with_system_of(row, "system", pair)
-
-    return convert
-
-
-def _cut_at_mark(chosen: str, rejected: str, mark: str) -> tuple[str, str, str]:
-    marks = list(re.finditer(re.escape(mark), chosen, re.IGNORECASE))
-    if not marks:
-        raise Refused("no_assistant_turn", f"chosen has no {mark!r}; it ends {chosen[-50:]!r}")
-    end = marks[-1].end()
-    if rejected[:end] != chosen[:end]:
-        raise Refused(
-            "prompts_differ", f"the prompts, up to the last {mark!r} of chosen, end {chosen[:end][-50:]!r} and {rejected[:end][-50:]!r}"
-        )
-    return chosen[:end], answer_alone(chosen[end:], HUMAN_MARK, "chosen"), answer_alone(rejected[end:], HUMAN_MARK, "rejected")
-
-
-# ``ultrafeedback``: HuggingFaceH4/ultrafeedback_binarized, and the rows with all completions of openbmb/UltraFeedback.
-
-SCORES = ("score_chosen", "score_rejected")
-ULTRAFEEDBACK_EXAMPLE = {
-    "prompt": "Name a prime number.",
-    "chosen": [{"role": "user", "content": "Name a prime number."}, {"role": "assistant", "content": "7"}],
-    "rejected": [{"role": "user", "content": "Name a prime number."}, {"role": "assistant", "content": "9"}],
-    "score_chosen": 9.0,
-    "score_rejected": 2.0,
-}
-BEST_SCORE, BAD_RATING = 10.0, 2.0
-
-
-@schema("ultrafeedback", gives=Pair, example=ULTRAFEEDBACK_EXAMPLE)
-def ultrafeedback(
-    *,
-    prompt_key: str = "prompt",
-    chosen_key: str = "chosen",
-    rejected_key: str = "rejected",
-    prompt_check: Literal["strict", "column"] = "strict",
-    min_margin: float | None = None,
-    completions_key: str = "completions",
-) -> Convert:
-    """The prompt column as a user turn, and the last message of each side as its answer; all stripped. Of a row with completions in place of sides,
-    the one that scores most and the one that scores least.
-
-    Options:
-        prompt_key: the prompt.
-        chosen_key: messages that end with the better answer.
-        rejected_key: messages that end with the worse answer.
-        prompt_check: `strict` rejects a side whose messages are not the prompt and one answer; `column` does not.
-        min_margin: reject pairs with a smaller `score_chosen - score_rejected`; null keeps ties.
-        completions_key: completions with their scores and ratings, in place of two sides.
-    """
-
-    def convert(row: Row) -> Pair:
-        completions = rated(row, completions_key)
-        if completions and row.get(chosen_key) is None:
-            prompt = text_of(row, prompt_key if row.get(prompt_key) is not None else "instruction").strip()
-            answers = _best_and_worst(completions, min_margin)
-        else:
-            prompt = text_of(row, prompt_key).strip()
-            answers = [_last_answer(row, key, prompt if prompt_check == "strict" else None) for key in (chosen_key, rejected_key)]
-            _require_margin(row, min_margin)
-            _require_scores(row, dict(completions), answers)
-        return pair_of(row, with_system_of(row, (turn(USER, prompt),)), *((turn(ASSISTANT, answer),) for answer in answers))
-
-    def split(row: Row) -> tuple[PlainChat | None, object, object] | None:
-        chats = plain_chats([row[chosen_key], row[rejected_key]], "role", "content", _ANSWER_TAGS)
-        better, worse = (row[key] for key in SCORES)
-        numbers = {type(better), type(worse)} <= {int, float} and abs(better) < _LARGE and abs(worse) < _LARGE
-        if not isinstance(row[prompt_key], str) or not numbers or better < worse or better - worse < (min_margin or 0):
-            return None
-        prompt = row[prompt_key].strip()
-        if any(chat is None or chat.roles != (USER, ASSISTANT) or chat.texts[0].strip() != prompt for chat in chats):
-            return None
-        chosen, rejected = (chat.texts[1].strip() for chat in chats if chat is not None)
-        return PlainChat((USER,), (prompt,)), chosen, rejected
-
-    read = PlainPairs(frozenset([prompt_key, chosen_key, rejected_key, *SCORES]), split)
-    return reads_plain(convert, read) if prompt_check == "strict" else convert
-
-
-_ANSWER_TAGS = {"user": USER, "assistant": ASSISTANT}
-_LARGE = 1e15
-
-
-def _last_answer(row: Row, key: str, prompt: str | None) -> str:
-    """The text of the last message of a side, which is the assistant's. `prompt`, unless `None`, must be the only message before it."""
-    messages = list(objects(value_at(row, key), key))
-    if not messages:
-        raise Refused("empty_answer", f"{key!r} has no messages")
-    *earlier, (role, answer) = [texts_of(message, "role", "content") for _, message in messages]
-    if prompt is not None and [(asker, text.strip()) for asker, text in earlier] != [("user", prompt)]:
-        raise Refused("prompts_differ", f"{key!r} has {len(earlier)} messages before its answer; they are not the prompt")
-    if role != "assistant":
-        raise Refused("no_assistant_turn", f"{key!r} ends with a message of {role!r}")
-    return answer.strip()
-
-
-def _require_margin(row: Row, margin: float | None) -> None:
-    if margin is None and all(row.get(key) is None for key in SCORES):
-        return
-    chosen, rejected = (as_number(value_at(row, key), key) for key in SCORES)
-    if chosen < rejected:
-        raise Refused("score_contradicts", f"the chosen answer scores {chosen:g}, the rejected one {rejected:g}")
-    if margin is not None and chosen - rejected < margin:
-        raise Refused("small_margin", f"the scores are {chosen:g} and {rejected:g}; min_margin is {margin:g}")
-
-
-def _best_and_worst(completions: Sequence[tuple[str, float]], margin: float | None) -> list[str]:
-    (best, highest), (worst, lowest) = (choose(completions, key=itemgetter(1)) for choose in (max, min))
-    if highest - lowest < (margin or 0) or highest == lowest:
-        limit = "no two differ" if margin is None else f"min_margin is {margin:g}"
-        raise Refused("small_margin", f"the {len(completions)} completions score {lowest:g} to {highest:g}; {limit}")
-    return [best, worst]
-
-
-def _require_scores(row: Row, scores: Mapping[str, float], answers: Sequence[str]) -> None:
-    """Check the scores of a row that also lists its completions: each side has its completion's score, and chosen scores no less than rejected."""
-    chosen, rejected = (scores.get(answer) for answer in answers)
-    for key, score in zip(SCORES, (chosen, rejected), strict=True):
-        value = row.get(key)
-        if score is not None and value is not None and as_number(value, key) != score:
-            raise Refused("score_contradicts", f"{key!r} is {value}, and the completion with this text scores {score:g}")
-    if chosen is not None and rejected is not None and chosen < rejected:
-        raise Refused("score_contradicts", f"the chosen answer scores {chosen:g}, the rejected one {rejected:g}")
-
-
-def rated(row: Row, key: str) -> list[tuple[str, float]]:
-    """The completions of a row, each its text and its overall score, 1 to 10; empty where the row has none.
-
-    A bug of 2023 (``> 1`` for ``>= 1``) wrote the overall score 1 of about 2,000 answers as 10. Their ratings of four aspects, 1 to 5, are right and
-    reveal them.
-
-    Raises:
-        Refused: ``score_contradicts``, where a completion has the best score and bad ratings.
-    """
-    completions = []
-    for where, completion in objects([] if row.get(key) is None else row[key], key):
-        score = as_number(value_at(completion, "overall_score", where), f"{where}.overall_score")
-        ratings, fine = _ratings_of(completion, where), completion.get("fine-grained_score")
-        mean = as_number(fine, f"{where}.fine-grained_score") if fine is not None else sum(ratings) / len(ratings) if ratings else None
-        if mean is not None and score >= BEST_SCORE and mean <= BAD_RATING:
-            detail = f"{where} scores {score:g} over all and {mean:g} in its ratings: a score of 1 that was written as 10"
-            raise Refused("score_contradicts", detail)
-        completions.append((text_of(completion, "response").strip(), score))
-    return completions
-
-
-def _ratings_of(completion: Row, where: str) -> list[float]:
-    """The ratings of the aspects, written as numbers or as text; ``N/A`` is left out."""
-    ratings = []
-    aspects = completion.get("annotations")
-    for name, annotation in as_mapping(aspects, f"{where}.annotations").items() if aspects is not None else ():
-        place = f"{where}.annotations.{name}"
-        rating = as_mapping(annotation, place).get("Rating")
-        if rating not in (None, "", "N/A"):
-            try:
-                ratings.append(as_number(float(rating) if isinstance(rating, str) else rating, f"{place}.Rating"))
-            except ValueError:
-                wrong_type(rating, f"{place}.Rating", "a number, as text or as itself, or N/A")
-    return ratings
 
 
 # ``contrastive``: a query with its positive and negative texts, as sentence-transformers, FlagEmbedding, DPR and Cerebras write them.
@@ -433,23 +321,3 @@ def _scores(row: Row, key: str, texts: int) -> tuple[float, ...]:
     if len(scores) != texts:
         raise Refused("length_mismatch", f"{key!r} has {len(scores)} scores for {texts} texts")
     return scores
-
-
-@schema("ques_embed_gen_hook", gives=Contrast, example={"question": "What is 2 + 2?", "id": 7})
-def ques_embed_gen_hook(*, question_key: str = "question") -> Convert:
-    """Cerebras' hook of RAFT for questions to be embedded, each with its ``id``.
-
-    Options:
-        question_key: field with the question.
-    """
-    return lambda row: text_to_embed(value_at(row, question_key), value_at(row, "id"))
-
-
-@schema("ctx_embed_gen_hook", gives=Contrast, example={"context": "Two and two are four.", "id": 7})
-def ctx_embed_gen_hook(*, context_key: str = "context") -> Convert:
-    """Cerebras' hook of RAFT for contexts to be embedded, each with its ``id``.
-
-    Options:
-        context_key: field with the context.
-    """
-    return lambda row: text_to_embed(value_at(row, context_key), value_at(row, "id"))

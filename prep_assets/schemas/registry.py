@@ -17,7 +17,7 @@ from functools import cache, lru_cache, partial, wraps
 from pathlib import Path
 from traceback import extract_tb
 from types import SimpleNamespace, TracebackType, UnionType
-from typing import Any, TypeVar, get_args, get_type_hints
+from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
 from msgspec import Struct, field
 from pydantic import TypeAdapter, ValidationError
@@ -336,6 +336,7 @@ class Schema(Struct, frozen=True):
         aliases: further names that `convert_with` accepts.
         variant_of: the schema that reads the same rows into another type, if there is one.
         labels: whether its samples have a label, so that they train preferences without a second answer.
+        further: what its groups have beside rewards: runs of agents, or rewards of steps.
     """
 
     name: str
@@ -346,6 +347,7 @@ class Schema(Struct, frozen=True):
     options: Mapping[str, inspect.Parameter] = field(default_factory=dict)
     variant_of: str | None = None
     labels: bool = False
+    further: str = ""
 
     @property
     def summary(self) -> str:
@@ -376,17 +378,19 @@ def schema(
     name: str,
     *,
     gives: type | UnionType,
-    example: Mapping[str, Any],
+    example: Mapping[str, Any] | str,
     aliases: tuple[str, ...] = (),
     variant_of: str | None = None,
     labels: bool = False,
+    further: Literal["", "runs", "steps"] = "",
 ) -> Callable[[Factory], Factory]:
-    """Register a schema factory under `name` and `aliases` (its names in other projects)."""
+    """Register a schema factory under `name` and `aliases` (its names in other projects). `example`: a row, or the registered schema that it is taken from."""
 
     def register(factory: Factory) -> Factory:
         plugins.claim("schema", (name, *aliases), factory)
         options = dict(inspect.signature(factory).parameters)
-        _SCHEMAS[name] = Schema(name, factory, gives, example, aliases, options, variant_of, labels)
+        row = _SCHEMAS[example].example if isinstance(example, str) else example
+        _SCHEMAS[name] = Schema(name, factory, gives, row, aliases, options, variant_of, labels, further)
         _ALIASES.update(dict.fromkeys(aliases, name))
         return factory
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable
 from pathlib import PurePosixPath
-from typing import Any, Literal
+from typing import Literal
 from urllib.parse import urlsplit
 
 from msgspec import Struct
@@ -28,7 +28,7 @@ from prep_assets.samples import (
     document,
 )
 from prep_assets.schemas.fields import as_list, as_mapping, as_text, needed, text_of, value_at
-from prep_assets.schemas.registry import Convert, options_of, schema
+from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import Images, chat_sample, image_of, plain_sample, require_answer, role_at, with_system_of
 
 # ``text``: pretraining documents.
@@ -72,16 +72,6 @@ def text(*, text_key: str = "text", min_chars: int = 1, max_chars: int | None = 
         strip: strip the document.
     """
     return TextField(text_key, min_chars, max_chars, strip)
-
-
-@schema("text_read_hook", gives=Sample, example={"text": "The cat sat on the mat."})
-def text_read_hook(*, text_key: str = "text") -> Convert:
-    """Cerebras' hook for pretraining text: `text` with the ends stripped.
-
-    Options:
-        text_key: field with the document.
-    """
-    return text(text_key=text_key, strip=True)
 
 
 # ``interleaved`` and the captions of Cerebras: texts and images in order.
@@ -134,18 +124,6 @@ def downloaded_name(url: str, where: str) -> str:
     return f"{hashlib.sha256(name.encode(errors='surrogatepass')).hexdigest()[:10]}.png"
 
 
-@schema("obelics_hook", gives=Sample, example={"image": EXAMPLE["images"], "caption": EXAMPLE["texts"]})
-def obelics_hook(*, image_key: str = "image", caption_key: str = "caption", image_dir: str | None = None) -> Convert:
-    """Cerebras' hook for OBELICS; nothing is downloaded here.
-
-    Options:
-        image_key: array with URLs of images.
-        caption_key: array with texts.
-        image_dir: folder of the downloaded images; null keeps the URLs.
-    """
-    return interleaved(images_key=image_key, texts_key=caption_key, image_dir=image_dir)
-
-
 CAPTION_EXAMPLE = {"image": "images/0001.jpg", "caption": "Two dogs on a beach."}
 
 
@@ -167,28 +145,6 @@ def image_captions(*, image_key: str = "image", caption_key: str = "caption", pr
         return Sample((Turn(PROMPT, (image,)), Turn(COMPLETION, (text,))))
 
     return convert
-
-
-@schema("pretraining_image_captions_hook", gives=Sample, example=CAPTION_EXAMPLE)
-def pretraining_image_captions_hook(*, image_key: str = "image", caption_key: str = "caption") -> Convert:
-    """Cerebras' hook for captions in pretraining.
-
-    Options:
-        image_key: field with the path of the image, or an object with ``path``.
-        caption_key: field with the caption.
-    """
-    return image_captions(image_key=image_key, caption_key=caption_key, pretraining=True)
-
-
-@schema("finetuning_image_captions_hook", gives=Sample, example=CAPTION_EXAMPLE)
-def finetuning_image_captions_hook(*, image_key: str = "image", caption_key: str = "caption") -> Convert:
-    """Cerebras' hook for captions in finetuning.
-
-    Options:
-        image_key: field with the path of the image, or an object with ``path``.
-        caption_key: field with the caption.
-    """
-    return image_captions(image_key=image_key, caption_key=caption_key)
 
 
 # ``llava``: images and a chat about them, in LLaVA's two training phases.
@@ -268,48 +224,5 @@ def llava(
             raise Refused("missing_image", f"{where} places an image, {image_key!r} is missing")
         caption = "".join(piece.strip() for piece in text.split(image_token))
         return (image, *((Region(TEXT, caption, drop=phase == 1),) if caption else ()))
-
-    return convert
-
-
-def hook_names(
-    *,
-    multi_turn_key: str = "conversations",
-    image_key: str = "image",
-    multi_turn_role_key: str = "from",
-    multi_turn_content_key: str = "value",
-    image_token: str = "<image>",
-    phase: Literal[1, 2] = 2,
-) -> dict[str, Any]:
-    """The options of `llava`, by Cerebras' names.
-
-    Options:
-        multi_turn_key: field with the array of messages.
-        image_key: field with the path of the image.
-        multi_turn_role_key: field of a message with its role.
-        multi_turn_content_key: field of a message with its text.
-        image_token: the mark of the image, at most once in a turn of the user.
-        phase: 1 drops the text beside an image, 2 keeps it.
-    """
-    keys = {"conversations_key": multi_turn_key, "role_key": multi_turn_role_key, "content_key": multi_turn_content_key}
-    return {**keys, "image_key": image_key, "image_token": image_token, "phase": phase}
-
-
-@schema("finetuning_llava_hook", gives=Sample, example=LLAVA_EXAMPLE)
-@options_of(hook_names)
-def finetuning_llava_hook(names: dict[str, Any]) -> Convert:
-    """Cerebras' LLaVA hook with user and assistant turns."""
-    return llava(**names)
-
-
-@schema("finetuning_llava_hook_prompt_completion", gives=Sample, example=LLAVA_EXAMPLE)
-@options_of(hook_names)
-def finetuning_llava_hook_prompt_completion(names: dict[str, Any]) -> Convert:
-    """Cerebras' LLaVA hook with prompts and completions; every row needs its image."""
-    read = llava(**names, template=False)
-
-    def convert(row: Row) -> Sample:
-        value_at(row, names["image_key"])
-        return read(row)
 
     return convert

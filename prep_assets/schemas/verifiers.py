@@ -25,28 +25,10 @@ CODE, IFEVAL, RUBRIC = "code", "ifeval", "rubric"
 BAD = "bad_arguments"
 _STDIN, _CALL = "stdin_stdout", "function_call"
 OTHER_LANGUAGES = frozenset(
-    {
-        *(
-            "bash",
-            "shell",
-            "sql",
-            "c",
-            "c#",
-            "c++",
-            "cpp",
-            "csharp",
-            "go",
-            "golang",
-            "java",
-            "javascript",
-            "js",
-            "kotlin",
-            "lua",
-            "perl",
-            "php",
-        ),
-        *("r", "ruby", "rust", "scala", "swift", "typescript", "ts"),
-    }
+    (
+        *("bash", "shell", "sql", "c", "c#", "c++", "cpp", "csharp", "go", "golang", "java", "javascript", "js", "kotlin", "lua", "perl"),
+        *("php", "r", "ruby", "rust", "scala", "swift", "typescript", "ts"),
+    )
 )
 """Programming languages of rows whose tests this verifier does not run."""
 

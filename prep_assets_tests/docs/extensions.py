@@ -23,12 +23,12 @@ USES: Mapping[str, str] = {
         stores.bucket stores.files stores.manifest stores.verification stores.version_folders version
     """,
     "preprocess": """
-        cli cli.stores config.family config.loading config.mask config.models data data.blocks data.files data.quarantine data.read
-        data.tables engine engine.events engine.execute errors explain.visible graph.graph packing packing.strategies pipeline.asset
-        pipeline.examples pipeline.source_files pipeline.sources pipeline.workspace samples schemas.fields schemas.reader schemas.regions
-        schemas.registry stores.arrays stores.files stores.manifest stores.segments stores.verification stores.version_folders text.encode
-        text.engines text.load_template text.render text.spans text.template text.tokenizer_files text.vocabulary workers.pool
-        workers.shards
+        cli cli.stores config.base config.family config.loading config.mask config.models data data.blocks data.files data.quarantine
+        data.read data.tables engine engine.events engine.execute errors explain.visible graph.graph packing packing.strategies
+        pipeline.asset pipeline.examples pipeline.source_files pipeline.sources pipeline.workspace samples schemas.fields
+        schemas.instructions schemas.messages schemas.reader schemas.registry schemas.rewards schemas.turns stores.arrays stores.files
+        stores.manifest stores.segments stores.verification stores.version_folders text.encode text.engines text.load_template text.render
+        text.spans text.template text.tokenizer_files text.vocabulary workers.pool workers.shards
     """,
     "quality": """
         caches errors limits quality.characters quality.steps quality.units quality.words samples schemas.registry schemas.rewards
@@ -47,9 +47,15 @@ USES: Mapping[str, str] = {
         pipeline.workspace stores.table stores.version_folders text.vocabulary version
     """,
     "agents": """
-        errors samples schemas.dialogues schemas.fields schemas.preference schemas.registry schemas.rewards schemas.turns
+        errors samples schemas.fields schemas.preference schemas.registry schemas.rewards schemas.turns
     """,
-    "distillation": """
-        errors samples schemas.fields schemas.registry schemas.tokenized schemas.turns
+    "token_ids": """
+        errors samples schemas.fields schemas.registry schemas.turns
+    """,
+    "cerebras": """
+        errors samples schemas.fields schemas.messages schemas.preference schemas.registry schemas.text schemas.turns
+    """,
+    "datasets": """
+        errors samples schemas.fields schemas.preference schemas.reader schemas.registry schemas.rewards schemas.turns
     """,
 }

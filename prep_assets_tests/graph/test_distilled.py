@@ -17,7 +17,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.extensions.distillation.distillkit import compression_of
+from prep_assets.extensions.token_ids.distillkit import compression_of
 from prep_assets.graph.graph import assets_of
 from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import Workspace

@@ -17,7 +17,6 @@ from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mutations import STEP_MUTATIONS
 from prep_assets.schemas.registry import schemas
-from prep_assets.schemas.steps import STEPWISE
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, failing, jsonl, make, refusals, resealed, verdicts, workspace_in
@@ -63,7 +62,7 @@ def test_each_reward_stands_where_its_step_ends(tmp_path: Path, template: str) -
     assert "6 rewards of 2 responses stand where their steps end" in verdicts(workspace, published)["step_rewards"].summary
 
 
-@pytest.mark.parametrize("name", STEPWISE)
+@pytest.mark.parametrize("name", [name for name, each in schemas().items() if each.further == "steps"])
 def test_the_published_forms(tmp_path: Path, name: str) -> None:
     example = schemas()[name].example
     _, published = built(tmp_path, [example], name)

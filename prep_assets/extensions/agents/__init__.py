@@ -1,1 +1,1 @@
-"""Row formats of agents and judges: logs of calls, rankings of answers."""
+"""Row formats of agents and judges: logs of calls, runs with sampled ids, rankings of answers."""

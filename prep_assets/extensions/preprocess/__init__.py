@@ -1,1 +1,1 @@
-"""Pipelines of other tools in one shot: AstrAI's files and ModelLink's command line."""
+"""Pipelines and row formats of other tools: AstrAI's files, ModelLink's command line and handlers, LLaMA-Factory's dataset_info.json."""

@@ -23,13 +23,13 @@ from prep_assets.data.files import SourceFile, is_remote
 from prep_assets.data.tables import Cut, line_cuts, table_cuts
 from prep_assets.errors import ConfigError, Refused, TemplateError
 from prep_assets.extensions.preprocess.astrai import Section, Source, Task
+from prep_assets.extensions.preprocess.sections import chat_turns, plain_text, plain_turn
 from prep_assets.pipeline.examples import Reading, Stretch, converter, shards_of
 from prep_assets.pipeline.source_files import Progress
 from prep_assets.pipeline.sources import Pinned, Router
 from prep_assets.samples import Record, Sample, Turn
 from prep_assets.schemas.fields import as_list, as_mapping, as_number, as_text, needed, peek, unread, value_at, whole, wrong_type
 from prep_assets.schemas.reader import Account
-from prep_assets.schemas.regions import chat_turns, plain_text, plain_turn
 from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template

@@ -21,9 +21,6 @@ from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.rewards import checked_logprobs, ids_of, mask_of, nested, numbers_of, prompt_turns
 from prep_assets.schemas.turns import ChatFormat, offered
 
-TRACE, STEPS = RUNS = ("verifiers_trace", "agent_steps")
-"""The schemas of runs. Their stores say of which run each row is."""
-
 
 class Call(Struct, frozen=True):
     """One call of a model.
@@ -161,7 +158,7 @@ _EXAMPLE: dict[str, Any] = {
 }
 
 
-@schema(TRACE, gives=Group, example=_EXAMPLE)
+@schema("verifiers_trace", gives=Group, example=_EXAMPLE, further="runs")
 def verifiers_trace(*, branches: Literal["all", "last"] = "all", agent: str | None = None) -> Convert:
     """A trace of verifiers, or an episode of several: the rows of its branches, with the ids that were sampled, their log-probabilities and the run's reward.
 
@@ -276,7 +273,7 @@ _CALL: dict[str, Any] = {
 }
 
 
-@schema(STEPS, gives=Group, example={"trajectory": [_CALL], "reward": 0.5})
+@schema("agent_steps", gives=Group, example={"trajectory": [_CALL], "reward": 0.5}, further="runs")
 def agent_steps(
     *,
     runs_key: str | None = None,

@@ -12,9 +12,6 @@ from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.rewards import prompt_turns
 from prep_assets.schemas.turns import offered, with_system_of
 
-STEPWISE = ("math_shepherd", "prm800k", "stepwise")
-"""The schemas of this module."""
-
 
 def _judged(row: Row, prompt: Sequence[Any], texts: Sequence[str], rewards: Sequence[float], separator: str) -> Group:
     """The group of one response, whose reward is that of its last step. `separator` ends each step but the last."""
@@ -31,6 +28,7 @@ def _judged(row: Row, prompt: Sequence[Any], texts: Sequence[str], rewards: Sequ
     "stepwise",
     gives=Group,
     example={"prompt": "What is 2 + 3 * 4?", "completions": ["3 * 4 is 12.", "2 + 12 is 15."], "labels": [True, False]},
+    further="steps",
 )
 def stepwise(
     *, prompt_key: str = "prompt", completions_key: str = "completions", labels_key: str = "labels", separator: str = "\n"
@@ -65,7 +63,7 @@ _SHEPHERD = {
 _FIRST = "Step 1:"
 
 
-@schema("math_shepherd", gives=Group, example=_SHEPHERD)
+@schema("math_shepherd", gives=Group, example=_SHEPHERD, further="steps")
 def math_shepherd(*, input_key: str = "input", label_key: str = "label", tag: str = "ки") -> Convert:
     """Question and steps in one text, each step followed by a tag, and the same text with ``+`` or ``-`` in place of each tag.
 
@@ -108,7 +106,7 @@ _PRM800K: dict[str, Any] = {
 }
 
 
-@schema("prm800k", gives=Group, example=_PRM800K)
+@schema("prm800k", gives=Group, example=_PRM800K, further="steps")
 def prm800k(*, separator: str = "\n") -> Convert:
     """OpenAI's PRM800K: the chosen completion of each step with its rating (-1, 0 or 1), and the first completion of a step in which none was chosen.
 

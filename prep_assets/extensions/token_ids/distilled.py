@@ -17,10 +17,10 @@ from msgspec import Struct
 
 from prep_assets.array_types import Floats, Ints
 from prep_assets.errors import ConfigError, Refused
+from prep_assets.extensions.token_ids.tokenized import MASKS, TokenColumns, integers
 from prep_assets.samples import Row, Sample, Teacher, changed
 from prep_assets.schemas.fields import as_list, as_mapping, as_number, value_at, whole, wrong_type
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.tokenized import MASKS, TokenColumns, integers
 from prep_assets.schemas.turns import ChatFormat, chat_sample, with_system_of
 
 FILLER = -10_000.0
@@ -80,7 +80,7 @@ def distilled(
     if compression is None:
         decoder = None
     else:
-        from prep_assets.extensions.distillation.distillkit import compression_of
+        from prep_assets.extensions.token_ids.distillkit import compression_of
 
         decoder = compression_of(compression)
         if teacher_ids_key is None or log_sum_key is not None:

@@ -1,0 +1,1 @@
+"""Row formats of Cerebras Model Zoo."""

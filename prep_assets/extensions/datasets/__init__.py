@@ -1,0 +1,1 @@
+"""Row formats of one published data set each."""

@@ -1,1 +1,0 @@
-"""Row formats that bring what a teacher says of tokens."""

@@ -1,0 +1,1 @@
+"""Row formats with token ids, and with what a teacher says of them."""
