@@ -106,6 +106,11 @@ def without_secrets(text: str) -> str:
     return text
 
 
+def error_text(error: Exception) -> str:
+    """Return the first lines of a library's error, without credentials."""
+    return without_secrets(" ".join(str(error).split("\n\nDebug source")[0].split())[:500])
+
+
 def require_known(subject: str, word: object, known: Iterable[str], listed: str = "There are") -> None:
     """Raises:
     ConfigError: `word` is none of the known ones; the message names the nearest, and lists them all.

@@ -45,7 +45,7 @@ PROVES = {
         ("dagster",),
     ),
     "http": ("import aiohttp", ("dagster", "torch")),
-    "s3": ("from prep_assets.stores import bucket", ("dagster", "torch")),
+    "s3": ("from prep_assets.extensions.buckets import bucket", ("dagster", "torch")),
     "images": ("import PIL", ("dagster", "torch")),
     "audio": ("import soundfile", ("dagster", "torch")),
     "video": (

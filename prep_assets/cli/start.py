@@ -41,7 +41,7 @@ from prep_assets.samples import DOCUMENT, Contrast, Group, Pair, Prompt, Sample
 from prep_assets.schemas.reader import in_one_line
 from prep_assets.schemas.registry import Schema
 from prep_assets.schemas.sniff import Fit, known_form, sniff, specialty
-from prep_assets.stores.bucket import local_root
+from prep_assets.stores.remote import local_root
 from prep_assets.stores.version_folders import Published
 
 SNIFFED = 100

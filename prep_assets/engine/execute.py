@@ -29,9 +29,9 @@ from prep_assets.pipeline.tokens import FEWEST, opened
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.reference_ids import keep_words
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.bucket import bucket_of
 from prep_assets.stores.files import in_words
 from prep_assets.stores.manifest import Result, build_key, differences
+from prep_assets.stores.remote import remote_of
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import Pool, WorkerLost, portable
@@ -157,7 +157,7 @@ def chains_of(workspace: Workspace, steps: Iterable[Step]) -> dict[str, Chains]:
     todo = {(step.asset.name, step.partition): step for step in steps}
     domains = defaultdict[tuple[str, str], list[Step]](list)
     # what a bucket holds lies in a folder of each process; options of one run are not those of the stores that feed what was asked for
-    if workspace.pool is not None and bucket_of(workspace.stores) is None and not workspace.overrides:
+    if workspace.pool is not None and remote_of(workspace.stores) is None and not workspace.overrides:
         for step in todo.values():
             if step.partition and EVERY.get(step.asset.name) is step.asset:
                 domains[step.asset.family, step.partition].append(step)

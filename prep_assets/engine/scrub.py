@@ -31,9 +31,9 @@ from prep_assets.graph.graph import family_assets, upstream_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.sources import read_hashes, read_sources
 from prep_assets.pipeline.workspace import Workspace, build_command
-from prep_assets.stores.bucket import Unanswered
 from prep_assets.stores.manifest import Result
 from prep_assets.stores.published import Place
+from prep_assets.stores.remote import Unanswered
 from prep_assets.stores.verification import BLOCK, forget, hashes, replace_text
 from prep_assets.stores.version_folders import Published
 

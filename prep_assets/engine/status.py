@@ -16,10 +16,9 @@ from prep_assets.graph.exports import family_of_export
 from prep_assets.graph.graph import EVERY, family_assets, upstream_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.bucket import Bucket, bucket_of
-from prep_assets.stores.bucket_backend import at_once
 from prep_assets.stores.manifest import Result, build_key, differences
 from prep_assets.stores.published import Place
+from prep_assets.stores.remote import Remote, at_once, remote_of
 from prep_assets.stores.version_folders import Pointers, Published
 
 # What a store is at this moment: missing, out of date, damaged, doubted or current; and why.
@@ -102,7 +101,7 @@ class Statuses:
 
     def ahead(self, stores: Iterable[tuple[Asset, str]]) -> None:
         """Read stores and all that they are made from, many at a time, where each answer takes a while: in a bucket."""
-        if bucket_of(self._workspace.stores) is None:
+        if remote_of(self._workspace.stores) is None:
             return
         missing: dict[tuple[str, str], None] = {}
         with suppress(PrepAssetsError):  # which `at` tells of the store that it is about
@@ -211,18 +210,17 @@ def _family(asset: str) -> str:
     return EVERY[asset].family if asset in EVERY else family_of_export(asset)
 
 
-def _in_bucket(root: Path, bucket: Bucket) -> Iterator[Place]:
-    for asset in bucket.folders(""):
-        partitions = {"", *bucket.below(asset).folders("")} - {"versions", "leases"}
-        for place in (Place(root, asset, partition) for partition in sorted(partitions)):
+def _elsewhere(root: Path, remote: Remote) -> Iterator[Place]:
+    for asset in remote.folders():
+        for place in (Place(root, asset, partition) for partition in ("", *remote.below(asset).folders())):
             if place.backend.names():
                 yield place
 
 
 def _places(workspace: Workspace) -> list[Place]:
     """Every folder that has versions of a store."""
-    if (bucket := bucket_of(workspace.stores)) is not None:
-        return list(_in_bucket(workspace.stores, bucket))
+    if (remote := remote_of(workspace.stores)) is not None:
+        return list(_elsewhere(workspace.stores, remote))
     root, places = workspace.stores, []
     for folder in sorted(root.iterdir()) if root.is_dir() else ():
         if (folder / "versions").is_dir():

@@ -21,11 +21,10 @@ from prep_assets.data.tables import LineCuts, parts, shard_size
 from prep_assets.pipeline.asset import FromLines, FromRows, LineEncoder, NeedsMore, Target, ids_dtype
 from prep_assets.pipeline.examples import FirstPass, Pace, PinnedDuplicates, Reading, Source, is_held_out, note_records, without_duplicates
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.bucket import bucket_of
-from prep_assets.stores.bucket_backend import ShardDepot
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.lines import Lines, open_lines
-from prep_assets.stores.published import Draft, backend_of
+from prep_assets.stores.published import Draft
+from prep_assets.stores.remote import backend_of, remote_of
 from prep_assets.stores.tokens import ATTENTION, RecordWriter, append_store, open_tokens, record_writer, unsigned
 from prep_assets.stores.version_folders import staging, version_of
 from prep_assets.workers.shards import Counts, Plan, Runner, Shard, ShardResult, Work, carried_out, key_of
@@ -200,8 +199,8 @@ def shard_results(
 ) -> Iterator[ShardResult]:
     """Run shards and yield their results in order, reporting progress."""
     place = staging(payload) / key_of(work)
-    bucket = bucket_of(workspace.stores) if runner.elsewhere else None
-    depot = ShardDepot(bucket.below(place.relative_to(workspace.stores).as_posix())) if bucket else None
+    remote = remote_of(workspace.stores) if runner.elsewhere else None
+    depot = remote.below(place.relative_to(workspace.stores).as_posix()).depot() if remote else None
     plan = Plan(shards, place, depot=depot, ready=ready)
     done, pace, total, before = 0, Pace(), plan.size, replace(runner.effort)
     for number, result in enumerate(carried_out(runner, plan, work), 1):
@@ -392,7 +391,7 @@ class LineSource:
     def travelling(self, runner: Runner) -> LineSource:
         """A copy to send to another process."""
         root = self.workspace.stores.resolve()
-        version = version_of(self.lines.path) if runner.elsewhere and bucket_of(root) else None
+        version = version_of(self.lines.path) if runner.elsewhere and remote_of(root) else None
         return replace(
             self,
             workspace=self.workspace.travelling(type(self.family)),

@@ -24,9 +24,9 @@ from prep_assets.errors import ConfigError, StoreError, TemplateError
 from prep_assets.pipeline.source_files import Progress, SourceFiles, with_found_domains
 from prep_assets.samples import Group, Pair, Prompt
 from prep_assets.schemas.registry import convert_with, own_code_gives, own_code_hash, schema_named
-from prep_assets.stores.bucket import bucket_of, local_root
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Place, open_published
+from prep_assets.stores.remote import local_root, remote_of
 from prep_assets.stores.version_folders import Pointers, Published
 from prep_assets.text.agreement import Agreement, compared, refuse_disagreement
 from prep_assets.text.code_tokenizer import prove
@@ -206,12 +206,12 @@ class Workspace(SourceFiles):
         return cls(config_dir(), local_root(store_dir()), progress=progress)
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle the bucket's address instead of its mirror folder, and nothing that was opened."""
-        bucket = bucket_of(self.stores)
+        """Pickle the address instead of its mirror folder, and nothing that was opened."""
+        remote = remote_of(self.stores)
         rebuild = partial(
             Workspace, overrides=self.overrides, workers=self.workers, same=self.same, looks=self.looks, expected=self.expected
         )
-        return rebuild, (self.configs, self.stores if bucket is None else bucket.url)
+        return rebuild, (self.configs, self.stores if remote is None else remote.url)
 
     def overriding(self, family: str, options: Mapping[str, Any]) -> Workspace:
         """This workspace with some options of one family set for one run."""
@@ -296,9 +296,9 @@ class Workspace(SourceFiles):
 
     @property
     def where(self) -> str:
-        """The store folder or the bucket's address, for messages."""
-        bucket = bucket_of(self.stores)
-        return str(self.stores) if bucket is None else bucket.url
+        """The store folder or the address, for messages."""
+        remote = remote_of(self.stores)
+        return str(self.stores) if remote is None else remote.url
 
     def place(self, asset: str, partition: str = "") -> Place:
         """The place of an asset's store."""

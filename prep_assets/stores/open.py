@@ -15,13 +15,12 @@ from msgspec import Struct
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
-from prep_assets.stores.bucket import Bucket, bucket_of, checked, is_bucket, local_root
-from prep_assets.stores.bucket_backend import KEY
 from prep_assets.stores.groups import RUNS, holds_groups
 from prep_assets.stores.guards import UNGUARDED, Guards, Verify, load_array
 from prep_assets.stores.manifest import MANIFEST
-from prep_assets.stores.published import Place, backend_of
+from prep_assets.stores.published import Place
 from prep_assets.stores.readers import read_bin, read_h5, read_jsonl, read_megatron, read_parquet
+from prep_assets.stores.remote import Remote, backend_of, is_address, local_root, remote_at, remote_of
 from prep_assets.stores.segments import Positions, Shard, joined, renamed
 from prep_assets.stores.table import TRAIN, Table, open_stream, open_table, stream_names
 from prep_assets.stores.version_folders import VERSIONS, target, version_of
@@ -103,10 +102,10 @@ def payload_folders(path: Path) -> list[Path]:
     Raises:
         StoreError: a store at or below `path` has no published version. No other version is read instead: its checks may have failed.
     """
-    if (bucket := bucket_of(path)) is not None and version_of(path) is None:
-        if fetched_folders := _fetch_stores(path, bucket):
+    if (remote := remote_of(path)) is not None and version_of(path) is None:
+        if fetched_folders := _fetch_stores(path, remote):
             return fetched_folders
-        raise NoData(f"{bucket.url}: there is no store. Check the address; prep-assets status shows where stores are")
+        raise NoData(f"{remote.url}: there is no store. Check the address; prep-assets status shows where stores are")
     if not path.is_dir() or (path / MANIFEST).is_file():
         return [_resolve_in_version(path)] if path.exists() else _damaged_version(path)
     if _is_store(path):
@@ -121,24 +120,24 @@ def payload_folders(path: Path) -> list[Path]:
 
 
 def local_path(path: Path | str) -> Path:
-    """Return a local path as it is; for the address of a store, of several, or of a version in a bucket, return its local folder."""
-    if not is_bucket(path):
+    """Return a local path as it is; for the address of a store, of several, or of a version, return its local folder."""
+    if not is_address(path):
         return Path(path)
-    place, version, rest = checked(str(path)).partition(f"/{VERSIONS}/")
+    place, version, rest = remote_at(str(path)).url.partition(f"/{VERSIONS}/")
     if not version:
         return local_root(place)
     name, _, inside = rest.partition("/")
     return backend_of(local_root(place)).published(name).directory / inside
 
 
-def _fetch_stores(path: Path, bucket: Bucket, depth: int = 2) -> list[Path]:
+def _fetch_stores(path: Path, remote: Remote, depth: int = 2) -> list[Path]:
     """Fetch the current version of every store at an address, or at most `depth` folders below it."""
-    if bucket.get(KEY) is None:
-        children = sorted(bucket.folders("") if depth else (), key=lambda child: natural(path / child, path))
-        return [folder for child in children for folder in _fetch_stores(path / child, bucket.below(child), depth - 1)]
+    if not remote.is_store:
+        children = sorted(remote.folders() if depth else (), key=lambda child: natural(path / child, path))
+        return [folder for child in children for folder in _fetch_stores(path / child, remote.below(child), depth - 1)]
     current = Place(path.parent, path.name).current()
     if current is None:
-        raise StoreError(f"no published store in {bucket.url}: its catalog has no `current`; its checks failed or did not end. {_REMEDY}")
+        raise StoreError(f"no published store in {remote.url}: its catalog has no `current`; its checks failed or did not end. {_REMEDY}")
     return [current.directory.resolve()]
 
 

@@ -9,21 +9,19 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import ConfigError, StoreError, nearest
-from prep_assets.stores.bucket import Unanswered, bucket_of
-from prep_assets.stores.bucket_backend import BucketBackend
 from prep_assets.stores.files import removed_on_failure, sync_folders
 from prep_assets.stores.manifest import MANIFEST, Manifest, Result
 from prep_assets.stores.readers import h5_layout
+from prep_assets.stores.remote import Unanswered, backend_of
 from prep_assets.stores.verification import prove, read_back, recording
 from prep_assets.stores.version_folders import (
     KEY_LENGTH,
     PAYLOAD,
     WORK_QUARANTINE,
     WRITING,
-    LocalBackend,
+    Backend,
     Pointers,
     Published,
-    drop_shards,
     of_key,
 )
 
@@ -41,7 +39,7 @@ class Draft:
     checks: tuple[str, ...] = ()
 
 
-def build_version(backend: LocalBackend | BucketBackend, manifest: Manifest, write: Write, *, before: Callable[[], int]) -> str:
+def build_version(backend: Backend, manifest: Manifest, write: Write, *, before: Callable[[], int]) -> str:
     """Write a store, verify what the disk holds, and add it as a version. Return its name.
 
     Args:
@@ -54,7 +52,7 @@ def build_version(backend: LocalBackend | BucketBackend, manifest: Manifest, wri
     """
     work = backend.versions / f"{WRITING}{manifest.build_key[:KEY_LENGTH]}"
     payload, quarantine = work / PAYLOAD, work / WORK_QUARANTINE
-    with removed_on_failure(work, backend.versions, replaced_bytes=before, cleanup=lambda: drop_shards(backend.versions)):
+    with removed_on_failure(work, backend.versions, replaced_bytes=before, cleanup=backend.drop_shards):
         payload.mkdir(parents=True)
         with recording(work) as expected_files:
             draft = write(payload, quarantine)
@@ -67,7 +65,7 @@ def build_version(backend: LocalBackend | BucketBackend, manifest: Manifest, wri
             read_back(payload / MANIFEST, expected_files[payload.absolute() / MANIFEST])
         sync_folders(payload)
         version = backend.add(work, manifest)
-        drop_shards(backend.versions)
+        backend.drop_shards()
     return version
 
 
@@ -112,7 +110,7 @@ class Place:
         return bool(pointers.current or pointers.damaged)
 
     @property
-    def backend(self) -> LocalBackend | BucketBackend:
+    def backend(self) -> Backend:
         """The backend of its versions."""
         return backend_of(self.directory)
 
@@ -181,7 +179,7 @@ class Place:
         with backend.building() as notes:
             sound = _sound_version(backend, build_key)
             reused = None if again else sound
-            drop_shards(backend.versions, going_on="" if again or reused else build_key)
+            backend.drop_shards("" if again or reused else build_key)
             if reused is None:
                 manifest = Manifest(self.asset, self.partition, build_key, config_key, recipe, {}, {}, {}, options=options or {})
                 version = build_version(backend, manifest, write, before=self._current_bytes)
@@ -274,7 +272,7 @@ class Place:
         deleted."""
         backend = self.backend
         with backend.building():
-            drop_shards(backend.versions)
+            backend.drop_shards()
             return tuple(version for version in (*self.unused(), *self.leftovers()) if backend.remove(version))
 
     def leftovers(self) -> tuple[str, ...]:
@@ -299,13 +297,7 @@ class Place:
         return current.bytes if current else 0
 
 
-def backend_of(directory: Path) -> LocalBackend | BucketBackend:
-    """Return the backend of the store in a folder: the bucket that the folder mirrors, or the folder itself."""
-    bucket = bucket_of(directory)
-    return LocalBackend(directory) if bucket is None else BucketBackend(bucket, LocalBackend(directory))
-
-
-def _sound_version(backend: LocalBackend | BucketBackend, build_key: str) -> Published | None:
+def _sound_version(backend: Backend, build_key: str) -> Published | None:
     """Return the sound version of a build key, preferably the current one. A damaged version is never reused."""
     pointers = backend.pointers()
     for version in sorted(of_key(backend.names(), build_key), key=lambda name: name != pointers.current):

@@ -9,8 +9,7 @@ import re
 import secrets
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
@@ -19,7 +18,6 @@ from weakref import WeakValueDictionary, finalize
 from msgspec import Struct
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.bucket import Unanswered, bucket_of
 from prep_assets.stores.files import folder_size, locked, make_folder, os_errors_in_words, remove_tree, sync
 from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, fault, file_hash, payload_faults, read_results, results_text
 from prep_assets.stores.verification import replace_text, write_text
@@ -157,16 +155,9 @@ def remove_version(path: Path) -> bool:
     return True
 
 
-def drop_shards(folder: Path, *, going_on: str = "") -> None:
-    """Delete finished shards in a ``versions`` folder, and in its bucket, except those of the build key `going_on`, which that build resumes with."""
-    for leftover in folder.glob(f"{_SHARDS}*"):
-        if leftover.name == f"{_SHARDS}{going_on[:KEY_LENGTH]}":
-            continue
-        if bucket := bucket_of(folder.parent):
-            with suppress(Unanswered), ThreadPoolExecutor() as pool:  # what stays there is deleted by prune
-                list(pool.map(bucket.delete, [entry.key for entry in bucket.entries(f"{VERSIONS}/{leftover.name}/")]))
-        # renamed first: a worker on another machine, whose shard is not wanted any more, may still write into it by its name
-        _delete(leftover.rename(leftover.with_name(f"{WRITING}{leftover.name.removeprefix(_SHARDS)}-{secrets.token_hex(4)}")))
+def shards_in(folder: Path, going_on: str = "") -> list[Path]:
+    """Return the folders of finished shards in a ``versions`` folder, except that of the build key `going_on`."""
+    return [path for path in folder.glob(f"{_SHARDS}*") if path.name != f"{_SHARDS}{going_on[:KEY_LENGTH]}"]
 
 
 def _delete(path: Path) -> None:
@@ -234,7 +225,7 @@ def point(folder: Path, name: str, version: Path) -> None:
 
 
 class Keeper(Protocol):
-    """What stores versions elsewhere: `BucketBackend`."""
+    """What keeps the files of versions elsewhere."""
 
     @property
     def where(self) -> str: ...
@@ -249,10 +240,10 @@ class Published:
     """A store that can be read.
 
     Attributes:
-        folder: of its version; a version in a bucket is fetched there by `directory`.
+        folder: of its version; a version that is kept elsewhere is fetched there by `directory`.
         reused: whether it existed before it was built.
         notes: for its reader, one sentence each.
-        keeper: the bucket that stores it; `None` if it is on disk only.
+        keeper: what keeps it elsewhere; `None` if it is on disk only.
         evidence: the checks of one run by name, each with its data if another check has computed it; `None` outside a run.
     """
 
@@ -321,11 +312,35 @@ def version_faults(folder: Path, manifest: Manifest) -> list[str]:
     return faults
 
 
-# A store on disk: versions are folders that are renamed to their place, pointers are links, and a lock of the kernel lets in one at a time.
-#
-# What publication needs of a storage backend is what this one and `prep_assets.stores.bucket_backend` have in common. A version is put there whole or not at
+# What publication needs of the place where a store is kept. A version is put there whole or not at
 # all, and is never written again. The pointers are replaced together, and only if they are as they were read. Nothing else needs to be promised: no
 # rename, no lock, no list.
+
+
+class Backend(Protocol):
+    """The versions of one store, and the pointers to them. `LocalBackend` says what each method does."""
+
+    @property
+    def where(self) -> str: ...
+    @property
+    def versions(self) -> Path: ...
+    def building(self) -> AbstractContextManager[list[str]]: ...
+    def pointers(self) -> Pointers: ...
+    def change(self, move: Move) -> None: ...
+    def published(self, version: str) -> Published: ...
+    def add(self, work: Path, manifest: Manifest) -> str: ...
+    def relabel(self, version: str, manifest: Manifest) -> None: ...
+    def record(self, version: str, content_hash: str, results: Mapping[str, Result]) -> None: ...
+    def names(self) -> list[str]: ...
+    def written(self, version: str) -> int: ...
+    def leftovers(self) -> list[str]: ...
+    def drop_shards(self, going_on: str = "") -> None: ...
+    def size(self, name: str) -> int: ...
+    def remove(self, version: str) -> bool: ...
+    def remove_all(self) -> None: ...
+
+
+# A store on disk: versions are folders that are renamed to their place, pointers are links, and a lock of the kernel lets in one at a time.
 
 
 class LocalBackend(Struct, frozen=True):
@@ -468,6 +483,12 @@ class LocalBackend(Struct, frozen=True):
     def leftovers(self) -> list[str]:
         """What killed builds left half-written, sorted. A build that is under way looks the same."""
         return sorted(path.name for start in (WRITING, _SHARDS) for path in self.versions.glob(f"{start}*"))
+
+    def drop_shards(self, going_on: str = "") -> None:
+        """Delete finished shards, except those of the build key `going_on`, which that build resumes with."""
+        for folder in shards_in(self.versions, going_on):
+            # renamed first: a worker on another machine, whose shard is not wanted any more, may still write into it by its name
+            _delete(folder.rename(folder.with_name(f"{WRITING}{folder.name.removeprefix(_SHARDS)}-{secrets.token_hex(4)}")))
 
     def size(self, name: str) -> int:
         """Return the bytes of a version or a leftover."""

@@ -25,7 +25,7 @@ from prep_assets.stores.files import installed_version
 from prep_assets.stores.verification import expected_in, recording
 
 if TYPE_CHECKING:
-    from prep_assets.stores.bucket_backend import ShardDepot
+    from prep_assets.stores.remote import Depot
 
 # Software versions that must be equal in every process that carries out shards; a worker that differs gets no work.
 
@@ -120,7 +120,7 @@ class Plan:
     staging: Path | None
     hello: Hello = field(default_factory=greeting)
     whole: int = 0
-    depot: ShardDepot | None = None
+    depot: Depot | None = None
     ready: Callable[[], object] | None = None
 
     @property

@@ -18,10 +18,10 @@ import yaml
 from prep_assets.data import tables as cuts
 from prep_assets.engine import build
 from prep_assets.engine.events import Accepted, Progress
+from prep_assets.extensions.buckets.bucket import Bucket
 from prep_assets.pipeline import tokens as domain_in_shards
 from prep_assets.pipeline import tokens as in_shards
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.bucket import Bucket
 from prep_assets.workers.shards import Effort
 from prep_assets_tests.cluster import disturbed
 from prep_assets_tests.cluster.conftest import ROOT, Nodes

@@ -15,8 +15,8 @@ from typing import Any
 import pytest
 import yaml
 
-from prep_assets.stores import bucket_backend as catalog
-from prep_assets.stores.bucket import Bucket
+from prep_assets.extensions.buckets import backend as catalog
+from prep_assets.extensions.buckets.bucket import Bucket
 from prep_assets_tests.cluster.conftest import ROOT, Nodes
 from prep_assets_tests.cluster.processes import SECRET, STORES, answers, environment, free_port, postgres, program, started, wait_for
 from prep_assets_tests.graph.workspaces import SAMPLES, SHIPPED, domain, jsonl, shipped

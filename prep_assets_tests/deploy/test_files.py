@@ -10,7 +10,7 @@ import pytest
 import yaml
 from dagster._core.instance.config import dagster_instance_config
 
-from prep_assets.stores.bucket import checked
+from prep_assets.extensions.buckets.bucket import checked
 
 DEPLOY = Path(__file__).resolve().parents[2] / "deploy"
 PROGRAMS = {

@@ -8,8 +8,8 @@ USES: Mapping[str, str] = {
     "dagster": """
         caches checks.of_stores config.base config.family config.loading config.models data.files engine engine.events engine.execute
         engine.plan engine.scrub errors explain.figures explain.previews explain.rows explain.visible exports exports.readable graph.exports
-        graph.graph pipeline.asset pipeline.blends pipeline.source_files pipeline.workspace plugins proofs.verdict stores.bucket
-        stores.files stores.guards stores.lines stores.manifest stores.open stores.packed stores.published stores.tokens
+        graph.graph pipeline.asset pipeline.blends pipeline.source_files pipeline.workspace plugins proofs.verdict stores.files
+        stores.guards stores.lines stores.manifest stores.open stores.packed stores.published stores.remote stores.tokens
         stores.version_folders training
     """,
     "exports": """
@@ -20,7 +20,7 @@ USES: Mapping[str, str] = {
     "neighbours": """
         cli cli.stores config.family config.loading config.models data.files errors explain.figures explain.forget explain.html
         explain.streams explain.visible exports.arrow exports.registry graph.graph pipeline.asset pipeline.sources pipeline.workspace
-        stores.bucket stores.files stores.manifest stores.verification stores.version_folders version
+        stores.files stores.manifest stores.verification stores.version_folders version
     """,
     "preprocess": """
         cli cli.stores config.base config.family config.loading config.mask config.models data data.blocks data.files data.quarantine
@@ -57,5 +57,8 @@ USES: Mapping[str, str] = {
     """,
     "datasets": """
         errors samples schemas.fields schemas.preference schemas.reader schemas.registry schemas.rewards schemas.turns
+    """,
+    "buckets": """
+        caches errors stores.files stores.manifest stores.remote stores.version_folders
     """,
 }

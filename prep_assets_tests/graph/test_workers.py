@@ -22,6 +22,7 @@ from prep_assets.engine import build
 from prep_assets.engine import execute as checking
 from prep_assets.engine.events import Progress
 from prep_assets.errors import ConfigError, SourceError, StoreError
+from prep_assets.extensions.buckets.bucket import Bucket
 from prep_assets.extensions.ray import tasks
 from prep_assets.graph import raw
 from prep_assets.pipeline import tokens as domain_in_shards
@@ -30,7 +31,6 @@ from prep_assets.pipeline import tokens as lines_in_shards
 from prep_assets.pipeline.examples import shards_of
 from prep_assets.pipeline.sources import Pinned
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.bucket import Bucket
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.published import open_published

@@ -27,11 +27,11 @@ from prep_assets.data.files import SourceFile, find
 from prep_assets.data.quarantine import read_quarantine
 from prep_assets.data.read import read_blocks
 from prep_assets.data.stream import _zstd_module
+from prep_assets.extensions.buckets.backend import Catalog
 from prep_assets.extensions.preprocess.dataset_info import domain_of, read_dataset_info
 from prep_assets.samples import Sample
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
-from prep_assets.stores.bucket_backend import Catalog
 from prep_assets.stores.guards import UNGUARDED, load_array
 from prep_assets.stores.manifest import Manifest, digest, parse_results
 from prep_assets.stores.open import open_store

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import StoreError
-from prep_assets.stores import bucket_backend as bucket_versions
-from prep_assets.stores.bucket import Entry, Held, Unanswered
-from prep_assets.stores.bucket_backend import BucketBackend, key_of
+from prep_assets.extensions.buckets import backend as bucket_versions
+from prep_assets.extensions.buckets.backend import BucketBackend, key_of
+from prep_assets.extensions.buckets.bucket import Entry, Held
 from prep_assets.stores.manifest import MANIFEST, Result
+from prep_assets.stores.remote import Unanswered
 from prep_assets.stores.version_folders import POINTERS, Move, Pointers, Published, name_of
 from prep_assets_tests.harness.sim_actors import Actors
 
@@ -83,6 +84,9 @@ class SimBucket(BucketBackend):
     def building(self) -> Iterator[list[str]]:
         """Each writer is on a machine of its own, so that nothing is locked."""
         yield []
+
+    def drop_shards(self, going_on: str = "") -> None:
+        """There are none."""
 
     def build(self, note: Note) -> str:
         """What `build_version` does: nothing is written on this machine, all of it is sent."""
@@ -178,6 +182,9 @@ class SimDisk:
             yield []
         finally:
             disk.free(name)
+
+    def drop_shards(self, going_on: str = "") -> None:
+        """There are none."""
 
     def pointers(self) -> Pointers:
         found = dict.fromkeys(POINTERS, "")

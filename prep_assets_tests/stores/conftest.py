@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.stores import bucket
+from prep_assets.extensions.buckets import bucket
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.stores.azure import serving as azure_serving

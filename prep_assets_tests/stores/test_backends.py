@@ -5,17 +5,20 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from hashlib import sha256
+from importlib.metadata import EntryPoint
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import pytest
 from xxhash import xxh3_64_hexdigest
 
+from prep_assets import plugins
 from prep_assets.errors import StoreError
-from prep_assets.stores.bucket import Bucket, bucket_of, local_root
-from prep_assets.stores.open import open_store
+from prep_assets.extensions.buckets.bucket import Bucket
+from prep_assets.stores.open import open_store, payload_folders
 from prep_assets.stores.published import Place
-from prep_assets.stores.version_folders import Published
+from prep_assets.stores.remote import local_root, remote_of
+from prep_assets.stores.version_folders import LocalBackend, Published
 from prep_assets_tests.harness.workloads import FORMATS
 from prep_assets_tests.harness.workloads import publish as publish_payload
 
@@ -61,8 +64,8 @@ class _Bucket:
 
 
 def kept(place: Place) -> Any:
-    bucket = bucket_of(place.directory)
-    return _Disk(place.directory) if bucket is None else _Bucket(bucket)
+    remote = remote_of(place.directory)
+    return _Disk(place.directory) if remote is None else _Bucket(Bucket(remote.url))
 
 
 def current_of(place: Place) -> Path:
@@ -139,3 +142,35 @@ def test_build_keys_with_one_prefix_are_not_confused(publish: Publish) -> None:
     second = publish("a" * 20 + "2" * 44, {"x": b"2"})
     assert not second.reused
     assert (second.directory / "x").read_bytes() == b"2"
+
+
+class Shelf(NamedTuple):
+    """What another package may add: stores in a folder that an address names."""
+
+    url: str
+
+    @property
+    def is_store(self) -> bool:
+        return bool(self._local.names())
+
+    def folders(self) -> list[str]:
+        return sorted(path.name for path in self._local.directory.glob("[!v]*"))
+
+    def below(self, path: str) -> Shelf:
+        return Shelf(f"{self.url}/{path}")
+
+    def backend(self, mirror: LocalBackend) -> LocalBackend:
+        return self._local
+
+    @property
+    def _local(self) -> LocalBackend:
+        return LocalBackend(Path(self.url.removeprefix("shelf:/")))
+
+
+def test_another_package_adds_a_scheme(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path / "cache"))
+    monkeypatch.setattr(plugins, "_others", lambda: (EntryPoint("shelf", f"{__name__}:Shelf", "prep_assets.backends"),))
+    root = local_root(f"shelf:/{tmp_path}/there")
+    published = publish_payload(Place(root, "sft_tokens", "gsm8k"), NEW, FORMATS["lines"])
+    assert published.directory.is_relative_to(tmp_path / "there" / "sft_tokens" / "gsm8k")
+    assert payload_folders(root) == [published.directory]

@@ -17,11 +17,12 @@ import numpy as np
 import pytest
 
 import prep_assets
-from prep_assets.errors import ConfigError, StoreError
-from prep_assets.stores import bucket_backend as bucket_versions
-from prep_assets.stores import bucket_backend as catalog
-from prep_assets.stores.bucket import Bucket, Unanswered, bucket_of, checked, error_text, local_root
+from prep_assets.errors import ConfigError, StoreError, error_text
+from prep_assets.extensions.buckets import backend as bucket_versions
+from prep_assets.extensions.buckets import backend as catalog
+from prep_assets.extensions.buckets.bucket import Bucket, checked
 from prep_assets.stores.published import Place, open_published
+from prep_assets.stores.remote import Unanswered, local_root, remote_of
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.harness.workloads import FORMATS
@@ -43,9 +44,9 @@ def place(url: str) -> Place:
 
 
 def objects(place: Place) -> Bucket:
-    found = bucket_of(place.directory)
+    found = remote_of(place.directory)
     assert found is not None
-    return found
+    return Bucket(found.url)
 
 
 def once(fault: Fault, method: str, ending: str) -> Callable[[str, str, Any], Fault]:
@@ -248,7 +249,7 @@ def test_the_cache_is_bounded_and_what_is_read_stays(
 
 @pytest.mark.parametrize(("said", "bytes_"), [("1.5KB", 1500), ("2 gb", 2 * 10**9), ("7", 7)])
 def test_bounds_have_units(monkeypatch: pytest.MonkeyPatch, said: str, bytes_: int) -> None:
-    from prep_assets.stores import bucket_backend as cache
+    from prep_assets.extensions.buckets import backend as cache
 
     monkeypatch.setenv("PREP_ASSETS_CACHE_BYTES", said)
     assert cache._limit() == bytes_
@@ -344,7 +345,9 @@ def test_an_address_with_credentials_is_refused_without_repeating_it(address: st
     assert "secret" not in str(raised.value)
 
 
-@pytest.mark.parametrize(("address", "said"), [("ftp://host/x", "stores are written to s3://"), ("s3://", "names no bucket and prefix")])
+@pytest.mark.parametrize(
+    ("address", "said"), [("ftp://me:word@host/x", r"^ftp://…: stores are written to s3://"), ("s3://", "names no bucket and prefix")]
+)
 def test_addresses_that_are_no_bucket_are_refused(address: str, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         local_root(address)

@@ -18,9 +18,10 @@ from prep_assets.cli.main import app
 from prep_assets.engine import Statuses, plan, state
 from prep_assets.engine.scrub import scrub
 from prep_assets.engine.status import forgotten
+from prep_assets.extensions.buckets.bucket import Bucket
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.bucket import Bucket, local_root
+from prep_assets.stores.remote import local_root
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, shipped, tree, workspace_in
 from prep_assets_tests.stores.s3 import S3, Fault
 

@@ -16,11 +16,11 @@ from typer.testing import CliRunner
 
 import prep_assets as pa
 from prep_assets.cli.main import app
+from prep_assets.extensions.buckets.bucket import Bucket
 from prep_assets.extensions.dagster import materialize
 from prep_assets.extensions.dagster.definitions import definitions
 from prep_assets.extensions.dagster.io_manager import StoreIOManager
 from prep_assets.extensions.dagster.site import Site, WorkspaceResource
-from prep_assets.stores.bucket import Bucket
 from prep_assets_tests.extensions.dagster.runs import failures, materializations, plain
 from prep_assets_tests.graph.workspaces import domain, minimal, workspace_in
 from prep_assets_tests.stores.s3 import S3

@@ -19,10 +19,10 @@ from prep_assets.config.loading import read_tombstones
 from prep_assets.data.files import find
 from prep_assets.data.quarantine import read_quarantine
 from prep_assets.errors import PrepAssetsError, StoreError
+from prep_assets.extensions.buckets.backend import Catalog
 from prep_assets.extensions.preprocess.dataset_info import read_dataset_info
 from prep_assets.stores import arrays
 from prep_assets.stores import lines as lines_of
-from prep_assets.stores.bucket_backend import Catalog
 from prep_assets.stores.files import MOST_NESTED, KeyTwice, loads
 from prep_assets.stores.guards import UNGUARDED, load_json
 from prep_assets.stores.lines import LinesWriter, open_lines

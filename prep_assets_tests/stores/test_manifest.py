@@ -21,12 +21,12 @@ from xxhash import xxh3_64_hexdigest
 
 from prep_assets.errors import StoreError
 from prep_assets.stores import files as digests
-from prep_assets.stores.bucket import bucket_of, local_root
 from prep_assets.stores.files import Digests, Kept
 from prep_assets.stores.guards import Verify
 from prep_assets.stores.manifest import Manifest, Result, Ruled, Worst, digest, parse_results, payload_faults, results_text
 from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Place, open_published
+from prep_assets.stores.remote import local_root, remote_of
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.effort import examples
 from prep_assets_tests.harness.workloads import FORMATS, publish
@@ -379,7 +379,7 @@ def test_no_way_leads_to_it(place: Place) -> None:
                 open_store(path, verify=verify)
     with pytest.raises(StoreError, match=SAID + r" it again:\n  build it"):
         open_published(place.root, "t", "part", remedy="build it")
-    if bucket_of(place.directory) is None:
+    if remote_of(place.directory) is None:
         for again in (lambda: open_store(folder, verify="off"), lambda: open_store(folder / "train"), lambda: pickle.loads(sent)):
             with pytest.raises(StoreError, match=SAID + r" it again:\n  prep-assets build t --partition part"):
                 again()

@@ -14,9 +14,10 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.bucket import bucket_of, local_root
+from prep_assets.extensions.buckets.bucket import Bucket
 from prep_assets.stores.manifest import Result
 from prep_assets.stores.published import Draft, Place
+from prep_assets.stores.remote import local_root, remote_of
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.effort import examples
 
@@ -41,7 +42,8 @@ class Modelled(RuleBasedStateMachine):
 
     def __init__(self, place: Place) -> None:
         super().__init__()
-        self.place, self.bucket = place, bucket_of(place.directory)
+        remote = remote_of(place.directory)
+        self.place, self.bucket = place, remote and Bucket(remote.url)
         self.versions: dict[str, Version] = {}
         self.pointers = dict.fromkeys(("current", "candidate", "draft", "damaged"), "")
         self.gone: set[str] = set()

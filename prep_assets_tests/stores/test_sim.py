@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from prep_assets.stores import bucket_backend as bucket_versions
-from prep_assets.stores import bucket_backend as catalog
-from prep_assets.stores.bucket_backend import Catalog
+from prep_assets.extensions.buckets import backend as bucket_versions
+from prep_assets.extensions.buckets import backend as catalog
+from prep_assets.extensions.buckets.backend import Catalog
 from prep_assets.stores.published import Place
 from prep_assets_tests.harness import sim
 from prep_assets_tests.harness.sim_backends import SimDisk, SimObjects

@@ -10,8 +10,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prep_assets.stores.bucket import Bucket
-from prep_assets.stores.bucket_backend import ShardDepot
+from prep_assets.extensions.buckets.backend import ShardDepot
+from prep_assets.extensions.buckets.bucket import Bucket
 from prep_assets.workers import shards as hello
 from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import NotDeterministic, Plan, Shard, VersionsDiffer, Work, carried_out, carry_out, finished, key_of

@@ -20,8 +20,8 @@ from prep_assets.exports import exports
 from prep_assets.extensions.dagster.definitions import definitions
 from prep_assets.extensions.dagster.io_manager import StoreIOManager
 from prep_assets.extensions.dagster.site import Site, WorkspaceResource
-from prep_assets.stores.bucket import local_root
 from prep_assets.stores.manifest import digest
+from prep_assets.stores.remote import local_root
 
 if TYPE_CHECKING:
     Family = str

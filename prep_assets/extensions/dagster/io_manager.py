@@ -22,7 +22,6 @@ from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.asset import Stream
 from prep_assets.pipeline.blends import BLEND
 from prep_assets.pipeline.workspace import Workspace, build_command
-from prep_assets.stores.bucket import local_root
 from prep_assets.stores.files import FOLDER as CACHE
 from prep_assets.stores.guards import Guards, Verify
 from prep_assets.stores.lines import Lines, LinesWriter
@@ -30,6 +29,7 @@ from prep_assets.stores.manifest import build_key
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Draft, Place, open_published
+from prep_assets.stores.remote import local_root
 from prep_assets.stores.tokens import TokenStore
 
 IO_MANAGER_KEY = "prep_assets_stores"

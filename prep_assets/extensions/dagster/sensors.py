@@ -23,8 +23,8 @@ from prep_assets.extensions.dagster.site import Site, domains, register
 from prep_assets.graph.graph import family_assets
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.bucket import bucket_of
 from prep_assets.stores.manifest import digest
+from prep_assets.stores.remote import remote_of
 
 # A sensor per family watches its source files.
 
@@ -309,7 +309,7 @@ def recorder(site: Site, families: Sequence[str]) -> dg.SensorDefinition:
         workspace = site.open()
         for family in families:
             register(context.instance, site, workspace, family)
-        if bucket_of(workspace.stores) is not None:
+        if remote_of(workspace.stores) is not None:
             return dg.SensorResult(skip_reason="the stores are in a bucket, where only Dagster's own builds are recorded")
         since = int(context.cursor or 0)
         changed = changed_stores(workspace, families, since)

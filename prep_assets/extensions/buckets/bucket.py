@@ -1,12 +1,9 @@
-"""A bucket, and its mirror on this machine."""
+"""The objects of a bucket."""
 
 from __future__ import annotations
 
-import hashlib
-import json
 import os
 import random
-import re
 import time
 from collections.abc import Callable, Iterator
 from datetime import timedelta
@@ -16,16 +13,13 @@ from typing import Any, Literal, NamedTuple, TypeVar
 from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
-from prep_assets.errors import ConfigError, StoreError, without_secrets
-from prep_assets.stores import files
-from prep_assets.stores.files import FOLDER, os_errors_in_words
-from prep_assets.stores.verification import replace_text
+from prep_assets.errors import ConfigError, StoreError, error_text
+from prep_assets.stores.remote import Unanswered
 
 # A bucket of S3, Google Cloud or Azure, accessed with `obstore`, which signs, splits and retries requests. Its threads do not survive a fork.
 #
 # Publication needs four operations: put if absent, put if unchanged, get, and, for pruning, list.
 
-SCHEMES = ("s3", "gs", "az", "abfss", "memory")
 BLOCK = 1 << 20
 PAGE = 1000
 """Objects per page of a listing."""
@@ -41,10 +35,6 @@ _METADATA_SERVICE = "169.254.169.254"
 CREDENTIALS = {"gs": "GOOGLE_APPLICATION_CREDENTIALS", "az": "AZURE_STORAGE_ACCOUNT_NAME and AZURE_STORAGE_ACCOUNT_KEY"}
 """Environment variables with credentials, by scheme."""
 T = TypeVar("T")
-
-
-class Unanswered(StoreError):
-    """The object store did not answer, or its answer does not say whether the request took effect."""
 
 
 class Held(NamedTuple):
@@ -69,16 +59,11 @@ class Entry(NamedTuple):
     modified: float
 
 
-def is_bucket(location: str | Path) -> bool:
-    """Return whether a location is the address of a bucket and not a path."""
-    return isinstance(location, str) and "://" in location
-
-
 def checked(url: str) -> str:
     """Return the address of a folder in a bucket, normalized.
 
     Raises:
-        ConfigError: an unsupported scheme, no bucket, or credentials in the address, which would end up in logs.
+        ConfigError: no bucket, or credentials in the address, which would end up in logs.
     """
     scheme, _, rest = url.partition("://")
     if "@" in rest.split("/", 1)[0] or "?" in rest or "#" in rest:
@@ -86,8 +71,6 @@ def checked(url: str) -> str:
             f"the address of a {scheme} bucket holds only bucket and prefix. Give credentials by the environment "
             f"({_credentials(scheme)}, a role of the machine …), so that they stay out of logs"
         )
-    if scheme not in SCHEMES:
-        raise ConfigError(f"{url!r}: stores are written to {', '.join(f'{known}://' for known in SCHEMES[:-1])} or a folder")
     parts = [part for part in rest.split("/") if part]
     if not parts or any(part in (".", "..") for part in parts):
         raise ConfigError(f"{url!r} names no bucket and prefix, e.g. {scheme}://bucket/stores")
@@ -216,11 +199,11 @@ class Bucket(Struct, frozen=True):
                     yield Entry(path[len(self._key("")) :], int(entry["size"]), entry["last_modified"].timestamp())
                     last = path
 
-    def folders(self, prefix: str) -> list[str]:
-        """Return the names of the folders directly below a prefix, which ends with ``/`` or is empty; sorted."""
+    def folders(self) -> list[str]:
+        """Return the names of the folders directly below the address, sorted."""
         import obstore
 
-        listing = self._read(lambda: obstore.list_with_delimiter(self._store, self._key(prefix).rstrip("/") or None), prefix)
+        listing = self._read(lambda: obstore.list_with_delimiter(self._store, self._key("").rstrip("/") or None), "")
         return sorted(str(path).rstrip("/").rpartition("/")[2] for path in listing["common_prefixes"])
 
     def _resumed(self, open_stream: Callable[[], Iterator[Any]], position: Callable[[], Any], key: str) -> Iterator[Any]:
@@ -282,12 +265,6 @@ class Bucket(Struct, frozen=True):
             ) from None
 
 
-def error_text(error: Exception) -> str:
-    """Return the first lines of a library's error, without credentials."""
-    text = " ".join(str(error).split("\n\nDebug source")[0].split())[:500]
-    return without_secrets(text)
-
-
 _CLIENT_PROCESS: list[int] = []
 """The id of the process that opened the first client; a forked process inherits it."""
 
@@ -317,51 +294,3 @@ def _client(bucket: str, process: int) -> Any:
         raise ConfigError(
             f"{bucket}: {error_text(error)}. Set {_credentials(bucket.partition(':')[0])}, and the region where there is one"
         ) from None
-
-
-# The mirror: the local folder of a folder of stores in a bucket. Builds are written to it, and what is read is fetched to it.
-#
-# It has the layout of a folder of stores on disk, so every reader of stores can read it. Its file `BUCKET` names the bucket.
-#
-#     <cache>/stores/<end of the address>-<hash of it>/
-#         bucket.json                          the address
-#         <asset>[/<partition>]/versions/…     versions that were built here or fetched
-
-BUCKET = "bucket.json"
-
-
-def cache_folder() -> Path:
-    """Return the folder of mirrors."""
-    folder = files.cache_folder()
-    if folder is None:
-        raise ConfigError(f"stores in a bucket need a folder on this machine, and {FOLDER} is empty. Name one, or leave the variable out")
-    return folder
-
-
-def local_root(location: str | Path) -> Path:
-    """Return the local folder of stores for a folder or an address, whose mirror is made.
-
-    Raises:
-        ConfigError: the address is not that of a bucket.
-    """
-    if not is_bucket(location):
-        return Path(location)
-    url = checked(str(location))
-    name = re.sub(r"[^A-Za-z0-9]+", "-", url.rpartition("/")[2])
-    root = cache_folder() / "stores" / f"{name}-{hashlib.sha256(url.encode()).hexdigest()[:12]}"
-    with os_errors_in_words(root):
-        root.mkdir(parents=True, exist_ok=True)
-        if not (root / BUCKET).exists():
-            replace_text(root / BUCKET, json.dumps({"url": url}) + "\n")
-    return root
-
-
-def bucket_of(folder: Path) -> Bucket | None:
-    """Return the bucket that a folder in a mirror stands for; `None` for any other folder."""
-    resolved = folder.resolve()
-    for folder_above in (resolved, resolved.parent, resolved.parent.parent):
-        if (folder_above / BUCKET).is_file():
-            url = json.loads((folder_above / BUCKET).read_text("utf-8"))["url"]
-            below = resolved.relative_to(folder_above).as_posix()
-            return Bucket(url) if below == "." else Bucket(url).below(below)
-    return None

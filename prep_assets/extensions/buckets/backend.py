@@ -10,20 +10,19 @@ import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
-from typing import TypeVar
 
 import msgspec
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.stores.bucket import Bucket, Unanswered, cache_folder
+from prep_assets.extensions.buckets.bucket import Bucket, checked
 from prep_assets.stores.files import folder_size, loads, locked, os_errors_in_words, remove_tree, removed_on_failure, sync_folders
 from prep_assets.stores.manifest import CHECKS, MANIFEST, Manifest, Result, parse_results, results_text
+from prep_assets.stores.remote import Unanswered, at_once, cache_folder
 from prep_assets.stores.version_folders import (
     PAYLOAD,
     QUARANTINE,
@@ -36,6 +35,7 @@ from prep_assets.stores.version_folders import (
     lease,
     name_of,
     remove_version,
+    shards_in,
     version_faults,
     versions_in,
 )
@@ -47,7 +47,6 @@ from prep_assets.stores.version_folders import (
 #
 # A version is condemned in the catalog before it is deleted. A version that is pointed to cannot be condemned, a condemned one never pointed to.
 
-T = TypeVar("T")
 KEY = "catalog.json"
 REMEMBERED = 64
 """Changes whose tokens are kept."""
@@ -181,7 +180,7 @@ def update(objects: Bucket, key: str, change: Callable[[bytes | None], bytes | N
 
 # The versions of one store in a bucket: uploaded whole or not at all, read under a lease, deleted when they have no readers.
 #
-#     catalog.json                                see `prep_assets.stores.bucket_backend`
+#     catalog.json                                see `prep_assets.extensions.buckets.backend`
 #     versions/<version>/…                        payload; manifest.json last, and only if it does not exist
 #     versions/<version>.quarantine.jsonl, .checks.json
 #     leases/<version>/<token>                    the lease of a reader; valid for `LEASE` seconds
@@ -413,10 +412,6 @@ def _limit() -> int | None:
 
 # The backend of a store in a bucket, as `LocalBackend` is that of one on disk: written to and verified in the mirror, then uploaded; read from the mirror.
 
-Item = TypeVar("Item")
-AT_ONCE = 8
-"""Files that are uploaded or fetched at a time."""
-
 
 @dataclass(slots=True)
 class BucketBackend:
@@ -490,6 +485,12 @@ class BucketBackend:
         except StoreError:
             return False
         return stored.same_store(manifest) and not self.faults(version, stored)
+
+    def drop_shards(self, going_on: str = "") -> None:
+        for folder in shards_in(self.versions, going_on):
+            with suppress(Unanswered):  # what stays there is deleted by prune
+                ShardDepot(self.objects.below(f"versions/{folder.name}")).clear()
+        self.mirror.drop_shards(going_on)
 
     def relabel(self, version: str, manifest: Manifest) -> None:
         replace_manifest(self.objects, version, manifest.text.encode())
@@ -598,15 +599,6 @@ class BucketBackend:
                 self.remove(name)
 
 
-def at_once(work: Callable[[Item], T], items: Iterable[Item], workers: int = AT_ONCE) -> list[T]:
-    """Map `work` over the items in `workers` threads. The first failure, or Ctrl-C, cancels the items that have not begun."""
-    pool = ThreadPoolExecutor(workers)
-    try:
-        return list(pool.map(work, items))
-    finally:
-        pool.shutdown(cancel_futures=True)
-
-
 # The depot of finished shards, next to the versions of a store in a bucket, for workers that share no folder with the process that merges them.
 #
 #     versions/.shards-<build key>/<hash of the work>/<name>.tar
@@ -641,6 +633,10 @@ class ShardDepot(Struct, frozen=True):
             file.flush()
             self.objects.upload(name + _SUFFIX, Path(file.name))
 
+    def clear(self) -> None:
+        """Delete all shards."""
+        at_once(self.objects.delete, [entry.key for entry in self.objects.entries("")])
+
     def fetch(self, name: str, folder: Path) -> None:
         """Download what was uploaded under a name into `folder`.
 
@@ -656,3 +652,44 @@ class ShardDepot(Struct, frozen=True):
             with tarfile.open(fileobj=file, mode="r") as tar:
                 tar.extractall(temporary, filter="data")
         temporary.rename(folder)
+
+
+class StoresInBucket(Struct, frozen=True):
+    """An address in a bucket: a store, or a folder of stores (`prep_assets.stores.remote.Remote`)."""
+
+    objects: Bucket
+
+    @property
+    def url(self) -> str:
+        """The address."""
+        return self.objects.url
+
+    @property
+    def is_store(self) -> bool:
+        """Whether a catalog is here."""
+        return self.objects.get(KEY) is not None
+
+    def folders(self) -> list[str]:
+        """The names of the folders below it, without those of a store."""
+        return [name for name in self.objects.folders() if name not in ("versions", "leases")]
+
+    def below(self, path: str) -> StoresInBucket:
+        """What is at a path below it."""
+        return StoresInBucket(self.objects.below(path))
+
+    def backend(self, mirror: LocalBackend) -> BucketBackend:
+        """The versions of the store here."""
+        return BucketBackend(self.objects, mirror)
+
+    def depot(self) -> ShardDepot:
+        """Finished shards below this address."""
+        return ShardDepot(self.objects)
+
+
+def at_address(url: str) -> StoresInBucket:
+    """Return what an address names.
+
+    Raises:
+        ConfigError: it names no bucket, or holds credentials.
+    """
+    return StoresInBucket(Bucket(checked(url)))

@@ -1,0 +1,1 @@
+"""Stores in buckets of S3, Google Cloud and Azure."""
