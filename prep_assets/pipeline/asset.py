@@ -365,6 +365,14 @@ class LineEncoder(Protocol):
         tokens. Rejected lines are in quarantine."""
 
 
+class Corruptions(Struct, frozen=True):
+    """What a check must catch: the rows that it judges, how, and the `Mutation`s of a list of the first of them."""
+
+    rows: Callable[[Store], Iterable[Any]]
+    prove: Callable[[Iterable[Any]], Verdict]
+    mutations: tuple[Any, ...]
+
+
 class Check(Struct, frozen=True):
     """A check of one asset.
 
@@ -373,14 +381,14 @@ class Check(Struct, frozen=True):
         description: what holds when it passes.
         run: gives the verdict on a published store.
         derived: how the store is derived a second time, for checks that do so, see `Derivation`; all of them share one reading of its source.
-        trials: corrupts rows of a store for the selftest, and tries a check of another package on them.
+        corruptions: what a check of another package must catch; ours are in `prep_assets.proofs.mutations`.
     """
 
     name: str
     description: str
     run: Callable[[Store], Verdict]
     derived: Callable[[Store], Any] | None = None
-    trials: Callable[[Store], list[Any]] | None = None
+    corruptions: Corruptions | None = None
 
 
 class FromRows(Struct, frozen=True):

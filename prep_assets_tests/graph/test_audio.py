@@ -22,7 +22,7 @@ from prep_assets.exports import export
 from prep_assets.exports.readable import open_source
 from prep_assets.extensions.neighbours.description import tables_of
 from prep_assets.extensions.neighbours.hub import features
-from prep_assets.graph.selftest import selftest
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import TokenStore, open_tokens

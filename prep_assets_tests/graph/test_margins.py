@@ -13,7 +13,7 @@ import torch
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
 from prep_assets.exports.readable import Pairs, open_source
-from prep_assets.graph.selftest import selftest
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mutations import MARGIN_MUTATIONS
 from prep_assets.stores.lines import open_lines

@@ -24,8 +24,8 @@ from prep_assets.errors import CheckFailed, ConfigError, Refused
 from prep_assets.explain.trace import trace
 from prep_assets.exports import export
 from prep_assets.exports.readable import Pairs, open_source
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY
-from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline import lines as lines_module
 from prep_assets.pipeline.pairs import PairEncoder
 from prep_assets.pipeline.workspace import Workspace

@@ -15,7 +15,7 @@ import pytest
 from prep_assets.errors import ConfigError
 from prep_assets.explain.trace import trace
 from prep_assets.exports.readable import open_source
-from prep_assets.graph.selftest import selftest
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.lines import strings_as_messages
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Pair, Sample

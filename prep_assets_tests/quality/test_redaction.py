@@ -27,8 +27,8 @@ from prep_assets.config.loading import Tombstone, add_tombstones, payload_digest
 from prep_assets.data import tables as cuts
 from prep_assets.errors import CheckFailed, ConfigError
 from prep_assets.explain.streams import read_rows
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY, store_of
-from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.quality.private_data import FORMS, PLACEHOLDERS, Redactor, private_values, redacted
