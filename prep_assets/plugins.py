@@ -1,10 +1,10 @@
-"""What packages add, by entry points of seven groups, read when a command first needs one:
+"""What packages add, by entry points of eight groups, read when a command first needs one:
 
     [project.entry-points."prep_assets.schemas"]
     tickets = "acme_prep.tickets"
 
 An entry point names a module, whose import registers what it adds; its own name is free. In `families` its name is the family's; in `commands` that of the
-command, whose function it names; in `backends` the scheme of addresses, which its function opens. The parts of this package are entry points of its own.
+command, whose function it names; in `addresses` and `backends` the scheme of those that it opens. The parts of this package are entry points of its own.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 PACKAGE = "prep-assets"
-GROUPS = ("schemas", "exports", "steps", "checks", "commands", "families", "backends")
+GROUPS = ("schemas", "exports", "steps", "checks", "commands", "families", "addresses", "backends")
 
 
 @cache
@@ -75,7 +75,7 @@ def ours(group: str) -> dict[str, EntryPoint]:
 
 
 def added(group: str, taken: Collection[str]) -> dict[str, EntryPoint]:
-    """Name → entry point of other packages, for `families`, `commands` and `backends`. `taken`: the names of ours.
+    """Name → entry point of other packages, for groups whose names count. `taken`: the names of ours.
 
     Raises:
         ConfigError: a name is taken, or two packages use it.

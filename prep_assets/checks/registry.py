@@ -5,12 +5,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cache
-from itertools import islice
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from prep_assets import plugins
 from prep_assets.errors import ConfigError
-from prep_assets.pipeline.asset import Check, Store
+from prep_assets.pipeline.asset import Check, Corruptions, Store
 from prep_assets.proofs.verdict import Verdict
 
 if TYPE_CHECKING:
@@ -38,14 +37,9 @@ def check(asset: str, rows: Callable[[Store], Iterable[Any]], mutations: Sequenc
         if not mutations or any(each.caught_by != name for each in mutations):
             raise ConfigError(f"check {name!r} needs mutations with caught_by={name!r}: the corruptions that it must catch")
 
-        def trials(store: Store) -> list[Any]:
-            from prep_assets.checks.selftest import ROWS, trials_of
-
-            first = list(islice(rows(store), ROWS))
-            return trials_of(first, len(first), mutations, {name: prove}, what=name)
-
         description = (inspect.getdoc(prove) or "").split("\n", 1)[0]
-        _ADDED.setdefault(asset, {})[Check(name, description, lambda store: prove(rows(store)), trials=trials)] = prove.__module__
+        corruptions = Corruptions(rows, prove, tuple(mutations))
+        _ADDED.setdefault(asset, {})[Check(name, description, lambda store: prove(rows(store)), corruptions=corruptions)] = prove.__module__
         return prove
 
     return register

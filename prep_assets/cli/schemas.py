@@ -17,7 +17,8 @@ from prep_assets.cli import terminal
 from prep_assets.cli.stores import first_rows
 from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.config.loading import config_dir
-from prep_assets.data.files import find_files, skipped_files
+from prep_assets.data.files import find_files
+from prep_assets.data.local_files import skipped_files
 from prep_assets.errors import ConfigError, SourceError, nearest
 from prep_assets.explain.visible import visible
 from prep_assets.schemas.reader import in_one_line, shown

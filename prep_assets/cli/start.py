@@ -29,7 +29,7 @@ from prep_assets.cli.stores import Live, first_rows
 from prep_assets.config.family import Chat
 from prep_assets.config.loading import checkout, config_dir, load_family, store_dir
 from prep_assets.config.models import FAMILIES, TRAINED, Sft
-from prep_assets.data.files import find_files, is_hub
+from prep_assets.data.files import find_files
 from prep_assets.engine import build as build_assets
 from prep_assets.errors import ConfigError, LoadersDiffer, PrepAssetsError, SourceError, TemplateError, nearest, require_known
 from prep_assets.explain.editor import json_schema as described
@@ -280,7 +280,7 @@ def _domains(fits: Mapping[str, Sequence[Fit]], family: str, out: Path, ignore: 
 
 def domain_of_address(address: str) -> str:
     """The name of a domain: the file's, folder's or hub data set's, without suffix and commit."""
-    place = re.sub(r"@[^/]*", "", address) if is_hub(address) else address
+    place = re.sub(r"@[^/]*", "", address) if address.startswith("hub://") else address
     return re.sub(r"[^A-Za-z0-9_-]+", "_", re.split(r"[.*?]", place.rstrip("/").rpartition("/")[2])[0]).strip("_-") or "data"
 
 

@@ -1,20 +1,18 @@
-"""`prep-assets verify`, `scrub` and `selftest`: check published stores again."""
+"""`prep-assets verify` and `scrub`: check published stores again."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from dataclasses import fields, replace
 from typing import Annotated, Any
 
 import typer
-from msgspec import Struct, to_builtins
+from msgspec import Struct
 from rich.console import Console
 from rich.progress import MofNCompleteColumn
 from rich.table import Table
 from rich.text import Text
 
-from prep_assets.checks.selftest import Trial
 from prep_assets.cli import terminal
 from prep_assets.cli.stores import Live, build_commands, named_stores, working
 from prep_assets.cli.terminal import Answer, with_json
@@ -26,9 +24,7 @@ from prep_assets.engine.scrub import scrub as read_again
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.explain.streams import family_of
 from prep_assets.explain.visible import token_texts, visible
-from prep_assets.graph.graph import asset_and_partitions, asset_named, assets_of
-from prep_assets.graph.selftest import TESTED
-from prep_assets.graph.selftest import selftest as run_selftest
+from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.workers.pool import Pool
@@ -186,42 +182,3 @@ def _bytes(text: str) -> int:
     if match is None:
         raise ConfigError(f"--bytes {text}: needs a number and a unit, e.g. 500MB or 20GiB, or 'all'")
     return int(float(match[1]) * _UNITS[match[2].upper()])
-
-
-@with_json
-def selftest(asset: terminal.AnyAsset = None, partition: terminal.Partition = None) -> Answer:
-    """The stores themselves are only read. Assets without tokens, lines or verdicts have none to be changed."""
-    workspace = Workspace.open()
-    found: dict[str, list[Trial]] = {}
-    for name in (asset,) if asset else [name for name in TESTED if name in assets_of(workspace)]:
-        node, partitions = asset_and_partitions(workspace, name, partition)
-        for published in filter(None, (workspace.published(node.name, key) for key in partitions)):
-            found[published.manifest.label] = run_selftest(workspace, published)
-    if not found:
-        raise StoreError("no store with tokens or lines is built. Build one with:\n  prep-assets build sft_packed")
-    trials = [trial for each in found.values() for trial in each]
-    uncaught = sum(bool(trial.mutation) and not trial.passed for trial in trials)
-    failing = sum(not trial.mutation and not trial.passed for trial in trials)
-
-    def show(console: Console) -> None:
-        for label, each in found.items():
-            console.print(_trials(label, each))
-        if uncaught or failing:
-            said = [f"{uncaught} corruptions were not caught"] * bool(uncaught) + ["clean rows do not pass"] * bool(failing)
-            console.print("; ".join(said), style="bold red")
-            return
-        tried = sum(bool(trial.mutation and trial.tried) for trial in trials)
-        console.print(f"each of {tried:,} corruptions was caught by its check, and the clean rows pass", style="bold green")
-
-    facts = {label: [{**to_builtins(trial), "passed": trial.passed} for trial in each] for label, each in found.items()}
-    return Answer(facts, show, int(bool(uncaught or failing)))
-
-
-def _trials(label: str, trials: Sequence[Trial]) -> Table:
-    shown = terminal.table("corruption", "must be caught by", "caught", "what the check says", title=label)
-    for trial in trials:
-        style = "bold red" if not trial.passed else None if trial.tried else "dim"
-        caught = f"{trial.caught} of {trial.tried}" if trial.mutation else "passes" if trial.passed else "fails"
-        caught = caught if trial.tried else "no row fits"
-        shown.add_row(trial.mutation or "none (the clean rows)", trial.check, caught, trial.shown[:72], style=style)
-    return shown

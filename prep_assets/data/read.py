@@ -14,8 +14,9 @@ import msgspec
 import numpy as np
 
 from prep_assets.array_types import Ints
+from prep_assets.data.addresses import file_name
 from prep_assets.data.blocks import Block, Unreadable, invalid_byte, reject_long_row, reject_row
-from prep_assets.data.files import WHOLE, Part, SourceFile, file_name, open_stored
+from prep_assets.data.files import WHOLE, Part, SourceFile, open_stored
 from prep_assets.data.recognize import LFS_POINTER, MOST_OF_POINTER, POINTER, recognized
 from prep_assets.data.stream import Lines, Stream, blocks_of, blocks_of_lines, read_text_file, read_text_lines, text_start
 from prep_assets.data.tables import read_arrow, read_delimited, read_parquet

@@ -21,8 +21,9 @@ import numpy as np
 from msgspec import Struct
 
 from prep_assets.array_types import Ints
+from prep_assets.data.addresses import error_text, file_name, is_remote
 from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, nul_byte, reject_long_row, reject_row
-from prep_assets.data.files import WHOLE, Part, SourceFile, error_text, file_name, is_remote, open_stored
+from prep_assets.data.files import WHOLE, Part, SourceFile, open_stored
 from prep_assets.data.recognize import recognized
 from prep_assets.errors import PrepAssetsError, SourceError
 from prep_assets.samples import Record

@@ -13,8 +13,9 @@ from typing import IO, Any, Literal
 import numpy as np
 from msgspec import Struct, field
 
+from prep_assets.data.addresses import file_name, is_remote
 from prep_assets.data.blocks import PAYLOAD_CHARACTERS, Block, Unreadable, invalid_byte, nul_byte, reject_row
-from prep_assets.data.files import WHOLE, Part, SourceFile, file_name, is_remote
+from prep_assets.data.files import WHOLE, Part, SourceFile
 from prep_assets.data.stream import Stream, read_lines, seekable
 from prep_assets.errors import SourceError
 from prep_assets.samples import Record

@@ -25,7 +25,8 @@ from xxhash import xxh3_64_intdigest
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.config.family import Domain
 from prep_assets.config.models import FAMILIES
-from prep_assets.data.files import SourceFile, error_text, file_name, is_remote, open_stored, unreadable
+from prep_assets.data.addresses import error_text, file_name, is_remote, unreadable
+from prep_assets.data.files import SourceFile, open_stored
 from prep_assets.errors import PrepAssetsError, SourceError, SourceUnavailable, StoreError
 from prep_assets.graph.graph import family_assets, upstream_of
 from prep_assets.pipeline.asset import Asset

@@ -17,8 +17,9 @@ from prep_assets.array_types import Float32s, Ints
 from prep_assets.checks.of_stores import Heard
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Preference, Pretrain, Rl, Sft
+from prep_assets.data.addresses import file_name
 from prep_assets.data.blocks import Unreadable
-from prep_assets.data.files import SourceFile, file_name, record_id
+from prep_assets.data.files import SourceFile, record_id
 from prep_assets.errors import ConfigError, Refused, StoreError, require_number
 from prep_assets.explain.streams import (
     DRAFT,
@@ -36,6 +37,7 @@ from prep_assets.explain.streams import (
     stream_of,
 )
 from prep_assets.explain.visible import token_texts
+from prep_assets.exports.readable import SIDES as SOURCE_SIDES
 from prep_assets.graph.graph import EVERY, holds, one_partition
 from prep_assets.graph.pretrain import fill_in_the_middle
 from prep_assets.pipeline.asset import FromRows
@@ -44,14 +46,14 @@ from prep_assets.pipeline.documents import POLICY, MaskedDocuments
 from prep_assets.pipeline.examples import Item, converter
 from prep_assets.pipeline.groups import Tokenize
 from prep_assets.pipeline.lines import form_of
-from prep_assets.pipeline.pairs import generation_prompt, pair_renderer, prompt_encoder, rendered_pair
+from prep_assets.pipeline.pairs import SIDES, generation_prompt, pair_renderer, prompt_encoder, rendered_pair
 from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources
 from prep_assets.pipeline.tokens import BY_DOMAIN
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import ASSISTANT, DOCUMENT, MEDIA, TEXT, USER, Group, Record, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.rewards import arithmetic_rows
-from prep_assets.stores.table import SIDES, TOKENS
+from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.documents import Cut, cut_of, sentences_of
 from prep_assets.text.encode import Encoder
 from prep_assets.text.spans import Rendered, Span, characters
@@ -584,11 +586,11 @@ class Tracer:
         generated = last.asset == "arithmetic_prompts"
         line = _arithmetic(self.opened.made_with(last.asset), last.row) if generated else self._line(last, domain, record)
         # the store in which the line was tokenized: the last token store on the path
-        tokens = next((place for place in reversed(piece.path) if holds(place.asset, TOKENS)), None)
+        tokens = next((place for place in reversed(piece.path) if holds(place.asset, TokenStore)), None)
         if len(piece.path) == 1 or tokens is None:
             return line, None
         workspace = self.opened.made_with(tokens.asset, tokens.partition)
-        if tokens.stream.rpartition("/")[2] in SIDES:
+        if tokens.stream.rpartition("/")[2] in SOURCE_SIDES:
             return line, pair_sequence(workspace, line, tokens.stream)
         return line, prompt_sequence(workspace, line)
 

@@ -13,7 +13,8 @@ from prep_assets.checks.of_stores import INTEGRITY, RAW_ACCOUNTING
 from prep_assets.config.family import Domain, Family
 from prep_assets.config.models import FAMILIES, family_name
 from prep_assets.data import tables
-from prep_assets.data.files import SourceFile, is_remote
+from prep_assets.data.addresses import is_remote
+from prep_assets.data.files import SourceFile
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.data.read import read_blocks
 from prep_assets.data.tables import Cut, LineCuts, line_cuts, table_cuts

@@ -32,7 +32,6 @@ from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import Manifest, build_key, differences
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.segments import Window
-from prep_assets.stores.table import TOKENS, Schema
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.agreement import ComparedEngine
@@ -333,12 +332,12 @@ class Stream(Struct, frozen=True):
     """A named part of a store.
 
     Attributes:
-        schema: of the table that it opens as.
+        kind: the class it opens as: `TokenStore`, `PackedStore`, `Lines`, `Pairs` or `GroupStore`.
         stem: file stem, with ``{partition}`` for the domain; `None`: the whole store.
         masked: whether it is a token stream with a loss mask.
     """
 
-    schema: Schema
+    kind: type
     stem: str | None
     masked: bool = False
 
@@ -366,6 +365,14 @@ class LineEncoder(Protocol):
         tokens. Rejected lines are in quarantine."""
 
 
+class Corruptions(Struct, frozen=True):
+    """What a check must catch: the rows that it judges, how, and the `Mutation`s of a list of the first of them."""
+
+    rows: Callable[[Store], Iterable[Any]]
+    prove: Callable[[Iterable[Any]], Verdict]
+    mutations: tuple[Any, ...]
+
+
 class Check(Struct, frozen=True):
     """A check of one asset.
 
@@ -374,14 +381,14 @@ class Check(Struct, frozen=True):
         description: what holds when it passes.
         run: gives the verdict on a published store.
         derived: how the store is derived a second time, for checks that do so, see `Derivation`; all of them share one reading of its source.
-        trials: corrupts rows of a store for the selftest, and tries a check of another package on them.
+        corruptions: what a check of another package must catch; ours are in `prep_assets.proofs.mutations`.
     """
 
     name: str
     description: str
     run: Callable[[Store], Verdict]
     derived: Callable[[Store], Any] | None = None
-    trials: Callable[[Store], list[Any]] | None = None
+    corruptions: Corruptions | None = None
 
 
 class FromRows(Struct, frozen=True):
@@ -512,11 +519,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
     def stems(self, partition: str) -> dict[str, str]:
         """Token stream → file stem."""
         streams = self.streams.items()
-        return {name: stream.stem.format(partition=partition) for name, stream in streams if stream.schema.fits(TOKENS) and stream.stem}
-
-    def holds(self, schema: Schema) -> bool:
-        """Whether it has a stream that fits a schema."""
-        return any(stream.schema.fits(schema) for stream in self.streams.values())
+        return {name: stream.stem.format(partition=partition) for name, stream in streams if stream.kind is TokenStore and stream.stem}
 
     @property
     def parts(self) -> str:
@@ -723,9 +726,9 @@ class Store(Struct, frozen=True):
         """The domains that it is made from, in the order of their numbers in the store."""
         return [self.partition] if self.partition else self.asset.domains(self.family)
 
-    def holds(self, schema: Schema) -> bool:
-        """Whether its asset has a stream that fits a schema."""
-        return self.asset.holds(schema)
+    def holds(self, kind: type) -> bool:
+        """Whether its asset has a stream of this kind."""
+        return any(stream.kind is kind for stream in self.asset.streams.values())
 
     def streams(self) -> dict[str, TokenStore]:
         """Its token streams by file stem; only the records of `part` if one is set."""

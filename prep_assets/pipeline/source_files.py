@@ -17,7 +17,8 @@ from typing import Any, TypeVar
 import msgspec
 
 from prep_assets.config.family import Domain, Family, can_name_a_domain, faults
-from prep_assets.data.files import Pin, SourceFile, find, find_files, find_on_hub, is_hub, pin_files, pin_folder, record_id
+from prep_assets.data.files import SourceFile, find, find_files, record_id
+from prep_assets.data.pins import Pin, pin_files, pin_folder
 from prep_assets.data.read import read_blocks
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceError, SourceUnavailable
 from prep_assets.samples import Record
@@ -117,7 +118,7 @@ def addresses(sources: SourceFiles, patterns: Sequence[str]) -> frozenset[str]:
     urls: set[str] = set()
     for pattern in patterns:
         try:
-            urls.update(file.url for file in (find_on_hub(pattern) if is_hub(pattern) else find(pattern, sources.configs.absolute())))
+            urls.update(file.url for file in find(pattern, sources.configs))
         except SourceUnavailable:
             raise  # an unreachable file may exist, and share rows
         except SourceError:

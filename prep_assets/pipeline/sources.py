@@ -11,7 +11,8 @@ from typing import Any
 
 from prep_assets.config.family import Chat, Domain, Family
 from prep_assets.data.blocks import Block
-from prep_assets.data.files import Pin, SourceFile, record_id, verify_pins
+from prep_assets.data.files import SourceFile, record_id
+from prep_assets.data.pins import Pin, verify_pins
 from prep_assets.data.read import read_blocks
 from prep_assets.data.tables import Cut
 from prep_assets.errors import ConfigError, Refused, SourceError, nearest

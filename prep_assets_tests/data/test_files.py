@@ -11,17 +11,23 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from io import BytesIO
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.data import files as folder_module
+from prep_assets import plugins
+from prep_assets.data import pins as folder_module
+from prep_assets.data.addresses import ListedFile, MatchedFile
 from prep_assets.data.blocks import ORIENTATION, resolution_of
-from prep_assets.data.files import HubAddress, find_files, fingerprint, hub_address, pin_folder, record_id, stored_sums
+from prep_assets.data.files import find_files, fingerprint, open_stored, record_id, stored_sums
+from prep_assets.data.pins import pin_folder
 from prep_assets.errors import ConfigError, Refused, SourceError, SourceUnavailable
+from prep_assets.extensions.remote.hub import HubAddress, hub_address
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.pictures import png
 
@@ -310,6 +316,27 @@ def test_links_are_followed_and_do_not_go_round(images: Path, tmp_path: Path) ->
 def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match=r"no folder of images at .*nowhere"):
         pin_folder(tmp_path / "nowhere", tmp_path / "known")
+
+
+def test_another_package_reads_the_addresses_of_its_scheme(monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = b'{"text": "a"}\n'
+    listed = ListedFile("shelf://team/a.jsonl", len(rows), "of today")
+    shelf = SimpleNamespace(
+        find=lambda pattern, fetch: [MatchedFile(listed.url, listed.url, listed=listed)],
+        look=lambda url: listed,
+        open=lambda url: BytesIO(rows),
+    )
+    monkeypatch.setattr(plugins, "added", lambda group, taken: {"shelf": shelf} if group == "addresses" else {})
+    monkeypatch.setattr(plugins, "load", lambda entry: entry)
+    (file,) = find_files(["shelf://team/"], Path("/"))
+    assert (file.name, file.size, file.format, fingerprint(file), stored_sums(file).bytes) == (
+        "a.jsonl",
+        len(rows),
+        "jsonl",
+        "of today",
+        len(rows),
+    )
+    assert open_stored(file).read() == rows
 
 
 # Hub addresses, with a folder that stands in for the hub behind the real `huggingface_hub` cache layout.

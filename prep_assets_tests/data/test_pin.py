@@ -18,9 +18,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.data import files as pin_module
+from prep_assets.data import pins as pin_module
 from prep_assets.data import stream
-from prep_assets.data.files import WHOLE, Part, Pin, SourceFile, find_files, open_stored, pin_files, verify_pins
+from prep_assets.data.files import WHOLE, Part, SourceFile, find_files, open_stored
+from prep_assets.data.pins import Pin, pin_files, verify_pins
 from prep_assets.data.read import read_blocks
 from prep_assets.data.tables import LineCuts, parts, table_cuts
 from prep_assets.errors import SourceError

@@ -17,8 +17,10 @@ from typing import Any, ClassVar
 import fsspec
 import pytest
 
-from prep_assets.data.files import Pin, find_files, fingerprint, pin_files, remote_size, stored_sums, verify_pins
+from prep_assets.data.files import find_files, fingerprint, stored_sums
+from prep_assets.data.pins import Pin, pin_files, verify_pins
 from prep_assets.errors import SourceError, SourceUnavailable
+from prep_assets.extensions.remote import urls
 from prep_assets_tests.data.conftest import table_bytes
 from prep_assets_tests.data.servers import LINES, Faulty, Quiet, Ranges, self_signed, serve
 
@@ -234,7 +236,7 @@ def test_a_file_system_without_credentials_stops_and_says_so() -> None:
         with pytest.raises(SourceError, match=r"cannot list .*Unable to locate credentials\. Check the address, the credentials"):
             find_files([pattern], BASE)
     with pytest.raises(SourceError, match=r"cannot look at .*Unable to locate credentials"):
-        remote_size("locked://bucket/a.jsonl")
+        urls.look("locked://bucket/a.jsonl")
 
 
 @pytest.fixture

@@ -6,26 +6,27 @@ from collections.abc import Mapping
 
 USES: Mapping[str, str] = {
     "dagster": """
-        caches checks.of_stores config.base config.family config.loading config.models data.files engine engine.events
-        engine.execute engine.plan engine.scrub errors explain.figures explain.previews explain.rows explain.visible exports
-        graph.exports graph.graph pipeline.asset pipeline.blends pipeline.source_files pipeline.workspace plugins proofs.verdict
-        stores.files stores.guards stores.lines stores.manifest stores.open stores.published stores.remote stores.table
-        stores.version_folders training
+        caches checks.of_stores config.base config.family config.loading config.models data.addresses data.files data.pins engine
+        engine.events engine.execute engine.plan engine.scrub errors explain.figures explain.previews explain.rows explain.visible exports
+        exports.readable graph.exports graph.graph pipeline.asset pipeline.blends pipeline.source_files pipeline.workspace plugins
+        proofs.verdict stores.files stores.guards stores.lines stores.manifest stores.open stores.packed stores.published stores.remote
+        stores.tokens stores.version_folders training
     """,
     "exports": """
-        errors exports.arrow exports.readable exports.registry packing.strategies samples schemas.rewards schemas.verifiers
-        stores.arrays stores.files stores.groups stores.h5 stores.images stores.manifest stores.open stores.packed stores.readers
-        stores.segments stores.table stores.teachers stores.tokens stores.verification text.documents workers.pool
+        errors exports.arrow exports.readable exports.registry packing.strategies samples schemas.rewards schemas.verifiers stores.arrays
+        stores.groups stores.h5 stores.images stores.lines stores.manifest stores.open stores.packed stores.readers stores.segments
+        stores.teachers stores.tokens stores.verification text.documents workers.pool
     """,
     "neighbours": """
-        cli cli.stores config.family config.loading config.models data.files errors explain.figures explain.forget explain.html
-        explain.streams explain.visible exports.arrow exports.registry graph.graph pipeline.asset pipeline.sources pipeline.workspace
-        stores.files stores.manifest stores.verification stores.version_folders version
+        cli cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events engine.execute
+        errors explain.figures explain.html explain.streams explain.visible explain.where exports.arrow exports.registry graph.graph
+        pipeline.asset pipeline.examples pipeline.sources pipeline.workspace samples schemas.reader stores.files stores.manifest
+        stores.published stores.verification stores.version_folders version
     """,
     "preprocess": """
-        cli cli.stores config.base config.family config.loading config.mask config.models data data.blocks data.files data.quarantine
-        data.read data.tables engine engine.events engine.execute errors explain.visible graph.graph packing packing.strategies
-        pipeline.asset pipeline.examples pipeline.source_files pipeline.sources pipeline.workspace samples schemas.fields
+        cli cli.stores config.base config.family config.loading config.mask config.models data data.addresses data.blocks data.files
+        data.quarantine data.read data.tables engine engine.events engine.execute errors explain.visible graph.graph packing
+        packing.strategies pipeline.asset pipeline.examples pipeline.source_files pipeline.sources pipeline.workspace samples schemas.fields
         schemas.instructions schemas.messages schemas.reader schemas.registry schemas.rewards schemas.turns stores.arrays stores.files
         stores.manifest stores.segments stores.verification stores.version_folders text.encode text.engines text.load_template text.render
         text.spans text.template text.tokenizer_files text.vocabulary workers.pool workers.shards
@@ -39,7 +40,8 @@ USES: Mapping[str, str] = {
     """,
     "doctor": """
         cli cli.stores cli.terminal config.family config.mask data.files errors explain.visible samples schemas.reader schemas.registry
-        schemas.sniff text.conversation text.encode text.engines text.load_template text.render text.spans text.template text.vocabulary
+        schemas.sniff text.agreement text.certify text.conversation text.encode text.engines text.load_template text.render text.spans
+        text.template text.vocabulary
     """,
     "pages": """
         caches checks.bounds cli cli.stores cli.trace config.family config.mask config.models engine.status errors explain.figures
@@ -60,5 +62,16 @@ USES: Mapping[str, str] = {
     """,
     "buckets": """
         caches errors stores.files stores.manifest stores.remote stores.version_folders
+    """,
+    "selftest": """
+        checks.of_blends checks.of_conversations checks.of_documents checks.of_lines checks.of_packed checks.of_quality checks.of_stores
+        checks.of_texts checks.sources_again cli cli.terminal config.models errors graph.graph pipeline.asset pipeline.groups
+        pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace proofs proofs.accounting proofs.derive proofs.documents
+        proofs.groups proofs.image_tokens proofs.mask proofs.merged proofs.mutations proofs.packed proofs.rows proofs.selection
+        proofs.teachers proofs.verdict quality.overlap quality.private_data quality.steps samples stores.blends stores.packed stores.tokens
+        stores.version_folders text.documents text.template text.vocabulary
+    """,
+    "remote": """
+        data.addresses data.local_files errors
     """,
 }

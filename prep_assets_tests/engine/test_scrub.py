@@ -18,11 +18,11 @@ from typer.testing import CliRunner
 import prep_assets
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.cli.main import app
-from prep_assets.data import files
 from prep_assets.engine import build, state
 from prep_assets.engine.scrub import STATE, _compare, _File, scrub
 from prep_assets.errors import StoreError
 from prep_assets.explain.streams import Opened
+from prep_assets.extensions.remote import urls
 from prep_assets.graph.graph import EVERY, run_check
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.open import open_store
@@ -192,7 +192,7 @@ def test_a_remote_source_is_read_where_that_is_asked_for(tmp_path: Path, monkeyp
     def silent(url: str) -> None:
         raise TimeoutError("no answer")
 
-    monkeypatch.setattr(files, "open_remote", silent)
+    monkeypatch.setattr(urls, "open", silent)
     found = scrub(made, EVERYTHING, remote=True)
     assert (found.damaged, len(found.unreached), found.read) == ((), 1, sizes[0])
 

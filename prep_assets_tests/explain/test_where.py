@@ -13,10 +13,10 @@ import pytest
 from prep_assets.config.loading import FILE, payload_digest, read_tombstones
 from prep_assets.engine import build
 from prep_assets.errors import ConfigError
-from prep_assets.explain.forget import forget, needles_of, records_with
 from prep_assets.explain.streams import Origin, Piece, Place, pieces_of
 from prep_assets.explain.trace import Tracer
 from prep_assets.explain.where import Whereabouts, where
+from prep_assets.extensions.neighbours.forget import forget, needles_of, records_with
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.packed import open_documents

@@ -21,7 +21,7 @@ from prep_assets.explain.rows import read
 from prep_assets.explain.trace import Tracer, token_of
 from prep_assets.exports import export
 from prep_assets.exports.registry import exports
-from prep_assets.graph.selftest import selftest
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.images import media_ids
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mutations import ATTENTION_MASK_MUTATIONS, ATTENTION_MUTATIONS

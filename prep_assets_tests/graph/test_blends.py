@@ -17,8 +17,8 @@ from typer.testing import CliRunner
 from prep_assets.cli.main import app
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.explain.previews import Preview, preview
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY
-from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.blends import training_streams
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.published import versions

@@ -18,9 +18,9 @@ from prep_assets.config.models import Pretrain
 from prep_assets.data.files import find_files
 from prep_assets.errors import CheckFailed, ConfigError, Refused
 from prep_assets.exports import export
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph import pretrain
 from prep_assets.graph.graph import EVERY, store_of
-from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline import documents
 from prep_assets.pipeline.asset import by_engine
 from prep_assets.pipeline.documents import Documents, Sizes, _is_clean, _totals, document_text, read_documents

@@ -11,7 +11,7 @@ import pytest
 
 from prep_assets.config.models import Sft
 from prep_assets.errors import CheckFailed, ConfigError
-from prep_assets.graph.selftest import selftest
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline import images as image_parts
 from prep_assets.pipeline.images import media_ids
 from prep_assets.pipeline.workspace import Workspace

@@ -19,8 +19,8 @@ from prep_assets.errors import ConfigError, PrepAssetsError, Refused, StoreError
 from prep_assets.explain.trace import trace
 from prep_assets.explain.where import where
 from prep_assets.exports import export
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY, assets_of
-from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.merging import _records
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict

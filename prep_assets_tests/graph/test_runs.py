@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 from prep_assets.errors import Refused
-from prep_assets.graph.selftest import selftest
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.groups import calls_of_trace
 from prep_assets.proofs.mutations import ROLLOUT_MUTATIONS, RUN_MUTATIONS

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prep_assets.exports import export
-from prep_assets.graph.selftest import selftest
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.lines import open_lines
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, part_of, refusals, resealed, verdicts, workspace_in

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.checks import selftest as module
-from prep_assets.graph.selftest import selftest
+from prep_assets.extensions.selftest import trials as module
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mask import MaskRow
 from prep_assets.proofs.mutations import IMAGE_MUTATIONS, MUTATIONS, SELECTION_MUTATIONS

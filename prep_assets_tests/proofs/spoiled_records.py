@@ -15,15 +15,15 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 from prep_assets.config.models import TRAINED
+from prep_assets.extensions.selftest.stores import TRIALS
 from prep_assets.graph.graph import CHECKS, EVERY
-from prep_assets.graph.selftest import TRIALS
 from prep_assets.pipeline.asset import FromRows
 from prep_assets.pipeline.leaks import PASSAGES, TEXTS
 from prep_assets.pipeline.verdicts import VERDICTS
 from prep_assets.proofs import mutations as kit
 from prep_assets.proofs.mask import MaskRow
 from prep_assets.proofs.rows import Line
-from prep_assets.stores import table
+from prep_assets.stores.lines import Lines
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import TOKENIZER
 from prep_assets_tests.proofs import corruption
@@ -69,7 +69,9 @@ def fitting(mutations: Sequence[kit.Mutation], *unfit: str) -> list[kit.Mutation
 
 
 LINES = {
-    name: next(iter(asset.streams)) for name, asset in EVERY.items() if isinstance(asset.source, FromRows) and asset.holds(table.LINES)
+    name: next(iter(asset.streams))
+    for name, asset in EVERY.items()
+    if isinstance(asset.source, FromRows) and all(stream.kind is Lines for stream in asset.streams.values())
 }
 """Assets of lines that are made from rows → their first file."""
 UNFIT = {"preferences_by_domain": ("label", "weights", "list"), "rl_prompts_by_domain": ("verifier", "digits")}

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from prep_assets.checks.selftest import everything_marked
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import CheckFailed, Refused
+from prep_assets.extensions.selftest.trials import everything_marked
 from prep_assets.proofs.derive import MaskOptions, derive, disagreement, expected_texts
 from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text import spans

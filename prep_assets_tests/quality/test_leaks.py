@@ -15,8 +15,8 @@ from prep_assets.checks import of_quality
 from prep_assets.cli.main import app
 from prep_assets.data import tables as cuts
 from prep_assets.errors import CheckFailed, ConfigError, SourceError
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY, assets_of
-from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.leaks import PASSAGES, TEXTS
 from prep_assets.pipeline.verdicts import read_verdicts

@@ -27,12 +27,12 @@ from prep_assets.config.loading import Tombstone, add_tombstones, payload_digest
 from prep_assets.data import tables as cuts
 from prep_assets.errors import CheckFailed, ConfigError
 from prep_assets.explain.streams import read_rows
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY, store_of
-from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.quality.private_data import FORMS, PLACEHOLDERS, Redactor, private_values, redacted
-from prep_assets.stores.table import LINES
+from prep_assets.stores.lines import Lines
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.corpus.private_data import SENTENCES, planted
 from prep_assets_tests.effort import SOAK
@@ -54,7 +54,11 @@ def planted_texts(count: int = 2000) -> tuple[list[str], list[str], list[str]]:
 
 
 ASSETS = [
-    name for name, asset in EVERY.items() if asset.partitioned and asset.streams and (asset.family in OF_TEXT or not asset.holds(LINES))
+    name
+    for name, asset in EVERY.items()
+    if asset.partitioned
+    and asset.streams
+    and (asset.family in OF_TEXT or all(stream.kind is not Lines for stream in asset.streams.values()))
 ]
 """The assets of a domain's texts, or of their tokens."""
 

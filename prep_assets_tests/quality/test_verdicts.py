@@ -22,8 +22,8 @@ from prep_assets.engine import build as engine_build
 from prep_assets.engine import execute
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError
 from prep_assets.extensions.quality import gopher
+from prep_assets.extensions.selftest.stores import quality_trials
 from prep_assets.graph.graph import EVERY, assets_of, store_of
-from prep_assets.graph.selftest import quality_trials
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.verdicts import VERDICTS, Dropped, dropped_rows, read_verdicts
 from prep_assets.pipeline.workspace import Workspace

@@ -19,8 +19,8 @@ from hypothesis import strategies as st
 from prep_assets.config.models import Pretrain
 from prep_assets.engine import Statuses
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
+from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import ASSETS
-from prep_assets.graph.selftest import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.documents import parts_in_order
 from prep_assets.stores.tokens import open_tokens

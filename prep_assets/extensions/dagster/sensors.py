@@ -12,7 +12,9 @@ import dagster as dg
 
 from prep_assets.config.family import Domain, Family
 from prep_assets.config.models import FAMILIES
-from prep_assets.data.files import SourceFile, fingerprint, folder_sign, is_remote
+from prep_assets.data.addresses import is_remote
+from prep_assets.data.files import SourceFile, fingerprint
+from prep_assets.data.pins import folder_sign
 from prep_assets.engine.plan import Step
 from prep_assets.engine.scrub import BYTES, Damage, scrub
 from prep_assets.errors import PrepAssetsError

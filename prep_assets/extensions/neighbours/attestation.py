@@ -12,10 +12,10 @@ from prep_assets.config.loading import read_tombstones
 from prep_assets.config.models import FAMILIES, Eval, Pretrain, Rl, Sft
 from prep_assets.errors import StoreError
 from prep_assets.explain.figures import made_from, refused_counts
-from prep_assets.explain.forget import forgotten_rows
 from prep_assets.explain.html import render_template
 from prep_assets.explain.visible import arguments
 from prep_assets.extensions.neighbours.description import Chain, Description, describe, own_stores
+from prep_assets.extensions.neighbours.forget import forgotten_rows
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.workspace import Workspace

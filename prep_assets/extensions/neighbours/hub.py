@@ -13,7 +13,6 @@ import yaml
 from msgspec import Struct
 
 from prep_assets.config.loading import read_yaml
-from prep_assets.data.files import hub_address, is_hub
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceUnavailable, StoreError, error_text
 from prep_assets.exports.registry import write_whole
 from prep_assets.extensions.neighbours.description import Column, Description, Kind, Source, Table, describe
@@ -43,7 +42,8 @@ def front_matter(description: Description) -> dict[str, Any]:
     rows = sum(table.rows for table in description.tables)
     names = list(dict.fromkeys(table.name for table in description.tables))
     licence = list(description.licence) or [UNKNOWN]
-    repos = [hub_address(address).repository for group in description.addresses.values() for address in group if is_hub(address)]
+    on_hub = (re.match(r"hub://([^/]+/[^/@]+)", address) for group in description.addresses.values() for address in group)
+    repos = [match[1] for match in on_hub if match]
     return {
         "license": licence[0] if len(licence) == 1 else licence,
         "pretty_name": description.name,

@@ -18,8 +18,9 @@ from msgspec import Struct
 from prep_assets.config.family import Domain
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.data import tables
+from prep_assets.data.addresses import is_remote
 from prep_assets.data.blocks import Unreadable
-from prep_assets.data.files import SourceFile, is_remote
+from prep_assets.data.files import SourceFile
 from prep_assets.data.tables import Cut, line_cuts, table_cuts
 from prep_assets.errors import ConfigError, Refused, TemplateError
 from prep_assets.extensions.preprocess.astrai import Section, Source, Task

@@ -19,7 +19,6 @@ from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Sft
 from prep_assets.engine.execute import build
 from prep_assets.errors import StoreError
-from prep_assets.explain.forget import forget, forgotten_rows
 from prep_assets.extensions.neighbours.attestation import (
     NOT_LOOKED_FOR,
     NOT_SAID,
@@ -32,6 +31,7 @@ from prep_assets.extensions.neighbours.attestation import (
     trained_in_words,
 )
 from prep_assets.extensions.neighbours.description import describe
+from prep_assets.extensions.neighbours.forget import forget, forgotten_rows
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.extensions.neighbours.test_hub import run

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,9 @@ from prep_assets.checks.of_lines import LinesMatch, PairsMatch
 from prep_assets.checks.of_quality import LEAKS_AGAIN, VERDICTS_AGAIN, same_rows
 from prep_assets.checks.of_stores import ACCOUNTING, Selection, redaction_holds, stored_texts
 from prep_assets.checks.of_texts import SOURCE_TEXTS, SourceTexts
-from prep_assets.checks.selftest import (
+from prep_assets.config.models import Eval
+from prep_assets.errors import ConfigError
+from prep_assets.extensions.selftest.trials import (
     ROWS,
     Trial,
     blend_trials,
@@ -35,10 +38,8 @@ from prep_assets.checks.selftest import (
     trials_of,
     tried,
 )
-from prep_assets.config.models import Eval
-from prep_assets.errors import ConfigError
 from prep_assets.graph.graph import EVERY, store_of
-from prep_assets.pipeline.asset import FromLines, FromRows, Store
+from prep_assets.pipeline.asset import Corruptions, FromLines, FromRows, Store
 from prep_assets.pipeline.quality import as_read, steps_of
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import read_verdicts
@@ -135,7 +136,15 @@ def selftest(workspace: Workspace, published: Published) -> list[Trial]:
         raise ConfigError(f"{store.asset.name} holds neither tokens, lines nor verdicts; selftest is for {', '.join(TESTED)}")
     named = TRIALS.get(store.asset.name) or OF_STAGES.get(store.asset.stage)
     tried = [*(named(store) if named else []), *selection_trials(store), *text_trials(store), *redaction_trials(store)]
-    return tried + [trial for check in store.asset.checks if check.trials for trial in check.trials(store)]
+    return tried + [
+        trial for check in store.asset.checks if check.corruptions for trial in added_trials(store, check.name, check.corruptions)
+    ]
+
+
+def added_trials(store: Store, name: str, tried: Corruptions) -> list[Trial]:
+    """Corruptions that a check of another package must catch."""
+    first = list(islice(tried.rows(store), ROWS))
+    return trials_of(first, len(first), tried.mutations, {name: tried.prove}, what=name)
 
 
 def selection_trials(store: Store) -> list[Trial]:

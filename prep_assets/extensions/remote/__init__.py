@@ -1,0 +1,1 @@
+"""Source files behind URLs, and data sets of the Hugging Face hub."""

@@ -1,0 +1,1 @@
+"""`prep-assets selftest`: corrupts copies of a store's rows, and tries whether a check notices."""
