@@ -30,7 +30,7 @@ from prep_assets.extensions.dagster.metadata import (
     materialization,
     store_metadata,
 )
-from prep_assets.extensions.dagster.site import Site, chosen, publishes, register
+from prep_assets.extensions.dagster.site import Site, WorkspaceResource, chosen, publishes, register
 from prep_assets.graph.graph import family_assets
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace, build_command
@@ -205,8 +205,6 @@ def lost_stores(
 
 NOBODY_WAITS = ("dagster/schedule_name", "dagster/sensor_name", "dagster/auto_materialize", "dagster/from_automation_condition")
 """Tags of runs that no person started, in which current stores are not checked again."""
-_STATUSES: dict[str, Statuses] = {}
-"""Run id → statuses of stores seen by its earlier steps, as long as none built anything."""
 RETRIES, SECONDS_TO_WAIT = 2, 20
 """Retries of a step whose sources were unavailable."""
 
@@ -241,7 +239,7 @@ def materialize(
     versions = {} if recheck or checks_planned else known_versions(context.instance, site, workspace, asset, partitions)
     record = _Record(context, site, workspace, asset, partitions, versions)
     try:
-        steps = _plan_steps(context, workspace, [(asset, partition) for partition in partitions], record)
+        steps = _plan_steps(getattr(context.resources, site.resource), workspace, [(asset, partition) for partition in partitions], record)
         tally = Tally()
         for event in run(workspace, steps, recheck=recheck, publish=publishes(config), hand_over=True):
             tally.add(event)
@@ -262,17 +260,16 @@ def materialize(
         raise _step_failure(asset, "\n".join(record.reasons), record.transient)
 
 
-def _plan_steps(context: dg.AssetExecutionContext, workspace: Workspace, stores: list[StoreKey], record: _Record) -> list[Step]:
-    """Plan a step. Statuses of earlier steps are reused while nothing is to be built and Dagster knows all stores as they are; else somebody may have
+def _plan_steps(resource: WorkspaceResource, workspace: Workspace, stores: list[StoreKey], record: _Record) -> list[Step]:
+    """Plan a step. Statuses of earlier steps of a run are reused while nothing is to be built and Dagster knows all stores as they are; else somebody may have
     built them meanwhile, and statuses are read again."""
-    statuses = _STATUSES.pop(context.run.run_id, None)
+    statuses = resource.seen()
     steps = plan(workspace, stores, look=statuses) if statuses else []
     if not statuses or not all(record.knows(step) for step in steps):
         statuses = Statuses(workspace)
         steps = plan(workspace, stores, look=statuses)
     if not any(step.why for step in steps):
-        _STATUSES.clear()
-        _STATUSES[context.run.run_id] = statuses
+        resource.seen(statuses)
     return steps
 
 

@@ -18,7 +18,6 @@ import numpy as np
 import numpy.typing as npt
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
-from dagster._core.storage.asset_check_execution_record import AssetCheckExecutionRecordStatus
 
 from prep_assets.caches import bounded_cache
 from prep_assets.config.models import FAMILIES
@@ -456,7 +455,7 @@ def known_versions(
     checks = [dg.AssetCheckKey(key, check.name) for check in asset.checks]
     for info in instance.event_log_storage.get_asset_check_partition_info(checks, None, partitions if asset.partitioned else None):
         partition, storage_id = info.partition_key or "", info.latest_materialization_storage_id
-        if info.latest_execution_status is AssetCheckExecutionRecordStatus.SUCCEEDED and info.is_current and storage_id is not None:
+        if info.latest_execution_status.value == "SUCCEEDED" and info.is_current and storage_id is not None:
             holding[partition] += 1
             latest[partition] = storage_id
     ids = [latest[partition] for partition in partitions if holding[partition] == len(checks)]

@@ -12,13 +12,14 @@ from typing import Any, Literal, Optional, TypeGuard, Union, get_args, get_origi
 
 import dagster as dg
 from msgspec import Struct, field
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError, create_model
+from pydantic import BaseModel, Field, PrivateAttr, TypeAdapter, ValidationError, create_model
 from pydantic_core import to_jsonable_python
 
 from prep_assets.config.base import Model, descriptions
 from prep_assets.config.family import Family
 from prep_assets.config.loading import config_dir
 from prep_assets.config.models import FAMILIES
+from prep_assets.engine import Statuses
 from prep_assets.extensions.dagster.io_manager import IO_MANAGER_KEY, StoreIOManager
 from prep_assets.pipeline.source_files import Progress
 from prep_assets.pipeline.workspace import Workspace
@@ -31,6 +32,14 @@ class WorkspaceResource(dg.ConfigurableResource):  # type: ignore[type-arg]
 
     configs: str = ""
     """Folder of the families' YAML files; empty: `PREP_ASSETS_CONFIG_DIR`, else `configs`."""
+
+    _seen: Statuses | None = PrivateAttr(None)
+
+    def seen(self, statuses: Statuses | None = None) -> Statuses | None:
+        """What the last step of this run saw of the stores, replaced by `statuses`. Dagster makes a resource for each run, and shares it between its
+        steps if one process takes them."""
+        before, self._seen = self._seen, statuses
+        return before
 
     def open(self, stores: Path, progress: Progress | None = None) -> Workspace:
         """Open the workspace from its files as they are now."""

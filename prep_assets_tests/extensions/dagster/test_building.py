@@ -11,13 +11,25 @@ import dagster as dg
 import pytest
 
 from prep_assets.data import tables as cuts
-from prep_assets.engine import state
+from prep_assets.definitions import defs
+from prep_assets.engine import Statuses, state
 from prep_assets.extensions.dagster import materialize as log
-from prep_assets.graph.graph import ASSETS
+from prep_assets.graph.graph import ASSETS, family_assets
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import Plan, ShardResult, Work, carry_out
-from prep_assets_tests.extensions.dagster.runs import DOMAINS, checks_of, data_version, evaluations, failures, materializations, run, stale
+from prep_assets_tests.extensions.dagster.runs import (
+    DOMAINS,
+    RANGE_END,
+    RANGE_START,
+    checks_of,
+    data_version,
+    evaluations,
+    failures,
+    materializations,
+    run,
+    stale,
+)
 
 SFT = DOMAINS["sft"]
 
@@ -70,6 +82,26 @@ def test_a_run_builds_what_is_missing_upstream_and_records_each_store_once(built
         for check in checks_of(asset):
             verdicts = evaluations(instance, asset, check)
             assert sorted((each.partition or "", each.passed) for each in verdicts) == sorted((each or "", True) for each in found)
+
+
+def test_steps_of_a_nightly_run_look_at_the_stores_once(built: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where nothing has changed; the next run looks again, in the same process too."""
+    looked: list[Workspace] = []
+
+    class Counted(Statuses):
+        def __init__(self, workspace: Workspace) -> None:
+            looked.append(workspace)
+            super().__init__(workspace)
+
+    monkeypatch.setattr(log, "Statuses", Counted)
+    tags = {RANGE_START: SFT[0], RANGE_END: SFT[-1], "dagster/schedule_name": "nightly_sft"}
+    counts = []
+    for lost in ("none", "none", "none", "sft_packed"):
+        shutil.rmtree(built / lost, ignore_errors=True)
+        looked.clear()
+        assert defs.resolve_job_def("rebuild_sft").execute_in_process(instance=instance, tags=tags).success
+        counts.append(len(looked))
+    assert counts == [len(family_assets(Workspace.open(), "sft")), 1, 1, 2] and not stale(instance, "sft_packed")
 
 
 def test_the_work_of_workers_is_told_of(stores: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch) -> None:

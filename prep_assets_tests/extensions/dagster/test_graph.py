@@ -520,7 +520,6 @@ def test_a_faulty_export_is_told_with_its_name(configs: Path, caplog: pytest.Log
 PRIVATE = {
     ("dagster._core.definitions.asset_checks.asset_check_evaluation", "AssetCheckEvaluationTargetMaterializationData"),
     ("dagster._core.definitions.source_asset", "SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION"),
-    ("dagster._core.storage.asset_check_execution_record", "AssetCheckExecutionRecordStatus"),
 }
 
 
