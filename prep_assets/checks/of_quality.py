@@ -17,7 +17,7 @@ from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.leaks import passages_of, read_passages
 from prep_assets.pipeline.quality import Verdicts, examples_of, judged_domain, source_to_judge
 from prep_assets.pipeline.verdicts import FOUND, QUALITY, read_table, read_verdicts
-from prep_assets.proofs.known_verdicts import ANSWER, DEFAULTS, KNOWN, LEAKS, OTHER, QUESTION, QUOTED, QUOTED_WORDS, TRAINING
+from prep_assets.proofs.known_verdicts import ANSWER, DEFAULTS, KNOWN, LEAKS, OTHER, PASSAGES, QUESTION, QUOTED, QUOTED_WORDS, TRAINING
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.quality.overlap import RULES, Leak, Passages
 from prep_assets.quality.steps import Configured, Examples, Judged, by_block, corrupted_examples, quality_steps
@@ -115,6 +115,8 @@ def known_leaks_fault() -> str:
     held, training = [(USER, QUESTION), (ASSISTANT, ANSWER)], corrupted_examples([*map(document, TRAINING)])
     if (units := RULES["gpt3"].units(QUOTED)) != QUOTED_WORDS:
         return f"of a quoted text {units[:20]} … are compared, and must be {QUOTED_WORDS[:20]} …"
+    if (sizes := {words: RULES["gpt3"].size(np.full(20, words)) for words in PASSAGES}) != PASSAGES:
+        return f"rule gpt3 has passages of {sizes} words (words of each held-out text: words of a passage), and must have {PASSAGES}"
     for name, known in LEAKS.items():
         leaks = Passages.of(RULES[name], [[RULES[name].text(held), OTHER]]).leaks(training)
         found = {at: leak.shared for at, several in sorted(leaks.items()) for leak in several if leak.text == 0}

@@ -314,6 +314,8 @@ TRAINING = (
 )
 """Texts that hold all of it; all in other case; 12 words of the question; nothing; 16 words of it; all, wrapped and quoted; the end of the answer with the
 beginning of the other text, which no held-out text has together."""
+PASSAGES = {4: 8, 8: 8, 10: 10, 13: 13, 90: 13}
+"""Words of each held-out text → words of a passage of the rule gpt3: the 5th percentile, at least 8 and at most 13."""
 LEAKS: Mapping[str, Mapping[int, int]] = {
     "gpt3": {0: 54, 1: 54, 4: 16, 5: 54},
     "open_r1": {0: 28, 1: 28, 2: 12, 4: 16, 5: 28},
