@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import sys
 from collections.abc import Callable, Mapping
 from itertools import pairwise
 from typing import Annotated, Any, Literal, NamedTuple, get_args
@@ -51,11 +52,22 @@ def descriptions(model: type[Model]) -> dict[str, str]:
     """What each field of a model means, on one line. It is read from the source, which takes some milliseconds, so only when somebody wants to know."""
     described: dict[str, str] = {}
     for ancestor in reversed(model.__mro__[: model.__mro__.index(Model)]):
-        [definition] = ast.parse(inspect.getsource(ancestor)).body
-        for field, below in pairwise(getattr(definition, "body", ())):
-            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant):
-                described[ast.unparse(field.target)] = " ".join(str(below.value.value).split())
+        described |= _field_docstrings(inspect.getsource(sys.modules[ancestor.__module__])).get(ancestor.__name__, {})
     return described
+
+
+@bounded_cache("docstrings of fields", 32)
+def _field_docstrings(source: str) -> dict[str, dict[str, str]]:
+    """Class of a module → field → the docstring below it, on one line."""
+    return {
+        definition.name: {
+            ast.unparse(field.target): " ".join(str(below.value.value).split())
+            for field, below in pairwise(definition.body)
+            if isinstance(field, ast.AnnAssign) and isinstance(below, ast.Expr) and isinstance(below.value, ast.Constant)
+        }
+        for definition in ast.walk(ast.parse(source))
+        if isinstance(definition, ast.ClassDef)
+    }
 
 
 def _is_numeric(hint: Any) -> bool:

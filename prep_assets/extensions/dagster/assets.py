@@ -81,7 +81,10 @@ def family_definitions(site: Site, family: str) -> list[dg.AssetsDefinition]:
     try:
         partitions = domains(site, family)
         assets = list(family_assets(workspace, family).values())
-        return [*(_asset(site, workspace, asset, partitions) for asset in assets), report_asset(site, family, assets)]
+        # a model of many fields, which takes longer to make than all else here
+        run_config = options(family, workspace.declared(FAMILIES[family]))
+        found = (_asset(site, workspace, asset, partitions, run_config if asset.name in EVERY else Nothing) for asset in assets)
+        return [*found, report_asset(site, family, assets)]
     except PrepAssetsError as error:
         logging.getLogger("prep_assets").error("%s", error)
         return [_broken_asset(site, workspace, asset, str(error)) for asset in ASSETS.values() if asset.family == family]
@@ -109,7 +112,7 @@ def _project_assets(site: Site, asset: Asset) -> list[dg.AssetKey]:
     return list(dict.fromkeys(key for keys in site.upstream.values() for key in keys)) if asset.name.endswith("_raw") else []
 
 
-def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partitions) -> dg.AssetsDefinition:
+def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partitions, Options: type[dg.Config]) -> dg.AssetsDefinition:
     partitions_def = partitions if asset.partitioned else None
     columns = [dg.TableColumn(name, kind, description=description) for name, kind, description in asset.columns]
     spec = _spec(
@@ -123,7 +126,6 @@ def _asset(site: Site, workspace: Workspace, asset: Asset, partitions: Partition
     )
     # Dagster 1.13 cannot load inputs of a partitioned asset in a run without partitions, such as one of checks only
     inputs = () if asset.partitioned else asset.upstream(workspace)
-    Options = options(asset.family, workspace.declared(FAMILIES[asset.family])) if asset.name in EVERY else Nothing
 
     @dg.multi_asset(
         name=site.named(asset.name),
