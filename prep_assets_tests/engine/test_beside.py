@@ -253,7 +253,10 @@ def test_which_domains_are_built_beside_each_other(workspace: Workspace, tmp_pat
 @pytest.mark.soak
 def test_every_family_is_built_alike(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pool: Pool) -> None:
     monkeypatch.setattr(beside, "_text_bytes", lambda *_: beside.LARGE_DOMAIN - 1)
-    made = workspace_in(tmp_path, with_groups(with_others(shipped(), tmp_path), tmp_path))
+    families = with_groups(with_others(shipped(), tmp_path), tmp_path, 30)
+    for each in (each for family in families.values() for each in family["domains"].values()):
+        each["max_items"] = 30
+    made = workspace_in(tmp_path, families)
     names = [name for name, asset in ASSETS.items() if asset.family in TRAINED]
     several = {family for family in TRAINED if len(made.family(FAMILIES[family]).domains) > 1}
     alone = told(replace(made, workers=1, stores=tmp_path / "alone"), *names)

@@ -8,9 +8,8 @@ from typing import Any
 
 import pytest
 
-from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets_tests.graph.workspaces import copy_of, domain, jsonl, shipped, with_groups, workspace_in
+from prep_assets_tests.graph.workspaces import all_unchecked, copy_of, domain, jsonl, shipped, with_groups, workspace_in
 
 
 def entry(source: str, to: str, **options: Any) -> dict[str, Any]:
@@ -56,20 +55,11 @@ def families(folder: Path) -> dict[str, dict[str, Any]]:
     return found
 
 
-def built_in(folder: Path, configured: dict[str, dict[str, Any]]) -> Workspace:
-    """Every store of the configuration, built and published unchecked."""
-    workspace = workspace_in(folder, configured)
-    for asset in assets_of(workspace).values():
-        for partition in asset.partitions(workspace):
-            workspace.place(asset.name, partition).accept(asset.build(workspace, partition).propose(), {})
-    return workspace
-
-
 @pytest.fixture(scope="session")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     """Tests only read it."""
     folder = tmp_path_factory.mktemp("lineage")
-    return built_in(folder, families(folder / "data"))
+    return all_unchecked(workspace_in(folder, families(folder / "data")))
 
 
 def with_sources(workspace: Workspace, folder: Path) -> Workspace:

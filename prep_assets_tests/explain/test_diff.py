@@ -21,9 +21,9 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import build_key
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import open_tokens
-from prep_assets_tests.explain.conftest import Command, built_in, entry
+from prep_assets_tests.explain.conftest import Command, entry
 from prep_assets_tests.explain.made import chat, one, small
-from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, tree, workspace_in
+from prep_assets_tests.graph.workspaces import all_unchecked, domain, jsonl, minimal, tree, workspace_in
 
 OLD = [chat(f"Question {number}?", f"Answer {number}.") for number in range(8)]
 # one in front, one gone, one with another answer: the rows of all others move
@@ -34,7 +34,9 @@ def two_versions(folder: Path, asset: str = "sft_packed", **packing: Any) -> tup
     options = {"packing": {"strategy": "concat", "row_len": 40, "tail": "pad", **packing}}
     for rows in (OLD, NEW):
         folder.mkdir(exist_ok=True)
-        workspace = built_in(folder / "w", minimal("sft", {"own": domain(jsonl(folder / "own.jsonl", rows), "messages")}, **options))
+        workspace = all_unchecked(
+            workspace_in(folder / "w", minimal("sft", {"own": domain(jsonl(folder / "own.jsonl", rows), "messages")}, **options))
+        )
     return workspace, diff(workspace, asset, partition="own" if asset == "sft_tokens" else "")
 
 
@@ -135,7 +137,7 @@ DELETE = object()
 @pytest.fixture(scope="session")
 def little(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     folder = tmp_path_factory.mktemp("impact")
-    return built_in(folder, small(folder / "data"))
+    return all_unchecked(workspace_in(folder, small(folder / "data")))
 
 
 EDITS: list[tuple[Edit, set[str]]] = [

@@ -18,9 +18,9 @@ from prep_assets.explain.where import where
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.corpus.sentinels import TOKENS, tokenizer_with_sentinels
-from prep_assets_tests.explain.conftest import Command, built_in
+from prep_assets_tests.explain.conftest import Command
 from prep_assets_tests.explain.made import EXPORTS, WITH_TOKENS, _count, every_place
-from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, resealed
+from prep_assets_tests.graph.workspaces import all_unchecked, domain, jsonl, minimal, resealed, workspace_in
 
 
 def every_trace(workspace: Workspace, asset: str) -> list[Trace]:
@@ -176,7 +176,7 @@ def why_of(folder: Path, text: str, **options: Any) -> Any:
     """Why the token in which `text` begins is trained or not."""
     folder.mkdir()
     configured = minimal("sft", {"chats": domain(jsonl(folder / "chats.jsonl", [CHAT]), "messages")}, packing={"row_len": 128}, **options)
-    [found] = every_trace(built_in(folder, configured), "sft_tokens")
+    [found] = every_trace(all_unchecked(workspace_in(folder, configured)), "sft_tokens")
     sequence = found.pieces[0].sequence
     assert sequence is not None
     at = sequence.text.index(text)
@@ -226,7 +226,7 @@ def test_the_option_that_decided_is_named(
 def test_cut_records_are_traced_too(tmp_path: Path, options: dict[str, Any]) -> None:
     limit = {"preprocessing": {"max_seq_len": 64}} if "truncation" in options else {}
     configured = minimal("sft", {"chats": domain("chats.jsonl", "messages", max_items=12)}, packing={"row_len": 128}, **limit, **options)
-    traces = every_trace(built_in(tmp_path, configured), "sft_tokens")
+    traces = every_trace(all_unchecked(workspace_in(tmp_path, configured)), "sft_tokens")
     assert traces
     for found in traces:
         [each] = found.pieces
@@ -241,7 +241,7 @@ def test_cut_records_are_traced_too(tmp_path: Path, options: dict[str, Any]) -> 
 
 def test_padding_is_traced_too(tmp_path: Path) -> None:
     configured = minimal("sft", {"chats": domain("chats.jsonl", "messages", max_items=12)}, packing={"strategy": "ffd", "row_len": 512})
-    [*traces] = every_trace(built_in(tmp_path, configured), "sft_packed")
+    [*traces] = every_trace(all_unchecked(workspace_in(tmp_path, configured)), "sft_packed")
     assert {len(found.row.ids) for found in traces} == {512}
     emptiest = min(traces, key=lambda found: found.row.pieces[-1].end)
     assert emptiest.row.pieces[-1].end < 512 and token_of(emptiest, 511)[0].why.part == "padding"
@@ -333,7 +333,7 @@ def test_a_family_of_documents_cut_for_filling_in(tmp_path: Path) -> None:
     folder = tokenizer_with_sentinels(tmp_path)
     docs = {"docs": domain("docs.jsonl.zst", "text", max_items=20)}
     configured = {"pretrain": {"tokenizer": folder, "domains": docs, "preprocessing": {"fim": {"rate": 0.8, "spm_rate": 0.5, **TOKENS}}}}
-    traces = every_trace(built_in(tmp_path / "w", configured), "pretrain_tokens")
+    traces = every_trace(all_unchecked(workspace_in(tmp_path / "w", configured)), "pretrain_tokens")
     parts = {each.pieces[0].sequence.why(number).part for each in traces for number in range(len(each.row.ids))}  # type: ignore[union-attr]
     assert [found.differs for found in traces] == [()] * 20
     assert parts == {"sentinel", "content", "end"}

@@ -21,9 +21,9 @@ from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.packed import open_documents
 from prep_assets.stores.tokens import open_tokens
-from prep_assets_tests.explain.conftest import Command, built_in, with_sources
+from prep_assets_tests.explain.conftest import Command, with_sources
 from prep_assets_tests.explain.made import EXPORTS, WITH_TOKENS, chat, every_place, small
-from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, verdicts
+from prep_assets_tests.graph.workspaces import all_unchecked, domain, jsonl, minimal, workspace_in
 
 Spots = Counter[tuple[Place, int, int, int, int]]
 LINES = ("preferences_by_domain", "preferences", "rl_prompts_by_domain", "rl_prompts", "preference_export_dpo", "rl_export_verl")
@@ -108,7 +108,7 @@ def test_rows_beyond_a_limit_are_not_read(made: Workspace) -> None:
 def test_tokens_that_packing_leaves_out_are_counted(tmp_path: Path) -> None:
     domains = {"chats": domain("chats.jsonl", "messages", max_items=8)}
     configured = minimal("sft", domains, packing={"strategy": "concat", "row_len": 48, "tail": "drop"})
-    workspace = built_in(tmp_path, configured)
+    workspace = all_unchecked(workspace_in(tmp_path, configured))
     left = sum(
         int(each.detail.split()[0]) for row in range(8) for each in _sft(workspace, f"chats#{row}").not_here if each.reason == "left_out"
     )
@@ -161,7 +161,7 @@ def _secret(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     configured = small(folder / "data")
     plain = [chat("Who is it?", "It is nobody."), SECRET, chat("And then?", "Nothing more."), SECRET]
     configured["sft"]["domains"]["one"] = domain(jsonl(folder / "data" / "one.jsonl", plain), "messages")
-    return built_in(folder, configured)
+    return all_unchecked(workspace_in(folder, configured))
 
 
 @pytest.fixture
@@ -213,7 +213,6 @@ def test_only_what_held_it_is_built_again(workspace: Workspace) -> None:
     assert [each.not_here[0].reason for row in (1, 3) for each in where(again, f"one#{row}")] == ["records/forgotten"] * 2
     published = again.built("sft_tokens", "one")
     assert published.manifest.counts["refused"] == {"records/forgotten": 2}
-    assert all(verdict.passed for verdict in verdicts(again, published).values())
 
 
 def test_the_tombstone_names_no_content(workspace: Workspace) -> None:

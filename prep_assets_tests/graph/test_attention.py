@@ -123,7 +123,6 @@ def test_tokens_of_regions_without_attention_are_not_attended(make: Make, tmp_pa
         assert not (store.record(number, "loss_mask")[np.array(mask) == 0] != 0).any()
     assert store.arrays["attention_mask"].dtype == np.uint8
     found = verdicts(workspace, published)
-    assert [name for name, verdict in found.items() if not verdict.passed] == []
     unattended = sum(expected(parts(each))[1].count(0) for each in rows)
     assert f"{unattended} tokens without attention decode to exactly the texts without it" in found["mask_alignment"].summary
     assert published.manifest.counts["trained_tokens"] == int(np.count_nonzero(store.arrays["loss_mask"][:]))

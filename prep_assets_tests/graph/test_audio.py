@@ -228,6 +228,7 @@ def test_exports_have_the_files(make: Make, tmp_path: Path, format: str) -> None
             export(published, other, tmp_path / other, stream="train")
 
 
+@pytest.mark.soak
 def test_a_model_trains_on_what_an_export_has(make: Make, tmp_path: Path) -> None:
     """Qwen2-Audio, tiny: it raises where audio has another number of tokens than of features."""
     import torch

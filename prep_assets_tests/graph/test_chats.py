@@ -316,7 +316,6 @@ def test_with_one_example_for_each_answer_every_prompt_is_one_that_a_server_send
     assert [row for row, _, _ in found[:2]] == [0, 0]
     assert served(found[0][1], PLAIN, {"enable_thinking": False})[0] and served(found[1][1], PLAIN, {"enable_thinking": False})[1]
     assert all(before.endswith("<think>\n\n</think>\n\n") for _, before, _ in found)
-    assert all(verdict.passed for verdict in verdicts_by_name(workspace, published).values())
 
 
 def test_where_every_prompt_is_served_nothing_is_counted(tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ ODD = [
 ]
 
 
-@pytest.fixture(scope="module", params=["text", "messages", "strings"])
+@pytest.fixture(scope="module", params=["text", "messages", pytest.param("strings", marks=pytest.mark.soak)])
 def made(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Workspace:
     folder = tmp_path_factory.mktemp("pairs")
     rows = [row for number in range(90) for row in (pair(f"{number}?", f"{number}!", "No."), *(ODD if number in (3, 70) else ()))]
@@ -404,7 +404,6 @@ def test_an_answer_that_is_labelled_good_and_bad_is_refused(make: Any, tmp_path:
         ["kto.jsonl:2", "kto.jsonl:41"], ("pair", "contradicting_labels")
     )
     assert published.manifest.counts["kept"] == len(rows) - 2
-    assert all(verdict.passed for verdict in verdicts_by_name(workspace, published).values())
 
 
 def test_contradicting_labels_that_a_build_keeps_or_makes_up_are_seen(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

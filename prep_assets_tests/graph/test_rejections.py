@@ -219,13 +219,12 @@ def test_a_prompt_with_two_golds_is_rejected(make: Make, tmp_path: Path) -> None
     asked = {"prompt": [{"role": "user", "content": "3 + 1?"}]}
     told = {"prompt": [{"role": "system", "content": "Be brief."}, *asked["prompt"]], "gold": "6"}
     more = [{**asked, "gold": "5"}, {"prompt": "2 + 1?", "gold": "3.0"}, told]
-    workspace, asset, build_it = built(make, tmp_path, "prompts", *more)
+    *_, build_it = built(make, tmp_path, "prompts", *more)
     published = build_it()
     assert {each.id: (each.stage, each.reason) for each in refusals(published)} == dict.fromkeys(
         ["a.jsonl:4", "a.jsonl:7"], ("prompt", "contradicting_golds")
     )
     assert published.manifest.counts["kept"] == 7
-    assert all(run_check(check, workspace, published).passed for check in CHECKS[asset])
 
 
 def test_golds_that_a_build_keeps_or_rejects_wrongly_are_seen(make: Make, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

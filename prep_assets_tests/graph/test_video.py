@@ -201,6 +201,7 @@ def test_exports_have_the_files(make: Make, films: Path, tmp_path: Path, format:
             export(published, other, tmp_path / other, stream="train")
 
 
+@pytest.mark.soak
 def test_a_model_trains_on_what_an_export_has(make: Make, films: Path, tmp_path: Path) -> None:
     """Qwen2-VL, tiny: it raises where a video has another number of tokens than of features."""
     import torch

@@ -281,7 +281,7 @@ def test_a_planted_bug_is_stopped(results: Mapping[str, Any], name: str) -> None
     assert results[name]["verdict"] == "stopped", results[name]
 
 
-@pytest.mark.parametrize("room", ROOMS)
+@pytest.mark.parametrize("room", [room if room in ("packing", "workers") else pytest.param(room, marks=pytest.mark.soak) for room in ROOMS])
 def test_every_change_of_a_room_is_another_program(room: str) -> None:
     """One in 900."""
     found = [bug for module in modules() if module.partition("/")[0] == room for bug in plants(module)]

@@ -35,7 +35,7 @@ from prep_assets_tests.conftest import zstd
 from prep_assets_tests.effort import SOAK
 from prep_assets_tests.graph.pictures import TOKEN, pictures_in, tokenizer_in
 from prep_assets_tests.graph.shard_inputs import chats, hidden
-from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
+from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, unchecked, workspace_in
 from prep_assets_tests.proofs.conftest import spoilable
 from prep_assets_tests.proofs.corruption import Mutation
 from prep_assets_tests.proofs.spoiling import MUTATIONS, spoiled
@@ -140,7 +140,7 @@ def made(folder: Path, limit: int | None, stored: Callable[[Path], Path] = lambd
     read |= {key: [str(stored(Path(path))) for path in read[key]] for key in ("files", "test_files")} | {"max_items": limit}
     workspace = workspace_in(folder, said)
     for asset in ("sft_raw", "sft_template", "sft_tokens"):
-        build(workspace, asset, *EVERY[asset].partitions(workspace)[:1])
+        unchecked(workspace, EVERY[asset], *EVERY[asset].partitions(workspace)[:1])
     return workspace
 
 
@@ -172,7 +172,7 @@ def _table(path: Path) -> pa.Table:
     return pa.Table.from_pylist([json.loads(line) for line in path.read_text("utf-8").splitlines() if line != "no json"])
 
 
-@pytest.mark.parametrize("stored", [compressed, arrow, parquet])
+@pytest.mark.parametrize("stored", [*(pytest.param(each, marks=pytest.mark.soak) for each in (compressed, arrow)), parquet])
 def test_every_form_that_can_be_cut_is_proven_in_parts(tmp_path: Path, stored: Callable[[Path], Path]) -> None:
     workspace = made(tmp_path, None, stored)
     published = workspace.published("sft_tokens", "chats")
@@ -207,7 +207,7 @@ def test_answers_that_are_records_of_their_own_are_proven_in_parts(tmp_path: Pat
 def test_chats_of_which_a_part_is_not_attended_are_proven_in_parts(tmp_path: Path) -> None:
     workspace = workspace_in(tmp_path, {"sft": {**hidden(tmp_path / "data")["sft"], "workers": 1}})
     for asset in ("sft_raw", "sft_template", "sft_tokens"):
-        build(workspace, asset, *EVERY[asset].partitions(workspace)[:1])
+        unchecked(workspace, EVERY[asset], *EVERY[asset].partitions(workspace)[:1])
     published = workspace.published("sft_tokens", "hidden")
     assert published is not None
     found, plans = in_parts(workspace, published, 2)
@@ -234,7 +234,7 @@ DOCUMENTS: dict[str, list[dict[str, Any]]] = {
 }
 
 
-@pytest.mark.parametrize("schema", DOCUMENTS)
+@pytest.mark.parametrize("schema", [each if each == "semantic" else pytest.param(each, marks=pytest.mark.soak) for each in DOCUMENTS])
 def test_documents_are_proven_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, schema: str) -> None:
     """The reference tokenizes the same ones of them, whoever proves which part."""
     images = {"image_dir": str(pictures_in(tmp_path, "1.png"))} if schema == "interleaved" else {}
@@ -242,7 +242,7 @@ def test_documents_are_proven_in_parts(tmp_path: Path, monkeypatch: pytest.Monke
     options = {"image_token": TOKEN, "tokenizer": tokenizer_in(tmp_path)} if images else {}
     workspace = workspace_in(tmp_path, minimal("pretrain", {"docs": read}, test_fraction=0.1, workers=1, **options))
     for asset in ("pretrain_raw", "pretrain_tokens"):
-        build(workspace, asset, "docs")
+        unchecked(workspace, EVERY[asset], "docs")
     published = workspace.published("pretrain_tokens", "docs")
     assert published is not None
     for first, size in ((0, 3), (3000, 1)):
@@ -332,7 +332,13 @@ def _new_as_duplicate(refused: list[dict[str, Any]]) -> None:
     wanted |= {"stage": "deduplicate", "reason": "duplicate"}
 
 
-@pytest.mark.parametrize("spoil", [_foreign, _behind, _one_twice, _lost, _duplicates_without_reason, _new_as_duplicate])
+@pytest.mark.parametrize(
+    "spoil",
+    [
+        *(_foreign, _new_as_duplicate),
+        *(pytest.param(each, marks=pytest.mark.soak) for each in (_behind, _one_twice, _lost, _duplicates_without_reason)),
+    ],
+)
 def test_what_a_quarantine_says_wrongly_is_told_as_of_the_whole_store(
     shared: Workspace, tmp_path: Path, spoil: Callable[[list[dict[str, Any]]], None]
 ) -> None:

@@ -33,7 +33,7 @@ from prep_assets.text.conversation import treat
 from prep_assets.text.forms import Known, Located
 from prep_assets.text.ids import Flat
 from prep_assets.text.template import ChatTemplate
-from prep_assets_tests.graph.workspaces import SAMPLES, build, domain, jsonl, make, minimal, workspace_in
+from prep_assets_tests.graph.workspaces import build, domain, jsonl, make, minimal, workspace_in
 
 ROWS = 60
 TURNS = ("What is {}?", "It is the number {}.", "And {} squared?", "That is {} times itself.")
@@ -89,23 +89,6 @@ def planted_places(monkeypatch: pytest.MonkeyPatch) -> None:
         return of(cls, form, words, controls, [(at, float(weight)) for (at, _), weight in zip(steps, kept, strict=True)], *more)
 
     monkeypatch.setattr(Located, "of", classmethod(spoiled))
-
-
-@pytest.mark.parametrize("plant", [None, planted_lay, planted_places])
-@pytest.mark.parametrize("source", ["own", "shipped"])
-def test_an_answer_that_is_not_trained_stops_a_small_build(
-    plant: Callable[[pytest.MonkeyPatch], None] | None, source: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    workspace = chats(tmp_path)
-    if source == "shipped":
-        workspace = workspace_in(tmp_path, minimal("sft", {"few": domain(SAMPLES / "chats.jsonl", "messages")}))
-    with fresh_caches():
-        if plant is None:
-            assert build(workspace, "sft_tokens", "few").manifest.counts["refused"] == {}
-            return
-        plant(monkeypatch)
-        with pytest.raises(CheckFailed, match="train the wrong tokens"):
-            build(workspace, "sft_tokens", "few")
 
 
 @pytest.mark.parametrize("plant", [planted_lay, planted_places])

@@ -96,25 +96,6 @@ def test_an_empty_record_is_named() -> None:
     assert check_records(store([5]), vocabulary_size=SIZE).passed
 
 
-@pytest.mark.parametrize(
-    ("changes", "says"),
-    [
-        ({"tokens": [[5, 6, 7, 8, 9], [5, 5, 5, 5, EOS]]}, f"padding is not token {PAD}: row 1 "),
-        ({"tokens": [[5, 6, 7, 8, 9], [5, SIZE, 5, 5, PAD]]}, "an id is outside the vocabulary: row 1 "),
-        ({"loss_mask": [[0, 1, 1, 0, 1], [1, -1, 0, 1, 0]]}, "a loss weight is negative or no number: row 1 "),
-        ({"row_offset": [0, 2, 0]}, "row 0: a piece at 2 of 2 tokens, where 3 was the next free place"),
-        ({"length": [3, 3, 4]}, "row 0: a piece at 3 of 3 tokens"),
-        ({"length": [3, 0, 4]}, "of 0 tokens"),
-        ({"row": [0, 0, 0]}, "pieces lie in 1 rows, the table has 2"),
-        ({"row": [0, 0, 2]}, "pieces lie in 2 rows"),
-        ({"row": [0, 1, 0], "row_offset": [0, 0, 3], "length": [3, 2, 1]}, "not in the order of their rows"),
-    ],
-)
-def test_a_table_that_is_not_sound(changes: dict[str, list[Any]], says: str) -> None:
-    verdict = check_packed(table(**changes), vocabulary_size=SIZE, pad_id=PAD)
-    assert not verdict.passed and says in verdict.summary
-
-
 def test_types_that_are_asked_for() -> None:
     types = {"tokens": "int64", "loss_mask": "int64"}
     assert check_packed(table(), vocabulary_size=SIZE, pad_id=PAD, types=types).passed

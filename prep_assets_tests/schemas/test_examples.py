@@ -16,9 +16,6 @@ from prep_assets_tests.schemas.conftest import in_short
 BARE = {"name": "f", "parameters": {}}
 
 
-KTO = {"messages": [USER, ANSWER], "label": True}
-
-
 @pytest.mark.parametrize(
     ("name", "row", "options", "example"),
     [

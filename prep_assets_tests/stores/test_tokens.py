@@ -28,7 +28,6 @@ from prep_assets_tests.stores.payload import list_payload
 DTYPES = {"tokens": "int32", "loss_mask": "uint8"}
 STORAGE: list[StorageFormat] = ["bin", "h5"]
 Records = list[list[int]]
-Contents = Callable[[Path], dict[str, bytes]]
 
 RECORDS = st.lists(st.lists(st.integers(0, 2**31 - 1), max_size=12), max_size=20)
 """Token ids of records, some of them empty."""

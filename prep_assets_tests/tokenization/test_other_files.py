@@ -23,7 +23,7 @@ from prep_assets.text.ids import ALPHABET
 from prep_assets.text.suspects import edge_set
 from prep_assets.text.tokenizer_files import KNOWN
 from prep_assets.text.vocabulary import Vocabulary, ends_of, from_file
-from prep_assets_tests.graph.workspaces import CONFIGS, SAMPLES, build_all, domain, failing, jsonl, minimal, workspace_in
+from prep_assets_tests.graph.workspaces import CONFIGS, SAMPLES, build_all, domain, jsonl, minimal, workspace_in
 
 GPT2 = r"""'(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+"""
 CL100K = r"""'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s"""
@@ -436,6 +436,4 @@ def test_documents_in_berts_tokens(tmp_path: Path) -> None:
     options = {**minimal("pretrain", {"d": rows}, bos=False)["pretrain"], "tokenizer": str(tmp_path / "bert")}
     workspace = workspace_in(tmp_path, {"pretrain": options})
     build_all(workspace, ["pretrain"])
-    published = workspace.built("pretrain_tokens", "d")
-    assert not failing(workspace, published)
     assert workspace.vocabulary(workspace.family(Pretrain)).file == "vocab.txt"

@@ -236,7 +236,7 @@ def test_packed_data_set_travels_as_its_path(table: Path) -> None:
     assert pickle.loads(data)[2]["seq_lengths"].tolist() == LENGTHS[2]
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
+@pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.soak)])
 def test_workers(stream: Path, method: str) -> None:
     dataset = DatasetFactory.load("sft", stream, 16)
     loader = DataLoader(dataset, batch_size=1, num_workers=1, multiprocessing_context=multiprocessing.get_context(method))

@@ -157,7 +157,6 @@ def test_the_component_is_listed_and_scaffolded_and_its_packed_table_is_material
         "scaffold defs prep_assets.TrainingData my_sft",
         "scaffold defs prep_assets.TrainingData my_preferences --family preference",
         "check yaml",
-        "check defs",
         "launch --assets sft_packed",
     )
     assert "prep_assets.TrainingData" in listed

@@ -13,10 +13,6 @@ from prep_assets_tests.extensions.dagster.runs import data_version, materializat
 PREFERENCE = [name for name, asset in ASSETS.items() if asset.family == "preference"]
 
 
-def latest(instance: dg.DagsterInstance, asset: str) -> dg.AssetMaterialization:
-    return materializations(instance, asset)[0]
-
-
 def test_an_unchanged_rebuild_has_the_same_version_whether_reused_or_not(built: Path, instance: dg.DagsterInstance) -> None:
     run(instance, "sft_packed")
     shutil.rmtree(built / "sft_packed")

@@ -354,16 +354,15 @@ def daemon(built: Path, instance: dg.DagsterInstance) -> Daemon:
     return daemon
 
 
-def test_a_new_source_asks_for_its_tokens_and_these_for_the_packed_table(daemon: Daemon) -> None:
+def test_what_changed_is_asked_for_downstream_and_nothing_while_a_check_fails(daemon: Daemon, failing: set[tuple[str, str]]) -> None:
+    # a new source asks for its tokens, and these for the packed table
     assert run(daemon.instance, "sft_raw", partition="dolly").success
     assert daemon.tick() == {"sft_tokens": {"dolly"}}
     assert run(daemon.instance, "sft_tokens", partition="dolly").success
     assert daemon.tick() == {"sft_packed": set()}
     assert run(daemon.instance, "sft_packed").success
     assert daemon.tick() == {}
-
-
-def test_nothing_downstream_of_a_failed_check_is_asked_for_until_it_passes(daemon: Daemon, failing: set[tuple[str, str]]) -> None:
+    # nothing downstream of a failed check, until it passes
     failing.add(("sft_raw", "dolly"))
     assert not run(daemon.instance, "sft_raw", partition="dolly").success
     assert daemon.tick() == {}
@@ -371,9 +370,7 @@ def test_nothing_downstream_of_a_failed_check_is_asked_for_until_it_passes(daemo
     failing.clear()
     assert run(daemon.instance, "sft_raw", partition="dolly").success
     assert daemon.tick() == {"sft_tokens": {"dolly"}}
-
-
-def test_a_domain_that_passes_does_not_release_one_that_fails(daemon: Daemon, failing: set[tuple[str, str]]) -> None:
+    # a domain that passes does not release one that fails
     failing.add(("sft_tokens", "chats"))
     run(daemon.instance, "sft_tokens", partition="chats")
     run(daemon.instance, "sft_tokens", partition="dolly")

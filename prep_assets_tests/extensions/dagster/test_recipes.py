@@ -6,15 +6,18 @@ import json
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 
 from prep_assets.config.models import FAMILIES
+from prep_assets_tests.conftest import ROOT
+from prep_assets_tests.effort import SOAK
 
 pytestmark = pytest.mark.cli
-RECIPES = Path(__file__).resolve().parents[2] / "configs" / "recipes"
+RECIPES = ROOT / "configs" / "recipes"
 FOLDERS = sorted({path.parent.relative_to(RECIPES).as_posix() for path in RECIPES.rglob("*.yaml")})
+FEW = [*{len(list((RECIPES / folder).glob("*.yaml"))): folder for folder in reversed(FOLDERS)}.values()]
+"""One with each number of families, for `make test`."""
 LOAD = """
 import json, os, sys
 for folder in sys.argv[1:]:
@@ -30,11 +33,12 @@ for folder in sys.argv[1:]:
 @pytest.fixture(scope="module")
 def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[str]]]:
     """Folder → names of assets, schedules and sensors; one process loads them one after another."""
-    folders = [str(RECIPES / folder) for folder in FOLDERS]
+    names = FOLDERS if SOAK else FEW
+    folders = [str(RECIPES / folder) for folder in names]
     environment = {**os.environ, "PREP_ASSETS_STORE_DIR": str(tmp_path_factory.mktemp("stores")), "PYTHONPATH": str(RECIPES / "own-code")}
     said = subprocess.run([sys.executable, "-c", LOAD, *folders], env=environment, capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr[-2000:]
-    return dict(zip(FOLDERS, map(json.loads, said.stdout.splitlines()), strict=True))
+    return dict(zip(names, map(json.loads, said.stdout.splitlines()), strict=True))
 
 
 def test_there_are_recipes_of_one_family_of_two_and_of_four() -> None:
@@ -42,7 +46,7 @@ def test_there_are_recipes_of_one_family_of_two_and_of_four() -> None:
     assert {len(list((RECIPES / folder).glob("*.yaml"))) for folder in FOLDERS} == {1, 2, 4}
 
 
-@pytest.mark.parametrize("folder", FOLDERS)
+@pytest.mark.parametrize("folder", [folder if folder in FEW else pytest.param(folder, marks=pytest.mark.soak) for folder in FOLDERS])
 def test_a_folder_of_recipes_loads_with_the_assets_of_its_files(loaded: dict[str, list[list[str]]], folder: str) -> None:
     """Definitions of a folder with one family stopped: the three other configurations were missing."""
     assets, schedules, sensors = loaded[folder]
