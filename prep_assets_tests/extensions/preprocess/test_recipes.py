@@ -21,8 +21,8 @@ from tokenizers import Tokenizer
 
 from prep_assets.config.loading import load_family
 from prep_assets.config.models import FAMILIES
-from prep_assets.data.files import hub_address
 from prep_assets.extensions.preprocess.astrai import load_pipeline, migrate_pipeline
+from prep_assets.extensions.remote.hub import hub_address
 from prep_assets.graph.graph import ASSETS, EVERY, assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.corpus.agents import of_rllm, of_verifiers, run, trace
