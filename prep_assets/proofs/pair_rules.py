@@ -30,13 +30,8 @@ def _sides(row: Row, format: Format) -> tuple[Any, Any]:
 
 def _says(message: Message, format: Format) -> tuple[Any, ...]:
     """Return what a message says for certain, in any spelling: its role, name, text, and the number of its calls."""
-    return (
-        letters([message], format),
-        message.get("name"),
-        message.get("tool_call_id"),
-        shown(message, format),
-        len(called(message, format)),
-    )
+    named = message.get("name"), message.get("tool_call_id")
+    return letters([message], format), *named, shown(message, format), len(called(message, format))
 
 
 def equal_sides(row: Row, format: Format) -> bool | None:
@@ -59,13 +54,8 @@ def _alike(first: Message, second: Message, format: Format) -> bool:
     if first == second:
         return True
     content = format.options["content_key"]
-    one, other = first.get(content), second.get(content)
-    if (
-        one != other
-        and isinstance(one, str)
-        and isinstance(other, str)
-        and first.keys() == second.keys() == {format.options["role_key"], content}
-    ):
+    one, other, plain = first.get(content), second.get(content), {format.options["role_key"], content}
+    if one != other and isinstance(one, str) and isinstance(other, str) and first.keys() == second.keys() == plain:
         return False
     return _says(first, format) == _says(second, format)
 

@@ -176,11 +176,8 @@ def _written(turn: _Turn, format: Format) -> list[Any]:
     except ValueError:
         return []
     calls = [value] if isinstance(value, Mapping) else value
-    return (
-        calls
-        if calls and all(isinstance(call, Mapping) and isinstance((call.get("function") or call).get("name"), str) for call in calls)
-        else []
-    )
+    named = all(isinstance(call, Mapping) and isinstance((call.get("function") or call).get("name"), str) for call in calls)
+    return calls if named else []
 
 
 TYPED = re.compile(r"[<\[][^<>\[\]\n]{0,24}(?:tool|function|python|call|invoke)|```|^ *Action:", re.IGNORECASE | re.MULTILINE)
@@ -360,11 +357,8 @@ def several_thoughts(row: Row, format: Format) -> bool:
     for each in _objects(row, format):
         texts = {each[key] for key in REASONING if isinstance(each.get(key), str) and each[key]}
         if isinstance(each.get("reasoning_details"), list) and each["reasoning_details"]:
-            texts.add(
-                "".join(
-                    part.get("text") if part.get("type") == "reasoning.text" else part.get("summary") for part in each["reasoning_details"]
-                )
-            )
+            named = {"reasoning.text": "text"}
+            texts.add("".join(part.get(named.get(part.get("type"), "summary")) for part in each["reasoning_details"]))
         if len(texts) > 1:
             return True
     return False

@@ -127,22 +127,11 @@ def regions(walk: Walk, value: Sequence[Row], role: str, path: str) -> None:
             default = (walk.options.get("semantic_drop_mask") or {}).get(name, False)
             weight = (walk.options.get("semantic_loss_weight") or {}).get(name) if weights is None else weights[number]
             if region[name] and name != "image" and not (default if drops is None else drops[number]):
-                whose = sides.get(kind) or (
-                    "assistant" if kind in ("assistant", "completion") else "system" if kind == "system" else "user"
-                )
+                whose = sides.get(kind) or {"assistant": "assistant", "completion": "assistant", "system": "system"}.get(kind, "user")
                 spoken = "assistant" if kind in sides else kind if kind in ("prompt", "completion", "document") else whose
-                where = sides.get(kind, walk.prompt)
-                walk.said.append(
-                    Said(
-                        path,
-                        where,
-                        walk.turn,
-                        ANYWHERE if whose == "system" else TEXT,
-                        region[name],
-                        None if weight is None else float(weight),
-                        spoken,
-                    )
-                )
+                where, its_kind = sides.get(kind, walk.prompt), ANYWHERE if whose == "system" else TEXT
+                own = None if weight is None else float(weight)
+                walk.said.append(Said(path, where, walk.turn, its_kind, region[name], own, spoken))
         walk.turn += 1
 
 
@@ -158,12 +147,8 @@ def sections(walk: Walk, value: Row, role: str, path: str) -> None:
             held = walk.row.get(section["field"])
             before = len(walk.said)
             if held is not None:
-                text(
-                    walk,
-                    held,
-                    sides[name] if section.get("template") or name == "responses" else _plain_side(name, section),
-                    section["field"],
-                )
+                side = sides[name] if section.get("template") or name == "responses" else _plain_side(name, section)
+                text(walk, held, side, section["field"])
             weight = {"train": 1.0, "mask": 0.0}.get(section["action"]) if name == "" else None
             walk.said[before:] = [each._replace(weight=weight) if each.weight is None else each for each in walk.said[before:]]
 

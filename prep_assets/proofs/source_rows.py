@@ -214,10 +214,8 @@ class Walk:
                 self._other(name, value)
         weighs = {name: value for name, value in row.items() if name not in (*reading.ignore, *reading.chosen_by)}
         if (weight := weight_of(weighs)) not in (None, 1):  # that of all answers, times that of their parts
-            self.said = [
-                each._replace(weight=weight * (1.0 if each.weight is None else each.weight)) if each.is_answer else each
-                for each in self.said
-            ]
+            weighed = (each._replace(weight=weight * (1.0 if each.weight is None else each.weight)) for each in self.said)
+            self.said = [heavy if each.is_answer else each for each, heavy in zip(self.said, weighed, strict=True)]
         return self.said
 
     def _found(self, name: str) -> Any:
@@ -285,11 +283,8 @@ class Walk:
                 continue
             call = call_object(block)
             arguments = call.get("arguments", call.get("parameters", {}))
-            for leaf in (
-                call["name"],
-                *json_leaves(call_object(arguments) if isinstance(arguments, str) else arguments, self.reading.sorts),
-            ):
-                yield said._replace(kind=CALL, text=leaf)
+            arguments = call_object(arguments) if isinstance(arguments, str) else arguments
+            yield from (said._replace(kind=CALL, text=leaf) for leaf in (call["name"], *json_leaves(arguments, self.reading.sorts)))
 
     def _marks(self) -> re.Pattern[str] | None:
         """What stands for files in a text; `None` for a row without files."""
@@ -428,8 +423,6 @@ class Walk:
         for call in [parsed] if isinstance(parsed, Mapping) else parsed:
             function = call["function"] if isinstance(call.get("function"), Mapping) else call
             arguments: Any = next((function[key] for key in ("arguments", "parameters", "input") if function.get(key)), {})
-            for leaf in (
-                function["name"],
-                *json_leaves(json.loads(arguments) if isinstance(arguments, str) else arguments, self.reading.sorts),
-            ):
+            arguments = json.loads(arguments) if isinstance(arguments, str) else arguments
+            for leaf in (function["name"], *json_leaves(arguments, self.reading.sorts)):
                 self.say(leaf, role, path, kind=CALL, weight=weight)

@@ -265,14 +265,8 @@ def empty_region(row: Row, format: Format) -> bool:
 def blank_regions(row: Row, format: Format) -> bool:
     """A document has nothing but white space."""
     turns, document = _regions(row, format)
-    regions = [
-        (region[name], region.get("include_tags"))
-        for turn in turns
-        for region in turn["content"]
-        for name in region
-        if name != "include_tags"
-    ]
-    return document and not any(text and (text.strip() or tagged) for text, tagged in regions)
+    regions = [({**region, "include_tags": ""}, region.get("include_tags")) for turn in turns for region in turn["content"]]
+    return document and not any(text and (text.strip() or tagged) for region, tagged in regions for text in region.values())
 
 
 def mixed_types(row: Row, format: Format) -> bool:

@@ -424,16 +424,8 @@ def require_agreement(row: View) -> None:
                 detail = f"{join(elements[0].path, key)!r} is {', '.join(map(str, values[:8]))}, which is not the order of the list"
                 raise Refused("order_contradicted", f"{detail}. Put it in order, or list the field under `ignore`")
     for key in TOGETHER:
-        if (
-            len(
-                named := {
-                    str(_get_item(view, key)): view.path
-                    for view in row.book.views
-                    if key in view.left and has_content(_get_item(view, key))
-                }
-            )
-            > 1
-        ):
+        held = (_get_item(view, key) for view in row.book.views if key in view.left)
+        if len(named := dict.fromkeys(str(value) for value in held if has_content(value))) > 1:
             raise Refused("mixed_conversations", f"{key!r} is {' and '.join(map(repr, list(named)[:2]))} in one row")
 
 

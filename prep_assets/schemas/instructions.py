@@ -1,4 +1,4 @@
-"""Instructions: ``alpaca``, ``alpaca_pairwise`` and ``dolly``."""
+"""Instructions: ``alpaca`` and ``alpaca_pairwise``."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from prep_assets.schemas.fields import as_list, as_text, needed, text_of, texts_
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import chat_sample, pair_of, reasoning_regions, with_system
 
-# ``alpaca``, ``alpaca_pairwise`` and ``dolly``: instruction, input, output, and where a row has them system and history.
+# ``alpaca`` and ``alpaca_pairwise``: instruction, input, output, and where a row has them system and history.
 
 JOIN = "\n\n"
 EXAMPLE = {"instruction": "Translate into French.", "input": "Good morning", "output": "Bonjour"}
@@ -136,28 +136,3 @@ def _ranked_output(row: Row) -> Sequence[str]:
     if len(answers := as_list(row["output"], "output", "an array of the better and the worse answer")) != 2:
         raise Refused("several_answers", f"'output' has {len(answers)} answers, a pair has two. Rank more of them with group_list")
     return [as_text(answer, "output") for answer in answers]
-
-
-DOLLY = {
-    "instruction": "When did Virgin Australia start operating?",
-    "context": "Virgin Australia commenced services on 31 August 2000 as Virgin Blue.",
-    "response": "On 31 August 2000.",
-    "category": "closed_qa",
-}
-
-
-@schema("dolly", gives=Sample, example=DOLLY)
-def dolly(
-    *, instruction_key: str = "instruction", context_key: str | None = "context", response_key: str = "response", join: str = JOIN
-) -> Convert:
-    """An instruction, with its context after a blank line where it has one, and the response; all stripped.
-
-    Options:
-        instruction_key: the instruction.
-        context_key: the context, if any; null: none.
-        response_key: the response.
-        join: separator of instruction and context.
-    """
-    return alpaca(
-        prompt_key=instruction_key, query_key=context_key, response_key=response_key, system_key=None, history_key=None, join=join
-    )

@@ -1,4 +1,4 @@
-"""RL: gold answers, ``gsm8k``, ``rl_prompt``, ``arithmetic`` and ``group``."""
+"""RL: gold answers, ``rl_prompt``, ``arithmetic`` and ``group``."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError, Refused, require_known
-from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, Group, Prompt, Region, Row, Sample, Sampled, Turn, changed, turn
-from prep_assets.schemas.fields import as_integer, as_list, as_number, as_text, needed, text_of, texts_of, value_at, whole, wrong_type
+from prep_assets.samples import ASSISTANT, SYSTEM, USER, Group, Prompt, Row, Sampled, Turn, changed, turn
+from prep_assets.schemas.fields import as_integer, as_list, as_number, as_text, needed, text_of, value_at, whole, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import (
     ChatFormat,
@@ -107,55 +107,6 @@ def gold_as_json_number(gold: str) -> float:
 def number_text(number: float) -> str:
     """The shortest digits of a number, as Python writes it, a whole one without ``.0``."""
     return str(int(number)) if float(number).is_integer() else repr(number)
-
-
-# ``gsm8k`` and ``gsm8k_prompt``: grade-school math as SFT answers and as RL prompts.
-
-EXAMPLE = {"question": "Tom has 3 boxes of 4 pens. How many pens has he?", "answer": "He has 3*4 = <<3*4=12>>12 pens.\n#### 12"}
-_CALCULATOR_NOTE = re.compile(r"<<[^>]*>>")
-
-
-@schema("gsm8k", gives=Sample, example=EXAMPLE)
-def gsm8k(*, question_key: str = "question", answer_key: str = "answer", thinking: bool = False) -> Convert:
-    """The question, answered as ``<think>{reasoning}</think><answer>{final}</answer>``, calculator notes ``<<…>>`` taken out.
-
-    Options:
-        question_key: the question.
-        answer_key: the worked solution and, after `####`, the final number.
-        thinking: make the reasoning a thinking region, for templates that write `<think>` (qwen3).
-    """
-
-    def convert(row: Row) -> Sample:
-        question, answer = texts_of(row, question_key, answer_key)
-        needed(question, "empty_prompt", question_key)
-        plain = _CALCULATOR_NOTE.sub("", answer)
-        final = final_text(plain)
-        plain_number(final)
-        reasoning = needed(plain.partition(MARK)[0].strip(), "empty_answer", f"{answer_key} before {MARK}")
-        answered = f"<answer>{final}</answer>"
-        if thinking:
-            regions = (Region(THINKING, reasoning), Region(TEXT, answered))
-            return Sample((turn(USER, question.strip()), Turn(ASSISTANT, regions)))
-        return Sample((turn(USER, question.strip()), turn(ASSISTANT, f"<think>{reasoning}</think>{answered}")))
-
-    return convert
-
-
-@schema("gsm8k_prompt", gives=Prompt, example=EXAMPLE, variant_of="gsm8k")
-def gsm8k_prompt(*, question_key: str = "question", answer_key: str = "answer") -> Convert:
-    """The question as an RL prompt, and the number after ``####`` as its gold.
-
-    Options:
-        question_key: the question.
-        answer_key: the worked solution and, after `####`, the final number.
-    """
-
-    def convert(row: Row) -> Prompt:
-        question, answer = texts_of(row, question_key, answer_key)
-        needed(question, "empty_prompt", question_key)
-        return Prompt((turn(USER, question.strip()),), gold_number(answer))
-
-    return convert
 
 
 # ``rl_prompt``: a prompt, its ground truth and its verifier.

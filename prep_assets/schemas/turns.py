@@ -542,13 +542,10 @@ def _stretches(text: str, value: object, where: str, weight: float | None) -> li
     """Pieces of `text` with their weights, as axolotl's ``train_detail`` gives them: from ``begin_offset`` to ``end_offset``, both within; what no entry
     names is not trained. White space at the end of a piece goes to the next one, as the token of a word has the space before it."""
     trained = 1.0 if weight is None else weight
-    entries = [
-        (
-            *(as_integer(value_at(entry, key, place), f"{place}.{key}") for key in ("begin_offset", "end_offset")),
-            value_at(entry, "train", place),
-        )
-        for place, entry in objects(value, where)
-    ]
+    entries = []
+    for place, entry in objects(value, where):
+        begin, end = (as_integer(value_at(entry, key, place), f"{place}.{key}") for key in ("begin_offset", "end_offset"))
+        entries.append((begin, end, value_at(entry, "train", place)))
     pieces, at = list[tuple[str, float]](), 0
     for begin, end, train in sorted(entries, key=itemgetter(0)):
         if not at <= begin < min(end + 1, len(text)):
@@ -641,15 +638,10 @@ def _in_order(results: Sequence[tuple[int, Turn]], asked: Turn, made: Sequence[s
     if None in answered and calls and len(turns) not in (1, len(calls)):
         reason = "unknown_tool_call" if len(turns) > len(calls) else "unanswered_tool_call"
         raise Refused(reason, f"{where} has {len(turns)} results before message {results[-1][0] + 1}, and {len(calls)} calls")
-    if (
-        twice := [call_id for call_id in answered if call_id in calls and answered.count(call_id) > calls.count(call_id)]
-        if None not in answered
-        else []
-    ):
-        detail = (
-            f"{where} has {answered.count(twice[0])} results of call {twice[0]!r} before message {results[-1][0] + 1}. Keep the right one"
-        )
-        raise Refused("unknown_tool_call", detail)
+    twice = [call_id for call_id in answered if call_id in calls and answered.count(call_id) > calls.count(call_id)]
+    if twice and None not in answered:
+        detail = f"{where} has {answered.count(twice[0])} results of call {twice[0]!r} before message {results[-1][0] + 1}"
+        raise Refused("unknown_tool_call", f"{detail}. Keep the right one")
     if None not in calls and None not in answered and not {*answered}.isdisjoint(calls):
         if missing := [call_id for call_id in calls if call_id not in answered]:
             detail = f"{where} has no result of call {missing[0]!r} before message {results[-1][0] + 1}; others of the same turn have one"

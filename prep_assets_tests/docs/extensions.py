@@ -58,7 +58,7 @@ USES: Mapping[str, str] = {
         errors samples schemas.fields schemas.messages schemas.preference schemas.registry schemas.text schemas.turns
     """,
     "datasets": """
-        errors samples schemas.fields schemas.preference schemas.reader schemas.registry schemas.rewards schemas.turns
+        errors samples schemas.fields schemas.instructions schemas.preference schemas.reader schemas.registry schemas.rewards schemas.turns
     """,
     "buckets": """
         caches errors stores.files stores.manifest stores.remote stores.version_folders

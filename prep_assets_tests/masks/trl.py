@@ -17,9 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.config.family import REASONING_TAGS
+from prep_assets.extensions.datasets.gsm8k import gsm8k
 from prep_assets.samples import THINKING, TOOL_CALL, Region, Sample, Turn
 from prep_assets.schemas.messages import messages
-from prep_assets.schemas.rewards import gsm8k
 from prep_assets.text.environment import FROZEN_CLOCK, MessageForm
 from prep_assets.text.render import InlineReasoning
 from prep_assets.text.template import ChatTemplate

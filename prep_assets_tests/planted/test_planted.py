@@ -73,7 +73,7 @@ PLANTS: Mapping[str, Change] = {
     "a duplicate": ("sft", "pipeline/examples", "for row, other in firsts.items()}", "for row, other in [*firsts.items()][1:]}"),
     "a gold": (
         "rl",
-        "schemas/rewards",
+        "extensions/datasets/gsm8k",
         "return Prompt((turn(USER, question.strip()),), gold_number(answer))",
         'return Prompt((turn(USER, question.strip()),), gold_number(answer) + "0")',
     ),
@@ -123,7 +123,7 @@ PLANTS: Mapping[str, Change] = {
     "turns of users": ("sft", "schemas/turns", "elif role == USER and not any(", "elif role == USER and any("),
     "the last digit of an answer": (
         "sft instructions",
-        "schemas/rewards",
+        "extensions/datasets/gsm8k",
         'answered = f"<answer>{final}</answer>"',
         'answered = f"<answer>{final[:-1]}</answer>"',
     ),

@@ -1,11 +1,11 @@
-"""Read hooks of Cerebras Model Zoo, with their keyword arguments: schemas by other names; ``llama3_chat`` and ``common_words_mask``."""
+"""Read hooks of Cerebras Model Zoo for texts and chats, with their keyword arguments; ``llama3_chat`` and ``common_words_mask``."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
 from itertools import groupby
-from typing import Any, Literal
+from typing import Literal
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import (
@@ -29,9 +29,8 @@ from prep_assets.samples import (
 from prep_assets.schemas.fields import as_list, as_mapping, as_text, needed, text_of, texts_of, value_at, whole, wrong_type
 from prep_assets.schemas.messages import messages, prompt_completion
 from prep_assets.schemas.preference import HUMAN_MARK, answer_alone, pair_with_system_of, preference
-from prep_assets.schemas.registry import Convert, convert_with, options_of, schema, text_to_embed
-from prep_assets.schemas.text import EXAMPLE as IMAGES
-from prep_assets.schemas.text import image_captions, interleaved, llava, text
+from prep_assets.schemas.registry import Convert, convert_with, schema, text_to_embed
+from prep_assets.schemas.text import text
 from prep_assets.schemas.turns import OPENAI_ROLES, pair_of, require_answer, role_at
 
 
@@ -43,83 +42,6 @@ def text_read_hook(*, text_key: str = "text") -> Convert:
         text_key: field with the document.
     """
     return text(text_key=text_key, strip=True)
-
-
-@schema("obelics_hook", gives=Sample, example={"image": IMAGES["images"], "caption": IMAGES["texts"]})
-def obelics_hook(*, image_key: str = "image", caption_key: str = "caption", image_dir: str | None = None) -> Convert:
-    """Cerebras' hook for OBELICS; nothing is downloaded here.
-
-    Options:
-        image_key: array with URLs of images.
-        caption_key: array with texts.
-        image_dir: folder of the downloaded images; null keeps the URLs.
-    """
-    return interleaved(images_key=image_key, texts_key=caption_key, image_dir=image_dir)
-
-
-@schema("pretraining_image_captions_hook", gives=Sample, example="image_captions")
-def pretraining_image_captions_hook(*, image_key: str = "image", caption_key: str = "caption") -> Convert:
-    """Cerebras' hook for captions in pretraining.
-
-    Options:
-        image_key: field with the path of the image, or an object with ``path``.
-        caption_key: field with the caption.
-    """
-    return image_captions(image_key=image_key, caption_key=caption_key, pretraining=True)
-
-
-@schema("finetuning_image_captions_hook", gives=Sample, example="image_captions")
-def finetuning_image_captions_hook(*, image_key: str = "image", caption_key: str = "caption") -> Convert:
-    """Cerebras' hook for captions in finetuning.
-
-    Options:
-        image_key: field with the path of the image, or an object with ``path``.
-        caption_key: field with the caption.
-    """
-    return image_captions(image_key=image_key, caption_key=caption_key)
-
-
-def hook_names(
-    *,
-    multi_turn_key: str = "conversations",
-    image_key: str = "image",
-    multi_turn_role_key: str = "from",
-    multi_turn_content_key: str = "value",
-    image_token: str = "<image>",
-    phase: Literal[1, 2] = 2,
-) -> dict[str, Any]:
-    """The options of `llava`, by Cerebras' names.
-
-    Options:
-        multi_turn_key: field with the array of messages.
-        image_key: field with the path of the image.
-        multi_turn_role_key: field of a message with its role.
-        multi_turn_content_key: field of a message with its text.
-        image_token: the mark of the image, at most once in a turn of the user.
-        phase: 1 drops the text beside an image, 2 keeps it.
-    """
-    keys = {"conversations_key": multi_turn_key, "role_key": multi_turn_role_key, "content_key": multi_turn_content_key}
-    return {**keys, "image_key": image_key, "image_token": image_token, "phase": phase}
-
-
-@schema("finetuning_llava_hook", gives=Sample, example="llava")
-@options_of(hook_names)
-def finetuning_llava_hook(names: dict[str, Any]) -> Convert:
-    """Cerebras' LLaVA hook with user and assistant turns."""
-    return llava(**names)
-
-
-@schema("finetuning_llava_hook_prompt_completion", gives=Sample, example="llava")
-@options_of(hook_names)
-def finetuning_llava_hook_prompt_completion(names: dict[str, Any]) -> Convert:
-    """Cerebras' LLaVA hook with prompts and completions; every row needs its image."""
-    read = llava(**names, template=False)
-
-    def convert(row: Row) -> Sample:
-        value_at(row, names["image_key"])
-        return read(row)
-
-    return convert
 
 
 @schema("prompt_completion_text_read_hook", gives=Sample, example="prompt_completion")

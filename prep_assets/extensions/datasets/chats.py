@@ -1,4 +1,4 @@
-"""Chats of one data set each: ``moss``, ``belle``, ``leetcode_python``."""
+"""Chats of one data set each: ``moss``, ``belle``, ``leetcode_python``, ``dolly``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import Any
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Row, Sample, Turn, turn
 from prep_assets.schemas.fields import as_mapping, needed, text_of, texts_of, value_at
+from prep_assets.schemas.instructions import JOIN, alpaca
 from prep_assets.schemas.preference import answer_alone, split_marked
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import call_text, require_alternation, require_answer, turns_of
@@ -163,3 +164,28 @@ def leetcode_python(
         return Sample((turn(USER, user), turn(ASSISTANT, f"{code}\n{explanation}")))
 
     return convert
+
+
+DOLLY = {
+    "instruction": "When did Virgin Australia start operating?",
+    "context": "Virgin Australia commenced services on 31 August 2000 as Virgin Blue.",
+    "response": "On 31 August 2000.",
+    "category": "closed_qa",
+}
+
+
+@schema("dolly", gives=Sample, example=DOLLY)
+def dolly(
+    *, instruction_key: str = "instruction", context_key: str | None = "context", response_key: str = "response", join: str = JOIN
+) -> Convert:
+    """An instruction, with its context after a blank line where it has one, and the response; all stripped.
+
+    Options:
+        instruction_key: the instruction.
+        context_key: the context, if any; null: none.
+        response_key: the response.
+        join: separator of instruction and context.
+    """
+    return alpaca(
+        prompt_key=instruction_key, query_key=context_key, response_key=response_key, system_key=None, history_key=None, join=join
+    )
