@@ -39,8 +39,8 @@ from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.vocabulary import Vocabulary
 
 NOT_COMPARED = "not compared: "
-UNTEMPLATED: Mapping[str, str | None] = {"prompt_completion": "", "prompt_completion_text_read_hook": None, "sections": ""}
-"""Schemas whose texts may stand end to end, with what separates a prompt from its completion unless an option says it; `None`: the tokenizer's own."""
+UNTEMPLATED = ("prompt_completion", "sections")
+"""Schemas whose texts may stand end to end."""
 LOST = "reasoning_dropped_by_template"
 
 MANY = 1 << 32
@@ -447,7 +447,7 @@ class SourceTexts(Derivation):
             return None
         special = self.store.vocabulary.special
         end = special.get("eos_token", "")
-        separator = options.get("separator", UNTEMPLATED[schema])
+        separator = options.get("separator", "")
         separator = special.get("sep_token", "<|sep|>") if separator is None else separator
         text = ""
         for each, following in zip(said, [*said[1:], None], strict=True):

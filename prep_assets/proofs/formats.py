@@ -8,8 +8,15 @@
 - ``x-role``: `enum` becomes the tags of a role, ``*`` all, ``call`` those of messages that are calls; ``x-roles`` and ``x-calls`` of a definition: tag →
   role, and tags of calls, where ``$name`` stands for an option
 - ``x-options``: the options with their defaults; ``x-bind``: options of `common.json` → values, ``$name`` for an option
-- ``x-schema`` with ``x-bind``: the definition is that of another schema with these options
+- ``x-schema`` with ``x-bind``: the definition is that of another schema with these options, and maybe with its own ``x-columns`` and ``x-beyond``
 - ``x-or``: those that accept a row as well, where their ``x-when`` holds
+- ``x-aliases``: other names of the schema; ``x-gives``: type that rows become → the schema that reads them then
+
+What JSON Schema cannot say stands there as well:
+
+- ``x-columns``: the columns with texts in the order in which these stand in a record, see `source_rows.columns_of`
+- ``x-beyond``: reasons for rejecting a row that the definition accepts → the rule that derives it again, null where none does; before them names of such lists
+  in `common.json`. ``x-open``: it is of the outermost objects only, and any reason without a rule is beyond it
 
 JSON in a text is ``contentSchema``, which is asserted here.
 """
@@ -44,6 +51,7 @@ class Format(Struct, frozen=True):
         roles: tags of messages → roles.
         calls: tags of messages whose content is calls.
         fits: whether it accepts a row; `None` where the row cannot be judged, as by its depth.
+        reasons: the schema whose reasons beyond it count.
         others: further definitions whose rows the schema takes as well.
         dotted: names of options with dots: values of objects in a row, unless a field has the whole name.
     """
@@ -53,6 +61,7 @@ class Format(Struct, frozen=True):
     roles: Roles
     calls: Sequence[str]
     fits: Callable[[Row], bool | None]
+    reasons: str = ""
     others: Sequence[Format] = ()
     dotted: Sequence[str] = ()
 
@@ -81,41 +90,62 @@ def defined() -> list[str]:
 
 
 @lru_cache(256)
-def _read(name: str) -> dict[str, Any]:
+def definition_of(name: str) -> dict[str, Any]:
+    """Return the definition of a schema as it is written."""
     definition: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
     return definition
+
+
+@cache
+def _by_alias() -> dict[str, str]:
+    return {alias: name for name in defined() for alias in definition_of(name).get("x-aliases", ())}
+
+
+def resolved(name: str, options: Mapping[str, Any], gives: str = "") -> tuple[str, dict[str, Any], str] | None:
+    """Return the schema whose definition says what rows are, all of its options, and the schema whose columns and reasons count; `None` if there is none.
+    `gives`: name of the type that rows become."""
+    name = _by_alias().get(name, name)
+    if not (FOLDER / f"{name}.json").is_file():
+        return None
+    name = definition_of(name).get("x-gives", {}).get(gives, name)
+    definition = definition_of(name)
+    known = {**definition.get("x-options", {}), **options}
+    for nested in definition.get("x-nested", ()):  # ModelLink's options are in one mapping
+        known |= _flat(known.pop(nested, None) or {})
+    bound = _bound(definition, known)
+    found = (name, bound | known, name) if "x-schema" not in definition else resolved(definition["x-schema"], bound)
+    return found if found is None or "x-columns" not in definition else (*found[:2], name)
+
+
+def roles_of(name: str, options: Mapping[str, Any]) -> tuple[Roles, Sequence[str]]:
+    """Return tag → role of the messages of a definition, and the tags of those that are calls."""
+    definition, roles = definition_of(name), dict[str, str]()
+    for tag, role in definition.get("x-roles", {}).items():
+        given = options.get(tag[1:]) if tag.startswith("$") else tag
+        roles |= given if isinstance(given, Mapping) else {given: role} if given is not None else {}
+    named = (str(options[tag[1:]]) if tag.startswith("$") else tag for tag in definition.get("x-calls", ()))
+    return roles, [tag for tag in dict.fromkeys(named) if roles.get(tag) == "assistant"]
 
 
 @bounded_cache("definitions of row formats", 64, key=lambda name, options: (name, repr(options)))
 def format_of(name: str, options: Mapping[str, Any]) -> Format | None:
     """Return the definition of a schema with these options; `None` if it has none."""
-    if not (FOLDER / f"{name}.json").is_file():
+    found = resolved(name, options)
+    if found is None:
         return None
-    definition = _read(name)
-    known = {**definition.get("x-options", {}), **options}
-    for nested in definition.get("x-nested", ()):  # ModelLink's options are in one mapping
-        known |= _flat(known.pop(nested, None) or {})
-    bound = _bound(definition, known)
-    if (other := definition.get("x-schema")) is not None:
-        return format_of(other, bound)
-    known = bound | known
+    name, known, reasons = found
+    definition, (roles, calls) = definition_of(name), roles_of(name, known)
     others = [
         format
         for each in definition.get("x-or", ())
         if _applies(each, known) and (format := format_of(each["x-schema"], _bound(each, known)))
     ]
-    roles: dict[str, str] = {}
-    for tag, role in definition.get("x-roles", {}).items():
-        given = known.get(tag[1:]) if tag.startswith("$") else tag
-        roles |= given if isinstance(given, Mapping) else {given: role} if given is not None else {}
-    named = (str(known[tag[1:]]) if tag.startswith("$") else tag for tag in definition.get("x-calls", ()))
-    calls = [tag for tag in dict.fromkeys(named) if roles.get(tag) == "assistant"]
     tags = {"*": [*roles], "call": calls} | {role: [tag for tag in roles if roles[tag] == role] for role in ("user", "assistant")}
-    whole = _instance({**definition, "$defs": _read("common")["$defs"]}, known, tags)
+    whole = _instance({**definition, "$defs": definition_of("common")["$defs"]}, known, tags)
     fields = [value for option, value in known.items() if option.endswith("_key")]
     listed = [key for value in fields for key in (value if isinstance(value, list | tuple) else [value])]
     dotted = [key for key in listed if isinstance(key, str) and "." in key]
-    return Format(name, known, roles, calls, _validator(whole, dotted), others, dotted)
+    return Format(name, known, roles, calls, _validator(whole, dotted), reasons, others, dotted)
 
 
 def _flat(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -306,8 +336,13 @@ def _says_nothing(value: Any) -> bool:
 
 @cache
 def _neutral() -> re.Pattern[str]:
-    [names] = _read("common")["$defs"]["neutral"]["patternProperties"]
+    [names] = definition_of("common")["$defs"]["neutral"]["patternProperties"]
     return re.compile(names)
+
+
+def neutral_names() -> list[str]:
+    """Return the names of fields that say nothing a model reads."""
+    return re.findall(r"\w+", _neutral().pattern.removeprefix("(?i)"))
 
 
 def without(row: Row, paths: Sequence[str]) -> Row:

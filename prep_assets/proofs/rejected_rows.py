@@ -3,184 +3,45 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cache, lru_cache
 
 from prep_assets.proofs import pair_rules, value_rules
 from prep_assets.proofs import row_rules as rules
-from prep_assets.proofs.formats import Format
+from prep_assets.proofs.formats import Format, definition_of
 from prep_assets.proofs.row_rules import Judged, Message, Rule, chats, letters
 from prep_assets.samples import Row
 
 # Which reasons are beyond the definitions.
 
-Rules = Mapping[str, Rule | None]
+Rules = dict[str, Rule | None]
 """A reason for rejecting a row that its definition accepts → the rule that derives it again; `None` where none does."""
-BESIDE: Rules = {
-    "conflicting_weights": rules.several_weights,
-    "conflicting_tools": None,
-    "bad_tools": value_rules.no_json,
-    "wrong_type": value_rules.no_json,
-    "bad_weight": rules.unstorable_weight,
-}
-CHAT: Rules = {
-    **BESIDE,
-    "role_order": rules.result_without_call,
-    "unknown_tool": rules.not_offered,
-    "unknown_tool_call": rules.unknown_result,
-    "unanswered_tool_call": rules.missing_result,
-    "conflicting_reasoning": rules.several_thoughts,
-    "conflicting_content": rules.several_contents,
-    "bad_tool_call": value_rules.no_json,
-    "weighted_space": None,
-    **{f"{kind}_count": rules.miscounted(kind) for kind in ("image", "audio", "video")},
-}
-SYSTEM: Rules = {"two_systems": rules.several_systems}
-PROMPT: Rules = {**CHAT, **SYSTEM, "role_order": rules.open_prompt}
-PAIR: Rules = {**CHAT, **SYSTEM, "equal_answers": pair_rules.equal_sides}
-GROUP: Rules = {
-    **PROMPT,
-    "length_mismatch": value_rules.group_lengths,
-    "positive_logprob": None,
-    "logprobs_all_zero": value_rules.no_chance,
-}
-RANKED: Rules = {**PROMPT, "length_mismatch": value_rules.group_lengths, "leading_text": None, "empty_turn": None, "empty_answer": None}
-GOLD: Rules = {"no_gold": value_rules.no_mark, "bad_gold": value_rules.no_number}
-TOKENS: Rules = {
-    **CHAT,
-    **SYSTEM,
-    **dict.fromkeys(("no_mask", "length_mismatch", "empty_text", "labels_shifted", "labels_differ", "masks_disagree")),
-    **dict.fromkeys(("attention_hole", "trained_padding", "packed_row")),
-}
-ANYWHERE: Rules = {"order_contradicted": rules.out_of_order, "mixed_conversations": rules.mixed}
-"""Reasons of all schemas, about fields that they do not read."""
-OPEN = frozenset(("agent_steps", "anthropic", "distilled", "openai_responses", "prm800k", "sections", "semantic", "verifiers_trace"))
-"""Schemas whose definition is of their outermost objects only: any reason without a rule is beyond it."""
 
-BEYOND: Mapping[str, Rules] = {
-    "text": {},
-    "AlpacaPretrainHandler": {},
-    "StackOverflowPythonPretrainHandler": {},
-    "SharegptPretrainHandler": {},
-    "interleaved": {
-        "length_mismatch": value_rules.uneven("images_key", "texts_key"),
-        "interleaving": value_rules.image_or_text,
-        "empty_text": value_rules.nothing_interleaved,
-        "missing_image": None,
-        "wrong_type": value_rules.no_json,
-    },
-    "image_captions": {"wrong_type": value_rules.no_json},
-    "llava": {**BESIDE, "image_count": rules.llava_places, "missing_image": rules.llava_places, **SYSTEM},
-    "messages": {**CHAT, **SYSTEM, "role_order": rules.any_order},
-    "sharegpt": {**CHAT, **SYSTEM, "role_order": rules.alternating_order},
-    "R1SharegptStyleInstructionHandler": {**CHAT, **SYSTEM, "role_order": rules.alternating_order, "bad_gold": value_rules.no_gold_answer},
-    "sharegpt_pairwise": {**PAIR, "role_order": rules.pairwise_order, "empty_prompt": None},
-    "kto": {**CHAT, **SYSTEM, "role_order": rules.labelled_order},
-    "prompt_completion": PROMPT,
-    "instruction": BESIDE,
-    "alpaca": {**BESIDE, "conflicting_reasoning": rules.several_thoughts, "weighted_space": None},
-    "alpaca_pairwise": {**BESIDE, "equal_answers": pair_rules.equal_sides},
-    "R1AlpacaStyleInstructionHandler": {**BESIDE, "bad_gold": value_rules.no_gold_answer},
-    "PPOAlpacaStyleInstructionHandler": BESIDE,
-    "leetcode_python": {"empty_prompt": value_rules.no_problem, "trailing_text": value_rules.more_problem},
-    "gsm8k": {**GOLD, "empty_answer": value_rules.no_solution},
-    "gsm8k_prompt": GOLD,
-    "moss": dict.fromkeys(("empty_answer", "empty_turn", "bad_tool_call", "role_order")),
-    "belle": dict.fromkeys(("role_order", "leading_text", "empty_turn", "empty_answer"), value_rules.belle_turns),
-    "llama3_chat": dict.fromkeys(("leftover_text", "unknown_role", "empty_answer", "no_assistant_turn")),
-    "common_words_mask": {},
-    "ultra_chat_common_words_mask_hook": {"prompts_differ": value_rules.other_question},
-    "nlg_read_hook": {**BESIDE, **TOKENS},
-    "tokenized": TOKENS,
-    "distilled": {},
-    "preference": {
-        **PAIR,
-        "role_order": pair_rules.pair_order,
-        "prompts_differ": pair_rules.other_prompts,
-        "empty_prompt": pair_rules.nothing_before,
-        "empty_answer": pair_rules.no_side,
-        "leading_text": None,
-        "empty_turn": None,
-        "missing_field": None,
-        "unsupported_column": None,
-    },
-    "compared": {
-        **PAIR,
-        "role_order": pair_rules.pair_order,
-        **dict.fromkeys(("prompts_differ", "empty_prompt", "empty_answer", "leading_text", "empty_turn")),
-    },
-    "dpo_read_hook": {
-        **PAIR,
-        "equal_answers": None,
-        "role_order": None,
-        "no_assistant_turn": pair_rules.dpo_no_mark,
-        "prompts_differ": pair_rules.dpo_prompts,
-        **dict.fromkeys(("empty_prompt", "empty_answer", "leading_text", "empty_turn")),
-    },
-    "hh": {
-        **BESIDE,
-        "prompts_differ": pair_rules.hh_prompts,
-        "empty_prompt": pair_rules.hh_no_prompt,
-        "empty_answer": pair_rules.hh_no_answer,
-        "equal_answers": pair_rules.hh_equal,
-        "role_order": pair_rules.hh_open,
-        "leading_text": pair_rules.hh_turns,
-        "empty_turn": pair_rules.hh_turns,
-    },
-    "ultrafeedback": {
-        **BESIDE,
-        "prompts_differ": pair_rules.ultra_prompts,
-        "empty_answer": pair_rules.ultra_last,
-        "no_assistant_turn": pair_rules.ultra_last,
-        "equal_answers": pair_rules.ultra_equal,
-        "small_margin": pair_rules.ultra_margin,
-        "score_contradicts": None,
-        "wrong_type": None,
-        "unsupported_column": None,
-        "missing_field": None,
-    },
-    "rl_prompt": {**PROMPT, "bad_gold": value_rules.no_gold, "bad_arguments": None, "missing_field": None},
-    "arithmetic": {**BESIDE, "not_arithmetic": value_rules.no_sum, "wrong_gold": value_rules.wrong_sum, "bad_gold": value_rules.no_gold},
-    "group": GROUP,
-    "group_list": {
-        **RANKED,
-        "single_response": value_rules.one_response,
-        "equal_rewards": value_rules.one_reward,
-        "tied_rewards": value_rules.tied_rewards,
-        "contradicting_rewards": None,
-    },
-    "group_kto": {
-        **RANKED,
-        "single_response": value_rules.one_response,
-        "equal_rewards": value_rules.one_reward,
-        "several_turns": value_rules.several_turns,
-        "contradicting_rewards": None,
-    },
-    "group_pair": {
-        **RANKED,
-        "equal_rewards": value_rules.one_reward,
-        "small_margin": value_rules.near_rewards,
-        "tied_rewards": value_rules.tied_rewards,
-        "equal_answers": None,
-    },
-    "group_best": {**RANKED, "low_reward": value_rules.low_rewards},
-    "stepwise": {**PROMPT, "length_mismatch": value_rules.uneven("completions_key", "labels_key")},
-    "math_shepherd": {**BESIDE, **dict.fromkeys(("bad_steps", "empty_prompt", "empty_answer", "length_mismatch"))},
-    "prm800k": {"unrated_step": value_rules.unrated_step, "length_mismatch": value_rules.no_such_completion},
-    "agent_steps": {},
-    "verifiers_trace": {},
-    "anthropic": {},
-    "openai_responses": {},
-    "semantic": {
-        "length_mismatch": value_rules.uneven_regions,
-        "empty_region": value_rules.empty_region,
-        "empty_text": value_rules.blank_regions,
-        "mixed_types": value_rules.mixed_types,
-    },
-    "sections": {},
-    "contrastive": {"conflicting_fields": value_rules.several_fields, "length_mismatch": None, "wrong_type": value_rules.no_json},
-    "ques_embed_gen_hook": {"wrong_type": value_rules.no_json},
-    "ctx_embed_gen_hook": {"wrong_type": value_rules.no_json},
-}
+
+@lru_cache(1 << 8)
+def beyond(name: str) -> Rules:
+    """Return the reasons beyond a definition, as its ``x-beyond`` lists them."""
+    return _rules(definition_of(name).get("x-beyond", ()))
+
+
+def _rules(listed: Sequence[str | Mapping[str, str | None]]) -> Rules:
+    found: dict[str, Rule | None] = {}
+    for each in listed:
+        found |= _shared(each) if isinstance(each, str) else {reason: _named(rule) for reason, rule in each.items()}
+    return found
+
+
+@cache
+def _shared(name: str) -> Rules:
+    return _rules(definition_of("common")["x-beyond"][name])
+
+
+def _named(name: str | None) -> Rule | None:
+    """Return the rule of this name, or that which the function of this name makes of the words behind it."""
+    if name is None:
+        return None
+    name, *given = name.split()
+    rule = next(getattr(module, name) for module in (rules, value_rules, pair_rules) if hasattr(module, name))
+    return rule(*given) if given else rule  # type: ignore[no-any-return]
 
 
 # Rulings.
@@ -192,12 +53,14 @@ def ruling(format: Format, row: Row, reason: str) -> str | None:
     if found is None or isinstance(found, bool):
         return None if found is None else ""
     accepting, read = found
-    beyond = BEYOND[accepting.name]
-    if accepting.name in OPEN and reason not in beyond:
-        return None
-    if reason not in beyond and reason not in ANYWHERE:
+    known = beyond(accepting.reasons)
+    if reason not in known:
+        if definition_of(accepting.reasons).get("x-open"):
+            return None
+        known = _shared("anywhere")
+    if reason not in known:
         return f"the definition of {accepting.name!r} accepts it, and no rule beyond it rejects a row for {reason!r}"
-    must = _must(beyond.get(reason, ANYWHERE.get(reason)), read, accepting)
+    must = _must(known[reason], read, accepting)
     if must is None:
         return None
     return "" if must else f"the definition of {accepting.name!r} accepts it, and a second reading finds no {reason!r}"
@@ -212,7 +75,7 @@ def kept_fault(format: Format, row: Row) -> str:
         return f"the definition of {format.name!r} does not accept it"
     accepting, read = found[0], Judged(found[1])
     keys = _keys(read, accepting)
-    for reason, rule, about in _of_kept(accepting.name):
+    for reason, rule, about in _of_kept(accepting.reasons):
         if (about is None or not keys.isdisjoint(about)) and _must(rule, read, accepting):
             return f"a second reading finds {reason!r}"
     return ""
@@ -222,7 +85,7 @@ def kept_fault(format: Format, row: Row) -> str:
 def _of_kept(name: str) -> list[tuple[str, Rule, Sequence[str] | None]]:
     """Return the rules that rows of a schema are judged by, their reasons, and the fields that each needs."""
     return [
-        (reason, rule, _ABOUT.get(reason)) for reason, rule in BEYOND[name].items() if rule is not None and rule is not value_rules.no_json
+        (reason, rule, _ABOUT.get(reason)) for reason, rule in beyond(name).items() if rule is not None and rule is not value_rules.no_json
     ]
 
 

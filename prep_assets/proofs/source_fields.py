@@ -1,4 +1,4 @@
-"""Fields of messages and of their parts: which hold texts, weights and calls; and the rules of `source_table` by name."""
+"""Fields of messages and of their parts: which hold texts, weights and calls; and the rules of columns by name."""
 
 from __future__ import annotations
 
@@ -13,9 +13,14 @@ from prep_assets.samples import Row
 REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking", "thought", "tool_plan", "Complex_CoT")
 CALL_FIELDS = ("tool_calls", "function_call", "function_calls")
 CALLERS = ("tool_call", "function_call")
-ASSISTANTS = frozenset(("assistant", "gpt", *CALLERS, "completion", "chosen", "rejected"))
-SYSTEMS = frozenset(("system", "developer"))
-RESULTS = frozenset(("tool", "function", "observation", "tool_response", "ipython"))
+ROLES: Mapping[str, str] = {
+    **dict.fromkeys(("assistant", "gpt", *CALLERS, "completion", "chosen", "rejected"), "assistant"),
+    **dict.fromkeys(("user", "human"), "user"),
+    **dict.fromkeys(("system", "developer"), "system"),
+    **dict.fromkeys(("tool", "function", "observation", "tool_response", "ipython"), "tool"),
+}
+"""Tag → role; any other is the user's, unless a definition names it."""
+KNOWN = frozenset(ROLES.values())
 WEIGHTS = ("loss_weight", "weight", "loss_mask", "loss_scale", "train", "training", "loss")
 STRETCHES = ("train_detail", "training_detail")
 FIELDS_OF_MESSAGES = frozenset(
@@ -28,7 +33,7 @@ FIELDS_OF_MESSAGES = frozenset(
 
 
 class Unlike(Exception):
-    """A row that is not as its entry says, so that it cannot be compared."""
+    """A row that is not as its definition says, so that it cannot be compared."""
 
 
 def weight_of(fields: Row) -> float | None:

@@ -1,4 +1,4 @@
-"""Rules of `source_table` for formats of their own: interfaces, arrays of regions, sections, tools and documents."""
+"""Rules of columns for formats of their own: interfaces, arrays of regions, sections, tools and documents."""
 
 from __future__ import annotations
 

@@ -1,26 +1,25 @@
-"""Rows of a source, read by the entry of their schema in `source_table`: what each says, whose it is, and with which weight."""
+"""Rows of a source, read by the columns that the definition of their format lists: what each says, whose it is, and with which weight."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
-from prep_assets.proofs.formats import without
+from prep_assets.proofs.formats import definition_of, neutral_names, resolved, roles_of, without
 from prep_assets.proofs.second_reading import call_object
 from prep_assets.proofs.source_fields import (
-    ASSISTANTS,
     CALL_FIELDS,
     CALLERS,
     FIELDS_OF_MESSAGES,
+    KNOWN,
     REASONING_FIELDS,
-    RESULTS,
+    ROLES,
     RULES,
     STRETCHES,
-    SYSTEMS,
     WEIGHTS,
     Unlike,
     as_text,
@@ -31,47 +30,61 @@ from prep_assets.proofs.source_fields import (
     weight_of,
     worked_pieces,
 )
-from prep_assets.proofs.source_table import NAMES, TABLE, VARIANTS
 from prep_assets.proofs.source_texts import ANSWERS, ANYWHERE, ASIDE, CALL, EARLIER, EXACT, REASONING, TEXT, Said
 from prep_assets.samples import Row
 
 
 class Column(NamedTuple):
-    """An item of an entry: role, names of the column, of which a row has one at most, and rule."""
+    """A column with texts.
+
+    Attributes:
+        role: whose text it is and on which side it stands: ``chosen``, ``rejected``, ``responses`` and the fields of lines are sides, all others are the
+            prompt, or the one conversation or document of a record. ``skip`` is a column without text, ``unread`` one that the schema leaves out.
+        names: its names, of which a row has one at most.
+        rule: what becomes of a value, by its name in `source_fields.RULES`; without one its strings stand verbatim, and messages are read as messages.
+    """
 
     role: str
     names: tuple[str, ...]
     rule: str
 
 
-def columns_of(entry: str, options: Mapping[str, Any]) -> list[Column]:
-    """Return the columns of an entry of the table, with the names that the options give them."""
+def columns_of(items: Iterable[str], options: Mapping[str, Any]) -> list[Column]:
+    """Return the columns that items ``role:option=names>rule`` list: names are those that the option gives, else those behind ``=``, if any."""
     columns = []
-    for item in entry.split():
+    for item in items:
         role, _, rest = item.partition(":")
         rest, _, rule = rest.partition(">")
-        keys, _, default = rest.partition("=")
-        given = [options[key] for key in keys.split(",") if key in options]
-        names = tuple(default.split(",")) if not given else tuple(given[0]) if isinstance(given[0], list | tuple) else (given[0],)
-        columns.append(Column(role, tuple(name for name in names if name), rule))
+        option, _, default = rest.partition("=")
+        names = options.get(option) or default.split(",")
+        columns.append(Column(role, tuple(filter(None, names if isinstance(names, list | tuple) else [names])), rule))
     return columns
 
 
-def flat(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the options of a schema with those of ModelLink's ``map_keys`` beside the others."""
-    mapped = dict(options.get("map_keys") or {})
-    tags = mapped.pop("tags", None) or {}
-    return {**options, **{f"{key}_key": column for key, column in mapped.items()}, **tags}
+LINES: Mapping[str, str] = {
+    "lines of pairs": "user:=prompt chosen:=chosen rejected:=rejected",
+    "lines of prompts": "user:=prompt skip:=gold skip:=verifier skip:=arguments skip:=level",
+}
+"""Columns of the lines of a store, from which tokens are made."""
+_OF_LINES = ("ordered", "labelled")
+"""Rules of answers that become lines of preferences; a store of groups has them in the order of the row."""
+NAMES: Mapping[str, str] = {
+    **dict.fromkeys((*neutral_names(), "chat_template_kwargs"), "skip"),  # a render shows what template options change
+    **dict.fromkeys(("images", "image", "videos", "video", "audios", "audio"), "files"),
+    **dict.fromkeys(("tools", "functions", "available_tools"), "tools"),
+    "documents": "documents",
+}
+"""Columns of any schema that are no texts, or texts in another form → rule. The strings of all others must stand in the record as they are."""
 
 
 _PLAIN_ROLES = ("system", "user", "assistant", "prompt", "completion", "document", "chat", "chosen", "rejected")
 
 
 class Reading(Struct, dict=True):
-    """Reads rows of one schema by its entry.
+    """Reads rows of one schema.
 
     Attributes:
-        schema: its name; one without an entry is of a user, whose strings may stand anywhere.
+        schema: its name, then that of the schema whose columns they have; one without a definition is of a user, whose strings may stand anywhere.
         options: its options.
         gives: the name of the type that a row becomes in this store.
         tags: opening and closing marks of reasoning in an answer.
@@ -92,24 +105,25 @@ class Reading(Struct, dict=True):
     columns: list[Column] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.options = flat(self.options)
-        self.schema = VARIANTS.get((self.schema, self.gives), self.schema)
-        self.columns = columns_of(TABLE.get(self.schema, ""), self.options)
-        self.known = self.schema in TABLE
+        found = resolved(self.schema, self.options, self.gives)
+        self.known, roles = found is not None or self.schema in LINES, dict[str, str]()
+        items: Iterable[str] = LINES.get(self.schema, "").split()
+        if found is not None:
+            self.schema, self.options, listed = found
+            items, roles = (
+                definition_of(listed)["x-columns"],
+                {tag: own if own in KNOWN else "user" for tag, own in roles_of(*found[:2])[0].items()},
+            )
+        columns = columns_of(items, self.options)
+        self.columns = [each._replace(rule="") if self.gives == "Group" and each.rule in _OF_LINES else each for each in columns]
         self.paired = self.gives != "Sample" and not any(column.role == "label" for column in self.columns)
-        roles = self.options.get("roles") or {}
-        own = [self.options[key] for key in ("assistant_tag", "function_tag") if key in self.options]
-        self.assistants = ASSISTANTS.union(own, (tag for tag, role in roles.items() if role == "assistant"))
-        self.systems = SYSTEMS.union([self.options.get("system_tag", "system")])
-        self.results = RESULTS.union([self.options.get("observation_tag", "tool")])
         self.callers = {*CALLERS, self.options.get("function_tag", "function_call")}
+        self.roles = {**ROLES, **roles}
         named = {suffix: [str(value) for key, value in self.options.items() if key.endswith(suffix)] for suffix in _FIELD_OPTIONS}
         self.role_keys = (*named["role_key"], *named["role_tag"], "role", "from", "type")
         self.content_keys = (*named["content_key"], *named["content_tag"], "content", "value")
         self.file_keys = {*named["images_key"], *named["image_key"], *named["videos_key"], *named["audios_key"]}
         self.tool_keys = {*named["tools_key"]}
-        self._roles = dict.fromkeys(self.assistants - self.callers, "assistant") | dict.fromkeys(("user", "human"), "user")
-        self._roles |= dict.fromkeys(self.systems, "system") | dict.fromkeys(self.results, "tool")
         self._plans: dict[tuple[str, ...], list[tuple[str, str]] | None] = {}
         self._mark = re.compile("|".join(re.escape(tag) for pair in self.tags for tag in pair) or "(?!)")
 
@@ -131,10 +145,10 @@ class Reading(Struct, dict=True):
                 try:
                     by = ("role", "content") if value and "role" in value[0] else ("from", "value")
                     tags, texts = [message[by[0]] for message in value], [message[by[1]] for message in value]
-                    roles = [self._roles[tag] for tag in tags]
+                    roles = [self.roles[tag] for tag in tags]
                 except (KeyError, TypeError):
                     return None
-                if {*map(len, value)} != {2} or {*map(type, texts)} != {str}:
+                if {*map(len, value)} != {2} or {*map(type, texts)} != {str} or not self.callers.isdisjoint(tags):
                     return None
                 if role == "user":
                     roles = [EARLIER if its == "assistant" else its for its in roles]
@@ -170,15 +184,15 @@ class Reading(Struct, dict=True):
         return next((key for key, listed in columns.items() if any(listed)), "")
 
     def texts(self, row: Row) -> list[Said]:
-        """Return what a row says, in the order of its entry.
+        """Return what a row says, in the order of its columns.
 
         Raises:
-            Unlike: the row is not as its entry says.
+            Unlike: the row is not as its definition says.
         """
         try:
             return Walk(self, without(row, sorted(self.ignore))).all()
         except (AttributeError, IndexError, KeyError, StopIteration, TypeError, ValueError) as error:
-            raise Unlike(f"it cannot be read by the entry of {self.schema}: {type(error).__name__}: {error}") from error
+            raise Unlike(f"it cannot be read by the columns of {self.schema}: {type(error).__name__}: {error}") from error
 
 
 FILES = ("images", "image", "videos", "video", "audios", "audio")
@@ -187,7 +201,7 @@ _FIELD_OPTIONS = ("role_key", "role_tag", "content_key", "content_tag", "images_
 
 
 class Walk:
-    """One row on its way through its entry."""
+    """One row on its way through its columns."""
 
     def __init__(self, reading: Reading, row: Row) -> None:
         self.reading, self.row, self.options = reading, row, reading.options
@@ -336,16 +350,7 @@ class Walk:
 
     def _role(self, message: Row) -> str:
         tag = as_text(next((message[key] for key in self.reading.role_keys if isinstance(message.get(key), str | bytes)), ""))
-        reading = self.reading
-        return (
-            "assistant"
-            if tag in reading.assistants
-            else "system"
-            if tag in reading.systems
-            else "tool"
-            if tag in reading.results
-            else "user"
-        )
+        return self.reading.roles.get(tag, "user")
 
     def message(self, message: Row, role: str, path: str, *, called: bool = False) -> None:
         """Add one message: reasoning, content, calls. `called`: the result of a tool follows."""

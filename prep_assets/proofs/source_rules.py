@@ -1,4 +1,4 @@
-"""Rules of `source_table`: what becomes of the value of a column of texts, of a pair, or of several answers."""
+"""Rules of columns: what becomes of the value of a column of texts, of a pair, or of several answers."""
 
 from __future__ import annotations
 
@@ -178,8 +178,7 @@ def side(walk: Walk, value: Any, role: str, path: str) -> None:
         first = verdict < 0 if isinstance(verdict, int | float) else verdict in _FIRST
         walk.answers = {"first": "chosen", "second": "rejected"} if first else {"first": "rejected", "second": "chosen"}
         role = walk.answers[role]
-    prompt = walk.options.get("prompt_key", "context" if walk.reading.schema == "compared" else "prompt")
-    if isinstance(value, str) and walk.row.get(str(prompt)) is None:
+    if isinstance(value, str) and walk.row.get(str(walk.options["prompt_key"])) is None:
         marked(walk, value, role, path)
     else:
         text(walk, value, role, path)

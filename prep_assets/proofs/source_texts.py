@@ -1,6 +1,7 @@
 """What the rows of a source say must stand in the store: their texts, on their side, in their order, as often. It shares no code with schemas and renders.
 
-`source_rows` reads a row by `source_table`: which column is whose text, and what becomes of it. Each of its texts is then looked for in the decoded record.
+`source_rows` reads a row by the columns that its definition lists: which is whose text, and what becomes of it. Each of its texts is then looked for in the
+decoded record.
 """
 
 from __future__ import annotations

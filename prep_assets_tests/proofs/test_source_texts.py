@@ -10,7 +10,6 @@ import pytest
 
 from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.source_formats import Reading
-from prep_assets.proofs.source_table import TABLE
 from prep_assets.proofs.source_texts import CALL, EARLIER, Held, Missing, Policy, Said, missing, single
 from prep_assets.samples import (
     ASSISTANT,
@@ -162,7 +161,7 @@ def test_each_text_is_missed(name: str, row: Mapping[str, Any], options: dict[st
 
 
 def test_every_schema_has_an_entry() -> None:
-    assert {*schemas()} <= {*TABLE}
+    assert [name for name in schemas() if not Reading(name, {}, "Sample").columns] == []
 
 
 @pytest.mark.parametrize("more", ["\nBut that is wrong.", "\n#### 6", " #### 6", " or 6"])
