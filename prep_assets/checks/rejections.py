@@ -19,7 +19,10 @@ from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.formats import Format, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
 from prep_assets.proofs.second_reading import NoCall, conflicting_thoughts, read_again, shown_by
-from prep_assets.samples import ASSISTANT, THINKING, USER, Group, Pair, Row, Sample
+from prep_assets.proofs.source_fields import Unlike
+from prep_assets.proofs.source_formats import Reading
+from prep_assets.proofs.source_texts import ANSWERS, TEXT
+from prep_assets.samples import ASSISTANT, COMPLETION, THINKING, TOOL, USER, Example, Group, Pair, Row, Sample, parts_of
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import selected_schema
 from prep_assets.text.conversation import control_pattern, treat
@@ -70,11 +73,44 @@ Conversations = Callable[[Row], Sequence[tuple[Sample, bool]]]
 """Fields of a row → what a template renders of it, and whether each ends with the generation prompt; raises where it cannot tell."""
 
 
+class Misread(Exception):
+    """A row whose example lacks one of its texts, so that no oracle can judge it by the example."""
+
+
+def _read(store: Store, gives: type) -> Callable[[Row], Example]:
+    """Return what converts a row by its schema, and compares the turns with the texts that the row has on a second reading.
+
+    Raises:
+        Misread: a text of the row stands in no turn of its role.
+    """
+    domain = domain_source(store).domain
+    convert, chosen_by = converter(domain, gives), frozenset((*domain.where, *filter(None, [domain.domain_key])))
+    reading = Reading(domain.schema_name, domain.options, gives.__name__, (), frozenset(domain.ignore), chosen_by)
+
+    def read(row: Row) -> Example:
+        example = apply(convert, row)
+        turns = [(turn.role, turn.text) for part in parts_of(example) for turn in part]
+        for said in reading.texts(row) if reading.known else ():
+            whose = "" if said.side.partition("[")[0] in ANSWERS else said.role  # of an answer, each text is the answer's
+            if said.kind == TEXT and not any(said.text.strip() in text and _may_say(role, whose) for role, text in turns):
+                raise Misread(
+                    f"{said.path!r} says {said.text.strip()[:60]!r}, and no turn of role {said.role} of what its schema makes of it"
+                )
+        return example
+
+    return read
+
+
+def _may_say(role: str, said: str) -> bool:
+    """Whether a turn of this role may say what a row says in that one: an answer is one, and no other text is."""
+    return said not in (USER, ASSISTANT, TOOL) or (said == ASSISTANT) == (role in (ASSISTANT, COMPLETION))
+
+
 def _of_chats(store: Store) -> Conversations:
-    convert, images = converter(domain_source(store).domain, Sample), images_again(store)
+    read, images = _read(store, Sample), images_again(store)
 
     def chat(row: Row) -> list[tuple[Sample, bool]]:
-        sample = apply(convert, row)
+        sample = read(row)
         if not isinstance(sample, Sample):
             return []
         return [(images(sample), False)]
@@ -91,10 +127,10 @@ def _of_prompts(store: Store) -> Conversations:
 
 
 def _of_groups(store: Store) -> Conversations:
-    convert = converter(domain_source(store).domain, Group)
+    read = _read(store, Group)
 
     def chats(row: Row) -> list[tuple[Sample, bool]]:
-        group = apply(convert, row)
+        group = read(row)
         if not isinstance(group, Group) or group.sampled is not None:
             return []
         return [(conversation_of(group, group.prompt), True), *((sample, False) for sample in conversations(group))]
@@ -136,7 +172,9 @@ def of_render(store: Store) -> Oracle:
             if expands:
                 treated = [(each, prompted) for sample, prompted in treated for each in examples_again(sample, store.recipe, again)]
             found = [rejected_renders.ruling(reason, sample, template, prompted=prompted) for sample, prompted in treated]
-        except (CheckFailed, NoCall, Refused):
+        except Misread as misread:
+            return str(misread)
+        except (CheckFailed, NoCall, Refused, Unlike):
             return None
         return "" if "" in found else None if None in found or not found else found[0]
 
@@ -158,7 +196,9 @@ def of_reasoning(store: Store) -> Oracle:
             turns = [turn for sample, _ in rendered(row) for turn in read_again(sample, store.recipe, **shown_by(template)).turns]
         except NoCall:
             return "" if reason == "bad_typed_call" else None
-        except Refused:
+        except Misread as misread:
+            return str(misread)
+        except (Refused, Unlike):
             return None
         if reason == "bad_typed_call":
             return "what stands between the tags of calls is JSON of a name and of arguments"

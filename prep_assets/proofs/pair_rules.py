@@ -92,6 +92,11 @@ def pair_order(row: Row, format: Format) -> bool | None:
     return False if right else None
 
 
+def no_sides(row: Row, format: Format) -> bool | None:
+    """A side is not there."""
+    return None if None in _sides(row, format) else False
+
+
 def nothing_before(row: Row, format: Format) -> bool | None:
     """Two chats have no common beginning, or none with words."""
     better, worse = _sides(row, format)

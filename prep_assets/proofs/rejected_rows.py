@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from functools import lru_cache
 
 from prep_assets.proofs import pair_rules, value_rules
 from prep_assets.proofs import row_rules as rules
@@ -30,7 +30,7 @@ def _rules(listed: Sequence[str | Mapping[str, str | None]]) -> Rules:
     return found
 
 
-@cache
+@lru_cache(1 << 4)
 def _shared(name: str) -> Rules:
     return _rules(definition_of("common")["x-beyond"][name])
 
@@ -40,7 +40,7 @@ def _named(name: str | None) -> Rule | None:
     if name is None:
         return None
     name, *given = name.split()
-    rule = next(getattr(module, name) for module in (rules, value_rules, pair_rules) if hasattr(module, name))
+    rule = (vars(rules) | vars(value_rules) | vars(pair_rules))[name]
     return rule(*given) if given else rule  # type: ignore[no-any-return]
 
 

@@ -48,7 +48,7 @@ class Judged(dict[str, Any]):
 Found = TypeVar("Found")
 
 
-def _once(find: Callable[[Row, Format], Found]) -> Callable[[Row, Format], Found]:
+def once(find: Callable[[Row, Format], Found]) -> Callable[[Row, Format], Found]:
     def found(row: Row, format: Format) -> Found:
         if not isinstance(row, Judged):
             return find(row, format)
@@ -60,7 +60,7 @@ def _once(find: Callable[[Row, Format], Found]) -> Callable[[Row, Format], Found
     return found
 
 
-@_once
+@once
 def chats(row: Row, format: Format) -> list[Sequence[Message]]:
     """Return the lists of messages of a row; one message alone is a list as well."""
     return [*_under_options(row, format, _CHATS)]
@@ -222,7 +222,7 @@ def tool_faults(chat: Sequence[Message], format: Format) -> set[str]:
     return faults
 
 
-@_once
+@once
 def _faults_of_tools(row: Row, format: Format) -> set[str]:
     return set[str]().union(*(tool_faults(chat, format) for chat in chats(row, format) if _has_tools(chat, format)))
 
@@ -308,8 +308,8 @@ def mixed(row: Row, format: Format) -> bool:
 # What must agree.
 
 
-@_once
-def _objects(row: Row, format: Format) -> list[Row]:
+@once
+def parts_of_row(row: Row, format: Format) -> list[Row]:
     """Return a row, its messages and their parts."""
     listed, content = [row], format.options.get("content_key", "content")
     for chat in chats(row, format):
@@ -328,10 +328,10 @@ def unstorable_weight(row: Row, format: Format) -> bool | None:
     message's weight and a part's."""
     named = format.options.get("mask_keys") or ()
     listed = [row.get(key) for key in ([named] if isinstance(named, str) else named)]
-    weights = [float(each[key]) for each in _objects(row, format) for key in WEIGHTS if key in each and _is_number(each[key])]
+    weights = [float(each[key]) for each in parts_of_row(row, format) for key in WEIGHTS if key in each and _is_number(each[key])]
     weights += [float(value) for values in listed if isinstance(values, list) for value in values if _is_number(value)]
-    stretched = (each[key] for each in _objects(row, format) for key in _STRETCHES if each.get(key))
-    texts = (shown(each, format) for each in _objects(row, format) if any(each.get(key) for key in _STRETCHES))
+    stretched = (each[key] for each in parts_of_row(row, format) for key in _STRETCHES if each.get(key))
+    texts = (shown(each, format) for each in parts_of_row(row, format) if any(each.get(key) for key in _STRETCHES))
     if any(weight and not 1e-30 <= weight <= 1e30 for weight in weights) or any(map(_misplaced, stretched, texts)):
         return True
     return False if all(weight == 0 or 1e-15 <= weight <= 1e15 for weight in weights) else None
@@ -349,12 +349,14 @@ def _misplaced(stretches: Sequence[Row], text: str) -> bool:
 
 def several_weights(row: Row, format: Format) -> bool:
     """Two weights of one object differ."""
-    return any(len({float(each[key]) for key in WEIGHTS if key in each and _is_number(each[key])}) > 1 for each in _objects(row, format))
+    return any(
+        len({float(each[key]) for key in WEIGHTS if key in each and _is_number(each[key])}) > 1 for each in parts_of_row(row, format)
+    )
 
 
 def several_thoughts(row: Row, format: Format) -> bool:
     """Two spellings of an object's reasoning differ."""
-    for each in _objects(row, format):
+    for each in parts_of_row(row, format):
         texts = {each[key] for key in REASONING if isinstance(each.get(key), str) and each[key]}
         if isinstance(each.get("reasoning_details"), list) and each["reasoning_details"]:
             named = {"reasoning.text": "text"}
@@ -381,7 +383,7 @@ _HELD_UNDER = {
 
 def several_contents(row: Row, format: Format) -> bool:
     """A part holds different values under two names."""
-    for each in _objects(row, format):
+    for each in parts_of_row(row, format):
         held = [each[key] for key in _HELD_UNDER.get(str(each.get("type")), ()) if each.get(key) is not None]
         if any(value != held[0] for value in held[1:]):
             return True

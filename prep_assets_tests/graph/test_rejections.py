@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import CheckFailed, Refused
+from prep_assets.extensions.preprocess import handlers
 from prep_assets.graph.graph import CHECKS, run_check
 from prep_assets.pipeline import lines
 from prep_assets.pipeline.conversations import Conversations
@@ -101,13 +102,20 @@ LOST: Mapping[str, tuple[str, Any, str, Callable[..., Any], str]] = {
         some(instructions._optional, "wrong_type", lambda row, key: bool(row.get(key))),
         "no 'wrong_type'",
     ),
-    "titles": ("documents", instructions, "needed", some(instructions.needed, "empty_text", lambda text, *_: "3" in text), "no rule"),
+    "titles": ("documents", handlers, "needed", some(handlers.needed, "empty_text", lambda text, *_: "3" in text), "no rule"),
     "sides": (
         "pairs",
         preference,
         "pair_of",
         some(preference.pair_of, "equal_answers", lambda row, *_, **__: row["prompt"] == "0?"),
         "no 'equal_answers'",
+    ),
+    "columns": (
+        "pairs",
+        preference,
+        "value_at",
+        some(preference.value_at, "missing_field", lambda row, key: key == "chosen" and row["prompt"] == "0?"),
+        "no 'missing_field'",
     ),
     "golds": ("prompts", rewards, "plain_number", some(rewards.plain_number, "bad_gold", lambda text: text == "4"), "no 'bad_gold'"),
     "passages": (

@@ -248,6 +248,18 @@ PLANTS: Mapping[str, Change] = {
         "if not (field_reasoning and field_reasoning != reasoning):",
     ),
     "that a domain is judged at all": ("pretrain fields", "pipeline/quality", "_judge(verdicts, source, source.reading())", "pass"),
+    "labels of ids": (
+        "sft ids",
+        "extensions/token_ids/tokenized",
+        "    trained = weights != 0\n    differing",
+        "    trained = weights != 1\n    differing",
+    ),
+    "what a prompt says": (
+        "schemas rl groups 0",
+        "schemas/rewards",
+        'return (turn(USER, needed(prompt, "empty_prompt", key)),)',
+        'return (turn(needed(prompt, "empty_prompt", key), USER),)',
+    ),
     "the largest operand": ("rl", "schemas/rewards", "operand = divmod(index, largest + 1)", "operand = divmod(index, largest - 1)"),
 }
 """Those that the checks stop."""

@@ -54,6 +54,11 @@ def test_every_schema_has_a_definition_with_its_options() -> None:
         assert listed.keys() == definition["x-options"].keys() or definition["x-nested"]
 
 
+def test_every_reason_has_a_rule_or_none() -> None:
+    for name in defined():
+        assert all(rule is None or callable(rule) for rule in beyond(name).values()), name
+
+
 @pytest.mark.parametrize("number", range(len(ROWS)))
 def test_rows_that_a_schema_takes_are_accepted(number: int) -> None:
     name, row, options = ROWS[number]
