@@ -9,13 +9,13 @@ import sys
 from pathlib import Path
 
 from prep_assets.exports import export, exports
-from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.table import PACKED
 
 
 def main(store: str, out: str) -> None:
     """One folder for each format."""
     for name, each in exports().items():
-        if PackedStore in each.takes:
+        if PACKED in each.takes:
             folder = export(store, name, Path(out) / name)
             size = sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
             print(f"{name:16} {size:12,} bytes   {each.summary}")

@@ -8,13 +8,13 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.exports.readable import SIDES, Pairs
 from prep_assets.pipeline.asset import FromParts, Store
 from prep_assets.pipeline.groups import splits
 from prep_assets.pipeline.lines import RANKED, TIED, UNPAIRED, is_tied
 from prep_assets.stores.arrays import argsort, equals_previous, take
 from prep_assets.stores.groups import RUNS, GroupStore, open_groups
 from prep_assets.stores.lines import Lines
+from prep_assets.stores.table import GROUPS, PAIRS, SIDES
 from prep_assets.stores.tokens import TokenStore
 
 UNCOUNTED: Mapping[str, str] = {
@@ -37,10 +37,10 @@ def stored_records(store: Store) -> int:
     """Count the records in a store."""
     if lines := store.lines():
         return sum(map(_rows_of_lines, lines.values()))
-    if store.holds(GroupStore):
+    if store.holds(GROUPS):
         return sum(map(len, _groups(store).values()))
     streams = store.streams()
-    if store.holds(Pairs):
+    if store.holds(PAIRS):
         return sum(len(stream) for name, stream in streams.items() if name.endswith(SIDES[0]))
     if store.recipe.get("expand") == "turns":
         return sum(int(stream.begins_row.sum()) for stream in streams.values())
@@ -59,7 +59,7 @@ def recounted(store: Store) -> dict[str, int]:
     """Return every count of a manifest that the store gives again, beside read and kept records."""
     if files := store.lines():
         return dict(_of_files([*files.values()])) | _of_parts(store, ("answers_left_out",))
-    totals = _of_groups(_groups(store)) if store.holds(GroupStore) else _of_streams(store.streams())
+    totals = _of_groups(_groups(store)) if store.holds(GROUPS) else _of_streams(store.streams())
     return _of_parts(store, [*UNCOUNTED, *store.manifest.counts]) | totals
 
 

@@ -14,13 +14,10 @@ from typing import Any
 import numpy as np
 
 from prep_assets.errors import StoreError
-from prep_assets.exports.readable import Pairs, Readable, Source, Tokens
+from prep_assets.exports.readable import Readable, Tokens
 from prep_assets.exports.registry import reader
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.groups import FURTHER, OF_RUNS, GroupStore
-from prep_assets.stores.lines import Lines
-from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.tokens import ATTENTION, TokenStore
+from prep_assets.stores.table import Role, Table
 
 SAMPLE = 100
 """Rows that are compared in addition to the first and the last, and the first of each domain."""
@@ -28,7 +25,7 @@ SMALL = 2000
 """Of an export of fewer rows all are compared."""
 
 
-def compare(folder: Path, source: Source, format: str, options: Mapping[str, Any]) -> Verdict:
+def compare(folder: Path, source: Table, format: str, options: Mapping[str, Any]) -> Verdict:
     """Compare the first, the last, the first of each domain and `SAMPLE` seeded random rows of an export in `folder` with those of `source`; all of them
     where they are fewer than `SMALL`.
 
@@ -39,14 +36,14 @@ def compare(folder: Path, source: Source, format: str, options: Mapping[str, Any
         StoreError, OSError, ValueError, KeyError: files that their format's reader cannot read.
     """
     export = reader(format)(folder, source, options)
-    by_document = export.documents and isinstance(source, PackedStore)
-    total = len(source.documents["row"]) if by_document and isinstance(source, PackedStore) else len(source)
+    by_document = export.documents and source.schema.packed
+    total = len(source.documents_at[0]) if by_document else len(source)
     if export.count != total:
         problem = f"{export.count:,} rows in {format}, the store has {total:,}"
         return Verdict(False, problem, {}, Worst(format, problem))
     count = total if total < SMALL else min(SAMPLE, total)
     chosen = sorted({0, total - 1, *_firsts(source, by_document), *random.Random(0).sample(range(total), count)})
-    lines = _lines(source, set(chosen)) if isinstance(source, Lines) else {}
+    lines = _lines(source, set(chosen)) if source.lines is not None else {}
     tokens = trained = 0
     for row in chosen:
         fault, read, expected = _compared(export, source, row, options, lines.get(row))
@@ -59,97 +56,86 @@ def compare(folder: Path, source: Source, format: str, options: Mapping[str, Any
     return Verdict(True, f"{len(chosen):,} of {total:,} rows, read back from {format}, equal the store's", numbers)
 
 
-def row_fault(export: Readable, source: Source, row: int, options: Mapping[str, Any]) -> str:
+def row_fault(export: Readable, source: Table, row: int, options: Mapping[str, Any]) -> str:
     """Return how a row of an export differs from the store; ``""`` where it does not."""
-    lines = _lines(source, {row}) if isinstance(source, Lines) else {}
+    lines = _lines(source, {row}) if source.lines is not None else {}
     return _compared(export, source, row, options, lines.get(row))[0]
 
 
 def _compared(
-    export: Readable, source: Source, row: int, options: Mapping[str, Any], line: dict[str, Any] | None
+    export: Readable, source: Table, row: int, options: Mapping[str, Any], line: dict[str, Any] | None
 ) -> tuple[str, Any, tuple[Tokens, ...]]:
     """Return the fault of a row, the row read back, and the expected sequences of a row of tokens."""
     read = export.row(row)
-    if isinstance(source, Lines):
-        assert line is not None
+    if line is not None:
         return _line_fault(read, export.expected(line, row)), read, ()
-    expected = _document(source, row) if export.documents and isinstance(source, PackedStore) else _row(source, row)
+    expected = _document(source, row) if export.documents and source.schema.packed else _row(source, row)
     return _fault(read, expected, export.width, options.get("pad_id", 0)), read, expected
 
 
 # -- expected rows ----------------------------------------------------------------------------------------------------------------------
 
 
-def _firsts(source: Source, by_document: bool) -> list[int]:
+def _firsts(source: Table, by_document: bool) -> list[int]:
     """Return the first row of each domain of a merged source."""
-    if isinstance(source, PackedStore):
-        firsts = np.unique(source.documents["source"], return_index=True)[1]
-        return list(map(int, firsts if by_document else source.documents["row"][firsts]))
-    if not isinstance(source, Lines | GroupStore):
-        return []
-    column = source.index["source"] if isinstance(source, Lines) else source.source
-    return list(map(int, np.unique(column, return_index=True)[1]))
+    if source.pieces is None:
+        return list(map(int, np.unique(source.origins.domain, return_index=True)[1]))
+    firsts = np.unique(source.pieces.fields["source"], return_index=True)[1]
+    return list(map(int, firsts if by_document else source.pieces.fields["row"][firsts]))
 
 
-def _lines(source: Lines, wanted: set[int]) -> dict[int, dict[str, Any]]:
+def _lines(source: Table, wanted: set[int]) -> dict[int, dict[str, Any]]:
     return {number: row for number, row in enumerate(source) if number in wanted}
 
 
-def _row(source: PackedStore | TokenStore | Pairs | GroupStore, row: int) -> tuple[Tokens, ...]:
-    if isinstance(source, GroupStore):
-        numbers, rewards = source.responses_of(row), Tokens(source.rewards.record(row, "rewards"))
-        responses = [_answer(source.responses, number) for number in numbers]
-        further = [
-            Tokens(source.responses.record(number, name)) for name in FURTHER if name in source.responses.arrays for number in numbers
-        ]
-        further += [Tokens(source.rewards.record(row, name)) for name in OF_RUNS if name in source.rewards.arrays]
-        return (Tokens(source.prompts.record(row, "tokens").astype(np.int64)), *responses, rewards, *further)
-    if isinstance(source, Pairs):
-        margin = [] if source.margins is None else [Tokens(np.array([source.margins[row]]))]
-        return (_record(source.chosen, row), _record(source.rejected, row), *margin)
-    if isinstance(source, TokenStore):
-        return (_record(source, row), *_teacher(source, row))
-    pieces = [_document(source, piece)[0] for piece in range(*source.pieces(row).indices(len(source.documents["row"])))]
-    lengths = [len(piece.tokens) for piece in pieces]
-    starts = np.array([sum(lengths[:number]) for number in range(len(lengths))])
-    masks, attended = ([mask for piece in pieces if (mask := getattr(piece, name)) is not None] for name in ("trained", "attended"))
-    tokens = np.concatenate([piece.tokens for piece in pieces])
-    return (Tokens(tokens, np.concatenate(masks), starts, _images(source, row), np.concatenate(attended)),)
+def _row(source: Table, row: int) -> tuple[Tokens, ...]:
+    if source.pieces is not None:
+        pieces = [_document(source, piece)[0] for piece in range(*source.pieces.of(row).indices(len(source.pieces.fields["row"])))]
+        lengths = [len(piece.tokens) for piece in pieces]
+        starts = np.array([sum(lengths[:number]) for number in range(len(lengths))])
+        tokens, masks, attended = (np.concatenate([getattr(piece, key) for piece in pieces]) for key in ("tokens", "trained", "attended"))
+        return (Tokens(tokens, masks, starts, _images(source, row), attended),)
+    answers = "responses" in source.columns  # which continue a prompt
+    sequences = [
+        _sequence(source, name, span, None if answers else _images(source, row), answer=answers)
+        for name in source.has("ids")
+        for span in source.columns[name].spans(row)
+    ]
+    values = [values for name in source.has("value") for values in source.columns[name].arrays(row)]
+    return (*sequences, *map(Tokens, values), *_teacher(source, row))
 
 
-def _record(source: TokenStore, number: int) -> Tokens:
-    ids = source.record(number, "tokens").astype(np.int64)
-    mask = source.record(number, "loss_mask") != 0 if "loss_mask" in source.arrays else np.ones(len(ids), bool)
-    attended = source.record(number, ATTENTION) if ATTENTION in source.arrays else np.ones(len(ids), np.uint8)
-    return Tokens(ids, _but_first(mask), np.zeros(1, np.int64), _images(source, number), attended)
+def _sequence(source: Table, name: str, span: slice, images: Any = None, *, answer: bool = False) -> Tokens:
+    def values(role: Role) -> Any:
+        return next((np.asarray(source.columns[each].values[span]) for each in source.has(role, name)), None)
+
+    ids, mask, attended = np.asarray(source.columns[name].values[span]).astype(np.int64), values("weight"), values("attention")
+    if answer:
+        return Tokens(ids, None if mask is None else mask != 0)
+    trained = _but_first(np.ones(len(ids), bool) if mask is None else mask != 0)
+    return Tokens(ids, trained, np.zeros(1, np.int64), images, np.ones(len(ids), np.uint8) if attended is None else attended)
 
 
-def _teacher(source: TokenStore, number: int) -> tuple[Tokens, ...]:
+def _teacher(source: Table, number: int) -> tuple[Tokens, ...]:
     """The entries of a teacher for all tokens but the first, which nothing predicts: how many each has, ids, log-probabilities, whether it is trained."""
     if source.teachers is None:
         return ()
-    entries = source.teachers.block(slice(number, number + 1), source.span(number, number + 1))
-    first, trained = int(entries.counts[0]), source.record(number, "loss_mask") != 0
+    [span] = source.columns["tokens"].spans(number)
+    entries = source.teachers.block(slice(number, number + 1), span)
+    first, trained = int(entries.counts[0]), np.asarray(source.columns["loss_mask"].values[span]) != 0
     counts = np.concatenate([[0], entries.counts[1:]])
     return tuple(map(Tokens, (counts, entries.ids[first:], entries.logprobs[first:], np.repeat(trained, counts))))
 
 
-def _images(source: PackedStore | TokenStore, row: int) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
+def _images(source: Table, row: int) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
     numbers = np.flatnonzero(np.asarray(source.images.record) == row)
     images, places = source.images.references(numbers), ((int(source.images.start[i]), int(source.images.length[i])) for i in numbers)
     return tuple((image.path, tuple(range(start, start + length))) for image, (start, length) in zip(images, places, strict=True))
 
 
-def _answer(source: TokenStore, number: int) -> Tokens:
-    return Tokens(source.record(number, "tokens").astype(np.int64), source.record(number, "loss_mask") != 0)
-
-
-def _document(source: PackedStore, piece: int) -> tuple[Tokens]:
-    row, start, length = (int(source.documents[field][piece]) for field in ("row", "row_offset", "length"))
-    ids = np.asarray(source.tokens[row])[start : start + length].astype(np.int64)
-    mask = np.asarray(source.loss_mask[row])[start : start + length] != 0
-    attention = np.ones(source.row_len, np.uint8) if source.attention_mask is None else np.asarray(source.attention_mask[row])
-    return (Tokens(ids, _but_first(mask), np.zeros(1, np.int64), attended=attention[start : start + length]),)
+def _document(source: Table, piece: int) -> tuple[Tokens]:
+    starts, ends = source.documents_at
+    return (_sequence(source, "tokens", slice(int(starts[piece]), int(ends[piece]))),)
 
 
 def _but_first(mask: Any) -> Any:

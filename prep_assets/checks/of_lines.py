@@ -49,8 +49,9 @@ from prep_assets.proofs.verdict import Verdict, combined
 from prep_assets.samples import Prompt, Row
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, fill_column, take
-from prep_assets.stores.groups import PROMPTS, STREAMS, GroupStore, open_groups
+from prep_assets.stores.groups import PROMPTS, STREAMS, open_groups
 from prep_assets.stores.lines import INDEX_FIELDS, Lines, open_lines
+from prep_assets.stores.table import GROUPS
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 
@@ -336,7 +337,7 @@ def merged_streams(store: Store) -> Iterator[MergedStream]:
     """Yield the token streams of a merged store."""
     source = store.asset.source
     assert isinstance(source, FromParts)
-    if store.holds(GroupStore):
+    if store.holds(GROUPS):
         yield from _merged_groups(store)
         return
     for name, stream in store.streams().items():

@@ -34,7 +34,6 @@ from prep_assets.config.models import Pretrain, media_tokens
 from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.errors import Refused, StoreError
-from prep_assets.exports.readable import SIDES, Pairs
 from prep_assets.pipeline.asset import Check, FromLines, FromParts, FromRows, LineEncoder, LineOf, Reasons, Store
 from prep_assets.pipeline.conversations import conversations_of
 from prep_assets.pipeline.documents import MaskedDocuments, document_text
@@ -56,10 +55,11 @@ from prep_assets.samples import Record
 from prep_assets.schemas.fields import NEUTRAL
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.arrays import Spool, compress, concatenate, equals, equals_previous, prefetch, stretches, take, zeros
-from prep_assets.stores.groups import GroupStore, open_groups
-from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.groups import open_groups
+from prep_assets.stores.lines import open_lines
 from prep_assets.stores.manifest import MANIFEST, build_key, described
 from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.table import GROUPS, LINES, PAIRS, SIDES
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.version_folders import KEY_LENGTH, name_of
 from prep_assets.text.documents import sentences_of
@@ -134,7 +134,7 @@ def stored_texts(store: Store) -> Iterator[tuple[str, str]]:
         for number, line in enumerate(lines):
             yield f"line {number:,} of {lines.path.name}", "\n\n".join(strings_in(line))
     streams = dict(store.streams())
-    if store.holds(GroupStore):
+    if store.holds(GROUPS):
         for split, folder in splits(store.directory).items():
             groups = open_groups(folder)
             streams |= {f"{split} prompts": groups.prompts, f"{split} responses": groups.responses}
@@ -426,7 +426,7 @@ def token_rows(store: Store) -> Verdict:
         StoreError: they do not.
     """
     streams, size = store.streams(), store.vocabulary.size
-    for name, stream in streams.items() if store.holds(Pairs) else ():
+    for name, stream in streams.items() if store.holds(PAIRS) else ():
         other = streams[name.removesuffix(SIDES[0]) + SIDES[1]] if name.endswith(SIDES[0]) else stream
         if not np.array_equal(stream.row, other.row):
             raise StoreError(f"{name} and {SIDES[1]} do not hold the same pairs")
@@ -864,12 +864,12 @@ def _records(store: Store) -> Iterator[tuple[bool, Array, Array, Array | None]]:
         for number, stream in ((number, streams[name]) for number, name in enumerate(source.files) if name in streams):
             is_first = not any(np.any(stream.file[part]) for part in stretches(len(stream)))  # a stream has the rows of one file
             yield False, np.broadcast_to(number if is_first else len(source.files), len(stream)), stream.row, None
-    elif store.holds(GroupStore):
+    elif store.holds(GROUPS):
         for split, folder in splits(store.directory).items():
             groups = open_groups(folder)
             indices = compress(equals(groups.source, 0))
             yield split == TEST, take(groups.prompts.file, indices), take(groups.prompts.row, indices), None
-    elif store.holds(Lines):
+    elif store.holds(LINES):
         assert isinstance(source, FromRows)
         fraction = getattr(store.family, "test_fraction", 0.0)
         for stem, lines in store.lines().items():

@@ -33,8 +33,9 @@ from prep_assets.proofs.source_texts import EARLIER, EXACT, Held, Missing, Polic
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable
 from prep_assets.samples import Row
-from prep_assets.stores.groups import STEP_ENDS, STEP_REWARDS, GroupStore, open_groups
+from prep_assets.stores.groups import STEP_ENDS, STEP_REWARDS, open_groups
 from prep_assets.stores.lines import Lines
+from prep_assets.stores.table import GROUPS, LINES, TOKENS
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -232,9 +233,9 @@ class SourceTexts(Derivation):
     def readers(self) -> Sequence[Reader]:
         """One per stream, file or split."""
         store = self.store
-        if store.holds(GroupStore):
+        if store.holds(GROUPS):
             return [partial(self._groups, folder) for folder in splits(store.directory).values()]
-        if store.holds(Lines):
+        if store.holds(LINES):
             return [partial(self._lines, lines) for lines in store.lines().values()]
         return [partial(self._tokens, name, stream) for name, stream in token_streams_of(store).items()]
 
@@ -388,7 +389,7 @@ class SourceTexts(Derivation):
             return
         if self.reading.schema.startswith("lines of "):
             said = _of_side(said, held)
-        if not self.store.holds(Lines):  # golds and labels stand in lines
+        if not self.store.holds(LINES):  # golds and labels stand in lines
             said = [each for each in said if each.kind != EXACT]
         lost, begin = list[Said](), False
         if part is not None and (until := self._until(said, held, *part)) is not None:
@@ -408,7 +409,7 @@ class SourceTexts(Derivation):
         if fault is not None:
             found.fail(identity, fault)
             return
-        if lost and self.store.holds(Lines):  # no template leaves it out
+        if lost and self.store.holds(LINES):  # no template leaves it out
             found.fail(identity, Missing(lost[0], "is reasoning, and stands nowhere in the line"))
             return
         lost = [each for each in lost if not any(self._holds(record, each) for record in before)]
@@ -456,7 +457,7 @@ class SourceTexts(Derivation):
         return self.decoder.normal(text)
 
     def _missing(self, said: Sequence[Said], held: Mapping[str, Held], lost: list[Said]) -> Missing | None:
-        spell = self.decoder.spell if self.store.holds(TokenStore) or self.store.holds(GroupStore) else str.encode
+        spell = self.decoder.spell if self.store.holds(TOKENS) or self.store.holds(GROUPS) else str.encode
         fault = missing(said, held, lost, spell, self.policy)
         if fault is None or spell is str.encode:
             return fault

@@ -90,12 +90,10 @@ def format_options(format: str, words: list[str]) -> dict[str, Any]:
 
 
 def _show_formats() -> None:
-    words = {"PackedStore": "packed table", "TokenStore": "token stream", "Pairs": "pairs", "GroupStore": "groups", "Lines": "JSONL"}
     shown = terminal.table("format", "takes", "read by", "options")
     for name, export_format in exports().items():
-        kinds = [taken.__name__ for taken in export_format.takes]
         options = [key if option.default is option.empty else f"{key}={option.default}" for key, option in export_format.options.items()]
-        shown.add_row(name, ", ".join(word for kind, word in words.items() if kind in kinds), export_format.read_by, ", ".join(options))
+        shown.add_row(name, ", ".join(taken.name for taken in export_format.takes), export_format.read_by, ", ".join(options))
     console = terminal.out()
     console.print(shown)
     console.print("a page for each: docs/formats", style="dim")

@@ -32,7 +32,7 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.files import in_words
 from prep_assets.stores.manifest import Result, build_key, differences
 from prep_assets.stores.remote import remote_of
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import TOKENS
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import Pool, WorkerLost, portable
 from prep_assets.workers.shards import Counts, Effort, Plan, Runner, Shard
@@ -67,7 +67,7 @@ def _by_workers(
     travelling = workspace.travelling(FAMILIES[asset.family])
     work = partial(_carried_out, workspace=travelling, asset=asset.name, published=published, kept={})
     # as builds open it, whose workers go on with this
-    ready = partial(opened, travelling, FAMILIES[asset.family]) if holds(asset.name, TokenStore) else None
+    ready = partial(opened, travelling, FAMILIES[asset.family]) if holds(asset.name, TOKENS) else None
     store, parts = store_of(workspace, published), list[Shard]()
     derived = [check for check in asset.checks if check.derived]
     with suppress(PrepAssetsError, OSError):  # what is wrong with the sources the checks say
@@ -182,7 +182,7 @@ def chains_of(workspace: Workspace, steps: Iterable[Step]) -> dict[str, Chains]:
 
 
 def _tokenized(chains: Chains) -> bool:
-    return any(holds(step.asset.name, TokenStore) for chain in chains for step in chain)
+    return any(holds(step.asset.name, TOKENS) for chain in chains for step in chain)
 
 
 def _travelling(workspace: Workspace, family: str, chains: Chains) -> Workspace | None:

@@ -22,7 +22,7 @@ from prep_assets.data.files import SourceFile, record_id
 from prep_assets.data.quarantine import Refusal, refusal
 from prep_assets.data.read import read_blocks
 from prep_assets.errors import ConfigError, StoreError, require_known, require_number
-from prep_assets.exports.readable import SIDES, Pairs, Readable, Source
+from prep_assets.exports.readable import Readable
 from prep_assets.exports.registry import reader
 from prep_assets.graph.exports import Exporting, open_export_source
 from prep_assets.graph.graph import EVERY, asset_named, lines_of, upstream_of
@@ -33,9 +33,8 @@ from prep_assets.pipeline.verdicts import QUALITY, found_of
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.samples import Record
 from prep_assets.stores.manifest import build_key, differences
-from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import open_published
-from prep_assets.stores.table import Pieces, Table, index_of, open_table, stream_names
+from prep_assets.stores.table import PAIRS, SIDES, Pieces, Table, open_table, stream_names
 from prep_assets.stores.version_folders import Published
 
 # Streams of any kind of store, and the source row of each of their records.
@@ -91,7 +90,7 @@ def sft_split(table: str) -> str:
 
 StoreKey = tuple[str, str]
 """Asset and partition."""
-Exported = tuple[Exporting, Source, tuple[str, ...], Readable]
+Exported = tuple[Exporting, Table, tuple[str, ...], Readable]
 
 
 class Opened:
@@ -193,7 +192,7 @@ class Opened:
         exporting = Exporting("", EVERY[recipe["from"]], recipe["format"], recipe["stream"], recipe["options"])
         source = open_export_source(exporting, self.published(exporting.source.name, partition))
         stem = exporting.stem(partition)
-        names = tuple(f"{stem}/{side}" if stem else side for side in SIDES) if isinstance(source, Pairs) else (stem or exporting.stream,)
+        names = tuple(f"{stem}/{side}" if stem else side for side in SIDES) if source.schema.fits(PAIRS) else (stem or exporting.stream,)
         return exporting, source, names, reader(exporting.format)(published.directory, source, exporting.options)
 
     def hashes(self, asset: str, partition: str) -> Mapping[str, Any]:
@@ -375,9 +374,9 @@ def _exported_row(opened: Opened, place: Place) -> Row:
     """A row of an export, read from its source store: a row, or one document of a packed row."""
     exporting, source, names, read = opened.export(place.asset, place.partition)
     check_row(place, read.count)
-    if read.documents and isinstance(source, PackedStore):
+    if read.documents and source.pieces is not None:
         row = _document_row(opened, place, source, names[0])
-    elif isinstance(source, Pairs):
+    elif source.schema.fits(PAIRS):
         row = _pair_row(opened, place, exporting)
     else:
         row = read_row(opened, Place(exporting.source.name, place.partition, names[0], place.row))
@@ -387,11 +386,12 @@ def _exported_row(opened: Opened, place: Place) -> Row:
     return replace(row, place=place, count=read.count, pieces=pieces)
 
 
-def _document_row(opened: Opened, place: Place, table: PackedStore, stream: str) -> Row:
+def _document_row(opened: Opened, place: Place, table: Table, stream: str) -> Row:
     """One document of a packed table."""
-    number = int(table.documents["row"][place.row])
+    assert table.pieces is not None
+    number = int(table.pieces.fields["row"][place.row])
     whole = read_row(opened, Place("sft_packed", "", stream, number))
-    piece = whole.pieces[place.row - table.pieces(number).start]
+    piece = whole.pieces[place.row - table.pieces.of(number).start]
     part = slice(piece.start, piece.end)
     assert whole.weights is not None
     return Row(whole.place, len(table), whole.ids[part], whole.weights[part], (replace(piece, start=0, end=piece.end - piece.start),))
@@ -457,8 +457,8 @@ def _entries(opened: Opened, index: Pieces, stream: str, origin: Origin) -> list
 
 def _places_in_export(opened: Opened, asset: str, partition: str, origin: Origin) -> list[Place]:
     exporting, source, names, read = opened.export(asset, partition)
-    if read.documents and isinstance(source, PackedStore):
-        rows = _entries(opened, index_of(source), names[0], origin)
+    if read.documents and source.pieces is not None:
+        rows = _entries(opened, source.pieces, names[0], origin)
     else:
         rows = [place.row for place in places_of(opened, exporting.source.name, partition, origin) if place.stream in names]
     return [Place(asset, partition, "", row) for row in dict.fromkeys(rows)]

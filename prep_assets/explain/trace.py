@@ -37,7 +37,6 @@ from prep_assets.explain.streams import (
     stream_of,
 )
 from prep_assets.explain.visible import token_texts
-from prep_assets.exports.readable import SIDES as SOURCE_SIDES
 from prep_assets.graph.graph import EVERY, holds, one_partition
 from prep_assets.graph.pretrain import fill_in_the_middle
 from prep_assets.pipeline.asset import FromRows
@@ -46,14 +45,14 @@ from prep_assets.pipeline.documents import POLICY, MaskedDocuments
 from prep_assets.pipeline.examples import Item, converter
 from prep_assets.pipeline.groups import Tokenize
 from prep_assets.pipeline.lines import form_of
-from prep_assets.pipeline.pairs import SIDES, generation_prompt, pair_renderer, prompt_encoder, rendered_pair
+from prep_assets.pipeline.pairs import generation_prompt, pair_renderer, prompt_encoder, rendered_pair
 from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources
 from prep_assets.pipeline.tokens import BY_DOMAIN
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import ASSISTANT, DOCUMENT, MEDIA, TEXT, USER, Group, Record, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.rewards import arithmetic_rows
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import SIDES, TOKENS
 from prep_assets.text.documents import Cut, cut_of, sentences_of
 from prep_assets.text.encode import Encoder
 from prep_assets.text.spans import Rendered, Span, characters
@@ -586,11 +585,11 @@ class Tracer:
         generated = last.asset == "arithmetic_prompts"
         line = _arithmetic(self.opened.made_with(last.asset), last.row) if generated else self._line(last, domain, record)
         # the store in which the line was tokenized: the last token store on the path
-        tokens = next((place for place in reversed(piece.path) if holds(place.asset, TokenStore)), None)
+        tokens = next((place for place in reversed(piece.path) if holds(place.asset, TOKENS)), None)
         if len(piece.path) == 1 or tokens is None:
             return line, None
         workspace = self.opened.made_with(tokens.asset, tokens.partition)
-        if tokens.stream.rpartition("/")[2] in SOURCE_SIDES:
+        if tokens.stream.rpartition("/")[2] in SIDES:
             return line, pair_sequence(workspace, line, tokens.stream)
         return line, prompt_sequence(workspace, line)
 

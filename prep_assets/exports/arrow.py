@@ -20,8 +20,8 @@ import numpy.typing as npt
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports.registry import Progress
-from prep_assets.stores.lines import Lines
 from prep_assets.stores.manifest import digest, file_hash
+from prep_assets.stores.table import Table
 from prep_assets.stores.verification import WrittenFile, rename, write_json
 from prep_assets.workers.pool import require_memory
 
@@ -43,7 +43,7 @@ def ragged(values: npt.NDArray[Any], lengths: npt.NDArray[np.int64], dtype: str)
     return pa.ListArray.from_arrays(offsets, pa.array(np.asarray(values).astype(dtype)))
 
 
-def save_parquet(path: Path, rows: Rows, source: Lines, progress: Progress) -> None:
+def save_parquet(path: Path, rows: Rows, source: Table, progress: Progress) -> None:
     """Write rows derived from lines as one Parquet file."""
     import pyarrow.parquet as pq
 

@@ -1,4 +1,4 @@
-"""Sources of exports, and one form in which the rows of all formats are read back."""
+"""One form in which the rows of all formats are read back."""
 
 from __future__ import annotations
 
@@ -12,92 +12,12 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.array_types import Ints
-from prep_assets.errors import ConfigError, StoreError, nearest
-from prep_assets.stores.groups import STREAMS, GroupStore, open_groups
-from prep_assets.stores.guards import Guards
-from prep_assets.stores.lines import Lines, open_lines
-from prep_assets.stores.packed import PackedStore, open_packed
-from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens
-from prep_assets.stores.version_folders import Published
+from prep_assets.errors import ConfigError, StoreError
+from prep_assets.stores.table import Table
 
-# Sources of exports, and opening a store's folder as one.
+# What a format that has no masks loses.
 
-SIDES = ("chosen", "rejected")
-BLOCK = 1 << 24
 REMEDIES = {"megatron": "Set the option layout: instruction"}
-
-
-class Pairs(Struct, frozen=True):
-    """Tokenized preference pairs: record i of `chosen` and of `rejected` answer one prompt."""
-
-    chosen: TokenStore
-    rejected: TokenStore
-
-    def __post_init__(self) -> None:
-        if (
-            not np.array_equal(self.chosen.row, self.rejected.row)
-            or "loss_mask" not in self.chosen.arrays
-            or "loss_mask" not in self.rejected.arrays
-        ):
-            raise StoreError(
-                f"these are not pairs: {len(self.chosen):,} chosen and {len(self.rejected):,} rejected records, which must be of the same rows "
-                "and have a loss_mask. Build the store again"
-            )
-
-    def __len__(self) -> int:
-        return len(self.chosen)
-
-    @property
-    def margins(self) -> npt.NDArray[np.float32] | None:
-        """float32[n], the margin of each pair, NaN where it has none; `None` where none has one."""
-        return self.chosen.margins
-
-
-Source = PackedStore | TokenStore | Pairs | GroupStore | Lines
-
-
-def open_source(store: Published | Path | str, stream: str | None = None, guards: Guards | None = None) -> Source:
-    """Open the packed table, token stream, pairs of streams, scored groups or lines in a store's folder.
-
-    Args:
-        store: the folder that has the payload, e.g. ``stores/sft_packed/current``.
-        stream: which stream, if the folder has several; for pairs and groups, the folder of the held-out ones.
-        guards: how data is compared with the manifest; by default each block when it is first read.
-
-    Raises:
-        StoreError: the folder has no stream, or several and `stream` is not given.
-    """
-    folder = store.directory if isinstance(store, Published) else Path(store)
-    tables, streams = _stems(folder, "documents"), _stems(folder, "index")
-    names = sorted({*tables, *streams})
-    if stream is None and set(names) == set(SIDES):
-        return Pairs(*(open_tokens(folder, side, guards) for side in SIDES))
-    if stream is not None and (folder / stream / f"{SIDES[0]}.index").is_dir():
-        return Pairs(*(open_tokens(folder / stream, side, guards) for side in SIDES))
-    if stream is None and set(names) == set(STREAMS):
-        return open_groups(folder, guards)
-    if stream is not None and (folder / stream / f"{STREAMS[0]}.index").is_dir():
-        return open_groups(folder / stream, guards)
-    if stream is None and len(names) != 1:
-        problem = f"several: {', '.join(names)}. Say which with stream=…" if names else "none of ours. Give the folder that has the payload"
-        raise StoreError(f"{folder}: one token stream, table or JSONL file is exported at a time, found {problem}")
-    name = names[0] if stream is None else stream
-    if name in tables:
-        return open_packed(folder, name, guards)
-    if name not in streams:
-        raise StoreError(f"{folder} has no stream {name!r}{nearest(name, names) or '.'} It has: {', '.join(names) or 'none'}")
-    return open_lines(folder, name, guards) if (folder / f"{name}.jsonl").is_file() else open_tokens(folder, name, guards)
-
-
-def has_unattended(source: Source) -> bool:
-    """Whether a source has an attention mask."""
-    if isinstance(source, PackedStore):
-        return source.attention_mask is not None
-    return isinstance(source, TokenStore) and ATTENTION in source.arrays
-
-
-def _stems(folder: Path, suffix: str) -> list[str]:
-    return sorted(path.stem for path in folder.glob(f"*.{suffix}") if path.is_dir())
 
 
 def lost_mask_error(format: str, subject: str) -> ConfigError:
@@ -106,16 +26,13 @@ def lost_mask_error(format: str, subject: str) -> ConfigError:
     return ConfigError(f"{format} would lose the loss mask of {subject}, and every token would be trained. {remedy}")
 
 
-def check_mask(source: TokenStore, format: str) -> None:
+def check_mask(source: Table, format: str) -> None:
     """Raises:
     ConfigError: the stream has untrained tokens.
     """
-    if "loss_mask" not in source.arrays:
-        return
-    mask = source.arrays["loss_mask"]
-    untrained = sum(int(np.count_nonzero(np.asarray(mask[start : start + BLOCK]) == 0)) for start in range(0, source.tokens, BLOCK))
-    if untrained:
-        raise lost_mask_error(format, f"this stream, in which {untrained:,} of {source.tokens:,} tokens are not trained")
+    tokens = int(source.lengths.sum())
+    if source.trained is not None and (untrained := tokens - int(source.trained.sum())):
+        raise lost_mask_error(format, f"this stream, in which {untrained:,} of {tokens:,} tokens are not trained")
 
 
 # Rows of exports, in one form for all formats. The functions registered with `reads` give them.
@@ -186,11 +103,6 @@ def labelled(tokens: Any, label_ids: Any, starts: Ints | None = None) -> Tokens:
     return Tokens(ids, trained, starts)
 
 
-def is_masked(source: Source) -> bool:
-    """Return whether a store of tokens says which are trained."""
-    return isinstance(source, PackedStore) or (isinstance(source, TokenStore) and "loss_mask" in source.arrays)
-
-
 def starts_of(position_ids: Any) -> Ints:
     """Return where documents start, by positions that count from 0 in each; each token of the padding, at 0, is a start too.
 
@@ -203,11 +115,6 @@ def starts_of(position_ids: Any) -> Ints:
     if len(positions) and (positions[0] or (positions != counted - np.repeat(starts, np.diff(starts, append=len(positions)))).any()):
         raise StoreError(f"position_ids {positions[:20].tolist()} … do not count from 0 in each document")
     return starts
-
-
-def ends_of(source: TokenStore | PackedStore) -> Ints:
-    """int64[n], ends of the rows in a format that stores them end to end, padding included."""
-    return np.arange(1, len(source) + 1) * source.row_len if isinstance(source, PackedStore) else source.ends
 
 
 def row_slicer(tokens: Any, mask: Any, ends: Any, positions: Any = None) -> Callable[[int], tuple[Tokens]]:

@@ -16,11 +16,12 @@ from pydantic_core import PydanticCustomError
 from prep_assets import plugins
 from prep_assets.config.base import MOST
 from prep_assets.errors import ConfigError, require_known
-from prep_assets.exports.readable import Options, Pairs, Readable, Source, has_unattended, open_source
+from prep_assets.exports.readable import Options, Readable
 from prep_assets.schemas.registry import check_options
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.table import MARGIN, TOKENS, Schema, Table, open_table, table_of
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.verification import whole_folder
 from prep_assets.stores.version_folders import Published
@@ -29,11 +30,11 @@ from prep_assets.text.documents import STARTS
 Progress = Callable[[int, int], None]
 """Called with the rows written so far and the rows in total."""
 Write = TypeVar("Write", bound=Callable[..., None])
-Only = Mapping[str, Callable[[type, Mapping[str, Any]], bool]]
-"""Option → whether it applies to a kind of source, given all options. Options that are not listed always apply."""
+Only = Mapping[str, Callable[[Schema, Mapping[str, Any]], bool]]
+"""Option → whether it applies to tables of a schema, given all options. Options that are not listed always apply."""
 
 
-Read = Callable[[Path, Source, Options], Readable]
+Read = Callable[[Path, Table, Options], Readable]
 """Opens an export; shares no code with the function that wrote it."""
 
 
@@ -41,18 +42,18 @@ class Export(Struct, frozen=True):
     """A registered format.
 
     Attributes:
-        takes: kinds of source that it can write.
+        takes: schemas of the tables that it can write; it writes those of any schema that fits one.
         write: called with the source, an empty folder, a `Progress` and the options.
         read_by: the trainers that read it.
-        opens: lines that open an export in its trainer, by ``[<layout>] [<kind of source>]``; the most specific key wins. Placeholders are
+        opens: lines that open an export in its trainer, by ``[<layout>] [<name of the schema>]``; the most specific key wins. Placeholders are
             the options and those that `opening` adds.
         options: names and defaults of its options.
-        readers: trainers of one layout or kind of source, keyed as `opens`, if not all of `read_by`.
+        readers: trainers of one layout or schema, keyed as `opens`, if not all of `read_by`.
         images: kinds of files whose paths it stores, with their positions or in their order.
         attention: whether it stores which tokens are attended.
         teacher: whether it stores what a teacher says of tokens.
         margins: whether it stores the margins of pairs.
-        chats: whether it needs the messages of each record (`TokenStore.chats`).
+        chats: whether it needs the messages of each record (`Table.chats`).
         keeps_borders: whether it stores where documents of a token stream end, independent of token ids.
         only: options that apply to some sources only.
         keeps_mask: whether a token stream keeps its loss mask, given the options.
@@ -60,7 +61,7 @@ class Export(Struct, frozen=True):
     """
 
     name: str
-    takes: tuple[type, ...]
+    takes: tuple[Schema, ...]
     write: Callable[..., None]
     read_by: str
     opens: Mapping[str, tuple[str, ...]]
@@ -76,10 +77,20 @@ class Export(Struct, frozen=True):
     keeps_mask: Callable[[Mapping[str, Any]], bool] = lambda options: True
     kind: str = "numpy"
 
-    def means(self, option: str, kind: type, options: Mapping[str, Any]) -> bool:
-        """Whether an option applies to a source of this kind, given the other options."""
+    def taken(self, schema: Schema) -> Schema:
+        """The schema of `takes` that another fits.
+
+        Raises:
+            ConfigError: it fits none.
+        """
+        if (found := next((taken for taken in self.takes if schema.fits(taken)), None)) is None:
+            raise ConfigError(f"{self.name} takes {', '.join(taken.name for taken in self.takes)}, not {schema.name}")
+        return found
+
+    def means(self, option: str, schema: Schema, options: Mapping[str, Any]) -> bool:
+        """Whether an option applies to tables of a schema, given the other options."""
         filled = {**{name: parameter.default for name, parameter in self.options.items()}, **options}
-        return option not in self.only or self.only[option](kind, filled)
+        return option not in self.only or self.only[option](schema, filled)
 
     @property
     def types(self) -> dict[str, Any]:
@@ -101,7 +112,7 @@ _EXPORTS: dict[str, Export] = {}
 _READERS: dict[str, Read] = {}
 
 
-def exporter(name: str, *takes: type, **attributes: Any) -> Callable[[Write], Write]:
+def exporter(name: str, *takes: Schema, **attributes: Any) -> Callable[[Write], Write]:
     """Register ``write(source, out, progress, *, option=default, …)`` as the format `name`. `takes` and `attributes` as in `Export`."""
 
     def register(write: Write) -> Write:
@@ -160,7 +171,7 @@ _OF_LISTS: Mapping[str, str] = {
 """Format → its last line for lists of answers, which no trainer of TRL reads."""
 
 
-def opening(format: str, folder: Path, source: object, options: Mapping[str, Any]) -> tuple[str, str]:
+def opening(format: str, folder: Path, source: Table, options: Mapping[str, Any]) -> tuple[str, str]:
     """The trainers that read the export in `folder`, and the lines that open it there.
 
     Args:
@@ -169,15 +180,15 @@ def opening(format: str, folder: Path, source: object, options: Mapping[str, Any
     """
     target = export_named(format)
     files = "messages" if options.get("messages") else "images" if options.get("image_dir") else ""
-    kind, layout = type(source).__name__, options.get("layout") or files
-    keys = [*([f"{layout} {kind}", layout] if layout else []), kind, ""]
-    row_len = getattr(source, "row_len", 2048)
-    stem = {"PackedStore": "sft_packed", "TokenStore": "pile_train"}.get(kind) or Path(getattr(source, "path", "")).stem
-    line = next(iter(source), {}) if isinstance(source, Lines) else {}
+    taken, layout = target.taken(source.schema).name, options.get("layout") or files
+    keys = [*([f"{layout} {taken}", layout] if layout else []), taken, ""]
+    row_len = source.width or 2048
+    stem = "sft_packed" if source.width else "pile_train" if source.lines is None else source.path.stem
+    line = {} if source.lines is None else next(iter(source), {})
     placeholders = {
         "trl_trainer": next((call for column, call in _TRL_TRAINERS.items() if column in line), "DPOTrainer(model=model"),
         "folder": folder.as_posix(),
-        "level": "sentence" if STARTS in getattr(source, "arrays", {}) else "document",
+        "level": "sentence" if STARTS in source.columns else "document",
         "row_len": row_len,
         "neat_len": row_len + 1,
         "neat_pack": " --neat-pack" if options.get("neat") else "",
@@ -191,7 +202,7 @@ def opening(format: str, folder: Path, source: object, options: Mapping[str, Any
 
 
 def export(
-    source: Published | Path | str | Source,
+    source: Published | Path | str | Table | TokenStore | PackedStore | Lines,
     format: str,
     out_dir: Path | str,
     *,
@@ -219,11 +230,11 @@ def export(
     check_options(f"export {target.name!r}", options, target.write, target.options)
     check_folder(Path(out_dir))
     check_borders(target, _recipe_of(source))
-    opened = open_source(source, stream) if isinstance(source, Published | Path | str) else source
-    check_options_apply(target, type(opened), options)
-    if not isinstance(opened, target.takes):
-        takes = ", ".join(kind.__name__ for kind in target.takes)
-        raise ConfigError(f"export {format!r} writes {takes}; this is a {type(opened).__name__}")
+    if isinstance(source, Published | Path | str):
+        source = open_table(source.directory if isinstance(source, Published) else Path(source), stream)
+    opened = source if isinstance(source, Table) else table_of("", source)
+    target.taken(opened.schema)
+    check_options_apply(target, opened.schema, options)
     _check_places(target, opened)
     if not len(opened):
         raise ConfigError("nothing to export: the source has no rows")
@@ -241,42 +252,41 @@ def check_borders(target: Export, recipe: Mapping[str, Any]) -> None:
     ConfigError: the documents have no end-of-text token, and the format stores no other document borders.
     """
     if recipe.get("append_eod") is False and not target.keeps_borders:
-        formats = _formats_that(lambda candidate: candidate.keeps_borders and TokenStore in candidate.takes)
+        formats = _formats_that(lambda candidate: candidate.keeps_borders and TOKENS in candidate.takes)
         raise ConfigError(
             f"export {target.name!r} tells documents apart by the end-of-text token alone, which these lack (append_eod: false): they would be "
             f"one text. Set append_eod: true, or use a format that keeps borders: {formats}"
         )
 
 
-def _recipe_of(source: Published | Path | str | Source) -> Mapping[str, Any]:
+def _recipe_of(source: object) -> Mapping[str, Any]:
     """The recipe of a store; empty for a source without a manifest."""
     if isinstance(source, Published):
         return source.manifest.recipe
     return Manifest.read(Path(source)).recipe if isinstance(source, Path | str) and (Path(source) / MANIFEST).is_file() else {}
 
 
-def _check_places(target: Export, source: Source) -> None:
+def _check_places(target: Export, source: Table) -> None:
     """Raises:
     ConfigError: the format cannot store the images, the attention mask, the teacher or the margins of the source.
     """
-    count, kinds = (len(source.images), source.images.kinds) if isinstance(source, TokenStore | PackedStore) else (0, frozenset())
+    count, kinds = len(source.images), source.images.kinds
     if not kinds <= {*target.images}:
         raise ConfigError(
             f"export {target.name!r} would lose {count:,} {' and '.join(f'{kind}s' for kind in sorted(kinds))}: it has no place for their paths, and their "
             f"tokens would be left without meaning. Formats with them: {_formats_that(lambda candidate: kinds <= {*candidate.images})}"
         )
-    if has_unattended(source) and not target.attention:
+    if source.has("attention") and not target.attention:
         raise ConfigError(
             f"export {target.name!r} cannot say which tokens are not attended, so a model would attend to all of them. Formats that can: "
             f"{_formats_that(lambda candidate: candidate.attention)}"
         )
-
-    if isinstance(source, TokenStore) and source.teachers is not None and not target.teacher:
+    if source.teachers is not None and not target.teacher:
         raise ConfigError(
             f"export {target.name!r} has no place for the {len(source.teachers.ids):,} entries of a teacher. Formats with one: "
             f"{_formats_that(lambda candidate: candidate.teacher)}"
         )
-    if isinstance(source, Pairs) and source.margins is not None and not target.margins:
+    if MARGIN in source.columns and not target.margins:
         raise ConfigError(
             f"export {target.name!r} has no place for the margins of {len(source):,} pairs. Formats with one: "
             f"{_formats_that(lambda candidate: candidate.margins)}. Or leave them out: option margin of group_pair, ignore: [margin] of other domains"
@@ -287,15 +297,15 @@ def _formats_that(can: Callable[[Export], bool]) -> str:
     return ", ".join(name for name, candidate in exports().items() if can(candidate))
 
 
-def check_options_apply(target: Export, kind: type, options: Mapping[str, Any]) -> None:
+def check_options_apply(target: Export, schema: Schema, options: Mapping[str, Any]) -> None:
     """Raises:
-    ConfigError: a non-default option that does not apply to this kind of source.
+    ConfigError: a non-default option that does not apply to tables of a schema.
     """
     for name, value in options.items():
-        if value != target.options[name].default and not target.means(name, kind, options):
+        if value != target.options[name].default and not target.means(name, schema, options):
             others = ", ".join(f"{key} = {setting!r}" for key, setting in options.items() if key != name) or "these options"
             raise ConfigError(
-                f"export {target.name!r}, option {name!r} = {value!r} has no effect for a {kind.__name__} with {others}. Leave it out"
+                f"export {target.name!r}, option {name!r} = {value!r} has no effect for {schema.name} with {others}. Leave it out"
             )
 
 

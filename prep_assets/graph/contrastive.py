@@ -19,7 +19,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.rows import check_contrasts
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Contrast
-from prep_assets.stores.lines import Lines
+from prep_assets.stores.table import LINES
 
 CONTRASTIVE_RAW = raw_asset("contrastive", "Source files of queries with positive and negative texts, pinned by content hash.")
 CONTRASTIVE_QUALITY = quality_asset(CONTRASTIVE_RAW)
@@ -69,7 +69,7 @@ Texts that are only to be embedded stand there with their ids.""",
         SELECTION,
         SOURCE_TEXTS,
     ),
-    streams={TRAIN: Stream(Lines, TRAIN), TEST: Stream(Lines, TEST)},
+    streams={TRAIN: Stream(LINES, TRAIN), TEST: Stream(LINES, TEST)},
     source=FromRows(Contrast, of_stores.lines, by_fields, line=contrast_line),
     kind="json",
     columns=CONTRAST_COLUMNS,

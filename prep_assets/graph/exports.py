@@ -29,7 +29,7 @@ from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, Refused, StoreError, require_known
-from prep_assets.exports.readable import Pairs, Source, lost_mask_error, open_source
+from prep_assets.exports.readable import lost_mask_error
 from prep_assets.exports.registry import Progress, check_borders, check_options_apply, export, export_named
 from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_size
 from prep_assets.pipeline.examples import converter
@@ -39,10 +39,8 @@ from prep_assets.proofs.certificate import certified, ends_answers_alone
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sample
 from prep_assets.schemas.registry import added_code, check_options
-from prep_assets.stores.groups import GroupStore
-from prep_assets.stores.lines import Lines
-from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Draft
+from prep_assets.stores.table import Schema, Table, open_table
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.verification import write_json
 from prep_assets.stores.version_folders import Published
@@ -97,9 +95,9 @@ class Exporting(Struct, frozen=True):
     options: Mapping[str, Any]
 
     @property
-    def kind(self) -> type:
-        """What it reads."""
-        return self.source.streams[self.stream].kind
+    def schema(self) -> Schema:
+        """Of what it reads."""
+        return self.source.streams[self.stream].schema
 
     def stem(self, partition: str) -> str | None:
         """Name of the stream's files in a store of the source."""
@@ -111,12 +109,12 @@ class Exporting(Struct, frozen=True):
         exporter = export_named(self.format)
         known = exporter.options
         defaults = {name: option.default for name, option in known.items() if option.default is not inspect.Parameter.empty}
-        if {"pad_id", "vocab_size"} & set(known) and self.kind is not Lines:  # text needs no tokenizer
+        if {"pad_id", "vocab_size"} & set(known) and not self.schema.role("json"):  # text needs no tokenizer
             family = workspace.family(FAMILIES[self.source.family])
             vocabulary = workspace.vocabulary(family)
             suggested = {"pad_id": vocabulary.pad_id, "vocab_size": vocabulary_size(family, vocabulary)}
             defaults |= {
-                name: value for name, value in suggested.items() if name in known and exporter.means(name, self.kind, self.options)
+                name: value for name, value in suggested.items() if name in known and exporter.means(name, self.schema, self.options)
             }
         return {**defaults, **self.options}
 
@@ -132,13 +130,12 @@ def exporting(source: Asset, format: str, stream: str | None, options: Mapping[s
     streams = source.streams
     chosen = next(iter(streams)) if stream is None else stream
     require_known(f"stream: {source.name} has no stream", chosen, streams, "It has")
-    kind = streams[chosen].kind
-    if not issubclass(kind, exporter.takes):
-        takes = ", ".join(kind_taken.__name__ for kind_taken in exporter.takes)
-        raise ConfigError(f"to: {format} writes {takes}; {chosen} of {source.name} is a {kind.__name__}")
+    schema = streams[chosen].schema
+    with about(f"to: {chosen} of {source.name}"):
+        exporter.taken(schema)
     with about("options"):
         check_options(f"export {format!r}", options, exporter.write, exporter.options)
-        check_options_apply(exporter, kind, options)
+        check_options_apply(exporter, schema, options)
     if (options.get("messages") or exporter.chats) and source.name != "sft_tokens":
         raise ConfigError(f"to: {format} writes chats, which are those of sft_tokens; {source.name} has none")
     if streams[chosen].masked and not exporter.keeps_mask(options):
@@ -156,7 +153,7 @@ def about(key: str) -> Iterator[None]:
         raise ConfigError(f"{key}: {error}") from error
 
 
-def export_store(declared: Exporting, workspace: Workspace, published: Published, out: Path, progress: Progress | None) -> Source:
+def export_store(declared: Exporting, workspace: Workspace, published: Published, out: Path, progress: Progress | None) -> Table:
     """Write a published store to the folder `out`, and return what was read.
 
     Raises:
@@ -175,26 +172,28 @@ def export_store(declared: Exporting, workspace: Workspace, published: Published
     return source
 
 
-def open_export_source(declared: Exporting, published: Published) -> Source:
-    return open_source(published, declared.stem(published.manifest.partition))
+def open_export_source(declared: Exporting, published: Published) -> Table:
+    """Open what an export reads."""
+    return open_table(published.directory, declared.stem(published.manifest.partition), published.manifest.partition)
 
 
-def _source(declared: Exporting, workspace: Workspace, published: Published) -> Source:
+def _source(declared: Exporting, workspace: Workspace, published: Published) -> Table:
     """What an export reads, with the messages of its records if it asks for them."""
     source = open_export_source(declared, published)
     asked = declared.options.get("messages") or export_named(declared.format).chats
-    if not asked or not isinstance(source, TokenStore):
+    if not asked:
         return source
     return dataclasses.replace(source, chats=lambda: _chats(Store(workspace, declared.source, published), source))
 
 
-def _chats(store: Store, stream: TokenStore) -> Iterator[list[dict[str, Any]]]:
+def _chats(store: Store, source: Table) -> Iterator[list[dict[str, Any]]]:
     """The messages of each record, in parts, whose render, with the placeholders of the images, has the ids of the record.
 
     Raises:
         ConfigError: it has others.
     """
-    assert isinstance(store.family, Chat)
+    stream = source.opened
+    assert isinstance(store.family, Chat) and isinstance(stream, TokenStore)
     template, backend = store.workspace.template(store.family), store.vocabulary.backend
     convert, ready = converter(domain_source(store).domain, Sample), images_again(store)
     for number, identity, payload in source_records(store, stream, several=True):
@@ -239,15 +238,11 @@ def _write(target: Target, quarantine: Quarantine, *, declared: Exporting) -> Dr
     return Draft(_counts(source), {})
 
 
-def _counts(source: Source) -> dict[str, Any]:
-    if isinstance(source, Lines):
+def _counts(source: Table) -> dict[str, Any]:
+    if source.lines is not None:
         return {"rows": len(source)}
-    if isinstance(source, PackedStore):
-        return {"rows": len(source), "tokens": int(source.documents["length"].sum())}
-    if isinstance(source, GroupStore):
-        return {"rows": len(source), "responses": len(source.responses), "tokens": source.tokens}
-    sides = (source.chosen, source.rejected) if isinstance(source, Pairs) else (source,)
-    return {"rows": len(source), "tokens": sum(side.tokens for side in sides)}
+    responses = {"responses": len(source.columns["responses"].ends)} if "responses" in source.columns else {}
+    return {"rows": len(source), **responses, "tokens": int(source.lengths.sum())}
 
 
 def _readable(declared: Exporting, store: Store) -> Verdict:

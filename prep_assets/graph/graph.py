@@ -20,6 +20,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.reference_ids import keep_words
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.schemas.registry import added_code
+from prep_assets.stores.table import Schema
 from prep_assets.stores.version_folders import Published
 
 
@@ -220,9 +221,9 @@ def lines_of(asset: str, stream: str) -> tuple[str, str] | None:
     return source.lines.get(stream) or (lines_of(source.assets[1], stream) if len(source.assets) > 1 else None)
 
 
-def holds(asset: str, kind: type) -> bool:
+def holds(asset: str, schema: Schema) -> bool:
     """Whether an asset has a stream of this kind; an export has none."""
-    return asset in EVERY and any(stream.kind is kind for stream in EVERY[asset].streams.values())
+    return asset in EVERY and EVERY[asset].holds(schema)
 
 
 def store_of(workspace: Workspace, published: Published) -> Store:

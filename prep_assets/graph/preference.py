@@ -11,7 +11,6 @@ from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, PairsMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, SELECTION, derived, token_rows
 from prep_assets.checks.of_texts import SOURCE_TEXTS
 from prep_assets.checks.sources_again import by_prompt
-from prep_assets.exports.readable import Pairs
 from prep_assets.graph.optional import leaks_asset, merged_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
@@ -29,15 +28,14 @@ from prep_assets.pipeline.asset import (
     Stream,
 )
 from prep_assets.pipeline.lines import FURTHER, pair_line, prompt_digest, write_lines
-from prep_assets.pipeline.pairs import SIDES, PairEncoder
+from prep_assets.pipeline.pairs import PairEncoder
 from prep_assets.pipeline.tokens import tokenize_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.rows import check_pairs
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Pair
-from prep_assets.stores.lines import Lines
 from prep_assets.stores.published import Published
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import LINES, PAIRS, SIDES, TOKENS
 
 PREFERENCE_RAW = raw_asset("preference", "Source files of preference pairs, pinned by content hash.")
 PREFERENCE_QUALITY = quality_asset(PREFERENCE_RAW)
@@ -48,7 +46,7 @@ PREFERENCE_LEAKS = leaks_asset(PREFERENCE_RAW, PREFERENCE_QUALITY)
 # Answers with a label instead of a counterpart go to ``unpaired.jsonl``, lists of answers to ``ranked.jsonl``.
 
 TRAIN, TEST = "preferences", "preferences_test"
-FILES = {name: Stream(Lines, name) for name in (TRAIN, TEST, *chain.from_iterable(FURTHER.values()))}
+FILES = {name: Stream(LINES, name) for name in (TRAIN, TEST, *chain.from_iterable(FURTHER.values()))}
 
 
 def pairs(store: Store) -> Verdict:
@@ -112,11 +110,11 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lis
 HELD_OUT = "test"
 FOLDERS = {"": TRAIN, f"{HELD_OUT}/": TEST}
 """Folder of a pair of streams → the file whose lines they hold."""
-LINES = {f"{folder}{side}": (PREFERENCES.name, name) for folder, name in FOLDERS.items() for side in SIDES}
+SIDES_OF = {f"{folder}{side}": (PREFERENCES.name, name) for folder, name in FOLDERS.items() for side in SIDES}
 STREAMS = {
-    "pairs": Stream(Pairs, None),
-    HELD_OUT: Stream(Pairs, HELD_OUT),
-    **{name: Stream(TokenStore, name, masked=True) for name in LINES},
+    "pairs": Stream(PAIRS, None),
+    HELD_OUT: Stream(PAIRS, HELD_OUT),
+    **{name: Stream(TOKENS, name, masked=True) for name in SIDES_OF},
 }
 PROMISES = ("ids inside the vocabulary", "both sides have the same records")
 ROWS = Check("row_integrity", "Ids are inside the vocabulary, and both sides of every pair train something.", token_rows)
@@ -166,7 +164,7 @@ Pairs that are held out are in the folder `test`.""",
     inputs=(("domains", PREFERENCE_TOKENS_BY_DOMAIN), ("", PREFERENCES_BY_DOMAIN), ("pairs", PREFERENCES)),
     options=("output",),
     checks=(INTEGRITY, ACCOUNTING, ROWS, MERGED_RECORDS),
-    source=FromParts((PREFERENCE_TOKENS_BY_DOMAIN.name,), LINES),
+    source=FromParts((PREFERENCE_TOKENS_BY_DOMAIN.name,), SIDES_OF),
 )
 
 

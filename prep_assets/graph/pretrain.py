@@ -38,7 +38,8 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Example, Sample
 from prep_assets.stores.arrays import prefetch
 from prep_assets.stores.published import Draft
-from prep_assets.stores.tokens import Block, RecordWriter, TokenStore
+from prep_assets.stores.table import TOKENS
+from prep_assets.stores.tokens import Block, RecordWriter
 from prep_assets.text.documents import STARTS, FillInTheMiddle, check_fixed_bytes, sentences_of, sentinels_of
 from prep_assets.text.ids import Flat
 from prep_assets.text.vocabulary import Ends, ends_of
@@ -217,7 +218,7 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
         SOURCE_TEXTS,
     ),
     in_parts=True,
-    streams={"train": Stream(TokenStore, "{partition}_train"), "dev": Stream(TokenStore, "{partition}_dev")},
+    streams={"train": Stream(TOKENS, "{partition}_train"), "dev": Stream(TOKENS, "{partition}_dev")},
     source=FromRows(Sample, of_stores.documents, by_text),
     columns=TOKEN_COLUMNS,
 )

@@ -49,10 +49,9 @@ from prep_assets.pipeline.workspace import Workspace, group_domains, prompt_doma
 from prep_assets.proofs.rows import check_prompts
 from prep_assets.samples import Group, Prompt
 from prep_assets.schemas.rewards import arithmetic_rows, gold_as_json_number
-from prep_assets.stores.groups import GroupStore
-from prep_assets.stores.lines import Lines, LinesWriter
+from prep_assets.stores.lines import LinesWriter
 from prep_assets.stores.published import Draft
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import GROUPS, LINES, TOKENS
 
 RL_RAW = raw_asset("rl", "Source files of questions with known answers, pinned by content hash.")
 RL_QUALITY = quality_asset(RL_RAW)
@@ -61,7 +60,7 @@ RL_LEAKS = leaks_asset(RL_RAW, RL_QUALITY)
 # RL prompts, of one domain and of all as one: questions with a verifiable answer → ``rl_prompts_train.jsonl`` and ``rl_prompts_test.jsonl``.
 
 TRAIN, TEST = "rl_prompts_train", "rl_prompts_test"
-FILES = {TRAIN: Stream(Lines, TRAIN), TEST: Stream(Lines, TEST)}
+FILES = {TRAIN: Stream(LINES, TRAIN), TEST: Stream(LINES, TEST)}
 
 
 RL_PROMPTS_BY_DOMAIN = Asset(
@@ -138,7 +137,7 @@ ARITHMETIC_PROMPTS = Asset(
         Check("gold_answers", "Every gold equals its question worked out exactly.", arithmetic_golds),
         Check("source_match", "The questions are those that the options give, in their order.", questions_match),
     ),
-    streams={QUESTIONS: Stream(Lines, QUESTIONS)},
+    streams={QUESTIONS: Stream(LINES, QUESTIONS)},
     kind="json",
     columns=PROMPT_COLUMNS,
 )
@@ -161,7 +160,7 @@ ARITHMETIC_TOKENS = Asset(
     inputs=(("prompts", ARITHMETIC_PROMPTS),),
     options=OPTIONS,
     checks=PROMPT_CHECKS,
-    streams={ARITHMETIC_STREAM: Stream(TokenStore, ARITHMETIC_STREAM)},
+    streams={ARITHMETIC_STREAM: Stream(TOKENS, ARITHMETIC_STREAM)},
     source=FromLines({ARITHMETIC_STREAM: (QUESTIONS, QUESTIONS)}, PromptEncoder),
     domains=lambda family: (),
     columns=TOKEN_COLUMNS,
@@ -184,7 +183,7 @@ RL_TOKENS_BY_DOMAIN = Asset(
     partitioned=True,
     options=OPTIONS,
     checks=PROMPT_CHECKS,
-    streams={STREAM: Stream(TokenStore, STREAM)},
+    streams={STREAM: Stream(TOKENS, STREAM)},
     source=FromLines({STREAM: (RL_PROMPTS_BY_DOMAIN.name, TRAIN)}, PromptEncoder),
     domains=prompt_domains,
     may_be_empty=_all_held_out,
@@ -205,7 +204,7 @@ RL_TOKENS = merged_asset(
     ),
     options=("output",),
     checks=(INTEGRITY, ACCOUNTING, PLAIN_ROWS, MERGED_RECORDS),
-    streams={STREAM: Stream(TokenStore, STREAM), ARITHMETIC_STREAM: Stream(TokenStore, ARITHMETIC_STREAM)},
+    streams={STREAM: Stream(TOKENS, STREAM), ARITHMETIC_STREAM: Stream(TOKENS, ARITHMETIC_STREAM)},
     source=FromParts((RL_TOKENS_BY_DOMAIN.name, ARITHMETIC_TOKENS.name), {STREAM: (RL_PROMPTS.name, TRAIN)}),
     may_be_empty=lambda workspace, _: False,
 )
@@ -213,7 +212,7 @@ RL_TOKENS = merged_asset(
 
 # Prompts with scored responses (offline GRPO), of one domain and of all as one: token ids of prompts and responses, masks and rewards.
 
-GROUPS = {"train": Stream(GroupStore, None), HELD_OUT: Stream(GroupStore, HELD_OUT)}
+SPLITS = {"train": Stream(GROUPS, None), HELD_OUT: Stream(GROUPS, HELD_OUT)}
 
 
 def absent(workspace: Workspace) -> str:
@@ -272,7 +271,7 @@ RL_GROUPS_BY_DOMAIN = Asset(
             GROUP_RUNS,
         ),
     ),
-    streams=GROUPS,
+    streams=SPLITS,
     source=FromRows(Group, of_stores.groups, by_prompt),
     domains=group_domains,
     absent=absent,

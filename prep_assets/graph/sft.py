@@ -52,9 +52,10 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sample
 from prep_assets.stores.arrays import compress, cumulative_sums, fill_column, sizes, stretches, take
 from prep_assets.stores.guards import compared
-from prep_assets.stores.packed import PackedStore, PackedWriter, write_documents
+from prep_assets.stores.packed import PackedWriter, write_documents
 from prep_assets.stores.published import Draft
 from prep_assets.stores.segments import Segmented
+from prep_assets.stores.table import PACKED, TOKENS
 from prep_assets.stores.tokens import ATTENTION, RecordWriter, TokenStore, open_tokens
 from prep_assets.stores.verification import write_json
 from prep_assets.text.certify import certify, policy_faults, unserved
@@ -226,7 +227,7 @@ Each conversation is rendered once by the chat template and tokenized once; the 
         SOURCE_TEXTS,
     ),
     in_parts=True,
-    streams={split: Stream(TokenStore, split, masked=True) for split in ("train", "dev")},
+    streams={split: Stream(TOKENS, split, masked=True) for split in ("train", "dev")},
     source=FromRows(Sample, rejected_chats, by_fields),
     columns=MASKED_TOKEN_COLUMNS,
 )
@@ -431,7 +432,7 @@ Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_l
             packed_mixture,
         ),
     ),
-    streams={name: Stream(PackedStore, name) for name in ("sft_packed", "sft_dev_packed")},
+    streams={name: Stream(PACKED, name) for name in ("sft_packed", "sft_dev_packed")},
     kind="hdf5",
     columns=PACKED_COLUMNS,
 )

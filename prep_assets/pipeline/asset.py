@@ -32,6 +32,7 @@ from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import Manifest, build_key, differences
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.segments import Window
+from prep_assets.stores.table import TOKENS, Schema
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.agreement import ComparedEngine
@@ -332,12 +333,12 @@ class Stream(Struct, frozen=True):
     """A named part of a store.
 
     Attributes:
-        kind: the class it opens as: `TokenStore`, `PackedStore`, `Lines`, `Pairs` or `GroupStore`.
+        schema: of the table that it opens as.
         stem: file stem, with ``{partition}`` for the domain; `None`: the whole store.
         masked: whether it is a token stream with a loss mask.
     """
 
-    kind: type
+    schema: Schema
     stem: str | None
     masked: bool = False
 
@@ -519,7 +520,11 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
     def stems(self, partition: str) -> dict[str, str]:
         """Token stream → file stem."""
         streams = self.streams.items()
-        return {name: stream.stem.format(partition=partition) for name, stream in streams if stream.kind is TokenStore and stream.stem}
+        return {name: stream.stem.format(partition=partition) for name, stream in streams if stream.schema.fits(TOKENS) and stream.stem}
+
+    def holds(self, schema: Schema) -> bool:
+        """Whether it has a stream that fits a schema."""
+        return any(stream.schema.fits(schema) for stream in self.streams.values())
 
     @property
     def parts(self) -> str:
@@ -726,9 +731,9 @@ class Store(Struct, frozen=True):
         """The domains that it is made from, in the order of their numbers in the store."""
         return [self.partition] if self.partition else self.asset.domains(self.family)
 
-    def holds(self, kind: type) -> bool:
-        """Whether its asset has a stream of this kind."""
-        return any(stream.kind is kind for stream in self.asset.streams.values())
+    def holds(self, schema: Schema) -> bool:
+        """Whether its asset has a stream that fits a schema."""
+        return self.asset.holds(schema)
 
     def streams(self) -> dict[str, TokenStore]:
         """Its token streams by file stem; only the records of `part` if one is set."""

@@ -17,9 +17,10 @@ from prep_assets.pipeline.groups import TEST, group_folders, group_writer, split
 from prep_assets.pipeline.lines import FURTHER, LEFT_OUT, TIED, UNTEMPLATED, form_of, strings_as_messages
 from prep_assets.pipeline.tokens import add, by_domain, writers_of
 from prep_assets.stores.arrays import argsort, compress, fill_column, numbers, stretches, take, zeros
-from prep_assets.stores.groups import GroupStore, open_groups
+from prep_assets.stores.groups import open_groups
 from prep_assets.stores.lines import Lines, LinesWriter, open_lines
 from prep_assets.stores.published import Draft
+from prep_assets.stores.table import GROUPS, LINES
 from prep_assets.stores.tokens import TokenStore, append_records, append_store, open_tokens
 from prep_assets.stores.version_folders import Published
 
@@ -34,10 +35,9 @@ def merge_parts(target: Target, quarantine: Quarantine) -> Draft:
     for part in (*parts.values(), *merged_stores):
         add(counts, {key: value for key, value in part.manifest.counts.items() if isinstance(value, int)})
     counts = {**counts, "read": counts.get("kept", 0)}
-    kinds = {stream.kind for stream in asset.streams.values()}
-    if Lines in kinds:
+    if asset.holds(LINES):
         counts = {"read": counts["read"], **_merge_lines(target, parts)}
-    elif GroupStore in kinds:
+    elif asset.holds(GROUPS):
         _merge_groups(target, parts)
     else:
         _merge_tokens(target, parts, merged_stores)

@@ -19,6 +19,7 @@ from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.samples import USER
+from prep_assets.stores.table import SIDES
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.render import InlineReasoning, render
 from prep_assets.text.spans import Rendered
@@ -75,7 +76,6 @@ def reject_lines(batch: Sequence[Mapping[str, Any]], first: int, refused: Mappin
 
 # Tokenized preference pairs: both sides rendered and encoded, loss on the answer and its stop token only.
 
-SIDES = ("chosen", "rejected")
 LAST_ANSWER = MaskPolicy(train_turns="last")
 """What the weights of a plain side say, which columns leave out: its last turn is trained, an answer, and nothing else."""
 

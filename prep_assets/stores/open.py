@@ -16,13 +16,13 @@ from msgspec import Struct
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
 from prep_assets.stores.groups import RUNS, holds_groups
-from prep_assets.stores.guards import UNGUARDED, Guards, Verify, load_array
+from prep_assets.stores.guards import UNGUARDED, Guards, Verify
 from prep_assets.stores.manifest import MANIFEST
 from prep_assets.stores.published import Place
 from prep_assets.stores.readers import read_bin, read_h5, read_jsonl, read_megatron, read_parquet
 from prep_assets.stores.remote import Remote, backend_of, is_address, local_root, remote_at, remote_of
 from prep_assets.stores.segments import Positions, Shard, joined, renamed
-from prep_assets.stores.table import TRAIN, Table, open_stream, open_table, stream_names
+from prep_assets.stores.table import GROUPS, Table, holds_pairs, open_stream, open_table, stream_names
 from prep_assets.stores.version_folders import VERSIONS, target, version_of
 
 # Detection of formats, and the files of each, in order.
@@ -192,7 +192,6 @@ def natural(path: Path, base: Path) -> list[tuple[int, str]]:
 
 # Reads the streams of this package as a trainer reads them: under AstrAI's keys, rows with their padding.
 
-SIDES = ("chosen", "rejected")
 ASTRAI_KEYS = ("prompts", "responses", "masks", "rewards")
 """AstrAI's keys of groups."""
 
@@ -204,11 +203,9 @@ def read_streams(folder: Path, guards: Guards) -> list[Shard]:
     Raises:
         StoreError: there are several streams, or one does not fit its index.
     """
-    if holds_groups(folder):
-        return [_read_groups(folder, guards)]
+    if holds_groups(folder) or holds_pairs(folder):
+        return [_shard(str(folder), open_table(folder, guards=guards))]
     names = [name for name in stream_names(folder) if "/" not in name]
-    if names == [*SIDES]:
-        return [_read_pairs(folder, guards)]
     if len(names) > 1:
         raise StoreError(f"{folder} has several streams: {', '.join(names)}. Open one of them, e.g. {_data_path(folder, names[0])}")
     return [shard for name in names for shard in read_named(_data_path(folder, name), guards)]
@@ -227,39 +224,22 @@ def _data_path(folder: Path, name: str) -> Path:
     return next((path for suffix in (".h5", ".jsonl") if (path := folder / f"{name}{suffix}").is_file()), folder / name)
 
 
-def _shard(label: str, table: Table, names: Mapping[str, str] = SYNONYMS) -> Shard:
-    """The columns of a table as flat arrays; with positions, where it has a column ``sequence``."""
+def _shard(label: str, table: Table) -> Shard:
+    """The columns of a table as flat arrays; of groups those that all groups have, whatever else some domains store of them, and their runs; with
+    positions, where it has a column ``sequence``."""
     arrays, ends, elements = dict[str, Any](), dict[str, Ints](), dict[str, Ints]()
     for key, column in table.columns.items():
-        name = names.get(key, key)
-        arrays[name], ends[name] = column.values, column.ends
-        if table.width:
-            ends[name] = np.arange(1, len(table) + 1, dtype=np.int64) * table.width
-        elif column.records is not None:
+        if table.schema is GROUPS and key not in (*ASTRAI_KEYS, RUNS):
+            continue
+        name = SYNONYMS.get(key, key)
+        arrays[name], ends[name] = column.values, table.ends(key)
+        if column.records is not None:
             ends[name], elements[name] = np.concatenate([np.zeros(1, np.int64), column.ends])[column.records], column.ends
     if "sequence" in arrays:
         starts, stops = table.documents_at
         arrays.setdefault("position_ids", Positions(starts, stops, len(arrays["sequence"])))
         ends.setdefault("position_ids", ends["sequence"])
     return Shard(label, arrays, ends, elements=elements)
-
-
-def _read_pairs(folder: Path, guards: Guards) -> Shard:
-    arrays, ends = dict[str, Any](), dict[str, Ints]()
-    for side in SIDES:
-        shard = _shard(str(folder), open_stream(folder, side, guards=guards), {"tokens": side, "loss_mask": f"{side}_mask"})
-        arrays, ends = {**arrays, **shard.arrays}, {**ends, **shard.ends}
-    if (path := folder / "chosen.index" / "margin.npy").is_file():
-        arrays["margin"] = load_array(path, guards)
-        ends["margin"] = np.arange(1, len(arrays["margin"]) + 1)
-    return Shard(str(folder), arrays, ends)
-
-
-def _read_groups(folder: Path, guards: Guards) -> Shard:
-    """Read groups under AstrAI's keys, which all groups have, whatever else some domains store of them; and their runs."""
-    table = open_table(folder, TRAIN, guards=guards)
-    shown = {key: column for key, column in table.columns.items() if key in ASTRAI_KEYS or key == RUNS}
-    return _shard(str(folder), replace(table, columns=shown))
 
 
 # Windows over the tokens of a store.

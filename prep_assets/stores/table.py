@@ -3,6 +3,7 @@
     schema     columns of a record, and the role of each
     TOKENS     tokens, loss_mask?, attention_mask?          documents, chats, sides of pairs, prompts
     PACKED     tokens, loss_mask, attention_mask?, …        rows of fixed length, which are pieces of records of other stores
+    PAIRS      chosen, chosen_mask, rejected, …, margin?    two answers to a prompt
     GROUPS     prompts, responses, masks, rewards, …        prompts with scored responses
     LINES      line                                         JSON objects
 
@@ -23,12 +24,15 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.array_types import Ints
+from prep_assets.errors import StoreError, nearest
 from prep_assets.stores.arrays import batches, predecessors
 from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.groups import FURTHER, OF_RUNS, REWARDS, holds_groups, open_groups
 from prep_assets.stores.guards import Guards
+from prep_assets.stores.images import NO_IMAGES, Images
 from prep_assets.stores.lines import Lines, open_lines, row_of
 from prep_assets.stores.packed import POSITIONS, PackedStore, open_packed
+from prep_assets.stores.teachers import Teachers
 from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens, signed
 
 Role = Literal["ids", "weight", "attention", "value", "json"]
@@ -51,15 +55,30 @@ class Column(Struct, frozen=True):
 
 
 class Schema(Struct, frozen=True):
-    """The columns of a table; `noun`: how messages call a record, `documents`: what its domains are counted in."""
+    """The columns of a table.
 
+    Attributes:
+        name: how messages call such a table; `noun`: a record of it; `documents`: what its domains are counted in.
+        packed: whether records are rows of pieces of other tables' records.
+    """
+
+    name: str
     columns: tuple[Column, ...]
     noun: str = "record"
     documents: str = "documents"
+    packed: bool = False
 
     def role(self, role: Role, of: str = "") -> list[str]:
         """The columns with a role, in order; only those of the column `of`, if given."""
         return [column.name for column in self.columns if column.role == role and of in ("", column.of)]
+
+    def fits(self, needed: Schema) -> bool:
+        """Whether it has the sequences or objects of another schema, so that what takes tables of that one takes its own."""
+        return self.packed == needed.packed and self._sequences == needed._sequences
+
+    @property
+    def _sequences(self) -> list[tuple[Role, int]]:
+        return [(column.role, column.depth) for column in self.columns if column.role in ("ids", "json")]
 
     @property
     def unit(self) -> str:
@@ -67,10 +86,21 @@ class Schema(Struct, frozen=True):
         return "bytes" if self.role("json") else "tokens"
 
 
+SIDES = CHOSEN, REJECTED = ("chosen", "rejected")
+MARGIN = "margin"
 _MASKS = (Column("loss_mask", "weight", of="tokens"), Column(ATTENTION, "attention", of="tokens"))
-TOKENS = Schema((Column("tokens", "ids"), *_MASKS))
-PACKED = Schema((*TOKENS.columns, Column(POSITIONS, "value", of="tokens")), "row", "pieces")
+TOKENS = Schema("token stream", (Column("tokens", "ids"), *_MASKS))
+PACKED = Schema("packed table", (*TOKENS.columns, Column(POSITIONS, "value", of="tokens")), "row", "pieces", packed=True)
+PAIRS = Schema(
+    "pairs",
+    (
+        *(column for side in SIDES for column in (Column(side, "ids"), Column(f"{side}_mask", "weight", of=side))),
+        Column(MARGIN, "value", 0),
+    ),
+    "pair",
+)
 GROUPS = Schema(
+    "groups",
     (
         Column("prompts", "ids"),
         Column("responses", "ids", 2),
@@ -81,7 +111,7 @@ GROUPS = Schema(
     ),
     "group",
 )
-LINES = Schema((Column("line", "json", 0),), documents="lines")
+LINES = Schema("JSONL", (Column("line", "json", 0),), documents="lines")
 
 
 @dataclass(frozen=True, eq=False)
@@ -104,11 +134,22 @@ class Ragged:
         """Where consecutive arrays begin."""
         return predecessors(self.ends, part, 0) if self.starts is None else self.starts[part]
 
+    def arrays_of(self, part: slice) -> slice:
+        """Which arrays consecutive records have."""
+        return part if self.records is None else slice(int(predecessors(self.records, part, 0)[0]), int(self.records[part.stop - 1]))
+
     def spans(self, record: int) -> list[slice]:
         """Where the arrays of a record are in `values`."""
-        one = slice(record, record + 1)
-        of = one if self.records is None else slice(int(predecessors(self.records, one, 0)[0]), int(self.records[record]))
+        if self.records is None and self.starts is None:
+            return [slice(int(self.ends[record - 1]) if record else 0, int(self.ends[record]))]
+        of = self.arrays_of(slice(record, record + 1))
         return list(map(slice, self.starts_of(of).tolist(), self.ends[of].tolist()))
+
+    def read(self, part: slice) -> tuple[npt.NDArray[Any], Ints]:
+        """The values of consecutive records, at least one, of a column without `starts`, end to end, and the length of each array."""
+        of = self.arrays_of(part)
+        starts, ends = self.starts_of(of), self.ends[of]
+        return np.asarray(self.values[int(starts[0]) : int(ends[-1])]), np.asarray(ends - starts)
 
     def arrays(self, record: int) -> list[npt.NDArray[Any]]:
         """The arrays of a record."""
@@ -219,10 +260,11 @@ class Table:
     Attributes:
         name: of the stream.
         columns: those that the stream has, by name.
-        lines: of a table of lines.
+        opened: the stream, packed table or lines that it shows, if it is one of these.
         origins: of each record; of an index, of nothing.
         pieces: what each record of an index is made of.
         width: places of each record, if all have equally many; 0 otherwise.
+        chats: gives the messages of each record, read from the sources again, for an export that asks for them.
     """
 
     name: str
@@ -230,12 +272,39 @@ class Table:
     count: int
     origins: Origins
     columns: Mapping[str, Ragged] = field(default_factory=dict)
-    lines: Lines | None = None
+    opened: TokenStore | PackedStore | Lines | None = None
     pieces: Pieces | None = None
     width: int = 0
+    chats: Callable[[], Iterator[Sequence[Mapping[str, Any]]]] | None = None
 
     def __len__(self) -> int:
         return self.count
+
+    @property
+    def lines(self) -> Lines | None:
+        """Of a table of lines: them."""
+        return self.opened if isinstance(self.opened, Lines) else None
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """The objects of a table of lines."""
+        assert self.lines is not None
+        return iter(self.lines)
+
+    @property
+    def path(self) -> Path:
+        """The file of a table of lines."""
+        assert self.lines is not None
+        return self.lines.path
+
+    @property
+    def images(self) -> Images:
+        """The images, audio and video in its records."""
+        return getattr(self.opened, "images", NO_IMAGES)
+
+    @property
+    def teachers(self) -> Teachers | None:
+        """What a teacher says of its tokens; `None` where there is none."""
+        return getattr(self.opened, "teachers", None)
 
     def has(self, role: Role, of: str = "") -> list[str]:
         """The columns with a role that the table has."""
@@ -262,6 +331,10 @@ class Table:
         starts, ends = self.documents_at
         trained = [Ragged(self.columns[name].values, ends, starts).nonzero() for name in self.has("weight")]
         return Documents(self.pieces.domains, self.pieces.fields["source"], ends - starts, reduce(np.add, trained) if trained else None)
+
+    def ends(self, name: str) -> Ints:
+        """int64[n], where records end in the values of a column, padding included."""
+        return np.arange(1, len(self) + 1, dtype=np.int64) * self.width if self.width else self.columns[name].ends
 
     @property
     def documents_at(self) -> tuple[Ints, Ints]:
@@ -361,46 +434,77 @@ def stream_names(folder: Path) -> list[str]:
     return sorted(path.relative_to(folder).with_suffix("").as_posix() for path in paths)
 
 
-def open_table(folder: Path, name: str, domain: str = "", guards: Guards | None = None) -> Table:
-    """Open one stream of a store.
+def holds_pairs(folder: Path) -> bool:
+    """Whether the two sides of pairs are all that a folder has, but for folders in it."""
+    return [name for name in stream_names(folder) if "/" not in name] == [*SIDES]
+
+
+def open_table(folder: Path, name: str | None = None, domain: str = "", guards: Guards | None = None) -> Table:
+    """Open a store's folder: its groups or pairs, or its only stream.
 
     Args:
+        name: one of several streams; of groups and pairs, ``test`` for those that are held out.
         domain: of all records, where the stream does not say it.
 
     Raises:
-        StoreError: it is missing or cannot be read.
+        StoreError: it is missing or cannot be read; the folder has several streams and no `name` is given.
     """
-    if holds_groups(folder):
-        return _groups(folder / TEST if name == TEST else folder, name, guards)
-    return open_stream(folder, name, domain, guards)
+    inner = folder / name if name and (folder / name).is_dir() else folder
+    if holds_groups(inner) and (name in (None, TRAIN) or inner != folder):
+        return _groups(inner, name or TRAIN, guards)
+    if (name is None or inner != folder) and holds_pairs(inner):
+        return _pairs(inner, name or "", domain, guards)
+    names = stream_names(folder)
+    if name is None and len(names) != 1:
+        problem = f"several: {', '.join(names)}. Say which with stream=…" if names else "none of ours. Give the folder that has the payload"
+        raise StoreError(f"{folder}: one token stream, table or JSONL file is exported at a time, found {problem}")
+    if name is not None and name not in names:
+        raise StoreError(f"{folder} has no stream {name!r}{nearest(name, names) or '.'} It has: {', '.join(names) or 'none'}")
+    return open_stream(folder, name or names[0], domain, guards)
 
 
 def open_stream(folder: Path, name: str, domain: str = "", guards: Guards | None = None) -> Table:
-    """Open a stream by its files, also one of those that groups are made of; otherwise as `open_table`."""
+    """Open a stream by its files, also one of those that groups and pairs are made of; otherwise as `open_table`."""
     if (folder / f"{name}.documents").is_dir():
         return table_of(name, open_packed(folder, name, guards))
     if (folder / f"{name}.jsonl").is_file():
-        lines = open_lines(folder, name, guards)
-        return Table(name, LINES, len(lines), Origins(lines.sources, *(lines.index[key] for key in ("source", "file", "row"))), lines=lines)
+        return table_of(name, open_lines(folder, name, guards))
     return table_of(name, open_tokens(folder, name, guards), domain)
 
 
-def table_of(name: str, store: TokenStore | PackedStore, domain: str = "") -> Table:
-    """The table of opened tokens or packed rows."""
+def table_of(name: str, store: TokenStore | PackedStore | Lines, domain: str = "") -> Table:
+    """The table of opened tokens, packed rows or lines."""
+    if isinstance(store, Lines):
+        return Table(
+            name, LINES, len(store), Origins(store.sources, *(store.index[key] for key in ("source", "file", "row"))), opened=store
+        )
     if isinstance(store, TokenStore):
         columns = {key: Ragged(array, store.ends) for key, array in store.arrays.items()}
-        return Table(name, TOKENS, len(store), Origins((domain,), np.broadcast_to(0, len(store)), store.file, store.row), columns)
-    pieces = index_of(store)
+        return Table(name, TOKENS, len(store), _origins(store, domain), columns, store)
+    pieces = Pieces(store.sources, {key: np.asarray(values) for key, values in store.documents.items()})
     starts = np.arange(len(store), dtype=np.int64) * store.row_len
     ends = starts + np.bincount(pieces.fields["row"], pieces.fields["length"], len(store)).astype(np.int64)
     arrays = {"tokens": store.tokens, "loss_mask": store.loss_mask, ATTENTION: store.attention_mask, POSITIONS: store.position_ids}
     columns = {key: Ragged(array.reshape(-1), ends, starts) for key, array in arrays.items() if array is not None}
-    return Table(name, PACKED, len(store), _NOTHING, columns, pieces=pieces, width=store.row_len)
+    return Table(name, PACKED, len(store), _NOTHING, columns, store, pieces, store.row_len)
 
 
-def index_of(store: PackedStore) -> Pieces:
-    """What the rows of a packed table are made of."""
-    return Pieces(store.sources, {key: np.asarray(values) for key, values in store.documents.items()})
+def _origins(store: TokenStore, domain: str) -> Origins:
+    return Origins((domain,), np.broadcast_to(0, len(store)), store.file, store.row)
+
+
+def _pairs(folder: Path, name: str, domain: str, guards: Guards | None) -> Table:
+    sides = {side: open_tokens(folder, side, guards) for side in SIDES}
+    chosen, rejected = sides.values()
+    if not np.array_equal(chosen.row, rejected.row) or any("loss_mask" not in side.arrays for side in sides.values()):
+        raise StoreError(
+            f"these are not pairs: {len(chosen):,} chosen and {len(rejected):,} rejected records, which must be of the same rows "
+            "and have a loss_mask. Build the store again"
+        )
+    arrays = {"tokens": "", "loss_mask": "_mask"}
+    columns = {f"{side}{arrays[key]}": Ragged(array, store.ends) for side, store in sides.items() for key, array in store.arrays.items()}
+    margins = {} if chosen.margins is None else {MARGIN: Ragged(chosen.margins, np.arange(1, len(chosen) + 1))}
+    return Table(name, PAIRS, len(chosen), _origins(chosen, domain), {**columns, **margins})
 
 
 def _groups(folder: Path, name: str, guards: Guards | None) -> Table:

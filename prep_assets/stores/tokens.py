@@ -12,7 +12,7 @@ margins, ``chosen.index`` has ``margin.npy``, float32, NaN for a pair without on
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -170,7 +170,6 @@ class TokenStore:
         teachers: what a teacher says of all tokens of the stream; `None` where there is none.
         margins: float32[n], by how much the reward of each record exceeds that of its counterpart, NaN where nothing says it; `None` where nothing says it
             of any record.
-        chats: gives the messages of each record, read from the sources again, for an export that asks for them.
     """
 
     arrays: Mapping[str, Any]
@@ -181,7 +180,6 @@ class TokenStore:
     before: int = 0
     teachers: Teachers | None = None
     margins: npt.NDArray[np.float32] | None = None
-    chats: Callable[[], Iterator[Sequence[Mapping[str, Any]]]] | None = None
 
     def __len__(self) -> int:
         return len(self.ends)

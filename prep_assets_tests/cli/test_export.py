@@ -16,11 +16,11 @@ import yaml
 
 from prep_assets.cli.export import TRAINERS
 from prep_assets.exports import export, exports
-from prep_assets.exports.readable import open_source
 from prep_assets.exports.registry import opening
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.lines import Lines
+from prep_assets.stores.lines import INDEX_FIELDS, Lines
+from prep_assets.stores.table import GROUPS, LINES, PACKED, PAIRS, TOKENS, Table, open_table, table_of
 from prep_assets_tests.cli.conftest import Run
 from prep_assets_tests.graph.workspaces import jsonl, make, tree
 
@@ -66,16 +66,16 @@ def test_the_lines_for_trl_open_the_files(built: Any, run: Any, tmp_path: Path) 
 
 @pytest.mark.parametrize("name", exports())
 def test_every_format_has_lines_for_everything_that_it_takes(built: Any, tmp_path: Path, name: str) -> None:
-    places = {"PackedStore": "sft_packed", "TokenStore": "sft_tokens/chats", "Pairs": "preference_tokens"}
+    places = {PACKED: "sft_packed", TOKENS: "sft_tokens/chats", PAIRS: "preference_tokens"}
     each = exports()[name]
     options = {key: parameter.default for key, parameter in each.options.items()}
     for taken in each.takes:
-        if taken.__name__ == "GroupStore":
+        if taken is GROUPS:
             continue  # a workspace of its own: see test_groups
-        stream = "preferences" if taken.__name__ == "Lines" else None
-        source = open_source(built.stores / places.get(taken.__name__, "preferences") / "current", stream)
+        stream = "preferences" if taken is LINES else None
+        source = open_table(built.stores / places.get(taken, "preferences") / "current", stream)
         for layout in ("trl", "axolotl", "llama_factory", "open_instruct") if name == "hf_arrow" else (options.get("layout"),):
-            if (layout, taken.__name__) == ("axolotl", "Pairs") or (taken.__name__ == "Lines" and layout not in ("trl", None)):
+            if (layout, taken) == ("axolotl", PAIRS) or (taken is LINES and layout not in ("trl", None)):
                 continue  # not to be had
             trainer, lines = opening(name, tmp_path, source, {**options, "layout": layout})
             assert trainer in exports()[name].read_by
@@ -110,7 +110,7 @@ def test_list_shows_every_format_with_what_it_takes_and_who_reads_it(run: Any) -
     assert result.exit_code == 0
     for name, each in exports().items():
         row = next(line for line in result.stdout.splitlines() if line.split()[:1] == [name])
-        assert ("pairs" in row) == ("Pairs" in [taken.__name__ for taken in each.takes])
+        assert ("pairs" in row) == (PAIRS in each.takes)
         assert each.read_by.split(",")[0] in row
 
 
@@ -150,9 +150,10 @@ def test_a_damaged_store_comes_with_the_command_that_builds_it(mine: Any, run: A
         assert result.exit_code == 1 and said in result.stderr and command in result.stderr
 
 
-def lines_with(folder: Path, *columns: str) -> Lines:
+def lines_with(folder: Path, *columns: str) -> Table:
     """Lines of a file whose name says nothing."""
-    return Lines(jsonl(folder / "ranked_unpaired.jsonl", [dict.fromkeys(columns)]), (), {})
+    path = jsonl(folder / "ranked_unpaired.jsonl", [dict.fromkeys(columns)])
+    return table_of("", Lines(path, (), dict.fromkeys(INDEX_FIELDS, np.zeros(1, int))))
 
 
 @pytest.mark.parametrize(

@@ -94,7 +94,7 @@ WRONG = (
     ("dataset-info {stores}/none.json", "no file"),
     (f"{DOCTOR} axolotel", "did you mean 'axolotl'"),
     ("launch-snippet --trainer axolotel", "did you mean 'axolotl'"),
-    ("launch-snippet --trainer verl sft_packed", "to: verl writes Lines"),
+    ("launch-snippet --trainer verl sft_packed", "verl takes JSONL, not packed table"),
     ("json-schema stf", "no family 'stf'; did you mean 'sft'?"),
     (f"export sft_paked -t mds {OUT}", "no asset 'sft_paked'; did you mean 'sft_packed'"),
     (f"export sft_packed -t mdss {OUT}", "no export format 'mdss'; did you mean 'mds'"),

@@ -7,15 +7,15 @@ from collections.abc import Mapping
 USES: Mapping[str, str] = {
     "dagster": """
         caches checks.of_stores config.base config.family config.loading config.models data.addresses data.files data.pins engine
-        engine.events engine.execute engine.plan engine.scrub errors explain.figures explain.previews explain.rows explain.visible exports
-        exports.readable graph.exports graph.graph pipeline.asset pipeline.blends pipeline.source_files pipeline.workspace plugins
-        proofs.verdict stores.files stores.guards stores.lines stores.manifest stores.open stores.packed stores.published stores.remote
-        stores.tokens stores.version_folders training
+        engine.events engine.execute engine.plan engine.scrub errors explain.figures explain.previews explain.rows explain.visible
+        exports graph.exports graph.graph pipeline.asset pipeline.blends pipeline.source_files pipeline.workspace plugins
+        proofs.verdict stores.files stores.guards stores.lines stores.manifest stores.open stores.published stores.remote
+        stores.table stores.version_folders training
     """,
     "exports": """
-        errors exports.arrow exports.readable exports.registry packing.strategies samples schemas.rewards schemas.verifiers stores.arrays
-        stores.groups stores.h5 stores.images stores.lines stores.manifest stores.open stores.packed stores.readers stores.segments
-        stores.teachers stores.tokens stores.verification text.documents workers.pool
+        errors exports.arrow exports.readable exports.registry packing.strategies samples schemas.rewards schemas.verifiers
+        stores.arrays stores.files stores.groups stores.h5 stores.images stores.manifest stores.open stores.packed stores.readers
+        stores.segments stores.table stores.teachers stores.tokens stores.verification text.documents workers.pool
     """,
     "neighbours": """
         cli cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events engine.execute

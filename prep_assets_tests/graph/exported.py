@@ -67,9 +67,9 @@ TRIED: Mapping[str, Mapping[str, dict[str, Any]]] = {
 def _others(family: str) -> dict[str, dict[str, Any]]:
     """Formats that are not listed, each from the first stream that it takes."""
     listed = {each["to"] for found in TRIED.values() for each in found.values()} | OF_CONTRASTS
-    streams = [(asset, stream.kind) for asset in SHIPPED_ASSETS.values() for stream in asset.streams.values()]
+    streams = [(asset, stream.schema) for asset in SHIPPED_ASSETS.values() for stream in asset.streams.values()]
     first = {
-        name: next(asset for asset, kind in streams if issubclass(kind, each.takes))
+        name: next(asset for asset, schema in streams if any(schema.fits(taken) for taken in each.takes))
         for name, each in exports().items()
         if name not in listed and not each.chats
     }

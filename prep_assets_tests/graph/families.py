@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from prep_assets.config.models import TRAINED
 from prep_assets.graph.graph import ASSETS
-from prep_assets.stores.lines import Lines
+from prep_assets.stores.table import LINES
 
 ROW: Mapping[str, Callable[[str, str, str], dict[str, Any]]] = {
     "text": lambda asked, said, otherwise: {"text": f"{asked} {said} {otherwise}"},
@@ -48,6 +48,6 @@ LAST = {family: [name for name, asset in ASSETS.items() if asset.family == famil
 OF_TEXT = {
     family
     for family in TRAINED
-    if all(stream.kind is Lines for asset in ASSETS.values() if asset.family == family for stream in asset.streams.values())
+    if all(stream.schema is LINES for asset in ASSETS.values() if asset.family == family for stream in asset.streams.values())
 }
 """Families whose stores hold lines of text and no tokens."""

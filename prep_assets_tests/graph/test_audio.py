@@ -19,12 +19,12 @@ from prep_assets.checks.of_exports import compare
 from prep_assets.config.models import Sft
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
-from prep_assets.exports.readable import open_source
 from prep_assets.extensions.neighbours.description import tables_of
 from prep_assets.extensions.neighbours.hub import features
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.packed import open_packed
+from prep_assets.stores.table import open_table
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets_tests.extensions.exports.readers import reader
 from prep_assets_tests.graph.pictures import TOKEN, png, tokenizer_in
@@ -206,7 +206,7 @@ def test_exports_have_the_files(make: Make, tmp_path: Path, format: str) -> None
     options: dict[str, Any] = {"image_dir": str(tmp_path / "files"), **({"layout": "llama_factory"} if format == "hf_arrow" else {})}
     out = export(published, format, tmp_path / "out", stream="train", **options)
     filled = {"split": "train", "rows_per_file": 10_000, "size_limit": 1 << 26, **options}
-    assert compare(out, open_source(published, "train"), format, filled).passed
+    assert compare(out, open_table(published.directory, "train"), format, filled).passed
     content = b"".join(tree(out).values())
     assert format.startswith("hf_") or all(
         content.count((tmp_path / "files" / name).read_bytes()) == [*chain(*PATHS)].count(name) for name in COUNTS
@@ -222,7 +222,7 @@ def test_exports_have_the_files(make: Make, tmp_path: Path, format: str) -> None
         spoiled = pa.Table.from_pylist(found)
         with pa.ipc.new_stream(tmp_path / "spoiled" / "train" / path.name, spoiled.schema) as writer:
             writer.write_table(spoiled)
-        assert "row 1: has the images" in compare(tmp_path / "spoiled", open_source(published, "train"), format, filled).summary
+        assert "row 1: has the images" in compare(tmp_path / "spoiled", open_table(published.directory, "train"), format, filled).summary
     for other in ("cerebras", "nanotron"):
         with pytest.raises(ConfigError, match="would lose 7 audios and images"):
             export(published, other, tmp_path / other, stream="train")

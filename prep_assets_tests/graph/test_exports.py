@@ -19,7 +19,6 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.engine import state
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError, StoreError
 from prep_assets.exports import export
-from prep_assets.exports.readable import Pairs, Source, open_source
 from prep_assets.graph.exports import asset_name, exporting
 from prep_assets.graph.graph import EVERY, asset_named, assets_of, family_exports, run_check
 from prep_assets.pipeline.workspace import Workspace
@@ -27,6 +26,7 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import open_published
+from prep_assets.stores.table import PAIRS, Ragged, Table, open_table, table_of
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.conftest import Make
@@ -217,7 +217,11 @@ def test_an_export_that_does_not_read_back_is_not_published(mine: Workspace, mon
             r"exports\.trl\.options: .* no option 'layuot'; did you mean 'layout'",
         ),
         ("sft", {"trl": entry("sft_packed", "hf_arrow", layout="tlr")}, r"exports\.trl\.options: .*'tlr'"),
-        ("sft", {"v": entry("sft_packed", "verl", data_source="x")}, r"exports\.v\.to: verl writes Lines; sft_packed .* is a PackedStore"),
+        (
+            "sft",
+            {"v": entry("sft_packed", "verl", data_source="x")},
+            r"exports\.v\.to: sft_packed of sft_packed: verl takes JSONL, not packed table",
+        ),
         ("sft", {"d": {**entry("sft_packed", "mds"), "stream": "dev"}}, r"exports\.d\.stream: sft_packed has no stream 'dev'"),
         ("sft", {"t": entry("sft_tokens", "megatron")}, r"exports\.t\.to: megatron would lose the loss mask .* layout: instruction"),
         ("sft", {"t": entry("sft_tokens", "tlfs")}, r"exports\.t\.to: tlfs would lose the loss mask"),
@@ -241,7 +245,6 @@ def test_every_fault_of_a_file_is_listed_at_once(tmp_path: Path) -> None:
 
 
 def test_what_can_be_exported_is_there_under_its_name(exported: Workspace) -> None:
-    openers = {PackedStore: open_packed, TokenStore: open_tokens}
     for asset in SHIPPED_ASSETS.values():
         if not asset.streams:
             continue
@@ -251,12 +254,7 @@ def test_what_can_be_exported_is_there_under_its_name(exported: Workspace) -> No
             if name.startswith(("unpaired", "ranked")):  # only where there are labelled answers, or lists
                 continue
             stem = exporting(asset, "hf_arrow", name, {}).stem(partition)
-            if stream.kind is Pairs:
-                assert all((directory / (stem or "") / f"{side}.index").is_dir() for side in ("chosen", "rejected"))
-            elif stream.kind is Lines:
-                assert (directory / f"{stem}.jsonl").is_file()
-            else:
-                assert isinstance(openers[stream.kind](directory, stem), stream.kind)
+            assert open_table(directory, stem).schema is stream.schema
 
 
 # Every corruption of an export that reading back must notice.
@@ -291,28 +289,32 @@ def spoil_stream(source: TokenStore, what: str) -> TokenStore:
     return replace(source, arrays=arrays)
 
 
-def spoil(source: Source, what: str, folder: Path) -> Source:
-    if isinstance(source, PackedStore):
-        return spoil_table(source, what)
-    if isinstance(source, TokenStore):
-        return spoil_stream(source, what)
-    if isinstance(source, Pairs):
-        return Pairs(source.chosen, spoil_stream(source.rejected, what))
+def spoil(source: Table, what: str, folder: Path) -> Table:
+    if isinstance(source.opened, PackedStore):
+        return table_of("", spoil_table(source.opened, what))
+    if isinstance(source.opened, TokenStore):
+        return table_of("", spoil_stream(source.opened, what))
+    if source.schema is PAIRS:
+        name = "rejected_mask" if what == "mask" else "rejected"
+        values, last = np.array(source.columns[name].values[:]), source.columns[name].spans(len(source) - 1)[0].start + 1
+        values[last] = 1 - values[last] if what == "mask" else values[last] + 1
+        return replace(source, columns={**source.columns, name: replace(source.columns[name], values=values)})
     rows = list(source)
     rows[-1] = {**rows[-1], "gold" if "gold" in rows[-1] else "rejected": 12345.0 if "gold" in rows[-1] else "something else"}
     path = folder / source.path.name
     path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    return replace(source, path=path)
+    assert source.lines is not None
+    return replace(source, opened=replace(source.lines, path=path))
 
 
-def opened(workspace: Workspace, name: str) -> tuple[Source, str, dict[str, Any]]:
+def opened(workspace: Workspace, name: str) -> tuple[Table, str, dict[str, Any]]:
     each = next(
         each
         for each in [each for family in FAMILIES if workspace.has(family) for each in family_exports(workspace, family)]
         if asset_name(each) == name
     )
     partition = asset_named(name, workspace).partitions(workspace)[0]
-    source = open_source(open_published(workspace.stores, each.source.name, partition), each.stem(partition))
+    source = open_table(open_published(workspace.stores, each.source.name, partition).directory, each.stem(partition))
     return source, each.format, each.all_options(workspace)
 
 
@@ -341,7 +343,8 @@ def test_files_that_say_something_else_than_the_store_are_noticed(exported: Work
 
 @pytest.mark.parametrize("name", ["sft_export_trl", "sft_export_neat", "sft_export_modellink", "sft_export_bridge", "sft_export_mds"])
 def test_a_document_that_begins_elsewhere_is_noticed(exported: Workspace, name: str, tmp_path: Path) -> None:
-    source, to, options = opened(exported, name)
+    table, to, options = opened(exported, name)
+    source = table.opened
     assert isinstance(source, PackedStore)
     documents = {field: np.array(values) for field, values in source.documents.items()}
     # a token at the end of the first document, which nobody trains, becomes the first of the second
@@ -352,27 +355,27 @@ def test_a_document_that_begins_elsewhere_is_noticed(exported: Workspace, name: 
     mask[0, documents["row_offset"][1] : documents["row_offset"][1] + 2] = 0
     unmarked = replace(source, loss_mask=mask)
     folder = export(replace(unmarked, documents=documents), to, tmp_path / "out", **options)
-    verdict = compare(folder, unmarked, to, options)
+    verdict = compare(folder, table_of("", unmarked), to, options)
     assert not verdict.passed and "documents start at" in verdict.summary
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_row_is_noticed(exported: Workspace, name: str, tmp_path: Path) -> None:
     source, to, options = opened(exported, name)
-    fewer: Source
-    if isinstance(source, Lines):
-        fewer = spoil(source, "token", tmp_path)
-        assert isinstance(fewer, Lines)
-        fewer.path.write_bytes(b"".join(source.path.read_bytes().splitlines(keepends=True)[:-1]))
-        fewer = replace(fewer, index={field: values[:-1] for field, values in source.index.items()})
-    elif isinstance(source, PackedStore):
-        kept = source.documents["row"] < len(source) - 1
-        documents = {field: np.asarray(values)[kept] for field, values in source.documents.items()}
-        fewer = replace(source, tokens=source.tokens[:-1], loss_mask=source.loss_mask[:-1], documents=documents)
-    elif isinstance(source, Pairs):
-        fewer = Pairs(_shorter(source.chosen), _shorter(source.rejected))
+    fewer: Any = source.opened
+    if isinstance(fewer, Lines):
+        path = tmp_path / fewer.path.name
+        path.write_bytes(b"".join(fewer.path.read_bytes().splitlines(keepends=True)[:-1]))
+        fewer = replace(fewer, path=path, index={field: values[:-1] for field, values in fewer.index.items()})
+    elif isinstance(fewer, PackedStore):
+        kept = fewer.documents["row"] < len(source) - 1
+        documents = {field: np.asarray(values)[kept] for field, values in fewer.documents.items()}
+        fewer = replace(fewer, tokens=fewer.tokens[:-1], loss_mask=fewer.loss_mask[:-1], documents=documents)
+    elif source.schema is PAIRS:
+        columns = {name: Ragged(column.values, column.ends[:-1]) for name, column in source.columns.items()}
+        fewer = replace(source, count=len(source) - 1, columns=columns)
     else:
-        fewer = _shorter(source)
+        fewer = _shorter(fewer)
     folder = export(fewer, to, tmp_path / "out", **options)
     try:
         verdict = compare(folder, source, to, options)

@@ -12,12 +12,12 @@ import torch
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
-from prep_assets.exports.readable import Pairs, open_source
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mutations import MARGIN_MUTATIONS
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.open import open_store
+from prep_assets.stores.table import PAIRS, open_table
 from prep_assets.stores.version_folders import Published
 from prep_assets.training import DatasetFactory, PadPairs, PairDataset
 from prep_assets_tests.graph.workspaces import (
@@ -69,9 +69,9 @@ def expected(workspace: Workspace, asset: str, partition: str, folder: str = "")
 
 
 def stored(published: Published, folder: str = "") -> list[float] | None:
-    pairs = open_source(published, folder or None)
-    assert isinstance(pairs, Pairs)
-    return None if pairs.margins is None else pairs.margins.tolist()
+    pairs = open_table(published.directory, folder or None)
+    assert pairs.schema is PAIRS
+    return pairs.columns["margin"].values.tolist() if "margin" in pairs.columns else None
 
 
 @pytest.mark.parametrize("folder", ["", "test"])

@@ -23,7 +23,6 @@ from prep_assets.engine.execute import verdicts_of as verdicts
 from prep_assets.errors import CheckFailed, ConfigError, Refused
 from prep_assets.explain.trace import trace
 from prep_assets.exports import export
-from prep_assets.exports.readable import Pairs, open_source
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline import lines as lines_module
@@ -34,6 +33,7 @@ from prep_assets.proofs.rows import Line
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.open import open_store
+from prep_assets.stores.table import open_table
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.text import forms
 from prep_assets.training import PairDataset
@@ -494,11 +494,11 @@ def test_pairs_that_are_held_out_are_read_as_the_others(make: Make, tmp_path: Pa
     workspace = make(minimal("preference", {"d": rows}, test_fraction=0.3, exports=exports))
     build_all(workspace, ["preference"])
     tokens = workspace.built("preference_tokens")
-    held = open_source(tokens, "test")
-    assert isinstance(held, Pairs) and len(held) == tokens.manifest.counts["kept_test"]
+    held = open_table(tokens.directory, "test")
+    assert held.schema.name == "pairs" and len(held) == tokens.manifest.counts["kept_test"]
     dataset = PairDataset(open_store(tokens.directory / "test"))
     assert len(dataset) == len(held)
-    assert dataset[0]["chosen"].tolist() == held.chosen.record(0, "tokens").tolist()
+    assert dataset[0]["chosen"].tolist() == held.columns["chosen"].arrays(0)[0].tolist()
     assert len(PairDataset(open_store(tokens.directory))) == tokens.manifest.counts["kept"] - len(held)
     written = export(tokens.directory / "test", "astrai", tmp_path / "out")
     assert len(PairDataset(open_store(written))) == len(held)

@@ -14,14 +14,13 @@ import pytest
 
 from prep_assets.errors import ConfigError
 from prep_assets.explain.trace import trace
-from prep_assets.exports.readable import open_source
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.lines import strings_as_messages
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Pair, Sample
 from prep_assets.schemas.registry import convert_with
-from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import open_lines
+from prep_assets.stores.table import GROUPS, open_table
 from prep_assets_tests.graph.workspaces import (
     build,
     build_all,
@@ -241,8 +240,8 @@ def test_a_lost_answer_of_a_row_is_seen(made: Workspace, tmp_path: Path) -> None
 def test_rl_reads_lists_as_groups_and_no_labels(tmp_path: Path) -> None:
     rows = jsonl(tmp_path / "scored.jsonl", SCORED[:2])
     built = build(workspace_in(tmp_path / "a", minimal("rl", {"lists": domain(rows, "group_list")}, test_fraction=0)), "rl_groups")
-    groups = open_source(built)
-    assert isinstance(groups, GroupStore) and len(groups) == 2 and groups.rewards.tokens == 6
+    groups = open_table(built.directory)
+    assert groups.schema is GROUPS and len(groups) == 2 and len(groups.columns["rewards"].values) == 6
     with pytest.raises(ConfigError, match="schema 'group_kto' gives no Prompt"):
         build(workspace_in(tmp_path / "b", minimal("rl", {"labels": domain(rows, "group_kto")}, test_fraction=0)), "rl_groups")
 

@@ -17,12 +17,12 @@ from prep_assets.config.models import Sft
 from prep_assets.data.blocks import frames_of
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
-from prep_assets.exports.readable import open_source
 from prep_assets.extensions.neighbours.description import tables_of
 from prep_assets.extensions.neighbours.hub import features
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.packed import open_packed
+from prep_assets.stores.table import open_table
 from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.extensions.exports.readers import reader
 from prep_assets_tests.graph.pictures import TOKEN, film, png, tokenizer_in
@@ -193,7 +193,7 @@ def test_exports_have_the_files(make: Make, films: Path, tmp_path: Path, format:
     options: dict[str, Any] = {"image_dir": str(films)}
     out = export(published, format, tmp_path / "out", stream="train", **options)
     filled = {"split": "train", "rows_per_file": 10_000, "size_limit": 1 << 26, **options}
-    assert compare(out, open_source(published, "train"), format, filled).passed
+    assert compare(out, open_table(published.directory, "train"), format, filled).passed
     content = b"".join(tree(out).values())
     assert format == "hf_parquet" or all(content.count((films / name).read_bytes()) == 2 for name in FILES)
     for other in ("cerebras", "hf_arrow"):

@@ -23,7 +23,7 @@ from prep_assets.pipeline.verdicts import VERDICTS
 from prep_assets.proofs import mutations as kit
 from prep_assets.proofs.mask import MaskRow
 from prep_assets.proofs.rows import Line
-from prep_assets.stores.lines import Lines
+from prep_assets.stores import table
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import TOKENIZER
 from prep_assets_tests.proofs import corruption
@@ -69,9 +69,7 @@ def fitting(mutations: Sequence[kit.Mutation], *unfit: str) -> list[kit.Mutation
 
 
 LINES = {
-    name: next(iter(asset.streams))
-    for name, asset in EVERY.items()
-    if isinstance(asset.source, FromRows) and all(stream.kind is Lines for stream in asset.streams.values())
+    name: next(iter(asset.streams)) for name, asset in EVERY.items() if isinstance(asset.source, FromRows) and asset.holds(table.LINES)
 }
 """Assets of lines that are made from rows → their first file."""
 UNFIT = {"preferences_by_domain": ("label", "weights", "list"), "rl_prompts_by_domain": ("verifier", "digits")}

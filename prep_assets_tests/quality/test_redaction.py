@@ -32,7 +32,7 @@ from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.quality.private_data import FORMS, PLACEHOLDERS, Redactor, private_values, redacted
-from prep_assets.stores.lines import Lines
+from prep_assets.stores.table import LINES
 from prep_assets_tests.corpus.private_data import SENTENCES, planted
 from prep_assets_tests.effort import SOAK
 from prep_assets_tests.graph.families import FAMILIES as TRIED
@@ -53,11 +53,7 @@ def planted_texts(count: int = 2000) -> tuple[list[str], list[str], list[str]]:
 
 
 ASSETS = [
-    name
-    for name, asset in EVERY.items()
-    if asset.partitioned
-    and asset.streams
-    and (asset.family in OF_TEXT or all(stream.kind is not Lines for stream in asset.streams.values()))
+    name for name, asset in EVERY.items() if asset.partitioned and asset.streams and (asset.family in OF_TEXT or not asset.holds(LINES))
 ]
 """The assets of a domain's texts, or of their tokens."""
 

@@ -3,13 +3,13 @@
 import csv
 from pathlib import Path
 
-from prep_assets.exports.readable import Options, Readable, Source
+from prep_assets.exports.readable import Options, Readable
 from prep_assets.exports.registry import Progress, exporter, reads
-from prep_assets.stores.lines import Lines
+from prep_assets.stores.table import LINES, Table
 
 
-@exporter("tsv", Lines, read_by="spreadsheets", opens={"": ("open {folder}/terms.tsv",)}, kind="csv")
-def tsv(source: Lines, out: Path, progress: Progress, *, header: bool = True) -> None:
+@exporter("tsv", LINES, read_by="spreadsheets", opens={"": ("open {folder}/terms.tsv",)}, kind="csv")
+def tsv(source: Table, out: Path, progress: Progress, *, header: bool = True) -> None:
     """`terms.tsv`: a line for each term."""
     with (out / "terms.tsv").open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, delimiter="\t")
@@ -19,7 +19,7 @@ def tsv(source: Lines, out: Path, progress: Progress, *, header: bool = True) ->
 
 
 @reads("tsv")
-def read_tsv(folder: Path, source: Source, options: Options) -> Readable:
+def read_tsv(folder: Path, source: Table, options: Options) -> Readable:
     """Its rows again."""
     with (folder / "terms.tsv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.reader(file, delimiter="\t"))[int(options["header"]) :]

@@ -16,7 +16,7 @@ from prep_assets.pipeline.examples import AnyExample, as_example
 from prep_assets.pipeline.lines import write_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Sample
-from prep_assets.stores.lines import Lines
+from prep_assets.stores.table import LINES
 
 
 class Glossary(Family):
@@ -52,7 +52,7 @@ GLOSSARY = Asset(
     partitioned=True,
     options=("preprocessing",),
     checks=(INTEGRITY, ACCOUNTING, SELECTION, derived("source_match", "Every line is what its row says.", LinesMatch)),
-    streams={"glossary": Stream(Lines, "glossary")},
+    streams={"glossary": Stream(LINES, "glossary")},
     source=FromRows(Sample, of_stores.lines, by_fields, line=line),
     kind="json",
 )

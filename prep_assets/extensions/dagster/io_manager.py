@@ -16,7 +16,6 @@ from prep_assets.config.loading import located, store_dir
 from prep_assets.engine.events import Accepted, Candidate
 from prep_assets.engine.execute import make_current
 from prep_assets.errors import ConfigError, PrepAssetsError, require_known
-from prep_assets.exports.readable import Pairs, Source, open_source
 from prep_assets.graph.exports import family_of_export
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.asset import Stream
@@ -24,13 +23,12 @@ from prep_assets.pipeline.blends import BLEND
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.files import FOLDER as CACHE
 from prep_assets.stores.guards import Guards, Verify
-from prep_assets.stores.lines import Lines, LinesWriter
+from prep_assets.stores.lines import LinesWriter
 from prep_assets.stores.manifest import build_key
 from prep_assets.stores.open import open_store
-from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.published import Draft, Place, open_published
 from prep_assets.stores.remote import local_root
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import LINES, PAIRS, TOKENS, Schema, Table, open_table
 
 IO_MANAGER_KEY = "prep_assets_stores"
 """Resource key of the IO manager of `definitions`."""
@@ -130,7 +128,7 @@ class StoreIOManager(dg.ConfigurableIOManager):
             from prep_assets.training import BlendDataset
 
             return BlendDataset(published.directory, verify=self.verify)
-        streams = EVERY[name].streams if name in EVERY else {ROWS: Stream(Lines, ROWS)}
+        streams = EVERY[name].streams if name in EVERY else {ROWS: Stream(LINES, ROWS)}
         if not streams:
             raise ConfigError(f"{name} has no rows and no tokens to open; annotate the argument with Path to get its folder")
         stream = options.get("stream", next(iter(streams)))
@@ -138,10 +136,10 @@ class StoreIOManager(dg.ConfigurableIOManager):
         stem = streams[stream].stem
         if _is_dataset(wanted):
             return _torch_dataset(
-                published.directory, streams[stream].kind, stem and stem.format(partition=partition), self.verify, options
+                published.directory, streams[stream].schema, stem and stem.format(partition=partition), self.verify, options
             )
-        opened = open_source(published, stem and stem.format(partition=partition), Guards(self.verify))
-        return _convert(wanted, opened, f"{name}[{partition}]" if partition else name)
+        table = open_table(published.directory, stem and stem.format(partition=partition), partition, Guards(self.verify))
+        return _convert(wanted, table, f"{name}[{partition}]" if partition else name)
 
     def _write(self, context: dg.OutputContext, rows: Any) -> Mapping[str, Any]:
         """Write rows that an asset of the project returned to a store, and publish it."""
@@ -166,20 +164,19 @@ class StoreIOManager(dg.ConfigurableIOManager):
         return {"path": dg.MetadataValue.path(published.where), "dagster/row_count": published.manifest.counts["rows"]}
 
 
-def _convert(wanted: Any, opened: Source, label: str) -> Any:
+def _convert(wanted: Any, table: Table, label: str) -> Any:
     """Convert an opened store to the type of an annotation."""
     if get_origin(wanted) is dict or wanted is np.ndarray:
-        arrays = (
-            {"tokens": opened.tokens, "loss_mask": opened.loss_mask} if isinstance(opened, PackedStore) else getattr(opened, "arrays", None)
-        )
-        if arrays is None:
-            raise ConfigError(f"{label} holds {type(opened).__name__}, which are no arrays; remove the annotation to get the store")
-        return np.asarray(arrays["tokens"]) if wanted is np.ndarray else {key: np.asarray(array) for key, array in arrays.items()}
+        if "tokens" not in table.columns:
+            raise ConfigError(f"{label} is {table.schema.name}, which has no arrays; remove the annotation to get the store")
+        shape = (-1, table.width) if table.width else (-1,)
+        arrays = {key: np.asarray(column.values).reshape(shape) for key, column in table.columns.items()}
+        return arrays["tokens"] if wanted is np.ndarray else arrays
     if get_origin(wanted) is list or wanted is list:
-        if not isinstance(opened, Lines):
-            raise ConfigError(f"{label} holds {type(opened).__name__}, and no rows of JSONL; remove the annotation to get the store")
-        return list(opened)
-    return opened
+        if table.lines is None:
+            raise ConfigError(f"{label} is {table.schema.name}, which has no rows of JSONL; remove the annotation to get the store")
+        return list(table)
+    return table.opened or table
 
 
 def _is_dataset(wanted: Any) -> bool:
@@ -187,16 +184,16 @@ def _is_dataset(wanted: Any) -> bool:
     return any(base.__module__.startswith("torch.utils.data") for base in getattr(get_origin(wanted) or wanted, "__mro__", ()))
 
 
-def _torch_dataset(folder: Path, kind: type, stem: str | None, verify: Verify, options: Mapping[str, Any]) -> Any:
+def _torch_dataset(folder: Path, schema: Schema, stem: str | None, verify: Verify, options: Mapping[str, Any]) -> Any:
     """The torch data set over one stream of a store."""
     from prep_assets.training import DatasetFactory, PackedDataset, RowDataset
 
-    if kind is PackedStore:
+    if schema.packed:
         return PackedDataset(folder, stem, verify=verify)
-    if kind is Lines:
+    if schema.fits(LINES):
         return RowDataset(folder, stem)
-    if kind is not TokenStore:
-        return DatasetFactory.load("dpo" if kind is Pairs else "grpo", folder / (stem or ""), verify=verify)
+    if not schema.fits(TOKENS):
+        return DatasetFactory.load("dpo" if schema.fits(PAIRS) else "grpo", folder / (stem or ""), verify=verify)
     if "window_size" not in options:
         raise ConfigError("a torch Dataset of a token stream needs the tokens of an item: AssetIn(metadata={'window_size': 2048})")
     data = next((path for path in (folder / f"{stem}.h5", folder / f"{stem}.jsonl") if path.is_file()), folder / str(stem))

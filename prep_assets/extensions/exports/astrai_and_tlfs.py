@@ -18,28 +18,16 @@ import numpy.typing as npt
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.readable import (
-    SIDES,
-    Options,
-    Pairs,
-    Readable,
-    Source,
-    Tokens,
-    check_mask,
-    ends_of,
-    is_masked,
-    require_filled,
-    row_slicer,
-)
+from prep_assets.exports.readable import Options, Readable, Tokens, check_mask, require_filled, row_slicer
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
-from prep_assets.extensions.exports.blocks import group_blocks, has_mask, pair_blocks, row_blocks
-from prep_assets.stores.groups import FURTHER, OF_RUNS, GroupStore
+from prep_assets.extensions.exports.blocks import group_blocks, pair_blocks, row_blocks
+from prep_assets.stores.groups import FURTHER, OF_RUNS
 from prep_assets.stores.h5 import FixedH5
-from prep_assets.stores.lines import Lines
-from prep_assets.stores.open import open_store
-from prep_assets.stores.packed import PackedStore, PackedWriter
+from prep_assets.stores.open import ASTRAI_KEYS, open_store
+from prep_assets.stores.packed import PackedWriter
 from prep_assets.stores.segments import BinShard
-from prep_assets.stores.tokens import BinWriter, TokenStore
+from prep_assets.stores.table import GROUPS, LINES, PACKED, PAIRS, SIDES, TOKENS, Table
+from prep_assets.stores.tokens import BinWriter
 from prep_assets.stores.verification import WrittenFile
 
 # AstrAI.
@@ -49,25 +37,25 @@ _FACTORY = "from astrai.dataset import DatasetFactory"
 
 @exporter(
     "astrai",
-    *(PackedStore, TokenStore, Pairs, GroupStore),
+    *(PACKED, TOKENS, PAIRS, GROUPS),
     read_by="AstrAI",
     opens={
-        "PackedStore": (
+        "packed table": (
             _FACTORY,
             'dataset = DatasetFactory.load("sft", "{folder}", window_size={row_len})',
             'dataset[0]["input_ids"]  # with loss_mask, position_ids: a row of the table',
         ),
-        "TokenStore": (
+        "token stream": (
             _FACTORY,
             'dataset = DatasetFactory.load("seq", "{folder}", window_size=2048)  # "sft" where the stream has a mask',
             'dataset[0]["input_ids"]',
         ),
-        "Pairs": (
+        "pairs": (
             _FACTORY,
             'dataset = DatasetFactory.load("dpo", "{folder}", window_size=2048)',
             'dataset[0]["chosen"]  # with chosen_mask, rejected, rejected_mask',
         ),
-        "GroupStore": (
+        "groups": (
             "from prep_assets.training import DatasetFactory  # AstrAI's own reader does not tell responses apart",
             'dataset = DatasetFactory.load("grpo", "{folder}")',
             'dataset[0]["responses"]  # with prompts, masks, rewards',
@@ -75,36 +63,29 @@ _FACTORY = "from astrai.dataset import DatasetFactory"
     },
     keeps_borders=False,
     only={
-        "pad_id": lambda kind, _: kind is PackedStore,
-        "max_tokens_per_shard": lambda kind, _: kind in (PackedStore, TokenStore),
+        "pad_id": lambda schema, _: schema.packed,
+        "max_tokens_per_shard": lambda schema, _: schema.packed or schema.fits(TOKENS),
     },
 )
-def astrai(
-    source: PackedStore | TokenStore | Pairs | GroupStore,
-    out: Path,
-    progress: Progress,
-    *,
-    pad_id: TokenId = 0,
-    max_tokens_per_shard: Count = 100_000_000,
-) -> None:
+def astrai(source: Table, out: Path, progress: Progress, *, pad_id: TokenId = 0, max_tokens_per_shard: Count = 100_000_000) -> None:
     """``sequence`` of a token stream, with ``loss_mask, position_ids`` where it has a mask; the four keys of pairs or of scored groups, with offsets.
 
     The rows of a packed table are stored end to end, padded with `pad_id`, plus one token: a window needs a next token, so without it
     ``window_size=row_len`` would lose the last row. Pairs and groups are one shard, since AstrAI honours offsets in single shards only;
     ``element_offsets`` are the ends of responses.
     """
-    if isinstance(source, Pairs | GroupStore):
+    if len(source.has("ids")) > 1:
         _write_records(source, out / "shard_0000", progress)
         return
-    keys = ("tokens", "loss_mask", "position_ids") if has_mask(source) else ("tokens",)
+    keys = ("tokens", "loss_mask", "position_ids") if source.has("weight") else ("tokens",)
     writer = BinWriter(out / "train", dict.fromkeys(keys, "int32"), max_tokens_per_shard=max_tokens_per_shard)
     for block in row_blocks(source, progress):
         arrays: dict[str, npt.NDArray[Any]] = {"tokens": block.tokens, "loss_mask": block.trained, "position_ids": block.position_ids}
         lengths = block.row_lengths
-        if isinstance(source, PackedStore):
+        if source.width:
             fill = {"tokens": pad_id, "loss_mask": 0, "position_ids": 0}
-            arrays = {key: block.padded(values, source.row_len, fill[key]).reshape(-1) for key, values in arrays.items()}
-            lengths = np.full(len(lengths), source.row_len)
+            arrays = {key: block.padded(values, source.width, fill[key]).reshape(-1) for key, values in arrays.items()}
+            lengths = np.full(len(lengths), source.width)
             if block.done == len(source):
                 arrays = {key: np.append(values, fill[key]) for key, values in arrays.items()}
                 lengths[-1] += 1
@@ -112,16 +93,13 @@ def astrai(
     writer.close()
 
 
-def _write_records(source: Pairs | GroupStore, folder: Path, progress: Progress) -> None:
+def _write_records(source: Table, folder: Path, progress: Progress) -> None:
     """Write pairs or groups as one shard, with the ends of records and of responses."""
-    stored = {*source.responses.arrays, *source.rewards.arrays} if isinstance(source, GroupStore) else set()
-    if lost := [name for name in (*FURTHER, *OF_RUNS) if name in stored]:
+    if lost := [name for name in (*FURTHER, *OF_RUNS) if name in source.columns]:
         raise ConfigError(f"AstrAI's files have no place for {', '.join(lost)}. Export these groups as hf_arrow")
-    blocks = _pair_sequences(source, progress) if isinstance(source, Pairs) else _group_sequences(source, progress)
-    pair_keys = [key for side in SIDES for key in (side, f"{side}_mask")]
-    dtypes = dict.fromkeys(pair_keys if isinstance(source, Pairs) else ("prompts", "responses", "masks", "rewards"), "int32")
-    if "rewards" in dtypes:
-        dtypes["rewards"] = "float32"
+    pairs = source.schema.fits(PAIRS)
+    blocks = _pair_sequences(source, progress) if pairs else _group_sequences(source, progress)
+    dtypes = {key: "float32" if key == "rewards" else "int32" for key in (_PAIR_KEYS if pairs else ASTRAI_KEYS)}
     borders: dict[str, dict[str, list[int]]] = {key: {} for key in dtypes}
     with BinShard(folder, dtypes) as shard:
         for block in blocks:
@@ -133,11 +111,12 @@ def _write_records(source: Pairs | GroupStore, folder: Path, progress: Progress)
         shard.borders = borders
 
 
+_PAIR_KEYS = [key for side in SIDES for key in (side, f"{side}_mask")]
 _Sequences = dict[str, tuple[npt.NDArray[Any], dict[str, Ints]]]
 """Key → values, and lengths by the name of their offsets."""
 
 
-def _pair_sequences(source: Pairs, progress: Progress) -> Iterator[_Sequences]:
+def _pair_sequences(source: Table, progress: Progress) -> Iterator[_Sequences]:
     for blocks in pair_blocks(source, progress):
         sequences: _Sequences = {}
         for side, block in blocks.items():
@@ -146,7 +125,7 @@ def _pair_sequences(source: Pairs, progress: Progress) -> Iterator[_Sequences]:
         yield sequences
 
 
-def _group_sequences(source: GroupStore, progress: Progress) -> Iterator[_Sequences]:
+def _group_sequences(source: Table, progress: Progress) -> Iterator[_Sequences]:
     for block in group_blocks(source, progress):
         (prompts, prompt_lengths), (rewards, sizes), (responses, lengths) = (block[key] for key in ("prompts", "rewards", "responses"))
         group_lengths = np.diff(np.concatenate([[0], np.cumsum(lengths)])[np.cumsum(sizes)], prepend=0)
@@ -160,17 +139,17 @@ def _group_sequences(source: GroupStore, progress: Progress) -> Iterator[_Sequen
 
 
 @reads("astrai")
-def read_astrai(folder: Path, source: Source, options: Options) -> Readable:
+def read_astrai(folder: Path, source: Table, options: Options) -> Readable:
     """Open an `astrai` export with code independent of its writer."""
     store = open_store(folder, "bin")
-    if isinstance(source, Pairs):
+    if source.schema.fits(PAIRS):
 
         def pair(number: int) -> tuple[Tokens, ...]:
             record = store.fetch_record(number, store.keys)
             return tuple(Tokens(record[side].astype(np.int64), record[f"{side}_mask"] != 0) for side in ("chosen", "rejected"))
 
         return Readable(store.num_records, pair)
-    if isinstance(source, GroupStore):
+    if source.schema.fits(GROUPS):
 
         def group(number: int) -> tuple[Tokens, ...]:
             record = store.fetch_record(number, ("prompts", "responses", "masks", "rewards"))
@@ -178,21 +157,19 @@ def read_astrai(folder: Path, source: Source, options: Options) -> Readable:
             return (Tokens(record["prompts"].astype(np.int64)), *responses, Tokens(record["rewards"]))
 
         return Readable(store.num_records, group)
-    assert isinstance(source, PackedStore | TokenStore)
-    # packed rows plus one token: a window needs a next token
-    expected = len(source) * source.row_len + 1 if isinstance(source, PackedStore) else source.tokens
+    packed, arrays, ends = source.schema.packed, store.data.arrays, source.ends("tokens")
+    expected = int(ends[-1]) + packed  # a window needs a next token
     if len(store) != expected:
         raise StoreError(f"{len(store):,} tokens, {expected:,} are expected")
-    packed, arrays = isinstance(source, PackedStore), store.data.arrays
     shards = [json.loads(path.read_text("utf-8")) for path in sorted(folder.glob("train/shard_*/meta.json"))]
-    keys = {"sequence", "loss_mask", "position_ids"} if is_masked(source) else {"sequence"}
+    keys = {"sequence", "loss_mask", "position_ids"} if source.has("weight") else {"sequence"}
     if wrong := next((set(shard) for shard in shards if set(shard) != keys), None):
         raise StoreError(f"a shard has {sorted(wrong)}, {sorted(keys)} are expected")
-    lengths = np.diff(ends_of(source), prepend=0)
+    lengths = np.diff(ends, prepend=0)
     lengths[-1:] += packed
     require_filled([shard["sequence"]["shape"][0] for shard in shards], options["max_tokens_per_shard"], lengths)
-    read = row_slicer(arrays["sequence"], arrays.get("loss_mask"), ends_of(source), arrays["position_ids"] if len(keys) > 1 else None)
-    return Readable(len(source), read, width=source.row_len if isinstance(source, PackedStore) else None)
+    read = row_slicer(arrays["sequence"], arrays.get("loss_mask"), ends, arrays["position_ids"] if len(keys) > 1 else None)
+    return Readable(len(source), read, width=source.width or None)
 
 
 # train-llm-from-scratch.
@@ -203,46 +180,44 @@ _LINE_FORMS: tuple[Mapping[str, Any], ...] = ({"prompt": str, "chosen": str, "re
 
 @exporter(
     "tlfs",
-    *(PackedStore, TokenStore, Lines),
+    *(PACKED, TOKENS, LINES),
     read_by="train-llm-from-scratch",
     opens={
-        "Lines": ("import json", 'rows = [json.loads(line) for line in open("{folder}/{file}.jsonl")]', 'rows[0]["prompt"]'),
+        "JSONL": ("import json", 'rows = [json.loads(line) for line in open("{folder}/{file}.jsonl")]', 'rows[0]["prompt"]'),
         "": ("import h5py", 'file = h5py.File("{folder}/{file}.h5")', 'file["tokens"]'),
     },
     kind="hdf5",
     keeps_borders=False,
     keeps_mask=lambda _: False,
-    only={"pad_id": lambda kind, _: kind is PackedStore},
+    only={"pad_id": lambda schema, _: schema.packed},
 )
-def tlfs(
-    source: PackedStore | TokenStore | Lines, out: Path, progress: Progress, *, name: FileName | None = None, pad_id: TokenId = 0
-) -> None:
+def tlfs(source: Table, out: Path, progress: Progress, *, name: FileName | None = None, pad_id: TokenId = 0) -> None:
     """``pile_train.h5`` of a token stream, ``sft_packed.h5`` of a packed table, a JSONL file of lines; `name` is the file's, without ending.
 
     `pad_id` fills rows that are not full.
     """
-    if isinstance(source, Lines):
+    if source.lines is not None:
         _check_lines(source)
-        with source.guards.open(source.path) as lines, WrittenFile(out / f"{name or source.path.stem}.jsonl") as copy:
+        with source.lines.guards.open(source.path) as lines, WrittenFile(out / f"{name or source.path.stem}.jsonl") as copy:
             shutil.copyfileobj(lines, copy)
         progress(len(source), len(source))
-    elif isinstance(source, TokenStore):
+    elif not source.width:
         check_mask(source, "tlfs")
         start = 0
         # contiguous, since the length is known: of a chunked dataset HDF5 reads the whole chunk around a window
-        with FixedH5(out / f"{name or 'pile_train'}.h5", {"tokens": ((source.tokens,), "int32")}, libver="v108") as file:
+        with FixedH5(out / f"{name or 'pile_train'}.h5", {"tokens": ((int(source.ends("tokens")[-1]),), "int32")}, libver="v108") as file:
             for block in row_blocks(source, progress):
                 file.write("tokens", start, block.ids("int32"))
                 start += len(block.tokens)
     else:
-        with PackedWriter("h5", out, name or "sft_packed", len(source), source.row_len) as table:
+        with PackedWriter("h5", out, name or "sft_packed", len(source), source.width) as table:
             for block in row_blocks(source, progress):
-                tokens = block.padded(block.tokens, source.row_len, pad_id)
-                mask = block.padded(block.trained.astype("int8"), source.row_len, 0)
+                tokens = block.padded(block.tokens, source.width, pad_id)
+                mask = block.padded(block.trained.astype("int8"), source.width, 0)
                 table.append({"tokens": tokens, "loss_mask": mask})
 
 
-def _check_lines(source: Lines) -> None:
+def _check_lines(source: Table) -> None:
     """Raises:
     ConfigError: a line with other fields than the first, or with values that the trainer does not read.
     """
@@ -271,9 +246,9 @@ def _describe_invalid_field(row: Mapping[str, Any], key: str, form: Mapping[str,
 
 
 @reads("tlfs")
-def read_tlfs(folder: Path, source: Source, options: Options) -> Readable:
+def read_tlfs(folder: Path, source: Table, options: Options) -> Readable:
     """Open a `tlfs` export with code independent of its writer."""
-    if isinstance(source, Lines):
+    if source.lines is not None:
         path = folder / f"{options['name'] or source.path.stem}.jsonl"
         with path.open("rb") as file:
             ends = np.cumsum([len(line) for line in file])
@@ -286,12 +261,12 @@ def read_tlfs(folder: Path, source: Source, options: Options) -> Readable:
         return Readable(len(ends), line)
     import h5py
 
-    stem = "sft_packed" if isinstance(source, PackedStore) else "pile_train"
+    stem = "sft_packed" if source.width else "pile_train"
     file = h5py.File(folder / f"{options['name'] or stem}.h5", "r")
-    if isinstance(source, PackedStore):
+    if source.width:
         tokens, mask = file["tokens"], file["loss_mask"]
-        return Readable(len(tokens), lambda number: (Tokens(tokens[number].astype(np.int64), mask[number] != 0),), width=source.row_len)
-    assert isinstance(source, TokenStore)
-    if len(file["tokens"]) != source.tokens:
-        raise StoreError(f"{len(file['tokens']):,} tokens, the store has {source.tokens:,}")
-    return Readable(len(source), row_slicer(file["tokens"], None, source.ends))
+        return Readable(len(tokens), lambda number: (Tokens(tokens[number].astype(np.int64), mask[number] != 0),), width=source.width)
+    ends = source.ends("tokens")
+    if len(file["tokens"]) != ends[-1]:
+        raise StoreError(f"{len(file['tokens']):,} tokens, the store has {ends[-1]:,}")
+    return Readable(len(source), row_slicer(file["tokens"], None, ends))

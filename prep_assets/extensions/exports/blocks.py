@@ -27,13 +27,12 @@ import numpy.typing as npt
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError
-from prep_assets.exports.readable import SIDES, Pairs, has_unattended
 from prep_assets.exports.registry import Progress
 from prep_assets.packing.strategies import within
-from prep_assets.stores.groups import FURTHER, OF_RUNS, GroupStore
-from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.arrays import batches
+from prep_assets.stores.files import note_mapped_bytes
+from prep_assets.stores.table import Table
 from prep_assets.stores.teachers import TeacherBlock
-from prep_assets.stores.tokens import TokenStore, unsigned
 from prep_assets.workers.pool import require_memory
 
 BLOCK = 1 << 20
@@ -125,11 +124,11 @@ class Block:
         return table
 
 
-def require_memory_for_file(source: PackedStore | TokenStore, size: int, option: str, columns: int = 1) -> None:
+def require_memory_for_file(source: Table, size: int, option: str, columns: int = 1) -> None:
     """Raises:
     ConfigError: too little memory to build a file of `size` bytes, as set by `option`; each token takes 4 bytes in each column.
     """
-    tokens = source.tokens if isinstance(source, TokenStore) else len(source) * source.row_len
+    tokens = len(source) * source.width if source.width else int(source.lengths.sum())
     require_memory(
         3 * min(size, 4 * columns * tokens),
         f"a file of {option} {size:,} bytes, which is put together three times over,",
@@ -137,30 +136,23 @@ def require_memory_for_file(source: PackedStore | TokenStore, size: int, option:
     )
 
 
-def has_mask(source: PackedStore | TokenStore) -> bool:
-    """Whether a source has a loss mask; without one, all tokens are trained."""
-    return isinstance(source, PackedStore) or "loss_mask" in source.arrays
-
-
-def row_blocks(source: PackedStore | TokenStore, progress: Progress) -> Iterator[Block]:
-    """Yield the rows of a source in blocks. `progress` is called for a block when the next one is requested.
+def row_blocks(source: Table, progress: Progress) -> Iterator[Block]:
+    """Yield the rows of tokens or of a packed table in blocks. `progress` is called for a block when the next one is requested.
 
     Raises:
         ConfigError: loss weights other than 0 and 1, which no trainer's format can hold.
     """
-    if isinstance(source, PackedStore):
-        blocks = _packed_blocks(source)
-    else:
-        size = BLOCK if source.teachers is None else TAUGHT
-        blocks = (_record_block(source, records.start, records.stop) for records, _ in source.blocks(size))
-    for block in blocks:
+    [name] = source.has("ids")
+    for part in batches(source.ends(name), BLOCK if source.teachers is None else TAUGHT):
+        block = _block(source, name, part)
         yield block
+        note_mapped_bytes(4 * len(block.tokens))
         progress(block.done, len(source))
 
 
-def document_blocks(source: PackedStore | TokenStore, progress: Progress) -> Iterator[Block]:
+def document_blocks(source: Table, progress: Progress) -> Iterator[Block]:
     """Yield the documents of a source in blocks, one document a row."""
-    total, done = len(source.documents["row"]) if isinstance(source, PackedStore) else len(source), 0
+    total, done = len(source.documents_at[0]), 0
     for block in row_blocks(source, lambda *_: None):
         lengths = block.document_lengths
         done += len(lengths)
@@ -168,78 +160,60 @@ def document_blocks(source: PackedStore | TokenStore, progress: Progress) -> Ite
         progress(done, total)
 
 
-def pair_blocks(source: Pairs, progress: Progress) -> Iterator[dict[str, Block]]:
+def pair_blocks(source: Table, progress: Progress) -> Iterator[dict[str, Block]]:
     """Yield blocks of pairs: ``chosen`` and ``rejected`` answers to the same prompts."""
-    for start in range(0, len(source), RECORDS):
-        stop = min(start + RECORDS, len(source))
-        yield {side: _record_block(store, start, stop) for side, store in zip(SIDES, (source.chosen, source.rejected), strict=True)}
-        progress(stop, len(source))
+    for part in _parts(source, progress):
+        yield {side: _block(source, side, part) for side in source.has("ids")}
 
 
-def group_blocks(source: GroupStore, progress: Progress) -> Iterator[dict[str, tuple[npt.NDArray[Any], Ints]]]:
-    """Yield blocks of scored groups: name → (values end to end, length of each).
+def group_blocks(source: Table, progress: Progress) -> Iterator[dict[str, tuple[npt.NDArray[Any], Ints]]]:
+    """Yield blocks of scored groups: column → (values end to end, length of each array).
 
     ``prompts`` per group; ``responses``, ``masks`` (bool) and, if stored, the columns of `FURTHER` per response; ``rewards``, and the columns of
     `OF_RUNS` if stored, per group, one for each response. A response continues its prompt, so its first token keeps its mask, unlike that of a document.
     """
+    for part in _parts(source, progress):
+        block = {name: column.read(part) for name, column in source.columns.items()}
+        yield {**block, "masks": (block["masks"][0] != 0, block["masks"][1])}
+
+
+def _parts(source: Table, progress: Progress) -> Iterator[slice]:
     for start in range(0, len(source), RECORDS):
-        stop = min(start + RECORDS, len(source))
-        responses = source.responses_of(start).start, source.responses_of(stop - 1).stop
-        masks, lengths = _read_values(source.responses, *responses, "loss_mask")
-        yield {
-            "prompts": _read_values(source.prompts, start, stop, "tokens"),
-            "responses": _read_values(source.responses, *responses, "tokens"),
-            "masks": (masks != 0, lengths),
-            **{name: _read_values(source.responses, *responses, name) for name in FURTHER if name in source.responses.arrays},
-            **{name: _read_values(source.rewards, start, stop, name) for name in ("rewards", *OF_RUNS) if name in source.rewards.arrays},
-        }
-        progress(stop, len(source))
+        yield slice(start, min(start + RECORDS, len(source)))
+        progress(min(start + RECORDS, len(source)), len(source))
 
 
-def _read_values(store: TokenStore, first: int, stop: int, key: str) -> tuple[npt.NDArray[Any], Ints]:
-    """The values of one key of records ``first … stop - 1``, and the length of each."""
-    span = store.span(first, stop)
-    return np.asarray(store.arrays[key][span]), np.diff(store.ends[first:stop], prepend=span.start)
+def _block(source: Table, name: str, part: slice) -> Block:
+    """Consecutive records of an ids column; without a loss mask, all tokens are trained."""
+    column, masks, attention = source.columns[name], source.has("weight", name), source.has("attention", name)
+    starts, ends = column.starts_of(part), np.asarray(column.ends[part])
+    lengths = documents = ends - starts
+    per_row, span = np.ones_like(lengths), slice(int(starts[0]), int(ends[-1]))
+    used: slice | npt.NDArray[np.bool_] = slice(None)
+    if source.pieces is not None:
+        span, used = slice(part.start * source.width, part.stop * source.width), (np.arange(source.width) < lengths[:, None]).reshape(-1)
+        low, high = np.searchsorted(source.pieces.fields["row"], [part.start, part.stop]).tolist()
+        documents = source.pieces.fields["length"][low:high]
+        per_row = np.bincount(source.pieces.fields["row"][low:high] - part.start, minlength=len(lengths))
 
+    def values(key: str) -> npt.NDArray[Any]:
+        return np.asarray(source.columns[key].values[span])[used]
 
-def _record_block(source: TokenStore, first: int, stop: int) -> Block:
-    """Records ``first … stop - 1`` of a stream; without a loss mask, all tokens are trained."""
-    tokens, lengths = _read_values(source, first, stop, "tokens")
-    weights = source.weights(source.span(first, stop)) if has_mask(source) else np.ones(len(tokens), np.uint8)
-    block = _block(source, tokens, weights, lengths, lengths, np.ones_like(lengths), stop)
-    if source.teachers is None:
-        return block
-    return replace(block, teacher=source.teachers.block(slice(first, stop), source.span(first, stop)))
-
-
-def _packed_blocks(source: PackedStore) -> Iterator[Block]:
-    row, offset, length = (np.asarray(source.documents[name]) for name in ("row", "row_offset", "length"))
-    for first, tokens, _ in source.blocks(BLOCK):
-        weights = source.weights(slice(first, first + len(tokens)))
-        low, high = np.searchsorted(row, [first, first + len(tokens)])
-        pieces = slice(int(low), int(high))
-        row_numbers = row[pieces] - first
-        used_lengths = np.zeros(len(tokens), np.int64)
-        np.maximum.at(used_lengths, row_numbers, offset[pieces] + length[pieces])
-        in_row = np.arange(source.row_len) < used_lengths[:, None]
-        documents_per_row = np.bincount(row_numbers, minlength=len(tokens))
-        yield _block(source, tokens[in_row], weights[in_row], length[pieces], used_lengths, documents_per_row, first + len(tokens))
-
-
-def _block(
-    source: PackedStore | TokenStore,
-    tokens: npt.NDArray[Any],
-    weights: npt.NDArray[Any],
-    lengths: Ints,
-    row_lengths: Ints,
-    row_documents: Ints,
-    done: int,
-) -> Block:
-    loss, attended = unsigned(weights) if has_unattended(source) else (weights, None)
+    tokens = values(name)
+    loss = values(masks[0]) if masks else np.ones(len(tokens), np.uint8)
     trained = loss != 0
     if loss.dtype.kind == "f" and (loss[trained] != 1).any():
         raise ConfigError(
             "loss weights that are neither 0 nor 1: trainers' formats have masks. Train from the store itself, or set weights to 0 and 1"
         )
-    trained[np.cumsum(lengths) - lengths] = False
-    return Block(tokens, trained, lengths, row_lengths, row_documents, done, attended)
+    trained[np.cumsum(documents) - documents] = False
+    return Block(
+        tokens,
+        trained,
+        documents,
+        lengths,
+        per_row,
+        part.stop,
+        values(attention[0]) != 0 if attention else None,
+        None if source.teachers is None else source.teachers.block(part, span),
+    )

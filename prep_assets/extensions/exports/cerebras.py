@@ -30,29 +30,17 @@ import numpy.typing as npt
 
 from prep_assets.array_types import Int32s, Ints
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.readable import (
-    SIDES,
-    Options,
-    Pairs,
-    Readable,
-    Source,
-    Tokens,
-    has_unattended,
-    locate_row,
-    require_filled,
-    starts_of,
-)
+from prep_assets.exports.readable import Options, Readable, Tokens, locate_row, require_filled, starts_of
 from prep_assets.exports.registry import Count, Progress, TokenId, exporter, reads
 from prep_assets.extensions.exports.blocks import Block, pair_blocks, row_blocks
 from prep_assets.samples import IMAGE
 from prep_assets.stores.h5 import new_h5
 from prep_assets.stores.images import Images
-from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import PACKED, PAIRS, SIDES, TOKENS, Table
 from prep_assets.stores.verification import write_json
 
 FEATURES = ("input_ids", "attention_mask", "labels")
-PACKED = (*FEATURES, "attention_span", "position_ids")
+VARIABLE = (*FEATURES, "attention_span", "position_ids")
 PREFERENCE = tuple(f"{side}_{name}" for side in SIDES for name in FEATURES)
 MULTIMODAL = ("text_input_ids", "loss_mask", "labels", "key_padding_mask", "token_modality_idx")
 NO_PATH = "None"
@@ -62,20 +50,20 @@ _GPT = ("train_input:", "  data_processor: GptHDF5MapDataProcessor", '  data_dir
 
 @exporter(
     "cerebras",
-    *(TokenStore, PackedStore, Pairs),
+    *(PACKED, TOKENS, PAIRS),
     read_by="Cerebras Model Zoo",
     opens={
-        "PackedStore": (*_GPT, "  use_vsl: true"),
-        "TokenStore": _GPT,
-        "Pairs": ("train_input:", "  data_processor: DpoHDF5DataProcessor", '  data_dir: "{folder}"'),
+        "packed table": (*_GPT, "  use_vsl: true"),
+        "token stream": _GPT,
+        "pairs": ("train_input:", "  data_processor: DpoHDF5DataProcessor", '  data_dir: "{folder}"'),
     },
     images=(IMAGE,),
     attention=True,
     kind="hdf5",
-    only={"max_seq_length": lambda kind, _: kind is not PackedStore, "max_num_img": lambda kind, _: kind is not Pairs},
+    only={"max_seq_length": lambda schema, _: not schema.packed, "max_num_img": lambda schema, _: not schema.fits(PAIRS)},
 )
 def cerebras(
-    source: TokenStore | PackedStore | Pairs,
+    source: Table,
     out: Path,
     progress: Progress,
     *,
@@ -88,18 +76,18 @@ def cerebras(
 
     `max_num_img` is the number of image slots of a sample; `None`: the most images that a sample has.
     """
-    width = source.row_len if isinstance(source, PackedStore) else max_seq_length
+    width = source.width or max_seq_length
     if width is None:
         raise ConfigError("export 'cerebras' needs max_seq_length: samples have one length, shorter ones are padded, longer ones refused")
-    features = PREFERENCE if isinstance(source, Pairs) else PACKED if isinstance(source, PackedStore) else FEATURES
+    features = PREFERENCE if source.schema.fits(PAIRS) else VARIABLE if source.width else FEATURES
     params: dict[str, Any] = {}
-    if not isinstance(source, Pairs) and len(source.images):
+    if len(source.images):
         slots, patches = image_sizes(source.images, max_num_img)
         features, params = MULTIMODAL, {"dataset": {"is_multimodal": True, "max_num_img": slots, "num_patches": patches}}
         samples = multimodal_samples(source, width, slots, patches, pad_id, progress)
     elif max_num_img is not None:
         raise ConfigError(f"export 'cerebras', option 'max_num_img' = {max_num_img} has no effect: the source has no images. Leave it out")
-    elif isinstance(source, TokenStore) and has_unattended(source):
+    elif not source.width and source.has("attention"):
         raise ConfigError(
             "export 'cerebras': samples of single documents (input_ids, attention_mask, labels) cannot say which tokens are not attended. Export "
             "sft_packed, whose attention_span can, or to packed_parquet or hf_parquet"
@@ -140,17 +128,15 @@ def _write_samples(file: Any, name: str, values: npt.NDArray[Any], part: slice, 
     file[name][part] = values
 
 
-def _samples(
-    source: TokenStore | PackedStore | Pairs, width: int, pad_id: int, progress: Progress
-) -> Iterator[dict[str, npt.NDArray[Any]]]:
+def _samples(source: Table, width: int, pad_id: int, progress: Progress) -> Iterator[dict[str, npt.NDArray[Any]]]:
     """Yield blocks of samples without images: the array ``data``."""
-    if isinstance(source, Pairs):
+    if source.schema.fits(PAIRS):
         for blocks in pair_blocks(source, progress):
             yield {"data": np.concatenate([whole_sequence_rows(block, width, pad_id) for block in blocks.values()], axis=1)}
         return
     for block in row_blocks(source, progress):
         table = shifted_rows(block, width, pad_id)
-        if isinstance(source, PackedStore):
+        if source.width:
             table = np.concatenate([table, span_and_position_rows(block, width)], axis=1)
         yield {"data": table}
 
@@ -209,7 +195,7 @@ def image_sizes(images: Images, max_num_img: int | None) -> tuple[int, int]:
 
 
 def multimodal_samples(
-    source: TokenStore | PackedStore, width: int, slots: int, patches: int, pad_id: int, progress: Progress
+    source: Table, width: int, slots: int, patches: int, pad_id: int, progress: Progress
 ) -> Iterator[dict[str, npt.NDArray[Any]]]:
     """Blocks of R samples: ``data`` int32[R, 5, S], and the arrays ``img_path``, ``has_img``, ``img_data_loc``.
 
@@ -261,7 +247,7 @@ UNKNOWN = -1
 
 
 @reads("cerebras")
-def read_cerebras(folder: Path, source: Source, options: Options) -> Readable:
+def read_cerebras(folder: Path, source: Table, options: Options) -> Readable:
     """Open a `cerebras` export with code independent of its writer."""
     import h5py
 
@@ -281,26 +267,26 @@ def read_cerebras(folder: Path, source: Source, options: Options) -> Readable:
     if any(column.chunks != (1, *column.shape[1:]) for file in files for column in file.values()):
         raise StoreError("a column is not stored in a chunk for each sample")
     if "img_path" in files[0]:
-        assert isinstance(source, TokenStore | PackedStore)
         slots = options["max_num_img"] or np.unique(source.images.record, return_counts=True)[1].max()
         if params["dataset"]["max_num_img"] != slots or any(file["img_path"].shape[1] != slots for file in files):
             raise StoreError(f"samples have {params['dataset']} and images of shape {files[0]['img_path'].shape}, not {slots} places")
-    rows = 6 if isinstance(source, Pairs) else 5 if isinstance(source, PackedStore) or "img_path" in files[0] else 3
+    pairs = source.schema.fits(PAIRS)
+    rows = 6 if pairs else 5 if source.width or "img_path" in files[0] else 3
 
     def row(number: int) -> tuple[Tokens, ...]:
         part, index = locate_row(ends, number)
         sample = files[part]["data"][index].astype(np.int64)
         if len(sample) != rows:
             raise StoreError(f"{len(sample)} rows in a sample, {rows} are expected")
-        if isinstance(source, Pairs):
+        if pairs:
             return _tokens_of_whole(*sample[:3]), _tokens_of_whole(*sample[3:])
         tokens = _tokens_of_shifted(sample[0], sample[1], sample[2], options["pad_id"])
         if "img_path" in files[part]:
             return (replace(tokens, images=_cerebras_images(files[part], index, sample), attended=np.append(1 - sample[3], UNKNOWN)),)
         return (replace(tokens, attended=_attended_from_spans(sample[3], sample[4])) if len(sample) > 3 else tokens,)
 
-    width = source.row_len if isinstance(source, PackedStore) else options["max_seq_length"]
-    return Readable(int(ends[-1]), row, width=width if isinstance(source, Pairs) else width + 1)
+    width = source.width or options["max_seq_length"]
+    return Readable(int(ends[-1]), row, width=width if pairs else width + 1)
 
 
 def _attended_from_spans(spans: Ints, positions: Ints) -> Ints:

@@ -16,7 +16,7 @@ from dataclasses import replace
 from functools import lru_cache
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,11 +24,8 @@ from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.arrow import ROW_GROUP, add_shard_counts, ragged, save_splits, save_to_disk, schema_of, tables, write_parquet_files
 from prep_assets.exports.readable import (
-    SIDES,
     Options,
-    Pairs,
     Readable,
-    Source,
     Tokens,
     gold_again,
     labelled,
@@ -43,12 +40,10 @@ from prep_assets.extensions.exports.media import file_of, placed_images, require
 from prep_assets.extensions.exports.text_rows import gold_text
 from prep_assets.samples import AUDIO, IMAGE, MEDIA
 from prep_assets.stores.arrays import stretches
-from prep_assets.stores.groups import FURTHER, OF_RUNS, GroupStore
-from prep_assets.stores.images import NO_IMAGES, Images
-from prep_assets.stores.lines import Lines
-from prep_assets.stores.packed import PackedStore
+from prep_assets.stores.groups import FURTHER, OF_RUNS
+from prep_assets.stores.images import Images
+from prep_assets.stores.table import GROUPS, LINES, MARGIN, PACKED, PAIRS, SIDES, TOKENS, Table
 from prep_assets.stores.teachers import TeacherBlock
-from prep_assets.stores.tokens import TokenStore
 
 Layout = Literal["trl", "axolotl", "llama_factory", "open_instruct"]
 FILE_ROWS = 100
@@ -61,13 +56,13 @@ _LOAD_PARQUET = (
     'dataset = load_dataset("parquet", data_files="{folder}/data/{split}-*.parquet", split="train")',
 )
 _TRL = {
-    "PackedStore": 'SFTConfig(packing=False, padding_free=True, max_length=None, dataset_kwargs={{"skip_prepare_dataset": True}})  # FlashAttention',
-    "TokenStore": 'SFTConfig(max_length=None, dataset_kwargs={{"skip_prepare_dataset": True}})',
-    "Pairs": "RewardTrainer(model=model, args=RewardConfig(max_length=None), train_dataset=dataset)",
-    "GroupStore": 'dataset[0]["responses"]  # with prompt_ids, masks, rewards: offline GRPO',
-    "Lines": "{trl_trainer}, processing_class=tokenizer, train_dataset=dataset)",
+    "packed table": 'SFTConfig(packing=False, padding_free=True, max_length=None, dataset_kwargs={{"skip_prepare_dataset": True}})  # FlashAttention',
+    "token stream": 'SFTConfig(max_length=None, dataset_kwargs={{"skip_prepare_dataset": True}})',
+    "pairs": "RewardTrainer(model=model, args=RewardConfig(max_length=None), train_dataset=dataset)",
+    "groups": 'dataset[0]["responses"]  # with prompt_ids, masks, rewards: offline GRPO',
+    "JSONL": "{trl_trainer}, processing_class=tokenizer, train_dataset=dataset)",
 }
-"""Kind of source → the line that trains on it with TRL."""
+"""Schema → the line that trains on it with TRL."""
 _FILES = {
     "images": 'dataset[0]["images"]  # or audios, videos, in order: their features are all that is missing, the ids hold every placeholder',
     "messages": "SFTTrainer(model, SFTConfig(assistant_only_loss=True, max_length=None), train_dataset=dataset, processing_class=processor)",
@@ -77,13 +72,13 @@ _FILES = {
 
 @exporter(
     "hf_arrow",
-    *get_args(Source),
+    *(PACKED, TOKENS, PAIRS, GROUPS, LINES),
     read_by="TRL, axolotl, LLaMA-Factory, open-instruct",
     readers={"trl": "TRL", "axolotl": "axolotl", "llama_factory": "LLaMA-Factory", "open_instruct": "open-instruct"},
     opens={
-        **{f"trl {kind}": (*_LOAD, line) for kind, line in _TRL.items()},
+        **{f"trl {name}": (*_LOAD, line) for name, line in _TRL.items()},
         "axolotl": ("datasets:", '  - path: "{folder}"', "    type:  # left empty: tokenized already"),
-        "llama_factory PackedStore": ('tokenized_path: "{folder}"', "cutoff_len: {neat_len}", "neat_packing: true"),
+        "llama_factory packed table": ('tokenized_path: "{folder}"', "cutoff_len: {neat_len}", "neat_packing: true"),
         "llama_factory": ('tokenized_path: "{folder}"', "cutoff_len: 2048  # the longest example, or more", "neat_packing: false"),
         "open_instruct": (*_LOAD, 'dataset.set_format("torch")'),
     },
@@ -92,12 +87,12 @@ _FILES = {
     margins=True,
     kind="huggingface",
     only={
-        "pad_id": lambda kind, options: kind is PackedStore and options["layout"] == "llama_factory",
-        "image_dir": lambda kind, options: kind is TokenStore and options["layout"] == "llama_factory",
+        "pad_id": lambda schema, options: schema.packed and options["layout"] == "llama_factory",
+        "image_dir": lambda schema, options: schema.fits(TOKENS) and options["layout"] == "llama_factory",
     },
 )
 def hf_arrow(
-    source: Source,
+    source: Table,
     out: Path,
     progress: Progress,
     *,
@@ -111,13 +106,13 @@ def hf_arrow(
     A packed table becomes packed rows for ``trl`` and ``llama_factory`` (neat packing); ``axolotl`` and ``open_instruct`` pack by
     themselves and get its documents. `pad_id` fills the rows of neat packing. `image_dir` is put before local paths of images and audio.
     """
-    images = len(source.images) if isinstance(source, PackedStore | TokenStore) else 0
-    if images and (layout != "llama_factory" or isinstance(source, PackedStore)):
+    images = len(source.images)
+    if images and (layout != "llama_factory" or source.width):
         raise ConfigError(
-            f"layout {layout!r} of {'a packed table' if isinstance(source, PackedStore) else 'a token stream'} would lose "
+            f"layout {layout!r} of a {source.schema.name} would lose "
             f"{images:,} images or audio. Export a token stream with layout 'llama_factory', or to a format with files"
         )
-    if isinstance(source, TokenStore) and source.teachers is not None and layout != "axolotl":
+    if source.teachers is not None and layout != "axolotl":
         raise ConfigError(f"layout {layout!r} has no place for what a teacher says of tokens. Export with layout 'axolotl'")
     if image_dir is not None and not images:
         raise ConfigError(f"export 'hf_arrow', option 'image_dir' = {image_dir!r} has no effect: the source has no images. Leave it out")
@@ -127,20 +122,20 @@ def hf_arrow(
 
 @exporter(
     "hf_parquet",
-    *get_args(Source),
+    *(PACKED, TOKENS, PAIRS, GROUPS, LINES),
     read_by="datasets, TRL",
-    opens={kind: (*_LOAD_PARQUET, line) for kind, line in {**_TRL, **_FILES}.items()},
+    opens={name: (*_LOAD_PARQUET, line) for name, line in {**_TRL, **_FILES}.items()},
     images=MEDIA,
     attention=True,
     margins=True,
     kind="parquet",
     only={
-        "image_dir": lambda kind, options: kind in (TokenStore, PackedStore),
-        "messages": lambda kind, options: kind is TokenStore and options["image_dir"] is not None,
+        "image_dir": lambda schema, _: schema.packed or schema.fits(TOKENS),
+        "messages": lambda schema, options: schema.fits(TOKENS) and options["image_dir"] is not None,
     },
 )
 def hf_parquet(
-    source: Source,
+    source: Table,
     out: Path,
     progress: Progress,
     *,
@@ -157,11 +152,10 @@ def hf_parquet(
     folder = out / "data"
     folder.mkdir(parents=True)
     rows, row_group = _tables(source, progress), ROW_GROUP
-    if isinstance(source, TokenStore | PackedStore):
-        require_images(source, image_dir, "hf_parquet")
-        if len(source.images):
-            rows, row_group = _with_files(rows, source.images, image_dir), FILE_ROWS
-        rows = _with_messages(rows, source) if messages else rows
+    require_images(source, image_dir, "hf_parquet")
+    if len(source.images):
+        rows, row_group = _with_files(rows, source.images, image_dir), FILE_ROWS
+    rows = _with_messages(rows, source) if messages else rows
     add_shard_counts(write_parquet_files(rows, rows_per_file, lambda number: folder / f"{split}-{number:05d}.parquet", row_group))
 
 
@@ -188,10 +182,10 @@ def _with_files(tables: Iterable[Any], images: Images, image_dir: str | None) ->
         row += len(part)
 
 
-def _with_messages(tables: Iterable[Any], source: PackedStore | TokenStore) -> Iterator[Any]:
+def _with_messages(tables: Iterable[Any], source: Table) -> Iterator[Any]:
     import pyarrow as pa
 
-    if not isinstance(source, TokenStore) or source.chats is None:
+    if source.chats is None:
         raise ConfigError(
             "export 'hf_parquet', option 'messages': chats are read from the sources again. Use prep-assets export, or exports of sft.yaml"
         )
@@ -201,11 +195,11 @@ def _with_messages(tables: Iterable[Any], source: PackedStore | TokenStore) -> I
         yield table.append_column("messages", pa.array(islice(chats, len(table)), kind))
 
 
-def _tables(source: Source, progress: Progress, layout: Layout = "trl", pad_id: int = 0, image_dir: str | None = None) -> Iterator[Any]:
+def _tables(source: Table, progress: Progress, layout: Layout = "trl", pad_id: int = 0, image_dir: str | None = None) -> Iterator[Any]:
     """Arrow tables of one schema, with the columns that `layout` reads."""
     import pyarrow as pa
 
-    if not isinstance(source, Lines):
+    if source.lines is None:
         for columns in _columns(source, progress, layout, pad_id, image_dir):
             yield pa.table(columns)
         return
@@ -222,7 +216,7 @@ def _tables(source: Source, progress: Progress, layout: Layout = "trl", pad_id: 
         progress(done, len(source))
 
 
-def _mixed_golds(source: Lines) -> bool:
+def _mixed_golds(source: Table) -> bool:
     """Whether the golds of some lines are numbers, and those of others texts."""
     prompts = "gold" in next(iter(source), ())
     return prompts and len({isinstance(gold, str) for row in source if (gold := row.get("gold")) is not None}) > 1
@@ -232,15 +226,13 @@ def _with_gold_text(row: dict[str, Any], path: Path) -> dict[str, Any]:
     return row if row.get("gold") is None else {**row, "gold": gold_text(row, str(path))}
 
 
-def _columns(
-    source: PackedStore | TokenStore | Pairs | GroupStore, progress: Progress, layout: Layout, pad_id: int, image_dir: str | None
-) -> Iterator[dict[str, Any]]:
+def _columns(source: Table, progress: Progress, layout: Layout, pad_id: int, image_dir: str | None) -> Iterator[dict[str, Any]]:
     """Yield the columns of tokenized sources, block by block.
 
     Raises:
         ConfigError: pairs for axolotl, which reads preference pairs as text only; groups for a layout other than TRL's.
     """
-    if isinstance(source, Pairs):
+    if source.schema.fits(PAIRS):
         if layout == "axolotl":
             raise ConfigError("layout 'axolotl': axolotl reads preference pairs as text only. Give it preferences.jsonl")
         _require_margins(source, layout)
@@ -248,40 +240,41 @@ def _columns(
             if layout == "trl":
                 done, sides = blocks["chosen"].done, {f"{side}_ids": block for side, block in blocks.items()}
                 ids = {name: ragged(block.tokens, block.row_lengths, "int32") for name, block in sides.items()}
-                margins = {} if source.margins is None else {"margin": np.asarray(source.margins[done - len(ids["chosen_ids"]) : done])}
-                yield ids | margins
+                if MARGIN in source.columns:
+                    ids[MARGIN] = np.asarray(source.columns[MARGIN].values[done - len(ids["chosen_ids"]) : done])
+                yield ids
             else:
                 columns = {f"{side}_{key}": values for side, block in blocks.items() for key, values in _masked_columns(block).items()}
                 yield columns | (_empty_media(blocks["chosen"]) if layout == "llama_factory" else {})
-    elif isinstance(source, GroupStore):
+    elif source.schema.fits(GROUPS):
         if layout != "trl":
             raise ConfigError(f"layout {layout!r} has no scored groups; use layout 'trl'")
         yield from map(_group_columns, group_blocks(source, progress))
     elif layout == "trl":
         for block in row_blocks(source, progress):
             lengths = {"seq_lengths": ragged(block.document_lengths, block.row_documents, "int64")}
-            yield _trl_columns(block) | (lengths if isinstance(source, PackedStore) else {})
+            yield _trl_columns(block) | (lengths if source.width else {})
     elif layout == "llama_factory":
         for block in row_blocks(source, progress):
-            if isinstance(source, PackedStore):
-                yield _neat_packed_columns(block, source.row_len + 1, pad_id)
+            if source.width:
+                yield _neat_packed_columns(block, source.width + 1, pad_id)
             else:
                 yield _masked_columns(block) | _empty_media(block) | _paths(block, source.images, image_dir)
     else:
         yield from map(_masked_columns, document_blocks(source, progress))
 
 
-def _require_margins(source: Pairs, layout: Layout) -> None:
+def _require_margins(source: Table, layout: Layout) -> None:
     """Raises:
     ConfigError: the layout has no place for margins, or only some pairs have one: TRL's collator looks for margins in the first pair of a batch.
     """
-    if source.margins is None:
+    if MARGIN not in source.columns:
         return
     if layout != "trl":
         raise ConfigError(
             f"layout {layout!r} has no place for the margins of {len(source):,} pairs. Export with layout 'trl', or leave them out"
         )
-    if lacking := sum(int(np.isnan(source.margins[part]).sum()) for part in stretches(len(source))):
+    if lacking := sum(int(np.isnan(source.columns[MARGIN].values[part]).sum()) for part in stretches(len(source))):
         raise ConfigError(
             f"{lacking:,} of {len(source):,} pairs have no margin, and TRL reads one of every pair or of none. Give all domains margins, or leave them out"
         )
@@ -387,7 +380,7 @@ def _group_columns(block: dict[str, tuple[Any, Ints]]) -> dict[str, Any]:
 
 
 @reads("hf_arrow")
-def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
+def read_arrow(folder: Path, source: Table, options: Options) -> Readable:
     """Open an `hf_arrow` export with code independent of its writer."""
     import pyarrow as pa
 
@@ -408,8 +401,7 @@ def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
     table = pa.concat_tables([pa.ipc.open_stream(pa.memory_map(str(folder / entry["filename"]))).read_all() for entry in entries])
 
     def row(number: int) -> Any:
-        images = source.images if isinstance(source, TokenStore) else NO_IMAGES
-        shown = images.references(np.flatnonzero(np.asarray(images.record) == number))
+        shown = source.images.references(np.flatnonzero(np.asarray(source.images.record) == number))
         return _read_row(table.slice(number, 1).to_pylist()[0], options.get("image_dir"), [image.kind for image in shown])
 
     return Readable(
@@ -417,23 +409,23 @@ def read_arrow(folder: Path, source: Source, options: Options) -> Readable:
         row,
         layout in ("axolotl", "open_instruct"),
         _expected_line(source),
-        source.row_len + 1 if layout == "llama_factory" and isinstance(source, PackedStore) else None,
+        source.width + 1 if layout == "llama_factory" and source.width else None,
     )
 
 
-def _expected_line(source: Source) -> Callable[[dict[str, Any], int], Any]:
+def _expected_line(source: Table) -> Callable[[dict[str, Any], int], Any]:
     """A function from a line to its row: if a gold of the file is text, all are."""
-    texts = isinstance(source, Lines) and any(isinstance(line.get("gold"), str) for line in source)
+    texts = source.lines is not None and any(isinstance(line.get("gold"), str) for line in source)
     return lambda line, _: without_nulls({**line, "gold": gold_again(line.get("gold_text", line.get("gold")))} if texts else line)
 
 
 @reads("hf_parquet")
-def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
+def read_parquet(folder: Path, source: Table, options: Options) -> Readable:
     """Open an `hf_parquet` export with code independent of its writer."""
     import pyarrow.parquet as pq
 
     paths = sorted((folder / "data").glob(f"{options['split']}-*-of-*.parquet"))
-    files = isinstance(source, TokenStore | PackedStore) and len(source.images)
+    files = len(source.images)
     require_rows_per_file(paths, options["rows_per_file"], 100 if files else 1000)
     if any((b"huggingface" in (pq.read_schema(path).metadata or {})) != bool(files) for path in paths):
         raise StoreError("files without images have metadata about them, or those with images have none")
@@ -446,7 +438,7 @@ def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
         path, at, _ = groups[number]
         return pq.ParquetFile(path).read_row_group(at)
 
-    chats = enumerate(source.chats()) if isinstance(source, TokenStore) and source.chats is not None else None
+    chats = enumerate(source.chats()) if source.chats is not None else None
 
     def row(number: int) -> Any:
         at, inside = locate_row(ends, number)
@@ -459,7 +451,7 @@ def read_parquet(folder: Path, source: Source, options: Options) -> Readable:
         if "labels" not in values:
             return sequences
         shown = []
-        for image in source.images.references(np.flatnonzero(np.asarray(source.images.record) == number)):  # type: ignore[union-attr]
+        for image in source.images.references(np.flatnonzero(np.asarray(source.images.record) == number)):
             file: Any = files[image.kind].pop(0) if files[image.kind] else {"bytes": b"", "path": ""}
             if hashlib.sha256(file["bytes"]).hexdigest() != image.sha256:
                 raise StoreError(f"row {number}: {file['path']!r} is another file than {image.path!r} of the store")

@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.readable import Options, Readable, Source, Tokens
+from prep_assets.exports.readable import Options, Readable, Tokens
 from prep_assets.exports.registry import Folder, Progress, Split, exporter, reads
 from prep_assets.extensions.exports.blocks import Block, row_blocks
 from prep_assets.extensions.exports.media import file_of, placed_images, require_images
 from prep_assets.samples import ASSISTANT, IMAGE, TEXT, USER
 from prep_assets.stores.images import Image
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import TOKENS, Table
 from prep_assets.stores.verification import WrittenFile
 
 MARKS = ("<image>", "<video>")
@@ -37,7 +37,7 @@ Parts = Sequence[Mapping[str, str]]
 
 @exporter(
     "llava",
-    TokenStore,
+    TOKENS,
     read_by="LLaVA, Qwen-VL",
     readers={"llava": "LLaVA", "qwen_vl": "Qwen-VL"},
     opens={
@@ -52,7 +52,7 @@ Parts = Sequence[Mapping[str, str]]
     kind="json",
 )
 def llava(
-    source: TokenStore,
+    source: Table,
     out: Path,
     progress: Progress,
     *,
@@ -155,14 +155,14 @@ def _place(image: Image, out: Path, folder: str | None) -> str:
 
 
 @reads("llava")
-def read_llava(folder: Path, source: Source, options: Options) -> Readable:
+def read_llava(folder: Path, source: Table, options: Options) -> Readable:
     """Open a `llava` export with code independent of its writer: turns are cut at their marks, as both loaders do. A chat that is that of the source has
     the ids of the store, or the source does not give it.
 
     Raises:
         StoreError: a row has another chat, or an image with another sha256.
     """
-    assert isinstance(source, TokenStore) and source.chats is not None
+    assert source.chats is not None
     rows: list[dict[str, Any]] = json.loads((folder / f"{options['split']}.json").read_text("utf-8"))
     chats = enumerate(source.chats())
 
@@ -179,7 +179,7 @@ def read_llava(folder: Path, source: Source, options: Options) -> Readable:
         places = sum(part["type"] == "image" for message in read for part in message["content"])
         if read != next((chat for at, chat in chats if at == number), None) or not len(files) == places == len(stored):  # rows ascend
             raise StoreError(f"row {number}: its conversation is another than that of its source")
-        return (Tokens(source.record(number, "tokens").astype(np.int64)),)
+        return (Tokens(next(source.sequences(number))[1]),)
 
     return Readable(len(rows), row)
 

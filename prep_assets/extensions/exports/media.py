@@ -24,14 +24,13 @@ from typing import Any
 import numpy as np
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.readable import Options, Readable, Source, Tokens, labelled, locate_row, require_filled, starts_of
+from prep_assets.exports.readable import Options, Readable, Tokens, labelled, locate_row, require_filled, starts_of
 from prep_assets.exports.registry import Count, Folder, Progress, Split, exporter, reads
-from prep_assets.extensions.exports.blocks import has_mask, row_blocks
+from prep_assets.extensions.exports.blocks import row_blocks
 from prep_assets.samples import AUDIO, IMAGE, MEDIA, VIDEO
 from prep_assets.stores.images import Image, Images
 from prep_assets.stores.manifest import file_hash
-from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import PACKED, TOKENS, Table
 from prep_assets.stores.verification import WrittenFile, write_json
 
 SUFFIXES = {
@@ -45,8 +44,8 @@ Placed = tuple[Image, int, int]
 
 @exporter(
     "webdataset",
-    TokenStore,
-    PackedStore,
+    PACKED,
+    TOKENS,
     read_by="WebDataset",
     opens={
         "": (
@@ -59,7 +58,7 @@ Placed = tuple[Image, int, int]
     kind="tar",
 )
 def webdataset(
-    source: TokenStore | PackedStore,
+    source: Table,
     out: Path,
     progress: Progress,
     *,
@@ -83,13 +82,13 @@ def webdataset(
     write_json(out / "shards.json", {"shards": shards}, indent=2)
 
 
-def _rows(source: TokenStore | PackedStore, progress: Progress) -> Iterator[tuple[dict[str, Any], list[Placed]]]:
+def _rows(source: Table, progress: Progress) -> Iterator[tuple[dict[str, Any], list[Placed]]]:
     """Ids and labels of each record, and its images."""
     for block in row_blocks(source, progress):
         first, cuts = block.done - len(block.row_lengths), np.cumsum(block.row_lengths)[:-1]
         images = placed_images(source.images, first, block.done)
-        columns = {"input_ids": block.tokens, **({"labels": block.labels} if has_mask(source) else {})}
-        columns |= {"position_ids": block.position_ids} if isinstance(source, PackedStore) else {}
+        columns = {"input_ids": block.tokens, **({"labels": block.labels} if source.has("weight") else {})}
+        columns |= {"position_ids": block.position_ids} if source.width else {}
         parts = {name: np.split(column, cuts) for name, column in columns.items()}
         for at in range(len(block.row_lengths)):
             yield {name: part[at].tolist() for name, part in parts.items()}, images.get(first + at, [])
@@ -118,7 +117,7 @@ def _add_sample(tar: tarfile.TarFile, key: str, fields: dict[str, Any], images: 
         tar.addfile(member, io.BytesIO(data))
 
 
-def require_images(source: TokenStore | PackedStore, folder: str | None, format: str) -> None:
+def require_images(source: Table, folder: str | None, format: str) -> None:
     """Raises:
     ConfigError: a folder of images is given, and the source has none.
     """
@@ -157,13 +156,12 @@ def file_of(image: Image, folder: str | None, format: str) -> bytes:
 
 
 @reads("webdataset")
-def read_webdataset(folder: Path, source: Source, options: Options) -> Readable:
+def read_webdataset(folder: Path, source: Table, options: Options) -> Readable:
     """Open a `webdataset` export with code independent of its writer. Every image of a row that is read must have the sha256 of the store.
 
     Raises:
         StoreError: a shard has another sha256 or another number of samples than the index says, or an image has another sha256.
     """
-    assert isinstance(source, TokenStore | PackedStore)
     shards = json.loads((folder / "shards.json").read_text("utf-8"))["shards"]
     ends = np.cumsum([shard["samples"] for shard in shards])
     require_filled([shard["samples"] for shard in shards], options["rows_per_file"])

@@ -16,24 +16,12 @@ import numpy.typing as npt
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.arrow import ragged, write_parquet_files
-from prep_assets.exports.readable import (
-    SIDES,
-    Options,
-    Pairs,
-    Readable,
-    Source,
-    Tokens,
-    check_mask,
-    labelled,
-    parquet_table,
-    require_rows_per_file,
-)
+from prep_assets.exports.readable import Options, Readable, Tokens, check_mask, labelled, parquet_table, require_rows_per_file
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.extensions.exports.blocks import IGNORE, pair_blocks, row_blocks
 from prep_assets.stores.open import open_store
-from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.readers import HEADER, MAGIC
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import PACKED, PAIRS, SIDES, TOKENS, Table
 from prep_assets.stores.verification import WrittenFile
 from prep_assets.text.documents import STARTS
 
@@ -46,24 +34,23 @@ CODES = {"int32": 4, "uint16": 8}
 
 @exporter(
     "megatron",
-    *(TokenStore, PackedStore, Pairs),
+    *(PACKED, TOKENS, PAIRS),
     read_by="Megatron-LM, Megatron-Bridge, NeMo, GPT-NeoX, ModelLink",
-    readers=dict.fromkeys(("PackedStore", "Pairs", "instruction"), "ModelLink"),
+    readers=dict.fromkeys(("packed table", "pairs", "instruction"), "ModelLink"),
     opens={
-        "PackedStore": ("--data-path {folder}/{name}", "--is-instruction-dataset", "--reset-attention-mask{neat_pack}"),
+        "packed table": ("--data-path {folder}/{name}", "--is-instruction-dataset", "--reset-attention-mask{neat_pack}"),
         "instruction": ("--data-path {folder}/{name}", "--is-instruction-dataset", "--variable-seq-lengths"),
-        "Pairs": ("--data-path {folder}/{name}", "--is-pairwise-dataset", "--variable-seq-lengths"),
+        "pairs": ("--data-path {folder}/{name}", "--is-pairwise-dataset", "--variable-seq-lengths"),
         "": ("--data-path {folder}/{name}_text_{level}", "--split 100,0,0", "--seq-length 4096"),
     },
     keeps_mask=lambda options: options.get("layout") not in (None, "text"),
     only={
-        "vocab_size": lambda kind, options: kind is TokenStore and options["layout"] != "instruction",
-        "pad_id": lambda kind, _: kind is PackedStore,
-        "neat": lambda kind, _: kind is PackedStore,
+        "vocab_size": lambda schema, options: schema.fits(TOKENS) and options["layout"] != "instruction",
+        **dict.fromkeys(("pad_id", "neat"), lambda schema, _: schema.packed),
     },
 )
 def megatron(
-    source: TokenStore | PackedStore | Pairs,
+    source: Table,
     out: Path,
     progress: Progress,
     *,
@@ -81,18 +68,19 @@ def megatron(
     instruction data is int32. With `neat`, the attention mask of a packed row numbers its documents from 1 (``--neat-pack``); otherwise it
     is 1 everywhere, and training finds documents by their end token (``--reset-attention-mask``).
     """
-    layout = layout or ("text" if isinstance(source, TokenStore) else "instruction")
+    layout = layout or ("text" if source.schema.fits(TOKENS) else "instruction")
     if layout == "text":
-        if not isinstance(source, TokenStore):
-            raise ConfigError(f"layout 'text' is for token streams; this is a {type(source).__name__}. Use 'instruction'")
+        if not source.schema.fits(TOKENS):
+            raise ConfigError(f"layout 'text' is for token streams, not {source.schema.name}. Use 'instruction'")
         check_mask(source, "megatron")
         dtype = "uint16" if vocab_size is not None and vocab_size < SMALL_VOCABULARY else "int32"
-        file = f"{name}_text_{'sentence' if STARTS in source.arrays else 'document'}"
+        file = f"{name}_text_{'sentence' if STARTS in source.columns else 'document'}"
         _write_sequences(out, {"text": file}, dtype, _text_sequences(source, dtype, progress))
         return
-    data = _pair_sequences(source, progress) if isinstance(source, Pairs) else _row_sequences(source, pad_id, neat, progress)
+    pairs = source.schema.fits(PAIRS)
+    data = _pair_sequences(source, progress) if pairs else _row_sequences(source, pad_id, neat, progress)
     columns = ("input_ids", "attention_mask", "labels")
-    keys = [f"{side}_{column}" for side in SIDES for column in columns[::2]] if isinstance(source, Pairs) else columns
+    keys = [f"{side}_{column}" for side in SIDES for column in columns[::2]] if pairs else columns
     _write_sequences(out, {key: f"{name}_packed_{key}_document" for key in keys}, "int32", data)
 
 
@@ -108,31 +96,31 @@ def _write_sequences(out: Path, files: dict[str, str], dtype: str, data: Iterato
                 writers[key].append(*sequence)
 
 
-def _text_sequences(source: TokenStore, dtype: str, progress: Progress) -> Iterator[Sequences]:
+def _text_sequences(source: Table, dtype: str, progress: Progress) -> Iterator[Sequences]:
     start = 0
     for block in row_blocks(source, progress):
         lengths, per_document = block.row_lengths, None
-        if STARTS in source.arrays:  # a sequence for each sentence
-            sentence_starts = np.flatnonzero(np.asarray(source.arrays[STARTS][start : start + len(block.tokens)]))
+        if STARTS in source.columns:  # a sequence for each sentence
+            sentence_starts = np.flatnonzero(np.asarray(source.columns[STARTS].values[start : start + len(block.tokens)]))
             per_document = np.diff(np.searchsorted(sentence_starts, np.cumsum(lengths)), prepend=0)
             lengths = np.diff(np.append(sentence_starts, len(block.tokens)))
         yield {"text": (block.ids(dtype), lengths, per_document)}
         start += len(block.tokens)
 
 
-def _row_sequences(source: TokenStore | PackedStore, pad_id: int, neat: bool, progress: Progress) -> Iterator[Sequences]:
+def _row_sequences(source: Table, pad_id: int, neat: bool, progress: Progress) -> Iterator[Sequences]:
     fill = {"input_ids": pad_id, "attention_mask": 0 if neat else 1, "labels": IGNORE}
     for block in row_blocks(source, progress):
-        attention_mask = block.document_numbers if neat and isinstance(source, PackedStore) else np.ones_like(block.tokens)
+        attention_mask = block.document_numbers if neat and source.width else np.ones_like(block.tokens)
         columns = {"input_ids": block.tokens, "attention_mask": attention_mask, "labels": block.labels}
         lengths = block.row_lengths
-        if isinstance(source, PackedStore):
-            columns = {key: block.padded(values, source.row_len, fill[key]) for key, values in columns.items()}
-            lengths = np.full(len(lengths), source.row_len)
+        if source.width:
+            columns = {key: block.padded(values, source.width, fill[key]) for key, values in columns.items()}
+            lengths = np.full(len(lengths), source.width)
         yield {key: (values, lengths, None) for key, values in columns.items()}
 
 
-def _pair_sequences(source: Pairs, progress: Progress) -> Iterator[Sequences]:
+def _pair_sequences(source: Table, progress: Progress) -> Iterator[Sequences]:
     for blocks in pair_blocks(source, progress):
         columns = {side: {"input_ids": block.tokens, "labels": block.labels} for side, block in blocks.items()}
         yield {
@@ -167,12 +155,12 @@ class IndexedWriter(AbstractContextManager["IndexedWriter"]):
 
 
 @reads("megatron")
-def read_megatron(folder: Path, source: Source, options: Options) -> Readable:
+def read_megatron(folder: Path, source: Table, options: Options) -> Readable:
     """Open a `megatron` export with code independent of its writer."""
     store = open_store(folder, "megatron")
-    packed, size = isinstance(source, PackedStore), options["vocab_size"]
-    of_text = options["layout"] == "text" or (options["layout"] is None and isinstance(source, TokenStore))
-    level = "sentence" if isinstance(source, TokenStore) and STARTS in source.arrays else "document"
+    size = options["vocab_size"]
+    of_text = options["layout"] == "text" or (options["layout"] is None and source.schema.fits(TOKENS))
+    level = "sentence" if STARTS in source.columns else "document"
     keys = [f"packed_{key}_document" for key in store.keys]
     files = sorted(f"{options['name']}_{part}.idx" for part in ([f"text_{level}"] if of_text else keys))
     if (found := sorted(path.name for path in folder.glob("*.idx"))) != files:
@@ -185,18 +173,18 @@ def read_megatron(folder: Path, source: Source, options: Options) -> Readable:
         if "sequence" in store.keys:
             return (Tokens(np.asarray(store.fetch_record(number, "sequence"), np.int64)),)
         record = store.fetch_record(number, store.keys)
-        if isinstance(source, Pairs):
+        if source.schema.fits(PAIRS):
             return tuple(labelled(record[f"{side}_input_ids"], record[f"{side}_labels"]) for side in ("chosen", "rejected"))
         numbers, starts = record["attention_mask"], None
         wanted = np.ones_like(numbers)
-        if numbered := options["neat"] and packed:
+        if numbered := options["neat"] and source.width:
             begins = np.diff(numbers, prepend=0) > 0
             starts, wanted = np.flatnonzero(begins), np.cumsum(begins) * (numbers > 0)
         if (numbers != wanted).any():
             raise StoreError(f"row {number}: attention_mask {numbers[:20].tolist()} …, {wanted[:20].tolist()} … is expected")
         return (replace(labelled(record["input_ids"], record["labels"], starts), attended=numbers > 0 if numbered else None),)
 
-    return Readable(store.num_records, row, width=source.row_len if isinstance(source, PackedStore) else None)
+    return Readable(store.num_records, row, width=source.width or None)
 
 
 # Packed Parquet: Nemotron's data preparation for Megatron-Bridge (`GPTSFTPackedParquetDataset`) and NeMo-RL.
@@ -211,8 +199,8 @@ def read_megatron(folder: Path, source: Source, options: Options) -> Readable:
 
 @exporter(
     "packed_parquet",
-    PackedStore,
-    TokenStore,
+    PACKED,
+    TOKENS,
     read_by="Megatron-Bridge, NeMo-RL",
     opens={
         "": (
@@ -224,9 +212,7 @@ def read_megatron(folder: Path, source: Source, options: Options) -> Readable:
     attention=True,
     kind="parquet",
 )
-def packed_parquet(
-    source: PackedStore | TokenStore, out: Path, progress: Progress, *, split: FileName = "train", rows_per_file: Count = 100_000
-) -> None:
+def packed_parquet(source: Table, out: Path, progress: Progress, *, split: FileName = "train", rows_per_file: Count = 100_000) -> None:
     """``splits/<split>/shard_000000.idx.parquet`` …: zstd, row groups of 1000 rows. A token stream gives one document a row."""
     import pyarrow as pa
 
@@ -248,7 +234,7 @@ def packed_parquet(
 
 
 @reads("packed_parquet")
-def read_packed_parquet(folder: Path, source: Source, options: Options) -> Readable:
+def read_packed_parquet(folder: Path, source: Table, options: Options) -> Readable:
     """Open a `packed_parquet` export with code independent of its writer."""
     files = sorted((folder / "splits" / options["split"]).glob("shard_*.idx.parquet"))
     require_rows_per_file(files, options["rows_per_file"], 1000)

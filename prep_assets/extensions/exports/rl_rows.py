@@ -13,11 +13,11 @@ from typing import Any
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports.arrow import save_parquet
-from prep_assets.exports.readable import SIDES, Options, Readable, Source, gold_again, parquet_table, without_nulls
+from prep_assets.exports.readable import Options, Readable, gold_again, parquet_table, without_nulls
 from prep_assets.exports.registry import FileName, Progress, exporter, reads
 from prep_assets.extensions.exports.text_rows import gold_text, require_no_tools
 from prep_assets.schemas.verifiers import CODE, IFEVAL, RUBRIC, code_tests, constraints, criteria
-from prep_assets.stores.lines import Lines
+from prep_assets.stores.table import LINES, SIDES, Table
 
 _NAMES = {"number": "gsm8k", CODE: CODE, IFEVAL: IFEVAL, RUBRIC: RUBRIC}
 """Verifier → open-instruct's name for it, where rows need not say it."""
@@ -26,13 +26,13 @@ _STDIO = "code_stdio"
 
 @exporter(
     "open_instruct",
-    Lines,
+    LINES,
     read_by="open-instruct",
     opens={"": ("--dataset_mixer_list {folder}/{split}.parquet 1.0", "--dataset_mixer_list_splits train")},
     kind="parquet",
 )
 def open_instruct(
-    source: Lines, out: Path, progress: Progress, *, dataset: dict[str, str] | None = None, split: FileName = "train"
+    source: Table, out: Path, progress: Progress, *, dataset: dict[str, str] | None = None, split: FileName = "train"
 ) -> None:
     """``<split>.parquet`` of RL prompts, or of pairs. `dataset` maps verifiers to open-instruct's names for them, where they differ."""
     pairs = "chosen" in next(iter(source))
@@ -106,7 +106,7 @@ def _shown(line: Mapping[str, Any]) -> tuple[Any, str]:
 
 
 @reads("open_instruct")
-def read_open_instruct(folder: Path, source: Source, options: Options) -> Readable:
+def read_open_instruct(folder: Path, source: Table, options: Options) -> Readable:
     """Open an `open_instruct` export with code independent of its writer."""
     table = parquet_table([folder / f"{options['split']}.parquet"])
     names = {"number": "gsm8k"} | (options["dataset"] or {})

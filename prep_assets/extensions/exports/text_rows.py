@@ -19,11 +19,11 @@ from pydantic import Field
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.arrow import save_parquet
-from prep_assets.exports.readable import Options, Readable, Source, gold_again, parquet_table, without_nulls
+from prep_assets.exports.readable import Options, Readable, gold_again, parquet_table, without_nulls
 from prep_assets.exports.registry import FileName, Progress, exporter, reads
 from prep_assets.schemas.rewards import number_text
 from prep_assets.schemas.verifiers import CODE, FORMS, code_tests
-from prep_assets.stores.lines import Lines
+from prep_assets.stores.table import LINES, Table
 from prep_assets.stores.verification import WrittenFile
 
 # verl.
@@ -37,7 +37,7 @@ _MODEL = "model"
 
 @exporter(
     "verl",
-    Lines,
+    LINES,
     read_by="verl",
     opens={
         "": (
@@ -49,7 +49,7 @@ _MODEL = "model"
     kind="parquet",
 )
 def verl(
-    source: Lines,
+    source: Table,
     out: Path,
     progress: Progress,
     *,
@@ -149,7 +149,7 @@ def _data_source(row: dict[str, Any], data_source: str | Mapping[str, str] | Non
 
 
 @reads("verl")
-def read_verl(folder: Path, source: Source, options: Options) -> Readable:
+def read_verl(folder: Path, source: Table, options: Options) -> Readable:
     """Open a `verl` export with code independent of its writer."""
     table = parquet_table([folder / f"{options['split']}.parquet"])
 
@@ -215,7 +215,7 @@ _NAMES = {
 
 @exporter(
     "flag_embedding",
-    Lines,
+    LINES,
     read_by="FlagEmbedding",
     opens={
         "": (
@@ -227,7 +227,7 @@ _NAMES = {
     },
     kind="json",
 )
-def flag_embedding(source: Lines, out: Path, progress: Progress, *, split: FileName = "train") -> None:
+def flag_embedding(source: Table, out: Path, progress: Progress, *, split: FileName = "train") -> None:
     """``<split>.jsonl`` of contrastive rows. Each needs a negative, since the trainer draws some from every row."""
     presence: dict[str, bool] = {}
     with WrittenFile(out / f"{split}.jsonl") as file:
@@ -248,7 +248,7 @@ def flag_embedding(source: Lines, out: Path, progress: Progress, *, split: FileN
 
 
 @reads("flag_embedding")
-def read_flag_embedding(folder: Path, source: Source, options: Options) -> Readable:
+def read_flag_embedding(folder: Path, source: Table, options: Options) -> Readable:
     """Open a `flag_embedding` export with code independent of its writer."""
     rows = [json.loads(line) for line in (folder / f"{options['split']}.jsonl").read_text("utf-8").split("\n") if line]
 
@@ -271,7 +271,7 @@ _WITHOUT_COLUMN = ("instruction", "positive_scores", "negative_scores")
 
 @exporter(
     "sentence_transformers",
-    Lines,
+    LINES,
     read_by="sentence-transformers",
     opens={
         "": (
@@ -283,7 +283,7 @@ _WITHOUT_COLUMN = ("instruction", "positive_scores", "negative_scores")
     kind="parquet",
 )
 def sentence_transformers(
-    source: Lines,
+    source: Table,
     out: Path,
     progress: Progress,
     *,
@@ -329,7 +329,7 @@ def _listed(row: dict[str, Any]) -> dict[str, Any]:
     return {"query": row["prompt"], "docs": row["responses"], "labels": row["rewards"]}
 
 
-def _negatives_per_row(source: Lines, negatives: int | None, leave_out: list[str]) -> int:
+def _negatives_per_row(source: Table, negatives: int | None, leave_out: list[str]) -> int:
     """The number of negatives written for every row.
 
     Raises:
@@ -358,10 +358,9 @@ def _negatives_per_row(source: Lines, negatives: int | None, leave_out: list[str
 
 
 @reads("sentence_transformers")
-def read_sentence_transformers(folder: Path, source: Source, options: Options) -> Readable:
+def read_sentence_transformers(folder: Path, source: Table, options: Options) -> Readable:
     """Open a `sentence_transformers` export with code independent of its writer; all rows of one query count as one."""
     table = parquet_table([folder / f"{options['split']}.parquet"])
-    assert isinstance(source, Lines)
     if table.column_names == ["query", "docs", "labels"]:
         rows = table.to_pylist()
         return Readable(len(rows), rows.__getitem__, expected=lambda line, _: dict(zip(table.column_names, line.values(), strict=True)))

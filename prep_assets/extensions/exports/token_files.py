@@ -18,25 +18,13 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.readable import (
-    Options,
-    Readable,
-    Source,
-    Tokens,
-    is_masked,
-    labelled,
-    locate_row,
-    require_filled,
-    row_slicer,
-    starts_of,
-)
+from prep_assets.exports.readable import Options, Readable, Tokens, labelled, locate_row, require_filled, row_slicer, starts_of
 from prep_assets.exports.registry import Count, FileName, Folder, Progress, Size, exporter, reads
-from prep_assets.extensions.exports.blocks import Block, document_blocks, has_mask, require_memory_for_file, row_blocks
+from prep_assets.extensions.exports.blocks import Block, document_blocks, require_memory_for_file, row_blocks
 from prep_assets.extensions.exports.media import Placed, file_of, placed_images, require_images
 from prep_assets.samples import MEDIA
-from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.segments import Segmented
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import PACKED, TOKENS, Table
 from prep_assets.stores.verification import WrittenFile, write_bytes, write_json, write_text
 
 # OLMo-core's numpy files: headerless token ids, a label mask and document borders, in parts of at most 1 GB.
@@ -50,8 +38,8 @@ from prep_assets.stores.verification import WrittenFile, write_bytes, write_json
 
 @exporter(
     "olmo",
-    TokenStore,
-    PackedStore,
+    PACKED,
+    TOKENS,
     read_by="OLMo-core",
     opens={
         "": (
@@ -63,16 +51,14 @@ from prep_assets.stores.verification import WrittenFile, write_bytes, write_json
     },
     keeps_borders=False,
 )
-def olmo(
-    source: TokenStore | PackedStore, out: Path, progress: Progress, *, vocab_size: Count | None = None, part_bytes: Count = 1_000_000_000
-) -> None:
+def olmo(source: Table, out: Path, progress: Progress, *, vocab_size: Count | None = None, part_bytes: Count = 1_000_000_000) -> None:
     """Files for `NumpyPackedFSLDataset` and its siblings; a packed table gives its documents, which the trainer packs by itself.
 
     `vocab_size` sets the type of ids, uint32 by default. Parts are cut between documents.
     """
     dtype = np.dtype("<u4") if vocab_size is None else np.min_scalar_type(vocab_size - 1).newbyteorder("<")
     names = {"token_ids": "token_ids_part_{}.npy", "labels_mask": "labels_mask_part_{}.npy", "borders": "token_ids_part_{}.csv.gz"}
-    if not has_mask(source):
+    if not source.has("weight"):
         del names["labels_mask"]
     instances = tokens = trained = 0
     number, used, part_tokens = -1, 0, part_bytes // dtype.itemsize
@@ -119,7 +105,7 @@ def _append_documents(files: dict[str, WrittenFile], block: Block, documents: sl
 
 
 @reads("olmo")
-def read_olmo(folder: Path, source: Source, options: Options) -> Readable:
+def read_olmo(folder: Path, source: Table, options: Options) -> Readable:
     """Open an `olmo` export with code independent of its writer."""
     size = options["vocab_size"]
     dtype = "<u4" if size is None else next(f"<u{width}" for width in (1, 2, 4, 8) if size <= 256**width)
@@ -134,8 +120,8 @@ def read_olmo(folder: Path, source: Source, options: Options) -> Readable:
     require_filled([len(ids) for ids, *_ in parts], options["part_bytes"] // np.dtype(dtype).itemsize, lengths)
     counted = {"total_instances": int(ends[-1]), "total_tokens": sum(len(ids) for ids, *_ in parts)}
     masks = [mask for _, mask, _ in parts if mask is not None]
-    if len(masks) != len(parts) * is_masked(source):
-        raise StoreError(f"{len(masks)} of {len(parts)} parts have a labels_mask; the store has {'one' if is_masked(source) else 'none'}")
+    if len(masks) != len(parts) * len(source.has("weight")):
+        raise StoreError(f"{len(masks)} of {len(parts)} parts have a labels_mask; the store has {'one' if not masks else 'none'}")
     counted |= {"trainable_tokens": sum(int(np.count_nonzero(mask)) for mask in masks)} if masks else {}
     said = json.loads((folder / "dataset_statistics.json").read_text("utf-8"))["overall_statistics"]
     if said.keys() != counted.keys() | {"trainable_tokens"} or any(said[name] != count for name, count in counted.items()):
@@ -160,13 +146,13 @@ def read_olmo(folder: Path, source: Source, options: Options) -> Readable:
 
 @exporter(
     "nanotron",
-    TokenStore,
-    PackedStore,
+    PACKED,
+    TOKENS,
     read_by="nanotron, datatrove",
     opens={"": ("dataset:", '  dataset_folder: "{folder}"', "  vocab_size: {vocab_size}")},
 )
 def nanotron(
-    source: TokenStore | PackedStore,
+    source: Table,
     out: Path,
     progress: Progress,
     *,
@@ -178,7 +164,7 @@ def nanotron(
     size = 2 if vocab_size is not None and vocab_size <= 1 << 16 else 4
     end = 0
     with ExitStack() as stack:
-        suffixes = ("", ".index", ".loss") if has_mask(source) else ("", ".index")
+        suffixes = ("", ".index", ".loss") if source.has("weight") else ("", ".index")
         tokens, index, *loss = (stack.enter_context(WrittenFile(out / f"{name}.ds{suffix}")) for suffix in suffixes)
         for block in document_blocks(source, progress):
             tokens.write_array(block.ids(f"<u{size}"))
@@ -192,7 +178,7 @@ def nanotron(
 
 
 @reads("nanotron")
-def read_nanotron(folder: Path, source: Source, options: Options) -> Readable:
+def read_nanotron(folder: Path, source: Table, options: Options) -> Readable:
     """Open a `nanotron` export with code independent of its writer."""
     path = folder / f"{options['name']}.ds"
     about, total, rounded = path.with_name(f"{path.name}.metadata").read_text("utf-8").split("\n")
@@ -202,7 +188,7 @@ def read_nanotron(folder: Path, source: Source, options: Options) -> Readable:
     ids, ends = np.memmap(path, f"<u{width}", "r"), np.fromfile(path.with_name(f"{path.name}.index"), "<u8").astype(np.int64)
     loss = path.with_name(f"{path.name}.loss")
     mask = np.memmap(loss, np.uint8, "r") if loss.exists() else None
-    if (mask is not None) != is_masked(source):
+    if (mask is not None) != bool(source.has("weight")):
         raise StoreError(f"{loss.name} is {'missing' if mask is None else 'there'}; the store has {'a' if mask is None else 'no'} mask")
     if len(ids) != ends[-1] or (mask is not None and len(mask) != len(ids)):
         raise StoreError(f"{path.name}: {len(ids):,} tokens, its index ends at {ends[-1]:,}")
@@ -239,7 +225,7 @@ _INT32 = 16
 
 @exporter(
     "litdata",
-    TokenStore,
+    TOKENS,
     read_by="LitGPT",
     opens={
         "": (
@@ -251,9 +237,9 @@ _INT32 = 16
     keeps_borders=False,
     keeps_mask=lambda _: False,
 )
-def litdata(source: TokenStore, out: Path, progress: Progress, *, block_size: int, chunk_bytes: Size = 1 << 26) -> None:
+def litdata(source: Table, out: Path, progress: Progress, *, block_size: int, chunk_bytes: Size = 1 << 26) -> None:
     """A token stream in chunks of whole blocks of `block_size` tokens, about `chunk_bytes` each. A stream with a loss mask is refused."""
-    if has_mask(source):
+    if source.has("weight"):
         raise ConfigError("litdata's token chunks have no loss mask: every token of this stream would be trained. Use hf_arrow or mds")
     if block_size < 2:
         raise ConfigError(f"block_size {block_size} must be at least 2: an input and its target")
@@ -290,10 +276,9 @@ def _write_chunk(out: Path, number: int, tokens: npt.NDArray[Any]) -> dict[str, 
 
 
 @reads("litdata")
-def read_litdata(folder: Path, source: Source, options: Options) -> Readable:
+def read_litdata(folder: Path, source: Table, options: Options) -> Readable:
     """Open a `litdata` export with code independent of its writer."""
-    assert isinstance(source, TokenStore)
-    chunks, index = [], json.loads((folder / "index.json").read_text("utf-8"))
+    ends, chunks, index = source.ends("tokens"), [], json.loads((folder / "index.json").read_text("utf-8"))
     config = {name: index["config"][name] for name in ("data_format", "item_loader", "compression", "chunk_bytes")}
     if [*config.values()] != [["no_header_tensor:16"], "TokensLoader", None, options["chunk_bytes"]]:
         raise StoreError(f"index.json describes other files than of int32 tokens: {index['config']}")
@@ -305,13 +290,13 @@ def read_litdata(folder: Path, source: Source, options: Options) -> Readable:
             raise StoreError(f"{entry['filename']}: {items} items from byte {begin} to {end}, the index says {entry['dim']:,} tokens")
         chunks.append(np.memmap(folder / entry["filename"], "<i4", "r", offset=12, shape=(entry["dim"],)))
     tokens, block = Segmented(chunks), 4 * options["block_size"]
-    size = source.tokens // options["block_size"] * options["block_size"]
+    size = int(ends[-1]) // options["block_size"] * options["block_size"]
     if len(tokens) != size:
         raise StoreError(f"{len(tokens):,} tokens, {size:,} are expected: the stream without the rest after its last whole block")
     require_filled([4 * len(chunk) for chunk in chunks], options["chunk_bytes"], np.full(4 * size // block, block))
     # the incomplete last block is not in the files; taking it from the store lets the last records be compared whole
     return Readable(
-        len(source), row_slicer(Segmented([*chunks, np.asarray(source.arrays["tokens"][size : source.tokens])]), None, source.ends)
+        len(source), row_slicer(Segmented([*chunks, np.asarray(source.columns["tokens"].values[size : int(ends[-1])])]), None, ends)
     )
 
 
@@ -326,8 +311,8 @@ _SHAPE_TYPES = ("<u1", "<u2", "<u4")
 
 @exporter(
     "mds",
-    TokenStore,
-    PackedStore,
+    PACKED,
+    TOKENS,
     read_by="MosaicML streaming, LLM-Foundry",
     opens={
         "": (
@@ -338,9 +323,7 @@ _SHAPE_TYPES = ("<u1", "<u2", "<u4")
     },
     images=MEDIA,
 )
-def mds(
-    source: TokenStore | PackedStore, out: Path, progress: Progress, *, size_limit: Size = 1 << 26, image_dir: Folder | None = None
-) -> None:
+def mds(source: Table, out: Path, progress: Progress, *, size_limit: Size = 1 << 26, image_dir: Folder | None = None) -> None:
     """Samples of one row each: ``tokens`` of a stream without a mask; otherwise ``input_ids, labels, position_ids``.
 
     `position_ids` restart in each document of a packed row. All are ``ndarray:int32``. A shard has at most `size_limit` bytes of samples.
@@ -349,7 +332,7 @@ def mds(
     end to end.
     """
     require_images(source, image_dir, "mds")
-    names = ["input_ids", "labels", "position_ids"] if has_mask(source) else ["tokens"]
+    names = ["input_ids", "labels", "position_ids"] if source.has("weight") else ["tokens"]
     require_memory_for_file(source, size_limit, "size_limit", len(names))
     encodings = {**dict.fromkeys(names, "ndarray:int32"), **(_IMAGE_COLUMNS if len(source.images) else {})}
     meta = {"column_encodings": [*encodings.values()], "column_names": [*encodings], "column_sizes": [None] * len(encodings)}
@@ -358,7 +341,7 @@ def mds(
     pending: list[bytes] = []
     size = 0
     for block in row_blocks(source, progress):
-        columns = [block.tokens, block.labels, block.position_ids] if has_mask(source) else [block.tokens]
+        columns = [block.tokens, block.labels, block.position_ids] if source.has("weight") else [block.tokens]
         cuts = np.cumsum(block.row_lengths)[:-1]
         first = block.done - len(block.row_lengths)
         images = placed_images(source.images, first, block.done)
@@ -402,13 +385,12 @@ def _write_shard(out: Path, number: int, samples: list[bytes], meta: dict[str, A
     return {**meta, "raw_data": {"basename": path.name, "bytes": len(data), "hashes": {}}, "samples": len(samples), "zip_data": None}
 
 
-def _read_images(columns: Mapping[str, bytes], source: Source, row: int) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
+def _read_images(columns: Mapping[str, bytes], source: Table, row: int) -> tuple[tuple[str, tuple[int, ...] | None], ...]:
     """Path and places of the images of a row.
 
     Raises:
         StoreError: a file has another sha256 than the store says.
     """
-    assert isinstance(source, TokenStore | PackedStore)
     stored = source.images.references(np.flatnonzero(np.asarray(source.images.record) == row))
     listed, at = json.loads(columns["images"]), 0
     for image, expected in zip(listed, stored, strict=True):
@@ -419,7 +401,7 @@ def _read_images(columns: Mapping[str, bytes], source: Source, row: int) -> tupl
 
 
 @reads("mds")
-def read_mds(folder: Path, source: Source, options: Options) -> Readable:
+def read_mds(folder: Path, source: Table, options: Options) -> Readable:
     """Open an `mds` export with code independent of its writer."""
     index = json.loads((folder / "index.json").read_text("utf-8"))
     shards = index["shards"]

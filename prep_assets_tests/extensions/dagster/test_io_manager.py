@@ -156,7 +156,7 @@ def test_what_is_not_there_to_be_opened_is_said_in_a_sentence(everything: Everyt
         everything.stores, asset(None, stream="sft_dev_pack")
     )
     assert "annotate the argument with Path" in given(everything.stores, asset(None, "sft_template"))
-    assert "preferences holds Lines, which are no arrays" in given(everything.stores, asset(np.ndarray, "preferences"))
+    assert "preferences is JSONL, which has no arrays" in given(everything.stores, asset(np.ndarray, "preferences"))
 
 
 def test_no_output_is_missing_and_each_store_is_recorded_where_it_is(tmp_path: Path) -> None:

@@ -40,8 +40,9 @@ from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.packed import PackedStore, open_packed
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.packed import open_packed
+from prep_assets.stores.table import PACKED
+from prep_assets.stores.table import TOKENS as TABLE_TOKENS
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.effort import examples
 from prep_assets_tests.extensions.dagster.conftest import Everything
@@ -50,7 +51,7 @@ from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS, build, build_all,
 from prep_assets_tests.reports.hostile import Read, hostile_workspace, unseen
 
 TABLES = [name for name, asset in SHIPPED_ASSETS.items() if asset.streams or name.endswith("_raw")]
-TOKENS = [name for name, asset in EVERY.items() if any(stream.kind in (TokenStore, PackedStore) for stream in asset.streams.values())]
+TOKENS = [name for name, asset in EVERY.items() if asset.holds(TABLE_TOKENS) or asset.holds(PACKED)]
 
 
 def all_of(everything: Everything, asset: str) -> list[dict[str, Any]]:

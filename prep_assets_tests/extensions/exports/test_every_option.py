@@ -13,12 +13,9 @@ import pytest
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
-from prep_assets.exports.readable import Pairs, Source, open_source
 from prep_assets.exports.registry import Count, Size
-from prep_assets.stores.groups import GroupStore, GroupWriter, Scored
-from prep_assets.stores.lines import Lines
-from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.groups import GroupWriter, Scored
+from prep_assets.stores.table import GROUPS, LINES, PACKED, PAIRS, TOKENS, Schema, Table, open_table
 from prep_assets_tests.extensions.exports.conftest import ROW_LEN, draw_documents, write_lines, write_stream
 from prep_assets_tests.extensions.exports.test_registry import contents
 from prep_assets_tests.stores.payload import write_table
@@ -58,13 +55,13 @@ def others(name: str, option: str) -> list[dict[str, Any]]:
 
 
 CASES = [
-    pytest.param(name, kind, option, other, id=f"{name}-{kind.__name__}-{'-'.join(map(str, itertools.chain(*other.items())))}")
+    pytest.param(name, kind, option, other, id=f"{name}-{kind.name}-{'-'.join(map(str, itertools.chain(*other.items())))}")
     for name, each in exports().items()
     for option in each.options
     for other in others(name, option)
     for kind in each.takes
 ]
-RESTATED = {("megatron", PackedStore), ("megatron", Pairs), ("megatron", TokenStore)}
+RESTATED = {("megatron", PACKED), ("megatron", PAIRS), ("megatron", TOKENS)}
 """Where a layout may say what is the default."""
 
 
@@ -73,7 +70,7 @@ def test_the_options_of_the_table_are_there() -> None:
 
 
 @pytest.fixture(scope="module")
-def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[type, Source]:
+def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[Schema, Table]:
     """One source of each kind."""
     folder = tmp_path_factory.mktemp("sources")
     write_stream(folder / "text", "train", draw_documents(1), masked=False)
@@ -90,18 +87,18 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[type, Source]:
     write_lines(
         folder / "lines", "rl_prompts_train", [{"prompt": f"{n}?", "gold": float(n), "query": f"{n}?", **contrast} for n in range(9)]
     )
-    opened = [open_source(folder / name) for name in ("text", "pairs", "groups", "packed", "lines")]
-    found = {type(each): each for each in opened}
+    opened = [open_table(folder / name) for name in ("text", "pairs", "groups", "packed", "lines")]
+    found = {each.schema: each for each in opened}
     chat = [{"role": role, "content": [{"type": "text", "text": "So."}]} for role in ("user", "assistant")]
-    lengths = found[TokenStore].lengths.tolist()  # the one token of a document is not trained
-    return found | {TokenStore: replace(found[TokenStore], chats=lambda: (chat if length > 1 else [] for length in lengths))}
+    lengths = found[TOKENS].lengths.tolist()  # the one token of a document is not trained
+    return found | {TOKENS: replace(found[TOKENS], chats=lambda: (chat if length > 1 else [] for length in lengths))}
 
 
-def test_there_is_a_source_of_each_kind(sources: dict[type, Source]) -> None:
-    assert set(sources) == {TokenStore, PackedStore, Pairs, GroupStore, Lines}
+def test_there_is_a_source_of_each_kind(sources: dict[Schema, Table]) -> None:
+    assert set(sources) == {TOKENS, PACKED, PAIRS, GROUPS, LINES}
 
 
-def needed(name: str, kind: type) -> Iterator[tuple[str, Any]]:
+def needed(name: str, kind: Schema) -> Iterator[tuple[str, Any]]:
     for option, value in NEEDED.get(name, {}).items():
         if exports()[name].means(option, kind, {}):
             yield option, value
@@ -109,7 +106,7 @@ def needed(name: str, kind: type) -> Iterator[tuple[str, Any]]:
 
 @pytest.mark.parametrize(("name", "kind", "option", "other"), CASES)
 def test_an_option_changes_the_files_or_is_refused(
-    sources: dict[type, Source], tmp_path: Path, name: str, kind: type, option: str, other: dict[str, Any]
+    sources: dict[Schema, Table], tmp_path: Path, name: str, kind: Schema, option: str, other: dict[str, Any]
 ) -> None:
     """`pad_id`, `neat`, `vocab_size`, `max_tokens_per_shard` and others were read for some kinds of source and ignored for the others."""
     beside = {**dict(needed(name, kind)), **{key: value for key, value in other.items() if key != option}}
@@ -122,5 +119,5 @@ def test_an_option_changes_the_files_or_is_refused(
     except ConfigError as error:
         assert option in str(error)
         return
-    restated = (name, kind) in RESTATED and other == {"layout": "text" if kind is TokenStore else "instruction"}
+    restated = (name, kind) in RESTATED and other == {"layout": "text" if kind is TOKENS else "instruction"}
     assert (after == before) == restated

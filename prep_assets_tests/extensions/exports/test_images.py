@@ -14,8 +14,8 @@ import pytest
 from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
-from prep_assets.exports.readable import open_source
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
+from prep_assets.stores.table import open_table
 from prep_assets.stores.tokens import record_writer
 from prep_assets_tests.stores.payload import write_table as write_packed
 
@@ -163,7 +163,7 @@ def test_the_reader_notices(which: str, fault: str, request: pytest.FixtureReque
     folder = request.getfixturevalue(which)
     options = {"max_seq_length": 40 if which == "stream" else None, "pad_id": PAD}
     out = export(folder, "cerebras", tmp_path / "out", **options)
-    source = open_source(folder)
+    source = open_table(folder)
     assert compare(out, source, "cerebras", options).passed
     row = next(number for number in range(len(source)) if (part := source.images.of(number, number + 1)).stop - part.start >= 2)
     with h5py.File(out / "output_chunk_0_0.h5", "r+") as file:
@@ -189,7 +189,7 @@ def test_llama_factorys_column_of_images(stream: Path, tmp_path: Path) -> None:
     for image_dir, before in ((None, ""), ("/data", "/data/")):
         out = export(stream, "hf_arrow", tmp_path / f"out{len(before)}", layout="llama_factory", image_dir=image_dir)
         options = {"layout": "llama_factory", "split": "train", "pad_id": 0, "image_dir": image_dir}
-        assert compare(out, open_source(stream), "hf_arrow", options).passed
+        assert compare(out, open_table(stream), "hf_arrow", options).passed
         (file,) = (out / "train").glob("*.arrow")
         found = pa.ipc.open_stream(pa.memory_map(str(file))).read_all().to_pylist()
         assert [row["images"] for row in found] == [[before + path for path in paths] or None for _, _, paths in DOCUMENTS]
@@ -202,7 +202,7 @@ def test_every_other_format_refuses(stream: Path, table: Path, tmp_path: Path) -
     for name in exports():
         for folder in (stream, table):
             needed = {"litdata": {"block_size": 8}, "nanotron": {}, "cerebras": {"max_seq_length": 40}}.get(name, {})
-            if name in ("cerebras", "webdataset", "mds", "hf_parquet", "llava") or type(open_source(folder)) not in exports()[name].takes:
+            if name in ("cerebras", "webdataset", "mds", "hf_parquet", "llava") or open_table(folder).schema not in exports()[name].takes:
                 continue
             with pytest.raises(ConfigError, match=f"would lose {count} images"):
                 export(folder, name, tmp_path / f"{name}-{folder.name}", **needed)

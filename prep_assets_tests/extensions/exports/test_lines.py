@@ -15,8 +15,8 @@ from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import arrow as arrow_tables
 from prep_assets.exports import export
-from prep_assets.exports.readable import open_source
 from prep_assets.stores.open import open_store
+from prep_assets.stores.table import open_table
 from prep_assets_tests.effort import examples
 from prep_assets_tests.extensions.exports.conftest import write_lines
 
@@ -55,7 +55,7 @@ LATE: list[dict[str, Any]] = [
 
 @pytest.mark.usefixtures("batch")
 def test_keys_of_later_lines_are_kept(tmp_path: Path) -> None:
-    source = open_source(write_lines(tmp_path / "l", "preferences", LATE))
+    source = open_table(write_lines(tmp_path / "l", "preferences", LATE))
     found = arrow(export(source, "hf_arrow", tmp_path / "out"))
     assert [said(row) for row in found] == [said(row) for row in LATE]
     assert list(found[0]) == ["prompt", "chosen", "rejected", "tools", "score", "nothing"]
@@ -72,7 +72,7 @@ def test_keys_of_later_lines_are_kept_for_verl(tmp_path: Path) -> None:
             "enable_thinking": True,
         },
     ]
-    source = open_source(write_lines(tmp_path / "l", "chats", rows))
+    source = open_table(write_lines(tmp_path / "l", "chats", rows))
     found = pq.read_table(export(source, "verl", tmp_path / "out") / "train.parquet").to_pylist()
     assert [said(row) for row in found] == rows
     assert compare(tmp_path / "out", source, "verl", VERL).passed

@@ -11,16 +11,15 @@ import pytest
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export, exports
-from prep_assets.exports.readable import open_source
 from prep_assets.extensions.exports import blocks as blocks_module
-from prep_assets.stores.lines import Lines
+from prep_assets.stores.table import LINES, open_table
 from prep_assets.stores.tokens import TokenStore
 from prep_assets_tests.extensions.exports.conftest import Stream, Table, write_lines, write_stream
 from prep_assets_tests.extensions.exports.readers import reader
 
 OPTIONS: dict[str, dict[str, Any]] = {"litdata": {"block_size": 5}}
 
-OF_TOKENS = [name for name, each in exports().items() if set(each.takes) != {Lines} and not each.chats]
+OF_TOKENS = [name for name, each in exports().items() if set(each.takes) != {LINES} and not each.chats]
 """Formats that hold tokens; the others are tried with lines."""
 BLOCKWISE = [pytest.param(name, marks=[pytest.mark.readers] * (name == "hf_arrow")) for name in OF_TOKENS]
 
@@ -88,13 +87,13 @@ def test_nothing_is_left_of_an_export_that_dies(table: Table, tmp_path: Path) ->
         ("tlfs", {"pad": 1}, "did you mean 'pad_id'"),
         ("tlfs", {"pad_id": "1"}, "valid integer"),
         ("litdata", {}, "needs the option 'block_size'"),
-        ("verl", {}, "writes Lines; this is a PackedStore"),
+        ("verl", {}, "verl takes JSONL, not packed table"),
         ("megatron", {"layout": "text"}, "for token streams"),
     ],
 )
 def test_what_cannot_be(name: str, options: dict[str, Any], complaint: str, table: Table, tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=complaint):
-        export(open_source(table.folder) if name == "verl" else table.folder, name, tmp_path / "out", **(options or {}))
+        export(open_table(table.folder) if name == "verl" else table.folder, name, tmp_path / "out", **(options or {}))
     assert not (tmp_path / "out").exists()
 
 
@@ -116,19 +115,19 @@ def test_a_folder_with_several_streams_needs_one_named(tmp_path: Path) -> None:
     for name in ("train", "dev"):
         write_stream(tmp_path / "s", name, [([1, 2], [1, 1])], masked=False)
     with pytest.raises(StoreError, match="several: dev, train"):
-        open_source(tmp_path / "s")
+        open_table(tmp_path / "s")
     with pytest.raises(StoreError, match="did you mean 'train'"):
-        open_source(tmp_path / "s", "trian")
+        open_table(tmp_path / "s", "trian")
     export(tmp_path / "s", "tlfs", tmp_path / "out", stream="dev")
     with pytest.raises(StoreError, match="found none of ours"):
-        open_source(tmp_path / "out")
+        open_table(tmp_path / "out")
 
 
 def test_sides_of_different_rows_are_no_pairs(tmp_path: Path) -> None:
     for name, count in (("chosen", 2), ("rejected", 1)):
         write_stream(tmp_path / "s", name, [([1], [1])] * count, masked=True)
     with pytest.raises(StoreError, match="2 chosen and 1 rejected"):
-        open_source(tmp_path / "s")
+        open_table(tmp_path / "s")
 
 
 def test_nothing_to_export(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
-from prep_assets.exports.readable import open_source
+from prep_assets.stores.table import open_table
 from prep_assets_tests.extensions.exports.conftest import write_lines
 from prep_assets_tests.extensions.exports.readers import reader
 
@@ -46,7 +46,7 @@ def test_open_instruct(tmp_path: Path) -> None:
     ]
     assert ast.literal_eval(truths[5]) == [{"instruction_id": ["punctuation:no_comma"], "kwargs": [{}]}]
     assert json.loads(truths[6]) == {"query": "Be kind.", "rubrics": [{"description": "Is kind.", "weight": 5.0}]}
-    assert compare(tmp_path / "out", open_source(lines), "open_instruct", OPEN).passed
+    assert compare(tmp_path / "out", open_table(lines), "open_instruct", OPEN).passed
 
 
 def test_a_gold_has_the_digits_of_its_source(tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_a_gold_has_the_digits_of_its_source(tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "l", "rl_prompts_train", rows)
     found = pq.read_table(export(lines, "open_instruct", tmp_path / "out") / "train.parquet").to_pylist()
     assert [row["ground_truth"] for row in found] == ["0.00005", "3.0"]
-    assert compare(tmp_path / "out", open_source(lines), "open_instruct", OPEN).passed
+    assert compare(tmp_path / "out", open_table(lines), "open_instruct", OPEN).passed
 
 
 @pytest.mark.parametrize("place", range(2, len(ROWS)))
@@ -69,8 +69,8 @@ def test_a_verifier_that_is_told_something_else_is_noticed(place: int, tmp_path:
     for name, options in (("open_instruct", OPEN), ("verl", {"data_source": "d", "ability": "math", "split": "train"})):
         given = {"data_source": "d"} if name == "verl" else {}
         out = export(lines[0], name, tmp_path / name, **given)
-        assert compare(out, open_source(lines[0]), name, options).passed
-        assert not compare(out, open_source(lines[1]), name, options).passed
+        assert compare(out, open_table(lines[0]), name, options).passed
+        assert not compare(out, open_table(lines[1]), name, options).passed
 
 
 def test_other_forms_of_the_same(tmp_path: Path) -> None:
@@ -87,9 +87,9 @@ def test_other_forms_of_the_same(tmp_path: Path) -> None:
     lines = write_lines(tmp_path / "l", "rl_prompts_train", rows)
     found = pq.read_table(export(lines, "open_instruct", tmp_path / "a") / "train.parquet").to_pylist()
     assert json.loads(found[0]["ground_truth"]) == [{"input": "1\n2", "output": "4"}, {"input": "3", "output": "5"}]
-    assert compare(tmp_path / "a", open_source(lines), "open_instruct", OPEN).passed
+    assert compare(tmp_path / "a", open_table(lines), "open_instruct", OPEN).passed
     export(lines, "verl", tmp_path / "b", data_source="d")
-    assert compare(tmp_path / "b", open_source(lines), "verl", {"data_source": "d", "ability": "math", "split": "train"}).passed
+    assert compare(tmp_path / "b", open_table(lines), "verl", {"data_source": "d", "ability": "math", "split": "train"}).passed
 
 
 def test_names_of_ones_own(tmp_path: Path) -> None:
@@ -97,7 +97,7 @@ def test_names_of_ones_own(tmp_path: Path) -> None:
     names = {"number": "numbers", "code": "mine"}
     out = export(lines, "open_instruct", tmp_path / "out", dataset=names)
     assert [row["dataset"] for row in pq.read_table(out / "train.parquet").to_pylist()] == ["numbers", "math", "mine"]
-    assert compare(out, open_source(lines), "open_instruct", {**OPEN, "dataset": names}).passed
+    assert compare(out, open_table(lines), "open_instruct", {**OPEN, "dataset": names}).passed
 
 
 @pytest.mark.parametrize(
@@ -126,7 +126,7 @@ def pair_rows(count: int) -> list[dict[str, Any]]:
 
 def test_pairs_of_open_instruct_are_whole_chats(tmp_path: Path) -> None:
     rows = pair_rows(3)
-    lines = open_source(write_lines(tmp_path / "l", "preferences", rows))
+    lines = open_table(write_lines(tmp_path / "l", "preferences", rows))
     out = export(lines, "open_instruct", tmp_path / "out")
     assert pq.read_table(out / "train.parquet").to_pylist() == [
         {side: row["prompt"] + row[side] for side in ("chosen", "rejected")} for row in rows
@@ -134,7 +134,7 @@ def test_pairs_of_open_instruct_are_whole_chats(tmp_path: Path) -> None:
     assert compare(out, lines, "open_instruct", OPEN).passed
     turned = [{**row, "chosen": row["rejected"], "rejected": row["chosen"]} for row in rows]
     for name, others in (("turned", turned), ("no prompt", [{**row, "prompt": []} for row in rows])):
-        assert not compare(out, open_source(write_lines(tmp_path / name, "preferences", others)), "open_instruct", OPEN).passed
+        assert not compare(out, open_table(write_lines(tmp_path / name, "preferences", others)), "open_instruct", OPEN).passed
     with pytest.raises(ConfigError, match="'dataset' has no effect for pairs"):
         export(lines, "open_instruct", tmp_path / "named", dataset={"number": "mine"})
 
@@ -160,7 +160,7 @@ def test_verl_is_told_what_its_reward_functions_parse(tmp_path: Path) -> None:
     for truth in map(json.loads, truths[9:]):  # as ``prime_code`` parses them
         assert [[json.loads(line) for line in call.split("\n")] for call in truth["inputs"]] == [["é", [1]], [2, []]]
         assert [*map(json.loads, truth["outputs"]), truth["fn_name"]] == [{"a": 1}, None, "f"]
-    lines = open_source(tmp_path / "l")
+    lines = open_table(tmp_path / "l")
     assert compare(out, lines, "verl", {"data_source": "d", "ability": "math", "split": "train"}).passed
     found = found[:9]
     beside = [{key: value for key, value in row["extra_info"].items() if value is not None} for row in found]
@@ -187,7 +187,7 @@ GOLDS: list[Any] = [2.0, -0.5, 1e22, 0.1, None]
 def test_golds_of_one_column_are_of_one_kind(texts: list[str], said: list[Any], format: str, tmp_path: Path) -> None:
     """Numbers stay numbers; beside a gold that is text they are the texts that verl and open-instruct get as well."""
     rows = [{"prompt": "p", "gold": gold} for gold in (*GOLDS, *texts)]
-    lines = open_source(write_lines(tmp_path / "l", "rl_prompts_train", rows))
+    lines = open_table(write_lines(tmp_path / "l", "rl_prompts_train", rows))
     out = export(lines, format, tmp_path / "out")
     files = [*out.rglob("*.parquet")]
     read = pq.read_table(files[0]) if files else pa.ipc.open_stream(next(out.glob("*.arrow")).read_bytes()).read_all()
@@ -195,7 +195,7 @@ def test_golds_of_one_column_are_of_one_kind(texts: list[str], said: list[Any], 
     options = {"layout": "trl", "split": "train", "image_dir": None}
     assert compare(out, lines, format, options).passed
     others = [{"prompt": "p", "gold": gold} for gold in (3.0, *GOLDS[1:], *texts)]
-    assert not compare(out, open_source(write_lines(tmp_path / "m", "rl_prompts_train", others)), format, options).passed
+    assert not compare(out, open_table(write_lines(tmp_path / "m", "rl_prompts_train", others)), format, options).passed
 
 
 @pytest.mark.readers

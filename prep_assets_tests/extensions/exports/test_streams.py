@@ -15,10 +15,11 @@ import pytest
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
-from prep_assets.exports.readable import open_source, require_filled, starts_of
+from prep_assets.exports.readable import require_filled, starts_of
 from prep_assets.exports.registry import reader as reader_of
 from prep_assets.extensions.exports.huggingface import _read_row
 from prep_assets.extensions.exports.token_files import read_mds, require_rounded
+from prep_assets.stores.table import open_table
 from prep_assets_tests.extensions.exports.conftest import Document, Stream, Table, labels_of, some
 from prep_assets_tests.extensions.exports.learned import lessons, lessons_of, shifted
 from prep_assets_tests.extensions.exports.readers import reader, streaming
@@ -170,7 +171,7 @@ def test_mds_read_by_streaming(table: Table, tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("change", [{"version": 3}, {"compression": "zstd"}, {"column_names": ["input_ids", "position_ids", "labels"]}])
 def test_an_index_that_streaming_cannot_read_or_that_names_other_columns(table: Table, change: dict[str, Any], tmp_path: Path) -> None:
-    out, source = export(table.folder, "mds", tmp_path / "out"), open_source(table.folder)
+    out, source = export(table.folder, "mds", tmp_path / "out"), open_table(table.folder)
     assert read_mds(out, source, {"size_limit": 1 << 26}).row(0)
     index = json.loads((out / "index.json").read_text("utf-8"))
     index["shards"][0] |= change
@@ -233,7 +234,7 @@ def test_a_rounded_number_of_tokens(count: int) -> None:
 
 @pytest.mark.parametrize(("format", "mask"), [("olmo", "labels_mask_part_0000.npy"), ("nanotron", "00000_tokens.ds.loss")])
 def test_a_mask_that_is_missing_is_seen(table: Table, format: str, mask: str, tmp_path: Path) -> None:
-    out, source = export(table.folder, format, tmp_path / "out"), open_source(table.folder)
+    out, source = export(table.folder, format, tmp_path / "out"), open_table(table.folder)
     options = {"vocab_size": None, "name": "00000_tokens"}
     assert reader_of(format)(out, source, options).row(0)
     (out / mask).unlink()

@@ -11,7 +11,7 @@ import pytest
 from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
-from prep_assets.exports.readable import open_source
+from prep_assets.stores.table import open_table
 from prep_assets_tests.extensions.exports.conftest import write_lines
 
 
@@ -36,9 +36,9 @@ def test_a_gold_has_the_digits_of_its_source(tmp_path: Path) -> None:
     lines, options = write_lines(tmp_path / "l", "rl_prompts_train", rows), {"data_source": "d", "ability": "math", "split": "train"}
     found = pq.read_table(export(lines, "verl", tmp_path / "out", data_source="d") / "train.parquet").to_pylist()
     assert [row["reward_model"]["ground_truth"] for row in found] == ["0.00005", "2.50", "2.5"]
-    assert compare(tmp_path / "out", open_source(lines), "verl", options).passed
+    assert compare(tmp_path / "out", open_table(lines), "verl", options).passed
     changed = write_lines(tmp_path / "m", "rl_prompts_train", [{**rows[0], "gold_text": "0.000050"}, *rows[1:]])
-    assert not compare(tmp_path / "out", open_source(changed), "verl", options).passed
+    assert not compare(tmp_path / "out", open_table(changed), "verl", options).passed
 
 
 def test_sft(tmp_path: Path) -> None:
@@ -65,13 +65,13 @@ def test_each_row_keeps_its_verifier(tmp_path: Path) -> None:
     found = pq.read_table(export(lines, "verl", tmp_path / "a", data_source="openai/gsm8k") / "train.parquet").to_pylist()
     assert [row["data_source"] for row in found] == ["openai/gsm8k", "math", "model"]
     assert [row["reward_model"]["style"] for row in found] == ["rule", "rule", "model"]
-    assert compare(tmp_path / "a", open_source(lines), "verl", {"data_source": "openai/gsm8k", "ability": "math", "split": "train"}).passed
+    assert compare(tmp_path / "a", open_table(lines), "verl", {"data_source": "openai/gsm8k", "ability": "math", "split": "train"}).passed
     names = {"number": "openai/gsm8k", "math": "lighteval/MATH", "model": "judge"}
     options = {"data_source": names, "ability": "math", "split": "train"}
     found = pq.read_table(export(lines, "verl", tmp_path / "b", data_source=names) / "train.parquet").to_pylist()
     assert [row["data_source"] for row in found] == list(names.values())
-    assert compare(tmp_path / "b", open_source(lines), "verl", options).passed
-    assert not compare(tmp_path / "a", open_source(lines), "verl", options).passed
+    assert compare(tmp_path / "b", open_table(lines), "verl", options).passed
+    assert not compare(tmp_path / "a", open_table(lines), "verl", options).passed
     with pytest.raises(ConfigError, match="line 1: data_source is needed for rows without a verifier"):
         export(lines, "verl", tmp_path / "c")
     del names["math"]

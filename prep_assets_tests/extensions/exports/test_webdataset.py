@@ -17,9 +17,9 @@ import pytest
 from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
-from prep_assets.exports.readable import open_source
 from prep_assets.graph.graph import assets_of
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
+from prep_assets.stores.table import open_table
 from prep_assets.stores.tokens import record_writer
 from prep_assets_tests.extensions.exports.readers import reader, streaming
 from prep_assets_tests.extensions.exports.test_images import DOCUMENTS, PAD, PATCHES, starts_of, write_packed
@@ -86,7 +86,7 @@ def test_samples_hold_ids_labels_and_the_bytes_of_images(stream: Path, tmp_path:
             (f"{number}.png", path, start, PATCHES) for number, (path, start) in enumerate(zip(paths, starts_of(ids), strict=True))
         ]
     options = {**OPTIONS, "image_dir": str(tmp_path / "pictures"), "rows_per_file": 7}
-    assert compare(out, open_source(stream), "webdataset", options).passed
+    assert compare(out, open_table(stream), "webdataset", options).passed
 
 
 @pytest.mark.parametrize("format", ["webdataset", "mds", "hf_parquet"])
@@ -107,7 +107,7 @@ def test_rows_of_a_packed_table(tmp_path: Path, format: str) -> None:
     options: dict[str, Any] = {"image_dir": str(tmp_path / "pictures")}
     out = export(folder, format, tmp_path / "out", **options)
     filled = {"split": "train", "rows_per_file": 10_000, "size_limit": 1 << 26, **options}
-    assert compare(out, open_source(folder), format, filled).passed
+    assert compare(out, open_table(folder), format, filled).passed
     if format == "webdataset":
         for row, sample in zip(pairs, samples(out), strict=True):
             found = json.loads(sample["json"])
@@ -176,7 +176,7 @@ SPOILS: dict[str, Callable[[str, bytes], tuple[str, bytes] | None]] = {
 @pytest.mark.parametrize("what", SPOILS)
 def test_a_spoiled_export_is_seen(stream: Path, tmp_path: Path, what: str) -> None:
     options = {**OPTIONS, "image_dir": str(tmp_path / "pictures")}
-    out, source = export(stream, "webdataset", tmp_path / "out", **options), open_source(stream)
+    out, source = export(stream, "webdataset", tmp_path / "out", **options), open_table(stream)
     assert compare(out, source, "webdataset", options).passed
     rebuilt(out / "train-000000.tar", SPOILS[what])
     try:
@@ -218,7 +218,7 @@ def test_streaming_reads_ids_and_the_bytes_of_images(stream: Path, tmp_path: Pat
 
 def test_parquet_has_the_files_and_is_compared_with_the_store(stream: Path, tmp_path: Path) -> None:
     options = {"image_dir": str(tmp_path / "pictures"), "rows_per_file": 11}
-    out, source = export(stream, "hf_parquet", tmp_path / "out", **options), open_source(stream)
+    out, source = export(stream, "hf_parquet", tmp_path / "out", **options), open_table(stream)
     paths = sorted((out / "data").iterdir())
     assert [pq.read_metadata(path).num_rows for path in paths] == [11, 11, 8]
     found = [row for path in paths for row in pq.read_table(path).to_pylist()]
@@ -258,7 +258,7 @@ def test_datasets_decodes_the_images_of_parquet(tmp_path: Path) -> None:
 
 def test_mds_is_compared_with_the_store(stream: Path, tmp_path: Path) -> None:
     options = {"size_limit": 1 << 20, "image_dir": str(tmp_path / "pictures")}
-    out, source = export(stream, "mds", tmp_path / "out", **options), open_source(stream)
+    out, source = export(stream, "mds", tmp_path / "out", **options), open_table(stream)
     assert compare(out, source, "mds", options).passed
     [shard] = out.glob("*.mds")
     data, path = shard.read_bytes(), DOCUMENTS[FIRST][2][0]
@@ -293,9 +293,9 @@ def test_webdataset_reads_rows_from_raw_chats_on(tmp_path: Path) -> None:
     shards = [str(out / shard["url"]) for shard in json.loads((out / "shards.json").read_text())["shards"]]
     found = list(web.WebDataset(shards, shardshuffle=False).decode("pil"))
     assert len(found) == len(rows)
-    source = open_source(tokens, "train")
+    source = open_table(tokens, "train")
     for number, sample in enumerate(found):
-        assert sample["json"]["input_ids"] == source.record(number, "tokens").tolist()  # type: ignore[union-attr]
+        assert sample["json"]["input_ids"] == source.columns["tokens"].arrays(number)[0].tolist()
         listed = sample["json"].get("images", [])
         assert [each["path"] for each in listed] == [f"{number}-{at}.png" for at in range(number % 3)]
         assert [sample[each["file"]].size for each in listed] == [(4 + number, 5 + at) for at in range(number % 3)]

@@ -11,8 +11,7 @@ import pytest
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
-from prep_assets.exports.readable import open_source
-from prep_assets.stores.lines import Lines
+from prep_assets.stores.table import LINES, open_table
 from prep_assets_tests.extensions.exports.conftest import Stream, Table, write_lines, write_stream
 from prep_assets_tests.extensions.exports.test_registry import OPTIONS, contents
 
@@ -78,7 +77,7 @@ def test_a_link_to_an_empty_folder_is_that_folder(table: Table, tmp_path: Path) 
     assert contents(export(table.folder, "mds", tmp_path / "link")) == contents(tmp_path / "disk") != {}
 
 
-OF_LINES = [name for name, each in exports().items() if set(each.takes) == {Lines}]
+OF_LINES = [name for name, each in exports().items() if set(each.takes) == {LINES}]
 NAMED = [(name, option) for name, each in exports().items() for option in each.options if option in ("name", "split")]
 
 
@@ -127,7 +126,7 @@ def test_no_mask_is_lost(name: str, options: dict[str, Any], chats: Stream, text
     with pytest.raises(
         ConfigError, match=f"{name} would lose the loss mask of this stream, in which {untrained:,} of .* every token would be"
     ):
-        export(open_source(chats.folder), name, tmp_path / "out", **options)
+        export(open_table(chats.folder), name, tmp_path / "out", **options)
     assert not (tmp_path / "out").exists()
     export(text.folder, name, tmp_path / "text", **options)
 
