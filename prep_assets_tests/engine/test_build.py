@@ -23,7 +23,7 @@ from prep_assets.pipeline.asset import Check
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.graph.workspaces import SHIPPED, build_all, checks_of, domain, shipped, with_groups, with_others, workspace_in
+from prep_assets_tests.graph.workspaces import SHIPPED, all_unchecked, checks_of, domain, shipped, with_groups, with_others, workspace_in
 
 SFT = tuple(SHIPPED["sft"]["domains"])
 RUN_CHECK = "prep_assets.engine.execute.run_check"
@@ -284,8 +284,7 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
     families = with_others(with_groups(shipped(), folder / "groups"), folder)
     families["pretrain"]["blend"], families["sft"]["blend"] = {"window": 16}, {}
     workspace = workspace_in(folder, {**families, "eval": {"domains": {"bench": domain("notes.txt", "text")}, "policy": "report"}})
-    build_all(workspace)
-    return workspace
+    return all_unchecked(workspace)
 
 
 def leaves(model: Any, prefix: str = "") -> Iterator[str]:

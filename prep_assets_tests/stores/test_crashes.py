@@ -138,7 +138,11 @@ def test_many_builders_of_two_keys_end_with_two_sound_stores(place: Place) -> No
 
 @pytest.mark.parametrize(
     ("name", "points", "of"),
-    [("killpoints", "8", []), ("faults", "8", []), ("killpoints", "2", ["--families", "--only", "in shards: pretrain_tokens"])],
+    [
+        ("killpoints", "8", []),
+        ("faults", "8", []),
+        pytest.param("killpoints", "2", ["--families", "--only", "in shards: pretrain_tokens"], marks=pytest.mark.soak),
+    ],
 )
 @pytest.mark.skipif(bool(shim.missing()), reason=shim.missing() or "never")
 def test_some_calls_are_killed_or_fail(name: str, points: str, of: list[str]) -> None:

@@ -19,7 +19,7 @@ from prep_assets.stores.manifest import Result
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.remote import local_root, remote_of
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.effort import examples
+from prep_assets_tests.effort import SOAK, examples
 
 KEYS, CONFIGS = ("a" * 64, "b" * 64), ("c" * 64, "d" * 64)
 HELD, FAILED = {"sound": Result(True, "")}, {"sound": Result(False, "3 rows")}
@@ -194,5 +194,7 @@ def places(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
 @pytest.mark.parametrize(("places", "tried"), [("disk", 60), ("memory", 30), ("s3", 3), ("az", 3), ("gs", 3)], indirect=["places"])
 def test_pointers_and_versions_are_those_of_a_model(places: Callable[[], Place], tried: int) -> None:
     # twenty steps are read as they are: to look for fewer takes minutes
-    how = settings(max_examples=examples(tried) if tried > 10 else 2, stateful_step_count=20, deadline=None, phases=[Phase.generate])
+    how = settings(
+        max_examples=examples(tried) if tried > 10 else 2 if SOAK else 1, stateful_step_count=20, deadline=None, phases=[Phase.generate]
+    )
     run_state_machine_as_test(lambda: Modelled(places()), settings=how)
