@@ -113,38 +113,38 @@ planted: $(VENV)/.installed-test
 ROWS ?= 200
 FEWER ?= 24
 grid: $(VENV)/.installed-test
-	@$(BIN)/python -m prep_assets_tests.grid --rows $(ROWS) --fewer $(FEWER)
+	@PYTHONPATH=tools $(BIN)/python -m grid --rows $(ROWS) --fewer $(FEWER)
 
 # harnesses that try to break stores, for SECONDS each; see docs/reliability.md
 SECONDS ?= 600
 SEED ?= 0
 killpoints faults: $(VENV)/.installed-test
-	@$(BIN)/python -m prep_assets_tests.harness.strikes $@ --seconds $(SECONDS) --seed $(SEED)
-	@$(BIN)/python -m prep_assets_tests.harness.strikes $@ --seconds $(SECONDS) --seed $(SEED) --families --points 1000
+	@PYTHONPATH=tools $(BIN)/python -m harness.strikes $@ --seconds $(SECONDS) --seed $(SEED)
+	@PYTHONPATH=tools $(BIN)/python -m harness.strikes $@ --seconds $(SECONDS) --seed $(SEED) --families --points 1000
 
 $(VENV)/.installed-fuzz: $(VENV)/.installed-test
 	@$(INSTALL) --editable '.[test,fuzz]'
 	@touch $@
 
 fuzz: $(VENV)/.installed-fuzz
-	@PYTHONHASHSEED=0 $(BIN)/python -m prep_assets_tests.harness.guided --seconds $(SECONDS) --seed $(SEED)
+	@PYTHONHASHSEED=0 PYTHONPATH=tools $(BIN)/python -m harness.guided --seconds $(SECONDS) --seed $(SEED)
 
 memory: $(VENV)/.installed-test
-	@$(BIN)/python -m prep_assets_tests.harness.large_record
-	@$(BIN)/python -m prep_assets_tests.harness.tokenizers
-	@$(BIN)/python -m prep_assets_tests.harness.memory
+	@PYTHONPATH=tools $(BIN)/python -m harness.large_record
+	@PYTHONPATH=tools $(BIN)/python -m harness.tokenizers
+	@PYTHONPATH=tools $(BIN)/python -m harness.memory
 
 fulldisk: $(VENV)/.installed-test
-	@$(BIN)/python -m prep_assets_tests.harness.fulldisk --sizes 125
+	@PYTHONPATH=tools $(BIN)/python -m harness.fulldisk --sizes 125
 
 powercut: $(VENV)/.installed-test
-	@$(BIN)/python -m prep_assets_tests.harness.powercut --cuts 300 --seconds $(SECONDS) --seed $(SEED)
+	@PYTHONPATH=tools $(BIN)/python -m harness.powercut --cuts 300 --seconds $(SECONDS) --seed $(SEED)
 
 crashstates: $(VENV)/.installed-test
-	@$(BIN)/python -m prep_assets_tests.harness.crashstates --states 10000 --syncs --seed $(SEED)
+	@PYTHONPATH=tools $(BIN)/python -m harness.crashstates --states 10000 --syncs --seed $(SEED)
 
 sim: $(VENV)/.installed-test
-	@$(BIN)/python -m prep_assets_tests.harness.sim --schedules 1000000 --seconds $(SECONDS) --seed $(SEED)
+	@PYTHONPATH=tools $(BIN)/python -m harness.sim --schedules 1000000 --seconds $(SECONDS) --seed $(SEED)
 
 # our builds and those of others on the same text, in turns: ONLY=documents, SIZES="1 4", TOKENIZERS="DIR DIR", TEXT=FILE.jsonl, CHATS=FILE.jsonl, PEERS=PYTHON with datatrove and TRL, MEGATRON=CHECKOUT
 SIZES ?= 1 4 16

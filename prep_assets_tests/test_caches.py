@@ -11,13 +11,13 @@ from threading import Barrier
 from weakref import ref
 
 import pytest
+from harness import tokenizers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.caches import CACHES, bounded_cache
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.effort import examples
-from prep_assets_tests.harness import tokenizers
 
 PACKAGE = ROOT / "prep_assets"
 

@@ -10,6 +10,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import pytest
+from harness.workloads import FORMATS
+from harness.workloads import publish as publish_payload
 from xxhash import xxh3_64_hexdigest
 
 from prep_assets import plugins
@@ -19,8 +21,6 @@ from prep_assets.stores.open import open_store, payload_folders
 from prep_assets.stores.published import Place
 from prep_assets.stores.remote import local_root, remote_of
 from prep_assets.stores.version_folders import LocalBackend, Published
-from prep_assets_tests.harness.workloads import FORMATS
-from prep_assets_tests.harness.workloads import publish as publish_payload
 
 OLD, NEW = "a" * 64, "b" * 64
 Publish = Callable[..., Published]

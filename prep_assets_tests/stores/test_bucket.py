@@ -15,6 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.workloads import FORMATS
+from harness.workloads import publish as publish_payload
 
 import prep_assets
 from prep_assets.errors import ConfigError, StoreError, error_text
@@ -25,8 +27,6 @@ from prep_assets.stores.published import Place, open_published
 from prep_assets.stores.remote import Unanswered, local_root, remote_of
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.harness.workloads import FORMATS
-from prep_assets_tests.harness.workloads import publish as publish_payload
 from prep_assets_tests.stores.s3 import S3, Fault
 
 OLD, NEW = "a" * 64, "b" * 64

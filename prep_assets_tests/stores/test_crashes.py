@@ -11,13 +11,13 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from harness import crashstates, fulldisk, fuzz, powercut, shim
 
 from prep_assets.stores import published, version_folders
 from prep_assets.stores.published import Place
 from prep_assets.stores.version_folders import Published, of_key
 from prep_assets_tests.conftest import ROOT as HARNESSES_ROOT
 from prep_assets_tests.effort import FSYNC
-from prep_assets_tests.harness import crashstates, fulldisk, fuzz, powercut, shim
 
 OLD, NEW = "a" * 64, "b" * 64
 ROOT = Path(__file__).resolve().parents[2]
@@ -146,8 +146,10 @@ def test_many_builders_of_two_keys_end_with_two_sound_stores(place: Place) -> No
 )
 @pytest.mark.skipif(bool(shim.missing()), reason=shim.missing() or "never")
 def test_some_calls_are_killed_or_fail(name: str, points: str, of: list[str]) -> None:
-    command = [sys.executable, "-m", "prep_assets_tests.harness.strikes", name, "--points", points, "--seconds", "600", *of]
-    done = subprocess.run(command, cwd=HARNESSES_ROOT, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "harness.strikes", name, "--points", points, "--seconds", "600", *of]
+    done = subprocess.run(
+        command, cwd=HARNESSES_ROOT, env={**os.environ, "PYTHONPATH": "tools"}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert f": {points}, violations: 0" in done.stdout
 
@@ -195,7 +197,9 @@ def test_a_power_cut_keeps_what_was_acknowledged(monkeypatch: pytest.MonkeyPatch
 
 @pytest.mark.skipif(bool(fulldisk.missing() or shim.missing()), reason=fulldisk.missing() or shim.missing() or "never")
 def test_a_disk_that_is_full_at_some_point_ends_in_words() -> None:
-    command = [sys.executable, "-m", "prep_assets_tests.harness.fulldisk", "--sizes", "4", "--workloads", "2"]
-    done = subprocess.run(command, cwd=HARNESSES_ROOT, capture_output=True, text=True, check=False)
+    command = [sys.executable, "-m", "harness.fulldisk", "--sizes", "4", "--workloads", "2"]
+    done = subprocess.run(
+        command, cwd=HARNESSES_ROOT, env={**os.environ, "PYTHONPATH": "tools"}, capture_output=True, text=True, check=False
+    )
     assert done.returncode == 0, done.stdout + done.stderr
     assert "full disks: 8 in 4 sizes at most, violations: 0" in done.stdout

@@ -10,6 +10,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from harness.workloads import FORMATS, OLD, publish
 
 from prep_assets.errors import StoreError
 from prep_assets.stores import files as folders
@@ -23,7 +24,6 @@ from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.tokens import StorageFormat, open_tokens, record_writer
 from prep_assets.stores.verification import whole_folder
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.harness.workloads import FORMATS, OLD, publish
 
 STORAGE: list[StorageFormat] = ["bin", "h5"]
 COUNT = 600_000

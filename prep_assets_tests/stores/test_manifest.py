@@ -15,6 +15,7 @@ from typing import Any, get_args
 
 import numpy as np
 import pytest
+from harness.workloads import FORMATS, publish
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from xxhash import xxh3_64_hexdigest
@@ -29,7 +30,6 @@ from prep_assets.stores.published import Place, open_published
 from prep_assets.stores.remote import local_root, remote_of
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.effort import examples
-from prep_assets_tests.harness.workloads import FORMATS, publish
 from prep_assets_tests.peak import peak
 from prep_assets_tests.stores.payload import list_payload
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from harness.workloads import OLD
 
 from prep_assets.stores import arrays
 from prep_assets.stores import arrays as columns
@@ -20,7 +21,6 @@ from prep_assets.stores.guards import Guards, compared
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.tokens import StorageFormat, open_tokens, record_writer
-from prep_assets_tests.harness.workloads import OLD
 from prep_assets_tests.stores.test_packed import write as write_packed
 
 SMALL, SIZE = 1 << 18, 8 << 20

@@ -6,12 +6,12 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from harness.workloads import FORMATS, NEW, publish
 
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.manifest import SIGNING, TRUSTED, Manifest, described
 from prep_assets.stores.published import Place
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.harness.workloads import FORMATS, NEW, publish
 
 serialization = pytest.importorskip("cryptography.hazmat.primitives.serialization")
 ed25519 = pytest.importorskip("cryptography.hazmat.primitives.asymmetric.ed25519")

@@ -8,13 +8,13 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from harness import sim
+from harness.sim_backends import SimDisk, SimObjects
 
 from prep_assets.extensions.buckets import backend as bucket_versions
 from prep_assets.extensions.buckets import backend as catalog
 from prep_assets.extensions.buckets.backend import Catalog
 from prep_assets.stores.published import Place
-from prep_assets_tests.harness import sim
-from prep_assets_tests.harness.sim_backends import SimDisk, SimObjects
 
 Patch = pytest.MonkeyPatch
 

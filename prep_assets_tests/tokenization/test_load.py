@@ -329,7 +329,7 @@ LEFT = """
 import sys
 from pathlib import Path
 from prep_assets.text.vocabulary import from_file
-from prep_assets_tests.harness.tokenizers import memory
+from harness.tokenizers import memory
 words = [f"x{number:b}" for number in range(10_000)]
 def used():
     backend = from_file("one", Path(sys.argv[1])).backend

@@ -1,6 +1,6 @@
 """Cut the power of a file system while stores are published to it, and look at what is there afterwards. Needs root.
 
-    python -m prep_assets_tests.harness.powercut --cuts 300 --seed 0
+    PYTHONPATH=tools python -m harness.powercut --cuts 300 --seed 0
 
 A builder publishes versions 1, 2, 3 … to a file system in an image and says each when it is acknowledged. At a moment drawn by the seed the file
 system is shut down without writing what is in memory (XFS_IOC_GOINGDOWN, which ext4 knows too), unmounted and mounted again. The last version
@@ -23,9 +23,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from harness.ground import Figures
+from harness.workloads import PAYLOADS, publish
 from prep_assets.stores.published import Place
-from prep_assets_tests.harness.ground import Figures
-from prep_assets_tests.harness.workloads import PAYLOADS, publish
 
 GOING_DOWN = 0x8004587D  # _IOR('X', 125, __u32)
 NO_LOG_FLUSH = (2).to_bytes(4, "little")

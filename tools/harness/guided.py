@@ -1,7 +1,7 @@
 """`fuzz` with libFuzzer (atheris): it sees which lines of the package an input reaches, and goes on from those that reach new ones. Where atheris is
 not installed, it is `fuzz` alone.
 
-python -m prep_assets_tests.harness.guided --inputs 10000000 --seconds 1200 --seed 0
+PYTHONPATH=tools python -m harness.guided --inputs 10000000 --seconds 1200 --seed 0
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ except ImportError:
     atheris = None
 
 with atheris.instrument_imports(include=["prep_assets"]) if atheris else nullcontext():
-    from prep_assets_tests.harness import fuzz
+    from harness import fuzz
 
 LONGEST = 16_384
 

@@ -1,6 +1,6 @@
 """The publication protocol under schedules that a seed decides: 8 writers, 8 readers, one who prunes and one who finds damage, on a disk and on a bucket.
 
-    python -m prep_assets_tests.harness.sim --schedules 1000000 --seed 0 --processes 2
+    PYTHONPATH=tools python -m harness.sim --schedules 1000000 --seed 0 --processes 2
 
 `Place`, the catalog, leases and removal are the real code; what is simulated lies below them. On every schedule:
 
@@ -27,6 +27,9 @@ from types import SimpleNamespace
 from typing import Any, Literal
 from unittest import mock
 
+from harness.ground import Figures
+from harness.sim_actors import Actors
+from harness.sim_backends import FILES, Disk, Faults, Note, SimBucket, SimDisk, SimObjects, note_of
 from prep_assets.errors import StoreError
 from prep_assets.extensions.buckets import backend as bucket_versions
 from prep_assets.extensions.buckets import backend as catalog
@@ -35,9 +38,6 @@ from prep_assets.stores.files import loads
 from prep_assets.stores.manifest import MANIFEST
 from prep_assets.stores.published import Place
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.harness.ground import Figures
-from prep_assets_tests.harness.sim_actors import Actors
-from prep_assets_tests.harness.sim_backends import FILES, Disk, Faults, Note, SimBucket, SimDisk, SimObjects, note_of
 
 Ground = Literal["bucket", "disk"]
 WRITERS, READERS, PASSES, SCRUBS = 8, 8, 12, 3

@@ -1,6 +1,6 @@
 """The memory that one large record takes, in builds and in checks, as times its size.
 
-    python -m prep_assets_tests.harness.large_record --megabytes 25
+    PYTHONPATH=tools python -m harness.large_record --megabytes 25
 
 What counts is the most memory that the system could not take back, beyond what a process takes for small records alone. It may be ten times the record.
 """
@@ -14,9 +14,9 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from harness.memory import BUILD, Measured, in_a_process, text_of
 from prep_assets_tests.graph.families import FAMILIES
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
-from prep_assets_tests.harness.memory import BUILD, Measured, in_a_process, text_of
 
 ALLOWED = 10
 SMALL = 50

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from harness.workloads import InTurn, Workload
 from prep_assets.data import tables as cuts
 from prep_assets.graph.graph import EVERY, asset_named, assets_of
 from prep_assets.pipeline.workspace import Workspace
@@ -18,7 +19,6 @@ from prep_assets.stores import arrays as columns
 from prep_assets.stores import files as digests
 from prep_assets.stores.published import Place
 from prep_assets_tests.graph.workspaces import SAMPLES, build_all, domain, make, minimal, with_groups, with_others, workspace_in
-from prep_assets_tests.harness.workloads import InTurn, Workload
 
 ROWS = 12
 SHARD = 100

@@ -1,7 +1,7 @@
 """Feed readers with what is nearly right: every reader of bytes that a stranger or a bad disk may have written (`fuzz_targets`).
 
-    python -m prep_assets_tests.harness.fuzz --inputs 10000000 --seconds 1200 --seed 0
-    python -m prep_assets_tests.harness.fuzz --replay "schema messages" --hex 7b7d
+    PYTHONPATH=tools python -m harness.fuzz --inputs 10000000 --seconds 1200 --seed 0
+    PYTHONPATH=tools python -m harness.fuzz --replay "schema messages" --hex 7b7d
 
 Only `Refused` and `PrepAssetsError` may come out, each input within two seconds of processor time and without much memory. A batch is read in a
 process of its own, so that a crash in a library is a violation and not an end. Where atheris is installed, libFuzzer chooses the inputs: those
@@ -26,9 +26,9 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from harness.fuzz_targets import Target, changed_bytes, changed_json, targets
+from harness.ground import Figures
 from prep_assets.errors import PrepAssetsError, Refused
-from prep_assets_tests.harness.fuzz_targets import Target, changed_bytes, changed_json, targets
-from prep_assets_tests.harness.ground import Figures
 
 SECONDS, MEMORY, ADDRESSES = 2.0, 1 << 30, 8 << 30
 SHOWN = 1500

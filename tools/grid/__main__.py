@@ -1,4 +1,4 @@
-"""``python -m prep_assets_tests.grid``: every chat data set × every tokenizer × every template, through the build's own code, and proven.
+"""``PYTHONPATH=tools python -m grid``: every chat data set × every tokenizer × every template, through the build's own code, and proven.
 
 A unit is one template on one tokenizer. Finished units are kept in the output folder, in a file that is named by the code and the numbers of rows, so
 that a run that was ended goes on where it stopped. After the last unit the tables of graph/real_data.md are written, and ``refusals.md`` in the output
@@ -24,8 +24,9 @@ from multiprocessing import Pool
 from pathlib import Path
 from typing import Any
 
-from prep_assets_tests.grid.cells import TOKENIZERS, cells, chats, published, records
-from prep_assets_tests.grid.judged import JUDGED
+from grid.cells import TOKENIZERS, cells, chats, published, records
+from grid.judged import JUDGED
+
 from prep_assets_tests.masks.bound import CONTROL
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -175,7 +176,7 @@ def tell(real_data: Path, done: Sequence[Found], folder: Path, seed: int) -> Non
 
 def main() -> int:
     """0: every unit ran, without a fault; 1: faults; 2: units are left for another run."""
-    read = argparse.ArgumentParser(prog="python -m prep_assets_tests.grid", description=__doc__.splitlines()[0] if __doc__ else None)
+    read = argparse.ArgumentParser(prog="python -m grid", description=__doc__.splitlines()[0] if __doc__ else None)
     read.add_argument("--rows", type=int, default=200, help="rows of each data set with shipped templates")
     read.add_argument("--fewer", type=int, default=24, help="rows of each data set with TRL's templates")
     read.add_argument("--processes", type=int, default=2)

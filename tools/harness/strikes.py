@@ -1,7 +1,7 @@
 """Strike at every call on files that a workload makes: kill the process there, or let the call fail, and look at what is left.
 
-    python -m prep_assets_tests.harness.strikes killpoints --seconds 600 --seed 0 [--families]
-    python -m prep_assets_tests.harness.strikes faults --seconds 600 --seed 0 [--families]
+    PYTHONPATH=tools python -m harness.strikes killpoints --seconds 600 --seed 0 [--families]
+    PYTHONPATH=tools python -m harness.strikes faults --seconds 600 --seed 0 [--families]
 
 Killed: at every call once, then at calls and pairs of them drawn by the seed, the second while the next run recovers; a reader that was open reads
 on. Failing: calls with errors drawn by the seed, none twice; some with all calls after them. Each failure is success, or one sentence that names a file
@@ -22,9 +22,9 @@ from hashlib import sha256
 from itertools import chain, islice
 from pathlib import Path
 
-from prep_assets_tests.harness.ground import Figures, Ground, open_reader
-from prep_assets_tests.harness.shim import FAIL, FAIL_ON, KILL, under_shim
-from prep_assets_tests.harness.workloads import Workload, workloads
+from harness.ground import Figures, Ground, open_reader
+from harness.shim import FAIL, FAIL_ON, KILL, under_shim
+from harness.workloads import Workload, workloads
 
 SIGKILL = -9
 ERRORS = ("ENOSPC", "EIO", "EMFILE", "EROFS", "EDQUOT")
@@ -130,7 +130,7 @@ def main() -> None:
 
 def _workloads(of_families: bool) -> list[Workload]:
     if of_families:
-        from prep_assets_tests.harness.families import families  # takes a second
+        from harness.families import families  # takes a second
 
         return families()
     return workloads()

@@ -13,9 +13,9 @@ from pathlib import Path
 
 import numpy as np
 
+from harness.shim import COUNT, Outcome, run
+from harness.workloads import Workload
 from prep_assets.stores.published import Place
-from prep_assets_tests.harness.shim import COUNT, Outcome, run
-from prep_assets_tests.harness.workloads import Workload
 
 
 @dataclass

@@ -1,6 +1,6 @@
 """The memory of one process that builds `sft_packed` with many tokenizers, one after the other.
 
-    python -m prep_assets_tests.harness.tokenizers --tokenizers 40 --domains 31
+    PYTHONPATH=tools python -m harness.tokenizers --tokenizers 40 --domains 31
 
 The tokenizers are copies of the shipped one, and of those of PREP_ASSETS_TEST_DATA where that is set, each with an added token of its own.
 """
@@ -71,8 +71,8 @@ def measured(tokenizers: int, domains: int) -> tuple[list[int], int]:
     """Bytes in memory after each tokenizer, and the most at any time, of a process of its own that finds nothing about them on disk."""
     with tempfile.TemporaryDirectory() as folder:
         workspaces_in(Path(folder), tokenizers, domains)
-        command = [sys.executable, "-m", "prep_assets_tests.harness.tokenizers", "--tokenizers", str(tokenizers), "--build", folder]
-        environment = {**os.environ, "PREP_ASSETS_CACHE": f"{folder}/cache"}
+        command = [sys.executable, "-m", "harness.tokenizers", "--tokenizers", str(tokenizers), "--build", folder]
+        environment = {**os.environ, "PREP_ASSETS_CACHE": f"{folder}/cache", "PYTHONPATH": str(Path(__file__).parents[1])}
         said = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=environment).stdout.splitlines()[-1]
         *after, peak = json.loads(said)
         return after, peak

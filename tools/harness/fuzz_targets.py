@@ -22,6 +22,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from harness.workloads import FORMATS
 from prep_assets.config.loading import load_family, read_tombstones
 from prep_assets.data.files import SourceFile, find
 from prep_assets.data.quarantine import read_quarantine
@@ -40,7 +41,6 @@ from prep_assets.text.load_template import named_templates
 from prep_assets.text.render import render
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import from_file
-from prep_assets_tests.harness.workloads import FORMATS
 
 Feed = Callable[[Path, bytes], object]
 CONFIGS = Path(__file__).parents[2] / "configs"

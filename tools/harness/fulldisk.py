@@ -1,6 +1,6 @@
 """Fill a disk at every point of a build: file systems of 125 sizes, from one that holds nothing to one that holds it all. Needs root.
 
-    python -m prep_assets_tests.harness.fulldisk --sizes 125
+    PYTHONPATH=tools python -m harness.fulldisk --sizes 125
 
 Each time: success, or one sentence that names the file, what is needed and what is free; no signal; what was written is gone; the old store is
 whole. The same build on more room then ends with the bytes of an undisturbed one.
@@ -19,10 +19,10 @@ from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
-from prep_assets_tests.harness.ground import Figures, Ground
-from prep_assets_tests.harness.shim import OFF, under_shim
-from prep_assets_tests.harness.strikes import untold
-from prep_assets_tests.harness.workloads import NEW, Workload, publish, tokens, workloads
+from harness.ground import Figures, Ground
+from harness.shim import OFF, under_shim
+from harness.strikes import untold
+from harness.workloads import NEW, Workload, publish, tokens, workloads
 
 PAGE = os.sysconf("SC_PAGE_SIZE")
 ROOM = "64m"

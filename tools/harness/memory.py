@@ -1,6 +1,6 @@
 """The memory of builds against the size of what they read: each asset in a process of its own, from one size of source and from 16 times as much.
 
-    python -m prep_assets_tests.harness.memory --megabytes 8 --times 16
+    PYTHONPATH=tools python -m harness.memory --megabytes 8 --times 16
 
 What counts is the most memory that the system could not take back (anonymous pages), with all checks of the asset. It may grow by a tenth.
 """

@@ -1,6 +1,6 @@
 """Every folder that a crash may leave of a publication, by a model that promises nothing but what was synced.
 
-    python -m prep_assets_tests.harness.crashstates --states 10000 --seed 0
+    PYTHONPATH=tools python -m harness.crashstates --states 10000 --seed 0
 
 On each state: `current` is the old store or the new one, whole; once the publication was acknowledged it is the new one; the next run ends with
 the bytes of an undisturbed one. And each fsync proves its worth: without it, at least one state fails.
@@ -17,10 +17,10 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 
+from harness.ground import Figures
+from harness.model import Operation, recorded, unsure
+from harness.workloads import FORMATS, NEW, OLD, in_shards, publish, set_aside
 from prep_assets.stores.published import Place
-from prep_assets_tests.harness.ground import Figures
-from prep_assets_tests.harness.model import Operation, recorded, unsure
-from prep_assets_tests.harness.workloads import FORMATS, NEW, OLD, in_shards, publish, set_aside
 
 Steps = Sequence[Callable[[Place], object]]
 SCENES: dict[str, Steps] = {

@@ -10,6 +10,7 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
+from harness.sim_actors import Actors
 from prep_assets.errors import StoreError
 from prep_assets.extensions.buckets import backend as bucket_versions
 from prep_assets.extensions.buckets.backend import BucketBackend, key_of
@@ -17,7 +18,6 @@ from prep_assets.extensions.buckets.bucket import Entry, Held
 from prep_assets.stores.manifest import MANIFEST, Result
 from prep_assets.stores.remote import Unanswered
 from prep_assets.stores.version_folders import POINTERS, Move, Pointers, Published, name_of
-from prep_assets_tests.harness.sim_actors import Actors
 
 FILES = ("a", "b")
 
