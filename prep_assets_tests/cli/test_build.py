@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
-from prep_assets.cli.start import NEXT
+from prep_assets.extensions.start.command import NEXT
 from prep_assets.graph.graph import CHECKS, run_check
 from prep_assets.pipeline.asset import Check
 from prep_assets.pipeline.workspace import Workspace

@@ -12,9 +12,9 @@ import yaml
 from jsonschema import Draft202012Validator
 from typer.testing import CliRunner
 
-from prep_assets.cli import start
 from prep_assets.cli.main import app
 from prep_assets.config.models import FAMILIES, TRAINED
+from prep_assets.extensions.start import command as start
 from prep_assets_tests.graph.workspaces import SAMPLES, TOKENIZER, jsonl
 
 FLAGS = ("--tokenizer", TOKENIZER)

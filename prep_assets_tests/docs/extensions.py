@@ -74,4 +74,13 @@ USES: Mapping[str, str] = {
     "remote": """
         data.addresses data.local_files errors
     """,
+    "changes": """
+        checks.bounds cli cli.stores cli.terminal config.models data.quarantine errors explain.streams explain.visible explain.where
+        graph.graph pipeline.asset pipeline.workspace stores.manifest stores.published stores.version_folders text.vocabulary
+    """,
+    "start": """
+        checks.bounds cli cli.export cli.look cli.schemas cli.stores config.family config.loading config.models data.files engine errors
+        explain.figures exports.registry graph.graph pipeline.workspace quality.steps samples schemas.reader schemas.registry schemas.sniff
+        stores.remote stores.version_folders
+    """,
 }

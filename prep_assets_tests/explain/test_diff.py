@@ -14,8 +14,8 @@ import yaml
 
 from prep_assets.engine.execute import build
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.explain.changes import STALE, Difference, Effect, diff, impact
 from prep_assets.explain.where import contents
+from prep_assets.extensions.changes.changes import STALE, Difference, Effect, diff, impact
 from prep_assets.graph.graph import EVERY, asset_named, assets_of, upstream_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import build_key

@@ -18,7 +18,7 @@ from prep_assets.config.models import FAMILIES, TRAINED, Pretrain
 from prep_assets.data.quarantine import read_quarantine
 from prep_assets.engine.status import forgotten
 from prep_assets.errors import ConfigError, SourceError, SourceUnavailable
-from prep_assets.explain.changes import impact
+from prep_assets.extensions.changes.changes import impact
 from prep_assets.graph.graph import ASSETS, EVERY
 from prep_assets.pipeline import source_files as found_domains
 from prep_assets.pipeline.source_files import DEFAULT, name_of

@@ -32,9 +32,9 @@ from prep_assets.config.models import FAMILIES, TRAINED, Sft
 from prep_assets.data.files import find_files
 from prep_assets.engine import build as build_assets
 from prep_assets.errors import ConfigError, LoadersDiffer, PrepAssetsError, SourceError, TemplateError, nearest, require_known
-from prep_assets.explain.editor import json_schema as described
-from prep_assets.explain.editor import schemas_of
 from prep_assets.explain.figures import refused_counts, shares
+from prep_assets.extensions.start.editor import json_schema as described
+from prep_assets.extensions.start.editor import schemas_of
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import DOCUMENT, Contrast, Group, Pair, Prompt, Sample
