@@ -18,11 +18,11 @@ from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.pipeline.asset import Target, holds_out, ids_dtype
-from prep_assets.pipeline.conversations import Proven
 from prep_assets.pipeline.examples import Item, Source, held_out, passed_over
 from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.lines import prompt_digest, weighted
 from prep_assets.pipeline.pairs import answer_policy
+from prep_assets.pipeline.rendering import Proven
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.tokens import add
 from prep_assets.pipeline.workspace import Workspace, group_domains

@@ -13,8 +13,9 @@ from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Preference, Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
-from prep_assets.pipeline.conversations import Proven, in_order, plain_chats_of
+from prep_assets.pipeline.conversations import in_order
 from prep_assets.pipeline.lines import pair_sample, plain_sides, sample_of, turns_of
+from prep_assets.pipeline.rendering import Proven, block_renderer
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import MaskOptions
@@ -99,7 +100,7 @@ class PairEncoder:
     def __init__(self, workspace: Workspace) -> None:
         self._renderer, self._reasoning = pair_renderer(workspace), inline_reasoning(workspace, workspace.family(Preference))
         encoder = self._renderer.encoder
-        self._plain = plain_chats_of(
+        self._plain = block_renderer(
             self._renderer.template,
             replace(encoder, policy=LAST_ANSWER),
             MaskOptions(train_turns="last"),
@@ -123,8 +124,8 @@ class PairEncoder:
 
     def _encoded(self, batch: Sequence[Mapping[str, Any]], refused: dict[int, Refused]) -> Encoded:
         """Both sides of every pair that is not rejected: pair n has the positions 2n and 2n + 1."""
-        cut = self._plain.cut([side for row in batch for side in plain_sides(row, SIDES)])
-        texts = {} if cut is None else {side: cut.laid.render(at).decode() for at, side in enumerate(cut.rows.tolist())}
+        columns = self._plain.render_block([side for row in batch for side in plain_sides(row, SIDES)])
+        texts = {} if columns is None else {side: columns.block.text(at) for at, side in enumerate(columns.rows.tolist())}
         renders: dict[int, Rendered] = {}
         for pair, row in enumerate(batch):
             try:
@@ -137,12 +138,12 @@ class PairEncoder:
                 refused[pair] = refusal
         renders = {side: rendered for side, rendered in renders.items() if side // 2 not in refused}
         encoder = self._renderer.encoder
-        parts = [] if cut is None else [(cut.rows, encoder.encode_cuts(cut.laid.cuts()))]
+        parts = [] if columns is None else [(columns.rows, encoder.encode_block(columns.block))]
         parts.append((np.array(list(renders), np.int64), encoder.encode(list(renders.values()))))
         return in_order(parts, np.array([2 * pair + side for pair in refused for side in (0, 1)], np.int64))
 
     def _rendered(self, row: Mapping[str, Any], side: str) -> Rendered:
-        """A side by its marks, or else by its form, as `PlainChats.render` has it; its regions say what is trained."""
+        """A side by its marks, or else by its form, as `BlockRenderer.render` has it; its regions say what is trained."""
         try:
             return _rendered(row, side, self._renderer, self._reasoning)
         except Refused:

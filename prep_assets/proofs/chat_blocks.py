@@ -21,9 +21,10 @@ from prep_assets.proofs.mask import IdentityProof, MaskProof
 from prep_assets.samples import ASSISTANT, COMPLETION, PlainChat, Sample, changed
 from prep_assets.text.chats import ChatColumns, Kind, Outline, any_of, as_json, outline_of, plain_chat
 from prep_assets.text.environment import chat_template_utils
-from prep_assets.text.forms import ChatForm, Known, Laid, Learned, Located, agreed, form_of
+from prep_assets.text.forms import CompiledForm, FormCache, Layout, agreed, layout_of, render_forms
 
 if TYPE_CHECKING:
+    from prep_assets.text.spans import RenderedBlock
     from prep_assets.text.template import ChatTemplate
 
 # Strings of a template's source that it may compare texts with or search texts for: all but those that it only writes.
@@ -86,26 +87,26 @@ def answer_chat(sample: Sample) -> PlainChat | None:
     return plain_chat(changed(sample, turns=tuple(bare)))
 
 
-def moved(words: Derived, form: ChatForm, shown: Sequence[str]) -> Derived:
+def moved(derived: Derived, layout: Layout, shown: Sequence[str]) -> Derived:
     """Return the derivation of a chat of a form, moved from that of the invented texts; `shown`: its texts as rendered."""
-    at, text = form.mover(shown), form.text(shown)
+    at, text = layout.mover(shown), layout.text(shown)
 
     def stretch(expected: Expected) -> Expected:
         start, end = at(expected.start), at(expected.end)
         return Expected(text[start:end], expected.weight, expected.stop, start, end)
 
-    controls = tuple([(at(start), at(end)) for start, end in words.controls])
-    shortenable = tuple([(at(start), at(end), role) for start, end, role in words.shortenable])
-    return replace(words, text=text, expected=tuple(map(stretch, words.expected)), controls=controls, shortenable=shortenable)
+    controls = tuple([(at(start), at(end)) for start, end in derived.controls])
+    shortenable = tuple([(at(start), at(end), role) for start, end, role in derived.shortenable])
+    return replace(derived, text=text, expected=tuple(map(stretch, derived.expected)), controls=controls, shortenable=shortenable)
 
 
 @bounded_cache(
     "derived forms", 16, key=lambda template, options, plain, *, prompted: repr((template.hash, template.control, options, plain, prompted))
 )
-def derived_forms(template: ChatTemplate, options: MaskOptions, plain: MaskOptions, *, prompted: bool) -> Learned[Derived]:
+def derived_forms(template: ChatTemplate, options: MaskOptions, plain: MaskOptions, *, prompted: bool) -> FormCache[Derived]:
     """Return the derivations by form; plain chats have a policy of their own. Control tokens are indices into `template.control`."""
 
-    def learn(kind: Kind, spaced: bool) -> Located[Derived] | None:
+    def learn(kind: Kind, spaced: bool) -> CompiledForm[Derived] | None:
         outline, policy = outline_of(kind), options if isinstance(kind, Outline) else plain
         answers: dict[tuple[str, ...], Derived] = {}
 
@@ -115,32 +116,32 @@ def derived_forms(template: ChatTemplate, options: MaskOptions, plain: MaskOptio
             return answers[texts]
 
         try:
-            form = form_of(kind, spaced, lambda texts: answer(texts).text)
-            words = None if form is None else agreed(form, answer, moved)
+            layout = layout_of(kind, spaced, lambda texts: answer(texts).text)
+            derived = None if layout is None else agreed(layout, answer, moved)
         except CheckFailed:
             return None
-        if form is None or words is None or not all(stretch.text.rstrip().endswith(stretch.stop) for stretch in words.expected):
+        if layout is None or derived is None or not all(stretch.text.rstrip().endswith(stretch.stop) for stretch in derived.expected):
             return None
-        controls = [(start, end, template.control.index(words.text[start:end])) for start, end in words.controls]
+        controls = [(start, end, template.control.index(derived.text[start:end])) for start, end in derived.controls]
         steps = [(0, 0.0)]
-        for stretch in words.expected:
+        for stretch in derived.expected:
             steps = [step for step in steps if step[0] != stretch.start]
             steps += [(stretch.start, stretch.weight), (stretch.end, 0.0)]
-        return Located.of(form, words, controls, steps)
+        return CompiledForm.of(layout, derived, controls, steps)
 
-    return Learned(learn, plain_at_once=True)
+    return FormCache(learn, plain_at_once=True)
 
 
 class Firsts:
     """Tells the first chat of each form from later ones."""
 
     def __init__(self) -> None:
-        self._seen = WeakSet[Located[Derived]]()
+        self._seen = WeakSet[CompiledForm[Derived]]()
 
-    def __call__(self, located: Located[Derived]) -> bool:
+    def __call__(self, form: CompiledForm[Derived]) -> bool:
         """Whether this form comes for the first time."""
-        is_first = located not in self._seen
-        self._seen.add(located)
+        is_first = form not in self._seen
+        self._seen.add(form)
         return is_first
 
 
@@ -191,7 +192,7 @@ class PlainDerivation:
             known = self.forms.of(chat.roles, any(text != text.strip() for text in chat.texts))
         if chat is None or known is None:
             return self._alone(sample, prompts=self._prompts)
-        derived = moved(known.words, known.form, known.form.shown(chat.texts))
+        derived = moved(known.derived, known.layout, known.layout.shown(chat.texts))
         both = self._begins(known) or zlib.crc32(chat.texts[-1].encode()) % ONE_IN == 0
         if both and (derived_alone := self._alone(sample, prompts=True)) != derived:
             raise CheckFailed(
@@ -258,43 +259,43 @@ class PlainBlocks:
         """Return which chats are proven."""
         if self._derivation.alone:
             return np.zeros(len(chats), bool)
-        known = self._known(chats)
-        proven: Bools = known.form >= 0
+        forms, numbers = self._assigned(chats)
+        proven: Bools = numbers >= 0
         if not proven.any():
             return proven
-        laid, proven_claims = known.lay(chats), claims.of(proven)
-        good = self._ids_agree(laid, proven_claims) & self._masks_agree(laid, proven_claims)
+        block, proven_claims = render_forms(chats, forms, numbers), claims.of(proven)
+        good = self._ids_agree(block, proven_claims) & self._masks_agree(block, proven_claims)
         if good.any():
             trained = int(np.count_nonzero((proven_claims.mask != 0) & np.repeat(good, proven_claims.lengths)))
-            counts = np.bincount(laid.form[good], minlength=len(known.located)).tolist()
-            counted_words = [(each.words, count) for each, count in zip(known.located, counts, strict=True) if count]
-            stops = {stretch.stop for words, _ in counted_words for stretch in words.expected if stretch.stop}
-            tagged, prefixed = (sum(count for words, count in counted_words if getattr(words, by)) for by in ("tagged", "prefixed"))
-            unserved = sum(len(words.unserved) * count for words, count in counted_words)
+            counts = np.bincount(numbers[proven][good], minlength=len(forms)).tolist()
+            counted = [(form.derived, count) for form, count in zip(forms, counts, strict=True) if count]
+            stops = {stretch.stop for derived, _ in counted for stretch in derived.expected if stretch.stop}
+            tagged, prefixed = (sum(count for derived, count in counted if getattr(derived, by)) for by in ("tagged", "prefixed"))
+            unserved = sum(len(derived.unserved) * count for derived, count in counted)
             self._masks.proven(sum(counts), trained, stops, tagged, prefixed=prefixed, unserved=unserved)
             self._identities.proven(sum(counts))
         proven[proven] = good
         return proven
 
-    def _known(self, chats: ChatColumns) -> Known[Derived]:
-        """Return which chats have a form."""
+    def _assigned(self, chats: ChatColumns) -> tuple[list[CompiledForm[Derived]], Ints]:
+        """Return the forms of chats, and the number of that of each; -1 for chats that are left to the proofs of single rows."""
         blank, edged = chats.white()
         allowed = (chats.kind >= 0) & ~blank & ~chats.sampled(ONE_IN)
         outlined = np.array([isinstance(kind, Outline) for kind in chats.kinds], bool)
         for is_outline in {*outlined.tolist()}:
             allowed[chats.holding(self._suspects[is_outline]) & (outlined[chats.kind] == is_outline)] = False
-        known = self._derivation.forms.known(chats, allowed, edged)
-        for number, located in enumerate(known.located):
-            if self._begins(located):
-                known.form[np.argmax(known.form == number)] = -1
-        return known
+        forms, numbers = self._derivation.forms.assign(chats, allowed, edged)
+        for number, form in enumerate(forms):
+            if self._begins(form):
+                numbers[np.argmax(numbers == number)] = -1
+        return forms, numbers
 
-    def _ids_agree(self, laid: Laid, claims: Claims) -> Bools:
+    def _ids_agree(self, block: RenderedBlock, claims: Claims) -> Bools:
         """Return the rows whose stored ids are the reference ids."""
-        starts, _, token = laid.items.T
-        begins = laid.base[np.searchsorted(laid.base, starts, "right") - 1] == starts
-        flat = self._identities.reference.encode_pieces(laid.data, np.append(starts, len(laid.data)), self._ids[token], begins)
-        lengths = np.diff(flat.offsets[np.searchsorted(starts, laid.base)])
+        starts = block.item_starts
+        begins = np.isin(starts, block.starts)
+        flat = self._identities.reference.encode_pieces(block.data, np.append(starts, len(block.data)), self._ids[block.items], begins)
+        lengths = np.diff(flat.offsets[block.item_bounds])
         good: Bools = lengths == claims.lengths
         ids, stored = flat.ids, claims.ids
         if not good.all():
@@ -303,58 +304,58 @@ class PlainBlocks:
         good[np.flatnonzero(good)[wrong]] = False
         return good
 
-    def _masks_agree(self, laid: Laid, claims: Claims) -> Bools:
+    def _masks_agree(self, block: RenderedBlock, claims: Claims) -> Bools:
         """Return the rows whose ids have the bytes of the render, and whose trained runs are the expected stretches."""
         taken = self._masks.table.take(len(claims.ids), lambda: np.asarray(claims.ids))
         if taken is None:
             return np.zeros(len(claims.lengths), bool)
         data, bounds = taken
         first = np.concatenate([[0], np.cumsum(claims.lengths)])
-        good = _bytes_agree(laid, data, bounds[first])
+        good = _bytes_agree(block, data, bounds[first])
         starts, ends, weights = _runs(claims.mask, first)
         rows = np.searchsorted(first, starts, "right") - 1
         runs = np.stack([rows, bounds[starts] - bounds[first[rows]], bounds[ends] - bounds[first[rows]]], axis=1)
-        stretches, wanted_weights = _stretches(laid)
+        stretches, wanted_weights = _stretches(block)
         good &= np.bincount(rows, minlength=len(good)) == np.bincount(stretches[:, 0], minlength=len(good))
         kept_runs, kept_stretches = good[rows], good[stretches[:, 0]]
         found_runs, wanted = runs[kept_runs], stretches[kept_stretches]
         same = weights[kept_runs] == wanted_weights[kept_stretches]
         inner = np.stack([bounds[starts + 1] - bounds[first[rows]], bounds[ends - 1] - bounds[first[rows]]], axis=1)[kept_runs]
         for at in np.flatnonzero(same & (found_runs != wanted).any(axis=1)).tolist():
-            same[at] = _but_for_spaces(laid, found_runs[at].tolist(), wanted[at].tolist(), *inner[at].tolist())
+            same[at] = _but_for_spaces(block, found_runs[at].tolist(), wanted[at].tolist(), *inner[at].tolist())
         good[found_runs[~same, 0]] = False
         return good
 
 
-def _stretches(laid: Laid) -> tuple[Ints, npt.NDArray[np.float32]]:
+def _stretches(block: RenderedBlock) -> tuple[Ints, npt.NDArray[np.float32]]:
     """Return row, start and end (bytes in the row) of each stretch that must be trained, and their weights."""
-    trained = laid.weights != 0
-    starts, ends = laid.breaks[trained], np.append(laid.breaks[1:], len(laid.data))[trained]
-    rows = np.searchsorted(laid.base, starts, "right") - 1
-    return np.stack([rows, starts - laid.base[rows], ends - laid.base[rows]], axis=1), laid.weights[trained]
+    trained = block.weights != 0
+    starts, ends = block.breaks[trained], np.append(block.breaks[1:], len(block.data))[trained]
+    rows = np.searchsorted(block.starts, starts, "right") - 1
+    return np.stack([rows, starts - block.starts[rows], ends - block.starts[rows]], axis=1), block.weights[trained]
 
 
-def _bytes_agree(laid: Laid, data: memoryview, base: Ints) -> Bools:
+def _bytes_agree(block: RenderedBlock, data: memoryview, base: Ints) -> Bools:
     """Return the rows whose bytes, which begin at `base`, are the render."""
-    stored, wanted = (np.frombuffer(buffer, np.uint8) for buffer in (data, laid.data))  # a view is compared byte by byte
-    if np.array_equal(base, laid.base) and np.array_equal(stored, wanted):
+    stored, wanted = (np.frombuffer(buffer, np.uint8) for buffer in (data, block.data))  # a view is compared byte by byte
+    if np.array_equal(base, block.starts) and np.array_equal(stored, wanted):
         return np.ones(len(base) - 1, bool)
-    borders = zip(base.tolist(), base[1:].tolist(), laid.base.tolist(), laid.base[1:].tolist(), strict=False)
+    borders = zip(base.tolist(), base[1:].tolist(), block.starts.tolist(), block.starts[1:].tolist(), strict=False)
     return np.array([np.array_equal(stored[low:high], wanted[start:end]) for low, high, start, end in borders])
 
 
-def _but_for_spaces(laid: Laid, run: Sequence[int], stretch: Sequence[int], first_ends: int, last_begins: int) -> bool:
+def _but_for_spaces(block: RenderedBlock, run: Sequence[int], stretch: Sequence[int], first_ends: int, last_begins: int) -> bool:
     """Whether a trained run is its stretch, apart from white space where the stretch itself begins or ends with some: one token may hold both it and the
     template's. A token outside the stretch is never part of it.
 
     Args:
         first_ends, last_begins: end of the first token of the run, and start of its last.
     """
-    base = int(laid.base[run[0]])
+    base = int(block.starts[run[0]])
 
     def alike(edge: int, expected_edge: int, inner: int) -> bool:
         low, high = sorted((edge, expected_edge))
-        return low == high or (laid.data[base + low : base + high].isspace() and laid.data[base + inner : base + inner + 1].isspace())
+        return low == high or (block.data[base + low : base + high].isspace() and block.data[base + inner : base + inner + 1].isspace())
 
     holds = first_ends > stretch[1] and last_begins < stretch[2]
     return holds and alike(run[1], stretch[1], stretch[1]) and alike(run[2], stretch[2], stretch[2] - 1)

@@ -19,11 +19,11 @@ from prep_assets.errors import Refused
 from prep_assets.text.engines import Engines
 from prep_assets.text.ids import interleaved
 from prep_assets.text.spans import (
-    Cuts,
     Cutter,
     Placed,
     Prompt,
     Rendered,
+    RenderedBlock,
     Truncation,
     after_cut,
     bounds,
@@ -31,11 +31,10 @@ from prep_assets.text.spans import (
     characters,
     cut_through,
     kept_tokens,
-    of_rows,
 )
 from prep_assets.text.vocabulary import Vocabulary
 
-# Cuts → tokens: ids, and the bytes of the batch that each token covers.
+# Renders in columns → tokens: ids, and the bytes of the batch that each token covers.
 
 
 @dataclass(frozen=True)
@@ -65,45 +64,42 @@ class Tokens:
         return np.concatenate([np.zeros(min(1, len(self.ends)), np.int64), self.ends[:-1]])
 
 
-def tokenize(cuts: Cuts, vocabulary: Vocabulary, engines: Engines) -> Tokens:
+def tokenize(block: RenderedBlock, vocabulary: Vocabulary, engines: Engines) -> Tokens:
     """Tokenize a batch."""
     if engines.first is engines.rest:
-        flat = engines.first.encode(cuts.segments)
+        flat = engines.first.encode(block.segments)
     else:
-        parts = (engines.first, cuts.is_first), (engines.rest, ~cuts.is_first)
-        first_ids, rest_ids = (engine.encode(list(compress(cuts.segments, mask))) for engine, mask in parts)
-        flat = interleaved(first_ids, rest_ids, cuts.is_first)
-    is_control = cuts.items >= 0
-    counts = np.ones(len(cuts.items), np.int64)
+        parts = (engines.first, block.is_first), (engines.rest, ~block.is_first)
+        first_ids, rest_ids = (engine.encode(list(compress(block.segments, mask))) for engine, mask in parts)
+        flat = interleaved(first_ids, rest_ids, block.is_first)
+    is_control = block.items >= 0
+    counts = np.ones(len(block.items), np.int64)
     counts[~is_control] = np.diff(flat.offsets)
     per_item = bounds(counts)
     control_positions = per_item[:-1][is_control]
     # the tokens of segments are in order already; insert the control tokens
-    ids = np.insert(flat.ids, control_positions - np.arange(len(control_positions)), cuts.items[is_control].astype(np.uint32))
+    ids = np.insert(flat.ids, control_positions - np.arange(len(control_positions)), block.items[is_control].astype(np.uint32))
     del flat
     # segments that the tokenizer may normalize: their ids stand for other bytes than those of the text
     may_change = vocabulary.composes is not False
-    changed = [number for number, text in enumerate(cuts.segments) if not vocabulary.is_normal(text)] if may_change else []
+    changed = [number for number, text in enumerate(block.segments) if not vocabulary.is_normal(text)] if may_change else []
     table = vocabulary.byte_lengths
     if table is not None and not changed:
-        return _by_lengths(cuts, ids, table, counts, per_item, vocabulary)
+        return _by_lengths(block, ids, table, counts, per_item, vocabulary)
     if table is None:
-        spans = np.repeat(_item_starts(cuts), counts), np.repeat(cuts.item_ends, counts)
+        spans = np.repeat(block.item_starts, counts), np.repeat(block.item_ends, counts)
     else:
-        exact = _by_lengths(cuts, ids, table, counts, per_item, vocabulary)
+        exact = _by_lengths(block, ids, table, counts, per_item, vocabulary)
         spans = exact.starts.copy(), exact.ends.copy()
-    _set_by_characters(cuts, changed, engines, per_item, spans)
+    _set_by_characters(block, changed, engines, per_item, spans)
     if table is not None:
-        _close_segments(cuts, changed, table[ids], per_item, spans[1], vocabulary)
+        _close_segments(block, changed, table[ids], per_item, spans[1], vocabulary)
     return Tokens(ids, per_item, spans[1], False, table is None, spans[0])
 
 
-def _item_starts(cuts: Cuts) -> Ints:
-    starts: Ints = np.concatenate([np.zeros(1, np.int64), cuts.item_ends])[: len(cuts.item_ends)]
-    return starts
-
-
-def _by_lengths(cuts: Cuts, ids: npt.NDArray[np.uint32], table: Ints, counts: Ints, per_item: Ints, vocabulary: Vocabulary) -> Tokens:
+def _by_lengths(
+    block: RenderedBlock, ids: npt.NDArray[np.uint32], table: Ints, counts: Ints, per_item: Ints, vocabulary: Vocabulary
+) -> Tokens:
     """Tokens placed by byte lengths, counted from the start of each item, so that a lossy item does not shift the next."""
     # narrow types, since a long text has many tokens
     longest = int(table.max(initial=0))
@@ -111,50 +107,52 @@ def _by_lengths(cuts: Cuts, ids: npt.NDArray[np.uint32], table: Ints, counts: In
     is_short = len(ids) * longest < 1 << 31 or int(lengths.sum(dtype=np.int64)) < 1 << 31
     running: Any = np.cumsum(lengths, dtype=np.int32 if is_short else np.int64)
     before = np.where(per_item[:-1] > 0, running[per_item[:-1] - 1], 0) if len(running) else np.zeros(len(counts), np.int64)
-    item_starts = _item_starts(cuts)
-    shift = item_starts - before - _prefix_bytes(cuts, vocabulary)
-    if not shift.any() and len(lengths) and lengths.min() > 0 and running[-1] == cuts.item_ends[-1]:
+    item_starts = block.item_starts
+    shift = item_starts - before - _prefix_bytes(block, vocabulary)
+    if not shift.any() and len(lengths) and lengths.min() > 0 and running[-1] == block.item_ends[-1]:
         return Tokens(ids, per_item, running, True)
     ends = running + np.repeat(shift, counts)
     return Tokens(ids, per_item, ends, False, False, np.maximum(ends - lengths, np.repeat(item_starts, counts)))
 
 
-def _prefix_bytes(cuts: Cuts, vocabulary: Vocabulary) -> Ints:
+def _prefix_bytes(block: RenderedBlock, vocabulary: Vocabulary) -> Ints:
     """Per item, 1 if a SentencePiece tokenizer prepends a space that is not in the text, else 0."""
-    prefix = np.zeros(len(cuts.items), np.int64)
+    prefix = np.zeros(len(block.items), np.int64)
     scheme = vocabulary.prefix_space
     if scheme != "never":
-        segment_items = np.flatnonzero(cuts.items < 0)
-        for number, text in enumerate(cuts.segments):
-            if (scheme == "always" or cuts.is_first[number]) and not text.startswith((" ", "▁")):
+        segment_items = np.flatnonzero(block.items < 0)
+        for number, text in enumerate(block.segments):
+            if (scheme == "always" or block.is_first[number]) and not text.startswith((" ", "▁")):
                 prefix[segment_items[number]] = 1
     return prefix
 
 
-def _set_by_characters(cuts: Cuts, numbers: Sequence[int], engines: Engines, per_item: Ints, spans: tuple[Ints, Ints]) -> None:
+def _set_by_characters(block: RenderedBlock, numbers: Sequence[int], engines: Engines, per_item: Ints, spans: tuple[Ints, Ints]) -> None:
     """Set the token spans of the segments `numbers` from the character offsets of the reference tokenizer.
 
     All tokens of a character that is split get the span of the whole character.
     """
-    item_starts, segment_items = _item_starts(cuts), np.flatnonzero(cuts.items < 0)
+    item_starts, segment_items = block.item_starts, np.flatnonzero(block.items < 0)
     for number in numbers:
-        item, text = segment_items[number], cuts.segments[number]
-        reference = engines.reference if cuts.is_first[number] else engines.rest_reference
+        item, text = segment_items[number], block.segments[number]
+        reference = engines.reference if block.is_first[number] else engines.rest_reference
         _, offsets = reference.char_spans(text)
         byte_spans = item_starts[item] + byte_table(text)[np.asarray(offsets, np.int64).reshape(-1, 2)]
         for side in (0, 1):
             spans[side][per_item[item] : per_item[item + 1]] = byte_spans[:, side]
 
 
-def _close_segments(cuts: Cuts, changed: Sequence[int], lengths: Ints, per_item: Ints, ends: Ints, vocabulary: Vocabulary) -> None:
+def _close_segments(
+    block: RenderedBlock, changed: Sequence[int], lengths: Ints, per_item: Ints, ends: Ints, vocabulary: Vocabulary
+) -> None:
     """End the last token of each normalized segment at the end of the segment, if its ids cover all of the normalized text."""
-    item_starts, segment_items, prefix = _item_starts(cuts), np.flatnonzero(cuts.items < 0), _prefix_bytes(cuts, vocabulary)
+    item_starts, segment_items, prefix = block.item_starts, np.flatnonzero(block.items < 0), _prefix_bytes(block, vocabulary)
     for number in changed:
         item = segment_items[number]
         tokens = slice(per_item[item], per_item[item + 1])
-        is_complete = int(lengths[tokens].sum()) - prefix[item] == len(vocabulary.normalized(cuts.segments[number]).encode())
+        is_complete = int(lengths[tokens].sum()) - prefix[item] == len(vocabulary.normalized(block.segments[number]).encode())
         # the library gives a composed character the span of its first part only; an end before that of the item marks it as lossy
-        ends[tokens][-1:] = cuts.item_ends[item] if is_complete else item_starts[item]
+        ends[tokens][-1:] = block.item_ends[item] if is_complete else item_starts[item]
 
 
 def regions(breaks: Ints, positions: Ints | Sequence[int]) -> Ints:
@@ -238,17 +236,17 @@ class Encoder:
 
     def encode(self, batch: Sequence[Rendered]) -> Encoded:
         """Tokenize a batch. Every example is either kept or rejected with a reason of stage ``tokenize``."""
-        return self.encode_cuts(of_rows([self.cutter.row(rendered) for rendered in batch]))
+        return self.encode_block(self.cutter.block(batch))
 
-    def encode_cuts(self, cuts: Cuts) -> Encoded:
-        """Tokenize a batch that is already cut. Clears the segments of `cuts` to free memory."""
-        tokens = tokenize(cuts, self.vocabulary, self.engines)
-        cuts.segments.clear()
-        ids, offsets = tokens.ids, tokens.per_item[cuts.item_bounds]
-        loss, faults = weigh(cuts, tokens, offsets)
-        faults |= lossy(cuts, tokens, self.vocabulary.unknown_id)
-        keep_tokens = self._cut_to_length(cuts, tokens, loss, offsets, faults)
-        images = cuts.placed(tokens.per_item)
+    def encode_block(self, block: RenderedBlock) -> Encoded:
+        """Tokenize renders in columns. Clears the segments of the block to free memory."""
+        tokens = tokenize(block, self.vocabulary, self.engines)
+        block.segments.clear()
+        ids, offsets = tokens.ids, tokens.per_item[block.item_bounds]
+        loss, faults = weigh(block, tokens, offsets)
+        faults |= lossy(block, tokens, self.vocabulary.unknown_id)
+        keep_tokens = self._cut_to_length(block, tokens, loss, offsets, faults)
+        images = block.placed(tokens.per_item)
         for example, fault in cut_through(images, keep_tokens).items() if len(images) else ():
             faults.setdefault(example, fault)
         keeps_all, lengths = bool(keep_tokens.all()), np.diff(offsets)
@@ -273,12 +271,12 @@ class Encoder:
         Raises:
             Refused: the reason for which `encode` rejects it.
         """
-        cuts = of_rows([self.cutter.row(rendered)])
-        tokens = tokenize(cuts, self.vocabulary, self.engines)
-        offsets = tokens.per_item[cuts.item_bounds]
-        loss, faults = weigh(cuts, tokens, offsets)
+        block = self.cutter.block([rendered])
+        tokens = tokenize(block, self.vocabulary, self.engines)
+        offsets = tokens.per_item[block.item_bounds]
+        loss, faults = weigh(block, tokens, offsets)
         original_ids = tokens.ids.copy()
-        keep_tokens = self._cut_to_length(cuts, tokens, loss, offsets, faults)
+        keep_tokens = self._cut_to_length(block, tokens, loss, offsets, faults)
         for fault in faults.values():
             raise fault
         char_spans = characters(rendered.text, tokens.starts[keep_tokens], tokens.ends[keep_tokens])
@@ -286,7 +284,7 @@ class Encoder:
 
     def length(self, rendered: Rendered) -> int:
         """The number of tokens of a render before truncation."""
-        return len(tokenize(of_rows([self.cutter.row(rendered)]), self.vocabulary, self.engines).ids)
+        return len(tokenize(self.cutter.block([rendered]), self.vocabulary, self.engines).ids)
 
     @cached_property
     def cutter(self) -> Cutter:
@@ -294,7 +292,7 @@ class Encoder:
         return Cutter(self.vocabulary.control, self.policy, self.truncation == "prompt")
 
     def _cut_to_length(
-        self, cuts: Cuts, tokens: Tokens, loss: npt.NDArray[np.float32], offsets: Ints, faults: Faults
+        self, block: RenderedBlock, tokens: Tokens, loss: npt.NDArray[np.float32], offsets: Ints, faults: Faults
     ) -> npt.NDArray[np.bool_]:
         """Which tokens of the batch truncation keeps, bool[T]; examples that cannot fit are added to `faults`."""
         keep_tokens = np.ones(len(tokens.ids), bool)
@@ -306,7 +304,7 @@ class Encoder:
             starts, ends = tokens.starts[low:high], tokens.ends[low:high]
             prompts = [  # untrained texts, in tokens
                 Prompt(int(np.searchsorted(starts, start)), int(np.searchsorted(ends, end, "right")), role)
-                for start, end, role in cuts.prompts.get(example, ())
+                for start, end, role in block.prompts.get(example, ())
             ]
             keep = kept_tokens(high - low, limit, self.truncation, prompts, self.keeps)
             if keep is None:
@@ -343,41 +341,41 @@ Faults = dict[int, Refused]
 CANNOT_REPRESENT = "the tokenizer cannot represent some character of this text: its tokens do not decode to it"
 
 
-def weigh(cuts: Cuts, tokens: Tokens, offsets: Ints) -> tuple[npt.NDArray[np.float32], Faults]:
+def weigh(block: RenderedBlock, tokens: Tokens, offsets: Ints) -> tuple[npt.NDArray[np.float32], Faults]:
     """Weight of every token, float32[t], and the faults of examples in which a token straddles a border of trained text."""
     total = len(tokens.ids)
     if tokens.is_exact and total:
         # contiguous tokens: look up few breaks among many tokens; of equal dtype, else numpy copies all ends
-        break_tokens = np.searchsorted(tokens.ends, cuts.breaks.astype(tokens.ends.dtype), "right")
-        is_inside = (break_tokens < total) & (tokens.ends[break_tokens - 1] * (break_tokens > 0) < cuts.breaks)
-        loss = np.repeat(cuts.weights, np.diff(break_tokens + is_inside, append=total))
+        break_tokens = np.searchsorted(tokens.ends, block.breaks.astype(tokens.ends.dtype), "right")
+        is_inside = (break_tokens < total) & (tokens.ends[break_tokens - 1] * (break_tokens > 0) < block.breaks)
+        loss = np.repeat(block.weights, np.diff(break_tokens + is_inside, append=total))
         straddling = break_tokens[is_inside]
     else:
-        low = regions(cuts.breaks, tokens.starts)
-        loss = cuts.weights[low]
-        straddling = np.flatnonzero(low != regions(cuts.breaks, np.maximum(tokens.ends - 1, tokens.starts)))
-    return loss, _border_faults(cuts, tokens, offsets, loss, straddling)
+        low = regions(block.breaks, tokens.starts)
+        loss = block.weights[low]
+        straddling = np.flatnonzero(low != regions(block.breaks, np.maximum(tokens.ends - 1, tokens.starts)))
+    return loss, _border_faults(block, tokens, offsets, loss, straddling)
 
 
-def _border_faults(cuts: Cuts, tokens: Tokens, offsets: Ints, loss: npt.NDArray[np.float32], straddling: Ints) -> Faults:
+def _border_faults(block: RenderedBlock, tokens: Tokens, offsets: Ints, loss: npt.NDArray[np.float32], straddling: Ints) -> Faults:
     """Faults of the tokens that straddle a break. If white space merged with the word behind it, the token takes the weight of the word: a model that
     has to produce the word produces the space with it. The same holds before an unattended region, and where a trained text that ends with a space
     stands before one that is not trained."""
     faults: Faults = {}
     for token in dict.fromkeys(straddling.tolist()):  # a token may straddle several breaks
         start, end = int(tokens.starts[token]), int(tokens.ends[token])
-        first, last = regions(cuts.breaks, [start, max(end - 1, start)]).tolist()
-        if cuts.weights[first] == cuts.weights[last] and last == first + 1:
+        first, last = regions(block.breaks, [start, max(end - 1, start)]).tolist()
+        if block.weights[first] == block.weights[last] and last == first + 1:
             continue
         example = int(np.searchsorted(offsets, token, "right")) - 1
-        if last == first + 1 and not cuts.between(example, start, int(cuts.breaks[first + 1])).strip():
+        if last == first + 1 and not block.data[start : int(block.breaks[first + 1])].decode(errors="replace").strip():
             # of a trained text other tokens must be left
-            ends_text = cuts.weights[last] == 0 and token > offsets[example] and loss[token - 1] == cuts.weights[first] > 0
-            if cuts.weights[first] == 0 or ends_text:
-                loss[token] = cuts.weights[last]
+            ends_text = block.weights[last] == 0 and token > offsets[example] and loss[token - 1] == block.weights[first] > 0
+            if block.weights[first] == 0 or ends_text:
+                loss[token] = block.weights[last]
                 continue
-        text = cuts.between(example, start, end)
-        kind = "an unattended" if (cuts.weights[first : last + 1] < 0).any() else "a trained"
+        text = block.data[start:end].decode(errors="replace")
+        kind = "an unattended" if (block.weights[first : last + 1] < 0).any() else "a trained"
         detail = (
             f"token {text!r} lies half inside {kind} region. Between parts of a text, let each part begin with the space before its first word; between "
             "turns the template needs a control token or a line break"
@@ -386,17 +384,17 @@ def _border_faults(cuts: Cuts, tokens: Tokens, offsets: Ints, loss: npt.NDArray[
     return faults
 
 
-def lossy(cuts: Cuts, tokens: Tokens, unknown: int | None = None) -> Faults:
+def lossy(block: RenderedBlock, tokens: Tokens, unknown: int | None = None) -> Faults:
     """Faults of examples in which the tokenizer lost or changed a character: their tokens do not add up to their bytes or, if ids do not stand
     for fixed bytes, include the `unknown` id."""
     if tokens.is_exact or (tokens.by_offsets and unknown is None):
         return {}
     if tokens.by_offsets:
         wrong = np.searchsorted(tokens.per_item, np.flatnonzero(tokens.ids == unknown), "right") - 1
-        wrong = wrong[cuts.items[wrong] < 0]
+        wrong = wrong[block.items[wrong] < 0]
     else:
         ends, last = tokens.ends, tokens.per_item[1:] - 1
         is_empty = np.diff(tokens.per_item) == 0
-        wrong = np.flatnonzero(is_empty | (ends[np.maximum(last, 0)] != cuts.item_ends)) if ends.size else np.arange(len(cuts.item_ends))
-    examples = np.unique(np.searchsorted(cuts.item_bounds, wrong, "right") - 1)
+        wrong = np.flatnonzero(is_empty | (ends[np.maximum(last, 0)] != block.item_ends)) if ends.size else np.arange(len(block.item_ends))
+    examples = np.unique(np.searchsorted(block.item_bounds, wrong, "right") - 1)
     return {int(example): Refused("lossy_tokenizer", CANNOT_REPRESENT, stage="tokenize") for example in examples}

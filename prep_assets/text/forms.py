@@ -23,13 +23,12 @@ from itertools import accumulate, chain, pairwise
 from typing import Any, Generic, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.array_types import Bools, Ints
+from prep_assets.array_types import Bools, Float32s, Ints
 from prep_assets.stores.arrays import in_arrow
 from prep_assets.text.chats import ChatColumns, Kind, Outline, as_json, outline_of
-from prep_assets.text.spans import Cuts, Prompt, bounds
+from prep_assets.text.spans import Prompt, RenderedBlock, bounds
 
 T = TypeVar("T")
 
@@ -174,7 +173,7 @@ def others(name: str) -> dict[str, Any]:
     return {f"{name}{letter}": value for letter, value in zip("zbcdefghija", values, strict=True)}
 
 
-class ChatForm(Struct, frozen=True, dict=True):
+class Layout(Struct, frozen=True, dict=True):
     """How a template writes chats of one form.
 
     Attributes:
@@ -236,8 +235,8 @@ Places = tuple[Ints, Ints]
 Texts = tuple[str, ...]
 
 
-def form_of(kind: Kind, spaced: bool, write: Callable[[Texts], str]) -> ChatForm | None:
-    """Learn the form of chats of a kind; `None` where it is not certain.
+def layout_of(kind: Kind, spaced: bool, write: Callable[[Texts], str]) -> Layout | None:
+    """Learn how a template writes chats of a kind; `None` where it is not certain.
 
     Args:
         spaced: whether texts may have white space at their ends.
@@ -262,7 +261,7 @@ def form_of(kind: Kind, spaced: bool, write: Callable[[Texts], str]) -> ChatForm
     frames = tuple([render[left:right] for left, right in zip((0, *ends), (*starts, None), strict=True)])
     words = [f"{name}{_SORTS}{name}" for name in names]
     if not spaced:
-        return ChatForm(frames, order, ways, (texts, invented(others, words)))
+        return Layout(frames, order, ways, (texts, invented(others, words)))
     around = [tuple([f"{blank}{word}{blank}" for word in words]) for blank in _BLANKS]
     render, blank = write(around[0]), _BLANKS[0]
     places = [render.find(words[number]) for number in order]
@@ -270,7 +269,7 @@ def form_of(kind: Kind, spaced: bool, write: Callable[[Texts], str]) -> ChatForm
         _STRIPPED[not render[:at].endswith(before + blank), not render.startswith(blank + after, at + len(words[number]))]
         for at, number, before, after in zip(places, order, frames, frames[1:], strict=False)
     )
-    return ChatForm(frames, order, ways, (texts, *around))
+    return Layout(frames, order, ways, (texts, *around))
 
 
 def _locate_texts(
@@ -298,27 +297,27 @@ def _locate_texts(
     return sorted(text_places, key=lambda place: place[0])
 
 
-def agreed(form: ChatForm, answer: Callable[[Texts], T], moved: Callable[[T, ChatForm, Sequence[str]], T]) -> T | None:
+def agreed(layout: Layout, answer: Callable[[Texts], T], moved: Callable[[T, Layout, Sequence[str]], T]) -> T | None:
     """Return the derivation of the first invented texts, if that of all others agrees; else `None`.
 
     Args:
         answer: texts → derivation of the chat with these texts.
-        moved: derivation of the first chat, form, rendered texts of another chat → derivation moved to that chat.
+        moved: derivation of the first chat, layout, rendered texts of another chat → derivation moved to that chat.
     """
-    answers = list(map(answer, form.invented))
-    return answers[0] if [moved(answers[0], form, form.shown(texts)) for texts in form.invented] == answers else None
+    answers = list(map(answer, layout.invented))
+    return answers[0] if [moved(answers[0], layout, layout.shown(texts)) for texts in layout.invented] == answers else None
 
 
-# Derivations of forms, in bytes, and the cache of frequent forms.
+# Forms compiled to places in bytes, the cache of frequent forms, and the renders of many chats.
 
 
-class Located(Struct, Generic[T], frozen=True, eq=False, weakref=True):
+class CompiledForm(Struct, Generic[T], frozen=True, eq=False, weakref=True):
     """Places in the renders of one form, by one derivation.
 
     Attributes:
-        form: the form.
-        words: the derivation of the first invented texts.
-        frames: the frames of the form in UTF-8.
+        layout: how the template writes such chats.
+        derived: the derivation of the first invented texts.
+        frames: its frames in UTF-8.
         controls: start and end of each control token.
         tokens: int64[c], their ids.
         breaks: where the loss weight changes; the first is the beginning.
@@ -327,25 +326,25 @@ class Located(Struct, Generic[T], frozen=True, eq=False, weakref=True):
         roles: the role of each of these texts.
     """
 
-    form: ChatForm
-    words: T
+    layout: Layout
+    derived: T
     frames: tuple[bytes, ...]
     controls: Places
     tokens: Ints
     breaks: Places
-    weights: npt.NDArray[np.float32]
+    weights: Float32s
     prompts: Places
     roles: tuple[str, ...]
 
     @classmethod
     def of(
         cls,
-        form: ChatForm,
-        words: T,
+        layout: Layout,
+        derived: T,
         controls: Sequence[tuple[int, int, int]],
         steps: Sequence[tuple[int, float]],
         prompts: Sequence[tuple[int, int, str]] = (),
-    ) -> Located[T]:
+    ) -> CompiledForm[T]:
         """Convert characters in the render of the first invented texts.
 
         Args:
@@ -354,14 +353,14 @@ class Located(Struct, Generic[T], frozen=True, eq=False, weakref=True):
             prompts: start, end and role of each text that may be shortened.
         """
         return cls(
-            form,
-            words,
-            tuple([frame.encode() for frame in form.frames]),
-            form.in_bytes([at for start, end, _ in controls for at in (start, end)]),
+            layout,
+            derived,
+            tuple([frame.encode() for frame in layout.frames]),
+            layout.in_bytes([at for start, end, _ in controls for at in (start, end)]),
             np.array([token for _, _, token in controls], np.int64),
-            form.in_bytes([at for at, _ in steps]),
+            layout.in_bytes([at for at, _ in steps]),
             np.array([weight for _, weight in steps], np.float32),
-            form.in_bytes([at for start, end, _ in prompts for at in (start, end)]),
+            layout.in_bytes([at for start, end, _ in prompts for at in (start, end)]),
             tuple([role for _, _, role in prompts]),
         )
 
@@ -373,21 +372,21 @@ MOST_KNOWN = 4096
 MOST_TEXTS = 1 << 15
 
 
-class Learned(Generic[T]):
-    """Cache of the forms of one derivation. Callers count the chats of each form, so that frequent ones are learned."""
+class FormCache(Generic[T]):
+    """The forms of one derivation. Callers count the chats of each form, so that frequent ones are learned."""
 
-    def __init__(self, learn: Callable[[Kind, bool], Located[T] | None], *, plain_at_once: bool) -> None:
+    def __init__(self, learn: Callable[[Kind, bool], CompiledForm[T] | None], *, plain_at_once: bool) -> None:
         """`learn`: kind, and whether texts may have white space at their ends → form.
 
         Args:
             plain_at_once: whether forms of plain chats are learned at the first chat.
         """
         self._learn, self._plain_at_once = learn, plain_at_once
-        self._forms: dict[tuple[Kind, bool], Located[T] | None] = {}
+        self._forms: dict[tuple[Kind, bool], CompiledForm[T] | None] = {}
         self._seen = Counter[int]()
         self._texts = 0
 
-    def of(self, kind: Kind, spaced: bool, count: int = 0, *, at_once: bool = False) -> Located[T] | None:
+    def of(self, kind: Kind, spaced: bool, count: int = 0, *, at_once: bool = False) -> CompiledForm[T] | None:
         """Return a form after `count` more of its chats. The cache is cleared when it is full."""
         if len(self._seen) >= MOST_KNOWN or self._texts >= MOST_TEXTS:
             self._texts = 0
@@ -401,144 +400,76 @@ class Learned(Generic[T]):
             self._forms[kind, spaced] = self._learn(kind, spaced)
         return self._forms.get((kind, spaced))
 
-    def known(self, chats: ChatColumns, allowed: Bools, spaced: Bools) -> Known[T]:
-        """Which chats have a form.
+    def assign(self, chats: ChatColumns, allowed: Bools, spaced: Bools) -> tuple[list[CompiledForm[T]], Ints]:
+        """Return the known forms of chats, and int64[n], the number of that of each chat, -1 for a chat without one.
 
         Args:
             allowed: bool[n], which chats may have a form.
             spaced: bool[n], which chats have a text with white space at its ends.
         """
-        located, form, altered = list[Located[T]](), np.full(len(chats), -1), np.zeros(len(chats), bool)
+        forms, numbers = list[CompiledForm[T]](), np.full(len(chats), -1)
         keys = 2 * chats.kind + spaced
         counts = np.bincount(chats.kind[chats.kind >= 0], minlength=len(chats.kinds)).tolist()
         for key in np.flatnonzero(np.bincount(keys[allowed & (chats.kind >= 0)])).tolist():
             count, counts[key >> 1] = counts[key >> 1], 0
-            located_form = self.of(chats.kinds[key >> 1], bool(key & 1), count)
-            if located_form is not None:
-                chat_rows = np.flatnonzero(allowed & (keys == key))
-                if located_form.form.lists:
-                    chat_rows = chat_rows[[located_form.form.holds(chats.own(number)) for number in chat_rows.tolist()]]
-                form[chat_rows], altered[chat_rows] = len(located), any(located_form.form.ways)
-                located.append(located_form)
-        return Known(located, form, altered)
+            form = self.of(chats.kinds[key >> 1], bool(key & 1), count)
+            if form is not None:
+                rows = np.flatnonzero(allowed & (keys == key))
+                numbers[[row for row in rows.tolist() if form.layout.holds(chats.own(row))] if form.layout.lists else rows] = len(forms)
+                forms.append(form)
+        return forms, numbers
 
 
-class Laid(Struct, frozen=True):
-    """The renders of n chats, end to end.
+def render_forms(chats: ChatColumns, forms: Sequence[CompiledForm[Any]], numbers: Ints) -> RenderedBlock:
+    """Return the renders of the chats with a form (see `FormCache.assign`), of which there must be at least one.
 
-    Attributes:
-        rows: int64[n], indices of the chats.
-        form: int64[n], index of the form of each.
-        data: all renders in UTF-8.
-        base: int64[n + 1], start of each render, and the end.
-        items: int64[i, 3], start, end, and the id of a control token or -1 for ordinary text, in order.
-        breaks: int64[b], where the loss weight changes, ascending.
-        weights: float32[b], the weight from there on.
-        prompts: texts that may be shortened, by index of the render.
+    A render is a frame, a text, a frame, …: pieces, taken from all frames and all texts. What is 2 bytes into the second frame of a render is 2 bytes behind
+    the beginning of its third piece.
     """
+    import pyarrow as pa
 
-    rows: Ints
-    form: Ints
-    data: bytes
-    base: Ints
-    items: Ints
-    breaks: Ints
-    weights: npt.NDArray[np.float32]
-    prompts: dict[int, list[Prompt]]
-
-    def render(self, number: int) -> bytes:
-        """Return a render."""
-        return self.data[self.base[number] : self.base[number + 1]]
-
-    def cuts(self) -> Cuts:
-        """Return the renders as a batch to tokenize."""
-        import pyarrow as pa
-
-        starts, ends, token = self.items.T
-        ordinary = token < 0
-        edges = np.append(starts, len(self.data))
-        pieces = pa.LargeStringArray.from_buffers(len(starts), pa.py_buffer(edges), pa.py_buffer(self.data))
-        return Cuts(
-            pieces.take(in_arrow(np.flatnonzero(ordinary))).to_pylist(),
-            np.isin(starts[ordinary], self.base),
-            token,
-            ends,
-            np.searchsorted(starts, self.base),
-            self.base,
-            self.breaks,
-            self.weights,
-            self.prompts,
-            [],
-            lambda number: self.render(number).decode(),
-        )
+    rows, texts, text_bounds = np.flatnonzero(numbers >= 0), chats.data, chats.bounds
+    numbers = numbers[rows]
+    if any(any(form.layout.ways) for form in forms):
+        texts, text_bounds = _as_rendered(chats, forms, rows, numbers)
+    frames = [frame for form in forms for frame in form.frames]
+    edges = np.concatenate([bounds(list(map(len, frames)))[:-1], text_bounds + sum(map(len, frames))])
+    data = b"".join([*frames, texts])
+    first, breaks_of = (bounds(np.array([count(form) for form in forms])[numbers]) for count in (_pieces, lambda form: len(form.weights)))
+    pieces, before = np.empty(first[-1], np.int64), 0
+    members = [np.flatnonzero(numbers == number) for number in range(len(forms))]
+    for form, own in zip(forms, members, strict=True):
+        at = first[own][:, None] + np.arange(_pieces(form))
+        pieces[at[:, 0::2]] = before + np.arange(len(form.frames))
+        pieces[at[:, 1::2]] = len(frames) + chats.first[rows[own]][:, None] + np.array(form.layout.order, np.int64)
+        before += len(form.frames)
+    all_pieces = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
+    taken = all_pieces.take(in_arrow(pieces))
+    begins = np.frombuffer(taken.buffers()[1], np.int64, len(pieces) + 1)
+    controls, prompts = list[tuple[Ints, Ints, Ints]](), dict[int, list[Prompt]]()
+    breaks, weights = np.empty(breaks_of[-1], np.int64), np.empty(breaks_of[-1], np.float32)
+    for form, own in zip(forms, members, strict=True):
+        frame = begins[first[own][:, None] + np.arange(0, _pieces(form), 2)]
+        tokens = frame[:, form.controls[0]] + form.controls[1]
+        controls.append((tokens[:, 0::2].ravel(), tokens[:, 1::2].ravel(), np.tile(form.tokens, len(own))))
+        at = breaks_of[own][:, None] + np.arange(len(form.weights))
+        breaks[at], weights[at] = frame[:, form.breaks[0]] + form.breaks[1], form.weights
+        for row, places in zip(own.tolist(), (frame[:, form.prompts[0]] + form.prompts[1]).tolist() if form.roles else (), strict=False):
+            prompts[row] = list(map(Prompt, places[0::2], places[1::2], form.roles))
+    starts, ends, ids = map(np.concatenate, zip(*controls, strict=True))
+    return RenderedBlock.of(taken.buffers()[2].to_pybytes(), begins[first], (starts, ends, ids), breaks, weights, prompts)
 
 
-class Known(Struct, Generic[T], frozen=True):
-    """The known forms of a block of chats.
+def _pieces(form: CompiledForm[Any]) -> int:
+    return 2 * len(form.frames) - 1
 
-    Attributes:
-        located: the forms.
-        form: int64[n], index of the form of each chat; -1 for a chat that is handled alone.
-        altered: bool[n], chats whose render may alter texts.
-    """
 
-    located: Sequence[Located[T]]
-    form: Ints
-    altered: Bools
-
-    def lay(self, chats: ChatColumns) -> Laid:
-        """Return the renders of the chats with a form; there must be at least one."""
-        import pyarrow as pa
-
-        rows = np.flatnonzero(self.form >= 0)
-        form, altered = self.form[rows], self.altered[rows]
-        gaps = np.array([len(located.form.order) for located in self.located])[form]
-        # the pieces of a render are a frame, a text, a frame, …: indices into all frames, all texts, and the altered texts, end to end
-        begins = bounds(2 * gaps + 1)
-        pieces = np.empty(begins[-1], np.int64)
-        frames = [frame for located in self.located for frame in located.frames]
-        altered_texts = [
-            text.encode() for at in np.flatnonzero(altered).tolist() for text in self.located[form[at]].form.shown(chats.own(int(rows[at])))
-        ]
-        first_altered = np.cumsum(np.where(altered, gaps, 0)) - gaps + len(frames) + len(chats.bounds) - 1
-        groups = [(located, np.flatnonzero(form == number)) for number, located in enumerate(self.located)]
-        before = 0
-        for located, members in groups:
-            at = begins[members][:, None] + np.arange(2 * len(located.form.order) + 1)
-            as_it_is = len(frames) + chats.first[rows[members]][:, None] + np.array(located.form.order)
-            pieces[at[:, 0::2]] = before + np.arange(len(located.frames))
-            pieces[at[:, 1::2]] = np.where(
-                altered[members][:, None], first_altered[members][:, None] + np.arange(len(located.form.order)), as_it_is
-            )
-            before += len(located.frames)
-        edges = bounds(np.concatenate([list(map(len, frames)), np.diff(chats.bounds), list(map(len, altered_texts))]).astype(np.int64))
-        data = b"".join([*frames, chats.data, *altered_texts])
-        all_pieces = pa.LargeBinaryArray.from_buffers(pa.large_binary(), len(edges) - 1, [None, pa.py_buffer(edges), pa.py_buffer(data)])
-        taken = all_pieces.take(in_arrow(pieces))
-        places = np.frombuffer(taken.buffers()[1], np.int64, len(pieces) + 1)
-        base = places[begins]
-        prompts: dict[int, list[Prompt]] = {}
-        items, breaks, weights = list[Ints](), list[Ints](), list[npt.NDArray[np.float32]]()
-        for located, members in groups:
-            # starts of the frames of each render
-            frame_begins = places[begins[members][:, None] + np.arange(0, 2 * len(located.frames), 2)]
-            edges = frame_begins[:, located.controls[0]] + located.controls[1]
-            low, high = (
-                np.concatenate([base[members][:, None], edges[:, 1::2]], axis=1),
-                np.concatenate([edges[:, 0::2], base[members + 1][:, None]], axis=1),
-            )
-            ordinary = np.stack([low.ravel(), high.ravel(), np.full(low.size, -1)], axis=1)
-            items += [ordinary[ordinary[:, 0] < ordinary[:, 1]]]
-            items += [np.stack([edges[:, 0::2].ravel(), edges[:, 1::2].ravel(), np.tile(located.tokens, len(members))], axis=1)]
-            breaks.append((frame_begins[:, located.breaks[0]] + located.breaks[1]).ravel())
-            weights.append(np.tile(located.weights, len(members)))
-            if located.roles:
-                for row, shortened in zip(
-                    members.tolist(), (frame_begins[:, located.prompts[0]] + located.prompts[1]).tolist(), strict=True
-                ):
-                    prompts[row] = list(map(Prompt, shortened[::2], shortened[1::2], located.roles))
-        listed, whose = np.concatenate(items), np.concatenate([np.repeat(members, len(located.weights)) for located, members in groups])
-        order = np.argsort(whose, kind="stable")  # where one render ends and the next one begins, both may have a break
-        ordered = listed[np.argsort(listed[:, 0])]
-        steps = np.concatenate(breaks)[order]
-        return Laid(rows, form, taken.buffers()[2].to_pybytes(), base, ordered, steps, np.concatenate(weights)[order], prompts)
+def _as_rendered(chats: ChatColumns, forms: Sequence[CompiledForm[Any]], rows: Ints, numbers: Ints) -> tuple[bytes, Ints]:
+    """Return the texts of chats as their layouts write them, in UTF-8, and their bounds."""
+    texts = list(chats.texts)
+    for low, number in zip(chats.first[rows].tolist(), numbers.tolist(), strict=True):
+        for text, way in zip(forms[number].layout.order, forms[number].layout.ways, strict=True):
+            if way:
+                texts[low + text] = way(texts[low + text])
+    encoded = [text.encode("utf-8", "surrogatepass") for text in texts]
+    return b"".join(encoded), bounds(list(map(len, encoded)))

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
 from typing import Literal, NamedTuple
@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
-from prep_assets.array_types import Bools, Ints
+from prep_assets.array_types import Bools, Float32s, Ints
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Keep
 from prep_assets.errors import ConfigError, Refused
@@ -27,6 +27,7 @@ from prep_assets.samples import (
     Sample,
     changed,
 )
+from prep_assets.stores.arrays import in_arrow
 
 # Rendered samples: the text of a conversation, and the places of its regions and stops.
 
@@ -157,13 +158,7 @@ def control_pattern(control: Iterable[str]) -> re.Pattern[str] | None:
     return re.compile("|".join(map(re.escape, texts))) if texts else None
 
 
-# A batch of renders cut at the control tokens that the template wrote: ordinary segments between them, and where loss weights change.
-#
-# `EncodedRow` is one render; `Cuts` is a batch, with byte positions that count through the whole batch. `Cutter.row` cuts one render; `layouts` gives
-# the cuts of many plain chats of a known layout at once.
-
-Image = tuple[int, int, Region]
-"""First item, number of items, region."""
+# Renders in columns, cut at the control tokens that the template wrote: ordinary segments between them, and where loss weights change.
 
 
 class Prompt(NamedTuple):
@@ -213,99 +208,94 @@ class Placed(Struct, frozen=True, eq=False):
 NOTHING = Placed(np.empty(0, np.int64), np.empty(0, np.int64), np.empty(0, np.int64), ())
 
 
-@dataclass(frozen=True, slots=True)
-class EncodedRow:
-    """One render, cut at control tokens.
+class RenderedBlock(Struct, frozen=True, dict=True):
+    """Renders end to end, n of them, each cut into items: its control tokens, and the ordinary segments between. All places are bytes of `data`.
+
+        data       <|user|>Hi<|end|><|user|>Bye<|end|>
+        starts     0                17                35      of each render, and the end
+        items      1      -1 2      1       -1  2             id of a control token, or -1 for a segment
+        item_ends  8      10 17     25      28  35
 
     Attributes:
-        text: the render.
-        segments: its ordinary texts, in order.
-        first: whether the text begins with the first segment.
-        items: its items in order: the id of a control token, or -1 for the next segment.
-        item_ends: ends of the items, in bytes.
-        breaks: where the loss weight changes, in bytes, ascending.
-        weights: the weight after each break.
-        prompts: its untrained texts, in bytes.
-        images: its images.
-    """
-
-    text: str
-    segments: list[str]
-    first: bool
-    items: list[int]
-    item_ends: list[int]
-    breaks: list[int]
-    weights: list[float]
-    prompts: list[Prompt] = field(default_factory=list)
-    images: list[Image] = field(default_factory=list)
-
-
-class Cuts(Struct, frozen=True):
-    """A batch of n renders, cut at control tokens.
-
-    Attributes:
-        segments: the s ordinary texts of the batch.
-        is_first: bool[s], whether a render begins with the segment.
-        items: int64[i], the id of a control token, or -1 for the next segment.
-        item_ends: int64[i], ends of the items, in bytes of the batch.
-        item_bounds: int64[n + 1]; render `r` has items ``item_bounds[r]:item_bounds[r + 1]``.
-        starts: int64[n + 1], start of each render, in bytes of the batch.
-        breaks: int64[b], where the loss weight changes, in bytes of the batch, ascending.
+        data: the renders in UTF-8.
+        starts: int64[n + 1], start of each render, and the end of the last.
+        items: int64[i], the id of a control token, or -1 for an ordinary segment.
+        item_ends: int64[i], the end of each item.
+        breaks: int64[b], where the loss weight changes, ascending.
         weights: float32[b], the weight after each break.
-        prompts: render → its untrained texts, in bytes of the batch; empty unless truncation needs them.
-        images: render, first item of the batch, number of items, region.
-        text: the text of a render by its number.
+        prompts: render → its untrained texts; empty unless truncation needs them.
+        images: render, first item, number of items, region.
     """
 
-    segments: list[str]
-    is_first: npt.NDArray[np.bool_]
+    data: bytes
+    starts: Ints
     items: Ints
     item_ends: Ints
-    item_bounds: Ints
-    starts: Ints
     breaks: Ints
-    weights: npt.NDArray[np.float32]
-    prompts: dict[int, list[Prompt]]
-    images: list[tuple[int, int, int, Region]]
-    text: Callable[[int], str]
+    weights: Float32s
+    prompts: Mapping[int, Sequence[Prompt]]
+    images: Sequence[tuple[int, int, int, Region]]
 
-    def between(self, example: int, start: int, end: int) -> str:
-        """The text of a render between two bytes of the batch."""
-        base = int(self.starts[example])
-        return self.text(example).encode()[start - base : end - base].decode(errors="replace")
+    @classmethod
+    def of(
+        cls,
+        data: bytes,
+        starts: Ints,
+        controls: Sequence[Ints],
+        breaks: Ints,
+        weights: Float32s,
+        prompts: Mapping[int, Sequence[Prompt]],
+        images: Sequence[tuple[int, int, int, Region]] = (),
+    ) -> RenderedBlock:
+        """Cut renders.
+
+        Args:
+            controls: int64[c] each, start, end and id of the control tokens, ascending.
+            images: render, numbers of the first and the last control token, region.
+        """
+        borders = np.sort(np.concatenate([starts, *controls[:2]]))
+        borders = borders[np.diff(borders, prepend=-1) > 0]
+        items, numbers = np.full(len(borders) - 1, -1), np.searchsorted(borders, controls[0])
+        items[numbers] = controls[2]
+        placed = [(render, int(numbers[low]), int(numbers[high] - numbers[low]) + 1, region) for render, low, high, region in images]
+        return cls(data, starts, items, borders[1:], breaks, weights, prompts, placed)
+
+    @property
+    def item_starts(self) -> Ints:
+        """int64[i], the start of each item."""
+        return np.concatenate([self.starts[:1], self.item_ends])[: len(self.items)]
+
+    @property
+    def item_bounds(self) -> Ints:
+        """int64[n + 1]; render `r` has the items from ``item_bounds[r]`` to ``item_bounds[r + 1]``."""
+        return np.searchsorted(self.item_starts, self.starts)
+
+    @cached_property
+    def is_first(self) -> Bools:
+        """bool[s], whether a render begins with the segment."""
+        return np.isin(self.item_starts[self.items < 0], self.starts)
+
+    @cached_property
+    def segments(self) -> list[str]:
+        """The s ordinary segments."""
+        import pyarrow as pa
+
+        edges, ordinary = np.append(self.item_starts, len(self.data)), np.flatnonzero(self.items < 0)
+        pieces = pa.LargeStringArray.from_buffers(len(self.items), pa.py_buffer(edges), pa.py_buffer(self.data))
+        segments: list[str] = pieces.take(in_arrow(ordinary)).to_pylist()
+        return segments
+
+    def text(self, number: int) -> str:
+        """Return a render."""
+        return self.data[self.starts[number] : self.starts[number + 1]].decode()
 
     def placed(self, per_item: Ints) -> Placed:
-        """The images of the batch, with starts in tokens of the batch. `per_item`: first token of each item."""
+        """Return the images, with starts in tokens. `per_item`: first token of each item."""
         if not self.images:
             return NOTHING
         examples, items, counts, regions = zip(*self.images, strict=True)
         starts, ends = per_item[list(items)], per_item[np.add(items, counts)]
         return Placed(np.array(examples, np.int64), starts, ends - starts, regions)
-
-
-def of_rows(rows: Sequence[EncodedRow]) -> Cuts:
-    """Merge rows into a batch."""
-    starts, texts = bounds([row.item_ends[-1] if row.item_ends else 0 for row in rows]), [row.text for row in rows]
-    item_bounds = bounds([len(row.items) for row in rows])
-    base = starts[:-1].tolist()
-    return Cuts(
-        [segment for row in rows for segment in row.segments],
-        np.array([row.first and number == 0 for row in rows for number in range(len(row.segments))], bool),
-        np.array([item for row in rows for item in row.items], np.int64),
-        np.array([at + end for row, at in zip(rows, base, strict=True) for end in row.item_ends], np.int64),
-        item_bounds,
-        starts,
-        np.array([at + position for row, at in zip(rows, base, strict=True) for position in row.breaks], np.int64),
-        np.array([weight for row in rows for weight in row.weights], np.float32),
-        {number: moved(row.prompts, at) for number, (row, at) in enumerate(zip(rows, base, strict=True))},
-        [(number, int(item_bounds[number]) + image[0], *image[1:]) for number, row in enumerate(rows) for image in row.images],
-        texts.__getitem__,
-    )
-
-
-def moved(prompts: Sequence[Prompt], by: int) -> list[Prompt]:
-    """`prompts` shifted by `by` bytes."""
-    return [Prompt(start + by, end + by, role) for start, end, role in prompts]
 
 
 def bounds(counts: Sequence[int] | Ints) -> Ints:
@@ -328,30 +318,28 @@ class Cutter(Struct, frozen=True, dict=True):
     policy: MaskPolicy
     prompts: bool
 
-    def row(self, rendered: Rendered) -> EncodedRow:
-        """Cut one render."""
-        text, controls = rendered.text, self.controls(rendered)
-        byte_of = range(len(text) + 1) if text.isascii() else byte_table(text).tolist()
-        row = EncodedRow(text, [], not controls or controls[0][0] > 0, [], [], [], [])
-        item_of_control: list[int] = []
-        last = 0
-        for start, end, token in [*controls, (len(text), len(text), -1)]:
-            if start > last:
-                row.segments.append(text[last:start])
-                row.items.append(-1)
-                row.item_ends.append(byte_of[start])
-            if token >= 0:
-                item_of_control.append(len(row.items))
-                row.items.append(token)
-                row.item_ends.append(byte_of[end])
-            last = end
-        for start, end, region in rendered.images:
-            row.images.append((*_placeholder_items(rendered, start, end, controls, item_of_control), region))
-        for position, weight in steps(rendered, self.policy):
-            row.breaks.append(byte_of[position])
-            row.weights.append(weight)
-        row.prompts.extend(Prompt(byte_of[start], byte_of[end], role) for start, end, role in self.prompts_of(rendered))
-        return row
+    def block(self, renders: Sequence[Rendered]) -> RenderedBlock:
+        """Renders in columns."""
+        controls, breaks, starts = list[tuple[int, int, int]](), list[Step](), [0]
+        prompts, images = dict[int, list[Prompt]](), list[tuple[int, int, int, Region]]()
+        for number, rendered in enumerate(renders):
+            byte_of, own = (starts[-1] + byte_table(rendered.text)).tolist(), self.controls(rendered)
+            for start, end, region in rendered.images:
+                low, high = _controls_within(rendered, start, end, own)
+                images.append((number, len(controls) + low, len(controls) + high, region))
+            controls += [(byte_of[start], byte_of[end], token) for start, end, token in own]
+            breaks += [(byte_of[position], weight) for position, weight in steps(rendered, self.policy)]
+            prompts[number] = [Prompt(byte_of[start], byte_of[end], role) for start, end, role in self.prompts_of(rendered)]
+            starts.append(byte_of[-1])
+        return RenderedBlock.of(
+            "".join([rendered.text for rendered in renders]).encode(),
+            np.array(starts),
+            tuple(np.array(controls, np.int64).reshape(-1, 3).T),
+            np.array([position for position, _ in breaks], np.int64),
+            np.array([weight for _, weight in breaks], np.float32),
+            prompts,
+            images,
+        )
 
     def controls(self, rendered: Rendered) -> list[tuple[int, int, int]]:
         """Control tokens outside content: start, end, id."""
@@ -383,10 +371,8 @@ class Cutter(Struct, frozen=True, dict=True):
         return [prompt for prompt, _ in prompts]
 
 
-def _placeholder_items(
-    rendered: Rendered, start: int, end: int, controls: Sequence[tuple[int, int, int]], items: Sequence[int]
-) -> tuple[int, int]:
-    """First item and number of items of a placeholder, from its first control token to its last; between them are white space and times of frames.
+def _controls_within(rendered: Rendered, start: int, end: int, controls: Sequence[tuple[int, int, int]]) -> tuple[int, int]:
+    """Return the numbers of the first and the last control token of a placeholder; between them are white space and times of frames.
 
     Raises:
         ConfigError: it holds other text.
@@ -395,7 +381,7 @@ def _placeholder_items(
     edges = [start, *(edge for begin, stop, _ in controls[low:high] for edge in (begin, stop)), end]
     if any(_TIME.sub("", rendered.text[left:right]).strip() for left, right in zip(edges[::2], edges[1::2], strict=True)):
         raise ConfigError(f"{rendered.text[start:end][:80]!r} stands for an image, and not all of it is control tokens of the tokenizer")
-    return items[low], items[high - 1] - items[low] + 1
+    return low, high - 1
 
 
 _TIME = re.compile(r"<\d+\.\d seconds>")

@@ -208,7 +208,7 @@ def test_by_form_and_one_by_one(template: str, truncation: str, reasoning: str, 
 
     def encoded(rows: list[dict[str, Any]], learn_after: int) -> Any:
         monkeypatch.setattr(forms, "LEARN_AFTER", learn_after)
-        CACHES["plain chats"].clear()
+        CACHES["block renderers"].clear()
         quarantine, encoder = Mock(), PairEncoder(workspace)
         kept, sides = encoder.encode(rows, 0, quarantine)
         by_form.add((learn_after, encoder._plain.compared > 0))

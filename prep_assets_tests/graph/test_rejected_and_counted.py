@@ -16,7 +16,7 @@ from prep_assets.errors import PrepAssetsError
 from prep_assets.graph import pretrain
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline import examples
-from prep_assets.pipeline.conversations import PlainChats
+from prep_assets.pipeline.rendering import BlockRenderer
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Sample
 from prep_assets.stores.manifest import Manifest
@@ -194,8 +194,8 @@ def test_a_right_pair_prompt_or_group_that_is_refused(monkeypatch: pytest.Monkey
         return real(sample, *given)
 
     monkeypatch.setattr(render, "_with_template", refuses)
-    monkeypatch.setattr(PlainChats, "cut", lambda *_, **__: None)
-    monkeypatch.setattr(PlainChats, "by_form", lambda *_: None)
+    monkeypatch.setattr(BlockRenderer, "render_block", lambda *_, **__: None)
+    monkeypatch.setattr(BlockRenderer, "by_form", lambda *_: None)
     with pytest.raises(PrepAssetsError, match=r"selection: .*transformers renders it"):
         build(of_parts(tmp_path, asset), asset, "d")
 

@@ -8,7 +8,7 @@ import re
 import pytest
 
 from prep_assets.caches import CACHES
-from prep_assets.pipeline import conversations as plain_chats
+from prep_assets.pipeline import rendering
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat, Sample
 from prep_assets.text import forms
 from prep_assets.text.environment import chat_template_utils
@@ -135,7 +135,7 @@ SAMPLES = _samples()
 
 @pytest.mark.parametrize("source", [*(CHAT.replace("BODY", body) for body in BODIES), *STATES])
 def test_what_is_kept_is_what_jinja_renders(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(plain_chats, "ONE_IN", 1 << 62)  # else the sample finds what the comparison overlooks
+    monkeypatch.setattr(rendering, "ONE_IN", 1 << 62)  # else the sample finds what the comparison overlooks
     bound = bind_source(source)
     jinja = chat_template_utils()._compile_jinja_template(source)
     outcome = run(bound, SAMPLES)
@@ -154,10 +154,10 @@ def test_what_is_kept_is_what_jinja_renders(source: str, monkeypatch: pytest.Mon
 def test_how_many_chats_come_before_changes_nothing(body: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bound = bind_source(CHAT.replace("BODY", body))
     kept = []
-    monkeypatch.setattr(plain_chats, "ONE_IN", 1)  # what marks cannot follow stops no build
+    monkeypatch.setattr(rendering, "ONE_IN", 1)  # what marks cannot follow stops no build
     for after in (0, 3, 1 << 40):
         monkeypatch.setattr(forms, "LEARN_AFTER", after)
-        CACHES["plain chats"].clear()
+        CACHES["block renderers"].clear()
         outcome = run(bound, SAMPLES)
         kept.append((outcome.kept, outcome.encoded.ids.tolist(), outcome.encoded.loss.tolist(), outcome.refused))
     assert kept[0] == kept[1] == kept[2]

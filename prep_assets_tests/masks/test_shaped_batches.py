@@ -12,8 +12,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import TemplateError
-from prep_assets.pipeline import conversations as plain_chats
-from prep_assets.pipeline.conversations import PlainChats, ShapedChat, in_columns
+from prep_assets.pipeline import rendering
+from prep_assets.pipeline.rendering import BlockRenderer, ShapedChat, in_columns
 from prep_assets.proofs.chat_blocks import derived_forms, moved
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, PlainChat, Region, Sample, Turn, turn
@@ -29,19 +29,19 @@ def alike(bound: Bound, samples: Sequence[Sample], options: MaskOptions, **limit
     """How many chats are cut by form: the same as if each were rendered."""
     options = supported(bound, options)
     by_form: list[int] = []
-    cut = PlainChats.cut
+    render_block = BlockRenderer.render_block
 
-    def counted(self: PlainChats, chats: Sequence[Any], *, whole: bool) -> Any:
-        found = cut(self, chats, whole=whole)
+    def counted(self: BlockRenderer, chats: Sequence[Any], *, whole: bool) -> Any:
+        found = render_block(self, chats, whole=whole)
         by_form.append(0 if found is None else len(found.rows))
         return found
 
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(forms, "LEARN_AFTER", 1)
-        patched.setattr(plain_chats, "ONE_IN", 1 << 40)
-        patched.setattr(PlainChats, "cut", counted)
+        patched.setattr(rendering, "ONE_IN", 1 << 40)
+        patched.setattr(BlockRenderer, "render_block", counted)
         batched = outcome(bound, list(samples), options, **limits)
-        patched.setattr(PlainChats, "cut", lambda self, chats, whole: None)
+        patched.setattr(BlockRenderer, "render_block", lambda self, chats, whole: None)
         assert batched == outcome(bound, list(samples), options, **limits)
     return sum(by_form)
 
@@ -153,7 +153,7 @@ def test_a_control_token_that_json_or_white_space_may_begin(token: str, of_json:
     """Such a token may stand half in a text, half in what the template writes beside it."""
     chats = [in_columns(CALLED), in_columns(Sample((turn(USER, "Hi\n"), turn(ASSISTANT, "Well")))), in_columns(Sample((turn(USER, "Hi"),)))]
     encoder: Any = SimpleNamespace(vocabulary=SimpleNamespace(control={token: 1}))
-    cutter = PlainChats(bind(SHIPPED, "qwen").template, encoder, MaskOptions(), ())
+    cutter = BlockRenderer(bind(SHIPPED, "qwen").template, encoder, MaskOptions(), ())
     assert [
         cutter._keeps_control_tokens_apart(outline_of(ChatColumns.of([chat]).kinds[0]), spaced)
         for chat, spaced in zip(chats, (False, True, False), strict=True)
@@ -208,7 +208,7 @@ def test_plain_in_batches_and_one_by_one(name: str) -> None:
         with pytest.MonkeyPatch.context() as patched:
             patched.setattr(forms, "LEARN_AFTER", 1)
             batched = outcome(bound, samples, options, max_seq_len=limit, truncation=truncation)
-            patched.setattr(PlainChats, "cut", lambda self, chats, whole: None)
+            patched.setattr(BlockRenderer, "render_block", lambda self, chats, whole: None)
             assert batched == outcome(bound, samples, options, max_seq_len=limit, truncation=truncation)
 
     check()
@@ -226,7 +226,7 @@ def test_the_second_derivation_by_form_is_that_of_each_chat(name: str) -> None:
         texts = [data.draw(st.text(" a\né.", min_size=1).filter(str.strip)) for _ in roles]
         located = known.of(roles, any(text != text.strip() for text in texts))
         if located is not None:
-            found = moved(located.words, located.form, located.form.shown(texts))
+            found = moved(located.derived, located.layout, located.layout.shown(texts))
             assert found == derive(PlainChat(roles, tuple(texts)).sample(), options, bound.template, prompts=True)
 
     check()
@@ -243,8 +243,8 @@ def test_a_text_that_the_template_changes_is_refused() -> None:
 
 def test_another_render_by_the_library_stops_the_build(monkeypatch: pytest.MonkeyPatch) -> None:
     samples = [Sample((turn(USER, "Hi"), turn(ASSISTANT, text))) for text in ("Hello", "Well", "a needle", "Bye")]
-    monkeypatch.setattr(PlainChats, "_minijinja_renders", lambda self, chats, written: True)
-    monkeypatch.setattr(plain_chats, "ONE_IN", 1)
+    monkeypatch.setattr(BlockRenderer, "_minijinja_renders", lambda self, chats, written: True)
+    monkeypatch.setattr(rendering, "ONE_IN", 1)
     with pytest.raises(TemplateError, match=r"refuses .*a needle"):
         run(bind_source(LOOKS), samples)
 

@@ -22,8 +22,8 @@ PLANTS: Mapping[str, Change] = {
     "the last trained stretch of chats in blocks": (
         "sft",
         "text/forms",
-        "weights.append(np.tile(located.weights, len(members)))",
-        "weights.append(np.tile(located.weights * (np.cumsum(located.weights[::-1] > 0)[::-1] != 1), len(members)))",
+        "+ form.breaks[1], form.weights",
+        "+ form.breaks[1], form.weights * (np.cumsum(form.weights[::-1] > 0)[::-1] != 1)",
     ),
     "the last trained stretch of a form": (
         "sft",
@@ -34,8 +34,8 @@ PLANTS: Mapping[str, Change] = {
     "where stretches of chats in blocks begin": (
         "sft simple",
         "text/forms",
-        "frame_begins[:, located.breaks[0]] + located.breaks[1]",
-        "frame_begins[:, located.breaks[0]] + located.breaks[0]",
+        "frame[:, form.breaks[0]] + form.breaks[1]",
+        "frame[:, form.breaks[0]] + form.breaks[0]",
     ),
     "the order of regions": (
         "rl steps",

@@ -20,6 +20,7 @@ from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, Mask
 from prep_assets.proofs.mutations import MUTATIONS, Mutation
 from prep_assets.samples import ASSISTANT, PROMPT, SYSTEM, TEXT, THINKING, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
 from prep_assets.text.chats import ChatColumns, plain_chat
+from prep_assets.text.forms import render_forms
 from prep_assets_tests.corpus.chats import PLAIN_TEXTS as TEXTS
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source, run
 
@@ -152,21 +153,21 @@ def claims(bound: Bound, chats: Sequence[PlainChat]) -> tuple[list[PlainChat], C
 
 def laid_of(blocks: PlainBlocks, chats: Sequence[PlainChat | None]) -> Any:
     columns = ChatColumns.of(chats)
-    return blocks._known(columns).lay(columns)
+    return render_forms(columns, *blocks._assigned(columns))
 
 
 def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ONE_IN", 3)
     chats = [PlainChat(ASKED, ("b", f"{number} \u00e9")) for number in range(40)]
     alone = [zlib.crc32(chat.texts[-1].encode()) % 3 == 0 for chat in chats]
-    assert (blocks._known(ChatColumns.of(chats)).form < 0).tolist() == alone and {*alone} == {True, False}
+    assert (blocks._assigned(ChatColumns.of(chats))[1] < 0).tolist() == alone and {*alone} == {True, False}
 
 
 def test_the_first_chat_of_each_form_is_derived_by_itself(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.undo()
     monkeypatch.setattr(module, "ONE_IN", 1 << 40)
     chats = [PlainChat(ASKED * (1 + number % 2), ("b", "c") * (1 + number % 2)) for number in range(6)]
-    found = [(blocks._known(ChatColumns.of(part)).form < 0).tolist() for part in (chats, chats)]
+    found = [(blocks._assigned(ChatColumns.of(part))[1] < 0).tolist() for part in (chats, chats)]
     assert found == [[True, True, False, False, False, False], [False] * 6]
 
 
@@ -221,7 +222,7 @@ RENDER = b"x  yz  w"
 def test_only_a_stretch_that_ends_with_white_space_may_end_elsewhere_in_it(
     row: int, stretch: tuple[int, int], run: tuple[int, int], alike: bool
 ) -> None:
-    laid: Any = SimpleNamespace(data=RENDER + b" " * row + RENDER, base=np.array([0, len(RENDER) + row]))
+    laid: Any = SimpleNamespace(data=RENDER + b" " * row + RENDER, starts=np.array([0, len(RENDER) + row]))
     inner = stretch[0] + 1, stretch[1] - 1
     assert module._but_for_spaces(laid, [row, *run], [row, *stretch], *inner) is alike
 
@@ -231,7 +232,7 @@ def test_only_a_stretch_that_ends_with_white_space_may_end_elsewhere_in_it(
 )
 def test_a_token_that_holds_nothing_of_a_stretch_is_none_of_it(first_ends: int, last_begins: int, alike: bool) -> None:
     """A run from 1 to 7 for a stretch from 2 to 6, which has white space at both edges: what its first and its last token hold decides."""
-    laid: Any = SimpleNamespace(data=RENDER, base=np.array([0]))
+    laid: Any = SimpleNamespace(data=RENDER, starts=np.array([0]))
     assert module._but_for_spaces(laid, [0, 1, 7], [0, 2, 6], first_ends, last_begins) is alike
 
 

@@ -108,8 +108,8 @@ def test_suspects_are_searched_for_within_json_and_at_the_ends_of_texts() -> Non
         for about in ("The END", '\n"END', '"END', "<|im_end|>", "</think>")
     ]
     said += [Sample((turn(USER, "Hi"), turn(ASSISTANT, text)), TOOLS) for text in ('\n"END', '"END', "END", '\\"END')]
-    known = built.blocks._known(ChatColumns.of([outlined(sample) for sample in said]))
-    assert (known.form >= 0).tolist() == [True, False, False, False, False, False, False, True, False]
+    _, numbers = built.blocks._assigned(ChatColumns.of([outlined(sample) for sample in said]))
+    assert (numbers >= 0).tolist() == [True, False, False, False, False, False, False, True, False]
 
 
 def test_a_string_with_quotes_is_looked_for_as_json_spells_it() -> None:
@@ -118,7 +118,7 @@ def test_a_string_with_quotes_is_looked_for_as_json_spells_it() -> None:
     derivation = PlainDerivation(built.options, built.bound.template, typed_controls=False)
     blocks = PlainBlocks(derivation, built.masks, built.identities, ['a"b"c', "\n"])
     said = [Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), ({"about": about},)) for about in ('xa"b"cx', 'a"b"', '"b"c', "b")]
-    assert (blocks._known(ChatColumns.of([outlined(sample) for sample in said])).form >= 0).tolist() == [False, True, True, True]
+    assert (blocks._assigned(ChatColumns.of([outlined(sample) for sample in said]))[1] >= 0).tolist() == [False, True, True, True]
 
 
 def test_weights_of_a_sample_count() -> None:

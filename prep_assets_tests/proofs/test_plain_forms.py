@@ -18,7 +18,7 @@ from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation, 
 from prep_assets.proofs.derive import Derived, MaskOptions, derive
 from prep_assets.samples import ASSISTANT, USER, PlainChat, Sample, Turn, changed, turn
 from prep_assets.text.chats import Kind, outlined
-from prep_assets.text.forms import Located
+from prep_assets.text.forms import CompiledForm
 from prep_assets_tests.corpus.chats import ODD, TOOLS, chats, rich_chats
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import SHIPPED, bind, bind_source
@@ -34,7 +34,7 @@ def writes(shown: str) -> str:
     return "{%- for m in messages -%}{{- '<|s|>' + m.role + ':' -}}" + shown + "{{- '<|e|>' -}}{%- endfor -%}" + ask
 
 
-def located(source: str | None, kind: Kind, *, spaced: bool = False, options: MaskOptions = TALK) -> Located[Derived] | None:
+def located(source: str | None, kind: Kind, *, spaced: bool = False, options: MaskOptions = TALK) -> CompiledForm[Derived] | None:
     CACHES["derived forms"].clear()
     own = template() if source is None else template(source)
     return derived_forms(own, options, options, prompted=False).of(kind, spaced, at_once=True)
@@ -76,7 +76,7 @@ def test_shapes_by_form_and_by_themselves(name: str) -> None:
         found = known.of(chat.form, False, at_once=True) if chat else None
         if chat is None or found is None or any(each in text for text in chat.texts for each in ODD[:8]):
             return
-        assert moved(found.words, found.form, found.form.shown(chat.texts)) == derive(sample, options, bound.template, prompts=True)
+        assert moved(found.derived, found.layout, found.layout.shown(chat.texts)) == derive(sample, options, bound.template, prompts=True)
 
     check()
 
@@ -136,18 +136,18 @@ def test_two_derivations_that_differ_are_both_shown(monkeypatch: pytest.MonkeyPa
 )
 def test_what_becomes_of_white_space(shown: str, way: Any, keeps_edges: bool) -> None:
     bare, spaced = (located(writes(shown), ROLES, spaced=each) for each in (False, True))
-    assert bare is not None and bare.form.ways == (None,) * 3 and (spaced is not None) == keeps_edges
-    assert bare.form.frames == ("<|s|>user:", "<|e|><|s|>assistant:", "<|e|><|s|>user:", "<|e|>") and bare.form.order == (0, 1, 2)
+    assert bare is not None and bare.layout.ways == (None,) * 3 and (spaced is not None) == keeps_edges
+    assert bare.layout.frames == ("<|s|>user:", "<|e|><|s|>assistant:", "<|e|><|s|>user:", "<|e|>") and bare.layout.order == (0, 1, 2)
     if spaced is not None:
-        assert spaced.form.ways == (way,) * 3 and spaced.words == bare.words
+        assert spaced.layout.ways == (way,) * 3 and spaced.derived == bare.derived
 
 
 def test_texts_in_the_order_of_the_render() -> None:
     """A template that writes the answer before its question."""
     source = "{%- for m in messages | reverse -%}{{- '<|s|>' + m.role + ':' + m.content + '<|e|>' -}}{%- endfor -%}"
     found, chat = located(source, (USER, ASSISTANT)), PlainChat((USER, ASSISTANT), ("Why?", "So."))
-    assert found is not None and found.form.order == (1, 0)
-    assert moved(found.words, found.form, found.form.shown(chat.texts)) == derive(
+    assert found is not None and found.layout.order == (1, 0)
+    assert moved(found.derived, found.layout, found.layout.shown(chat.texts)) == derive(
         chat.sample(), MaskOptions(), template(source), prompts=True
     )
 
@@ -172,7 +172,7 @@ def test_a_template_that_looks_into_the_invented_tools_has_no_form() -> None:
     asked = outlined(Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well")), TOOLS))
     assert asked is not None and located(source, asked.form) is None
     found = located(source.replace("tools[0].b", "false"), asked.form)
-    assert found is not None and found.form.frames == ("", "<|s|>user: ", "<|e|><|s|>assistant: ", "<|e|>")
+    assert found is not None and found.layout.frames == ("", "<|s|>user: ", "<|e|><|s|>assistant: ", "<|e|>")
 
 
 @pytest.mark.parametrize(

@@ -20,9 +20,10 @@ from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import CheckFailed, PrepAssetsError, Refused
 from prep_assets.extensions.exports.megatron import IndexedWriter
 from prep_assets.graph.graph import asset_named
-from prep_assets.pipeline import conversations
+from prep_assets.pipeline import conversations, rendering
 from prep_assets.pipeline.asset import DERIVATIONS_DIFFER, disagreement
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs import chat_blocks
 from prep_assets.proofs import reference_ids as ids_again
 from prep_assets.proofs.accounting import Fields
 from prep_assets.samples import ASSISTANT, USER
@@ -30,7 +31,7 @@ from prep_assets.schemas.reader import Reader as SchemaReader
 from prep_assets.stores.verification import write_json
 from prep_assets.text import certify, spans
 from prep_assets.text.conversation import treat
-from prep_assets.text.forms import Known, Located
+from prep_assets.text.forms import CompiledForm, render_forms
 from prep_assets.text.ids import Flat
 from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, make, minimal, workspace_in
@@ -68,30 +69,38 @@ def untrained_last(weights: Any) -> Any:
     return weights
 
 
-def planted_lay(monkeypatch: pytest.MonkeyPatch) -> None:
-    lay = Known.lay
+def plant_in_renders(monkeypatch: pytest.MonkeyPatch, spoil: Callable[[Any], None]) -> None:
+    """Spoil the renders of many chats, for the build and for its proof."""
 
-    def spoiled(self: Known[Any], columns: Any) -> Any:
-        laid = lay(self, columns)
-        rows = np.searchsorted(laid.base, laid.breaks, "right") - 1
+    def spoiled(*given: Any) -> Any:
+        block = render_forms(*given)
+        spoil(block)
+        return block
+
+    for module in (rendering, chat_blocks):
+        monkeypatch.setattr(module, "render_forms", spoiled)
+
+
+def planted_renders(monkeypatch: pytest.MonkeyPatch) -> None:
+    def spoil(block: Any) -> None:
+        rows = np.searchsorted(block.starts, block.breaks, "right") - 1
         for row in np.unique(rows):
-            laid.weights[rows == row] = untrained_last(laid.weights[rows == row])
-        return laid
+            block.weights[rows == row] = untrained_last(block.weights[rows == row])
 
-    monkeypatch.setattr(Known, "lay", spoiled)
+    plant_in_renders(monkeypatch, spoil)
 
 
 def planted_places(monkeypatch: pytest.MonkeyPatch) -> None:
-    of: Any = vars(Located)["of"].__func__
+    of: Any = vars(CompiledForm)["of"].__func__
 
     def spoiled(cls: Any, form: Any, words: Any, controls: Any, steps: Sequence[tuple[int, float]], *more: Any) -> Any:
         kept = untrained_last([weight for _, weight in steps])
         return of(cls, form, words, controls, [(at, float(weight)) for (at, _), weight in zip(steps, kept, strict=True)], *more)
 
-    monkeypatch.setattr(Located, "of", classmethod(spoiled))
+    monkeypatch.setattr(CompiledForm, "of", classmethod(spoiled))
 
 
-@pytest.mark.parametrize("plant", [planted_lay, planted_places])
+@pytest.mark.parametrize("plant", [planted_renders, planted_places])
 def test_in_a_large_store_the_first_of_each_form_shows_it(
     plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -285,25 +294,11 @@ def test_a_certificate_that_is_not_written_whole_stops_a_build(tmp_path: Path, m
 
 
 def ordinary_as_control(monkeypatch: pytest.MonkeyPatch) -> None:
-    lay = Known.lay
-
-    def spoiled(self: Known[Any], columns: Any) -> Any:
-        laid = lay(self, columns)
-        laid.items[laid.items[:, 2] < 0, 2] = 0
-        return laid
-
-    monkeypatch.setattr(Known, "lay", spoiled)
+    plant_in_renders(monkeypatch, lambda block: block.items.__setitem__(block.items < 0, 0))
 
 
 def moved_borders(monkeypatch: pytest.MonkeyPatch) -> None:
-    lay = Known.lay
-
-    def spoiled(self: Known[Any], columns: Any) -> Any:
-        laid = lay(self, columns)
-        laid.breaks[1:] += 2
-        return laid
-
-    monkeypatch.setattr(Known, "lay", spoiled)
+    plant_in_renders(monkeypatch, lambda block: block.breaks.__setitem__(slice(1, None), block.breaks[1:] + 2))
 
 
 def stripped_control(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ import pytest
 from prep_assets.samples import ASSISTANT, TOOL_CALL, USER, PlainChat, Region, Sample, Turn, turn
 from prep_assets.text import forms
 from prep_assets.text.chats import ChatColumns, Kind, Outline, outlined
-from prep_assets.text.forms import ChatForm, Known, Learned, Listed, Located, form_of, quoted
+from prep_assets.text.forms import CompiledForm, FormCache, Layout, Listed, layout_of, quoted, render_forms
 from prep_assets.text.spans import Prompt
 from prep_assets_tests.corpus.chats import TOOLS
 
@@ -39,9 +39,9 @@ def writing(write: str, **how: Any) -> Callable[[Texts], str]:
     return render
 
 
-def found_in(kind: Kind, write: Callable[[Texts], str], *, spaced: bool = False) -> ChatForm:
+def found_in(kind: Kind, write: Callable[[Texts], str], *, spaced: bool = False) -> Layout:
     """The form, which gives the render of the first invented texts."""
-    form = form_of(kind, spaced, write)
+    form = layout_of(kind, spaced, write)
     assert form is not None
     assert form.text(form.shown(form.invented[0])) == write(form.invented[0])
     return form
@@ -56,7 +56,7 @@ def test_texts_are_in_the_order_of_the_render_and_may_be_quoted() -> None:
 
 @pytest.mark.parametrize("write", ["X", "T X T", "T X X", "T X N", "T N"])
 def test_what_is_missing_or_twice_is_not_certain(write: str) -> None:
-    assert form_of(shape(), False, writing(write)) is None
+    assert layout_of(shape(), False, writing(write)) is None
 
 
 CALL = Turn(ASSISTANT, (Region(TOOL_CALL, json.dumps({"name": "get", "arguments": {"city": "Rome"}})),))
@@ -86,14 +86,14 @@ def test_arguments_that_are_listed() -> None:
 
 @pytest.mark.parametrize(("write", "after"), [("V", ""), ("K=V!K", ""), ("K=V, V", ""), ("K=V", "N")])
 def test_arguments_listed_in_no_known_way_are_not_certain(write: str, after: str) -> None:
-    assert form_of(shape(CALL), False, one_by_one(write, after)) is None
+    assert layout_of(shape(CALL), False, one_by_one(write, after)) is None
 
 
 def test_tools_are_never_taken_for_listed_arguments() -> None:
     def render(texts: Texts) -> str:
         return "; ".join(f"{name}={value}" for name, value in json.loads(texts[0]).items()) + " ".join(texts[1:])
 
-    assert form_of(shape(CALL), False, render) is None
+    assert layout_of(shape(CALL), False, render) is None
 
 
 @pytest.mark.parametrize("way", [None, str.strip, str.lstrip, str.rstrip])
@@ -110,7 +110,7 @@ def test_what_becomes_of_white_space(way: Callable[[str], str] | None) -> None:
 
 
 def test_places_amid_a_text_have_none() -> None:
-    form = ChatForm(("<", "|é", ">"), (0, 1), (None, None), (("ab", "c"), ("x", "y")))
+    form = Layout(("<", "|é", ">"), (0, 1), (None, None), (("ab", "c"), ("x", "y")))
     assert list(map(form.mover(["", "wxyz"]), range(8))) == [0, 1, -1, 1, 2, 3, 7, 8]
     gaps, after = form.in_bytes([0, 1, 3, 4, 5, 6, 7])
     assert (gaps.tolist(), after.tolist()) == ([0, 0, 1, 1, 1, 2, 2], [0, 1, 0, 1, 3, 0, 1])
@@ -118,34 +118,35 @@ def test_places_amid_a_text_have_none() -> None:
 
 # -- renders of many chats, laid out ----------------------------------------------------------------------------------------------------
 
-FORM = ChatForm(("<u>", "</u>é%", "</e>."), (0, 1), (None, str.strip), (("Q", "W"),))
-ASKS = ChatForm(("<u>", "."), (0,), (None,), (("Q",),))
+FORM = Layout(("<u>", "</u>é%", "</e>."), (0, 1), (None, str.strip), (("Q", "W"),))
+ASKS = Layout(("<u>", "."), (0,), (None,), (("Q",),))
 
 
-def located(form: ChatForm, *controls: tuple[int, int, int], steps: Any = ((0, 0.0),), prompts: Any = ()) -> Located[str]:
-    return Located.of(form, form.text(form.invented[0]), controls, steps, prompts)
+def located(form: Layout, *controls: tuple[int, int, int], steps: Any = ((0, 0.0),), prompts: Any = ()) -> CompiledForm[str]:
+    return CompiledForm.of(form, form.text(form.invented[0]), controls, steps, prompts)
 
 
 BOTH = located(FORM, (0, 3, 1), (4, 8, 2), (11, 15, 3), steps=((0, 0.0), (10, 0.5), (15, 0.0)), prompts=((3, 4, USER),))
 ONE = located(ASKS, steps=((0, 1.0), (5, 0.0)))
 
 
-def laid(*chats: tuple[Located[str], Texts]) -> Any:
+def laid(*chats: tuple[CompiledForm[str], Texts]) -> Any:
     columns = ChatColumns.of([PlainChat((USER,) * len(texts), texts) for _, texts in chats])
     listed = [BOTH, ONE]
     form = np.array([listed.index(each) for each, _ in chats])
-    return Known(listed, form, form == 0).lay(columns)
+    return render_forms(columns, listed, form)
 
 
 def test_two_renders() -> None:
     found = laid((BOTH, ("ab", " c ")), (BOTH, ("é", "中")))
     assert found.data.decode() == "<u>ab</u>é%c</e>.<u>é</u>é%中</e>."
-    assert found.base.tolist() == [0, 18, 38] and found.render(1).decode() == "<u>é</u>é%中</e>."
-    assert found.items[:6].tolist() == [[0, 3, 1], [3, 5, -1], [5, 9, 2], [9, 13, -1], [13, 17, 3], [17, 18, -1]]
-    assert found.items[6:].tolist() == [[18, 21, 1], [21, 23, -1], [23, 27, 2], [27, 33, -1], [33, 37, 3], [37, 38, -1]]
+    assert found.starts.tolist() == [0, 18, 38] and found.text(1) == "<u>é</u>é%中</e>."
+    items = np.stack([found.item_starts, found.item_ends, found.items], axis=1)
+    assert items[:6].tolist() == [[0, 3, 1], [3, 5, -1], [5, 9, 2], [9, 13, -1], [13, 17, 3], [17, 18, -1]]
+    assert items[6:].tolist() == [[18, 21, 1], [21, 23, -1], [23, 27, 2], [27, 33, -1], [33, 37, 3], [37, 38, -1]]
     assert found.breaks.tolist() == [0, 12, 17, 18, 30, 37] and found.weights.tolist() == [0, 0.5, 0] * 2
     assert found.prompts == {0: [Prompt(3, 5, USER)], 1: [Prompt(21, 23, USER)]}
-    assert (found.items.dtype, found.breaks.dtype, found.weights.dtype) == (np.int64, np.int64, np.float32)
+    assert (items.dtype, found.breaks.dtype, found.weights.dtype) == (np.int64, np.int64, np.float32)
 
 
 # -- what is learned --------------------------------------------------------------------------------------------------------------------
@@ -154,11 +155,11 @@ def test_two_renders() -> None:
 def test_forms_are_learned_of_chats_that_come_often() -> None:
     asked: list[tuple[Kind, bool]] = []
 
-    def learn(kind: Kind, spaced: bool) -> Located[str] | None:
+    def learn(kind: Kind, spaced: bool) -> CompiledForm[str] | None:
         asked.append((kind, spaced))
         return BOTH if kind == ROLES else None
 
-    learned, other = Learned(learn, plain_at_once=False), Learned(learn, plain_at_once=True)
+    learned, other = FormCache(learn, plain_at_once=False), FormCache(learn, plain_at_once=True)
     assert [learned.of(ROLES, False, count) for count in (1, 1, 1, 0)] == [None, None, BOTH, BOTH]
     assert learned.of(ROLES, True) is BOTH and learned.of((USER,), False, 2) is None
     assert asked == [(ROLES, False), (ROLES, True)]
@@ -169,7 +170,7 @@ def test_forms_are_learned_of_chats_that_come_often() -> None:
 
 def test_what_is_learned_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     learn = Mock(return_value=BOTH)
-    learned = Learned[str](learn, plain_at_once=True)
+    learned = FormCache[str](learn, plain_at_once=True)
     monkeypatch.setattr(forms, "MOST_KNOWN", 2)
     for roles in (ROLES, (USER,), ROLES):
         learned.of(roles, False)
