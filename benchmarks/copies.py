@@ -17,7 +17,7 @@ from textwrap import wrap
 from urllib.parse import quote
 
 from prep_assets.extensions.quality.near_duplicates import near_duplicates
-from prep_assets.quality.overlap import LENGTHS, RULES, Passages
+from prep_assets.quality.overlap import CLASSES, LENGTHS, RULES, Passages
 from prep_assets.quality.steps import Examples, Step
 from prep_assets.quality.units import WORD
 from prep_assets.samples import Sample, turn
@@ -79,7 +79,6 @@ DISGUISES: Mapping[str, Callable[[str, str], Mapping[str, object]]] = {
     "first half": lambda said, before: {"user": [said[: _middle(said)]]},
 }
 """Disguise → what a chat has, from a held-out text and other words."""
-CLASSES = (f"under {LENGTHS[0]}", f"to {LENGTHS[1]}", "over")
 SIZES = ((4, LENGTHS[0] - 1), (LENGTHS[0], LENGTHS[1]), (LENGTHS[1] + 14, 150))
 
 

@@ -62,7 +62,7 @@ def _counts_fault(store: Store, table: Any) -> str:
     """Return how a table of verdicts differs from what its manifest and the raw asset count; ``""`` if it does not."""
     counts, rows = store.manifest.counts, store.workspace.built(store.raw, store.partition).manifest.counts["kept"]
     if rows and not table.num_rows:
-        return f"no example is judged, and the source has {rows:,} rows"
+        return f"no example is judged, and the source has {rows:,} rows. If its schema rejects them all, `prep-assets sniff FILE` says why"
     if (dropped := table.num_rows - table["dropped"].null_count) != counts["dropped"]:
         return f"{dropped:,} examples are dropped, and the manifest counts {counts['dropped']:,}"
     if any(reason.endswith((" (note)", " (block)")) for reason in counts["found"]) and FOUND not in table.column_names:

@@ -39,7 +39,7 @@ KEYS = {
 """First letters of a service's keys → the fewest characters of one."""
 ADVERTISED = ("078-05-1120", "457-55-5462", "219-09-9999")
 """Social security numbers that advertisements printed."""
-OWNERLESS = ("example", "test", "invalid", "localhost")
+OWNERLESS, IMAGES = ("example", "test", "invalid", "localhost"), ("png", "jpg", "jpeg", "gif", "webp", "svg", "avif")
 
 
 def private_data_left(text: str, kinds: Sequence[str], countries: Sequence[str] | None = None) -> Iterator[str]:
@@ -135,14 +135,15 @@ def _ibans(text: str) -> Iterator[bool]:
 def _emails(text: str) -> Iterator[bool]:
     from email_validator import EmailNotValidError, validate_email
 
-    for word in re.findall(r"[A-Za-z0-9._%+~-]+@[A-Za-z0-9.-]+:?", text) if "@" in text else ():
-        is_place = word.endswith(":") and word.strip("._-~").startswith(("git@", "hg@", "svn@"))
-        name, _, domain = word.rstrip(":").strip("._-~").rpartition("@")
+    for word in re.findall(r"[A-Za-z0-9._%+~-]+@[A-Za-z0-9.-]+[:/]?", text) if "@" in text else ():
+        is_place = word.endswith((":", "/")) and word.strip("._-~").startswith(("git@", "hg@", "svn@"))
+        name, _, domain = word.rstrip(":/").strip("._-~").rpartition("@")
         labels = domain.lower().split(".")
-        if is_place or not {*labels[-3:]}.isdisjoint(OWNERLESS):
+        is_image = labels[0][1:] == "x" and labels[-1] in IMAGES
+        if is_place or is_image or not {*labels[-3:]}.isdisjoint(OWNERLESS):
             continue
         try:
-            yield bool(validate_email(f"{name}@{domain}", check_deliverability=False)) and labels[-1].isalpha()
+            yield bool(validate_email(f"{name}@{domain}", check_deliverability=False)) and labels[-1].isalpha() and len(labels[-1]) > 1
         except EmailNotValidError:
             continue
 
@@ -166,7 +167,7 @@ def _addresses(text: str) -> Iterator[bool]:
 def _phones(text: str) -> Iterator[bool]:
     import phonenumbers
 
-    for found in re.finditer(r"\+(?=[1-9])(?![0-9]{1,3}\.[0-9]{4,})", text):  # no decimal number, such as a coordinate
+    for found in re.finditer(r"(?<![0-9])\+(?=[1-9])(?![0-9]{1,3}\.[0-9]{4,})", text):  # no decimal number, such as a coordinate
         words = text[found.start() : found.start() + 40].split(" ")[:6]
         for count in range(1, len(words) + 1):
             try:

@@ -7,6 +7,7 @@ rule says how much of a held-out text must be shared to be a leak.
 from __future__ import annotations
 
 import re
+from bisect import bisect_right
 from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property
 from itertools import chain, pairwise
@@ -253,6 +254,7 @@ PROBES: Mapping[str, Callable[[str], Sequence[str]]] = {
 """Disguise → the turns of a chat that holds a text."""
 LENGTHS = (13, 50)
 """Where the classes of probes by words begin and end."""
+CLASSES = (f"under {LENGTHS[0]} words", f"{LENGTHS[0]} to {LENGTHS[1]}", f"over {LENGTHS[1]}")
 
 
 def recall(passages: Mapping[str, Passages], texts: Mapping[int, str]) -> dict[str, list[int]]:
@@ -269,13 +271,7 @@ def recall(passages: Mapping[str, Passages], texts: Mapping[int, str]) -> dict[s
         for at, (number, text) in enumerate(texts.items()):
             hit = any(leak.text == number for each in leaks for leak in each.get(at, ()))
             words = len(WORD.findall(text))
-            size = (
-                f"under {LENGTHS[0]} words"
-                if words < LENGTHS[0]
-                else f"{LENGTHS[0]} to {LENGTHS[1]}"
-                if words <= LENGTHS[1]
-                else f"over {LENGTHS[1]}"
-            )
+            size = CLASSES[bisect_right((LENGTHS[0], LENGTHS[1] + 1), words)]
             for name in (disguise, size):
                 counts = found.setdefault(name, [0, 0])
                 counts[0] += hit

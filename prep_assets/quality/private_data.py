@@ -10,22 +10,20 @@ from __future__ import annotations
 import ipaddress
 import re
 import sys
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from typing import Any, get_args
 
+import numpy as np
 from msgspec import Struct
 
 from prep_assets.config.family import PrivateKind as Kind
 from prep_assets.config.loading import payload_digest
 from prep_assets.errors import ConfigError
-from prep_assets.quality.characters import Characters
 from prep_assets.quality.private_places import SHORTEST_SECRET, Places, places, plain
-from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step, text_of
-from prep_assets.samples import document
+from prep_assets.quality.steps import text_of
 
 # Cards: digits of a brand's length, in groups, with their check digit.
 
@@ -173,8 +171,10 @@ _WITHOUT_SPACES = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"
 _OTHER_MAIL = re.compile(
     rf"(?:(?<![^\W{_WITHOUT_SPACES}])(?<![.+-])[^\W{_WITHOUT_SPACES}](?:[^\W{_WITHOUT_SPACES}]|[.+-]){{0,63}}|(?<![\w.+-])[\w.+-]{{1,64}}(?<=[{_WITHOUT_SPACES}]))@(?:\w[\w-]{{0,62}}\.)+\w{{2,24}}(?![\w-])"
 )
-_NOBODY = re.compile(r"@(?:[\w-]+\.)*(?:example(?:\.[a-z]{2,3}){0,2}|test|invalid|localhost)$", re.IGNORECASE)
-"""Domains that RFC 2606 keeps for examples, and their relatives of countries."""
+_NOBODY = re.compile(
+    r"@(?:[\w-]+\.)*(?:example(?:\.[a-z]{2,3}){0,2}|test|invalid|localhost)$|@[0-9]x\.(?:png|jpe?g|gif|webp|svg|avif)$", re.IGNORECASE
+)
+"""Domains that RFC 2606 keeps for examples, and their relatives of countries; and names of images (`icon@2x.png`)."""
 _REPOSITORY = re.compile(r"(?:git|hg|svn)@")
 
 
@@ -229,7 +229,7 @@ _DATE = re.compile(
 _DECIMAL = re.compile(r"\+?[0-9]{1,3}\.[0-9]{4,}")
 _DIALS_00 = "DE"
 """A country that dials 00 before other countries' numbers."""
-_SURE = 0.9
+_SURE = 0.8
 """The least probability of a guessed language whose countries' numbers are looked for."""
 COUNTRIES: Mapping[str, tuple[str, ...]] = {
     "ar": ("EG", "SA", "AE"), "cs": ("CZ",), "da": ("DK",), "de": ("DE", "AT", "CH"), "el": ("GR",), "en": ("US", "GB"), "es": ("ES", "MX"), "fi": ("FI",),
@@ -294,7 +294,7 @@ def _matched(text: str, country: str | None, *, strictly: bool = False) -> Place
     leniency = Leniency.STRICT_GROUPING if strictly else Leniency.VALID
     for match in PhoneNumberMatcher(text, country, leniency=leniency, max_tries=sys.maxsize):
         number = match.raw_string
-        if _DECIMAL.fullmatch(number):
+        if _DECIMAL.fullmatch(number) or (number[0] == "+" and text[match.start - 1 : match.start].isdigit()):  # a sum
             continue
         lone = number[0] == "(" and ")" not in number  # a bracket that closes behind the number
         before, _, _ = number.rpartition(" ")
@@ -308,13 +308,10 @@ def _matched(text: str, country: str | None, *, strictly: bool = False) -> Place
 
 # Secrets: the rules of a maintained scanner; for services that it does not know, the forms that these publish.
 
-_SCANNERS: tuple[str, ...] = (
-    "aws.AWSKeyDetector",
-    "discord.DiscordBotTokenDetector",
-    "github_token.GitHubTokenDetector",
-    "mailchimp.MailchimpDetector",
+_SCANNERS = (
+    "aws.AWSKeyDetector discord.DiscordBotTokenDetector github_token.GitHubTokenDetector "
+    "mailchimp.MailchimpDetector sendgrid.SendGridDetector slack.SlackDetector square_oauth.SquareOAuthDetector stripe.StripeDetector"
 )
-_SCANNERS += ("sendgrid.SendGridDetector", "slack.SlackDetector", "square_oauth.SquareOAuthDetector", "stripe.StripeDetector")
 _OWN_SECRETS = (
     r"(?<![A-Za-z0-9])(?:"
     r"gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{60,255}|glpat-[\w-]{20,}"
@@ -322,6 +319,8 @@ _OWN_SECRETS = (
     r"|hf_[A-Za-z]{34}|xox[abeprs]-(?=[A-Za-z-]*[0-9])[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|AIza[\w-]{35}|[sr]k_live_[A-Za-z0-9]{20,}"
     r"|npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}|dckr_[op]at_[\w-]{27,}|ya29\.[\w-]{30,}|shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|do[opr]_v1_[a-f0-9]{64}"
     r"|gsk_[A-Za-z0-9]{48,}|r8_[A-Za-z0-9]{37}|whsec_[A-Za-z0-9]{24,}|sk_test_[A-Za-z0-9]{24,}"
+    r"|[0-9]{8,10}:AA[\w-]{33}|AccountKey=[\w+/]{86}=="  # Telegram, Azure
+    r"|https://(?:discord(?:app)?\.com/api/webhooks|[\w-]+\.webhook\.office\.com/webhookb2)/[\w/@-]{20,}"
     r"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"  # JSON Web Token
     r")(?![A-Za-z0-9])",
     r"(?i:aws[^\n]{0,20}(?:secret|key)[^\n]{0,20}?)(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
@@ -332,7 +331,8 @@ _OWN_SECRETS = (
 
 @cache
 def _secret_forms() -> tuple[re.Pattern[str], ...]:
-    scanner = [getattr(import_module(f"detect_secrets.plugins.{name.partition('.')[0]}"), name.partition(".")[2]) for name in _SCANNERS]
+    names = (name.split(".") for name in _SCANNERS.split())
+    scanner = [getattr(import_module(f"detect_secrets.plugins.{module}"), name) for module, name in names]
     forms = (form for plugin in scanner for form in plugin.denylist)
     # borders of ASCII words: languages without spaces write a key right beside words
     return (
@@ -353,28 +353,25 @@ def _secrets(text: str) -> Places:
             last = end
 
 
-FORMS: Mapping[Kind, Callable[[str], Places]] = {
-    "secret": _secrets,
-    "iban": _ibans,
-    "card": _cards,
-    "national_id": _ids,
-    "email": _emails,
-    "ip": _ips,
-    "phone": _phones,
-}
+_KINDS: tuple[tuple[Kind, Callable[[str], Places], str, str, str], ...] = (
+    ("secret", _secrets, "<SECRET>", "AKIA" + "Q7" * 8, "bc-detect-secrets"),
+    ("iban", _ibans, "<IBAN_CODE>", "DE89 3704 0044 0532 0130 00", "python-stdnum"),
+    ("card", _cards, "<CREDIT_CARD>", "4111 1111 1111 1111", "python-stdnum"),
+    ("national_id", _ids, "<NATIONAL_ID>", "12345678Z", "python-stdnum"),
+    ("email", _emails, "<EMAIL_ADDRESS>", "maria.lopez@correo.es", "email-validator"),
+    ("ip", _ips, "<IP_ADDRESS>", "8.8.8.8", ""),
+    ("phone", _phones, "<PHONE_NUMBER>", "+34 612 345 678", "phonenumbers py3langid"),
+)
+FORMS: Mapping[Kind, Callable[[str], Places]] = {kind: find for kind, find, *_ in _KINDS}
 """Kind → what finds its values; a value inside one of an earlier kind is part of that one."""
-KINDS: tuple[Kind, ...] = get_args(Kind)
-LIBRARIES: Mapping[Kind, tuple[str, ...]] = {
-    "secret": ("bc-detect-secrets",),
-    "iban": ("python-stdnum",),
-    "card": ("python-stdnum",),
-    "national_id": ("python-stdnum",),
-    "email": ("email-validator",),
-    "ip": (),
-    "phone": ("phonenumbers", "py3langid"),
-}
+PLACEHOLDERS: Mapping[Kind, str] = {kind: placeholder for kind, _, placeholder, _, _ in _KINDS}
+"""Kind → what redaction puts in place of a value, named after the entities of Presidio, as in NeMo Curator. It is no value of any kind."""
+INVENTED: Mapping[Kind, str] = {kind: value for kind, _, _, value, _ in _KINDS}
+"""A value of each kind that belongs to nobody or to everybody, for trials."""
+LIBRARIES: Mapping[Kind, Sequence[str]] = {kind: libraries.split() for kind, *_, libraries in _KINDS}
 """Kind → the libraries that decide."""
-FORMS_VERSION = 5
+KINDS: tuple[Kind, ...] = get_args(Kind)
+FORMS_VERSION = 6
 """Raised when other values are found by the same libraries."""
 
 
@@ -398,10 +395,9 @@ def values_of(
     Args:
         beside: the texts of a row, which tell its language better than each alone.
     """
-    block = Characters.of(texts)
-    written = plain(block.text)
-    for number, where in places(written, block.ends, kinds).items():
-        end = int(block.ends[number])
+    written, ends = plain("\n".join(texts)), np.cumsum([len(text) + 1 for text in texts], dtype=np.int64) - 1
+    for number, where in places(written, ends, kinds).items():
+        end = int(ends[number])
         if values := _values(written[end - len(texts[number]) : end], where, countries, beside or texts[number]):
             yield number, values
 
@@ -434,27 +430,8 @@ def _may_be_national(text: str, part: tuple[int, int], taken: bytearray) -> bool
     )
 
 
-# Redaction: each value becomes a placeholder, named after the entities of Presidio, as in NeMo Curator. A placeholder is no value of any kind.
+# Redaction.
 
-PLACEHOLDERS: Mapping[Kind, str] = {
-    "email": "<EMAIL_ADDRESS>",
-    "phone": "<PHONE_NUMBER>",
-    "ip": "<IP_ADDRESS>",
-    "card": "<CREDIT_CARD>",
-    "iban": "<IBAN_CODE>",
-    "national_id": "<NATIONAL_ID>",
-    "secret": "<SECRET>",
-}
-INVENTED: Mapping[Kind, str] = {
-    "email": "maria.lopez@correo.es",
-    "phone": "+34 612 345 678",
-    "ip": "8.8.8.8",
-    "card": "4111 1111 1111 1111",
-    "iban": "DE89 3704 0044 0532 0130 00",
-    "national_id": "12345678Z",
-    "secret": "AKIA" + "Q7" * 8,
-}
-"""A value of each kind that belongs to nobody or to everybody, for trials."""
 _FEWEST_DIGITS = 10**12
 """The smallest card number; smaller integers are left alone."""
 
@@ -532,35 +509,3 @@ def redaction_recipe(kinds: Sequence[Kind], countries: Sequence[str] | None) -> 
     except PackageNotFoundError as error:
         raise ConfigError(f"redact needs the package {error.name}: pip install 'prep-assets[quality]'") from error
     return recipe if countries is None else {**recipe, "countries": " ".join(countries)}
-
-
-@quality_step(
-    "private_data",
-    source="phonenumbers, python-stdnum, email-validator, rules of detect-secrets, and forms that services publish",
-    corrupted=((document("Write to maria.lopez@correo.es or call +34 612 345 678."),), "private_email"),
-    libraries=("phonenumbers", "py3langid", "python-stdnum", "email-validator", "bc-detect-secrets"),
-    version=4,
-)
-def private_data(*, kinds: tuple[Kind, ...] | list[Kind] = KINDS, countries: list[str] | None = None) -> Step:
-    """Examples with e-mail addresses, phone numbers, public IP addresses, card numbers, IBANs, national ids, or keys and tokens of services.
-
-    Args:
-        kinds: what is looked for. The reason is ``private_<kind>`` of the first kind found, in this order.
-        countries: countries whose phone numbers are found without +, such as ``[DE, US]``; null: those of the language of each example.
-    """
-    wanted = tuple(kinds)
-
-    def judge(examples: Examples) -> Judged:
-        counts: dict[str, list[int]] = {kind: [0] * len(examples) for kind in wanted}
-        found: dict[int, Finding] = {}
-        for number, spans in values_of(examples.texts, wanted, countries):
-            values = Counter(kind for kind, _, _ in spans)
-            for kind, count in values.items():
-                counts[kind][number] = count
-            # the value itself is left out: what is private must not stand in a report
-            there = [kind for kind in wanted if kind in values]
-            if there:
-                found[number] = (f"private_{there[0]}", ", ".join(f"{values[kind]} × {kind}" for kind in there))
-        return Judged(found, counts)
-
-    return by_block(judge)

@@ -13,7 +13,7 @@ what it needs in `judge`, and says in `finish` what it found.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, cached_property
 from traceback import extract_tb
@@ -26,8 +26,6 @@ from msgspec import Struct, field
 
 from prep_assets import plugins
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
-from prep_assets.quality.characters import Characters
-from prep_assets.quality.words import Words
 from prep_assets.samples import MEDIA, THINKING, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn
 from prep_assets.schemas.registry import added_code, check_options, own_code_hash, own_function
 from prep_assets.stores.arrays import Spool
@@ -79,16 +77,6 @@ class Examples(Struct, frozen=True, dict=True):
             text if not of or of[0][0] not in CONTEXT else "\n\n".join(text for role, text in of if role not in CONTEXT)
             for of, text in parts
         ]
-
-    @cached_property
-    def characters(self) -> Characters:
-        """The characters of what is said."""
-        return Characters.of(self.said)
-
-    @cached_property
-    def words(self) -> Words:
-        """The words of what is said, and runs of punctuation."""
-        return Words.of(self.characters)
 
 
 def _parts(example: Example) -> list[tuple[str, str]]:
@@ -220,17 +208,6 @@ class _ByBlock(Step):
 def by_block(judge: Callable[[Examples], Judged]) -> Step:
     """The step that looks at each block of examples alone."""
     return _ByBlock(judge)
-
-
-def by_text(rule: Callable[..., Finding | None], columns: Callable[[Examples], Iterable[npt.NDArray[Any]]]) -> Step:
-    """The step that applies a rule to what each example says, and to what `columns` says of it."""
-
-    def judge(examples: Examples) -> Judged:
-        numbers = zip(examples.said, *(column.tolist() for column in columns(examples)), strict=True)
-        found = ((number, rule(*of_text)) for number, of_text in enumerate(numbers))
-        return Judged({number: finding for number, finding in found if finding is not None})
-
-    return by_block(judge)
 
 
 # The registry.
@@ -405,9 +382,9 @@ def _own_step(path: str, options: Mapping[str, Any]) -> Step:
                 f"quality step {path!r} raised {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno}), on a block from "
                 f"{examples.ids[0]} to {examples.ids[-1]}. It must return a reason or None for each example"
             ) from error
-        if not isinstance(reasons, Sequence) or len(reasons) != len(examples):
+        if not isinstance(reasons, list | tuple) or len(reasons) != len(examples):
             raise PrepAssetsError(
-                f"quality step {path!r} returns {f'{len(reasons):,} reasons' if isinstance(reasons, Sequence) else type(reasons).__name__} "
+                f"quality step {path!r} returns {f'{len(reasons):,} reasons' if isinstance(reasons, list | tuple) else type(reasons).__name__} "
                 f"for {len(examples):,} examples. It must return a list with one reason or None for each"
             )
         for number, reason in enumerate(reasons):

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import re
+import unicodedata
 
 from hypothesis import strategies as st
+
+from prep_assets.extensions.quality.web_pages import _ABBREVIATION
 
 PIECES = st.sampled_from(["a", "b c", "bc", "d", "the end", "…", "#", "naïve", "日本", "a b", "x1", "one two three four five six"])
 
@@ -20,3 +23,21 @@ ODD = st.text(st.sampled_from("aZé_9'’.…?!-•¡日。ß٣ͅ \t\n\r\v\x1c\x
 def words_of(text: str) -> list[str]:
     """Words and runs of punctuation."""
     return re.findall(r"\w+(?:['’]\w+)*|[^\w\s]+", text)
+
+
+_SENTENCE_ENDS = frozenset(".?!…。？！")
+
+
+def sentences(text: str) -> int:
+    """How many sentences a text has: a word with a letter or digit begins another one after an end mark and white space. Dots of abbreviations and of
+    ellipses end none."""
+    count, ended = 0, True
+    for word in text.split():
+        tail = len(word)
+        while tail and unicodedata.category(word[tail - 1])[0] == "P":
+            tail -= 1
+        if tail and ended:
+            count, ended = count + 1, False
+        marks = word[tail:].replace("...", "").replace("..", "")
+        ended = ended or (not _SENTENCE_ENDS.isdisjoint(marks) and _ABBREVIATION.search(word[: tail + 1]) is None)
+    return max(count, min(1, len(text)))

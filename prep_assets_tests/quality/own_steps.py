@@ -26,6 +26,11 @@ def too_few(examples: Examples) -> Sequence[str | None]:
     return [None] * (len(examples) - 1)
 
 
+def bare(examples: Examples) -> str:
+    """Returns a text as long as there are examples."""
+    return "r" * len(examples)
+
+
 def fails(examples: Examples) -> Sequence[str | None]:
     """Takes examples for rows."""
     return [{"text": example}["prompt"] for example in examples.texts]

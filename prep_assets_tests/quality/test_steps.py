@@ -23,18 +23,19 @@ from prep_assets.extensions.quality import gopher, web_pages
 from prep_assets.extensions.quality.golds import gold_answers
 from prep_assets.extensions.quality.near_duplicates import clusters, near_duplicates
 from prep_assets.extensions.quality.pairs import pair_answers
+from prep_assets.extensions.quality.private_data import private_data
 from prep_assets.extensions.quality.rl_golds import boxed_equal, equal_answers, final_answer, rl_golds
 from prep_assets.extensions.quality.swapped_labels import swapped_labels
 from prep_assets.extensions.quality.tool_calls import tool_calls
 from prep_assets.proofs.private_data import private_data_left
 from prep_assets.quality.language import identifier
-from prep_assets.quality.private_data import FORMS, KINDS, _values, private_data, private_values, redacted, values_of
+from prep_assets.quality.private_data import FORMS, KINDS, _values, private_values, redacted, values_of
 from prep_assets.quality.private_places import places, plain
 from prep_assets.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
 from prep_assets.samples import TOOL_CALL, Pair, Prompt, Region, Sample, Turn, document, turn
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.corpus.private_data import SENTENCES, planted
-from prep_assets_tests.corpus.words import ODD, TEXTS, words_of
+from prep_assets_tests.corpus.words import ODD, TEXTS, sentences, words_of
 from prep_assets_tests.extensions.exports.readers import reader
 
 NEEDED: Mapping[str, dict[str, Any]] = {"language": {"keep": ["en"]}}
@@ -444,7 +445,7 @@ RULES: Mapping[str, tuple[Step, str, str]] = {
 """Step, datatrove's filter, its module."""
 SPLIT = {
     "split_into_words": lambda text, language: words_of(text),
-    "split_into_sentences": lambda text, language: [""] * web_pages.sentences(text),
+    "split_into_sentences": lambda text, language: [""] * sentences(text),
 }
 """What a word is, and a sentence: our rules, in the place of spaCy's."""
 
@@ -708,7 +709,7 @@ def test_a_value_belongs_to_the_example_that_holds_it() -> None:
 
 
 def test_languages_are_told_apart() -> None:
-    from prep_assets.quality.language import language
+    from prep_assets.extensions.quality.languages import language
 
     codes = ["en", "es", "fr", "de", "it", "ru", "zh", "ja"]
     judged = language(keep=["de"], among=codes).judge(of([sentence.format("…") for sentence in SENTENCES]))

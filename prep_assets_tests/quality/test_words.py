@@ -16,14 +16,14 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.quality import passages, web_pages
+from prep_assets.extensions.quality.characters import SPACE, WORD, Characters, Parts, _cut
 from prep_assets.extensions.quality.passages import repeated_passages
-from prep_assets.quality.characters import SPACE, WORD, Characters, Parts, _cut
+from prep_assets.extensions.quality.words import Words, _n_grams, _repetitions
 from prep_assets.quality.compiled import compiled
 from prep_assets.quality.language import _features
 from prep_assets.quality.steps import Examples
-from prep_assets.quality.words import Words, _n_grams, _repetitions
 from prep_assets.samples import document
-from prep_assets_tests.corpus.words import ODD, TEXTS, words_of
+from prep_assets_tests.corpus.words import ODD, TEXTS, sentences, words_of
 
 
 def cut(characters: Characters, parts: Parts) -> list[list[str]]:
@@ -59,7 +59,7 @@ LINES = st.lists(
 def test_sentences_of_all_lines_are_those_of_each(texts: list[str]) -> None:
     characters = Characters.of(texts)
     lines = characters.stripped(characters.lines)[0]
-    expected = [web_pages.sentences(line.strip()) for text in texts for line in text.splitlines()]
+    expected = [sentences(line.strip()) for text in texts for line in text.splitlines()]
     assert web_pages.sentences_of(characters, lines).tolist() == expected
 
 

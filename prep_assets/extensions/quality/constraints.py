@@ -10,6 +10,7 @@ import json
 import operator
 import re
 from collections.abc import Callable, Mapping
+from inspect import signature
 
 from prep_assets.errors import Refused
 from prep_assets.schemas.verifiers import BAD, Constraint
@@ -91,46 +92,36 @@ def _titled(text: str) -> bool:
     return any(title.strip("<>").strip() for title in re.findall(r"<<[^\n]+>>", text))
 
 
-CONSTRAINTS: Mapping[str, tuple[_Holds, tuple[str, ...]]] = {
-    "keywords:existence": (lambda text, keywords: all(re.search(each, text, re.IGNORECASE) for each in keywords), ("keywords",)),
-    "keywords:frequency": (_keyword_frequency, ("keyword", "frequency", "relation")),
-    "keywords:forbidden_words": (
-        lambda text, forbidden_words: not any(re.search(rf"\b{each}\b", text, re.IGNORECASE) for each in forbidden_words),
-        ("forbidden_words",),
+CONSTRAINTS: Mapping[str, _Holds] = {
+    "keywords:existence": lambda text, keywords: all(re.search(each, text, re.IGNORECASE) for each in keywords),
+    "keywords:frequency": _keyword_frequency,
+    "keywords:forbidden_words": lambda text, forbidden_words: (
+        not any(re.search(rf"\b{each}\b", text, re.IGNORECASE) for each in forbidden_words)
     ),
-    "keywords:letter_frequency": (_letter_frequency, ("letter", "let_frequency", "let_relation")),
-    "length_constraints:number_paragraphs": (_paragraphs, ("num_paragraphs",)),
-    "length_constraints:number_words": (
-        lambda text, num_words, relation: _compares(len(re.findall(r"\w+", text)), relation, num_words),
-        ("num_words", "relation"),
-    ),
-    "length_constraints:nth_paragraph_first_word": (_nth_paragraph, ("num_paragraphs", "nth_paragraph", "first_word")),
-    "detectable_content:number_placeholders": (
-        lambda text, num_placeholders: len(re.findall(r"\[.*?\]", text)) >= num_placeholders,
-        ("num_placeholders",),
-    ),
-    "detectable_content:postscript": (_postscript, ("postscript_marker",)),
-    "detectable_format:number_bullet_lists": (_bullets, ("num_bullets",)),
-    "detectable_format:constrained_response": (lambda text: any(f"My answer is {each}." in text for each in ("yes", "no", "maybe")), ()),
-    "detectable_format:number_highlighted_sections": (_highlights, ("num_highlights",)),
-    "detectable_format:multiple_sections": (_sections, ("section_spliter", "num_sections")),
-    "detectable_format:json_format": (_json, ()),
-    "detectable_format:title": (_titled, ()),
-    "combination:two_responses": (_two_responses, ()),
-    "combination:repeat_prompt": (
-        lambda text, prompt_to_repeat: text.strip().lower().startswith(prompt_to_repeat.strip().lower()),
-        ("prompt_to_repeat",),
-    ),
-    "startend:end_checker": (_ends_with, ("end_phrase",)),
-    "startend:quotation": (_quoted, ()),
-    "punctuation:no_comma": (lambda text: "," not in text, ()),
+    "keywords:letter_frequency": _letter_frequency,
+    "length_constraints:number_paragraphs": _paragraphs,
+    "length_constraints:number_words": lambda text, num_words, relation: _compares(len(re.findall(r"\w+", text)), relation, num_words),
+    "length_constraints:nth_paragraph_first_word": _nth_paragraph,
+    "detectable_content:number_placeholders": lambda text, num_placeholders: len(re.findall(r"\[.*?\]", text)) >= num_placeholders,
+    "detectable_content:postscript": _postscript,
+    "detectable_format:number_bullet_lists": _bullets,
+    "detectable_format:constrained_response": lambda text: any(f"My answer is {each}." in text for each in ("yes", "no", "maybe")),
+    "detectable_format:number_highlighted_sections": _highlights,
+    "detectable_format:multiple_sections": _sections,
+    "detectable_format:json_format": _json,
+    "detectable_format:title": _titled,
+    "combination:two_responses": _two_responses,
+    "combination:repeat_prompt": lambda text, prompt_to_repeat: text.strip().lower().startswith(prompt_to_repeat.strip().lower()),
+    "startend:end_checker": _ends_with,
+    "startend:quotation": _quoted,
+    "punctuation:no_comma": lambda text: "," not in text,
 }
-"""Name → what tells whether a text keeps it, and its arguments."""
+"""Name → what tells whether a text keeps it, given its arguments by name."""
 
 
 def misfit(constraint: Constraint) -> str:
     """What is wrong with the arguments of a constraint that is known; ``""`` for nothing. Google's code draws one that is missing at random."""
-    wanted, given = set(CONSTRAINTS[constraint.name][1]), set(constraint.kwargs)
+    wanted, given = set(signature(CONSTRAINTS[constraint.name]).parameters) - {"text"}, set(constraint.kwargs)
     parts = [f"lacks {', '.join(sorted(wanted - given))}"] * bool(wanted - given)
     parts += [f"has {', '.join(sorted(given - wanted))} beside its arguments"] * bool(given - wanted)
     return f"{constraint.name} {' and '.join(parts)}" if parts else ""
@@ -143,6 +134,6 @@ def keeps(text: str, constraint: Constraint) -> bool:
         Refused: ``bad_arguments`` where its arguments are of another type, or no regular expression.
     """
     try:
-        return CONSTRAINTS[constraint.name][0](text, **constraint.kwargs)
+        return CONSTRAINTS[constraint.name](text, **constraint.kwargs)
     except (TypeError, AttributeError, KeyError, re.error) as error:
         raise Refused(BAD, f"{constraint.name} cannot be verified: {type(error).__name__}") from error

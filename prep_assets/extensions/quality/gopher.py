@@ -10,8 +10,9 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
-from prep_assets.quality.characters import LETTER, WORD
-from prep_assets.quality.steps import Examples, Finding, Step, by_text, quality_step
+from prep_assets.extensions.quality.characters import LETTER, WORD
+from prep_assets.extensions.quality.words import by_text, characters_of, words_of
+from prep_assets.quality.steps import Examples, Finding, Step, quality_step
 from prep_assets.samples import document
 
 Share = Annotated[float, Field(ge=0, le=1)]
@@ -67,9 +68,9 @@ def gopher_quality(
         return None
 
     def columns(examples: Examples) -> Iterable[npt.NDArray[Any]]:
-        characters, words = examples.characters, examples.words.parts
+        characters, words = characters_of(examples), words_of(examples).parts
         lines, _ = characters.stripped_lines
-        is_word, with_letters = examples.words.kinds & WORD > 0, examples.words.kinds & LETTER > 0
+        is_word, with_letters = words_of(examples).kinds & WORD > 0, words_of(examples).kinds & LETTER > 0
         bullets = (lines.lengths > 0) & np.isin(characters.codes[lines.begins], [ord("•"), ord("-")])
         ellipses = characters.end_with(lines, "...") | characters.end_with(lines, "…")
         count, most_words, most_lines = words.total(is_word), np.maximum(words.counts, 1), np.maximum(lines.counts, 1)
@@ -80,7 +81,7 @@ def gopher_quality(
             lines.total(bullets) / most_lines,
             lines.total(ellipses) / most_lines,
             words.total(with_letters) / most_words,
-            examples.words.different(STOP_WORDS),
+            words_of(examples).different(STOP_WORDS),
         ]
 
     return by_text(rule, columns)
@@ -126,8 +127,8 @@ def gopher_repetition(*, max_lines: Share = 0.3, max_paragraphs: Share = 0.3, ma
         return None
 
     def columns(examples: Examples) -> Iterable[npt.NDArray[Any]]:
-        said = examples.words.repetitions(TOP_N_GRAMS[-1][0], DUPLICATE_N_GRAMS[-1][0])
-        shares = said / np.maximum(examples.characters.lengths, 1)[:, None]
+        said = words_of(examples).repetitions(TOP_N_GRAMS[-1][0], DUPLICATE_N_GRAMS[-1][0])
+        shares = said / np.maximum(characters_of(examples).lengths, 1)[:, None]
         too_many = np.argmax(shares > [most for _, most in n_grams], axis=1)  # the first
         return [too_many, shares[np.arange(len(shares)), too_many]]
 

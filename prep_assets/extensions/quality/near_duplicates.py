@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from itertools import chain
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 import numpy as np
 import numpy.typing as npt
 import xxhash
 from pydantic import Field
 
-from prep_assets.quality.characters import Characters
+from prep_assets.extensions.quality.characters import Characters
+from prep_assets.extensions.quality.words import Words, mixed
 from prep_assets.quality.steps import CLUSTER, CONTEXT, DOCUMENTS, AcrossDomains, Examples, Judged, Step, quality_step
 from prep_assets.quality.units import FIRST_UNSPACED, spaced
-from prep_assets.quality.words import Words, mixed
 from prep_assets.samples import SYSTEM, document
 from prep_assets.stores.arrays import Spool, sorted_groups
 
@@ -85,7 +85,7 @@ class NearDuplicates(AcrossDomains):
         return signatures_of(Words.alphanumeric(characters), self._words, self._buckets * self._hashes)
 
     def _compare_what_is_particular(self) -> None:
-        """Add what an example alone has beside its turns to the digests of its buckets, and which documents it shares."""
+        """Add what an example alone has beside its turns to the digests of its buckets: documents apart, as both they and the turns must be alike."""
         counts, parts, known = (np.asarray(spool.array()) for spool in (self._counts, self._parts, self._known))
         size = self._buckets * self._hashes
         own, signatures = self._own.array().reshape(-1, size), self._signatures.array().reshape(-1, size)
@@ -93,21 +93,28 @@ class NearDuplicates(AcrossDomains):
         rows = np.repeat(np.arange(len(counts)), counts)
         several = np.unique(np.stack([parts, rows.astype(np.uint64)], axis=1), axis=0)[:, 0]
         several = several[1:][several[1:] == several[:-1]]
-        shared, in_own = np.isin(parts, several), np.cumsum(counts > 0) - 1
+        shared, is_document, in_own = np.isin(parts, several), parts & np.uint64(1) > 0, np.cumsum(counts > 0) - 1
         keys = np.zeros(len(counts), np.uint64)
-        together = shared & (parts & np.uint64(1) > 0)
+        together = shared & is_document
         np.add.at(keys, rows[together], mixed(parts[together]))
-        rows, at = rows[~shared], order[np.searchsorted(known, parts[~shared], sorter=order)]
+        at = order[np.searchsorted(known, parts, sorter=order) % len(order)]
         bands, self._particular = self._bands.array().reshape(-1, self._buckets), Spool(np.uint64)
         for begin in range(0, len(counts), _BATCH):
             some = np.array(bands[begin : begin + _BATCH])
-            first, last = np.searchsorted(rows, [begin, begin + _BATCH])
-            changed, places = np.unique(rows[first:last], return_inverse=True)
-            if len(changed):
-                least = np.array(own[in_own[changed]])
-                np.minimum.at(least, places, signatures[at[first:last]])
-                some[changed - begin] = band_digests(least, self._buckets)
-            key = keys[begin : begin + _BATCH, None]
+            there = slice(*np.searchsorted(rows, [begin, begin + _BATCH]))
+
+            def digests(wanted: npt.NDArray[np.bool_], before: Any, there: slice = there) -> tuple[npt.NDArray[np.int64], Any]:
+                mine = there.start + np.flatnonzero(wanted[there])
+                changed, places = np.unique(rows[mine], return_inverse=True)
+                least = np.array(before[in_own[changed]]) if before is not None else np.full((len(changed), size), _NONE)
+                np.minimum.at(least, places, signatures[at[mine]])
+                return changed, band_digests(least, self._buckets)
+
+            changed, of_context = digests(~shared & ~is_document, own)
+            some[changed - begin] = of_context
+            key = np.repeat(keys[begin : begin + _BATCH, None], self._buckets, axis=1)
+            changed, of_documents = digests(~shared & is_document, None)
+            key[changed - begin] ^= mixed(of_documents)
             self._particular.append(np.where((key > 0) & (some > 0), mixed(some ^ key) | np.uint64(1), some).reshape(-1))
 
     def finish(self, kept: npt.NDArray[np.bool_]) -> Judged:
@@ -157,7 +164,7 @@ def signatures_of(words: Words, size: int, hashes: int) -> npt.NDArray[np.uint32
 def band_digests(signatures: npt.NDArray[np.uint32], buckets: int) -> npt.NDArray[np.uint64]:
     """The digest of each bucket of signatures: uint64[n, buckets]. Texts without words get 0, which equals nothing."""
     digests = np.zeros((len(signatures), buckets), np.uint64)
-    in_buckets = signatures.astype(np.uint64).reshape(len(signatures), buckets, -1)
+    in_buckets = signatures.astype(np.uint64).reshape(len(signatures), buckets, signatures.shape[1] // buckets)
     for at in range(in_buckets.shape[2]):
         digests = mixed(digests ^ in_buckets[:, :, at])
     silent = signatures[:, 0] == _NONE
@@ -203,7 +210,7 @@ def _join(parent: npt.NDArray[np.int64], left: int, right: int) -> None:
     corrupted=((document(_TWIN), document(_TWIN.replace(" came", " finally came"))), REASON),
     libraries=("rensa",),
     clusters=True,
-    version=3,
+    version=4,
 )
 def near_duplicates(
     *,

@@ -9,6 +9,7 @@ import numpy.typing as npt
 from pydantic import Field
 
 from prep_assets.extensions.quality.gopher import Share
+from prep_assets.extensions.quality.words import words_of
 from prep_assets.quality.steps import Examples, Judged, Step, quality_step
 from prep_assets.samples import document
 from prep_assets.stores.arrays import Spool, batches, compress, fill_column, sorted_groups, stretches, take, zeros
@@ -28,8 +29,8 @@ class RepeatedPassages(Step):
 
     def judge(self, examples: Examples) -> Judged:
         """Note the examples."""
-        self._passages.append(examples.words.n_grams(self._words)[0])
-        self._counts.append(examples.words.parts.counts)
+        self._passages.append(words_of(examples).n_grams(self._words)[0])
+        self._counts.append(words_of(examples).parts.counts)
         return Judged()
 
     def finish(self, kept: npt.NDArray[np.bool_]) -> Judged:

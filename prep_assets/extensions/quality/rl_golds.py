@@ -66,22 +66,11 @@ def equal_answers(gold: str, answer: str) -> bool:
 _TEXT = re.compile(r"\d+(?:[-/]\d+){2,}|\d+-\d+|\d+(?::\d+)+")
 """A range, a date, a time or a ratio, which are no arithmetic."""
 _SIGNS = {
-    "−": "-",
-    "–": "-",
-    "⁄": "/",
-    "²": "^2",
-    "³": "^3",
-    "°": "\\circ",
-    "∞": "\\infty ",
-    "π": "\\pi ",
-    "√": "\\sqrt ",
-    "×": "\\times ",
-    "·": "\\cdot ",
-    "\\varnothing": "\\emptyset",
-    "{,}": ",",
-}
+    "−": "-", "–": "-", "⁄": "/", "²": "^2", "³": "^3", "°": "\\circ", "∞": "\\infty ", "π": "\\pi ", "√": "\\sqrt ", "×": "\\times ",
+    "·": "\\cdot ", "\\varnothing": "\\emptyset", "{,}": ",",
+}  # fmt: skip
 _SCALES = {"dozen": 12, "hundred": 100, "thousand": 1000, "million": 10**6, "billion": 10**9, "trillion": 10**12}
-_CURRENCIES = {"$": "usd dollar", "€": "eur euro", "£": "gbp pound", "¥": "jpy yen", "₹": "inr rupee rs"}
+_CURRENCIES = {"$": "usd dollar", "€": "eur euro", "£": "gbp pound", "¥": "jpy yen", "₹": "inr rupee rs", "元": "yuan rmb cny 人民币"}
 _UNITS = {word: sign for sign, words in _CURRENCIES.items() for word in words.split()} | {"circ": "degree", "pct": "%", "percent": "%"}
 _NAMES = {"met(?:er|re)": "m", "gram": "g", "lit(?:er|re)": "l", "sec(?:ond)?": "s", "minute": "min", "h(?:ou)?r": "h"}
 _NAMES |= {"inch(?:e(?=s))?": "in", "f(?:oo|ee)t": "ft"}
@@ -89,7 +78,7 @@ _SHORT = "mm cm dm km mg kg ml cl dl min hr sec ft yd lb oz mi mph kph hz khz mh
 """Units that stand right behind a number; other letters there are variables."""
 _AMOUNT = re.compile(
     r"(?P<number>[-+]?(?:\d[\d.,/:]*|\.\d+)(?: \d+/\d+|(?: \d{3})+(?!\d)|e[-+]?\d{1,3})?)(?P<base>_\{?\d+\}?)?"
-    rf"(?: (?P<scale>{'|'.join(_SCALES)})s?)?(?P<unit> ?(?:[$€£¥₹%]|\\circ ?[cfk]?)| ?(?:{'|'.join(_SHORT.split())})s?\b\S*"
+    rf"(?: (?P<scale>{'|'.join(_SCALES)})s?)?(?P<unit> ?(?:[$€£¥₹元%]|\\circ ?[cfk]?)| ?(?:{'|'.join(_SHORT.split())})s?\b\S*"
     r"|(?: (?![xyzabinkte]$)[^\W\d_][^\d\\=+<>]*(?:\^\{?\d\}?)?)+)?",
     re.IGNORECASE,
 )
@@ -199,7 +188,7 @@ def _answered(parts: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     ),
     takes=(Sample,),
     libraries=("math-verify",),
-    version=4,
+    version=5,
 )
 def rl_golds() -> RlGolds:
     """Examples whose final answer is not the gold that the family rl has for the same prompt, compared as mathematics."""

@@ -18,21 +18,8 @@ from typing import Any
 MEMORY, FILE = 1 << 30, 64 << 20
 """Bytes of memory that a program may take, and of a file that it may write."""
 STAR = (
-    "bisect",
-    "collections",
-    "copy",
-    "functools",
-    "heapq",
-    "io",
-    "itertools",
-    "json",
-    "math",
-    "operator",
-    "random",
-    "re",
-    "string",
-    "typing",
-)
+    "bisect", "collections", "copy", "functools", "heapq", "io", "itertools", "json", "math", "operator", "random", "re", "string", "typing",
+)  # fmt: skip
 """Modules whose names a function may use without an import, as verl and LiveCodeBench let it."""
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import unicodedata
 from collections.abc import Iterable
 from typing import Annotated, Any
 
@@ -12,9 +11,10 @@ import numpy.typing as npt
 from pydantic import Field
 
 from prep_assets.array_types import Ints
+from prep_assets.extensions.quality.characters import LETTER, MARK, STOP, TERMINAL, WORD, Characters, Parts
 from prep_assets.extensions.quality.gopher import Share, repeated
-from prep_assets.quality.characters import LETTER, MARK, STOP, TERMINAL, WORD, Characters, Parts
-from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, by_text, quality_step
+from prep_assets.extensions.quality.words import by_text, characters_of, words_of
+from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
 from prep_assets.samples import document
 
 _ENDS = (".", "?", "!", '"', "'")
@@ -22,30 +22,15 @@ _CITATION = re.compile(r"\[\d*]|\[edit]|\[citation needed]")
 _POLICIES = ("terms of use", "privacy policy", "cookie policy", "uses cookies", "use of cookies", "use cookies")
 _SPECIAL = rf"(?i){{|\[([^\x00-/:-\x7f]*|edit|citation needed)\]|lorem ipsum|javascript|{'|'.join(_POLICIES)}"
 """A pattern of RE2 for texts of which a line must be looked at for itself."""
-_SENTENCE_ENDS = frozenset(".?!…。？！")
 _ABBREVIATION = re.compile(
     r"(?:^|\W)(?:(?:[^\W\d_]\.)*(?<![\w'’])[^\W\d_]|Mrs?|Ms|Drs?|Prof|St|Jr|Sr|Inc|Ltd|Co|Corp|Bros|Gen|Gov|Rep|Sen|Rev|Ph\.D|vs"
     r"|Jan|Feb|Mar|Apr|Jun|Jul|Aug|Sept?|Oct|Nov|Dec)\.$"
 )
 
 
-def sentences(text: str) -> int:
-    """How many sentences a text has: a word with a letter or digit begins another one after an end mark and white space. Dots of abbreviations and of
-    ellipses end none."""
-    count, ended = 0, True
-    for word in text.split():
-        tail = len(word)
-        while tail and unicodedata.category(word[tail - 1])[0] == "P":
-            tail -= 1
-        if tail and ended:
-            count, ended = count + 1, False
-        marks = word[tail:].replace("...", "").replace("..", "")
-        ended = ended or (not _SENTENCE_ENDS.isdisjoint(marks) and _ABBREVIATION.search(word[: tail + 1]) is None)
-    return max(count, min(1, len(text)))
-
-
 def sentences_of(characters: Characters, lines: Parts) -> Ints:
-    """How many sentences each line has, as `sentences` counts them: int64[N].
+    """How many sentences each line has, int64[N]: a word with a letter or digit begins another one after an end mark and white space. Dots of
+    abbreviations and of ellipses end none.
 
     Args:
         lines: without white space at both ends.
@@ -102,7 +87,7 @@ def c4_quality(
     """
 
     def special(text: str) -> tuple[Finding | None, int, int]:
-        found, left_out = 0, 0
+        counted, left_out = list[str](), 0
         for line in map(str.strip, text.splitlines()):
             words, line = line.split(), _CITATION.sub("", line)
             low = line.lower()
@@ -115,20 +100,21 @@ def c4_quality(
             ):
                 left_out += 1
             elif "lorem ipsum" in low:
-                return ("c4_lorem_ipsum", "a line has the words lorem ipsum"), found, left_out
+                return ("c4_lorem_ipsum", "a line has the words lorem ipsum"), 0, left_out
             elif "{" in line:
-                return ("c4_curly_bracket", "a line has a curly bracket"), found, left_out
+                return ("c4_curly_bracket", "a line has a curly bracket"), 0, left_out
             elif any(policy in low for policy in _POLICIES):
                 left_out += 1
             else:
-                found += sentences(line)
-        return None, found, left_out
+                counted.append(line)
+        of = Characters.of(counted or [""])
+        return None, int(sentences_of(of, of.stripped_lines[0]).sum()), left_out
 
     def judge(examples: Examples) -> Judged:
         import pyarrow as pa
         import pyarrow.compute as pc
 
-        characters = examples.characters
+        characters = characters_of(examples)
         lines, words = characters.stripped_lines
         counted = np.isin(characters.codes[lines.ends - 1], [*map(ord, _ENDS)]) & (words >= max(1, min_words))
         counted &= ~characters.end_with(lines, "...")
@@ -188,9 +174,9 @@ def fineweb_quality(
         return None
 
     def columns(examples: Examples) -> Iterable[npt.NDArray[Any]]:
-        lines = examples.characters.fed
-        ended = lines.total(examples.characters.kinds[lines.ends - 1] & TERMINAL > 0)
+        lines = characters_of(examples).fed
+        ended = lines.total(characters_of(examples).kinds[lines.ends - 1] & TERMINAL > 0)
         short, most = lines.total(lines.lengths <= short_line), np.maximum(lines.counts, 1)
-        return [examples.words.parts.counts, lines.counts, ended / most, short / most]
+        return [words_of(examples).parts.counts, lines.counts, ended / most, short / most]
 
     return by_text(rule, columns)

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.array_types import Hashes, Ints
-from prep_assets.quality.characters import BASE, SPACE, SPREAD, WORD, Characters, Parts
+from prep_assets.extensions.quality.characters import BASE, SPACE, SPREAD, WORD, Characters, Parts
 from prep_assets.quality.compiled import compiled
+from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block
 
 _MIX = np.uint64(0x9E3779B97F4A7C15)
 
@@ -153,3 +155,32 @@ def _repetitions(words: Hashes, letters: Hashes, powers: Hashes, lengths: Ints, 
             before += found
         begin = until[text]
     return characters
+
+
+def characters_of(examples: Examples) -> Characters:
+    """The characters of what examples say, made once for all steps."""
+    made: dict[str, Any] = examples.__dict__
+    if "characters" not in made:
+        made["characters"] = Characters.of(examples.said)
+    found: Characters = made["characters"]
+    return found
+
+
+def words_of(examples: Examples) -> Words:
+    """The words of what examples say, and runs of punctuation, made once for all steps."""
+    made: dict[str, Any] = examples.__dict__
+    if "words" not in made:
+        made["words"] = Words.of(characters_of(examples))
+    found: Words = made["words"]
+    return found
+
+
+def by_text(rule: Callable[..., Finding | None], columns: Callable[[Examples], Iterable[npt.NDArray[Any]]]) -> Step:
+    """The step that applies a rule to what each example says, and to what `columns` says of it."""
+
+    def judge(examples: Examples) -> Judged:
+        numbers = zip(examples.said, *(column.tolist() for column in columns(examples)), strict=True)
+        found = ((number, rule(*of_text)) for number, of_text in enumerate(numbers))
+        return Judged({number: finding for number, finding in found if finding is not None})
+
+    return by_block(judge)
