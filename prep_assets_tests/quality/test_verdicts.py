@@ -155,7 +155,10 @@ def across(folder: Path, first: list[int], second: list[int], **options: Any) ->
         for name, rows in (("first", first), ("second", second))
     }
     steps: dict[str, Any] = {"near_duplicates": {"across": True, **options}}
-    return workspace_in(folder, minimal("pretrain", domains, quality={"steps": steps}))
+    bounds = {"pretrain_quality.dropped.near_duplicate": {"block": {"max": 0.9}}}
+    return workspace_in(
+        folder, minimal("pretrain", domains, quality={"steps": steps, "bounds": bounds if options.get("action") != "note" else {}})
+    )
 
 
 def test_twins_in_two_domains_leave_one_in_the_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
