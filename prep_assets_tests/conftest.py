@@ -81,7 +81,22 @@ def pytest_configure() -> None:
     in_memory()
 
 
-LONGEST = ("graph", "proofs", "extensions/dagster", "planted", "stores", "explain")
+LONGEST = (
+    *(
+        "graph",
+        "extensions/dagster",
+        "proofs",
+        "quality",
+        "stores",
+        "extensions/exports",
+        "masks",
+        "text",
+        "tokenization",
+        "docs",
+        "planted",
+    ),
+    *("explain", "engine", "extensions/preprocess", "extensions/neighbours", "cli", "museum"),
+)
 """Rooms that take longest come first, so that no process is left with one of them when the others are done."""
 
 

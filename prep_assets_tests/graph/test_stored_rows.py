@@ -17,6 +17,7 @@ from prep_assets.errors import StoreError
 from prep_assets.proofs.selection import Selected
 from prep_assets.samples import Sample
 from prep_assets.stores.tokens import TokenStore
+from prep_assets_tests.effort import examples
 
 Place = tuple[int, int]
 SOUND = [(0, 0), (0, 2), (0, 3), (1, 1), (1, 4)]
@@ -91,7 +92,7 @@ def test_records_of_many_tokens_are_given_a_few_at_a_time() -> None:
     assert found == [[0], [1, 2, 3], [4, 5]]
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 @given(
     st.lists(st.tuples(st.integers(0, 2), st.integers(0, 6) | st.sampled_from([-1, (1 << 40) + 1])), max_size=9),
     st.lists(st.sets(st.integers(0, 6), max_size=5), min_size=1, max_size=3),

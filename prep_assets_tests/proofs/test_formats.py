@@ -19,6 +19,7 @@ from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets_tests.corpus.rejected_rows import REFUSED
 from prep_assets_tests.corpus.rows import CASES
+from prep_assets_tests.effort import examples
 
 Row = Mapping[str, Any]
 ROWS = [(name, schemas()[name].example, {}) for name in defined()]
@@ -107,7 +108,7 @@ def altered(row: Any, path: Sequence[Any], change: str, value: Any) -> Any:
     return row
 
 
-@settings(max_examples=300, deadline=None, derandomize=True)
+@settings(max_examples=examples(300), deadline=None)
 @given(st.data())
 def test_altered_rows_are_judged_alike(data: st.DataObject) -> None:
     name, row, options = data.draw(st.sampled_from(ROWS))

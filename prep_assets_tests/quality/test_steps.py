@@ -186,7 +186,7 @@ def test_one_of_a_cluster_stays_the_first_or_the_longest_of_those_that_are_left(
     assert near_duplicates().finish(np.zeros(0, bool)).found == {}
 
 
-@pytest.mark.parametrize("count", [400, 3000])
+@pytest.mark.parametrize("count", [400, pytest.param(3000, marks=pytest.mark.soak)])
 def test_swapped_labels_are_found_where_answers_can_be_told_apart(count: int) -> None:
     """One in twenty pairs is swapped; among pairs that nobody can tell apart nothing is found."""
     chance = random.Random(11)

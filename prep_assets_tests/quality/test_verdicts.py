@@ -94,7 +94,8 @@ def test_without_steps_there_is_no_such_asset(tmp_path: Path) -> None:
     assert "quality" not in build(workspace, "sft_tokens", "rows").manifest.recipe
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(7, marks=pytest.mark.soak)])
+@pytest.mark.soak
+@pytest.mark.parametrize("workers", [2, 7])
 def test_any_number_of_workers_refuses_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     monkeypatch.setattr(cuts, "SHARD_BYTES", 400)
     monkeypatch.setattr(tokens, "FEWEST", 2)
