@@ -7,15 +7,15 @@ from collections.abc import Mapping
 USES: Mapping[str, str] = {
     "dagster": """
         caches checks.of_stores config.base config.family config.loading config.models data.addresses data.files data.pins engine
-        engine.events engine.execute engine.plan engine.scrub errors explain.figures explain.previews explain.rows explain.visible
-        exports graph.exports graph.graph pipeline.asset pipeline.blends pipeline.source_files pipeline.workspace plugins
-        proofs.verdict stores.files stores.guards stores.lines stores.manifest stores.open stores.published stores.remote
-        stores.table stores.version_folders training
+        engine.events engine.execute engine.plan engine.scrub errors explain.figures explain.previews explain.rows explain.visible exports
+        graph.exports graph.graph pipeline.asset pipeline.blends pipeline.source_files pipeline.workspace plugins proofs.verdict
+        stores.files stores.guards stores.lines stores.manifest stores.open stores.published stores.remote stores.table
+        stores.version_folders training
     """,
     "exports": """
-        errors exports.arrow exports.readable exports.registry packing.strategies samples schemas.rewards schemas.verifiers
-        stores.arrays stores.files stores.groups stores.h5 stores.images stores.manifest stores.open stores.packed stores.readers
-        stores.segments stores.table stores.teachers stores.tokens stores.verification text.documents workers.pool
+        errors exports.arrow exports.readable exports.registry packing.strategies samples schemas.rewards schemas.verifiers stores.arrays
+        stores.files stores.groups stores.h5 stores.images stores.manifest stores.open stores.packed stores.readers stores.segments
+        stores.table stores.teachers stores.tokens stores.verification text.documents workers.pool
     """,
     "neighbours": """
         cli cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events engine.execute
@@ -79,8 +79,12 @@ USES: Mapping[str, str] = {
         graph.graph pipeline.asset pipeline.workspace stores.manifest stores.published stores.version_folders text.vocabulary
     """,
     "start": """
-        checks.bounds cli cli.export cli.look cli.schemas cli.stores config.family config.loading config.models data.files engine errors
-        explain.figures exports.registry graph.graph pipeline.workspace quality.steps samples schemas.reader schemas.registry schemas.sniff
-        stores.remote stores.version_folders
+        checks.bounds cli cli.export cli.look cli.stores cli.terminal config.family config.loading config.models data.files data.local_files
+        engine errors explain.figures explain.visible exports.registry graph.graph pipeline.workspace quality.steps samples schemas.reader
+        schemas.registry schemas.sniff stores.remote stores.version_folders
+    """,
+    "leaks": """
+        checks.of_quality cli cli.terminal config.models data.quarantine errors explain.visible graph.graph pipeline.leaks pipeline.quality
+        pipeline.verdicts pipeline.workspace quality.overlap stores.version_folders
     """,
 }

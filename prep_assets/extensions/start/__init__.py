@@ -1,1 +1,1 @@
-"""`prep-assets init`, `demo` and `json-schema`: a first configuration, a first table, and completion in editors."""
+"""`prep-assets init`, `demo`, `schemas`, `sniff` and `json-schema`: a first configuration, a first table, schemas of rows, completion in editors."""

@@ -24,7 +24,6 @@ from rich.text import Text
 from prep_assets.cli import terminal
 from prep_assets.cli.export import LOOPS, READERS, TORCH, TRAINERS
 from prep_assets.cli.look import show_row
-from prep_assets.cli.schemas import left_out, not_read
 from prep_assets.cli.stores import Live, first_rows
 from prep_assets.config.family import Chat
 from prep_assets.config.loading import checkout, config_dir, load_family, store_dir
@@ -35,6 +34,7 @@ from prep_assets.errors import ConfigError, LoadersDiffer, PrepAssetsError, Sour
 from prep_assets.explain.figures import refused_counts, shares
 from prep_assets.extensions.start.editor import json_schema as described
 from prep_assets.extensions.start.editor import schemas_of
+from prep_assets.extensions.start.schemas import left_out, not_read
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import DOCUMENT, Contrast, Group, Pair, Prompt, Sample

@@ -12,6 +12,7 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +21,7 @@ import pyarrow as pa
 import pytest
 import yaml
 
+import prep_assets
 from prep_assets.definitions import defs
 from prep_assets.extensions.dagster.definitions import definitions
 from prep_assets.extensions.dagster.io_manager import StoreIOManager
@@ -160,6 +162,14 @@ def test_what_refreshes_by_itself_is_off_until_somebody_starts_it() -> None:
     assert {job.name for job in repository.get_all_jobs()} >= {
         f"{kind}_{each}" for kind in ("refresh", "rebuild", "mend") for each in DOMAINS
     }
+
+
+def test_what_users_name_in_their_files_stays() -> None:
+    """The component of `defs.yaml`, the names of the package, the module of `workspace.yaml`, and the resources of its assets."""
+    assert {"TrainingData", "StoreIOManager"} <= {*prep_assets.__all__} & {*dir(prep_assets)}
+    assert issubclass(prep_assets.TrainingData, dg.Component) and issubclass(prep_assets.StoreIOManager, dg.ConfigurableIOManager)
+    assert import_module("prep_assets.definitions").defs is defs
+    assert {*defs.resources} == {"workspace", "prep_assets_stores"}
 
 
 def test_every_way_to_load_the_code_location_gives_it_one_name() -> None:

@@ -1,0 +1,1 @@
+"""`prep-assets leaks`: shows held-out texts in examples, side by side."""
