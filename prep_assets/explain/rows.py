@@ -228,7 +228,7 @@ def record_names(workspace: Workspace, published: Published) -> Callable[[Origin
         if (line_stream := lines_of(asset.name, origin.stream)) is not None and table.lines is None:
             record = int(table.origins.row[record])
             table = open_lines_of(*line_stream)
-        elif table.schema is TOKENS and (part := table.origins.part(record))[1] > 1:
+        elif table.schema.fits(TOKENS) and (part := table.origins.part(record))[1] > 1:
             answer = ", answer {} of {}".format(*part)
         domain, file, row = table.origins.of(record)
         return naming(domain)(file, row) + answer

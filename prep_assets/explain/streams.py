@@ -34,7 +34,7 @@ from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.samples import Record
 from prep_assets.stores.manifest import build_key, differences
 from prep_assets.stores.published import open_published
-from prep_assets.stores.table import PAIRS, SIDES, Pieces, Table, open_table, stream_names
+from prep_assets.stores.table import PAIRS, SIDES, TOKENS, Pieces, Table, open_table, stream_names
 from prep_assets.stores.version_folders import Published
 
 # Streams of any kind of store, and the source row of each of their records.
@@ -64,7 +64,9 @@ def open_stream(published: Published, stream: str) -> Table:
     Raises:
         StoreError: it is missing or cannot be read.
     """
-    return open_table(published.directory, stream, published.manifest.partition)
+    asset, partition = EVERY.get(published.manifest.asset), published.manifest.partition
+    schema = TOKENS if asset is None else asset.schema_of(stream, partition)
+    return open_table(published.directory, stream, partition, schema=schema)
 
 
 def source_files(raw: Published) -> list[Mapping[str, Any]]:

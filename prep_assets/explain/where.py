@@ -125,7 +125,7 @@ def _names(workspace: Workspace, published: Published, domain: str) -> RowName:
 
 
 def _record_name(name: RowName, table: Table, record: int) -> str:
-    part = table.origins.part(record)[0] if table.schema is TOKENS else 1
+    part = table.origins.part(record)[0] if table.schema.fits(TOKENS) else 1
     return name(*table.origins.of(record)[1:]) + (f", answer {part}" if part > 1 else "")
 
 

@@ -286,6 +286,8 @@ def _check_places(target: Export, source: Table) -> None:
             f"export {target.name!r} has no place for the {len(source.teachers.ids):,} entries of a teacher. Formats with one: "
             f"{_formats_that(lambda candidate: candidate.teacher)}"
         )
+    if source.schema.fits(TOKENS) and (lost := source.has("value")):
+        raise ConfigError(f"export {target.name!r} has no place for {', '.join(lost)}, and neither has another format of {TOKENS.name}s")
     if MARGIN in source.columns and not target.margins:
         raise ConfigError(
             f"export {target.name!r} has no place for the margins of {len(source):,} pairs. Formats with one: "

@@ -174,7 +174,8 @@ def export_store(declared: Exporting, workspace: Workspace, published: Published
 
 def open_export_source(declared: Exporting, published: Published) -> Table:
     """Open what an export reads."""
-    return open_table(published.directory, declared.stem(published.manifest.partition), published.manifest.partition)
+    partition = published.manifest.partition
+    return open_table(published.directory, declared.stem(partition), partition, schema=declared.schema)
 
 
 def _source(declared: Exporting, workspace: Workspace, published: Published) -> Table:

@@ -522,6 +522,11 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
         streams = self.streams.items()
         return {name: stream.stem.format(partition=partition) for name, stream in streams if stream.schema.fits(TOKENS) and stream.stem}
 
+    def schema_of(self, stem: str, partition: str) -> Schema:
+        """The schema that it declares for files of a stem; of undeclared ones, tokens."""
+        named = (stream for stream in self.streams.values() if stream.stem and stream.stem.format(partition=partition) == stem)
+        return next((stream.schema for stream in named), TOKENS)
+
     def holds(self, schema: Schema) -> bool:
         """Whether it has a stream that fits a schema."""
         return any(stream.schema.fits(schema) for stream in self.streams.values())

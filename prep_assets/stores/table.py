@@ -439,12 +439,13 @@ def holds_pairs(folder: Path) -> bool:
     return [name for name in stream_names(folder) if "/" not in name] == [*SIDES]
 
 
-def open_table(folder: Path, name: str | None = None, domain: str = "", guards: Guards | None = None) -> Table:
+def open_table(folder: Path, name: str | None = None, domain: str = "", guards: Guards | None = None, schema: Schema = TOKENS) -> Table:
     """Open a store's folder: its groups or pairs, or its only stream.
 
     Args:
         name: one of several streams; of groups and pairs, ``test`` for those that are held out.
         domain: of all records, where the stream does not say it.
+        schema: of a stream of records, as its asset declares it.
 
     Raises:
         StoreError: it is missing or cannot be read; the folder has several streams and no `name` is given.
@@ -460,19 +461,19 @@ def open_table(folder: Path, name: str | None = None, domain: str = "", guards: 
         raise StoreError(f"{folder}: one token stream, table or JSONL file is exported at a time, found {problem}")
     if name is not None and name not in names:
         raise StoreError(f"{folder} has no stream {name!r}{nearest(name, names) or '.'} It has: {', '.join(names) or 'none'}")
-    return open_stream(folder, name or names[0], domain, guards)
+    return open_stream(folder, name or names[0], domain, guards, schema)
 
 
-def open_stream(folder: Path, name: str, domain: str = "", guards: Guards | None = None) -> Table:
+def open_stream(folder: Path, name: str, domain: str = "", guards: Guards | None = None, schema: Schema = TOKENS) -> Table:
     """Open a stream by its files, also one of those that groups and pairs are made of; otherwise as `open_table`."""
     if (folder / f"{name}.documents").is_dir():
         return table_of(name, open_packed(folder, name, guards))
     if (folder / f"{name}.jsonl").is_file():
         return table_of(name, open_lines(folder, name, guards))
-    return table_of(name, open_tokens(folder, name, guards), domain)
+    return table_of(name, open_tokens(folder, name, guards), domain, schema)
 
 
-def table_of(name: str, store: TokenStore | PackedStore | Lines, domain: str = "") -> Table:
+def table_of(name: str, store: TokenStore | PackedStore | Lines, domain: str = "", schema: Schema = TOKENS) -> Table:
     """The table of opened tokens, packed rows or lines."""
     if isinstance(store, Lines):
         return Table(
@@ -480,7 +481,7 @@ def table_of(name: str, store: TokenStore | PackedStore | Lines, domain: str = "
         )
     if isinstance(store, TokenStore):
         columns = {key: Ragged(array, store.ends) for key, array in store.arrays.items()}
-        return Table(name, TOKENS, len(store), _origins(store, domain), columns, store)
+        return Table(name, schema, len(store), _origins(store, domain), columns, store)
     pieces = Pieces(store.sources, {key: np.asarray(values) for key, values in store.documents.items()})
     starts = np.arange(len(store), dtype=np.int64) * store.row_len
     ends = starts + np.bincount(pieces.fields["row"], pieces.fields["length"], len(store)).astype(np.int64)

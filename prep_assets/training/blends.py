@@ -19,9 +19,10 @@ from prep_assets.stores.guards import Guards, Verify
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.open import local_path, payload_folders
 from prep_assets.stores.published import Place, version_with
-from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens
+from prep_assets.stores.table import Table, open_table
+from prep_assets.stores.tokens import ATTENTION
 from prep_assets.training.collate import IGNORE
-from prep_assets.training.items import labels_of, long, loss_weights
+from prep_assets.training.items import labels_of, loss_weights
 
 
 class BlendDataset(Dataset[dict[str, Tensor]]):
@@ -49,16 +50,16 @@ class BlendDataset(Dataset[dict[str, Tensor]]):
         self.blend = open_blend(self.folder, Guards(verify))
         asset, stem = TOKENS[manifest.asset.partition("_")[0]]
         root = next(parent.parent for parent in self.folder.resolve().parents if parent.name == manifest.asset)
-        self._streams = list[TokenStore]()
+        self._streams = list[Table]()
         for name in self.blend.domains:
             made_of = version_with(Place(root, asset, name), manifest.recipe["tokens"][name])
             if made_of is None:
                 raise StoreError(
                     f"the version of {asset}[{name}] that {manifest.asset} was made of is gone. Make it again: {build_command(manifest.asset)}"
                 )
-            self._streams.append(open_tokens(made_of.directory, stem.format(name), Guards(verify)))
-        self._masked, self._attended = (any(key in store.arrays for store in self._streams) for key in ("loss_mask", ATTENTION))
-        self._fractions = any("loss_mask" in store.arrays and store.arrays["loss_mask"].dtype.kind == "f" for store in self._streams)
+            self._streams.append(open_table(made_of.directory, stem.format(name), name, Guards(verify)))
+        self._masked, self._attended = (any(table.has(role) for table in self._streams) for role in ("weight", "attention"))
+        self._fractions = any(table.columns[name].values.dtype.kind == "f" for table in self._streams for name in table.has("weight"))
 
     def __reduce__(self) -> tuple[Any, ...]:
         return partial(BlendDataset, verify=self._verify), (self.folder,)
@@ -78,28 +79,20 @@ class BlendDataset(Dataset[dict[str, Tensor]]):
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
         domain, item = self.origin(i)
-        store = self._streams[self.blend.domains.index(domain)]
-        return self._window_of(store, item) if self.blend.window else self._record(store, item, f"{domain} record {item:,}")
-
-    def _window_of(self, store: TokenStore, item: int) -> dict[str, Tensor]:
-        begin = item * self.blend.window
-        span = slice(begin, begin + self.blend.window + 1)
-        tokens = np.asarray(store.arrays["tokens"][span]).astype(np.int64)
-        window = {"input_ids": from_numpy(tokens[:-1]), "target_ids": from_numpy(tokens[1:])}
+        table, window = self._streams[self.blend.domains.index(domain)], self.blend.window
+        span = slice(item * window, item * window + window + 1) if window else table.columns["tokens"].spans(item)[0]
+        arrays = {name: np.asarray(column.values[span]) for name, column in table.columns.items()}
+        tokens = arrays["tokens"].astype(np.int64)
+        weights, attended = (arrays.get(key, np.ones(len(tokens), np.uint8)) for key in ("loss_mask", ATTENTION))
+        if not window:
+            ids = from_numpy(tokens)
+            labels = labels_of(ids, arrays["loss_mask"], f"{domain} record {item:,}")
+            labels[:1] = IGNORE
+            conversation = {"input_ids": ids, "labels": labels}
+            return conversation | ({ATTENTION: from_numpy((attended != 0).astype(np.int64))} if self._attended else {})
+        found = {"input_ids": from_numpy(tokens[:-1]), "target_ids": from_numpy(tokens[1:])}
         if self._masked:
-            weights = np.asarray(store.arrays["loss_mask"][span]) if "loss_mask" in store.arrays else np.ones(len(tokens), np.uint8)
-            window["loss_mask"] = loss_weights(weights[1:].astype(np.float32) if self._fractions else weights[1:])
+            found["loss_mask"] = loss_weights(weights[1:].astype(np.float32) if self._fractions else weights[1:])
         if self._attended:
-            attended = np.asarray(store.arrays[ATTENTION][span]) if ATTENTION in store.arrays else np.ones(len(tokens), np.uint8)
-            window["attention_mask"] = from_numpy(attended[:-1] != 0)
-        return window
-
-    def _record(self, store: TokenStore, item: int, label: str) -> dict[str, Tensor]:
-        tokens = long(store.record(item, "tokens"))
-        labels = labels_of(tokens, store.record(item, "loss_mask"), label)
-        labels[:1] = IGNORE
-        attended = {}
-        if self._attended:
-            mask = store.record(item, ATTENTION) if ATTENTION in store.arrays else np.ones(len(tokens), np.uint8)
-            attended["attention_mask"] = from_numpy((mask != 0).astype(np.int64))
-        return {"input_ids": tokens, "labels": labels, **attended}
+            found[ATTENTION] = from_numpy(attended[:-1] != 0)
+        return found

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from operator import index
@@ -21,9 +21,10 @@ from prep_assets.pipeline.workspace import build_command
 from prep_assets.stores.files import free_bytes
 from prep_assets.stores.guards import Guards, Verify, bare
 from prep_assets.stores.manifest import Manifest
-from prep_assets.stores.open import Format, Keys, OpenStore, local_path, open_store, payload_folders
-from prep_assets.stores.packed import open_packed
+from prep_assets.stores.open import Format, Keys, OpenStore, index_in, local_path, open_store, payload_folders
 from prep_assets.stores.segments import Shard
+from prep_assets.stores.table import open_table
+from prep_assets.stores.tokens import ATTENTION
 from prep_assets.training.collate import IGNORE, padded
 
 # Arrays read in parallel, verified against the manifest with one lookup per range.
@@ -250,7 +251,8 @@ class RowDataset(Dataset[dict[str, Any]]):
     """
 
     def __init__(self, path: Path | str, name: str | None = None) -> None:
-        self.store = open_store(_find_lines(local_path(path), name), "jsonl")
+        found = local_path(path)
+        self.store = open_store(found if found.is_file() else _find(found, name, "file of lines", ".jsonl", _is_trained), "jsonl")
         if not self.store.num_records:
             raise StoreError(f"{self.store.path} has no row")
 
@@ -350,19 +352,30 @@ class PadPrompts(Struct, frozen=True):
         }
 
 
-def _find_lines(path: Path, name: str | None) -> Path:
-    if path.is_file():
-        return path
-    files = {
-        file.stem: file for folder in payload_folders(path) for file in sorted(folder.glob("*.jsonl")) if not file.name.startswith(".")
-    }
-    if name is None:
-        trained = [stem for stem in files if not stem.endswith("_test") and stem not in ("unpaired", "ranked")]
-        name = trained[0] if len(trained) == 1 else None
-    if name not in files:
-        message = f"no lines {name!r}{nearest(name, files)}; it has" if name else "several files of lines or none, so name one:"
-        raise StoreError(f"{path} has {message} {', '.join(files) or 'none'}")
-    return files[name]
+def _find(path: Path, name: str | None, what: str, suffix: str, default: Callable[[str], bool]) -> Path:
+    """The one file or folder of the stores below a path that has a suffix, and the name if one is given; otherwise a default one.
+
+    Raises:
+        StoreError: there is none, or several.
+    """
+    if not (folders := payload_folders(path)):
+        asset = path.parent.name if path.name == "current" else path.name
+        raise StoreError(f"{path}: there is no store. Where it is the place of an asset, build it with:\n  {build_command(asset)}")
+    found = [each for folder in folders for each in sorted(folder.glob(f"*{suffix}")) if not each.name.startswith(".")]
+    chosen = [each for each in found if (default(each.stem) if name is None else each.stem == name)]
+    if len({each.parent for each in chosen}) > 1:
+        candidates = ", ".join(str(each.with_suffix("")) for each in chosen)
+        raise StoreError(f"{path}: several stores have a {what} {name or ''}: {candidates}. Open one of these stores")
+    if len(chosen) != 1:
+        names = [each.stem for each in found]
+        problem = f"no one {what}" if name is None else f"no {what} {name!r}{nearest(name, names)}"
+        raise StoreError(f"{path}: {problem}; found {', '.join(names) or 'none'}. Give the name of one of them")
+    return chosen[0]
+
+
+def _is_trained(stem: str) -> bool:
+    """Whether a file has the lines that a store is read for by default."""
+    return not stem.endswith("_test") and stem not in ("unpaired", "ranked")
 
 
 def long(array: npt.NDArray[Any]) -> Tensor:
@@ -411,46 +424,38 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
     """
 
     def __init__(self, path: Path | str, name: str | None = None, *, verify: Verify = "lazy") -> None:
-        folder, name = _find_table(local_path(path), name)
         # resolves `current` to the version, so that a worker that opens it later reads the same rows
-        self._folder, self._name, self._verify = folder, name, verify
-        documents = open_packed(folder, name, Guards(verify)).documents
-        h5 = folder / f"{name}.h5"
-        self._store = open_store(h5 if h5.is_file() else folder / name, verify=verify)
-        self._row, self._offset, self._length = (documents[field] for field in ("row", "row_offset", "length"))
+        self._place = _find(local_path(path), name, "packed table", ".documents", lambda _: True)
+        self._guards = Guards(verify)
+        self._guards.hold(self._place.parent)
+        self._table, self._verify = open_table(self._place.parent, self._place.stem, guards=self._guards), verify
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return partial(PackedDataset, verify=self._verify), (self._folder, self._name)
+        return partial(PackedDataset, verify=self._verify), (self._place.parent, self._place.stem)
 
     def __len__(self) -> int:
-        return self._store.num_records
+        return len(self._table)
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
-        attention = [key for key in ("attention_mask",) if key in self._store.keys]
-        record = self._store.fetch_record(i, ["sequence", "loss_mask", "position_ids", *attention])
-        low, high = np.searchsorted(self._row, [i % len(self), i % len(self) + 1])
-        lengths, offsets = long(self._length[low:high]), long(self._offset[low:high])
-        tokens = long(record["sequence"])
-        labels = labels_of(tokens, record["loss_mask"], f"{self._store.path}, row {i}")
-        labels[offsets] = IGNORE
-        cu_seqlens = torch.cat([torch.zeros(1, dtype=torch.int32), lengths.cumsum(0).to(torch.int32)])
-        positions = long(record["position_ids"])
-        item = {"input_ids": tokens, "labels": labels, "position_ids": positions, "seq_lengths": lengths, "cu_seqlens": cu_seqlens}
-        return item | {key: long(record[key]) for key in attention}
-
-
-def _find_table(path: Path, name: str | None) -> tuple[Path, str]:
-    if not (folders := payload_folders(path)):
-        asset = path.parent.name if path.name == "current" else path.name
-        raise StoreError(f"{path}: there is no store. Where it is the place of an asset, build it with:\n  {build_command(asset)}")
-    tables = [(folder, file.stem) for folder in folders for file in sorted(folder.glob("*.documents")) if name in (None, file.stem)]
-    if len(tables) > 1 and len({folder for folder, _ in tables}) > 1:
-        candidates = ", ".join(str(folder / stem) for folder, stem in tables)
-        raise StoreError(f"{path}: several stores have a packed table {name or ''}: {candidates}. Open one of these stores")
-    if len(tables) != 1:
-        candidates = ", ".join(file.stem for folder in folders for file in sorted(folder.glob("*.documents")))
-        raise StoreError(f"{path}: no packed table{f' {name}' if name else ''}; found {candidates or 'none'}. Give the name of one of them")
-    return tables[0]
+        table, pieces = self._table, self._table.pieces
+        assert pieces is not None
+        row, width = index_in(index(i), len(table), f"{self._place.parent}: row"), table.width
+        values = {name: np.asarray(column.values[row * width : (row + 1) * width]) for name, column in table.columns.items()}
+        part = pieces.of(row)
+        lengths, offsets = np.array(pieces.fields["length"][part]), np.array(pieces.fields["row_offset"][part])
+        borders, positions = np.append(offsets, offsets[-1] + lengths[-1]), np.zeros(width, np.int64)
+        positions[: borders[-1]] = np.arange(borders[-1]) - np.repeat(offsets, lengths)
+        tokens = long(values["tokens"])
+        labels = labels_of(tokens, values["loss_mask"], f"{self._place.parent}, row {i}")
+        labels[from_numpy(offsets)] = IGNORE
+        item = {
+            "input_ids": tokens,
+            "labels": labels,
+            "position_ids": from_numpy(positions),
+            "seq_lengths": from_numpy(lengths),
+            "cu_seqlens": from_numpy(borders.astype(np.int32)),
+        }
+        return {**item, ATTENTION: long(values[ATTENTION])} if ATTENTION in values else item
 
 
 # Map-style data sets over a store, with AstrAI's training types, keys and types.

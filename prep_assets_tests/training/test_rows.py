@@ -98,7 +98,7 @@ def test_tokens_of_other_prompts_are_refused(workspace: Workspace, tmp_path: Pat
 
 
 @pytest.mark.parametrize(
-    ("name", "says"), [("preference", "no lines 'preference'; did you mean 'preferences'"), ("preferences_test", "has no row")]
+    ("name", "says"), [("preference", "no file of lines 'preference'; did you mean 'preferences'"), ("preferences_test", "has no row")]
 )
 def test_a_file_that_is_not_there_or_empty(workspace: Workspace, name: str, says: str) -> None:
     """An iterator over nothing would wait for ever; this one is not made."""
