@@ -192,12 +192,74 @@ def gone_through(
 
 
 LEDGER_ROWS = [block(0, [0, 1, 3]), block(1, [0], ["duplicate"])]
+HELD = stored((0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1))
 REFUSED = [("b.jsonl:1", "deduplicate/duplicate")]
+LEDGER_NUMBERS = {
+    "rows_read_again": 4,
+    "rows_stored": 3,
+    "rows_refused": 1,
+    "duplicates": 1,
+    "rows_held_out": 1,
+    "faults": 0,
+    "rejections_repeated": 0,
+}
+
+
+def test_every_row_is_where_it_belongs() -> None:
+    assert gone_through(LEDGER_ROWS, HELD, REFUSED) == Verdict(
+        True, "4 rows, read again, are where they belong: 3 stored, 1 of them held out, 1 refused, 1 of them duplicates", LEDGER_NUMBERS
+    )
 
 
 def test_no_rows_at_all() -> None:
     assert gone_through([], stored()).passed
     assert gone_through([block(0, [1])], stored(), [("a.jsonl:2", "schema/x")], again=always("schema/x")).passed
+
+
+ONE, TWO, LATE = (0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1)
+THRICE = [block(1, [0, 1, 2], ["duplicate", "good", "duplicate"])]
+EQUALS = "equals an earlier row in every field"
+ALONE = "is refused for schema/x; looked at alone,"
+MORE = [*REFUSED, ("a.jsonl:2", "schema/x")]
+
+
+@pytest.mark.parametrize(
+    ("changes", "says", "faults"),
+    [
+        ({"held": [ONE, LATE]}, "a.jsonl:2| is neither stored nor refused", 1),
+        ({"refused": []}, "b.jsonl:1| is neither stored nor refused", 1),
+        ({"held": [ONE, TWO, TWO, LATE]}, "a.jsonl:2| is stored twice", 1),
+        (
+            {"held": [ONE, TWO, LATE, (0, 4, False, 0), (1, 1 << 39, False, 0)]},
+            "the store| holds 2 records that its sources do not offer, or that are beyond a limit",
+            1,
+        ),
+        ({"held": [ONE, TWO, LATE, (1, 0, False, 0)], "refused": []}, f"b.jsonl:1| is stored, though it {EQUALS}", 1),
+        (
+            {"blocks": THRICE, "held": [(1, row, True, 0) for row in range(3)], "refused": []},
+            f"b.jsonl:1| is stored, though it {EQUALS}",
+            3,
+        ),
+        ({"held": [(0, 0, True, 0), TWO, LATE]}, "a.jsonl:1| is stored held out, and belongs to what is to train on", 1),
+        ({"held": [ONE, TWO, (0, 3, False, 1)]}, "a.jsonl:4| is stored to train on, and belongs to what is held out", 1),
+        (
+            {"refused": [*REFUSED, ("a.jsonl:1", "schema/x"), ("c:5", "schema/x")]},
+            "a.jsonl:1| is refused (and 1 more are), though it is stored, or no row that is read",
+            1,
+        ),
+        ({"refused": [("b.jsonl:1", "schema/x")]}, f"b.jsonl:1| is refused for schema/x, but by a second reading it {EQUALS}", 1),
+        ({"held": [ONE, LATE], "refused": MORE}, f"a.jsonl:2| {ALONE} nothing is wrong with it", 1),
+        ({"held": [ONE, LATE], "refused": MORE, "again": always("schema/y")}, f"a.jsonl:2| {ALONE} it is refused for schema/y", 1),
+        ({"held": [], "refused": []}, "a.jsonl:1| is neither stored nor refused", 4),
+        ({"held": [ONE, ONE], "refused": []}, "a.jsonl:1| is stored twice", 4),
+    ],
+)
+def test_a_row_that_is_not(changes: dict[str, Any], says: str, faults: int) -> None:
+    held = {"held": stored(*changes["held"])} if "held" in changes else {}
+    verdict = gone_through(**({"blocks": LEDGER_ROWS, "held": HELD, "refused": REFUSED} | changes | held))
+    where, _, what = says.partition("| ")
+    assert verdict.summary == f"{faults} faults; first {where} {what}"
+    assert (verdict.passed, verdict.worst, verdict.numbers["faults"]) == (False, Worst(where, what), faults)
 
 
 def test_a_refusal_for_a_reason_that_is_found_again() -> None:
@@ -221,6 +283,21 @@ def test_rows_that_cannot_be_read_are_refused_for_that() -> None:
     filtered = gone_through(rows, stored((0, 1, True, -1)), refused[:1])
     assert filtered.worst == Worst("a.jsonl:2", "is stored, though it misses `where`, or is forgotten")
     assert filtered.numbers["rows_held_out"] == 1
+
+
+def test_the_content_decides_the_side_where_nothing_else_does() -> None:
+    import xxhash
+
+    fraction = 0.5
+    out = [row for row in range(20) if xxhash.xxh3_128_intdigest(str(row).encode()) / (1 << 128) < fraction]
+    assert 0 < len(out) < 20
+    rows = [block(0, range(20))]
+    assert gone_through(rows, stored(*((0, row, row in out, -1) for row in range(20))), fraction=fraction).passed
+    wrong = gone_through(rows, stored(*((0, row, row not in out, -1) for row in range(20))), fraction=fraction)
+    assert wrong.numbers["faults"] == 20
+    assert gone_through(rows, stored(*((0, row, False, -1) for row in range(20)))).passed, "nothing is held out"
+    assert gone_through(rows, stored(*((0, row, True, -1) for row in range(20))), fraction=fraction, files=(True, False)).passed
+    assert gone_through(rows, stored(*((0, row, False, 0) for row in range(20))), fraction=fraction).passed, "the text itself says so"
 
 
 def test_a_record_of_a_file_that_nobody_knows() -> None:

@@ -259,6 +259,21 @@ def test_tokens_without_attention() -> None:
     assert "; 1,200 tokens without attention" in proof.verdict().summary
 
 
+@pytest.mark.parametrize(
+    ("weights", "says"),
+    [
+        ({**BOTH, 3: 0.0, 4: 0.0}, "1 trained or unattended stretches, the source has 2 trained or unattended texts"),
+        ({**BOTH, 3: 0.0}, "unattended …'there'…, the source says …'Hi there'… (character 0)"),
+        ({**BOTH, 5: -1.0}, "unattended …'Hi there<e>'…, the source says …'Hi there'… (character 8)"),
+        ({**BOTH, 3: 1.0, 4: 1.0}, "loss weight 1 on 'Hi there', to which the source gives no attention"),
+        ({**BOTH, **dict.fromkeys(range(10, 14), -2.0)}, "loss weight 1 and no attention on 'Hello.<e>', to which the source gives 1"),
+    ],
+)
+def test_wrong_attention(weights: dict[int, float], says: str) -> None:
+    verdict = prove_masks([row(weights, (HIDDEN, ANSWER))], WORDS)
+    assert verdict.worst is not None and says in verdict.worst.note
+
+
 HALF = Expected("Hello.<e>", 0.5, "<e>", 0, 9)
 
 

@@ -41,6 +41,20 @@ def test_lines_end_to_end_or_in_the_order_of_the_seed() -> None:
     assert not lines(in_order(0, 1, 2, 3), 5).passed and not lines(in_order(*order)).passed
 
 
+@pytest.mark.parametrize(
+    ("merged", "where", "what"),
+    [
+        (in_order(0, 1, 2), "f", "it has 3 lines, its domains have 4"),
+        (in_order(0, 2, 1, 3), "f line 2", "is of (domain, file, row) (1, 1, 2), and must be of (1, 0, 2)"),
+        (MergedRows(ORIGIN, [*LINES[:3], b'{"c": 8}\n']), "f line 4", "is not as its domain has it: b'{\"c\": 8}\\n'"),
+        (MergedRows(ORIGIN, [LINES[0], LINES[2], LINES[1], LINES[3]]), "f line 2", "is not as its domain has it: b'{\"b\": 1}\\n'"),
+        (MergedRows(ORIGIN, [b"x" * 300, *LINES[1:]]), "f line 1", f"is not as its domain has it: {b'x' * 200!r}"),
+    ],
+)
+def test_lines_that_are_not_those_of_the_domains(merged: MergedRows, where: str, what: str) -> None:
+    assert lines(merged) == failed(where, what, {"lines_checked": len(merged.origin)})
+
+
 def test_origins_of_all_lines_are_compared(monkeypatch: pytest.MonkeyPatch) -> None:
     """Some at a time; here the lines are as they must be, and one of them is said to be of another row."""
     monkeypatch.setattr(module, "_AT_ONCE", 2)
@@ -75,6 +89,26 @@ def test_records_of_several_stores() -> None:
 
 
 NUMBERS = {"records_checked": 3, "tokens_checked": 6}
+
+
+@pytest.mark.parametrize(
+    ("merged", "where", "what", "numbers"),
+    [
+        (store([8, 9, 5], [5, 6], rows=[0, 1]), "s", "it has 2 records, and must have 3", {"records_checked": 2, "tokens_checked": 5}),
+        (store([8, 9, 5], [5, 6], [7], rows=[0, 1, 3], file=1), "s record 0", "has the file 1, and must have 0", NUMBERS),
+        (store([8, 9, 5], [5, 6], [7], rows=[0, 1, 2]), "s record 2", "has the row 2, and must have 3", NUMBERS),
+        (store([8, 9, 5], [5, 4], [7], rows=[0, 1, 3]), "s record 1", "tokens differs from its part at place 1: 4, there 6", NUMBERS),
+        (store([8, 9], [5, 5, 6], [7], rows=[0, 1, 3]), "s record 0", "has 2 tokens, its part has 3", NUMBERS),
+        (
+            store([8, 9, 5], [5, 6], [7], rows=[0, 1, 3], loss_mask=[1] * 6),
+            "s",
+            "it has ['loss_mask', 'tokens'], its parts have [['tokens'], ['tokens']]",
+            NUMBERS,
+        ),
+    ],
+)
+def test_records_that_are_not_those_of_the_domains(merged: TokenStore, where: str, what: str, numbers: dict[str, int]) -> None:
+    assert records(merged) == failed(where, what, numbers)
 
 
 def test_a_record_that_is_said_to_be_of_another_domain() -> None:

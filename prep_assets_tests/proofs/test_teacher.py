@@ -41,6 +41,12 @@ def wrong(**changes: Any) -> Taught:
     return replace(RIGHT, id="b", **changes)
 
 
+def valued(at: int, value: float) -> Any:
+    values = RIGHT.logprobs.copy()
+    values[at] = value
+    return values
+
+
 def said(at: int, *entries: tuple[int, float]) -> dict[str, Any]:
     """Other entries of a token, stored as they are said."""
     source = [*SAID[:at], entries, *SAID[at + 1 :]]
@@ -51,6 +57,25 @@ def said(at: int, *entries: tuple[int, float]) -> dict[str, Any]:
         "ids": np.array([token for token, _ in flat]),
         "logprobs": np.array([value for _, value in flat], np.float32),
     }
+
+
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"counts": np.array([0, 3, 2, 1])}, "token 1 has another number of entries than in the row"),
+        ({"counts": np.array([0, 2, 3])}, "token 3 has another number of entries than in the row"),
+        ({"ids": RIGHT.ids[:5]}, "5 entries, the row has 6"),
+        ({"ids": np.array([5, 6, 9, 6, 7, 8])}, "an entry of token 2 is id 6, the row has 7"),
+        ({"logprobs": valued(4, -3.002)}, "a log-probability of token 2 is -3.00195, the row has -3"),
+        ({"logprobs": valued(0, np.nan)}, "a log-probability of token 1 is nan, the row has -0.5"),
+        (said(3, (8, 0.005)), "the entries of token 3 are no probabilities"),
+        (said(3, (8, -1.0), (8, -2.0)), "token 3 has two entries of one id"),
+    ],
+)
+def test_what_is_stored_is_not_what_the_row_says(changes: dict[str, Any], says: str) -> None:
+    verdict = check_teacher([RIGHT, wrong(**changes), RIGHT])
+    assert (verdict.passed, verdict.summary, verdict.worst) == (False, f"b: {says}", Worst("b", says))
+    assert verdict.numbers == COUNTED
 
 
 @pytest.mark.parametrize(
@@ -101,6 +126,34 @@ ROW: dict[str, Any] = {
 }
 READ: list[Any] = [[], [(5, -0.5), (6, -1.5)], [(9, -0.25), (7, -2.0)]]
 ONES = [1.0, 1.0, 1.0]
+
+
+@pytest.mark.parametrize(
+    ("row", "options", "read"),
+    [
+        (ROW, {}, READ),
+        ({**ROW, "target_mask": [[], [1, 0], [0, 1]]}, {}, [[], [(6, -1.5)], [(9, -0.25)]]),
+        ({**ROW, "target_logprobs": [None, [-1e4, -0.5], [-9_999.0, -np.inf]]}, {}, [[], [(5, -0.5)], [(7, -9_999.0)]]),
+        ({**ROW, "s": [9, 1, 0]}, {"log_sum_key": "s"}, [[], [(5, -1.5), (6, -2.5)], [(9, -0.25), (7, -2.0)]]),
+        ({"p": [None, {"6": {"logprob": -1.5}, "5": {"logprob": -0.5}}, {"9": {"logprob": -0.25}, "7": {"logprob": -2.0}}]}, {}, READ),
+        ({"p": [None, [[-1.5, 6, "b"], [-0.5, 5, "a"]], [[-0.25, 9, "c"], [-2.0, 7, None]]]}, {}, READ),
+        (
+            {
+                "p": [
+                    [],
+                    [{"token": "token_id:6", "logprob": -1.5}, {"token": "5", "logprob": -0.5}],
+                    [{"token": "token_id:9", "logprob": -0.25}],
+                ]
+            },
+            {},
+            [*READ[:2], READ[2][:1]],
+        ),
+        ({"t": [[6, 5]], "l": [[-0.5, -0.5]]}, {"teacher_ids_key": "t", "logprobs_key": "l"}, [[(6, -0.5), (5, -0.5)]]),
+    ],
+)
+def test_each_form_read_again(row: dict[str, Any], options: dict[str, Any], read: Any) -> None:
+    named = {"teacher_ids_key": None, "logprobs_key": "p"} if "p" in row else {}
+    assert entries_again(row, {**named, **options}) == read
 
 
 MINUS_HALF, MINUS_ONE = [0, 0, 0, 191], [0, 0, 128, 191]
