@@ -3,7 +3,7 @@ no record is refused for it.
 
 | who calls | where it runs | what ends it |
 |---|---|---|
-| the main thread of a command or worker | there | a signal |
+| the main thread of a command or worker | there | a signal, also of a timer |
 | the main thread of any other process, say Dagster's or a notebook's | in a thread beside it | nothing: the caller gets the error in time |
 | another thread | there | a process of ours ends; elsewhere the error is on stderr, and raised when the call comes back |
 """
@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from queue import Empty, SimpleQueue
-from types import TracebackType
+from types import FrameType, TracebackType
 from typing import Any, TypeVar
 
 from msgspec import Struct, field
@@ -49,8 +49,8 @@ class _Call(Struct):
     noticed: float = 0.0
     is_said: bool = False
 
-    def exceeds(self, thread: int) -> bool:
-        """Whether it is over a limit; where its thread is then is kept."""
+    def exceeds(self, thread: int, frame: FrameType | None = None) -> bool:
+        """Whether it is over a limit; where its thread is then, in `frame` if that is known, is kept."""
         now, memory = time.monotonic(), _memory()
         self.memory = memory if self.memory is None else self.memory
         if now - self.began > SECONDS:
@@ -60,7 +60,7 @@ class _Call(Struct):
         else:
             return False
         if not self.excess:
-            self.where, self.noticed, self.excess = _trace_of(thread), now, excess
+            self.where, self.noticed, self.excess = _trace_of(frame or sys._current_frames().get(thread)), now, excess
         return True
 
     def error(self, more: str = "") -> PrepAssetsError:
@@ -78,6 +78,7 @@ def interrupt_main_thread() -> None:
     """Let a signal end calls of the main thread. Only for the entries of processes that are ours: a handler is there for the whole process."""
     global _is_ours
     signal.signal(_WAKE, _interrupt)
+    signal.signal(signal.SIGALRM, _interrupt)
     _is_ours = True
 
 
@@ -101,11 +102,16 @@ def limited(
         return _called_beside(_Call(error_for), partial(function, *args, **named))
     call = _CALLS[thread] = _Call(error_for)
     _watch()
+    timed = _is_ours and thread == threading.main_thread().ident
+    if timed:  # the watcher does not run while a regular expression is matched, which keeps the interpreter's lock
+        signal.setitimer(signal.ITIMER_REAL, SECONDS + _LOOK, _LOOK)
     try:
         try:
             result = function(*args, **named)
         finally:
             del _CALLS[thread]
+            if timed:
+                signal.setitimer(signal.ITIMER_REAL, 0)
     except BaseException as error:
         _CALLS.pop(thread, None)  # if the signal came in between
         if call.excess:  # whatever the code made of it
@@ -118,9 +124,11 @@ def limited(
     return result
 
 
-def _interrupt(*_: object) -> None:
-    call = _CALLS.get(threading.get_ident())
-    if call is not None and call.excess:
+def _interrupt(_: int, frame: FrameType | None) -> None:
+    call = _CALLS.get(thread := threading.get_ident())
+    if call is None:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+    elif call.excess or call.exceeds(thread, frame):
         raise OverLimit
 
 
@@ -195,9 +203,9 @@ def _called_beside(call: _Call, function: Callable[[], T]) -> T:
     return result  # type: ignore[no-any-return]
 
 
-def _trace_of(thread: int) -> TracebackType | None:
-    """Where a thread is."""
-    frame, trace = sys._current_frames().get(thread), None
+def _trace_of(frame: FrameType | None) -> TracebackType | None:
+    """Where a frame is, with those that called it."""
+    trace = None
     while frame is not None:
         trace, frame = TracebackType(trace, frame, frame.f_lasti, frame.f_lineno or 0), frame.f_back
     return trace

@@ -123,7 +123,7 @@ def test_a_call_that_ends_in_time_is_left_alone_in_every_thread(short: None) -> 
 
 
 CALLS = """
-import sys, threading, time
+import re, sys, threading, time
 from prep_assets import limits
 from prep_assets.errors import PrepAssetsError
 from prep_assets.limits import limited
@@ -149,6 +149,9 @@ def never_lets_go():
             time.sleep(0.001)
         except BaseException:
             continue
+
+def searches():
+    re.match("(a+)+$", 30 * "a" + "b")
 
 def exits():
     sys.exit(3)
@@ -178,8 +181,8 @@ def said(code: str) -> tuple[list[str], str, int]:
 
 
 def test_a_signal_ends_calls_in_the_main_thread_of_our_processes() -> None:
-    lines, fault, code = said(OURS + "for each in (sleeps, loops, swallows, exits, ends): call(each)")
-    assert (lines, fault, code) == ([LATE, LATE, LATE, "SystemExit 3", "True"], "", 0)
+    lines, fault, code = said(OURS + "for each in (sleeps, loops, swallows, searches, exits, ends): call(each)")
+    assert (lines, fault, code) == ([LATE, LATE, LATE, LATE, "SystemExit 3", "True"], "", 0)
 
 
 @pytest.mark.parametrize("stuck", ["in_a_thread(sleeps)", "call(never_lets_go)"])
