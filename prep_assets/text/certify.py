@@ -4,16 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, field
-from typing import Any, Literal
-
-import numpy as np
+from typing import Any
 
 from prep_assets.caches import bounded_cache
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import Refused
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text.conversation import messages, pieces
-from prep_assets.text.encode import Encoder
 from prep_assets.text.load_template import load_template
 from prep_assets.text.render import render, unserved_prompts
 from prep_assets.text.spans import Rendered
@@ -69,6 +66,8 @@ PROBES: Mapping[str, Sample] = {
 # Findings of a certificate: not faults, but facts that people who serve the model have to know.
 
 _MOST_SHOWN = 8
+CONTEXT = 30
+"""Characters to show before and after the first difference."""
 
 
 def findings(template: ChatTemplate, vocabulary: Vocabulary) -> Iterator[str]:
@@ -107,7 +106,7 @@ def kinds(template: ChatTemplate) -> tuple[dict[str, str], dict[str, str]]:
     chats: dict[str, str] = {}
     stops: dict[str, set[str]] = {"last answer": set(), "earlier answer": set(), "tool call": set()}
     for kind, sample in PROBES.items():
-        rendered = _try_render(template, sample)
+        rendered = try_render(template, sample)
         if isinstance(rendered, Refused):
             chats[kind] = f"{rendered.reason}: {rendered.detail}"
             continue
@@ -134,7 +133,7 @@ def _unserved_prompt(template: ChatTemplate, sample: Sample, rendered: Rendered)
 
 def unserved(template: ChatTemplate) -> bool:
     """Whether the template writes chats of some kind with an answer behind a prompt that no server sends."""
-    renders = ((sample, rendered) for sample in PROBES.values() if isinstance(rendered := _try_render(template, sample), Rendered))
+    renders = ((sample, rendered) for sample in PROBES.values() if isinstance(rendered := try_render(template, sample), Rendered))
     return any(True for sample, rendered in renders for _ in unserved_prompts(sample, rendered, template, MaskPolicy()))
 
 
@@ -148,7 +147,7 @@ def generation_stops(template: ChatTemplate) -> tuple[str, ...]:
     kind_of_stop: dict[str, str] = {}
     inner_tokens: set[str] = set()
     for sample in PROBES.values():
-        rendered = _try_render(template, sample)
+        rendered = try_render(template, sample)
         for kind, text, generated in () if isinstance(rendered, Refused) else _stopped_answers(rendered):
             token = template.first_control(text.lstrip())  # generation stops at the first token
             kind_of_stop[token] = min(kind, kind_of_stop.get(token, kind), key=STOPS.index)
@@ -161,7 +160,8 @@ def generation_stops(template: ChatTemplate) -> tuple[str, ...]:
     )
 
 
-def _try_render(template: ChatTemplate, sample: Sample, *, prompt: bool = False) -> Rendered | Refused:
+def try_render(template: ChatTemplate, sample: Sample, *, prompt: bool = False) -> Rendered | Refused:
+    """Return the render of a chat, or why the template refuses it."""
     try:
         return render(sample, template, generation_prompt=prompt)
     except Refused as rejection:
@@ -177,73 +177,6 @@ def _stopped_answers(rendered: Rendered) -> Iterator[tuple[str, str, str]]:
             kind = "tool call" if spans[-1].region.kind == TOOL_CALL else "last answer" if stop.turn == last else "earlier answer"
             generated = rendered.text[min(span.start for span in spans) : min(stop.start, max(span.end for span in spans))]
             yield kind, rendered.text[stop.start : stop.end], generated
-
-
-# Comparison of two chat templates: the kinds of chat that they render or mask differently.
-
-CONTEXT = 30
-"""Characters to show before and after the first difference."""
-
-
-@dataclass(frozen=True, slots=True)
-class Comparison:
-    """How two templates render one kind of chat.
-
-    Attributes:
-        chat: the kind, of `PROBES`, or ``generation prompt``.
-        outcome: ``equal``; ``refused`` by both; or what differs first: ``text``, ``mask``, or that only one rejects it.
-        first, second: what each has at the difference.
-    """
-
-    chat: str
-    outcome: Literal["equal", "refused", "text", "mask", "one refuses"]
-    first: str = ""
-    second: str = ""
-
-    @property
-    def differs(self) -> bool:
-        """Whether the two differ."""
-        return self.outcome not in ("equal", "refused")
-
-    def as_dict(self) -> dict[str, Any]:
-        """All fields, as JSON."""
-        return asdict(self)
-
-
-def compare(first: ChatTemplate, second: ChatTemplate, encoder: Encoder) -> Iterator[Comparison]:
-    """Compare two templates on every probe. The tokenizer and the mask policy are those of `encoder`."""
-    templates = (first, second)
-    question = Sample(PROBES["plain"].turns[:-1])
-    yield _compare_renders("generation prompt", [_try_render(template, question, prompt=True) for template in templates], None)
-    for chat, sample in PROBES.items():
-        yield _compare_renders(chat, [_try_render(template, sample) for template in templates], encoder)
-
-
-def _compare_renders(chat: str, outcomes: list[Rendered | Refused], encoder: Encoder | None) -> Comparison:
-    renders = [outcome for outcome in outcomes if isinstance(outcome, Rendered)]
-    if len(renders) < 2:
-        descriptions = [f"refuses: {outcome}" if isinstance(outcome, Refused) else "renders" for outcome in outcomes]
-        return Comparison(chat, "one refuses" if renders else "refused", *descriptions)
-    first, second = (rendered.text for rendered in renders)
-    if first != second:
-        at = common_length(first, second)
-        return Comparison(chat, "text", *(repr(text[max(0, at - CONTEXT) : at + CONTEXT]) for text in (first, second)))
-    if encoder is None:
-        return Comparison(chat, "equal")
-    encoded = [encoder.encode([rendered]) for rendered in renders]
-    rejections = [[str(rejection) for _, rejection in batch.refused] for batch in encoded]
-    if any(rejections):
-        descriptions = [f"refuses: {reasons[0]}" if reasons else "renders" for reasons in rejections]
-        return Comparison(chat, "refused" if all(rejections) else "one refuses", *descriptions)
-    differing = np.flatnonzero(encoded[0].loss != encoded[1].loss)
-    if not len(differing):
-        return Comparison(chat, "equal")
-    at, ids = int(differing[0]), encoded[0].ids
-    decode = encoder.vocabulary.backend.decode
-    context, token = (decode(window.tolist(), skip_special_tokens=False) for window in (ids[max(0, at - 5) : at + 6], ids[at : at + 1]))
-    return Comparison(
-        chat, "mask", *(f"{'trains' if batch.loss[at] else 'masks'} token {at}, {token!r}, in {context!r}" for batch in encoded)
-    )
 
 
 # Certification: what a chat template can be trusted with, for one tokenizer, found by rendering probes.
@@ -308,10 +241,10 @@ class Certificate:
 
 def policy_faults(template: ChatTemplate, *, train_on_eos: str, train_headers: bool) -> list[str]:
     """Why a template cannot support a policy; empty if it can. Renders no more probes than it takes to tell."""
-    if isinstance(short := _try_render(template, PROBES["plain"]), Refused):
+    if isinstance(short := try_render(template, PROBES["plain"]), Refused):
         return [f"template {template.name} cannot render a plain question and answer with the span of each: {short}"]
     faults = []
-    renders = (rendered for sample in PROBES.values() if isinstance(rendered := _try_render(template, sample), Rendered))
+    renders = (rendered for sample in PROBES.values() if isinstance(rendered := try_render(template, sample), Rendered))
     if train_on_eos != "none" and not any(True for rendered in renders for _ in _stopped_answers(rendered)):
         faults.append(
             f"train_on_eos is {train_on_eos!r}, but template {template.name} ends an assistant's turn with no control token of this "
@@ -327,13 +260,13 @@ def policy_faults(template: ChatTemplate, *, train_on_eos: str, train_headers: b
 @bounded_cache("certificates", 16, key=lambda template, *to: (template.name, template.hash, template.control, *(each.hash for each in to)))
 def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Certificate:
     """Certify a template by rendering the probes. With `vocabulary`, the certificate has findings about the two."""
-    short = _try_render(template, PROBES["plain"])
+    short = try_render(template, PROBES["plain"])
     if isinstance(short, Refused):
         return Certificate(template.name, renders=False, reason=str(short))
     rounds = PROBES["several rounds"].turns
     whole, spaced_answer = _render_text(template, *rounds), "  It is Lima.  "
     prompted = [_render_text(template, *rounds[:count], generation_prompt=True) for count in (1, 3)]
-    trimmed, with_tool = _render_text(template, _QUESTION, turn(ASSISTANT, spaced_answer)), _try_render(template, _WITH_TOOL)
+    trimmed, with_tool = _render_text(template, _QUESTION, turn(ASSISTANT, spaced_answer)), try_render(template, _WITH_TOOL)
     has_tools = isinstance(with_tool, Rendered) and "The capital of a country." in with_tool.text and with_tool.text.count("capital_of") > 1
     (system, default), (chats, stops) = _system_support(template), kinds(template)
     tags = marks_generated(template.training or template.source)
@@ -347,7 +280,7 @@ def certify(template: ChatTemplate, vocabulary: Vocabulary | None = None) -> Cer
         grows=whole is not None and all(prefix is not None and whole.startswith(prefix) for prefix in prompted),
         system=system,
         default_system=default,
-        alternation=isinstance(_try_render(template, Sample((_QUESTION, _SECOND_QUESTION))), Refused),
+        alternation=isinstance(try_render(template, Sample((_QUESTION, _SECOND_QUESTION))), Refused),
         trims=trimmed is not None and spaced_answer not in trimmed,
         thinking=_reasoning_support(template),
         tools="rendered" if has_tools else "not rendered",

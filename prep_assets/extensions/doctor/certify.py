@@ -12,9 +12,10 @@ from rich.console import Console
 from prep_assets.cli import terminal
 from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.config.mask import MaskPolicy
+from prep_assets.extensions.doctor.compare import compare
 from prep_assets.text.agreement import agreement
 from prep_assets.text.certify import certify as certified
-from prep_assets.text.certify import compare, policy_faults
+from prep_assets.text.certify import policy_faults
 from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template
