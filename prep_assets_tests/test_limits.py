@@ -127,7 +127,7 @@ import re, sys, threading, time
 from prep_assets import limits
 from prep_assets.errors import PrepAssetsError
 from prep_assets.limits import limited
-from prep_assets.schemas.registry import within_limits
+from prep_assets.own_code import within_limits
 limits.SECONDS, limits._GRACE, limits._LOOK = 0.3, 0.3, 0.05
 
 def sleeps():

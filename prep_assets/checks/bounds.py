@@ -13,12 +13,13 @@ import numpy as np
 
 from prep_assets.config.family import Bound, Family, Limits
 from prep_assets.errors import StoreError, nearest
+from prep_assets.own_code import added_code
 from prep_assets.pipeline.asset import Asset, Store, token_streams
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.quality.steps import quality_steps
 from prep_assets.samples import MEDIA
-from prep_assets.schemas.registry import added_code, schema_code
+from prep_assets.schemas.registry import schema_code
 from prep_assets.stores.manifest import Result, Ruled, digest
 from prep_assets.stores.version_folders import Published
 

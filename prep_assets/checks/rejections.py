@@ -44,16 +44,21 @@ def _definition(store: Store) -> Format | None:
     return None if schema is None else format_of(schema.name, domain.options)
 
 
+def _given(store: Store) -> tuple[Format, Callable[[Row], Row]] | None:
+    """Return the definition of a domain's rows, and what of a row its schema is given; `None` for a user's schema."""
+    definition, domain = _definition(store), domain_source(store).domain
+    used = [*domain.where, *filter(None, [domain.domain_key])]
+    return None if definition is None else (definition, lambda row: read_by(definition, without(row, domain.ignore), used))
+
+
 def of_schema(store: Store) -> Oracle:
     """What the definition of a format says, and the rules beyond it."""
-    definition, domain = _definition(store), domain_source(store).domain
-    if definition is None:
+    if (opened := _given(store)) is None:
         return lambda reason, row: None
-    used = [*domain.where, *([domain.domain_key] if domain.domain_key else [])]
+    domain, (definition, given) = domain_source(store).domain, opened
 
     def judge(reason: str, row: Row) -> Ruling:
-        given = read_by(definition, without(row, domain.ignore), used)
-        found = ruling(definition, given, reason)
+        found = ruling(definition, given(row), reason)
         # names in front of texts and weights of a user's function are beyond any definition
         return None if found and (domain.weigh is not None or reason == "name_before_reasoning") else found
 
@@ -62,11 +67,10 @@ def of_schema(store: Store) -> Oracle:
 
 def kept_rows(store: Store) -> Kept | None:
     """Return what judges rows that the schema of a domain takes; `None` for a user's schema."""
-    definition, domain = _definition(store), domain_source(store).domain
-    if definition is None:
+    if (opened := _given(store)) is None:
         return None
-    used = [*domain.where, *([domain.domain_key] if domain.domain_key else [])]
-    return lambda row: kept_fault(definition, read_by(definition, without(row, domain.ignore), used))
+    definition, given = opened
+    return lambda row: kept_fault(definition, given(row))
 
 
 Conversations = Callable[[Row], Sequence[tuple[Sample, bool]]]

@@ -31,6 +31,7 @@ from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, Refused, StoreError, require_known
 from prep_assets.exports.readable import lost_mask_error
 from prep_assets.exports.registry import Progress, check_borders, check_options_apply, export, export_named
+from prep_assets.own_code import added_code
 from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_size
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.images import shown_images
@@ -38,7 +39,7 @@ from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.certificate import certified, ends_answers_alone
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sample
-from prep_assets.schemas.registry import added_code, check_options
+from prep_assets.schemas.registry import check_options
 from prep_assets.stores.published import Draft
 from prep_assets.stores.table import Schema, Table, open_table
 from prep_assets.stores.tokens import TokenStore

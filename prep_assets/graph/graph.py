@@ -15,11 +15,11 @@ from prep_assets.checks.registry import added_checks
 from prep_assets.config.models import FAMILIES, OURS
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest, require_known
 from prep_assets.graph.exports import Exporting, about, export_asset, exporting
+from prep_assets.own_code import added_code
 from prep_assets.pipeline.asset import Asset, Check, FromLines, FromParts, Store
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.reference_ids import keep_words
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.schemas.registry import added_code
 from prep_assets.stores.table import Schema
 from prep_assets.stores.version_folders import Published
 

@@ -28,13 +28,14 @@ from prep_assets.data.quarantine import Quarantine
 from prep_assets.data.read import read_blocks
 from prep_assets.data.tables import parts, shard_size
 from prep_assets.errors import Refused
+from prep_assets.own_code import own_code_hash
 from prep_assets.pipeline.source_files import Progress
 from prep_assets.pipeline.sources import Benchmarks, Pinned, Router, domain_of, pinned, router_of
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Example, Pair, PlainChat, PlainPair, Record
 from prep_assets.schemas.reader import Account, Reader, weighed_by, without_speakers
-from prep_assets.schemas.registry import convert_with, own_code_hash, schema_code
+from prep_assets.schemas.registry import convert_with, schema_code
 from prep_assets.stores.arrays import concatenate, save_array, stretches, zeros
 from prep_assets.stores.files import Digests
 from prep_assets.stores.guards import Guards, load_array

@@ -21,9 +21,10 @@ from prep_assets.config.family import Chat, Family
 from prep_assets.config.loading import VARIANT, config_dir, load_family, store_dir, with_tombstones
 from prep_assets.config.models import FAMILIES, OURS, Rl, family_name, media_mark, media_tokens
 from prep_assets.errors import ConfigError, StoreError, TemplateError
+from prep_assets.own_code import own_code_gives, own_code_hash
 from prep_assets.pipeline.source_files import Progress, SourceFiles, with_found_domains
 from prep_assets.samples import Group, Pair, Prompt
-from prep_assets.schemas.registry import convert_with, own_code_gives, own_code_hash, schema_named
+from prep_assets.schemas.registry import convert_with, schema_named
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Place, open_published
 from prep_assets.stores.remote import local_root, remote_of

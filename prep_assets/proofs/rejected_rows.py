@@ -9,6 +9,7 @@ from prep_assets.proofs import pair_rules, value_rules
 from prep_assets.proofs import row_rules as rules
 from prep_assets.proofs.formats import Format, definition_of
 from prep_assets.proofs.row_rules import Judged, Message, Rule, chats, letters
+from prep_assets.proofs.source_fields import CALLS, REASONINGS, WEIGHTS
 from prep_assets.samples import Row
 
 # Which reasons are beyond the definitions.
@@ -100,8 +101,8 @@ _PARTS = "parts of a content"
 _COUNTED, _TOOLS = "files", "tools"
 _FILES = ("image", "audio", "video", _PARTS)
 _ABOUT: Mapping[str, Sequence[str]] = {
-    "conflicting_weights": (*rules.WEIGHTS, _PARTS),
-    "conflicting_reasoning": (*rules.REASONING, "reasoning_details", _PARTS),
+    "conflicting_weights": (*WEIGHTS, _PARTS),
+    "conflicting_reasoning": (*REASONINGS, "reasoning_details", _PARTS),
     "conflicting_content": (_PARTS,),
     "two_systems": ("system",),
     **dict.fromkeys(("unknown_tool_call", "unanswered_tool_call", "unknown_tool"), (_TOOLS,)),
@@ -122,7 +123,7 @@ def _keys(row: Row, format: Format) -> set[str]:
         if any(type(message.get(content)) is list for message in chat):
             keys.add(_PARTS)
         if (
-            not keys.isdisjoint((*rules.CALLS, "tool_call_id"))
+            not keys.isdisjoint((*CALLS, "tool_call_id"))
             or _PARTS in keys
             or "t" in letters(chat, format)
             or not {*format.calls}.isdisjoint(_tags(chat, format))

@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from prep_assets.proofs.formats import Format, parsed
+from prep_assets.proofs.source_fields import CALLS, REASONINGS, STRETCHES, WEIGHTS
 from prep_assets.samples import Row
 
 Rule = Callable[[Row, Format], bool | None]
@@ -26,9 +27,6 @@ _WITH_FILES = ("messages_key", "prompt_key", "completion_key")
 _CHATS = (*_WITH_FILES, "chosen_key", "rejected_key", "responses_key")
 """Options that name fields with messages; those whose texts have marks of files come first."""
 _LETTERS = {"system": "s", "user": "u", "assistant": "a", "tool": "t"}
-REASONING = ("reasoning_content", "reasoning", "thinking", "thought", "tool_plan", "Complex_CoT")
-CALLS = ("tool_calls", "function_call", "function_calls")
-WEIGHTS = ("loss_weight", "weight", "loss_mask", "loss_scale", "train", "training", "loss")
 
 
 def under(row: Row, format: Format, option: str) -> Any:
@@ -330,14 +328,11 @@ def unstorable_weight(row: Row, format: Format) -> bool | None:
     listed = [row.get(key) for key in ([named] if isinstance(named, str) else named)]
     weights = [float(each[key]) for each in parts_of_row(row, format) for key in WEIGHTS if key in each and _is_number(each[key])]
     weights += [float(value) for values in listed if isinstance(values, list) for value in values if _is_number(value)]
-    stretched = (each[key] for each in parts_of_row(row, format) for key in _STRETCHES if each.get(key))
-    texts = (shown(each, format) for each in parts_of_row(row, format) if any(each.get(key) for key in _STRETCHES))
+    stretched = (each[key] for each in parts_of_row(row, format) for key in STRETCHES if each.get(key))
+    texts = (shown(each, format) for each in parts_of_row(row, format) if any(each.get(key) for key in STRETCHES))
     if any(weight and not 1e-30 <= weight <= 1e30 for weight in weights) or any(map(_misplaced, stretched, texts)):
         return True
     return False if all(weight == 0 or 1e-15 <= weight <= 1e15 for weight in weights) else None
-
-
-_STRETCHES = ("train_detail", "training_detail")
 
 
 def _misplaced(stretches: Sequence[Row], text: str) -> bool:
@@ -357,7 +352,7 @@ def several_weights(row: Row, format: Format) -> bool:
 def several_thoughts(row: Row, format: Format) -> bool:
     """Two spellings of an object's reasoning differ."""
     for each in parts_of_row(row, format):
-        texts = {each[key] for key in REASONING if isinstance(each.get(key), str) and each[key]}
+        texts = {each[key] for key in REASONINGS if isinstance(each.get(key), str) and each[key]}
         if isinstance(each.get("reasoning_details"), list) and each["reasoning_details"]:
             named = {"reasoning.text": "text"}
             texts.add("".join(part.get(named.get(part.get("type"), "summary")) for part in each["reasoning_details"]))

@@ -10,8 +10,8 @@ from typing import Any, TypeVar
 
 from prep_assets.samples import Row
 
-REASONING_FIELDS = ("reasoning_content", "reasoning", "thinking", "thought", "tool_plan", "Complex_CoT")
-CALL_FIELDS = ("tool_calls", "function_call", "function_calls")
+REASONINGS = ("reasoning_content", "reasoning", "thinking", "thought", "tool_plan", "Complex_CoT")
+CALLS = ("tool_calls", "function_call", "function_calls")
 CALLERS = ("tool_call", "function_call")
 ROLES: Mapping[str, str] = {
     **dict.fromkeys(("assistant", "gpt", *CALLERS, "completion", "chosen", "rejected"), "assistant"),
@@ -104,7 +104,7 @@ def in_call_order(messages: Sequence[Any], role: Callable[[Any], str]) -> Iterab
 
 
 def _listed_calls(message: Row) -> list[Row]:
-    held = [message[key] for key in CALL_FIELDS if message.get(key)]
+    held = [message[key] for key in CALLS if message.get(key)]
     parts = message["content"] if isinstance(message.get("content"), list) else []
     parsed = [json.loads(calls) if isinstance(calls, str) else calls for calls in held]
     calls = [call for each in parsed for call in ([each] if isinstance(each, Mapping) else each)]

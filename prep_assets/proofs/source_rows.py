@@ -12,11 +12,11 @@ from msgspec import Struct, field
 from prep_assets.proofs.formats import definition_of, neutral_names, resolved, roles_of, without
 from prep_assets.proofs.second_reading import call_object
 from prep_assets.proofs.source_fields import (
-    CALL_FIELDS,
     CALLERS,
+    CALLS,
     FIELDS_OF_MESSAGES,
     KNOWN,
-    REASONING_FIELDS,
+    REASONINGS,
     ROLES,
     RULES,
     STRETCHES,
@@ -364,7 +364,7 @@ class Walk:
             whose = "document"
         else:
             whose = "completion" if role == "completion" and own == "assistant" and self.reading.paired else own
-        for key in REASONING_FIELDS:
+        for key in REASONINGS:
             if isinstance(message.get(key), str) and message[key].strip():
                 self.say(message[key], whose, f"{path}.{key}", kind=REASONING, weight=weight)
                 break
@@ -388,13 +388,13 @@ class Walk:
                 self.part(part, whose, f"{path}.{key}", weight)
         if not content and isinstance(message.get("refusal"), str):
             self.say(message["refusal"], whose, f"{path}.refusal", weight=weight)
-        for name in CALL_FIELDS:
+        for name in CALLS:
             if message.get(name):
                 self.calls(message[name], whose, f"{path}.{name}", weight)
         for name in ("tools", "functions"):
             if message.get(name):
                 RULES["tools"](self, message[name], "", f"{path}.{name}")
-        known = {key, *self.reading.content_keys, *REASONING_FIELDS, *CALL_FIELDS, *FIELDS_OF_MESSAGES, *self.reading.role_keys}
+        known = {key, *self.reading.content_keys, *REASONINGS, *CALLS, *FIELDS_OF_MESSAGES, *self.reading.role_keys}
         for name in message:
             known_name = name in known or name in ("refusal", "reasoning_details", "tools", "functions", *NAMES, *WEIGHTS, *STRETCHES)
             if not known_name and f"{path}.{name}" not in self.reading.ignore:

@@ -12,19 +12,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.proofs.formats import definition_of
 from prep_assets.proofs.verdict import Numbers, Verdict, fails, holds
 
-DEFAULTS: Mapping[str, Any] = {
-    "ids_key": "input_ids",
-    "mask_keys": [],
-    "teacher_ids_key": "target_token_ids",
-    "logprobs_key": "target_logprobs",
-    "log_sum_key": None,
-    "entry_mask_key": "target_mask",
-    "teacher_shifted": False,
-    "top_k": None,
-    "compression": None,
-}
 LEAST = -10_000.0
 MOST, MOST_FITTED = 1.01, 1.25
 ROUNDED, SMALLEST = 2.0**-11, 2.0**-25
@@ -34,7 +24,7 @@ Entries = Sequence[tuple[int, float]]
 
 def entries_again(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[Entries]:
     """Return each list of entries of a row: token ids with log-probabilities, from the likeliest on."""
-    settings = {**DEFAULTS, **options}
+    settings = {**definition_of("distilled")["x-options"], **options}
     ids, mask = row.get(settings["teacher_ids_key"]), row.get(settings["entry_mask_key"])
     sums = row[settings["log_sum_key"]] if settings["log_sum_key"] else None
     again: list[Entries] = []
@@ -122,7 +112,7 @@ def _whole_numbers(packed: bytes, bits: int, count: int) -> list[int]:
 
 def entries_of_tokens(row: Mapping[str, Any], options: Mapping[str, Any], weights: Sequence[float]) -> list[Entries]:
     """Return the entries of each token of a record; `weights` are those of its tokens."""
-    settings, lists = {**DEFAULTS, **options}, entries_again(row, options)
+    settings, lists = {**definition_of("distilled")["x-options"], **options}, entries_again(row, options)
     ids = row.get(settings["ids_key"])
     if ids is None:
         listed = iter(lists)

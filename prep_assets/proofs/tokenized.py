@@ -13,6 +13,7 @@ import numpy as np
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected
+from prep_assets.proofs.formats import definition_of
 from prep_assets.proofs.mask import Left, Truncation, ids_of
 from prep_assets.proofs.teachers import entries_of_tokens
 from prep_assets.samples import Sample
@@ -20,31 +21,18 @@ from prep_assets.text.vocabulary import Vocabulary
 
 BROKEN = "\ufffd"
 """What a part of a character decodes to."""
-DEFAULTS = {
-    "ids_key": "input_ids",
-    "labels_key": "labels",
-    "mask_keys": ["loss_mask", "assistant_masks", "completion_mask"],
-    "prompt_ids_key": "prompt_ids",
-    "completion_ids_key": "completion_ids",
-    "shifted": False,
-}
-
-
-NLG = {"context_key": "prompt_ids_key", "completion_key": "completion_ids_key"}
-"""Options of Cerebras' hook → those of ``tokenized``."""
-
-
 NO_TURNS = Derived("", (), (), 0, ())
 
 
 def tokenized_again(schema: str, row: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[list[int], list[float]] | None:
     """Return ids and weights of a row; `None` for a schema of the user's own. Where a teacher's entries stand beside ids, and neither labels nor masks, they
     say which tokens are trained."""
-    if schema == "nlg_read_hook":
-        options = {ours: options.get(theirs, theirs.removesuffix("_key")) for theirs, ours in NLG.items()}
-    elif schema not in ("tokenized", "distilled"):
+    if schema not in ("tokenized", "distilled", "nlg_read_hook"):
         return None
-    settings = {**DEFAULTS, **options}
+    given = {**definition_of(schema)["x-options"], **options}
+    if schema == "nlg_read_hook":
+        given = {"prompt_ids_key": given["context_key"], "completion_ids_key": given["completion_key"]}
+    settings = {**definition_of("tokenized")["x-options"], **given}
     masks = [row[key] for key in settings["mask_keys"] if row.get(key) is not None]
     labels = row.get(settings["labels_key"])
     if schema == "distilled" and not masks and labels is None and not settings["shifted"]:

@@ -10,7 +10,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 
 from prep_assets.proofs.formats import Format
-from prep_assets.proofs.row_rules import WEIGHTS, Rule, chats, letters, once, parts_of_row, shown, under
+from prep_assets.proofs.row_rules import Rule, chats, letters, once, parts_of_row, shown, under
+from prep_assets.proofs.source_fields import WEIGHTS
 from prep_assets.samples import Row
 
 # Texts with marks.

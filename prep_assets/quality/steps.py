@@ -26,8 +26,9 @@ from msgspec import Struct, field
 
 from prep_assets import plugins
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
+from prep_assets.own_code import added_code, own_code_hash, own_function
 from prep_assets.samples import MEDIA, THINKING, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn
-from prep_assets.schemas.registry import added_code, check_options, own_code_hash, own_function
+from prep_assets.schemas.registry import check_options
 from prep_assets.stores.arrays import Spool
 
 PROMPT, ANSWER, CHOSEN, REJECTED, SOLUTION = "prompt", "answer", "chosen", "rejected", "solution"

@@ -460,9 +460,8 @@ def loss_weight_of(message: Mapping[str, Any], where: str) -> float | None:
         if (flag := message.get(key)) is not None:
             weights[key] = float(flag) if isinstance(flag, bool) else wrong_type(flag, inside(where, key), "true or false")
     if len(set(weights.values())) > 1:
-        raise Refused(
-            "conflicting_weights", f"{where or 'the record'}: {', '.join(f'{key} = {value:g}' for key, value in weights.items())}"
-        )
+        detail = f"{where or 'the record'}: {', '.join(f'{key} = {value:g}' for key, value in weights.items())}"
+        raise Refused("conflicting_weights", detail)
     return next(iter(weights.values()), None)
 
 

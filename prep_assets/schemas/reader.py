@@ -13,6 +13,7 @@ from msgspec import Struct, field
 
 from prep_assets.config.family import REASONING_TAGS
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
+from prep_assets.own_code import own_function
 from prep_assets.samples import (
     ASSISTANT,
     SYSTEM,
@@ -50,7 +51,7 @@ from prep_assets.schemas.fields import (
     view_of,
     whole,
 )
-from prep_assets.schemas.registry import Convert, OwnFunction, own_function
+from prep_assets.schemas.registry import Convert, OwnFunction
 from prep_assets.schemas.turns import require_offered
 
 # Plain rows: messages with a role and a text each, or a prompt and two answers. Most rows of chats and pairs are plain, and are read without a view of

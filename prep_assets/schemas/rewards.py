@@ -442,10 +442,8 @@ def checked_logprobs(logprobs: tuple[tuple[float, ...], ...], key: str) -> tuple
     if any(logprob > 0 for values in logprobs for logprob in values):
         raise Refused("positive_logprob", f"{key!r} holds a number above 0, which cannot be a log-probability")
     if any(len(values) >= FEWEST_ZEROS and not any(values) for values in logprobs):
-        raise Refused(
-            "logprobs_all_zero",
-            f"{key!r} is 0 for each token of a response, which says that none of them could be another: they are missing",
-        )
+        detail = f"{key!r} is 0 for each token of a response, which says that none of them could be another: they are missing"
+        raise Refused("logprobs_all_zero", detail)
     return logprobs
 
 

@@ -107,9 +107,8 @@ def require_alternation(turns: Sequence[Turn], *, ends_with_answer: bool) -> Non
         if (turn.role == ASSISTANT) != (position % 2 == 1) or turn.role == SYSTEM:
             raise Refused("role_order", f"turn {position} after the system turn is {turn.role}; the roles are {_roles(turns)}")
     if bool(body) and (body[-1].role == ASSISTANT) != ends_with_answer:
-        raise Refused(
-            "role_order", f"the last turn must {'' if ends_with_answer else 'not '}be the assistant's; the roles are {_roles(turns)}"
-        )
+        detail = f"the last turn must {'' if ends_with_answer else 'not '}be the assistant's; the roles are {_roles(turns)}"
+        raise Refused("role_order", detail)
 
 
 def require_open_end(turns: Sequence[Turn], where: str) -> None:
@@ -117,9 +116,8 @@ def require_open_end(turns: Sequence[Turn], where: str) -> None:
     if not turns:
         raise Refused("empty_prompt", f"{where!r} has no turns")
     if turns[-1].role in (ASSISTANT, SYSTEM):
-        raise Refused(
-            "role_order", f"{where!r} ends with the {turns[-1].role} turn; nothing is left to answer. The roles are {_roles(turns)}"
-        )
+        detail = f"{where!r} ends with the {turns[-1].role} turn; nothing is left to answer. The roles are {_roles(turns)}"
+        raise Refused("role_order", detail)
 
 
 def _roles(turns: Sequence[Turn]) -> str:
@@ -601,9 +599,8 @@ def _with_results(turns: Sequence[Turn], where: str) -> tuple[Turn, ...]:
                 raise Refused("unanswered_tool_call", f"{where}[{number}] follows a call without its result")
             if open_calls and not ids:
                 call_id, at = next(iter(open_calls.items()))
-                raise Refused(
-                    "unanswered_tool_call", f"{where} has no result of call {call_id!r}, made in turn {at}, before message {number}"
-                )
+                detail = f"{where} has no result of call {call_id!r}, made in turn {at}, before message {number}"
+                raise Refused("unanswered_tool_call", detail)
             open_calls.update({call_id: number for call_id in ids if call_id is not None})
             made += [call_id for call_id in ids if call_id is not None]
             ordered.append(turn)
@@ -730,9 +727,8 @@ def tools_of(row: Row, key: str | None) -> tuple[Mapping[str, Any], ...]:
     keys = TOOLS if key == TOOLS[0] else (key,)
     tool_lists = [tools for column in keys if column is not None and row.get(column) is not None and (tools := tools_at(row, column))]
     if any(tools != tool_lists[0] for tools in tool_lists):
-        raise Refused(
-            "conflicting_tools", f"different tools stand under {' and '.join(repr(column) for column in keys if row.get(str(column)))}"
-        )
+        detail = f"different tools stand under {' and '.join(repr(column) for column in keys if row.get(str(column)))}"
+        raise Refused("conflicting_tools", detail)
     return tool_lists[0] if tool_lists else ()
 
 

@@ -17,7 +17,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError
-from prep_assets.schemas.registry import own_code_hash, own_function, within_limits
+from prep_assets.own_code import own_code_hash, own_function, within_limits
 from prep_assets.text.ids import ALPHABET, Flat
 from prep_assets.text.spans import characters
 from prep_assets.text.suspects import edge_set, typed

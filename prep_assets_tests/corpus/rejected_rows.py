@@ -334,7 +334,10 @@ REFUSED: Mapping[str, tuple[Mapping[str, Any], list[Unfit]]] = {
         ],
     ),
     "SharegptPretrainHandler": ({}, [(shares({"from": "gpt"}), "missing_field")]),
-    "R1SharegptStyleInstructionHandler": ({}, [(shares(HUMAN, GPT, HUMAN), "role_order")]),
+    "R1SharegptStyleInstructionHandler": (
+        {},
+        [(shares(HUMAN, GPT, HUMAN), "role_order"), (shares(HUMAN, GPT), "bad_gold", {"verifier": "number"})],
+    ),
     "alpaca": (
         ALPACA_ROW,
         [

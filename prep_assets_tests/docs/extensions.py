@@ -32,8 +32,8 @@ USES: Mapping[str, str] = {
         text.spans text.template text.tokenizer_files text.vocabulary workers.pool workers.shards
     """,
     "quality": """
-        caches config.family errors limits quality.compiled quality.language quality.private_data quality.steps quality.units samples
-        schemas.registry schemas.rewards schemas.verifiers stores.arrays
+        caches config.family errors limits own_code quality.compiled quality.language quality.private_data quality.steps quality.units
+        samples schemas.rewards schemas.verifiers stores.arrays
     """,
     "ray": """
         errors own_process workers.pool workers.shards

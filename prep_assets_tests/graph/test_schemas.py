@@ -19,9 +19,10 @@ from prep_assets.config.models import Preference, Rl, Sft
 from prep_assets.engine import state
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.graph.graph import ASSETS, EVERY
+from prep_assets.own_code import own_code_hash, source_files
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.schemas.registry import convert_with, own_code_hash, source_files
+from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published

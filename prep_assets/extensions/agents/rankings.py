@@ -123,9 +123,8 @@ def group_pair(read: Read, *, min_margin: float | None = None, margin: bool = Fa
         best, worst = rewards.index(max(rewards)), rewards.index(min(rewards))
         difference = rewards[best] - rewards[worst]
         if not difference:
-            raise Refused(
-                "equal_rewards", f"all {len(rewards)} responses have the reward {rewards[best]:g}, so that none is the better one"
-            )
+            detail = f"all {len(rewards)} responses have the reward {rewards[best]:g}, so that none is the better one"
+            raise Refused("equal_rewards", detail)
         if min_margin is not None and difference < min_margin:
             raise Refused("small_margin", f"the rewards are {rewards[best]:g} and {rewards[worst]:g}; min_margin is {min_margin:g}")
         if ties == "refuse" and (shared := [rewards[at] for at in (best, worst) if rewards.count(rewards[at]) > 1]):

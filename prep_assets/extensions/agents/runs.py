@@ -337,9 +337,8 @@ def agent_steps(
             whole(run)
         runs = [run for run, name in zip(runs, names, strict=True) if not name or agents is None or name in agents]
         if len(several := {*names} if agents is None else {*names}.intersection(agents)) > 1:
-            raise Refused(
-                "several_agents", f"its runs are of {', '.join(map(repr, sorted(several)))}; one agent's are compared with each other"
-            )
+            detail = f"its runs are of {', '.join(map(repr, sorted(several)))}; one agent's are compared with each other"
+            raise Refused("several_agents", detail)
         rewards = [as_number(value_at(run, reward_key), reward_key) for run in runs]
         return group_of(chain.from_iterable(starmap(calls, enumerate(runs))), rewards, row, judged=turn_rewards_key is not None)
 

@@ -283,9 +283,8 @@ def _cut_at_mark(chosen: str, rejected: str, mark: str) -> tuple[str, str, str]:
         raise Refused("no_assistant_turn", f"chosen has no {mark!r}; it ends {chosen[-50:]!r}")
     end = marks[-1].end()
     if rejected[:end] != chosen[:end]:
-        raise Refused(
-            "prompts_differ", f"the prompts, up to the last {mark!r} of chosen, end {chosen[:end][-50:]!r} and {rejected[:end][-50:]!r}"
-        )
+        detail = f"the prompts, up to the last {mark!r} of chosen, end {chosen[:end][-50:]!r} and {rejected[:end][-50:]!r}"
+        raise Refused("prompts_differ", detail)
     return chosen[:end], answer_alone(chosen[end:], HUMAN_MARK, "chosen"), answer_alone(rejected[end:], HUMAN_MARK, "rejected")
 
 

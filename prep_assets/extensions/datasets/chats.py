@@ -99,9 +99,8 @@ def _call_texts(commands: str, where: str) -> list[str]:
             continue
         if call is None:
             problem = f"{where!r} has something other than {', '.join(PARAMETERS)} of one string: {commands[:60]!r}"
-            raise Refused(
-                "bad_tool_call", f"{problem}. Write such calls, or None, or leave out the plugins of all rows with plugins: false"
-            )
+            detail = f"{problem}. Write such calls, or None, or leave out the plugins of all rows with plugins: false"
+            raise Refused("bad_tool_call", detail)
         texts.append(call_text({"name": call[1], "arguments": {PARAMETERS[call[1]]: call[2]}}, where))
         position = call.end()
     return texts

@@ -83,10 +83,8 @@ def _turns(row: Row, parsed: Sequence[Section], *, trains: bool = True) -> tuple
     turns = tuple(turn for section in parsed for turn in _section_turns(row, section))
     if trains and not any(region.loss_weight != 0 for turn in turns for region in turn.regions):
         fields = ", ".join(repr(section.field) for section in parsed if section.action != MASK)
-        raise Refused(
-            "nothing_to_train",
-            f"the record has no text under {fields}; it has {', '.join(map(repr, row)) or 'no fields, ignored ones aside'}",
-        )
+        detail = f"the record has no text under {fields}; it has {', '.join(map(repr, row)) or 'no fields, ignored ones aside'}"
+        raise Refused("nothing_to_train", detail)
     if not turns:
         raise Refused("empty_prompt", f"the record has no text under {', '.join(repr(section.field) for section in parsed)}")
     return turns

@@ -14,9 +14,9 @@ from prep_assets.extensions.quality.constraints import CONSTRAINTS, keeps, misfi
 from prep_assets.extensions.quality.rl_golds import boxed_equal
 from prep_assets.extensions.quality.verified_code import TooSlow, failure
 from prep_assets.limits import limited
+from prep_assets.own_code import own_function
 from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
 from prep_assets.samples import USER, Prompt, turn
-from prep_assets.schemas.registry import own_function
 from prep_assets.schemas.rewards import JUDGED, NUMBER
 from prep_assets.schemas.verifiers import BAD, CODE, IFEVAL, RUBRIC, code_tests, constraints, criteria
 

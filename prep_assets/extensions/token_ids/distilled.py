@@ -223,10 +223,8 @@ def _named_entries(place: object, where: str) -> Iterator[tuple[int, float]]:
 
 def _id(token: str, where: str) -> int:
     if not token.isdecimal():
-        raise Refused(
-            "teacher_without_ids",
-            f"{where!r} names a token {token[:40]!r}: it needs its id, as vLLM gives it with return_tokens_as_token_ids",
-        )
+        detail = f"{where!r} names a token {token[:40]!r}: it needs its id, as vLLM gives it with return_tokens_as_token_ids"
+        raise Refused("teacher_without_ids", detail)
     return int(token)
 
 

@@ -179,9 +179,8 @@ def _unpadded(row: Row, weights: Floats) -> slice:
         raise Refused("empty_text", f"{ATTENTION!r} hides every token")
     shown = slice(int(seen[0]), int(seen[-1]) + 1)
     if len(seen) != shown.stop - shown.start:
-        raise Refused(
-            "attention_hole", f"{ATTENTION!r} hides a token between tokens {shown.start} and {shown.stop - 1}; no store has such a mask"
-        )
+        detail = f"{ATTENTION!r} hides a token between tokens {shown.start} and {shown.stop - 1}; no store has such a mask"
+        raise Refused("attention_hole", detail)
     if (trained := np.flatnonzero(weights * (mask == 0))).size:
         raise Refused("trained_padding", f"token {trained[0]} is trained, and {ATTENTION!r} hides it")
     return shown
@@ -217,9 +216,8 @@ def _reject_packed_row(row: Row) -> None:
     if positions is not None:
         position_ids = integers(positions, "position_ids")
         if len(breaks := np.flatnonzero(position_ids != np.arange(len(position_ids)))):
-            raise Refused(
-                "packed_row", f"'position_ids' has {position_ids[breaks[0]]} at token {breaks[0]}; bring each example as a row of its own"
-            )
+            detail = f"'position_ids' has {position_ids[breaks[0]]} at token {breaks[0]}; bring each example as a row of its own"
+            raise Refused("packed_row", detail)
 
 
 def chat_of(row: Row, key: str) -> Sample:
