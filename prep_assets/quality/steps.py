@@ -242,11 +242,6 @@ class Registered(Struct, frozen=True):
         """Its options by name."""
         return inspect.signature(self.factory).parameters
 
-    @property
-    def summary(self) -> str:
-        """First line of the factory's docstring."""
-        return (inspect.getdoc(self.factory) or "").split("\n", 1)[0]
-
 
 _STEPS: dict[str, Registered] = {}
 
