@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 from prep_assets.config.mask import MaskPolicy
-from prep_assets.proofs.derive import MaskOptions, expected_texts
+from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import choose_engine
@@ -50,7 +50,7 @@ def cost(samples: list[Sample], template: ChatTemplate, encoder: Encoder) -> flo
     rendered = []
     for sample in samples:
         rendered.append(render(sample, template))
-        expected_texts(sample, MaskOptions(), template)
+        derive(sample, MaskOptions(), template)
     return (time.process_time() - start) / len(encoder.encode(rendered).ids)
 
 

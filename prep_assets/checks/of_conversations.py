@@ -35,7 +35,7 @@ from prep_assets.pipeline.examples import Item, converter
 from prep_assets.pipeline.groups import conversation_of, conversations, splits
 from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of, weighted
 from prep_assets.proofs.certificate import writes_unserved
-from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, answers_derivation
+from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answers_derivation
 from prep_assets.proofs.derive import Derived, MaskOptions, derive, examples_again
 from prep_assets.proofs.groups import (
     Margin,
@@ -78,7 +78,7 @@ from prep_assets.schemas.reader import PlainMessages, rows_by_columns
 from prep_assets.stores.arrays import compress, equals, in_batches, take
 from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, GroupStore, open_groups
 from prep_assets.stores.tokens import TokenStore
-from prep_assets.text.chats import Chat, ChatColumns, outlined, plain_chat
+from prep_assets.text.chats import plain_chat
 from prep_assets.text.conversation import control_pattern, treat
 from prep_assets.text.template import ChatTemplate
 
@@ -118,10 +118,6 @@ class Conversations(Derivation):
         super().__init__(store)
         self.vocabulary = store.vocabulary
 
-    def plain(self, sample: Sample) -> PlainChat | None:
-        """A conversation with one text per turn, in columns; `None` for any other."""
-        return plain_chat(sample)
-
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
         """Return the sources of rows, for the stream of a side; `identity` maps an index to an id."""
         raise NotImplementedError
@@ -151,12 +147,6 @@ class Conversations(Derivation):
         rows = np.cumsum(stream.begins_row)
         chosen = np.flatnonzero(np.isin(rows, rows[np.asarray(only, np.int64)]))
         return replace(stream, ends=stream.ends[chosen], file=stream.file[chosen], row=stream.row[chosen]), chosen
-
-    def _columns(self, source: Source) -> Chat | None:
-        """A conversation as its form and its texts; `None` for one that must be proven alone."""
-        if isinstance(source, PlainChat):
-            return source
-        return self.plain(source) or outlined(source)
 
     def left(self, source: Source, length: int) -> Left:
         """Return what a record must be, given its source and its length in tokens."""
@@ -199,8 +189,8 @@ class Conversations(Derivation):
             ids, mask = np.asarray(stream.arrays["tokens"][tokens]), stream.weights(tokens)
             sizes = lengths[first : last + 1]
             whole = map(self.truncation.leaves_whole, sizes.tolist())
-            chats = [self._columns(source) if is_whole else None for is_whole, (_, _, source) in zip(whole, block, strict=True)]
-            proven = plain.prove(ChatColumns.of(chats), Claims(sizes, ids, mask))
+            sources = [source if is_whole else None for is_whole, (_, _, source) in zip(whole, block, strict=True)]
+            proven = plain.prove(sources, Claims(sizes, ids, mask))
             ends, rows, conversations = np.cumsum(sizes).tolist(), list[MaskRow](), list[Conversation]()
             for at in np.flatnonzero(~proven).tolist():
                 _, identity, source = block[at]
@@ -469,10 +459,6 @@ class Sides(Conversations):
 
     def _again(self, sample: Sample) -> Sample:
         return read_again(sample, self.store.recipe, **shown_by(self._template))
-
-    def plain(self, sample: Sample) -> PlainChat | None:
-        """A conversation of which only the last turn is trained."""
-        return answer_chat(sample)
 
     def identity(self, stored: StoredRows, at: int) -> str:
         """Records are named by their lines."""

@@ -354,13 +354,6 @@ BROKEN = "\ufffd"
 WeightedIds = tuple[Ints, Float32s]
 
 
-class Opening(Struct, frozen=True):
-    """The ids with which the template opens and ends an answer."""
-
-    header: tuple[int, ...]
-    stop: int
-
-
 class TokenizedRows(Struct, dict=True):
     """Proves rows that bring ids, and converts them to encoded examples.
 
@@ -519,22 +512,20 @@ class TokenizedRows(Struct, dict=True):
         """Reject a mask whose stretches all begin one token before or after the template's opening of an answer."""
         if (opening := self._opening) is None:
             return
-        header, listed, runs = list(opening.header), ids.tolist(), _runs(weights)
+        (header, stop), listed, runs = opening, ids.tolist(), _runs(weights)
 
         def opened_at(place: int) -> bool:
             return place >= len(header) and listed[place - len(header) : place] == header
 
-        late = all(opened_at(start - 1) and listed[start - 1] != opening.stop for start, _ in runs)
-        early = all(
-            opened_at(start + 1) and listed[end : end + 1] == [opening.stop] and listed[end - 1] != opening.stop for start, end in runs
-        )
+        late = all(opened_at(start - 1) and listed[start - 1] != stop for start, _ in runs)
+        early = all(opened_at(start + 1) and listed[end : end + 1] == [stop] and listed[end - 1] != stop for start, end in runs)
         if late or early:
             side = "behind" if late else "before"
             raise _rejected("mask_shifted", f"each trained stretch begins one token {side} the place where the template opens an answer")
 
     @cached_property
-    def _opening(self) -> Opening | None:
-        """`None` if no control token marks the opening of an answer."""
+    def _opening(self) -> tuple[list[int], int] | None:
+        """The ids with which the template opens an answer, and that which ends it; `None` if no control token marks the opening."""
         try:
             encoded = replace(self._whole, policy=MaskPolicy()).encode([self.render(Sample((turn(USER, "a"), turn(ASSISTANT, "b"))))])
         except Refused:
@@ -543,7 +534,7 @@ class TokenizedRows(Struct, dict=True):
         before = [at for at in range(int(trained[0])) if ids[at] in control] if len(trained) else []
         if not before:
             return None
-        return Opening(tuple(ids[before[-1] : trained[0]]), ids[trained[-1]])
+        return ids[before[-1] : trained[0]], ids[trained[-1]]
 
     def _cut(self, ids: Ints, weights: Float32s) -> tuple[Ints, Float32s]:
         """Truncate a row. Only its ends can be cut, because its rounds and prompts are unknown."""

@@ -19,7 +19,7 @@ from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected, MaskOptions, derive
 from prep_assets.proofs.mask import IdentityProof, MaskProof
 from prep_assets.samples import ASSISTANT, COMPLETION, PlainChat, Sample, changed
-from prep_assets.text.chats import ChatColumns, Kind, Outline, any_of, as_json, outline_of, plain_chat
+from prep_assets.text.chats import ChatColumns, Kind, Outline, any_of, as_json, outline_of, outlined, plain_chat
 from prep_assets.text.environment import chat_template_utils
 from prep_assets.text.forms import CompiledForm, FormCache, Layout, agreed, layout_of, render_forms
 
@@ -151,6 +151,7 @@ class PlainDerivation:
     Attributes:
         forms: the derivations by form.
         template: the template.
+        read: sample → plain chat in columns, or `None`.
         looked_for: a chat with any of these strings is derived alone.
         alone: whether all chats are derived alone.
     """
@@ -172,10 +173,10 @@ class PlainDerivation:
         Args:
             typed_controls, prompted, prompts: see `derive`.
             alone: see `PlainDerivation`.
-            read: sample → plain chat in columns, or `None`.
+            read: see `PlainDerivation`.
             plain: the policy for what `read` gives, equal to the weights that these samples carry.
         """
-        self.template, self._options, self._typed_controls, self._prompted, self._read = template, options, typed_controls, prompted, read
+        self.template, self._options, self._typed_controls, self._prompted, self.read = template, options, typed_controls, prompted, read
         self.forms = derived_forms(template, options, plain or options, prompted=prompted)
         self.looked_for = (*strings_looked_for(template.source, template.training), *template.control)
         self._suspect = re.compile("|".join([*map(re.escape, sorted(self.looked_for)), "[\ud800-\udfff]"]))
@@ -187,7 +188,7 @@ class PlainDerivation:
         Raises:
             CheckFailed: see `derive`; or both ways differ.
         """
-        chat, known = None if self.alone else self._read(sample), None
+        chat, known = None if self.alone else self.read(sample), None
         if chat is not None and all(map(str.strip, chat.texts)) and not any(map(self._suspect.search, chat.texts)):
             known = self.forms.of(chat.roles, any(text != text.strip() for text in chat.texts))
         if chat is None or known is None:
@@ -255,10 +256,12 @@ class PlainBlocks:
         self._ids = np.array([*map(masks.vocabulary.control.__getitem__, derivation.template.control), -1], np.int64)
         """Token id by index of the control token; the last, -1, is ordinary text."""
 
-    def prove(self, chats: ChatColumns, claims: Claims) -> Bools:
-        """Return which chats are proven."""
+    def prove(self, sources: Sequence[Sample | PlainChat | None], claims: Claims) -> Bools:
+        """Return which conversations are proven; `None` never is."""
         if self._derivation.alone:
-            return np.zeros(len(chats), bool)
+            return np.zeros(len(sources), bool)
+        read = self._derivation.read
+        chats = ChatColumns.of([(read(source) or outlined(source)) if isinstance(source, Sample) else source for source in sources])
         forms, numbers = self._assigned(chats)
         proven: Bools = numbers >= 0
         if not proven.any():
@@ -292,9 +295,8 @@ class PlainBlocks:
 
     def _ids_agree(self, block: RenderedBlock, claims: Claims) -> Bools:
         """Return the rows whose stored ids are the reference ids."""
-        starts = block.item_starts
-        begins = np.isin(starts, block.starts)
-        flat = self._identities.reference.encode_pieces(block.data, np.append(starts, len(block.data)), self._ids[block.items], begins)
+        edges = np.append(block.item_starts, len(block.data))
+        flat = self._identities.reference.encode_pieces(block.data, edges, self._ids[block.items], block.begins)
         lengths = np.diff(flat.offsets[block.item_bounds])
         good: Bools = lengths == claims.lengths
         ids, stored = flat.ids, claims.ids

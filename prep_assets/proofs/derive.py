@@ -321,17 +321,7 @@ def with_placeholders(derived: Derived, images: Sequence[Region], template: Chat
 # `proofs/rebuilt.py` says which characters of a render are the source's, where an answer begins and what ends it. Here the policy of the
 # configuration gives each of these stretches its weight.
 
-__all__ = ["Derived", "Expected", "MaskOptions", "derive", "expected_texts"]
 _END_OF_THINKING = re.compile(r"</think>\s*")
-
-
-def expected_texts(sample: Sample, options: MaskOptions, template: ChatTemplate) -> tuple[Expected, ...]:
-    """Return the stretches of a sample that must be trained, in order.
-
-    Raises:
-        CheckFailed: the template's render cannot be taken apart, so that nothing is proven.
-    """
-    return derive(sample, options, template).expected
 
 
 def derive(

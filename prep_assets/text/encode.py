@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from itertools import compress, pairwise
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -250,7 +250,8 @@ class Encoder:
         for example, fault in cut_through(images, keep_tokens).items() if len(images) else ():
             faults.setdefault(example, fault)
         keeps_all, lengths = bool(keep_tokens.all()), np.diff(offsets)
-        kept_lengths = lengths if keeps_all else _count_per_run(keep_tokens, offsets)
+        # `add.reduceat` would first convert every element to eight bytes
+        kept_lengths = lengths if keeps_all else np.array([np.count_nonzero(part) for part in np.split(keep_tokens, offsets[1:-1])])
         if self.trains:
             for example in np.flatnonzero(~_any_per_run(loss > 0 if keeps_all else (loss > 0) & keep_tokens, offsets)).tolist():
                 faults.setdefault(example, Refused("nothing_to_train", "no token of this example carries loss", stage="tokenize"))
@@ -320,12 +321,6 @@ class Encoder:
                 if stop in self.vocabulary.control.values():
                     tokens.ids[last] = stop
         return keep_tokens
-
-
-def _count_per_run(mask: npt.NDArray[np.bool_], offsets: Ints) -> Ints:
-    """Number of set elements of each run."""
-    # `add.reduceat` would first convert every element to eight bytes
-    return np.fromiter((np.count_nonzero(mask[low:high]) for low, high in pairwise(offsets.tolist())), np.int64, len(offsets) - 1)
 
 
 def _any_per_run(mask: npt.NDArray[np.bool_], offsets: Ints) -> npt.NDArray[np.bool_]:

@@ -51,7 +51,6 @@ def chat_template_utils() -> Any:
 
 Message = Mapping[str, Any]
 Render = Callable[..., str]
-Shown = Literal["ignored", "shown", "required"]
 Empty = Literal["text", "null", "absent"]
 
 REASONING_KEYS = ("reasoning_content", "thinking", "reasoning", "thought")
@@ -76,10 +75,6 @@ class MessageForm:
         arguments: ``mapping``, or ``text``: JSON that the template inserts verbatim.
         shows_calls: whether tool calls appear.
         no_content: ``content`` of a message with tool calls and no text: empty text, null, or absent.
-        call_ids: handling of ids of tool calls and of their results.
-        result_names: handling of the names of tools in their results.
-        names: handling of the names of speakers.
-        shows_tools: whether schemas of tools appear in a chat without tool calls.
         shows_documents: whether the documents of a conversation appear.
     """
 
@@ -90,10 +85,6 @@ class MessageForm:
     arguments: Literal["mapping", "text"] = "mapping"
     shows_calls: bool = False
     no_content: Empty = "text"
-    call_ids: Shown = "ignored"
-    result_names: Shown = "ignored"
-    names: Shown = "ignored"
-    shows_tools: bool = False
     shows_documents: bool = False
 
 
@@ -154,11 +145,8 @@ def find_form(render: Render, marks: Mapping[str, str] = {}) -> MessageForm:
         shows_reasoning=reasoning is not None,
         content="parts" if parts else "text",
         image_parts=any(_writes_files(try_render, *mark) for mark in (marks or {IMAGE: ""}).items()),
-        shows_tools=all(shows(word, chat(), tools=[_TOOL]) for word in ("tool", "about")),
         shows_documents=shows("document", chat(), documents=[_DOCUMENT]),
     )
-    if shows("speaker", [message("user", "question", name=_PROBE_WORDS["speaker"]), message("assistant", "answer")]):
-        form = replace(form, names="required" if try_render(chat()) is None else "shown")
     for arguments, empty, ids in product(_ARGUMENTS, _NO_CONTENT, (False, True)):
         rendered_call = try_render([message("user", "question"), call_message(arguments, empty, ids)], tools=[_TOOL])
         # as JSON or in another notation, but not as the repr of a mapping; the schema of the tool comes before
@@ -172,30 +160,13 @@ def find_form(render: Render, marks: Mapping[str, str] = {}) -> MessageForm:
     else:
         return form
 
-    def render_results(*, ids: bool, names: bool) -> str | None:
+    # results say no more of the form, but their renders may hold control tokens that no other has (`template.probe_renders`)
+    for ids, names in product((False, True), (False, True)):
         fields = {**({"tool_call_id": _CALL_ID} if ids else {}), **({"name": _PROBE_WORDS["tool"]} if names else {})}
-        chat_messages = [
-            message("user", "question"),
-            call_message(arguments, empty, ids),
-            message("tool", "result", **fields),
-            message("assistant", "answer"),
-        ]
-        return try_render(chat_messages, tools=[_TOOL])
-
-    with_neither, with_names, with_ids, with_both = (
-        render_results(ids=ids, names=names) for ids, names in product((False, True), (False, True))
-    )
-    shown = with_both or with_names or with_ids or ""
-    plain = with_ids or with_neither or shown
-    has_names = shown.count(_PROBE_WORDS["tool"]) > plain.count(_PROBE_WORDS["tool"])
-    return replace(
-        form,
-        arguments=arguments,
-        shows_calls=True,
-        no_content=empty,
-        call_ids="required" if with_names is None and with_both is not None else "shown" if _CALL_ID in shown else "ignored",
-        result_names="required" if with_ids is None and with_both is not None else "shown" if has_names else "ignored",
-    )
+        result = message("tool", "result", **fields)
+        called = message("user", "question"), call_message(arguments, empty, ids)
+        try_render([*called, result, message("assistant", "answer")], tools=[_TOOL])
+    return replace(form, arguments=arguments, shows_calls=True, no_content=empty)
 
 
 def _writes_files(try_render: Callable[..., str | None], kind: str, token: str) -> bool:

@@ -270,10 +270,17 @@ class RenderedBlock(Struct, frozen=True, dict=True):
         """int64[n + 1]; render `r` has the items from ``item_bounds[r]`` to ``item_bounds[r + 1]``."""
         return np.searchsorted(self.item_starts, self.starts)
 
+    @property
+    def begins(self) -> Bools:
+        """bool[i], whether a render begins with the item."""
+        starts = self.item_starts
+        begins: Bools = self.starts[np.searchsorted(self.starts, starts, "right") - 1] == starts
+        return begins
+
     @cached_property
     def is_first(self) -> Bools:
         """bool[s], whether a render begins with the segment."""
-        return np.isin(self.item_starts[self.items < 0], self.starts)
+        return self.begins[self.items < 0]
 
     @cached_property
     def segments(self) -> list[str]:

@@ -23,7 +23,7 @@ from prep_assets.samples import ASSISTANT, AUDIO, IMAGE, MEDIA, THINKING, TOOL_C
 from prep_assets.stores.files import Kept, key_of
 from prep_assets.text.conversation import Marking, Piece, Places, messages, unmark
 from prep_assets.text.engines import check_flags
-from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, Render, chat_template_utils, find_form
+from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, chat_template_utils, find_form
 from prep_assets.text.ids import remembered
 from prep_assets.text.spans import control_pattern
 from prep_assets.text.vocabulary import Vocabulary
@@ -218,22 +218,23 @@ def bind(vocabulary: Vocabulary, template: ChatTemplate) -> Vocabulary:
 def marks(vocabulary: Vocabulary) -> tuple[str, ...]:
     """Added tokens that look like structure: a word between punctuation, such as ``<think>``, ``[INST]`` or ``<｜User｜>``. Added white space
     and plain words are always text."""
-    return tuple(token["content"] for token in vocabulary.spec["added_tokens"] if _is_mark(token["content"]))
+    return tuple(
+        text
+        for token in vocabulary.spec["added_tokens"]
+        if any(map(str.isalnum, text := token["content"])) and not any(char.isalnum() or char.isspace() for char in text[:1] + text[-1:])
+    )
 
 
-def _is_mark(text: str) -> bool:
-    return any(map(str.isalnum, text)) and not any(char.isalnum() or char.isspace() for char in text[:1] + text[-1:])
-
-
-def probe_renders(render: Render) -> tuple[str, ...]:
+@bounded_cache("renders of probes", 64, key=lambda template: template.hash)
+def probe_renders(template: ChatTemplate) -> tuple[str, ...]:
     """The renders of the probes of a template's form, with the generation prompt and without."""
     renders: dict[str, None] = {}
 
     def record_render(messages: Sequence[Message], **options: Any) -> str:
-        text = render(messages, **options)
+        text = template.render(messages, **options)
         renders[text] = None
         with suppress(Refused):
-            renders[render(messages, **{**options, "generation_prompt": True})] = None
+            renders[template.render(messages, **{**options, "generation_prompt": True})] = None
         return text
 
     find_form(record_render)
@@ -776,15 +777,10 @@ _RULES = 1
 """Version of the probes."""
 
 
-@bounded_cache("renders of probes", 64, key=lambda template: template.hash)
-def _probe_renders_of(template: ChatTemplate) -> tuple[str, ...]:
-    return probe_renders(template.render)
-
-
 @bounded_cache("tokens of templates", 64, key=lambda template, texts: (template.hash, texts))
 def _written_by(template: ChatTemplate, texts: tuple[str, ...]) -> tuple[str, ...]:
     def find() -> tuple[str, ...]:
-        sources = (template.source, *_probe_renders_of(template)) if texts else ()
+        sources = (template.source, *probe_renders(template)) if texts else ()
         return tuple(text for text in texts if any(text in source for source in sources))
 
     return remembered(KEPT, key_of(template.hash, texts, _RULES, version("jinja2"), version("transformers")), tuple[str, ...], find)

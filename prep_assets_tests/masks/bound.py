@@ -20,7 +20,7 @@ from prep_assets.data.files import SourceFile
 from prep_assets.pipeline.conversations import Conversations
 from prep_assets.pipeline.examples import Item
 from prep_assets.pipeline.images import ImageFiles, ImageParts
-from prep_assets.proofs.derive import MaskOptions, expected_texts
+from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import MaskRow, prove_identity, prove_masks
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Record, Sample
@@ -174,7 +174,7 @@ def prove(
     pattern = control_pattern(bound.vocabulary.control) if special_in_content == "strip" else None
     sources = [treat(samples[position], pattern, "strip")[0] for position in outcome.kept]
     rows = [
-        MaskRow(str(position), outcome.ids(at), outcome.loss(at), expected_texts(source, options or MaskOptions(), bound.template))
+        MaskRow(str(position), outcome.ids(at), outcome.loss(at), derive(source, options or MaskOptions(), bound.template).expected)
         for at, (position, source) in enumerate(zip(outcome.kept, sources, strict=True))
     ]
     allowed = special_in_content == "allow"

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from prep_assets.proofs.derive import MaskOptions, expected_texts
+from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text.conversation import SpecialInContent
 from prep_assets_tests.corpus.policies import POLICIES, REASONS
@@ -139,4 +139,4 @@ def test_white_space_of_an_answer_is_not_its_reasonings(name: str, thought: floa
     outcome = assert_proven(bound, [thought_of(thought, "Hm.", answer)])
     assert outcome.kept == [0]
     assert trained(bound, outcome)[-1].startswith(answer.lstrip("\n") if not thought else "")
-    assert expected_texts(thought_of(thought, "Hm.", answer), MaskOptions(), bound.template)[-1].text.startswith(answer.lstrip("\n"))
+    assert derive(thought_of(thought, "Hm.", answer), MaskOptions(), bound.template).expected[-1].text.startswith(answer.lstrip("\n"))

@@ -12,7 +12,6 @@ from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, MaskRow, prove_identity, prove_masks
 from prep_assets.samples import Sample
-from prep_assets.text.chats import ChatColumns, outlined
 from prep_assets_tests.corpus.chats import rich_chats
 from prep_assets_tests.effort import examples
 from prep_assets_tests.masks.bound import Bound, run
@@ -36,10 +35,9 @@ class Built:
 
     def proven(self, samples: Sequence[Sample] | None = None) -> list[bool]:
         """Which are proven of what is stored, by the block; `samples`: what their sources are said to be."""
-        chats = [outlined(sample) for sample in samples or self.samples]
         ids, mask = (np.concatenate(each) for each in zip(*self.stored, strict=True))
         found: list[bool] = self.blocks.prove(
-            ChatColumns.of(chats), Claims(np.array([len(own) for own, _ in self.stored]), ids, mask)
+            samples or self.samples, Claims(np.array([len(own) for own, _ in self.stored]), ids, mask)
         ).tolist()
         return found
 

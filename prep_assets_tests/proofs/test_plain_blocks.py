@@ -58,7 +58,7 @@ def proven(
     derivation = PlainDerivation(options, bound.template, typed_controls=False)
     lengths = np.array([len(row.ids) for row in rows], np.int64)
     ids, mask = (np.concatenate([getattr(row, name) for row in rows]) for name in ("ids", "mask"))
-    found = PlainBlocks(derivation, masks, identities, ["</think>"]).prove(ChatColumns.of(chats), Claims(lengths, ids, mask))
+    found = PlainBlocks(derivation, masks, identities, ["</think>"]).prove(chats, Claims(lengths, ids, mask))
     return found.tolist(), masks, identities.tokenized
 
 

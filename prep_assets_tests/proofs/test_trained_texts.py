@@ -11,7 +11,7 @@ import pytest
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.extensions.selftest.trials import everything_marked
-from prep_assets.proofs.derive import MaskOptions, derive, disagreement, expected_texts
+from prep_assets.proofs.derive import MaskOptions, derive, disagreement
 from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text import spans
 from prep_assets.text.render import render
@@ -150,8 +150,7 @@ def test_what_is_not_proven(source: str, options: dict[str, Any], sample: Sample
 
 def test_the_trained_texts_alone() -> None:
     options, own = MaskOptions(train_headers=True), conversations.template()
-    assert expected_texts(CHAT, options, own) == derive(CHAT, options, own).expected
-    assert [each.stop for each in expected_texts(CHAT, options, own)] == ["<|e|>", "<|e|>"]
+    assert [each.stop for each in derive(CHAT, options, own).expected] == ["<|e|>", "<|e|>"]
 
 
 def test_a_render_that_a_build_has_made_is_taken_apart_and_not_trusted() -> None:

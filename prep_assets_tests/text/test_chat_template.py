@@ -323,21 +323,11 @@ SMALL = {
     ),
     "ids": (
         EACH + "{{ m.content }}" + CALLS.replace("ARGUMENTS", "{{ c.function.arguments | tojson }}{{ c.id }}") + LAST,
-        MessageForm(shows_calls=True, call_ids="shown"),
+        MessageForm(shows_calls=True),
     ),
     "ids or nothing": (
         EACH + "{{ m.content }}" + CALLS.replace("ARGUMENTS", "{{ c.function.arguments | tojson }}{{ '' + c.id }}") + LAST,
-        MessageForm(shows_calls=True, call_ids="required"),
-    ),
-    "names of results": (
-        EACH + "{{ m.name if m.role == 'tool' }}{{ m.content }}" + CALLS.replace("ARGUMENTS", "{{ c.function.arguments | tojson }}") + LAST,
-        MessageForm(shows_calls=True, result_names="shown"),
-    ),
-    "names of speakers": (EACH + "{{ m.name }}: {{ m.content }}" + LAST, MessageForm(names="shown")),
-    "tools": ("{{ tools | tojson }}" + EACH + "{{ m.content }}" + LAST, MessageForm(shows_tools=True)),
-    "names of tools alone": (
-        "{% for t in tools or [] %}{{ t.function.name }}{% endfor %}" + EACH + "{{ m.content }}" + LAST,
-        MessageForm(),
+        MessageForm(shows_calls=True),
     ),
     "documents": ("{{ documents | tojson }}" + EACH + "{{ m.content }}" + LAST, MessageForm(shows_documents=True)),
     "a list written as JSON": (EACH + "{{ m.content if m.content is string else m.content | tojson }}" + LAST, MessageForm()),
@@ -350,7 +340,7 @@ def test_small_templates(name: str) -> None:
     assert ChatTemplate(name, source, {}).form == form
 
 
-WITH_TOOLS = MessageForm(shows_calls=True, shows_tools=True)
+WITH_TOOLS = MessageForm(shows_calls=True)
 REASONING = replace(WITH_TOOLS, shows_reasoning=True)
 PUBLISHED = {
     "cohere2": MessageForm(),
@@ -360,7 +350,7 @@ PUBLISHED = {
     "glm4moe": REASONING,
     "gptoss": replace(REASONING, reasoning="thinking"),
     "idefics3": MessageForm(content="parts", image_parts=True),
-    "lfm2": MessageForm(shows_tools=True),
+    "lfm2": MessageForm(),
     "lfm2_2_5": replace(REASONING, reasoning="thinking", image_parts=True),
     "llama3_1": WITH_TOOLS,
     "llava_next": MessageForm(content="parts", image_parts=True),

@@ -70,7 +70,7 @@ def test_what_a_template_writes_is_found_once_for_all_processes(
 ) -> None:
     monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path))
     rendered: list[ChatTemplate] = []
-    monkeypatch.setattr(templates, "_probe_renders_of", lambda template: (rendered.append(template), ("<think>",))[1])
+    monkeypatch.setattr(templates, "probe_renders", lambda template: (rendered.append(template), ("<think>",))[1])
     for source in (QWEN + "once", QWEN + "once" + changed):
         CACHES["tokens of templates"].clear()  # as in another process
         assert ChatTemplate("toy", source, {}).writes(["<think>", "<tool_call>"]) == ("<think>",)
