@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
@@ -24,6 +25,30 @@ _SPACED = "  Kim sails.  "
 _PORT = {"type": "object", "properties": {"port": {"type": "string"}}, "required": ["port"]}
 _TOOLS = ({"type": "function", "function": {"name": "tide_at", "description": "The tide of a port.", "parameters": _PORT}},)
 _CALL = Turn(ASSISTANT, (Region(TOOL_CALL, json.dumps({"name": "tide_at", "arguments": {"port": "Callao"}})),))
+
+
+KINDS: Mapping[str, tuple[int, ...]] = {
+    "plain": (1,),
+    "system": (2,),
+    "several rounds": (1, 3),
+    "white space": (1,),
+    "reasoning": (1,),
+    "reasoning in several rounds": (1, 3),
+    "tool call": (1, 3),
+    "text and tool call": (1, 3),
+    "parallel tool calls": (1, 4),
+    "reasoning and tool call": (1, 3),
+    "tool calls in steps": (1, 3, 5),
+    "tool call at the end": (1,),
+    "tools unused": (1,),
+}
+"""The kinds of chats that a certificate judges → the turns of theirs that answer."""
+_CHATS: Mapping[str, tuple[Turn, ...]] = {
+    "plain": (_ASKED, _TOLD),
+    "system": (turn(SYSTEM, _RULE), _ASKED, _TOLD),
+    "several rounds": (_ASKED, _TOLD, _AGAIN, _LAST),
+    "reasoning": (_ASKED, _THINKS),
+}
 
 
 def certified(template: ChatTemplate) -> dict[str, Any]:
@@ -94,6 +119,27 @@ def _system(with_rule: str | None, without: str | None) -> tuple[str, str]:
     return ("injected", own) if own and header == before + own + after else ("rendered", "")
 
 
+def _kinds_fault(kinds: Mapping[str, str], template: ChatTemplate, stop: str) -> str:
+    """Return what a certificate says wrongly of kinds of chats; ``""`` where renders contradict nothing."""
+    if [*kinds] != [*KINDS]:
+        return f"the certificate judges the kinds of chats {[*kinds]}, and must judge {[*KINDS]}"
+    for kind, answers in KINDS.items():
+        if (at := re.fullmatch(r"no_stop_token: no control token ends turn (\d+)", kinds[kind])) and int(at[1]) not in answers:
+            return f"the certificate says {kinds[kind]!r} of {kind}, whose answers are the turns {[*answers]}"
+    for kind, turns in _CHATS.items():
+        said = kinds[kind].partition(":")[0]
+        try:
+            text = render_again(Sample(turns), template)
+        except CheckFailed:
+            if said == "right":
+                return f"the certificate calls {kind} right, and transformers renders no such chat"
+            continue
+        shown = all(each.text in text for part in turns for each in part.regions if each.kind == TEXT)
+        if said == "template_refuses" or (said == "no_stop_token" and stop and shown) or (said == "right" and not (stop and shown)):
+            return f"the certificate says {kinds[kind]!r} of {kind}, which transformers renders {'with' if shown else 'without'} all texts: {text[-200:]!r}"
+    return ""
+
+
 def check_certificate(certificate: Mapping[str, Any], template: ChatTemplate) -> Verdict:
     """Compare a stored certificate with what renders of other chats show."""
     expected = certified(template)
@@ -102,4 +148,6 @@ def check_certificate(certificate: Mapping[str, Any], template: ChatTemplate) ->
         if certificate.get(name) != value:
             problem = f"{name} is {certificate.get(name)!r} in the certificate, renders show {value!r}"
             return Verdict(False, problem, numbers, Worst("certificate.json", problem))
+    if problem := _kinds_fault(certificate["chats"], template, str(expected["stop_token"])):
+        return Verdict(False, problem, numbers, Worst("certificate.json", problem))
     return Verdict(True, f"{len(expected)} facts about {template.name} are those that renders of other chats show", numbers)

@@ -67,6 +67,17 @@ def test_another_value_of_any_field_fails(field: str) -> None:
     assert not verdict.passed and verdict.summary == f"{field} is 'else' in the certificate, renders show {PLAIN[field]!r}"
 
 
+@pytest.mark.parametrize("change", ["left out", "no_stop_token: of a user", "template_refuses: no", "right"])
+def test_another_judgement_of_a_kind_of_chats_fails(change: str) -> None:
+    template = bind_source((NO_SYSTEM if change == "right" else "") + TURNS + PROMPT).template
+    certificate = certify(template).as_dict()
+    assert check_certificate(certificate, template).passed
+    kinds = {kind: said for kind, said in certificate["chats"].items() if kind != "system"}
+    if change != "left out":
+        kinds = {kind: change if kind == "system" else said for kind, said in certificate["chats"].items()}
+    assert not check_certificate({**certificate, "chats": kinds}, template).passed
+
+
 def of_entry(entry: Entry) -> ChatTemplate:
     vocabulary, _ = _encoder(entry.model)
     return ChatTemplate(entry.name, entry.source, vocabulary.special, {}, tuple(sorted(vocabulary.control)), entry.model.image)
