@@ -155,11 +155,6 @@ class GroupStore:
     def __len__(self) -> int:
         return len(self.prompts)
 
-    @property
-    def tokens(self) -> int:
-        """Number of tokens of all prompts and responses, each prompt counted once."""
-        return self.prompts.tokens + self.responses.tokens
-
     def responses_of(self, group: int) -> range:
         """Return the record numbers in `responses` of a group."""
         return range(int(self.rewards.ends[group - 1]) if group else 0, int(self.rewards.ends[group]))

@@ -234,18 +234,6 @@ class TokenStore:
         same_file, same_row = equals_previous(self.file), equals_previous(self.row)
         return fill_column(len(self), lambda part: ~(same_file[part] & same_row[part]), bool)
 
-    def part(self, i: int) -> tuple[int, int]:
-        """Return the number of a record among the adjacent records of its source row, from 1, and their count."""
-        low = high = i
-        while low and self._is_sibling(low - 1, i):
-            low -= 1
-        while high + 1 < len(self) and self._is_sibling(high + 1, i):
-            high += 1
-        return i - low + 1, high - low + 1
-
-    def _is_sibling(self, i: int, j: int) -> bool:
-        return bool(self.row[i] == self.row[j] and self.file[i] == self.file[j])
-
 
 def record_writer(
     storage: StorageFormat, directory: Path, name: str, dtypes: Mapping[str, str], *, max_tokens_per_shard: int = 100_000_000

@@ -17,7 +17,7 @@ from prep_assets.pipeline.workspace import build_command
 from prep_assets.stores.blends import open_blend
 from prep_assets.stores.guards import Guards, Verify
 from prep_assets.stores.manifest import MANIFEST, Manifest
-from prep_assets.stores.open import local_path, payload_folders
+from prep_assets.stores.open import index_in, local_path, payload_folders
 from prep_assets.stores.published import Place, version_with
 from prep_assets.stores.table import Table, open_table
 from prep_assets.stores.tokens import ATTENTION
@@ -73,8 +73,7 @@ class BlendDataset(Dataset[dict[str, Tensor]]):
         Raises:
             IndexError: there is no such item.
         """
-        if not -len(self) <= (i := index(i)) < len(self):
-            raise IndexError(f"{self.folder}: item {i} of {len(self)}")
+        i = index_in(index(i), len(self), f"{self.folder}: item")
         return self.blend.domains[int(self.blend.domain[i])], int(self.blend.item[i])
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:

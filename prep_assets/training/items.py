@@ -293,9 +293,7 @@ class ContrastiveDataset(Dataset[dict[str, str]]):
         return int(self._ends[-1])
 
     def __getitem__(self, i: int) -> dict[str, str]:
-        if not -len(self) <= i < len(self):
-            raise IndexError(f"item {i} of {len(self)}")
-        i %= len(self)
+        i = index_in(i, len(self), "item")
         number = int(np.searchsorted(self._ends, i, "right"))
         row = self.rows[number]
         negatives = {f"negative_{rank}": text for rank, text in enumerate(row["negatives"][: self.negatives], 1)} if self.negatives else {}

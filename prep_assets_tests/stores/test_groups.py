@@ -20,6 +20,7 @@ from prep_assets.exports import export
 from prep_assets.stores.groups import GroupStore, GroupWriter, Scored, open_groups
 from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Draft, Place
+from prep_assets.stores.table import open_table
 from prep_assets.training import DatasetFactory
 
 tokens = st.lists(st.integers(0, 40_000), min_size=1, max_size=5)
@@ -76,14 +77,15 @@ def test_whatever_is_written_is_read(
     assert found.prompts.row.tolist() == [100 + i for i in range(len(rows))]
     store = open_store(folder)
     assert [lists(store.fetch_record(i, KEYS)) for i in range(store.num_records)] == expected(rows)
-    out = export(found, "astrai", folder / "astrai")
+    table = open_table(folder)
+    out = export(table, "astrai", folder / "astrai")
     data = DatasetFactory.load("grpo", out)
     assert [{key: lists_of(item[key]) for key in KEYS} for item in data] == expected(rows)
-    table = pa.ipc.open_stream(next(export(found, "hf_arrow", folder / "hf").glob("*.arrow"))).read_all()
-    as_written = [{key.replace("prompt_ids", "prompts"): value for key, value in row.items()} for row in table.to_pylist()]
+    arrow = pa.ipc.open_stream(next(export(table, "hf_arrow", folder / "hf").glob("*.arrow"))).read_all()
+    as_written = [{key.replace("prompt_ids", "prompts"): value for key, value in row.items()} for row in arrow.to_pylist()]
     assert as_written == expected(rows)
     for format, options in (("astrai", {}), ("hf_arrow", {"layout": "trl", "split": "train"})):
-        assert compare(folder / format.removesuffix("_arrow"), found, format, options).passed
+        assert compare(folder / format.removesuffix("_arrow"), table, format, options).passed
     shutil.rmtree(folder)
 
 
@@ -104,19 +106,19 @@ def test_a_conversation_is_the_untrained_prompt_and_one_response(folder: Path) -
     assert [list(store.responses_of(group)) for group in (0, 1)] == [[0, 1], [2]]
     ids, mask = store.conversation(0, 1)
     assert (ids.tolist(), mask.tolist()) == ([1, 2, 4, 5], [0, 0, 1, 1])
-    assert store.tokens == 3 + 5
+    assert store.prompts.tokens + store.responses.tokens == 3 + 5
 
 
 def test_the_first_token_of_a_response_keeps_its_mask(folder: Path) -> None:
     """A document's first token is never trained; a response's is, because its prompt predicts it."""
-    meta = json.loads((export(open_groups(folder), "astrai", folder / "a") / "shard_0000" / "meta.json").read_text())
+    meta = json.loads((export(folder, "astrai", folder / "a") / "shard_0000" / "meta.json").read_text())
     assert meta["masks"] == {"shape": [5], "dtype": "int32", "offsets": [0, 3, 5], "element_offsets": [0, 1, 3, 5]}
     assert meta["rewards"] == {"shape": [3], "dtype": "float32", "offsets": [0, 2, 3]}
     assert np.fromfile(folder / "a" / "shard_0000" / "masks.bin", "<i4").tolist() == [1, 1, 1, 0, 1]
 
 
 def test_an_export_that_differs_is_seen(folder: Path) -> None:
-    store = open_groups(folder)
+    store = open_table(folder)
     out = export(store, "astrai", folder / "a")
     for key in KEYS:
         path = out / "shard_0000" / f"{key}.bin"
@@ -129,7 +131,7 @@ def test_an_export_that_differs_is_seen(folder: Path) -> None:
 
 def test_other_layouts_have_no_groups(folder: Path) -> None:
     with pytest.raises(ConfigError, match="layout 'axolotl' has no scored groups"):
-        export(open_groups(folder), "hf_arrow", folder / "out", layout="axolotl")
+        export(folder, "hf_arrow", folder / "out", layout="axolotl")
 
 
 @pytest.mark.parametrize(
