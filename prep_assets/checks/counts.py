@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from prep_assets.checks.sources_again import streams_of
 from prep_assets.pipeline.asset import FromParts, Store
-from prep_assets.pipeline.groups import splits
 from prep_assets.pipeline.lines import RANKED, TIED, UNPAIRED, is_tied
 from prep_assets.stores.arrays import argsort, equals_previous, take
-from prep_assets.stores.groups import RUNS, GroupStore, open_groups
+from prep_assets.stores.groups import RUNS, GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.table import GROUPS, PAIRS, SIDES
 from prep_assets.stores.tokens import TokenStore
@@ -37,14 +37,8 @@ def stored_records(store: Store) -> int:
     """Count the records in a store."""
     if lines := store.lines():
         return sum(map(_rows_of_lines, lines.values()))
-    if store.holds(GROUPS):
-        return sum(map(len, _groups(store).values()))
-    streams = store.streams()
-    if store.holds(PAIRS):
-        return sum(len(stream) for name, stream in streams.items() if name.endswith(SIDES[0]))
-    if store.recipe.get("expand") == "turns":
-        return sum(int(stream.begins_row.sum()) for stream in streams.values())
-    return sum(len(stream) for stream in streams.values())
+    counted = [stream for stream in streams_of(store) if not (store.holds(PAIRS) and stream.name.endswith(SIDES[1]))]
+    return sum(int(stream.held.begins_row.sum()) if stream.several else len(stream) for stream in counted)
 
 
 def _rows_of_lines(lines: Lines) -> int:
@@ -59,7 +53,8 @@ def recounted(store: Store) -> dict[str, int]:
     """Return every count of a manifest that the store gives again, beside read and kept records."""
     if files := store.lines():
         return dict(_of_files([*files.values()])) | _of_parts(store, ("answers_left_out",))
-    totals = _of_groups(_groups(store)) if store.holds(GROUPS) else _of_streams(store.streams())
+    held = {stream.name: stream.held for stream in streams_of(store)}
+    totals = _of_groups(held) if store.holds(GROUPS) else _of_streams(held)
     return _of_parts(store, [*UNCOUNTED, *store.manifest.counts]) | totals
 
 
@@ -105,10 +100,6 @@ def _of_streams(streams: Mapping[str, TokenStore]) -> dict[str, int]:
     if all("loss_mask" in stream.arrays for stream in stores):
         counts["trained_tokens"] = sum(map(_trained, stores))
     return counts
-
-
-def _groups(store: Store) -> dict[str, GroupStore]:
-    return {split: open_groups(folder) for split, folder in splits(store.directory).items()}
 
 
 def _of_groups(groups: Mapping[str, GroupStore]) -> dict[str, int]:

@@ -3,29 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
-from functools import partial
+from functools import lru_cache, partial
 from itertools import chain, groupby, pairwise
 from operator import itemgetter
-from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
+from msgspec import Struct, structs
 
-from prep_assets.checks import of_stores
-from prep_assets.checks.of_stores import Derivation, Kind, Reader, derived, has_few_tokens, ids_type, is_small, proof
+from prep_assets.checks.of_stores import ids_type
+from prep_assets.checks.relations import Derivation, Judge, Pairs, has_few_tokens, is_small, relation
+from prep_assets.checks.selection import chats as chats_again
 from prep_assets.checks.sources_again import (
     StoredRows,
+    StoredStream,
     as_example,
     domain_source,
     example_of,
     images_again,
     require_current,
-    source_records,
     stored_rows,
-    token_streams_of,
+    streams_of,
 )
 from prep_assets.config.family import DISTILLED
 from prep_assets.config.models import Preference, Rl, Sft
@@ -61,23 +60,18 @@ from prep_assets.proofs.mask import (
     Truncation,
     ids_of,
     left_of,
-    prove_identity,
-    prove_masks,
     straddled,
 )
 from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns, turns_of_rows
 from prep_assets.proofs.rebuilt import render_again
 from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.second_reading import group_again, read_again, shown_by
-from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.teachers import Taught, check_teacher, entries_of_tokens
 from prep_assets.proofs.tokenized import left_of_tokenized, splits_character, tokenized_again
-from prep_assets.proofs.verdict import Verdict, Worst, combined
+from prep_assets.proofs.verdict import Tally, Verdict, Worst, combined
 from prep_assets.samples import ASSISTANT, MEDIA, USER, Group, PlainChat, Sample, changed
 from prep_assets.schemas.reader import PlainMessages, rows_by_columns
-from prep_assets.stores.arrays import compress, equals, in_batches, take
 from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, GroupStore, open_groups
-from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.chats import plain_chat
 from prep_assets.text.conversation import control_pattern, treat
 from prep_assets.text.template import ChatTemplate
@@ -88,6 +82,7 @@ IDENTITY = "Every row's tokens decode to a fresh render of its source; its contr
 
 # Chats, and the sides of preference pairs. One reading of the source serves both proofs.
 
+T = TypeVar("T")
 BLOCK_TOKENS = 1 << 20
 Source = Sample | PlainChat
 """A conversation ready to render, or in columns as in its row, not yet processed."""
@@ -126,27 +121,27 @@ class Conversations(Derivation):
         """Return the sample that a build renders for a chat in columns."""
         raise NotImplementedError
 
-    def identity(self, stored: StoredRows, at: int) -> str:
+    def identity(self, rows: StoredRows, at: int) -> str:
         """Return the id of a record."""
-        return stored.identity(at)
+        return rows.identity(at)
 
-    def examples(self, name: str, only: Sequence[int] | None = None, blocks: Iterator[Selected] | None = None) -> Iterator[Sourced]:
-        """Yield the records of a stream; `only` some, with all records of the same rows; `blocks` as in `stored_rows`."""
-        stream, chosen = self._chosen(name, only)
-        side = name.rpartition("/")[2]
-        for stored in stored_rows(self.store, stream, name, blocks=blocks):
-            identity = partial(self.identity, stored)
-            for at, source in enumerate(self.read(side, stored.payloads, identity)):
-                yield Sourced(int(chosen[stored.first + at]), identity(at), source)
+    def sourced(self, name: str, rows: StoredRows) -> Iterator[Sourced]:
+        """Yield the records of some rows of a stream with their sources."""
+        identity = partial(self.identity, rows)
+        for at, source in enumerate(self.read(name.rpartition("/")[2], rows.payloads, identity)):
+            yield Sourced(rows.first + at, identity(at), source)
 
-    def _chosen(self, name: str, only: Sequence[int] | None) -> tuple[TokenStore, Sequence[int] | npt.NDArray[np.int64]]:
-        """Return a stream, or its chosen records, and their numbers."""
-        stream = token_streams_of(self.store)[name]
-        if only is None:
-            return stream, range(len(stream))
-        rows = np.cumsum(stream.begins_row)
-        chosen = np.flatnonzero(np.isin(rows, rows[np.asarray(only, np.int64)]))
-        return replace(stream, ends=stream.ends[chosen], file=stream.file[chosen], row=stream.row[chosen]), chosen
+    def examples(self, name: str, only: Sequence[int] | None = None) -> Iterator[Sourced]:
+        """Yield the records of a stream; `only` some, with all records of the same rows."""
+        [stream] = (each for each in streams_of(self.store) if each.name == name)
+        chosen: Sequence[int] | npt.NDArray[np.int64] = range(len(stream))
+        if only is not None:
+            rows = np.cumsum(stream.held.begins_row)
+            chosen = np.flatnonzero(np.isin(rows, rows[np.asarray(only, np.int64)]))
+            stream = structs.replace(stream, ends=stream.ends[chosen], file=stream.file[chosen], row=stream.row[chosen])
+        for joined in stored_rows(self.store, stream):
+            for number, identity, source in self.sourced(name, joined):
+                yield Sourced(int(chosen[number]), identity, source)
 
     def left(self, source: Source, length: int) -> Left:
         """Return what a record must be, given its source and its length in tokens."""
@@ -173,34 +168,9 @@ class Conversations(Derivation):
         for number, identity, left in self.records(name):
             yield left.conversation(identity, stream.record(number, "tokens"))
 
-    def readers(self) -> Sequence[Reader]:
+    def judges(self) -> Sequence[tuple[StoredStream | None, Judge]]:
         """Both proofs of each stream."""
-        return [partial(self._proven, name, stream) for name, stream in self.store.streams().items()]
-
-    def _proven(self, name: str, stream: TokenStore, blocks: Iterator[Selected]) -> Proven:
-        """Prove a stream. Chats that hold a tag of reasoning, or of a call, are proven one by one."""
-        vocabulary, lengths = self.vocabulary, stream.lengths
-        masks, identities = MaskProof(vocabulary), IdentityProof(vocabulary, whole=has_few_tokens(self.store))
-        tags = [*(tag for pair in self.store.recipe["reasoning_tags"] for tag in pair), "<tool_call>", "<tool_response>"]
-        plain = PlainBlocks(self.derivation, masks, identities, (*vocabulary.control, *tags))
-        for block in in_batches(self.examples(name, blocks=blocks), lambda record: int(lengths[record.number]), BLOCK_TOKENS):
-            first, last = block[0].number, block[-1].number
-            tokens = slice(int(stream.ends[first] - lengths[first]), int(stream.ends[last]))
-            ids, mask = np.asarray(stream.arrays["tokens"][tokens]), stream.weights(tokens)
-            sizes = lengths[first : last + 1]
-            whole = map(self.truncation.leaves_whole, sizes.tolist())
-            sources = [source if is_whole else None for is_whole, (_, _, source) in zip(whole, block, strict=True)]
-            proven = plain.prove(sources, Claims(sizes, ids, mask))
-            ends, rows, conversations = np.cumsum(sizes).tolist(), list[MaskRow](), list[Conversation]()
-            for at in np.flatnonzero(~proven).tolist():
-                _, identity, source = block[at]
-                left, span = self.left(source, int(sizes[at])), slice(ends[at] - int(sizes[at]), ends[at])
-                rows.append(left.row(identity, ids[span], mask[span]))
-                conversations.append(left.conversation(identity, ids[span]))
-            if rows:
-                masks.add(rows)
-                identities.add(conversations)
-        return masks.verdict(), frozenset(masks.stops), identities.verdict()
+        return [(stream, _Blocks(self, stream)) for stream in streams_of(self.store)]
 
     def verdicts(self, results: Sequence[Proven]) -> Mapping[str, Verdict]:
         """The verdicts on all streams; ids fail where truncation took another number of tokens than the manifest counts."""
@@ -233,15 +203,52 @@ class Conversations(Derivation):
         for parts in zip(*self._parts, strict=True):
             masks, identities = MaskProof(self.vocabulary), IdentityProof(self.vocabulary)
             for mask, stops, identity in parts:
-                numbers = {key: int(number) for key, number in {**mask.numbers, **identity.numbers}.items()}
-                tagged, unattended = numbers.get("rows_by_tags_too", 0), numbers.get("unattended_tokens", 0)
-                prefixed = numbers.get("rows_by_prefix", 0)
-                unserved = numbers.get("unserved_prompts", 0)
-                masks.proven(numbers["rows_checked"], numbers["trained_tokens"], stops, tagged, unattended, prefixed, unserved)
-                taken = numbers.get("tokens_cut_away", 0)
-                identities.proven(numbers["rows_tokenized_again"], numbers["control_tokens_in_content"], taken)
+                masks.proven(mask.numbers, stops)
+                identities.proven(identity.numbers)
             streams.append((masks.verdict(), frozenset(masks.stops), identities.verdict()))
         return streams
+
+
+class _Blocks:
+    """Proves the masks and ids of a stream in blocks. Chats that hold a tag of reasoning, or of a call, are proven one by one."""
+
+    def __init__(self, conversations: Conversations, stream: StoredStream) -> None:
+        vocabulary, store = conversations.vocabulary, conversations.store
+        self._of, self._name, self._stream, self._lengths = conversations, stream.name, stream.held, stream.held.lengths
+        self._masks, self._identities = MaskProof(vocabulary), IdentityProof(vocabulary, whole=has_few_tokens(store))
+        tags = [*(tag for pair in store.recipe["reasoning_tags"] for tag in pair), "<tool_call>", "<tool_response>"]
+        self._plain = PlainBlocks(conversations.derivation, self._masks, self._identities, (*vocabulary.control, *tags))
+        self._block, self._tokens = list[Sourced](), 0
+
+    def add(self, rows: StoredRows) -> None:
+        """See `Judge`."""
+        tokens = int(self._lengths[rows.first : rows.first + len(rows.rows)].sum())
+        if self._block and self._tokens + tokens > BLOCK_TOKENS:
+            self._prove()
+        self._block += self._of.sourced(self._name, rows)
+        self._tokens += tokens
+
+    def result(self) -> Proven:
+        """See `Judge`."""
+        if self._block:
+            self._prove()
+        return self._masks.verdict(), frozenset(self._masks.stops), self._identities.verdict()
+
+    def _prove(self) -> None:
+        block, stream, of = self._block, self._stream, self._of
+        self._block, self._tokens = [], 0
+        first, last = block[0].number, block[-1].number
+        sizes = self._lengths[first : last + 1]
+        tokens = slice(int(stream.ends[first]) - int(sizes[0]), int(stream.ends[last]))
+        ids, mask = np.asarray(stream.arrays["tokens"][tokens]), stream.weights(tokens)
+        whole = map(of.truncation.leaves_whole, sizes.tolist())
+        sources = [source if is_whole else None for is_whole, (_, _, source) in zip(whole, block, strict=True)]
+        proven = self._plain.prove(sources, Claims(sizes, ids, mask))
+        ends, lefts = np.cumsum(sizes).tolist(), list[tuple[str, Left, slice]]()
+        for at in np.flatnonzero(~proven).tolist():
+            lefts.append((block[at].id, of.left(block[at].source, int(sizes[at])), slice(ends[at] - int(sizes[at]), ends[at])))
+        self._masks.add(left.row(identity, ids[span], mask[span]) for identity, left, span in lefts)
+        self._identities.add(left.conversation(identity, ids[span]) for identity, left, span in lefts)
 
 
 class Chats(Conversations):
@@ -330,14 +337,12 @@ class Chats(Conversations):
             sample = changed(sample, tokenized=changed(sample.tokenized, ids=tuple(again[0]), weights=tuple(again[1])))
         return self.treated(sample)
 
-    def examples(self, name: str, only: Sequence[int] | None = None, blocks: Iterator[Selected] | None = None) -> Iterator[Sourced]:
-        """See `Conversations.examples`; with ``expand: turns`` a row may give several records."""
+    def sourced(self, name: str, rows: StoredRows) -> Iterator[Sourced]:
+        """See `Conversations.sourced`; with ``expand: turns`` a row may give several records."""
         if self.store.recipe["expand"] != "turns":
-            yield from super().examples(name, only, blocks)
+            yield from super().sourced(name, rows)
             return
-        stream, chosen = self._chosen(name, only)
-        rows = source_records(self.store, stream, name, several=True, blocks=blocks)
-        for identity, listed in groupby(rows, key=itemgetter(1)):
+        for identity, listed in groupby(rows.records(), key=itemgetter(1)):
             numbers, _, payloads = zip(*listed, strict=True)
             sample = self._tokenized_again(example_of(self._convert, payloads[0], identity, Sample), payloads[0])
             again = partial(derive, options=MaskOptions(), template=self.template, prompts=True)
@@ -345,8 +350,7 @@ class Chats(Conversations):
             if len(samples) != len(numbers):
                 raise StoreError(f"{identity} is {len(numbers)} records of the store, and must be {len(samples)}")
             answers = [f"{identity}, answer {part + 1} of {len(samples)}" for part in range(len(samples))]
-            names = [identity] if len(samples) == 1 else answers
-            yield from map(Sourced, [int(chosen[number]) for number in numbers], names, samples)
+            yield from map(Sourced, numbers, [identity] if len(samples) == 1 else answers, samples)
 
 
 # Rejected chats, judged by the second derivation as well: only the build's own code says the same twice.
@@ -391,7 +395,7 @@ def _fits(chats: Chats, item: Item) -> bool:
 
 def rejected_chats(store: Store) -> Reasons:
     """Return a function that judges rejected chats again, by the build and by the second derivation; a reason that the latter contradicts is ``""``."""
-    again = of_stores.chats(store)
+    again = chats_again(store)
     derived = store.once("derived rejections", lambda: Chats(store))
     measured = store.recipe["expand"] != "turns"
 
@@ -409,33 +413,28 @@ def rejected_chats(store: Store) -> Reasons:
 TAUGHT = "Entries of a teacher are those of their rows, read again, at the same tokens, as float16; more tokens are among their own than a neighbour's."
 
 
-def taught(store: Store, name: str, stream: TokenStore, blocks: Iterator[Selected] | None = None) -> Iterator[Taught]:
-    """Yield each record of a stream with what a teacher says of its tokens, and what its row says.
+def taught(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Taught]] | None:
+    """Return what gives each record with what a teacher says of its tokens, and what its row says; `None` where neither says anything.
 
     Raises:
         StoreError: the stream has entries and its rows have none, or the other way round.
     """
-    domain, teachers = domain_source(store).domain, stream.teachers
-    if (domain.schema_name == DISTILLED) != (teachers is not None) and len(stream):
-        raise StoreError(
-            f"{name} has {'no' if teachers is None else 'the'} entries of a teacher, and is read with schema {domain.schema_name}"
-        )
-    if teachers is None:
-        return
-    for number, identity, payload in source_records(store, stream, name, blocks=blocks):
-        tokens, part = stream.record(number, "tokens"), teachers.block(slice(number, number + 1), stream.span(number, number + 1))
-        again = entries_of_tokens(payload, domain.options, stream.record(number, "loss_mask").tolist())
-        yield Taught(identity, tokens, part.counts, part.ids, part.logprobs, again)
+    domain, tokens = domain_source(store).domain, stream.held
+    teachers = tokens.teachers
+    if (domain.schema_name == DISTILLED) != (teachers is not None) and len(tokens):
+        has = "no" if teachers is None else "the"
+        raise StoreError(f"{stream.name} has {has} entries of a teacher, and is read with schema {domain.schema_name}")
+
+    def pairs(rows: StoredRows) -> Iterator[Taught]:
+        for number, identity, payload in rows.records() if teachers is not None else ():
+            part = teachers.block(slice(number, number + 1), tokens.span(number, number + 1))
+            again = entries_of_tokens(payload, domain.options, tokens.record(number, "loss_mask").tolist())
+            yield Taught(identity, tokens.record(number, "tokens"), part.counts, part.ids, part.logprobs, again)
+
+    return pairs
 
 
-def _teacher_readers(store: Store) -> Sequence[Reader]:
-    def read(name: str, stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
-        return check_teacher(taught(store, name, stream, rows))
-
-    return [partial(read, name, stream) for name, stream in store.streams().items()]
-
-
-TEACHER = derived("teacher", TAUGHT, proof("teacher", _teacher_readers))
+TEACHER = relation("teacher", TAUGHT, (taught, lambda store: Tally(check_teacher)))
 
 
 class Sides(Conversations):
@@ -474,21 +473,18 @@ def _plain_side(row: Mapping[str, Any], side: str) -> PlainChat | None:
     return PlainChat(prompt[0] + answer[0], prompt[1] + answer[1])
 
 
-def margins(store: Store, name: str, stream: TokenStore, blocks: Iterator[Selected] | None = None) -> Iterator[Margin]:
-    """Yield the margin of each pair of a stream of chosen sides, and that of its line."""
-    for number, identity, line in source_records(store, stream, name, blocks=blocks):
-        stored = np.nan if stream.margins is None else float(stream.margins[number])
-        yield Margin(f"line {identity.rpartition(':')[2]}", None if np.isnan(stored) else stored, line.get("margin"))
+def margins(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Margin]] | None:
+    """Return what gives the margin of each pair, and that of its line; `None` for the rejected sides."""
+
+    def pairs(rows: StoredRows) -> Iterator[Margin]:
+        for number, identity, line in rows.records():
+            stored = np.nan if stream.held.margins is None else float(stream.held.margins[number])
+            yield Margin(f"line {identity.rpartition(':')[2]}", None if np.isnan(stored) else stored, line.get("margin"))
+
+    return pairs if stream.name.endswith("chosen") else None
 
 
-def _margin_readers(store: Store) -> Sequence[Reader]:
-    def read(name: str, stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
-        return check_margins(margins(store, name, stream, rows))
-
-    return [partial(read, name, stream) for name, stream in token_streams_of(store).items() if name.endswith("chosen")]
-
-
-MARGINS = derived("margins", "The margin of every pair is that of its line, as float32.", proof("margins", _margin_readers))
+MARGINS = relation("margins", "The margin of every pair is that of its line, as float32.", (margins, lambda store: Tally(check_margins)))
 
 
 def fresh_render(identity: str, ids: Any, sample: Sample, template: ChatTemplate, *, allowed: bool = False) -> Conversation:
@@ -598,22 +594,28 @@ class StoredGroup(Struct, frozen=True):
             yield Stepwise(f"{self.id}, response {number}", texts, rewards[marked].tolist(), elsewhere, steps, places, [*follows, ""])
 
 
-def stored_groups(store: Store, folder: Path, blocks: Iterator[Selected] | None = None) -> Iterator[StoredGroup]:
-    """Yield the groups of a split with their sources.
+def groups_of(store: Store, stream: StoredStream) -> Callable[[StoredRows], Sequence[StoredGroup]]:
+    """Return what gives the groups of a split with their sources; all checks take the same.
 
     Raises:
-        StoreError: a record of the store gives no group, or is not in its source; groups of another domain.
+        StoreError: groups of another domain; later: a record of the store gives no group.
     """
-    stored, family, name = open_groups(folder), store.workspace.family(Rl), store.partition
+    stored, family, name = stream.held, store.workspace.family(Rl), store.partition
     if list(stored.sources) != [name]:
         raise StoreError(f"its index has the domains {', '.join(stored.sources)}, it is of {name}")
     shown, convert = shown_by(_template(store)), converter(domain_source(store).domain, Group)
-    numbers = compress(equals(stored.source, 0))
-    stream = TokenStore({}, numbers, take(stored.prompts.file, numbers), take(stored.prompts.row, numbers))
-    for place, identity, payload in source_records(store, stream, blocks=blocks):
-        group = example_of(convert, payload, f"{name}/{identity}", Group)
-        again = group_again(group, family.model_dump(), **shown)
-        yield StoredGroup(store, stored, int(numbers[place]), f"{name}/{identity}", again, payload)
+
+    @lru_cache(1)
+    def groups(rows: StoredRows) -> list[StoredGroup]:
+        found = list[StoredGroup]()
+        for number, identity, payload in rows.records():
+            group = example_of(convert, payload, f"{name}/{identity}", Group)
+            found.append(
+                StoredGroup(store, stored, number, f"{name}/{identity}", group_again(group, family.model_dump(), **shown), payload)
+            )
+        return found
+
+    return groups
 
 
 def _template(store: Store) -> ChatTemplate:
@@ -640,52 +642,66 @@ def _group_integrity(store: Store) -> Verdict:
 GROUP_ROWS = Check("row_integrity", "Ids are inside the vocabulary, and every response trains something.", _group_integrity)
 
 
-def _of_groups(name: str, *proofs: tuple[Callable[[StoredGroup], Iterable[Any]], Callable[[Store, Iterable[Any]], Verdict]]) -> Kind:
-    """The proofs of one check; of each, what it compares of a group, and the proof of these."""
+def of_groups(of_group: Callable[[StoredGroup], Iterable[T]]) -> Pairs:
+    """What is compared of each group."""
 
-    def readers(store: Store) -> Sequence[Reader]:
-        def read(folder: Path, rows: Iterator[Selected], *, compared: Any, prove: Any) -> Verdict:
-            verdict: Verdict = prove(store, chain.from_iterable(map(compared, stored_groups(store, folder, rows))))
-            return verdict
+    def pairs(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterable[T]]:
+        groups = store.once(f"groups of {stream.name}", lambda: groups_of(store, stream))
+        return lambda rows: chain.from_iterable(map(of_group, groups(rows)))
 
-        folders = splits(store.directory).values()
-        return [partial(read, folder, compared=compared, prove=prove) for folder in folders for compared, prove in proofs]
-
-    return proof(name, readers)
+    return pairs
 
 
-def _identical(store: Store, conversations: Iterable[Conversation]) -> Verdict:
-    return prove_identity(conversations, store.vocabulary, whole=has_few_tokens(store))
+def _identity(store: Store) -> IdentityProof:
+    return IdentityProof(store.vocabulary, whole=has_few_tokens(store))
 
 
-GROUP_MASKS = _of_groups("mask_alignment", (StoredGroup.rows, lambda store, rows: prove_masks(rows, store.vocabulary)))
-GROUP_IDENTITY = _of_groups("tokenization_identity", (StoredGroup.renders, _identical), (StoredGroup.prompts, _identical))
-GROUP_REWARDS = _of_groups("rewards", (StoredGroup.scores, lambda store, scores: check_rewards(scores)))
-GROUP_STEPS = _of_groups("step_rewards", (StoredGroup.stepwise, lambda store, responses: check_steps(responses)))
-GROUP_SAMPLED = _of_groups("sampled_ids", (StoredGroup.rollouts, lambda store, rollouts: check_sampled(rollouts)))
-GROUP_RUNS = _of_groups("runs", (StoredGroup.runs, lambda store, groups: check_runs(groups)))
+GROUP_CHECKS = (
+    relation(
+        "mask_alignment",
+        "Trained tokens of every prompt with each of its responses decode to exactly the answer and its stop token.",
+        (of_groups(StoredGroup.rows), lambda store: MaskProof(store.vocabulary)),
+    ),
+    relation("tokenization_identity", IDENTITY, (of_groups(StoredGroup.renders), _identity), (of_groups(StoredGroup.prompts), _identity)),
+    relation(
+        "rewards",
+        "Every reward is finite, each response of a group has one, and they are those of the source.",
+        (of_groups(StoredGroup.scores), lambda store: Tally(check_rewards)),
+    ),
+    relation(
+        "sampled_ids",
+        "Ids and log-probabilities that the source has as sampled are stored as they are, every sampled token is trained, and no other.",
+        (of_groups(StoredGroup.rollouts), lambda store: Tally(check_sampled)),
+    ),
+    relation(
+        "step_rewards",
+        "Where responses are judged step by step, each reward stands at the token with which the text of its step ends.",
+        (of_groups(StoredGroup.stepwise), lambda store: Tally(check_steps)),
+    ),
+    relation(
+        "runs",
+        "Rows of agents' runs are those that the calls of their sources give: joined where a prompt begins with all tokens before, else begun anew.",
+        (of_groups(StoredGroup.runs), lambda store: Tally(check_runs)),
+    ),
+)
 
 
 # RL prompts.
 
 
-def prompt_conversations(store: Store, name: str, blocks: Iterator[Selected] | None = None) -> Iterator[Conversation]:
-    """Yield each record of a stream of prompts with a fresh render of its line, generation prompt included."""
+def prompt_renders(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Conversation]]:
+    """Return what gives each record of a stream of prompts with a fresh render of its line, generation prompt included."""
     assert isinstance(store.asset.source, FromLines)
-    asset, file = store.asset.source.files[name]
+    asset, file = store.asset.source.files[stream.name]
     require_current(store, "prompts", asset)
-    stream, shown = token_streams_of(store)[name], shown_by(_template(store))
-    for stored in stored_rows(store, stream, name, blocks=blocks):
-        for place, (line, payload) in enumerate(zip(stored.rows.tolist(), stored.payloads, strict=True)):
+    shown = shown_by(_template(store))
+
+    def pairs(rows: StoredRows) -> Iterator[Conversation]:
+        for line, (number, _, payload) in zip(rows.rows.tolist(), rows.records(), strict=True):
             sample = read_again(sample_of(payload, turns_of(payload["prompt"], USER)), store.recipe, **shown)
-            yield _prompted(store, f"{file} line {line + 1}", stream.record(stored.first + place, "tokens"), sample)
+            yield _prompted(store, f"{file} line {line + 1}", stream.held.record(number, "tokens"), sample)
+
+    return pairs
 
 
-def _prompt_readers(store: Store) -> Sequence[Reader]:
-    def read(name: str, rows: Iterator[Selected]) -> Verdict:
-        return _identical(store, prompt_conversations(store, name, rows))
-
-    return [partial(read, name) for name in store.streams()]
-
-
-PROMPT_IDENTITY = derived("tokenization_identity", IDENTITY, proof("tokenization_identity", _prompt_readers))
+PROMPT_IDENTITY = relation("tokenization_identity", IDENTITY, (prompt_renders, _identity))

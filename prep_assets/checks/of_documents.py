@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks.of_conversations import fresh_render
-from prep_assets.checks.of_stores import Derivation, Reader, has_few_tokens, ids_type, image_verdicts, proof
-from prep_assets.checks.sources_again import domain_source, example_of, images_again, source_records, stored_rows
+from prep_assets.checks.of_stores import ids_type, image_verdicts
+from prep_assets.checks.relations import Relation, has_few_tokens, relation
+from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, example_of, images_again
 from prep_assets.config.base import tokens_around
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import StoreError
@@ -22,24 +24,23 @@ from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.images import media_ids
 from prep_assets.proofs.documents import (
+    Cut,
     MaskedDocument,
     Text,
-    check_document_masks,
-    check_sentences,
+    TextProof,
     cut_again,
+    document_masks,
     documents_begin_with,
     parts_in_order,
-    prove_texts,
+    sentence_borders,
 )
-from prep_assets.proofs.mask import Conversation, prove_identity
+from prep_assets.proofs.mask import Conversation, IdentityProof
 from prep_assets.proofs.reference_ids import FIRST
 from prep_assets.proofs.rows import check_records
-from prep_assets.proofs.selection import Selected
-from prep_assets.proofs.verdict import Numbers, Verdict, combined, fails, holds
+from prep_assets.proofs.verdict import Rule, Tally, Verdict, combined
 from prep_assets.samples import DOCUMENT, MEDIA, Sample, Turn
 from prep_assets.schemas.reader import Reader as SchemaReader
 from prep_assets.schemas.text import TextField
-from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.documents import STARTS, sentences_of
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary
@@ -57,11 +58,6 @@ def pretrain_rows(store: Store) -> Verdict:
     return combined(chain(row_verdicts, image_verdicts(store, streams)))
 
 
-def _having(store: Store, key: str) -> list[TokenStore]:
-    """The streams that have the array `key`."""
-    return [stream for stream in store.streams().values() if key in stream.arrays]
-
-
 def _converter(store: Store) -> SchemaReader:
     return converter(domain_source(store).domain, Sample)
 
@@ -71,67 +67,69 @@ def _begin(store: Store) -> int:
     return int(documents_begin_with(store.vocabulary, store.workspace.family(Pretrain).bos) is not None)
 
 
-def _samples(store: Store, stream: TokenStore, blocks: Iterator[Selected] | None) -> Iterator[tuple[int, str, Sample]]:
-    """Yield number and id of each document of a stream, and the sample of its row."""
-    convert = _converter(store)
-    for number, identity, payload in source_records(store, stream, blocks=blocks):
-        yield number, identity, example_of(convert, payload, identity, Sample)
-
-
 # Masks of documents.
 
 
-def masked_documents(store: Store, stream: TokenStore, blocks: Iterator[Selected] | None = None) -> Iterator[MaskedDocument]:
-    """Yield each document of a stream with a mask, with its sample."""
-    begin, ended = _begin(store), store.workspace.family(Pretrain).append_eod
-    for number, identity, sample in _samples(store, stream, blocks):
-        yield MaskedDocument(identity, sample, stream.record(number, "tokens")[begin:], stream.weights(number)[begin:], ended)
+def masked_documents(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[MaskedDocument]] | None:
+    """Return what gives each document of a stream with a mask, with its sample."""
+    begin, ended, convert, tokens = _begin(store), store.workspace.family(Pretrain).append_eod, _converter(store), stream.held
+
+    def pairs(rows: StoredRows) -> Iterator[MaskedDocument]:
+        for number, identity, payload in rows.records():
+            sample = example_of(convert, payload, identity, Sample)
+            yield MaskedDocument(identity, sample, tokens.record(number, "tokens")[begin:], tokens.weights(number)[begin:], ended)
+
+    return pairs if "loss_mask" in tokens.arrays else None
 
 
-def prove_document_masks(store: Store, documents: Iterable[MaskedDocument]) -> Verdict:
-    """Check masks with the family's vocabulary and image tokens."""
+def masks_rule(store: Store) -> Rule[MaskedDocument]:
+    """What must hold of masks, with the family's vocabulary and image tokens."""
     around = chain.from_iterable(map(tokens_around, store.workspace.media_rules(store.family).values()))
     files = [*media_ids(store.workspace, store.family).values(), *(store.vocabulary.control[token] for token in around)]
-    return check_document_masks(documents, store.vocabulary, files)
+    return document_masks(store.vocabulary, files)
 
 
-class Masks(Derivation):
+class Unmasked(NamedTuple):
+    """A document without a mask, and its sample."""
+
+    id: str
+    sample: Sample
+
+
+def _unmasked(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Unmasked]] | None:
+    if "loss_mask" in stream.held.arrays or _are_texts(store):
+        return None
+    convert = _converter(store)
+    return lambda rows: (Unmasked(name, example_of(convert, payload, name, Sample)) for _, name, payload in rows.records())
+
+
+def _weighed_fault(document: Unmasked, numbers: Counter[str]) -> str | None:
+    """No document of a stream without a mask has a region that weighs less than 1."""
+    numbers["documents"] += 1
+    shown = [region for turn in document.sample.turns for region in turn.regions if not region.drop and region.text]
+    weights = [region.loss_weight for region in shown if region.loss_weight not in (None, 1)]
+    if weights or not all(region.attend for region in shown):
+        return f"a region {f'weighs {weights[0]:g}' if weights else 'is not attended'}, and the stream has no loss mask"
+    return None
+
+
+ALL_TRAINED = Rule(_weighed_fault, ("documents",), "{documents:,} documents, every token trained".format_map)
+
+
+class Masks(Relation):
     """Checks the masks of documents; without masks, that every token is trained."""
 
-    def readers(self) -> Sequence[Reader]:
-        """One reader per stream with a mask."""
-        store = self.store
-        if masked := _having(store, "loss_mask"):
-            return [partial(_masks_of, store, stream) for stream in masked]
-        return [] if _are_texts(store) else [partial(_all_trained, store, stream) for stream in store.streams().values()]
+    def __init__(self, store: Store) -> None:
+        masked, unmasked = (masked_documents, lambda store: Tally(masks_rule(store))), (_unmasked, lambda store: Tally(ALL_TRAINED))
+        super().__init__(store, "mask_alignment", (masked, unmasked))
 
     def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
-        """One verdict on all streams."""
-        verdict = combined(results)
-        if verdict.passed and not _having(self.store, "loss_mask"):
-            documents = sum(len(stream) for stream in self.store.streams().values())
-            of_texts = " of one text each" if _are_texts(self.store) else ""
+        """One verdict on all streams; documents of one text each, without a mask, are not read."""
+        verdict, streams = combined(results), self.store.streams().values()
+        if verdict.passed and not any("loss_mask" in stream.arrays for stream in streams):
+            documents, of_texts = sum(map(len, streams)), " of one text each" if _are_texts(self.store) else ""
             verdict = Verdict(True, f"{documents:,} documents{of_texts}, every token trained", {"documents": documents})
         return {"mask_alignment": verdict}
-
-
-def _masks_of(store: Store, stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
-    return prove_document_masks(store, masked_documents(store, stream, rows))
-
-
-def _all_trained(store: Store, stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
-    """Check that no document of a stream without a mask has a region that weighs less than 1."""
-    for _, identity, sample in _samples(store, stream, rows):
-        shown = [region for turn in sample.turns for region in turn.regions if not region.drop and region.text]
-        weights = [region.loss_weight for region in shown if region.loss_weight not in (None, 1)]
-        if weights or not all(region.attend for region in shown):
-            problem = f"{identity}: a region {f'weighs {weights[0]:g}' if weights else 'is not attended'}, and the stream has no loss mask"
-            return replace(fails(identity, problem, {"documents_masked": 0}), summary=problem)
-    return holds(_nothing, {})
-
-
-def _nothing(_: Numbers) -> str:
-    return ""
 
 
 def _are_texts(store: Store) -> bool:
@@ -141,38 +139,30 @@ def _are_texts(store: Store) -> bool:
 # Tokens of documents against their texts, and where sentences begin.
 
 
-def _text_readers(store: Store) -> Sequence[Reader]:
-    """One reader per stream, and one more per stream that is cut into sentences."""
-
-    def texts(stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
-        if len(stream.images):
-            return prove_identity(document_conversations(store, stream, rows), store.vocabulary)
-        engines = None if has_few_tokens(store) else store.workspace.engines(store.family)
-        return prove_texts(document_texts(store, stream, rows), store.vocabulary, engines)
-
-    def sentences(stream: TokenStore, rows: Iterator[Selected]) -> Verdict:
-        documents = enumerate(document_texts(store, stream, rows))
-        return check_sentences(((text, stream.record(number, STARTS)) for number, text in documents), _begin(store), store.vocabulary)
-
-    streams = store.streams().values()
-    return [*(partial(texts, stream) for stream in streams), *(partial(sentences, stream) for stream in _having(store, STARTS))]
+def _sentences(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Cut]] | None:
+    texts, tokens = document_texts(store, stream), stream.held
+    if texts is None or STARTS not in tokens.arrays:
+        return None
+    return lambda rows: (Cut(text, tokens.record(number, STARTS)) for number, text in enumerate(texts(rows), rows.first))
 
 
-TEXTS = proof("tokenization_identity", _text_readers)
-
-
-def document_conversations(store: Store, stream: TokenStore, blocks: Iterator[Selected] | None = None) -> Iterator[Conversation]:
-    """Yield each document of a stream with images, with a fresh render of its source, ended as `append_eod` says. The begin-of-text
+def document_conversations(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Conversation]] | None:
+    """Return what gives each document of a stream with images, with a fresh render of its source, ended as `append_eod` says. The begin-of-text
     token, which `row_integrity` checks, is left out."""
-    family, vocabulary, begin = store.workspace.family(Pretrain), store.vocabulary, _begin(store)
+    family, vocabulary, begin, convert = store.workspace.family(Pretrain), store.vocabulary, _begin(store), _converter(store)
     special = {"eos_token": vocabulary.special["eos_token"]} if family.append_eod else {}
     again, marks = images_again(store), store.workspace.media_marks(family)
     template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), **marks)
-    for number, identity, sample in _samples(store, stream, blocks):
-        regions = (region for turn in sample.turns for region in turn.regions)
-        _require_size(identity, "".join(region.text for region in regions if region.kind not in MEDIA and not region.drop), family)
-        document = Sample((Turn(DOCUMENT, tuple(region for turn in again(sample).turns for region in turn.regions)),))
-        yield fresh_render(identity, stream.record(number, "tokens")[begin:], document, template)
+
+    def pairs(rows: StoredRows) -> Iterator[Conversation]:
+        for number, identity, payload in rows.records():
+            sample = example_of(convert, payload, identity, Sample)
+            regions = (region for turn in sample.turns for region in turn.regions)
+            _require_size(identity, "".join(region.text for region in regions if region.kind not in MEDIA and not region.drop), family)
+            document = Sample((Turn(DOCUMENT, tuple(region for turn in again(sample).turns for region in turn.regions)),))
+            yield fresh_render(identity, stream.held.record(number, "tokens")[begin:], document, template)
+
+    return pairs if len(stream.held.images) else None
 
 
 def _require_size(identity: str, text: str, family: Pretrain) -> None:
@@ -183,17 +173,18 @@ def _require_size(identity: str, text: str, family: Pretrain) -> None:
         raise StoreError(f"{identity} is stored with {len(text):,} characters, and the options allow {allowed}, not all blank")
 
 
-def document_texts(store: Store, stream: TokenStore, blocks: Iterator[Selected] | None = None) -> Iterator[Text]:
-    """Yield each document of a stream with the text of its source; `blocks` as in `stored_rows`."""
-    family, vocabulary, begin = store.workspace.family(Pretrain), store.vocabulary, _begin(store)
+def document_texts(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Text]] | None:
+    """Return what gives each document of a stream without images, with the text of its source."""
+    family, vocabulary, begin, tokens = store.workspace.family(Pretrain), store.vocabulary, _begin(store), stream.held
     convert, fim = _converter(store), store.recipe["preprocessing"].get("fim")
     as_it_is = convert.convert if isinstance(convert.convert, TextField) and convert.convert.key not in convert.account.ignore else None
     sentences, options = sentences_of(family.split_sentences), domain_source(store).domain.options
     key, strip = options.get("text_key", "text"), options.get("strip", domain_source(store).domain.schema_name == "text_read_hook")
-    for stored in stored_rows(store, stream, blocks=blocks):
-        records = stream.records(slice(stored.first, stored.first + len(stored.rows)), "tokens")
-        for number, (payload, ids) in enumerate(zip(stored.payloads, records, strict=True)):
-            identity, ids = stored.identity(number), ids[begin : len(ids) - family.append_eod]
+
+    def pairs(rows: StoredRows) -> Iterator[Text]:
+        records = tokens.records(slice(rows.first, rows.first + len(rows.rows)), "tokens")
+        for (number, identity, payload), ids in zip(rows.records(), records, strict=True):
+            ids = ids[begin : len(ids) - family.append_eod]
             text = payload.get(key) if as_it_is is not None else None  # not by the schema
             if isinstance(text, str):
                 text = text.strip() if strip else text
@@ -204,7 +195,9 @@ def document_texts(store: Store, stream: TokenStore, blocks: Iterator[Selected] 
                 document = _as_text(identity, text, ids, store.partition, fim, vocabulary)
             else:
                 document = Text(identity, text, ids, tuple(sentences.cut(text)))
-            yield replace(document, early=True) if stream.before + stream.ends[stored.first + number] <= FIRST else document
+            yield replace(document, early=True) if tokens.before + tokens.ends[number] <= FIRST else document
+
+    return None if len(tokens.images) else pairs
 
 
 def _as_text(identity: str, text: str, ids: npt.NDArray[Any], name: str, fim: Mapping[str, Any] | None, vocabulary: Vocabulary) -> Text:
@@ -229,3 +222,12 @@ def _as_text(identity: str, text: str, ids: npt.NDArray[Any], name: str, fim: Ma
     return Text(
         identity, text, np.array([token for part in parts for token in part], ids.dtype), (text[:first], text[first:second], text[second:])
     )
+
+
+TEXTS = relation(
+    "tokenization_identity",
+    "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids.",
+    (document_conversations, lambda store: IdentityProof(store.vocabulary)),
+    (document_texts, lambda store: TextProof(store.vocabulary, None if has_few_tokens(store) else store.workspace.engines(store.family))),
+    (_sentences, lambda store: Tally(sentence_borders(_begin(store), store.vocabulary))),
+)

@@ -3,27 +3,26 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from functools import partial
-from itertools import groupby, islice, zip_longest
+from itertools import groupby, islice, starmap, zip_longest
 from operator import itemgetter
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from prep_assets.array_types import Ints
-from prep_assets.checks.of_stores import Derivation, Reader, is_small, line_of
-from prep_assets.checks.sources_again import domain_source, stored_rows
+from prep_assets.checks.relations import Compares, Derivation, Judge, is_small
+from prep_assets.checks.selection import line_of
+from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, stored_rows, streams_of
 from prep_assets.config.models import Preference, Rl
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Check, FromParts, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.groups import splits
-from prep_assets.pipeline.lines import UNPAIRED, form_of, prompt_row
+from prep_assets.pipeline.lines import form_of, prompt_row
 from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.tokens import by_domain
 from prep_assets.pipeline.workspace import build_command
@@ -31,21 +30,19 @@ from prep_assets.proofs.merged import Asked, MergedRows, check_merged_lines, che
 from prep_assets.proofs.plain_reading import RANKINGS, Texts, pair_line, plain_texts, questions, ranking_lines
 from prep_assets.proofs.rows import (
     CONVERTED,
-    Compared,
     Converted,
+    Gold,
     Line,
     as_number,
     check_golds,
     check_lines,
-    compared,
     is_told,
     lines_verdict,
     second_reading,
     stands_in,
     worked_out,
 )
-from prep_assets.proofs.selection import Selected
-from prep_assets.proofs.verdict import Verdict, combined
+from prep_assets.proofs.verdict import Rule, Tally, Verdict, combined
 from prep_assets.samples import Prompt, Row
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, fill_column, take
@@ -62,72 +59,76 @@ ONE_IN = 64
 
 
 class OfLines(Derivation):
-    """Checks the lines of a JSONL store of one domain, file by file."""
+    """Checks the lines of a JSONL store of one domain, file by file.
+
+    Attributes:
+        rule: what must hold of each.
+    """
+
+    rule: Rule[Any]
 
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self.source = domain_source(store)
         self.convert = converter(self.source.domain, self.source.gives)
         stems = [stream.stem for stream in store.asset.streams.values()]
-        self.files = sorted(store.lines().values(), key=lambda lines: [*stems, lines.path.stem].index(lines.path.stem))
-        for lines in self.files:
-            if list(lines.sources) != [store.partition]:
-                raise StoreError(f"{lines.path}: its index has the domains {', '.join(lines.sources)}, it is of {store.partition}")
+        self.files = sorted(streams_of(store), key=lambda file: [*stems, file.name].index(file.name))
+        for file in self.files:
+            if list(file.held.sources) != [store.partition]:
+                raise StoreError(f"{file.held.path}: its index has the domains {', '.join(file.held.sources)}, it is of {store.partition}")
 
-    def readers(self) -> Sequence[Reader]:
-        """One reader per file."""
-        return [partial(self.read, lines) for lines in self.files]
+    def judges(self) -> Sequence[tuple[StoredStream | None, Judge]]:
+        """One judge per file."""
+        return [(file, Compares(self.pairs(file), Tally(self.rule))) for file in self.files]
 
-    def read(self, lines: Lines, blocks: Iterator[Selected]) -> Any:
-        """Return the result for a file."""
+    def pairs(self, file: StoredStream) -> Callable[[StoredRows], Iterator[Any]]:
+        """Return what gives what is compared of each line of a file, in source order."""
         raise NotImplementedError
 
-    def with_rows(self, lines: Lines, blocks: Iterator[Selected] | None) -> Iterator[tuple[str, int, Row, Row]]:
-        """Yield each line of a file, in source order: the id of its record, the number and the fields of its row, and its object; `blocks` as in
-        `stored_rows`. A row may give several labelled answers."""
-        if not len(lines):
-            return
-        objects, name, several = iter(lines), lines.path.stem, lines.path.stem.startswith(UNPAIRED)
-        stream = TokenStore({}, _counted(len(lines)), lines.index["file"], lines.index["row"])
-        for stored in stored_rows(self.store, stream, name, several=several, blocks=blocks):
-            for at, payload in enumerate(stored.payloads):
-                yield f"{self.source.name}/{stored.identity(at)}", int(stored.rows[at]), payload, next(objects)
+    def with_rows(self, objects: Iterator[Row], rows: StoredRows) -> Iterator[tuple[str, int, Row, Row]]:
+        """Yield each line, in source order: the id of its record, the number and the fields of its row, and its object. A row may give several labelled
+        answers."""
+        for number, (_, identity, payload) in zip(rows.rows.tolist(), rows.records(), strict=True):
+            yield f"{self.source.name}/{identity}", number, payload, next(objects)
 
 
 class LinesMatch(OfLines):
     """Compares the lines of a JSONL store with their rows: `source_match`."""
 
+    rule = check_lines
+
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._line, self._form, self._is_small = line_of(store), form_of(store.directory), is_small(store)
+
+    def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
+        """The verdict on all files."""
+        return {"source_match": lines_verdict(results, stored=sum(map(len, self.files)))}
 
     def whole(self, row: Row, texts: Texts | None) -> Row | list[Row] | None:
         """Return the line of a row from its second reading, or its lines; `None` where only the schema can convert it."""
         return None
 
-    def read(self, lines: Lines, blocks: Iterator[Selected]) -> Compared:
-        """Return the result for a file."""
-        return compared(self.lines(lines, blocks))
-
-    def verdicts(self, results: Sequence[Compared]) -> Mapping[str, Verdict]:
-        """The verdict on all files."""
-        return {"source_match": lines_verdict(results, stored=sum(map(len, self.files)))}
-
-    def lines(self, lines: Lines, blocks: Iterator[Selected] | None) -> Iterator[Line]:
-        """Yield each line of a file, in source order, with the line its row gives: by a second reading where that is enough, also by the schema for
+    def pairs(self, file: StoredStream) -> Callable[[StoredRows], Iterator[Line]]:
+        """Return what gives each line of a file, in source order, with the line its row gives: by a second reading where that is enough, also by the schema for
         one in `ONE_IN` of these, and by the schema for all others."""
-        domain, also = self.source.domain, True
-        for identity, own in groupby(self.with_rows(lines, blocks), key=itemgetter(0)):
-            _, rows, payloads, stored = zip(*own, strict=True)
-            texts = plain_texts(payloads[0], domain.schema_name, domain.options)
-            whole = self.whole(payloads[0], texts)
-            also = also or self._is_small or rows[0] % ONE_IN == 0
-            converted = self._convert_row(payloads[0]) if whole is None or also else whole
-            texts, also = {} if texts is None and whole else texts, False
-            if whole is not None and converted == (list(stored) if isinstance(converted, list) else stored[0]):
-                converted = whole
-            for line, made in zip_longest(stored, converted if isinstance(converted, list) else [converted]):
-                yield Line(identity, line or {}, made, None if made is None else texts)
+        domain, also, objects = self.source.domain, True, iter(file.held)
+
+        def lines(rows: StoredRows) -> Iterator[Line]:
+            nonlocal also
+            for identity, own in groupby(self.with_rows(objects, rows), key=itemgetter(0)):
+                _, numbers, payloads, stored = zip(*own, strict=True)
+                texts = plain_texts(payloads[0], domain.schema_name, domain.options)
+                whole = self.whole(payloads[0], texts)
+                also = also or self._is_small or numbers[0] % ONE_IN == 0
+                converted = self._convert_row(payloads[0]) if whole is None or also else whole
+                texts, also = {} if texts is None and whole else texts, False
+                if whole is not None and converted == (list(stored) if isinstance(converted, list) else stored[0]):
+                    converted = whole
+                for line, made in zip_longest(stored, converted if isinstance(converted, list) else [converted]):
+                    yield Line(identity, line or {}, made, None if made is None else texts)
+
+        return lines
 
     def _convert_row(self, payload: Row) -> Row | list[Row] | None:
         """Return the line that the schema makes of a row, or its lines, after a JSON round trip; `None` for a rejected row."""
@@ -139,7 +140,8 @@ class LinesMatch(OfLines):
 
     def first_lines(self, count: int) -> list[Line]:
         """Return the first lines of the store."""
-        return list(islice((line for lines in self.files for line in self.lines(lines, None)), count))
+        found = ((self.pairs(file), stored_rows(self.store, file)) for file in self.files)
+        return list(islice((line for lines, joined in found for rows in joined for line in lines(rows)), count))
 
 
 class PairsMatch(LinesMatch):
@@ -166,13 +168,16 @@ class PairsMatch(LinesMatch):
 class Golds(OfLines):
     """Checks every gold against a second reading of its row."""
 
-    def read(self, lines: Lines, blocks: Iterator[Selected]) -> Verdict:
-        """The verdict on a file."""
-        return check_golds((identity, *self._second_gold(row, line)) for identity, _, row, line in self.with_rows(lines, blocks))
+    rule = check_golds
 
     def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
         """The verdict on all files."""
         return {"gold_answers": combined(results)}
+
+    def pairs(self, file: StoredStream) -> Callable[[StoredRows], Iterator[Gold]]:
+        """The gold of each line."""
+        objects = iter(file.held)
+        return lambda rows: (Gold(name, *self._second_gold(row, line)) for name, _, row, line in self.with_rows(objects, rows))
 
     def _second_gold(self, payload: Row, content: Row) -> tuple[str, object, Fraction | Converted | None]:
         prompt = content["prompt"] if isinstance(content["prompt"], str) else str(content["prompt"])
@@ -202,12 +207,12 @@ class Golds(OfLines):
 def arithmetic_golds(store: Store) -> Verdict:
     """Check every gold against the value of its question."""
     rows = enumerate(store.lines_of(store.asset.name))
-    return check_golds((f"line {number + 1}", row["prompt"], row["gold"], worked_out(row["prompt"])) for number, row in rows)
+    return check_golds(Gold(f"line {number + 1}", row["prompt"], row["gold"], worked_out(row["prompt"])) for number, row in rows)
 
 
 def questions_match(store: Store) -> Verdict:
     """Check generated questions against their seed."""
-    return check_lines(matched_questions(store), stored=len(store.lines_of(store.asset.name)))
+    return lines_verdict([check_lines(matched_questions(store))], stored=len(store.lines_of(store.asset.name)))
 
 
 def matched_questions(store: Store) -> Iterator[Line]:
@@ -239,39 +244,24 @@ class MergedStream:
     asked: Asked
     source: npt.NDArray[np.int32] | None = None
 
+    def verdict_of(self, records: TokenStore) -> Verdict:
+        """Return the verdict on other records in the place of its own."""
+        return check_merged_records(self.name, records, self.parts, self.asked)
+
     def verdict(self) -> Verdict:
         """Return the verdict on the stream."""
         return check_merged_records(self.name, self.store, self.parts, self.asked, self.source)
 
 
-class MergedFile(Struct, frozen=True):
-    """A file of a merged store, with the lines of its domains, and its shuffle seed; `None` for domain order."""
-
-    name: str
-    merged: MergedRows
-    parts: MergedRows
-    seed: int | None
-
-
-def merged_lines(store: Store) -> Verdict:
-    """Check every file of a merged store."""
-    return combined(check_merged_lines(file.name, file.merged, file.parts, file.seed) for file in merged_files(store))
-
-
-def merged_records(store: Store) -> Verdict:
-    """Check every stream of a merged store."""
-    return combined(stream.verdict() for stream in merged_streams(store))
-
-
 MERGED_LINES = Check(
     "merged",
     "Every line of every domain is here once, byte by byte, on its side of the split, in the order that is asked for.",
-    merged_lines,
+    lambda store: combined(starmap(check_merged_lines, merged_files(store))),
 )
 MERGED_RECORDS = Check(
     "merged",
     "Every record of every domain is here once, value by value, in order; each is proven in the store of its domain.",
-    merged_records,
+    lambda store: combined(stream.verdict() for stream in merged_streams(store)),
 )
 
 
@@ -290,8 +280,8 @@ def parts_above(store: Store, asset: str) -> list[Published]:
     return parts
 
 
-def merged_files(store: Store) -> Iterator[MergedFile]:
-    """Yield the JSONL files of a merged store."""
+def merged_files(store: Store) -> Iterator[tuple[str, MergedRows, MergedRows, int | None]]:
+    """Yield the JSONL files of a merged store as `check_merged_lines` takes them: name, lines, the lines of its domains, and seed."""
     parts = parts_above(store, store.asset.parts)
     for file in store.asset.streams:
         numbered = [(number, open_lines(part.directory, file)) for number, part in enumerate(parts) if _has_file(part, file)]
@@ -303,7 +293,7 @@ def merged_files(store: Store) -> Iterator[MergedFile]:
         seed = store.recipe["seed"] if store.recipe.get("shuffle") and not file.endswith("_test") else None
         of_messages = any(not isinstance(row["prompt"], str) for row in merged)
         offered = (line for _, lines in numbered for line in _lines(lines, of_messages))
-        yield MergedFile(file, MergedRows(_origins([(None, merged)]), merged.written()), MergedRows(origin, offered), seed)
+        yield file, MergedRows(_origins([(None, merged)]), merged.written()), MergedRows(origin, offered), seed
 
 
 def _has_file(part: Published, file: str) -> bool:

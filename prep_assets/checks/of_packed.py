@@ -1,4 +1,4 @@
-"""Checks of packed tables."""
+"""Checks of packed tables, and of blends, against the streams that they are made of."""
 
 from __future__ import annotations
 
@@ -11,15 +11,17 @@ import numpy.typing as npt
 
 from prep_assets.checks.of_stores import ids_type, image_verdicts
 from prep_assets.errors import StoreError
-from prep_assets.pipeline.asset import Store
+from prep_assets.pipeline.asset import Check, Store
+from prep_assets.pipeline.blends import TOKENS, training_streams
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import unknown_counts
 from prep_assets.proofs.image_tokens import check_packed_images
 from prep_assets.proofs.orders import Trained
-from prep_assets.proofs.packed import check_mixture, check_pieces
+from prep_assets.proofs.packed import check_blend, check_mixture, check_pieces
 from prep_assets.proofs.rows import check_packed, check_positions
 from prep_assets.proofs.verdict import Verdict, Worst, combined, wrong_claim
 from prep_assets.stores.arrays import sizes
+from prep_assets.stores.blends import BlendStore, open_blend
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.packed import PackedStore, open_packed, open_rows
 from prep_assets.stores.tokens import TokenStore, open_tokens
@@ -133,3 +135,31 @@ def packed_accounting(store: Store, name: str) -> Iterator[Verdict]:
             fault = f"the domains hold {offered:,} tokens, but {totals['tokens']:,} are packed and {left_out:,} counted as left out"
     summary = f"{totals['rows']:,} rows hold {totals['tokens']:,} tokens, {trained:,} trained; {left_out:,} left out"
     yield Verdict(not fault, fault or summary, {**totals, "tokens_left_out": left_out}, Worst(name, fault) if fault else None)
+
+
+# Blends.
+
+
+def blend_verdict(store: Store, blend: BlendStore) -> Verdict:
+    """Hold an order of a store's items to the options of the store."""
+    asset = TOKENS[store.asset.family][0]
+    for domain, content in store.recipe["tokens"].items():
+        if store.workspace.content(asset, domain) != content:
+            raise StoreError(f"{asset}[{domain}] was built again since. Make the blend again: {build_command(store.asset.name)}")
+    streams = training_streams(store.workspace, store.asset.family)
+    offered = {name: stream.tokens for name, stream in streams.items()}
+    claimed = {**store.manifest.counts, **store.manifest.metrics}
+    window = blend.window
+    # a window needs the token after it as well
+    lengths = {
+        name: np.full(max(0, stream.tokens - 1) // window, window) if window else np.diff(stream.ends, prepend=0)
+        for name, stream in streams.items()
+    }
+    return check_blend(blend, lengths, offered, store.recipe["blend"], claimed)
+
+
+MIXTURE = Check(
+    "mixture",
+    "Every item is the window or record that options and seed put there, derived again; so are shares and epochs.",
+    lambda store: blend_verdict(store, open_blend(store.directory)),
+)

@@ -5,35 +5,31 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import groupby
 from operator import itemgetter
-from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct, field
 
-from prep_assets.checks.of_stores import Derivation, Reader, derived, is_small
-from prep_assets.checks.sources_again import StoredRows, domain_source, stored_rows, token_streams_of
+from prep_assets.checks.relations import Compares, Derivation, Judge, derived, is_small
+from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, streams_of
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.pipeline.asset import FromLines, Store
-from prep_assets.pipeline.groups import splits
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
 from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.sampled import Sampled
-from prep_assets.proofs.selection import Selected
 from prep_assets.proofs.source_fields import Unlike, step_rewards
 from prep_assets.proofs.source_formats import Reading
 from prep_assets.proofs.source_texts import EARLIER, EXACT, Held, Missing, Policy, Said, missing, single
-from prep_assets.proofs.verdict import Numbers, Verdict, Worst, combined, holds
+from prep_assets.proofs.verdict import Numbers, Rule, Tally, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable
 from prep_assets.samples import Row
-from prep_assets.stores.groups import STEP_ENDS, STEP_REWARDS, open_groups
+from prep_assets.stores.groups import STEP_ENDS, STEP_REWARDS, GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.table import GROUPS, LINES, TOKENS
 from prep_assets.stores.tokens import TokenStore
@@ -149,31 +145,15 @@ def _joined(value: Any) -> bytes:
 # What is compared, and what was found.
 
 
-class Found(Struct):
-    """What was found so far.
+class Unmet(NamedTuple):
+    """A row that lacks a text."""
 
-    Attributes:
-        numbers: rows and texts compared, and rows of each kind.
-        failed: rows that lack a text.
-        worst: the first of them.
-    """
+    id: str
+    fault: str
 
-    numbers: Counter[str] = field(default_factory=Counter)
-    failed: int = 0
-    worst: Worst | None = None
 
-    def fail(self, identity: str, fault: object) -> None:
-        """Count a row that lacks a text."""
-        self.failed += 1
-        self.worst = self.worst or Worst(identity, str(fault))
-
-    def verdict(self) -> Verdict:
-        """The verdict on all rows so far."""
-        rows = self.numbers["rows_compared"]
-        if self.worst is None:
-            return holds(_said, dict(self.numbers))
-        summary = f"{self.failed:,} of {rows:,} rows are not in the store as they say; first {self.worst.where}: {self.worst.note}"
-        return Verdict(False, summary, dict(self.numbers), self.worst)
+Found = Tally[Unmet]
+"""What was found so far: rows and texts compared, rows of each kind, and rows that lack a text."""
 
 
 def _said(numbers: Numbers) -> str:
@@ -184,12 +164,15 @@ def _said(numbers: Numbers) -> str:
     return "; ".join([f"{texts}{lost}{cut}", *listed])
 
 
-class SourceTexts(Derivation):
-    """Looks for the texts of rows in a store of one domain; with `first`, for those of the rows that it is given, in every document."""
+STANDS: Rule[Unmet] = Rule(lambda unmet, _: unmet.fault, ("rows_compared",), _said, ("", "rows are not in the store as they say"))
 
-    def __init__(self, store: Store, *, first: bool = False) -> None:
+
+class SourceTexts(Derivation):
+    """Looks for the texts of rows in a store of one domain; with `every`, in every document."""
+
+    def __init__(self, store: Store, *, every: bool = False) -> None:
         super().__init__(store)
-        self._first, self._sampled = first, Sampled(every=first or is_small(store))
+        self._sampled = Sampled(every=every or is_small(store))
         recipe = store.recipe
         tags: Sequence[Sequence[str]] = recipe.get("reasoning_tags", ())
         family = store.workspace.family(FAMILIES[store.asset.family])
@@ -230,14 +213,12 @@ class SourceTexts(Derivation):
         """Of the store's tokenizer."""
         return self.store.once("decoder", lambda: Decoder(self.store.vocabulary))
 
-    def readers(self) -> Sequence[Reader]:
+    def judges(self) -> Sequence[tuple[StoredStream | None, Judge]]:
         """One per stream, file or split."""
-        store = self.store
-        if store.holds(GROUPS):
-            return [partial(self._groups, folder) for folder in splits(store.directory).values()]
-        if store.holds(LINES):
-            return [partial(self._lines, lines) for lines in store.lines().values()]
-        return [partial(self._tokens, name, stream) for name, stream in token_streams_of(store).items()]
+        kinds: dict[type, Callable[[StoredStream, Found], Callable[[StoredRows], Iterator[Unmet]]]]
+        kinds = {GroupStore: self._groups, Lines: self._lines, TokenStore: self._tokens}
+        tallies = [(stream, Tally(STANDS)) for stream in streams_of(self.store)]
+        return [(stream, Compares(kinds[type(stream.held)](stream, tally), tally)) for stream, tally in tallies]
 
     def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
         """The verdict on all streams."""
@@ -257,19 +238,20 @@ class SourceTexts(Derivation):
 
     # Streams of tokens.
 
-    def _tokens(self, name: str, stream: TokenStore, blocks: Iterator[Selected]) -> Verdict:
-        found, several = Found(), self.store.recipe.get("expand") == "turns"
-        side = {"Sample": "", "Prompt": "prompt"}.get(self.reading.gives, name.rpartition("/")[2])
+    def _tokens(self, held: StoredStream, found: Found) -> Callable[[StoredRows], Iterator[Unmet]]:
+        several, stream = held.several, held.held
+        side = {"Sample": "", "Prompt": "prompt"}.get(self.reading.gives, held.name.rpartition("/")[2])
         masked = "loss_mask" in stream.arrays and self._weighs and not several
         documents = self.store.asset.family == "pretrain" and not masked and not several and self._sentinels is None
-        firsts, before = np.flatnonzero(np.append(stream.begins_row, True)) if several else None, list[Held]()
-        for stored in stored_rows(self.store, stream, name, several=several, blocks=blocks, first=self._first):
-            records = slice(stored.first, stored.first + len(stored.rows))
+        firsts = np.flatnonzero(np.append(stream.begins_row, True)) if several else None
+
+        def look(stored: StoredRows) -> Iterator[Unmet]:
+            if documents:
+                yield from self._documents(found, stored, stream)
+                return
+            records, before = slice(stored.first, stored.first + len(stored.rows)), list[Held]()
             span = stream.span(records.start, records.stop)
             sizes = np.diff(np.concatenate([[span.start], stream.ends[records]])).tolist()
-            if documents:
-                self._documents(found, stored, stream)
-                continue
             ids, weights = np.asarray(stream.arrays["tokens"][span]), stream.weights(span) if masked else None
             decoded = Decoded(self.decoder, ids if self._sentinels is None else self._in_text_order(ids, sizes), sizes, weights)
             plain = {*()} if several else self._plain(found, side, stored.payloads, decoded)
@@ -281,9 +263,9 @@ class SourceTexts(Derivation):
                 if not (always or self._sampled.takes(int(stored.rows[at]), payload)):
                     continue
                 if not len(stream.images) and (column := self.reading.files_in(payload)):
-                    found.fail(self.identity(stored, at), f"it has files in {column!r}, and the store has none")
+                    yield Unmet(self.identity(stored, at), f"it has files in {column!r}, and the store has none")
                 part, record = None if firsts is None else _within(firsts, records.start + at), decoded.held(at)
-                self._compare(
+                yield from self._compare(
                     found,
                     self.identity(stored, at),
                     payload,
@@ -294,9 +276,10 @@ class SourceTexts(Derivation):
                     counted=always or self._sampled.is_counted(int(stored.rows[at])),
                 )
                 before = [*before, record] if part is not None and part[0] + 1 < part[1] else []
-        return found.verdict()
 
-    def _documents(self, found: Found, stored: StoredRows, stream: TokenStore) -> None:
+        return look
+
+    def _documents(self, found: Found, stored: StoredRows, stream: TokenStore) -> Iterator[Unmet]:
         """Look at documents that are more than one text, and at a sample of others, of which `tokenization_identity` compares every token with the text
         that a second reading gives."""
         rows = np.asarray(stream.row[stored.first : stored.first + len(stored.payloads)]).tolist()
@@ -307,7 +290,7 @@ class SourceTexts(Derivation):
         decoded = Decoded(self.decoder, np.concatenate(listed), [*map(len, listed)], None)
         for number, at in enumerate(chosen):
             counted = self._sampled.is_counted(rows[at]) or self.reading.plain(stored.payloads[at]) is None
-            self._compare(found, self.identity(stored, at), stored.payloads[at], {"": decoded.held(number)}, counted=counted)
+            yield from self._compare(found, self.identity(stored, at), stored.payloads[at], {"": decoded.held(number)}, counted=counted)
 
     def _plain(self, found: Found, side: str, rows: Sequence[Row], decoded: Decoded) -> set[int]:
         """Return which records hold all texts of their plain rows, in order, in tokens that are trained as their roles say. All others are looked at more
@@ -370,7 +353,7 @@ class SourceTexts(Derivation):
         part: tuple[int, int] | None = None,
         before: Sequence[Held] = (),
         counted: bool = True,
-    ) -> None:
+    ) -> Iterator[Unmet]:
         """Compare a row with what a store holds of it.
 
         Args:
@@ -385,7 +368,7 @@ class SourceTexts(Derivation):
         try:
             said = self.reading.texts(row)
         except Unlike as unlike:
-            found.fail(identity, unlike)
+            yield Unmet(identity, str(unlike))
             return
         if self.reading.schema.startswith("lines of "):
             said = _of_side(said, held)
@@ -407,10 +390,10 @@ class SourceTexts(Derivation):
             stored = held[""].text.decode(errors="replace")
             fault = Missing(said[-1], f"ends a record that must be {must.decode()[-80:]!r}, and is {stored[-80:]!r}")
         if fault is not None:
-            found.fail(identity, fault)
+            yield Unmet(identity, str(fault))
             return
         if lost and self.store.holds(LINES):  # no template leaves it out
-            found.fail(identity, Missing(lost[0], "is reasoning, and stands nowhere in the line"))
+            yield Unmet(identity, str(Missing(lost[0], "is reasoning, and stands nowhere in the line")))
             return
         lost = [each for each in lost if not any(self._holds(record, each) for record in before)]
         numbers["texts_found"] += len(said) - len(lost)
@@ -418,11 +401,8 @@ class SourceTexts(Derivation):
             numbers["rows_cut"] += 1
         elif lost and not begin:
             last = max(each.turn for each in said)
-            if any(each.turn == last for each in lost):
-                found.fail(
-                    identity,
-                    Missing(next(each for each in lost if each.turn == last), "is reasoning of the last turn, and stands nowhere in it"),
-                )
+            if (gone := next((each for each in lost if each.turn == last), None)) is not None:
+                yield Unmet(identity, str(Missing(gone, "is reasoning of the last turn, and stands nowhere in it")))
                 return
             numbers[LOST] += len({each.turn for each in lost})
 
@@ -496,25 +476,24 @@ class SourceTexts(Derivation):
 
     # Lines.
 
-    def _lines(self, lines: Lines, blocks: Iterator[Selected]) -> Verdict:
-        found, stem = Found(), lines.path.stem
-        if not len(lines):
-            return found.verdict()
-        several, objects = stem.startswith("unpaired"), iter(lines)
-        stream = TokenStore({}, np.arange(1, len(lines) + 1), lines.index["file"], lines.index["row"])
-        rows = (
-            (self.identity(stored, at), int(stored.rows[at]), payload, next(objects))
-            for stored in stored_rows(self.store, stream, stem, several=several, blocks=blocks, first=self._first)
-            for at, payload in enumerate(stored.payloads)
-        )
-        for identity, own in groupby(rows, key=itemgetter(0)):
-            listed = list(own)
-            _, number, row, line = listed[0]
-            if len(listed) == 1 and self._plain_line(found, row, line):
-                continue
-            if self._sampled.takes(number, row):
-                self._compare(found, identity, row, sides_of([line for *_, line in listed]), counted=self._sampled.is_counted(number))
-        return found.verdict()
+    def _lines(self, held: StoredStream, found: Found) -> Callable[[StoredRows], Iterator[Unmet]]:
+        objects = iter(held.held)
+
+        def look(stored: StoredRows) -> Iterator[Unmet]:
+            rows = zip(
+                map(partial(self.identity, stored), range(len(stored.rows))), stored.rows.tolist(), stored.payloads, objects, strict=False
+            )
+            for identity, own in groupby(rows, key=itemgetter(0)):
+                listed = list(own)
+                _, number, row, line = listed[0]
+                if len(listed) == 1 and self._plain_line(found, row, line):
+                    continue
+                if self._sampled.takes(number, row):
+                    yield from self._compare(
+                        found, identity, row, sides_of([line for *_, line in listed]), counted=self._sampled.is_counted(number)
+                    )
+
+        return look
 
     def _plain_line(self, found: Found, row: Row, line: Row) -> bool:
         """Whether a line of a pair holds the texts of its plain row and no more, each on its side."""
@@ -533,27 +512,27 @@ class SourceTexts(Derivation):
 
     # Groups.
 
-    def _groups(self, folder: Path, blocks: Iterator[Selected]) -> Verdict:
-        found, groups = Found(), open_groups(folder)
-        stream = TokenStore({}, groups.prompts.ends, groups.prompts.file, groups.prompts.row)
-        for stored in stored_rows(self.store, stream, blocks=blocks, first=self._first):
-            for at, payload in enumerate(stored.payloads):
-                group = stored.first + at
+    def _groups(self, held: StoredStream, found: Found) -> Callable[[StoredRows], Iterator[Unmet]]:
+        groups = held.held
+
+        def look(stored: StoredRows) -> Iterator[Unmet]:
+            for at, (group, _, payload) in enumerate(stored.records()):
                 prompt = groups.prompts.record(group, "tokens")
-                held = {"prompt": Decoded(self.decoder, prompt, [len(prompt)], None).held(0)}
+                sides = {"prompt": Decoded(self.decoder, prompt, [len(prompt)], None).held(0)}
                 for number, record in enumerate(groups.responses_of(group)):
                     ids, mask = groups.responses.record(record, "tokens"), groups.responses.record(record, "loss_mask")
-                    held[f"responses[{number}]"] = Decoded(self.decoder, ids, [len(ids)], mask).held(0)
-                self._compare(found, self.identity(stored, at), payload, held)
+                    sides[f"responses[{number}]"] = Decoded(self.decoder, ids, [len(ids)], mask).held(0)
+                yield from self._compare(found, self.identity(stored, at), payload, sides)
                 steps = step_rewards(self.reading.schema, self.reading.options, payload)
                 if steps is not None:
                     own, ends = (groups.responses.record(groups.responses_of(group)[0], key) for key in (STEP_REWARDS, STEP_ENDS))
                     if own[ends != 0].tolist() != [*map(single, steps)]:
-                        found.fail(self.identity(stored, at), f"its steps have the rewards {steps}, and others are in the store")
+                        yield Unmet(self.identity(stored, at), f"its steps have the rewards {steps}, and others are in the store")
                 rewards = payload.get(str(self.reading.options.get("rewards_key", "rewards"))) if self.reading.schema == "group" else None
                 if isinstance(rewards, list) and np.array(rewards, np.float32).tolist() != groups.rewards.record(group, "rewards").tolist():
-                    found.fail(self.identity(stored, at), f"its rewards are {rewards}, and others are in the store, or in another order")
-        return found.verdict()
+                    yield Unmet(self.identity(stored, at), f"its rewards are {rewards}, and others are in the store, or in another order")
+
+        return look
 
 
 def _within(firsts: npt.NDArray[Any], record: int) -> tuple[int, int]:

@@ -6,7 +6,7 @@ import hashlib
 import json
 from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing, nullcontext, suppress
+from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from io import BytesIO
@@ -25,11 +25,14 @@ from prep_assets.data.blocks import Unreadable, size_of
 from prep_assets.data.files import Part, SourceFile, open_stored
 from prep_assets.data.read import read_blocks
 from prep_assets.data.stream import seekable
-from prep_assets.data.tables import LINES, TABLES, rows_at_once
+from prep_assets.data.tables import LINES as LINE_FORMATS
+from prep_assets.data.tables import TABLES, rows_at_once
 from prep_assets.errors import CheckFailed, Refused, StoreError
 from prep_assets.pipeline.asset import END, Content, FromLines, FromRows, Store, StorePart
 from prep_assets.pipeline.examples import Stretch, converter, shards_of
+from prep_assets.pipeline.groups import splits
 from prep_assets.pipeline.images import CONTENT_NAME, REMEMBERED, REMOTE
+from prep_assets.pipeline.lines import UNPAIRED
 from prep_assets.pipeline.sources import domain_of, pinned
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import build_command
@@ -50,8 +53,10 @@ from prep_assets.proofs.selection import Passages, Rules, Selected, select
 from prep_assets.samples import IMAGE, MEDIA, Group, Pair, Prompt, Record, Sample, Turn
 from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import prefetch, stretches
+from prep_assets.stores.groups import open_groups
 from prep_assets.stores.images import Image
-from prep_assets.stores.lines import row_of
+from prep_assets.stores.lines import INDEX_FIELDS, row_of
+from prep_assets.stores.table import GROUPS, LINES
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.workers.shards import Shard
 
@@ -163,7 +168,7 @@ class DomainSource:
     def _stretch(self, part: StorePart, stretch: Stretch) -> SourceRows:
         """Yield the rows of a stretch."""
         file, within, end = self.files[stretch.file], stretch.part, part.rows_end(stretch)
-        if file.format not in LINES or self.domain.txt == "file":
+        if file.format not in LINE_FORMATS or self.domain.txt == "file":
             yield from _rows(file, self.domain.txt, Between(None, within.row, end))
             return
         if stretch.file not in self._open:  # keep compressed files open: the next stretch continues where this one ends
@@ -239,11 +244,8 @@ class LineSource(Struct, frozen=True):
 
 def source_of(store: Store) -> DomainSource | LineSource:
     """Return the source of a store, opened once."""
-
-    def make() -> DomainSource | LineSource:
-        return DomainSource.of(store) if isinstance(store.asset.source, FromRows) else LineSource.of(store)
-
-    return store.once("source", make)
+    kind = DomainSource if isinstance(store.asset.source, FromRows) else LineSource
+    return store.once("source", lambda: kind.of(store))
 
 
 def domain_source(store: Store) -> DomainSource:
@@ -267,23 +269,60 @@ def require_current(store: Store, key: str, label: str) -> None:
             raise StoreError(f"{label} was built again since these tokens. Build them again: {command}")
 
 
-def token_streams_of(store: Store) -> dict[str, TokenStore]:
-    """Return the token streams of a store; for one made from lines, each with the number of its source file."""
-    source, streams = store.asset.source, store.streams()
-    if not isinstance(source, FromLines):
-        return streams
-    number = {stream.rpartition("/")[0]: file for file, stream in enumerate(source.files)}
-    files = {name: np.int32(number[name.rpartition("/")[0]]) for name in streams}
-    return {name: replace(stream, file=np.broadcast_to(files[name], len(stream))) for name, stream in streams.items()}
+class StoredStream(Struct, frozen=True):
+    """A stream of a store, with the row that each record says it comes from.
+
+    Attributes:
+        held: what it is made of.
+        ends: where the tokens of each record end; of lines, their numbers from 1.
+        file, row: of each record.
+        several: whether neighbouring records may come from one row.
+        domain: number of the domain of each record, where the stream has an index of domains.
+    """
+
+    name: str
+    held: Any
+    ends: npt.NDArray[Any]
+    file: npt.NDArray[Any]
+    row: npt.NDArray[Any]
+    several: bool = False
+    domain: npt.NDArray[Any] | None = None
+
+    def __len__(self) -> int:
+        return len(self.row)
+
+
+def streams_of(store: Store) -> list[StoredStream]:
+    """Return the streams of a store, or of its part. Records that are made from lines have the number of their source file."""
+    if store.holds(GROUPS):
+        groups = {split: open_groups(folder) for split, folder in splits(store.directory).items()}
+        return [
+            StoredStream(split, each, each.prompts.ends, each.prompts.file, each.prompts.row, domain=each.source)
+            for split, each in groups.items()
+        ]
+    if store.holds(LINES):
+        found = list[StoredStream]()
+        for stem, lines in store.lines().items():
+            domain, file, row = (lines.index[key] for key in INDEX_FIELDS)
+            found.append(StoredStream(stem, lines, np.arange(1, len(lines) + 1), file, row, stem.startswith(UNPAIRED), domain))
+        return found
+    source, several, found = store.asset.source, store.recipe.get("expand") == "turns", []
+    numbers = {name.rpartition("/")[0]: number for number, name in enumerate(source.files)} if isinstance(source, FromLines) else {}
+    for name, stream in store.streams().items():
+        file = np.broadcast_to(np.int32(numbers[name.rpartition("/")[0]]), len(stream)) if numbers else stream.file
+        found.append(StoredStream(name, stream, stream.ends, file, stream.row, several))
+    return found
 
 
 # Records of a stream joined with their source rows.
 
 TOKENS_AT_ONCE = 1 << 19
 """About how many tokens the records of one `StoredRows` have."""
+_MOST_OF_ROW = 1 << 16
+"""Records of one row that are looked for ahead."""
 
 
-class StoredRows(Struct, frozen=True):
+class StoredRows(Struct, frozen=True, eq=False):
     """Consecutive records of a stream, all from one file.
 
     Attributes:
@@ -302,60 +341,67 @@ class StoredRows(Struct, frozen=True):
         """Return the id of a record."""
         return f"{self.name}:{self.rows[at] + 1}"
 
+    def records(self) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
+        """Yield number in the stream, id and row fields of each record."""
+        return ((self.first + at, self.identity(at), payload) for at, payload in enumerate(self.payloads))
 
-def stored_rows(
-    store: Store,
-    stream: TokenStore,
-    name: str = "",
-    *,
-    several: bool = False,
-    blocks: Iterator[Selected] | None = None,
-    first: bool = False,
-) -> Iterator[StoredRows]:
-    """Yield the records of a stream with their rows, in order.
+
+class Join:
+    """Finds the rows of the records of a stream, as these come.
 
     Args:
-        name: name of the stream, for errors.
-        several: whether neighbouring records may come from one row.
-        blocks: the rows of its source, where they are already being read.
-        first: whether `blocks` are only the first rows, so that records without a row are left out.
+        every: whether all records have a row among those that come; else later ones are left out.
+    """
+
+    def __init__(self, store: Store, stream: StoredStream, *, every: bool = True) -> None:
+        self._source, self._stream, self._every, self._position = source_of(store), stream, every, 0
+
+    def add(self, block: Selected) -> Iterator[StoredRows]:
+        """Yield the next records, which come from the rows of a block; all records of a row are together."""
+        stream, position = self._stream, self._position
+        if position == len(stream) or stream.file[position] != block.file:
+            return
+        rows = [(row, payload) for row, payload in zip(block.rows, block.payloads, strict=True) if payload is not None]
+        offered, last_row = np.array([row for row, _ in rows], np.int64), -1
+        while len(indices := _next_rows(offered, block.file, stream, self._position, last_row)):
+            # a list of its own, so that who keeps a few rows does not keep the others
+            payloads, first = [rows[number][1] for number in indices.tolist()], self._position
+            self._position, last_row = first + len(indices), int(offered[indices[-1]])
+            yield StoredRows(first, self._source.names[block.file], offered[indices], payloads)
+
+    def end(self) -> Iterator[StoredRows]:
+        """Yield nothing more.
+
+        Raises:
+            StoreError: a record of the store is not in its source, or not in the order of the source.
+        """
+        at, stream = self._position, self._stream
+        if at != len(stream) and self._every:
+            raise StoreError(self._source.missing(stream.name, at, int(stream.file[at]), int(stream.row[at])))
+        yield from ()
+
+
+def stored_rows(store: Store, stream: StoredStream) -> Iterator[StoredRows]:
+    """Yield the records of a stream with their rows, in order.
 
     Raises:
-        StoreError: a record of the store is not in its source, or not in the order of the source.
+        StoreError: see `Join.end`.
         SourceError: a source changed since it was pinned.
     """
-    source, position = source_of(store), 0
-    with closing(prefetch(_rows_of(source, stream))) if blocks is None else nullcontext(blocks) as selected:
-        for block in selected:
-            rows = [(row, payload) for row, payload in zip(block.rows, block.payloads, strict=True) if payload is not None]
-            offered, last_row = np.array([row for row, _ in rows], np.int64), -1
-            while len(indices := _next_rows(offered, block.file, stream, position, last_row, several)):
-                # a list of its own, so that who keeps a few rows does not keep the others
-                payloads = [rows[number][1] for number in indices.tolist()]
-                yield StoredRows(position, source.names[block.file], offered[indices], payloads)
-                position, last_row = position + len(indices), int(offered[indices[-1]])
-    if position != len(stream) and not first:
-        raise StoreError(source.missing(name, position, int(stream.file[position]), int(stream.row[position])))
+    join = Join(store, stream)
+    with closing(prefetch(_rows_of(source_of(store), stream))) as blocks:
+        for block in blocks:
+            yield from join.add(block)
+    yield from join.end()
 
 
-def _rows_of(source: DomainSource | LineSource, stream: TokenStore) -> Iterator[Selected]:
+def _rows_of(source: DomainSource | LineSource, stream: StoredStream) -> Iterator[Selected]:
     """Yield the rows of the files that a stream has records of."""
     files = {number for part in stretches(len(stream)) for number in np.unique(stream.file[part]).tolist()}
     return select((rows for rows in source.rows() if rows[0] in files), Rules(deduplicate=False))
 
 
-def source_records(
-    store: Store, stream: TokenStore, name: str = "", *, several: bool = False, blocks: Iterator[Selected] | None = None
-) -> Iterator[tuple[int, str, Mapping[str, Any]]]:
-    """Yield number in the stream, id and row fields of each record; see `stored_rows`."""
-    for stored in stored_rows(store, stream, name, several=several, blocks=blocks):
-        for at, payload in enumerate(stored.payloads):
-            yield stored.first + at, stored.identity(at), payload
-
-
-def _next_rows(
-    offered: npt.NDArray[np.int64], file: int, stream: TokenStore, first: int, last_row: int, several: bool
-) -> npt.NDArray[np.int64]:
+def _next_rows(offered: npt.NDArray[np.int64], file: int, stream: StoredStream, first: int, last_row: int) -> npt.NDArray[np.int64]:
     """Return the indices in `offered` of the rows of the next records of a stream, as long as these come from the file in order.
 
     Args:
@@ -367,9 +413,12 @@ def _next_rows(
     begin = int(ends[0] - 1) if len(ends) else 0
     count = max(1, int(np.searchsorted(ends, begin + TOKENS_AT_ONCE)))
     rows = rows[:count]
+    if stream.several and len(rows):
+        ahead = np.asarray(stream.row[first + len(rows) : first + len(rows) + _MOST_OF_ROW])
+        rows = np.append(rows, ahead[: int(np.argmin(np.append(ahead == rows[-1], False)))])
     indices = np.searchsorted(offered, rows)
     steps = np.diff(rows, prepend=last_row)
-    is_next = (np.asarray(stream.file[part])[:count] == file) & ((steps >= 0) if several else (steps > 0))
+    is_next = (np.asarray(stream.file[first : first + len(rows)]) == file) & ((steps >= 0) if stream.several else (steps > 0))
     is_next[is_next] = offered[np.minimum(indices[is_next], len(offered) - 1)] == rows[is_next]
     return indices if is_next.all() else indices[: int(np.argmin(is_next))]
 

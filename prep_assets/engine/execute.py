@@ -15,7 +15,8 @@ from typing import Any, TypeVar
 from msgspec import Struct, structs
 
 from prep_assets.checks.bounds import as_result, judged_anew, keeps_fewer, only_rules_fail
-from prep_assets.checks.of_stores import INTEGRITY, part_of, verdicts_of_parts
+from prep_assets.checks.of_stores import INTEGRITY
+from prep_assets.checks.relations import part_of, verdicts_of_parts
 from prep_assets.checks.sources_again import Unsound, parts_of
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.tables import SHARD_BYTES

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from prep_assets.array_types import Float32s, Ints
-from prep_assets.checks.of_stores import Heard
+from prep_assets.checks.selection import RaisingQuarantine
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Preference, Pretrain, Rl, Sft
 from prep_assets.data.addresses import file_name
@@ -252,7 +252,7 @@ Derive = Callable[[SourceFile, Record], list[TokenSequence]]
 def conversations(workspace: Workspace, name: str) -> Derive:
     """Derive the records of `sft_tokens` that a row becomes."""
     domain = domain_of(workspace.family(Sft), name)
-    convert, chats = converter(domain, Sample), conversations_of(workspace, domain, Heard())
+    convert, chats = converter(domain, Sample), conversations_of(workspace, domain, RaisingQuarantine())
 
     def derive(file: SourceFile, record: Record) -> list[TokenSequence]:
         sample = apply(convert, record.payload)
@@ -286,7 +286,7 @@ def documents(workspace: Workspace, name: str) -> Derive:
 
     def derive(file: SourceFile, record: Record) -> list[TokenSequence]:
         item = Item(file, record, apply(convert, record.payload))
-        [rendered] = rendering.render([item], Heard())[1]
+        [rendered] = rendering.render([item], RaisingQuarantine())[1]
         identity = f"{name}/{record_id(file, record.row)}"
         cut = cut_of(identity, len(rendered.text), rate=fim.rate, spm_rate=fim.spm_rate, seed=fim.seed) if fim.rate else None
         if sentences is not None:

@@ -5,10 +5,12 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from prep_assets.checks import of_stores
+from prep_assets.checks import selection
 from prep_assets.checks.of_lines import LinesMatch
-from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
+from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY
 from prep_assets.checks.of_texts import SOURCE_TEXTS
+from prep_assets.checks.relations import derived
+from prep_assets.checks.selection import SELECTION
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.models import Contrastive
 from prep_assets.graph.optional import leaks_asset, quality_asset
@@ -70,7 +72,7 @@ Texts that are only to be embedded stand there with their ids.""",
         SOURCE_TEXTS,
     ),
     streams={TRAIN: Stream(LINES, TRAIN), TEST: Stream(LINES, TEST)},
-    source=FromRows(Contrast, of_stores.lines, by_fields, line=contrast_line),
+    source=FromRows(Contrast, selection.lines, by_fields, line=contrast_line),
     kind="json",
     columns=CONTRAST_COLUMNS,
 )

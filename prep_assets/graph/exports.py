@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from prep_assets.checks.of_exports import compare
 from prep_assets.checks.of_stores import INTEGRITY
-from prep_assets.checks.sources_again import domain_source, example_of, images_again, source_records
+from prep_assets.checks.sources_again import StoredStream, domain_source, example_of, images_again, stored_rows
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine
@@ -198,7 +198,8 @@ def _chats(store: Store, source: Table) -> Iterator[list[dict[str, Any]]]:
     assert isinstance(store.family, Chat) and isinstance(stream, TokenStore)
     template, backend = store.workspace.template(store.family), store.vocabulary.backend
     convert, ready = converter(domain_source(store).domain, Sample), images_again(store)
-    for number, identity, payload in source_records(store, stream, several=True):
+    joined = stored_rows(store, StoredStream("", stream, stream.ends, stream.file, stream.row, several=True))
+    for number, identity, payload in chain.from_iterable(rows.records() for rows in joined):
         sample = ready(example_of(convert, payload, identity, Sample))
         shown = messages(sample, pieces(sample, marks=template.marks, form=PARTS), form=PARTS)
         chat = [{"role": message["role"], "content": message.get("content") or []} for message in shown]

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgspec.structs import replace
 
-from prep_assets.checks.of_blends import MIXTURE
+from prep_assets.checks.of_packed import MIXTURE
 from prep_assets.checks.of_quality import LEAKS_AGAIN, NO_LEAKS, NOT_BLOCKED, VERDICTS_AGAIN
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.config.models import FAMILIES

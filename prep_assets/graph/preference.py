@@ -5,11 +5,13 @@ from __future__ import annotations
 from functools import partial
 from itertools import chain
 
-from prep_assets.checks import of_stores
+from prep_assets.checks import selection
 from prep_assets.checks.of_conversations import IDENTITY, MARGINS, Sides
 from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, PairsMatch
-from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, SELECTION, derived, token_rows
+from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, token_rows
 from prep_assets.checks.of_texts import SOURCE_TEXTS
+from prep_assets.checks.relations import derived
+from prep_assets.checks.selection import LINE_SELECTION, SELECTION
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.graph.optional import leaks_asset, merged_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
@@ -87,7 +89,7 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lis
         SOURCE_TEXTS,
     ),
     streams=FILES,
-    source=FromRows(Pair, of_stores.lines, by_prompt, plain=True, line=pair_line),
+    source=FromRows(Pair, selection.lines, by_prompt, plain=True, line=pair_line),
     kind="json",
     columns=PAIR_COLUMNS,
 )

@@ -11,10 +11,12 @@ import numpy as np
 import numpy.typing as npt
 import xxhash
 
-from prep_assets.checks import of_stores
+from prep_assets.checks import selection
 from prep_assets.checks.of_documents import TEXTS, Masks, pretrain_rows
-from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
+from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY
 from prep_assets.checks.of_texts import SOURCE_TEXTS
+from prep_assets.checks.relations import derived
+from prep_assets.checks.selection import SELECTION
 from prep_assets.checks.sources_again import by_text
 from prep_assets.config.models import Pretrain, media_tokens
 from prep_assets.data.quarantine import Quarantine
@@ -211,15 +213,13 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
             "Documents are trained in full, but for images and for regions to which the source gives another weight; those have it.",
             Masks,
         ),
-        derived(
-            "tokenization_identity", "Every document's tokens decode to its text; a sample equals the reference tokenizer's ids.", TEXTS
-        ),
+        TEXTS,
         SELECTION,
         SOURCE_TEXTS,
     ),
     in_parts=True,
     streams={"train": Stream(TOKENS, "{partition}_train"), "dev": Stream(TOKENS, "{partition}_dev")},
-    source=FromRows(Sample, of_stores.documents, by_text),
+    source=FromRows(Sample, selection.documents, by_text),
     columns=TOKEN_COLUMNS,
 )
 

@@ -5,21 +5,13 @@ from __future__ import annotations
 from collections import Counter
 from functools import partial
 
-from prep_assets.checks import of_stores
-from prep_assets.checks.of_conversations import (
-    GROUP_IDENTITY,
-    GROUP_MASKS,
-    GROUP_REWARDS,
-    GROUP_ROWS,
-    GROUP_RUNS,
-    GROUP_SAMPLED,
-    GROUP_STEPS,
-    IDENTITY,
-    PROMPT_IDENTITY,
-)
+from prep_assets.checks import selection
+from prep_assets.checks.of_conversations import GROUP_CHECKS, GROUP_ROWS, PROMPT_IDENTITY
 from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, Golds, LinesMatch, arithmetic_golds, questions_match
-from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, LINE_SELECTION, PLAIN_ROWS, SELECTION, derived
+from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, PLAIN_ROWS
 from prep_assets.checks.of_texts import SOURCE_TEXTS
+from prep_assets.checks.relations import derived
+from prep_assets.checks.selection import LINE_SELECTION, SELECTION
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
@@ -89,7 +81,7 @@ RL_PROMPTS_BY_DOMAIN = Asset(
         SOURCE_TEXTS,
     ),
     streams=FILES,
-    source=FromRows(Prompt, of_stores.lines, by_prompt, plain=True, line=prompt_line),
+    source=FromRows(Prompt, selection.lines, by_prompt, plain=True, line=prompt_line),
     domains=prompt_domains,
     kind="json",
     columns=PROMPT_COLUMNS,
@@ -244,35 +236,10 @@ RL_GROUPS_BY_DOMAIN = Asset(
         SELECTION,
         SOURCE_TEXTS,
         GROUP_ROWS,
-        derived(
-            "mask_alignment",
-            "Trained tokens of every prompt with each of its responses decode to exactly the answer and its stop token.",
-            GROUP_MASKS,
-        ),
-        derived("tokenization_identity", IDENTITY, GROUP_IDENTITY),
-        derived(
-            "rewards",
-            "Every reward is finite, each response of a group has one, and they are those of the source.",
-            GROUP_REWARDS,
-        ),
-        derived(
-            "sampled_ids",
-            "Ids and log-probabilities that the source has as sampled are stored as they are, every sampled token is trained, and no other.",
-            GROUP_SAMPLED,
-        ),
-        derived(
-            "step_rewards",
-            "Where responses are judged step by step, each reward stands at the token with which the text of its step ends.",
-            GROUP_STEPS,
-        ),
-        derived(
-            "runs",
-            "Rows of agents' runs are those that the calls of their sources give: joined where a prompt begins with all tokens before, else begun anew.",
-            GROUP_RUNS,
-        ),
+        *GROUP_CHECKS,
     ),
     streams=SPLITS,
-    source=FromRows(Group, of_stores.groups, by_prompt),
+    source=FromRows(Group, selection.groups, by_prompt),
     domains=group_domains,
     absent=absent,
     columns=GROUP_COLUMNS,

@@ -13,8 +13,10 @@ import numpy.typing as npt
 
 from prep_assets.checks.of_conversations import IDENTITY, MASKED, TEACHER, Chats, rejected_chats
 from prep_assets.checks.of_packed import packed_accounting, packed_mask, packed_mixture, packed_rows
-from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived, token_rows
+from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, token_rows
 from prep_assets.checks.of_texts import SOURCE_TEXTS
+from prep_assets.checks.relations import derived
+from prep_assets.checks.selection import SELECTION
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Sft

@@ -275,8 +275,17 @@ class PlainBlocks:
             stops = {stretch.stop for derived, _ in counted for stretch in derived.expected if stretch.stop}
             tagged, prefixed = (sum(count for derived, count in counted if getattr(derived, by)) for by in ("tagged", "prefixed"))
             unserved = sum(len(derived.unserved) * count for derived, count in counted)
-            self._masks.proven(sum(counts), trained, stops, tagged, prefixed=prefixed, unserved=unserved)
-            self._identities.proven(sum(counts))
+            self._masks.proven(
+                {
+                    "rows_checked": sum(counts),
+                    "trained_tokens": trained,
+                    "rows_by_tags_too": tagged,
+                    "rows_by_prefix": prefixed,
+                    "unserved_prompts": unserved,
+                },
+                stops,
+            )
+            self._identities.proven({"rows_tokenized_again": sum(counts)})
         proven[proven] = good
         return proven
 

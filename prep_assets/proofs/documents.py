@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import closing
 from dataclasses import dataclass
 from functools import partial
 from itertools import groupby, pairwise
@@ -14,10 +14,10 @@ import numpy.typing as npt
 from xxhash import xxh3_64_intdigest
 
 from prep_assets.proofs.reference_ids import IdsAgain
-from prep_assets.proofs.verdict import Numbers, Verdict, fails, holds
+from prep_assets.proofs.verdict import Numbers, Rule, Verdict, Worst, fails, holds
 from prep_assets.proofs.words import ByteTable
 from prep_assets.samples import MEDIA, UNATTENDED, Region, Sample
-from prep_assets.stores.arrays import in_batches, prefetch
+from prep_assets.stores.arrays import in_batches
 from prep_assets.text.engines import Engines
 from prep_assets.text.ids import Flat
 from prep_assets.text.vocabulary import Vocabulary
@@ -114,7 +114,14 @@ class Text:
 
 
 def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines | None = None, *, batch: int = 256) -> Verdict:
-    """Tokenize every document a second time, and decode it.
+    """Return the verdict on all documents; see `TextProof`."""
+    proof = TextProof(vocabulary, engines, batch=batch)
+    proof.add(texts)
+    return proof.verdict()
+
+
+class TextProof:
+    """Tokenizes every document a second time, and decodes it.
 
     The first documents are decoded by the tokenizer's own decoder. Once that would take longer than to decode each id of the vocabulary with
     it, this is done, and all other documents are compared with the bytes of their ids. A tokenizer that composes text (NFC) gives the composed
@@ -125,37 +132,42 @@ def prove_texts(texts: Iterable[Text], vocabulary: Vocabulary, engines: Engines 
     Args:
         engines: if given, the fast engine tokenizes all but a sample of the documents, see `reference_ids.IdsAgain`; else the reference does all.
     """
-    decoded, compared, cut, table = 0, 0, 0, ByteTable(vocabulary)
-    again = IdsAgain(vocabulary, engines)
-    in_turn = in_batches(texts, lambda text: len(text.text), BATCH_CHARACTERS, batch)
-    with closing(prefetch((batch_texts, _tokenize(batch_texts, again)) for batch_texts in in_turn)) as batches:
-        for batch_texts, flat in batches:
-            if (at := _first_different(batch_texts, flat)) is not None:
-                fault_text = f"{len(batch_texts[at].ids):,} ids differ from the tokenizer's {int(np.diff(flat.offsets)[at]):,}"
-                return fails(
-                    batch_texts[at].id,
-                    fault_text,
-                    {"documents_decoded": decoded, "documents_compared": compared + at + 1},
-                    batch_texts[at].ids,
-                )
-            compared += len(batch_texts)
-            count, together = len(flat.ids), flat if len(flat.ids) <= TOGETHER else None
-            del flat  # a long document has many
-            if vocabulary.token_bytes is not None:
-                is_ready = table.is_ready(count)
-                fault = _compare(batch_texts, together, vocabulary, table) if is_ready else _decode(batch_texts, vocabulary)
-                if fault is not None:
-                    text, fault_text = fault
-                    return fails(text.id, fault_text, {"documents_decoded": decoded, "documents_compared": compared}, text.ids)
-                decoded += len(batch_texts)
-            cut += sum(bool(text.parts) for text in batch_texts)
-    numbers = {
-        "documents_decoded": decoded,
-        "documents_compared": compared,
-        "documents_cut": cut,
-        "texts_by_reference": again.by_reference,
-    }
-    return holds(partial(_identical, engine=engines.first.name if engines is not None else ""), numbers)
+
+    def __init__(self, vocabulary: Vocabulary, engines: Engines | None = None, *, batch: int = 256) -> None:
+        self._vocabulary, self._engine, self._most = vocabulary, engines.first.name if engines is not None else "", batch
+        self._again, self._table = IdsAgain(vocabulary, engines), ByteTable(vocabulary)
+        self._numbers, self._cut = dict.fromkeys(("documents_decoded", "documents_compared"), 0), 0
+        self._failed: Verdict | None = None
+
+    def add(self, texts: Iterable[Text]) -> None:
+        """Judge more documents."""
+        for batch in in_batches(() if self._failed else texts, lambda text: len(text.text), BATCH_CHARACTERS, self._most):
+            if (failed := self._judged(batch)) is not None:
+                self._failed = failed
+                return
+
+    def _judged(self, texts: Sequence[Text]) -> Verdict | None:
+        """The verdict on the first document that fails."""
+        flat, numbers, vocabulary = _tokenize(texts, self._again), self._numbers, self._vocabulary
+        if (at := _first_different(texts, flat)) is not None:
+            numbers["documents_compared"] += at + 1
+            fault = f"{len(texts[at].ids):,} ids differ from the tokenizer's {int(np.diff(flat.offsets)[at]):,}"
+            return fails(texts[at].id, fault, numbers, texts[at].ids)
+        numbers["documents_compared"] += len(texts)
+        count, together = len(flat.ids), flat if len(flat.ids) <= TOGETHER else None
+        del flat  # a long document has many
+        if vocabulary.token_bytes is not None:
+            is_ready = self._table.is_ready(count)
+            if found := _compare(texts, together, vocabulary, self._table) if is_ready else _decode(texts, vocabulary):
+                return fails(found[0].id, found[1], numbers, found[0].ids)
+            numbers["documents_decoded"] += len(texts)
+        self._cut += sum(bool(text.parts) for text in texts)
+        return None
+
+    def verdict(self) -> Verdict:
+        """The verdict on all documents so far."""
+        numbers = {**self._numbers, "documents_cut": self._cut, "texts_by_reference": self._again.by_reference}
+        return self._failed or holds(partial(_identical, engine=self._engine), numbers)
 
 
 def _identical(numbers: Numbers, engine: str) -> str:
@@ -244,21 +256,30 @@ def _decode(texts: Sequence[Text], vocabulary: Vocabulary) -> tuple[Text, str] |
 # Borders of sentences in token streams: the tokens before a marked start have exactly the bytes of the sentences before it.
 
 
-def check_sentences(documents: Iterable[tuple[Text, npt.NDArray[Any]]], before: int, vocabulary: Vocabulary) -> Verdict:
-    """Check every document. Tokens before its text belong to the first sentence, tokens after it to the last.
+@dataclass(frozen=True, slots=True)
+class Cut:
+    """A document that is cut into sentences, and for all its tokens, 1 where a sentence begins."""
 
-    Args:
-        documents: each cut into sentences, and for all its tokens, 1 where a sentence begins.
-        before: number of tokens before those of a text.
-    """
+    text: Text
+    marks: npt.NDArray[Any]
+
+    @property
+    def id(self) -> str:
+        """Of its record."""
+        return self.text.id
+
+
+def sentence_borders(before: int, vocabulary: Vocabulary) -> Rule[Cut]:
+    """What must hold of each document; `before`: the number of tokens before those of a text, which belong to the first sentence, as tokens after it do to
+    the last."""
     lengths = vocabulary.byte_lengths
     assert lengths is not None  # only tokenizers whose ids stand for bytes are cut into sentences
-    count = sentences = 0
-    for document, marks in documents:
+
+    def judge(document: Cut, numbers: Counter[str]) -> Worst | None:
+        text, marks = document.text, document.marks
         starts = np.flatnonzero(marks)
-        sizes = [len(vocabulary.normalized(sentence).encode()) for sentence in document.parts]
-        wanted = np.cumsum([0, *sizes[:-1]])
-        borders = np.concatenate([[0], np.cumsum(lengths[document.ids.astype(np.int64)])])
+        wanted = np.cumsum([0, *(len(vocabulary.normalized(sentence).encode()) for sentence in text.parts[:-1])])
+        borders = np.concatenate([[0], np.cumsum(lengths[text.ids.astype(np.int64)])])
         if not np.isin(marks, (0, 1)).all() or not len(starts) or starts[0] != 0:
             problem = "its first token does not begin a sentence"
         elif len(starts) != len(wanted):
@@ -267,12 +288,14 @@ def check_sentences(documents: Iterable[tuple[Text, npt.NDArray[Any]]], before: 
             places = borders.take(starts - before, mode="clip")
             wrong = np.flatnonzero(places != wanted)
             if not wrong.size:
-                count, sentences = count + 1, sentences + len(wanted)
-                continue
+                numbers["documents_in_sentences"] += 1
+                numbers["sentences"] += len(wanted)
+                return None
             at = int(wrong[0])
             problem = f"sentence {at} begins at byte {int(places[at]):,} of the text, Punkt says {int(wanted[at]):,}"
-        return fails(document.id, problem, {"documents_cut": count}, document.ids)
-    return holds(_in_sentences, {"documents_in_sentences": count, "sentences": sentences})
+        return Worst(document.id, problem, tuple(text.ids.tolist()))
+
+    return Rule(judge, ("documents_in_sentences", "sentences"), _in_sentences)
 
 
 def _in_sentences(numbers: Numbers) -> str:
@@ -300,14 +323,10 @@ class MaskedDocument:
     ended: bool = True
 
 
-def check_document_masks(documents: Iterable[MaskedDocument], vocabulary: Vocabulary, images: Collection[int]) -> Verdict:
-    """Compare every document.
+def document_masks(vocabulary: Vocabulary, images: Collection[int]) -> Rule[MaskedDocument]:
+    """What must hold of each document; `images`: ids of the tokens that stand for images and around them, none where there can be no images."""
 
-    Args:
-        images: ids of the tokens that stand for images and around them; none where there can be no images.
-    """
-    checked = untrained = unattended = 0
-    for document in documents:
+    def judge(document: MaskedDocument, numbers: Counter[str]) -> Worst | None:
         shown = [region for turn in document.sample.turns for region in turn.regions if not region.drop and region.text]
         expected, runs_found = _expected_runs(shown, vocabulary), _decoded_runs(document, vocabulary, images)
         ending = max(0.0, next((_weight(region) for region in reversed(shown) if region.kind not in MEDIA), 1.0))
@@ -322,12 +341,14 @@ def check_document_masks(documents: Iterable[MaskedDocument], vocabulary: Vocabu
         elif document.ended and float(document.mask[-1]) != ending:
             problem = f"the end-of-text token weighs {float(document.mask[-1]):g}, the region before it {ending:g}"
         if problem:
-            return fails(document.id, problem, {"documents_masked": checked}, document.ids, document.mask)
-        checked += 1
-        untrained += int((document.mask <= 0).sum())
-        unattended += int((document.mask < 0).sum())
-    extra = {"unattended_tokens": unattended} if unattended else {}
-    return holds(_masked, {"documents_masked": checked, "masked_tokens": untrained, **extra})
+            return Worst(document.id, problem, tuple(document.ids.tolist()), tuple(map(float, document.mask.tolist())))
+        numbers["documents_masked"] += 1
+        numbers["masked_tokens"] += int((document.mask <= 0).sum())
+        if unattended := int((document.mask < 0).sum()):
+            numbers["unattended_tokens"] += unattended
+        return None
+
+    return Rule(judge, ("documents_masked", "masked_tokens"), _masked)
 
 
 def _masked(numbers: Numbers) -> str:

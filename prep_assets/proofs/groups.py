@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.proofs.verdict import Verdict, Worst, fails, holds, some_fail
+from prep_assets.proofs.verdict import Rule
 from prep_assets.samples import Sampled
 
 AS_FLOAT32: Mapping[str, Any] = {"rtol": 2.0**-24, "atol": 2.0**-150}
@@ -36,25 +37,10 @@ class Scores:
     source: Sequence[float]
 
 
-def check_rewards(groups: Iterable[Scores]) -> Verdict:
-    """Check every group; the verdict shows the first that fails."""
-    numbers = dict.fromkeys(("groups_checked", "groups_failed", "rewards_checked", "groups_of_equal_rewards"), 0)
-    worst: Worst | None = None
-    for group in groups:
-        fault = _fault(group)
-        numbers["groups_checked"] += 1
-        numbers["rewards_checked"] += len(group.rewards)
-        numbers["groups_of_equal_rewards"] += len(group.rewards) > 1 and len(set(group.rewards.tolist())) == 1
-        if fault is not None:
-            numbers["groups_failed"] += 1
-            worst = worst or Worst(group.id, fault)
-    if worst is not None:
-        return some_fail(numbers["groups_failed"], numbers["groups_checked"], "groups fail", worst, numbers)
-    summary = f"{numbers['rewards_checked']:,} rewards of {numbers['groups_checked']:,} groups are those of their sources"
-    return Verdict(True, f"{summary}; in {numbers['groups_of_equal_rewards']:,} all are equal", numbers)
-
-
-def _fault(group: Scores) -> str | None:
+def _score_fault(group: Scores, numbers: Counter[str]) -> str | None:
+    numbers["groups_checked"] += 1
+    numbers["rewards_checked"] += len(group.rewards)
+    numbers["groups_of_equal_rewards"] += len(group.rewards) > 1 and len(set(group.rewards.tolist())) == 1
     if len(group.rewards) != group.responses or not group.responses:
         return f"{len(group.rewards)} rewards for {group.responses} responses"
     wrong = np.flatnonzero(~np.isfinite(group.rewards))
@@ -64,6 +50,16 @@ def _fault(group: Scores) -> str | None:
         return f"{len(group.rewards)} rewards, the source has {len(group.source)}"
     wrong = np.flatnonzero(~np.isclose(group.rewards, group.source, **AS_FLOAT32))
     return f"reward {wrong[0]} is {group.rewards[wrong[0]]:g}, the source says {group.source[wrong[0]]:g}" if len(wrong) else None
+
+
+check_rewards = Rule(
+    _score_fault,
+    ("groups_checked", "groups_failed", "rewards_checked", "groups_of_equal_rewards"),
+    (
+        "{rewards_checked:,} rewards of {groups_checked:,} groups are those of their sources; in {groups_of_equal_rewards:,} all are equal"
+    ).format_map,
+    ("groups_failed", "groups fail"),
+)
 
 
 # Margins of pairs, which are differences of rewards.
@@ -78,19 +74,21 @@ class Margin:
     source: float | None
 
 
-def check_margins(pairs: Iterable[Margin]) -> Verdict:
-    """Compare the margin of every pair; the verdict shows the first that fails."""
-    numbers = dict.fromkeys(("pairs_checked", "margins_checked"), 0)
-    for pair in pairs:
-        numbers["pairs_checked"] += 1
-        numbers["margins_checked"] += pair.stored is not None
-        same = (pair.stored is None) == (pair.source is None)
-        if pair.stored is not None and pair.source is not None:
-            same = bool(np.isclose(pair.stored, pair.source, **AS_FLOAT32))
-        if not same:
-            said, stored = ("none" if margin is None else f"{margin:g}" for margin in (pair.source, pair.stored))
-            return fails(pair.id, f"its margin is {stored}, its line says {said}", numbers)
-    return holds("{margins_checked:,} margins of {pairs_checked:,} pairs are those of their lines, as float32".format_map, numbers)
+def _margin_fault(pair: Margin, numbers: Counter[str]) -> str | None:
+    numbers["pairs_checked"] += 1
+    numbers["margins_checked"] += pair.stored is not None
+    same = (pair.stored is None) == (pair.source is None)
+    if pair.stored is not None and pair.source is not None:
+        same = bool(np.isclose(pair.stored, pair.source, **AS_FLOAT32))
+    said, stored = ("none" if margin is None else f"{margin:g}" for margin in (pair.source, pair.stored))
+    return None if same else f"its margin is {stored}, its line says {said}"
+
+
+check_margins = Rule(
+    _margin_fault,
+    ("pairs_checked", "margins_checked"),
+    "{margins_checked:,} margins of {pairs_checked:,} pairs are those of their lines, as float32".format_map,
+)
 
 
 # Groups whose responses are judged step by step: each reward stands where the text of its step ends.
@@ -118,22 +116,9 @@ class Stepwise:
     follows: Sequence[str] = ()
 
 
-def check_steps(responses: Iterable[Stepwise]) -> Verdict:
-    """Check every response; the verdict shows the first that fails."""
-    numbers = {"responses_checked": 0, "steps_checked": 0}
-    for response in responses:
-        fault = _step_fault(response)
-        numbers["responses_checked"] += 1
-        numbers["steps_checked"] += len(response.source)
-        if fault is not None:
-            return fails(response.id, fault, numbers)
-    if not numbers["responses_checked"]:
-        return Verdict(True, "no response is judged step by step", numbers)
-    held = f"{numbers['steps_checked']:,} rewards of {numbers['responses_checked']:,} responses stand where their steps end"
-    return Verdict(True, held, numbers)
-
-
-def _step_fault(response: Stepwise) -> str | None:
+def _step_fault(response: Stepwise, numbers: Counter[str]) -> str | None:
+    numbers["responses_checked"] += 1
+    numbers["steps_checked"] += len(response.source)
     if len(response.texts) != len(response.source):
         return f"{len(response.texts)} ends of steps are stored, the source has {len(response.source)}"
     if response.elsewhere:
@@ -157,6 +142,14 @@ def _step_fault(response: Stepwise) -> str | None:
     return None
 
 
+check_steps = Rule(
+    _step_fault,
+    ("responses_checked", "steps_checked"),
+    "{steps_checked:,} rewards of {responses_checked:,} responses stand where their steps end".format_map,
+    nothing="no response is judged step by step",
+)
+
+
 # Groups with sampled ids: stored as sampled, all that the model sampled trained and nothing else, each with its log-probability.
 
 
@@ -177,23 +170,10 @@ class Rollout:
     source: Sampled
 
 
-def check_sampled(groups: Iterable[Rollout]) -> Verdict:
-    """Check every group; the verdict shows the first that fails."""
-    numbers = {"groups_checked": 0, "responses_checked": 0, "tokens_checked": 0}
-    for group in groups:
-        fault = _sampled_fault(group)
-        numbers["groups_checked"] += 1
-        numbers["responses_checked"] += len(group.responses)
-        numbers["tokens_checked"] += sum(len(response["tokens"]) for response in group.responses)
-        if fault is not None:
-            return fails(group.id, fault, numbers)
-    if not numbers["groups_checked"]:
-        return Verdict(True, "no group has sampled ids: texts were tokenized", numbers)
-    summary = f"{numbers['tokens_checked']:,} ids of {numbers['responses_checked']:,} responses are stored as they were sampled"
-    return Verdict(True, summary, numbers)
-
-
-def _sampled_fault(group: Rollout) -> str | None:
+def _sampled_fault(group: Rollout, numbers: Counter[str]) -> str | None:
+    numbers["groups_checked"] += 1
+    numbers["responses_checked"] += len(group.responses)
+    numbers["tokens_checked"] += sum(len(response["tokens"]) for response in group.responses)
     source = group.source
     if source.prompt is not None and list(group.prompt) != list(source.prompt):
         return f"{len(group.prompt)} ids of the prompt differ from the {len(source.prompt)} of the source"
@@ -213,6 +193,14 @@ def _sampled_fault(group: Rollout) -> str | None:
         if source.logprobs is not None and not np.allclose(stored["logprobs"], source.logprobs[number], **AS_FLOAT32):
             return f"response {number}: log-probabilities differ from those of the source"
     return None
+
+
+check_sampled = Rule(
+    _sampled_fault,
+    ("groups_checked", "responses_checked", "tokens_checked"),
+    "{tokens_checked:,} ids of {responses_checked:,} responses are stored as they were sampled".format_map,
+    nothing="no group has sampled ids: texts were tokenized",
+)
 
 
 # Rows of agents' runs, derived again from the calls of the source: a call goes on with the last call before it, of its run and agent, whose tokens its prompt
@@ -351,23 +339,12 @@ def rows_of_calls(calls: Sequence[Spoken]) -> list[RunRow]:
     return rows
 
 
-def check_runs(groups: Iterable[Runs]) -> Verdict:
-    """Check every group; the verdict shows the first that fails."""
-    numbers = dict.fromkeys(("groups_checked", "calls_checked", "rows_checked", "runs_checked", "runs_split"), 0)
-    for group in groups:
-        rows = rows_of_calls(group.calls)
-        of_run = [row.run for row in rows]
-        counted = (1, len(group.calls), len(rows), len({*of_run}), sum(of_run.count(run) > 1 for run in {*of_run}))
-        numbers = {name: numbers[name] + more for name, more in zip(numbers, counted, strict=True)}
-        if fault := _runs_fault(group.rows, rows):
-            return fails(group.id, fault, numbers)
-    if not numbers["groups_checked"]:
-        return Verdict(True, "no group is of runs of agents", numbers)
-    said = "{calls_checked:,} calls of {runs_checked:,} runs are {rows_checked:,} rows, {runs_split:,} runs are split".format_map(numbers)
-    return Verdict(True, said, numbers)
-
-
-def _runs_fault(stored: Sequence[RunRow], rows: Sequence[RunRow]) -> str | None:
+def _runs_fault(group: Runs, numbers: Counter[str]) -> str | None:
+    stored, rows = group.rows, rows_of_calls(group.calls)
+    of_run = [row.run for row in rows]
+    counted = (1, len(group.calls), len(rows), len({*of_run}), sum(of_run.count(run) > 1 for run in {*of_run}))
+    for name, more in zip(numbers, counted, strict=True):
+        numbers[name] += more
     if len(stored) != len(rows):
         return f"{len(stored)} rows are stored, its calls are {len(rows)}"
     for number, (found, row) in enumerate(zip(stored, rows, strict=True)):
@@ -382,3 +359,11 @@ def _runs_fault(stored: Sequence[RunRow], rows: Sequence[RunRow]) -> str | None:
         if found.logprobs and not np.allclose(found.logprobs, row.logprobs, **AS_FLOAT32):
             return f"{what}: log-probabilities differ from those of its calls"
     return None
+
+
+check_runs = Rule(
+    _runs_fault,
+    ("groups_checked", "calls_checked", "rows_checked", "runs_checked", "runs_split"),
+    "{calls_checked:,} calls of {runs_checked:,} runs are {rows_checked:,} rows, {runs_split:,} runs are split".format_map,
+    nothing="no group is of runs of agents",
+)

@@ -17,7 +17,7 @@ from prep_assets.array_types import Ints
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected, Prompt, Range
 from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids, whole_ids
-from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds
+from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds, some_fail
 from prep_assets.proofs.words import ByteTable
 from prep_assets.samples import SYSTEM, UNATTENDED, USER, Sample, changed
 from prep_assets.stores.arrays import in_batches
@@ -91,86 +91,75 @@ LONG = 1 << 20
 
 def prove_masks(rows: Iterable[MaskRow], vocabulary: Vocabulary, *, batch: int = 512) -> Verdict:
     """Check every row; the verdict shows the first that fails."""
-    proof = MaskProof(vocabulary)
-    for part in in_batches(rows, lambda row: len(row.ids), LONG, batch):
-        proof.add(part)
+    proof = MaskProof(vocabulary, most=batch)
+    proof.add(rows)
     return proof.verdict()
+
+
+OPTIONAL = ("rows_by_tags_too", "rows_by_prefix", "unattended_tokens", "unserved_prompts")
+"""Figures that a verdict has where they are not 0: rows of which a template's tags, or the prefix property, say where answers begin and end; tokens that are
+not attended; trained answers behind a prompt that no server sends."""
 
 
 class MaskProof(Struct, dict=True):
     """The check for rows that come in batches.
 
     Attributes:
-        checked, failed, trained, tagged: rows and tokens so far, and rows of which a template's tags say the same.
-        prefixed: rows so far of which the prefix property says where answers begin and end.
-        unattended: tokens that are not attended so far.
-        unserved: trained answers behind a prompt that no server sends so far.
+        numbers: figures so far.
         stops: the tokens that end turns so far.
         worst: the first row that fails.
+        most: rows that are decoded at once.
     """
 
     vocabulary: Vocabulary
-    checked: int = 0
-    failed: int = 0
-    trained: int = 0
-    tagged: int = 0
-    prefixed: int = 0
-    unattended: int = 0
-    unserved: int = 0
+    numbers: dict[str, int] = field(default_factory=lambda: dict.fromkeys(("rows_checked", "rows_failed", "trained_tokens", *OPTIONAL), 0))
     stops: set[str] = field(default_factory=set)
     worst: Worst | None = None
+    most: int = 512
 
     @cached_property
     def table(self) -> ByteTable:
         """The bytes of each id."""
         return ByteTable(self.vocabulary)
 
-    def proven(
-        self, rows: int, trained: int, stops: Iterable[str], tagged: int = 0, unattended: int = 0, prefixed: int = 0, unserved: int = 0
-    ) -> None:
+    def proven(self, numbers: Numbers, stops: Iterable[str] = ()) -> None:
         """Count rows that were proven elsewhere."""
-        self.checked += rows
-        self.unserved += unserved
-        self.unattended += unattended
-        self.tagged += tagged
-        self.prefixed += prefixed
-        self.trained += trained
+        for key, number in numbers.items():
+            self.numbers[key] += int(number)
         self.stops.update(stops)
 
-    def add(self, rows: Sequence[MaskRow]) -> None:
+    def add(self, rows: Iterable[MaskRow]) -> None:
         """Check rows."""
+        for part in in_batches(rows, lambda row: len(row.ids), LONG, self.most):
+            self._check(part)
+
+    def _check(self, rows: Sequence[MaskRow]) -> None:
         runs_of = [trained_runs(row, self.vocabulary) for row in rows]
         listed = [row.ids[start:end].tolist() for row, runs in zip(rows, runs_of, strict=True) for start, end in runs]
         decoded = iter(self.vocabulary.decode_batch(listed))
         for row, runs in zip(rows, runs_of, strict=True):
             trained = sum(end - start for start, end in runs if row.mask[start] > 0)
-            self.proven(1, trained, (), row.tagged, sum(end - start for start, end in runs) - trained, row.prefixed, row.unserved)
+            hidden = sum(end - start for start, end in runs) - trained
+            counted = (1, 0, trained, row.tagged, row.prefixed, hidden, row.unserved)
+            self.proven(dict(zip(self.numbers, counted, strict=True)))
             texts = [next(decoded) for _ in runs]
             fault = _compare(row, runs, texts, self.vocabulary, self.stops)
             if fault is not None:
-                self.failed += 1
+                self.numbers["rows_failed"] += 1
                 self.worst = self.worst or _worst(row, fault, runs, texts, self.vocabulary)
 
     def verdict(self) -> Verdict:
         """Return the verdict on all rows so far."""
-        numbers = {"rows_checked": self.checked, "rows_failed": self.failed, "trained_tokens": self.trained}
-        if self.tagged:
-            numbers["rows_by_tags_too"] = self.tagged
-        if self.prefixed:
-            numbers["rows_by_prefix"] = self.prefixed
-        if self.unattended:
-            numbers["unattended_tokens"] = self.unattended
-        if self.unserved:
-            numbers["unserved_prompts"] = self.unserved
-        if self.worst is None:
-            oracles = f"; the prefix property says where the answers of {self.prefixed:,} rows begin and end" if self.prefixed else ""
-            oracles += f"; tags in the template say the same of {self.tagged:,} rows" if self.tagged else ""
-            summary = f"{self.trained:,} trained tokens of {self.checked:,} rows decode to exactly the trained texts and {_ends(self.stops)}{oracles}"
-            summary += f"; {self.unattended:,} tokens without attention decode to exactly the texts without it" if self.unattended else ""
-            summary += f"; {self.unserved:,} answers stand behind a prompt that no server sends" if self.unserved else ""
-            return Verdict(True, summary, numbers)
-        summary = f"{self.failed:,} of {self.checked:,} rows train the wrong tokens; first {self.worst.where}: {self.worst.note}"
-        return Verdict(False, summary, numbers, self.worst)
+        checked, failed, trained, tagged, prefixed, hidden, unserved = self.numbers.values()
+        numbers = {key: number for key, number in self.numbers.items() if number or key not in OPTIONAL}
+        if self.worst is not None:
+            return some_fail(failed, checked, "rows train the wrong tokens", self.worst, numbers)
+        oracles = f"; the prefix property says where the answers of {prefixed:,} rows begin and end" if prefixed else ""
+        oracles += f"; tags in the template say the same of {tagged:,} rows" if tagged else ""
+        summary = f"{trained:,} trained tokens of {checked:,} rows decode to exactly the trained texts and {_ends(self.stops)}{oracles}"
+        summary += f"; {hidden:,} tokens without attention decode to exactly the texts without it" if hidden else ""
+        summary += f"; {unserved:,} answers stand behind a prompt that no server sends" if unserved else ""
+        return Verdict(True, summary, numbers)
 
 
 def _worst(row: MaskRow, fault: str, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary) -> Worst:
@@ -361,10 +350,7 @@ class Rendered(Protocol):
 def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary, *, whole: bool = False) -> Verdict:
     """Tokenize every row with the reference tokenizer and compare; the verdict shows the first that differs. `whole`: see `IdentityProof`."""
     proof = IdentityProof(vocabulary, whole=whole)
-    for batch in in_batches(rows, lambda row: len(row.text), BATCH_CHARACTERS):
-        proof.add(batch)
-        if proof.worst is not None:
-            break
+    proof.add(rows)
     return proof.verdict()
 
 
@@ -372,16 +358,15 @@ class IdentityProof(Struct, dict=True):
     """The check for rows that come in batches.
 
     Attributes:
-        tokenized, typed: rows, and control tokens in their content, so far.
-        taken: tokens truncated so far.
+        numbers: figures so far.
         worst: the first row that differs; later rows are skipped.
         whole: whether every text is tokenized whole.
     """
 
     vocabulary: Vocabulary
-    tokenized: int = 0
-    typed: int = 0
-    taken: int = 0
+    numbers: dict[str, int] = field(
+        default_factory=lambda: dict.fromkeys(("rows_tokenized_again", "control_tokens_in_content", "tokens_cut_away"), 0)
+    )
     worst: Worst | None = None
     whole: bool = False
 
@@ -390,29 +375,32 @@ class IdentityProof(Struct, dict=True):
         """The reference tokenizer."""
         return whole_ids(self.vocabulary) if self.whole else reference_ids(self.vocabulary)
 
-    def proven(self, rows: int, typed: int = 0, taken: int = 0) -> None:
+    def proven(self, numbers: Numbers) -> None:
         """Count rows that were proven elsewhere."""
-        if self.worst is None:
-            self.tokenized, self.typed, self.taken = self.tokenized + rows, self.typed + typed, self.taken + taken
+        for key, number in numbers.items() if self.worst is None else ():
+            self.numbers[key] += int(number)
 
-    def add(self, batch: Sequence[Conversation]) -> None:
+    def add(self, rows: Iterable[Conversation]) -> None:
         """Tokenize rows with the reference tokenizer and compare."""
-        if self.worst is not None:
-            return
-        self.typed += sum(row.typed for row in batch)
-        self.taken += sum(row.taken for row in batch)
+        for batch in () if self.worst else in_batches(rows, lambda row: len(row.text), BATCH_CHARACTERS):
+            self._compare(batch)
+            if self.worst is not None:
+                return
+
+    def _compare(self, batch: Sequence[Conversation]) -> None:
+        self.numbers["control_tokens_in_content"] += sum(row.typed for row in batch)
+        self.numbers["tokens_cut_away"] += sum(row.taken for row in batch)
         again = expected_ids([row for row in batch if row.left is None], self.vocabulary, self.reference)
         for row in batch:
             expected = next(again) if row.left is None else row.left
-            self.tokenized += 1
+            self.numbers["rows_tokenized_again"] += 1
             if not np.array_equal(row.ids, expected):
                 self.worst = _worst_ids(row, expected, self.vocabulary)
                 return
 
     def verdict(self) -> Verdict:
         """Return the verdict on all rows so far."""
-        numbers = {"rows_tokenized_again": self.tokenized, "control_tokens_in_content": self.typed}
-        numbers |= {"tokens_cut_away": self.taken} if self.taken else {}
+        numbers = {key: number for key, number in self.numbers.items() if number or key != "tokens_cut_away"}
         if self.worst is not None:
             return Verdict(False, f"{self.worst.where}: {self.worst.note}", numbers, self.worst)
         return holds(_identical, numbers)

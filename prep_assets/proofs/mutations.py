@@ -13,8 +13,7 @@ import numpy.typing as npt
 from msgspec import Struct, structs
 
 from prep_assets.array_types import Array
-from prep_assets.proofs.documents import MaskedDocument
-from prep_assets.proofs.groups import Margin, Rollout, RunRow, Runs, Scores, Stepwise
+from prep_assets.proofs.groups import Margin, Rollout, RunRow, Runs, Stepwise
 from prep_assets.proofs.mask import MaskRow
 from prep_assets.proofs.merged import MergedRows
 from prep_assets.proofs.rows import Line
@@ -49,7 +48,7 @@ class Mutation(Struct, frozen=True):
     change: Change
 
 
-def _mutate_one(change: Callable[..., T | None]) -> Change:
+def _mutate_one(change: Callable[..., Any]) -> Change:
     """Return all rows with one mutated; `change`: row and further arguments → mutated row."""
 
     def changed(rows: Sequence[T], at: int, *extra: Any) -> list[T] | None:
@@ -59,12 +58,27 @@ def _mutate_one(change: Callable[..., T | None]) -> Change:
     return changed
 
 
-def _mutate_alone(change: Callable[[T], T | None]) -> Change:
+def _mutate_alone(change: Callable[[Any], Any]) -> Change:
     """Return the mutated row alone."""
 
     def changed(rows: Sequence[T], at: int) -> list[T] | None:
         mutated = change(rows[at])
         return None if mutated is None else [mutated]
+
+    return changed
+
+
+def _changed(name: str, change: Callable[..., Any], *of: str) -> Callable[..., Any]:
+    """Mutate a field of a row that has it, where that changes it; `change`: its value, and those of the fields `of` → its new value."""
+
+    def changed(row: Any, *extra: Any) -> Any:
+        stored = getattr(row, name)
+        if stored is None or (value := change(stored, *(getattr(row, each) for each in of))) is None:
+            return None
+        if isinstance(stored, np.ndarray):
+            value = value.astype(stored.dtype)
+            return None if np.array_equal(value, stored) else replace(row, **{name: value})
+        return None if value == stored and type(value) is type(stored) else replace(row, **{name: value})
 
     return changed
 
@@ -97,12 +111,7 @@ def _fill_range(array: Array, low: int, high: int, value: Any) -> Array:
 
 def _mask(change: Callable[[Array, int, int], Array]) -> Change:
     """Mutate the mask of a record; `change`: mask, start and end of its first trained run → mutated mask."""
-
-    def changed(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
-        mask = change(row.mask, *_first_run(row.mask)).astype(row.mask.dtype)
-        return None if np.array_equal(mask, row.mask) else replace(row, mask=mask)
-
-    return _mutate_one(changed)
+    return _mutate_one(_changed("mask", lambda mask: change(mask, *_first_run(mask))))
 
 
 def _stop_untrained(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
@@ -215,17 +224,13 @@ File = tuple[Image, Image]
 """A stored reference, and the same read again from its file."""
 
 
-def _replaced_file(file: File) -> File:
-    return file[0], structs.replace(file[1], sha256="0" * 64)
-
-
 def _resized_file(file: File) -> File | None:
     stored, found = file
     return None if stored.size is None else (structs.replace(stored, size=(stored.size[0] + 1, *stored.size[1:])), found)
 
 
 FILE_MUTATIONS = (
-    Mutation("another file under the same name", ROWS, _mutate_one(_replaced_file)),
+    Mutation("another file under the same name", ROWS, _mutate_one(lambda file: (file[0], structs.replace(file[1], sha256="0" * 64)))),
     Mutation("a file of another resolution or duration", ROWS, _mutate_one(_resized_file)),
 )
 """Mutations of references to images and audio."""
@@ -299,12 +304,7 @@ DOCUMENT_MUTATIONS: tuple[Mutation, ...] = (*UNENDED_MUTATIONS, Mutation("no end
 
 def _other_mask(change: Callable[[Array], Array]) -> Change:
     """Mutate the mask of a document."""
-
-    def changed(document: MaskedDocument) -> MaskedDocument | None:
-        mask = change(document.mask).astype(document.mask.dtype)
-        return None if np.array_equal(mask, document.mask) else replace(document, mask=mask)
-
-    return _mutate_alone(changed)
+    return _mutate_alone(_changed("mask", change))
 
 
 MASK_MUTATIONS: tuple[Mutation, ...] = (
@@ -325,10 +325,14 @@ ATTENTION_MASK_MUTATIONS = tuple(
 # JSONL stores: pairs, prompts, golds and contrastive rows.
 
 
+LOST = object()
+"""In the place of a value that is taken away."""
+
+
 def _with_fields(line: Line, **changes: Any) -> Line | None:
     """Return the line with other field values; `None` where nothing changes."""
-    stored = {**line.stored, **changes}
-    same = stored == line.stored and all(type(stored[key]) is type(line.stored[key]) for key in changes)
+    stored = {key: value for key, value in {**line.stored, **changes}.items() if value is not LOST}
+    same = stored == line.stored and [*map(type, stored.values())] == [*map(type, line.stored.values())]
     return None if same else replace(line, stored=stored)
 
 
@@ -379,31 +383,14 @@ def _blank(value: Any) -> Any:
     return " " if isinstance(value, str) else [{**value[-1], "content": " "}]
 
 
-def _reweighed(change: Callable[[float], float | None]) -> Change:
-    """Change or remove the loss weights in the parts of the better answer."""
-
-    def part(value: Mapping[str, Any]) -> dict[str, Any]:
-        weight = change(value["loss_weight"]) if "loss_weight" in value else None
-        unweighted = {key: part_value for key, part_value in value.items() if key != "loss_weight"}
-        return unweighted if weight is None else {**unweighted, "loss_weight": weight}
-
-    def message(value: Mapping[str, Any]) -> Mapping[str, Any]:
-        content = value.get("content")
-        return {**value, "content": [part(element) for element in content]} if isinstance(content, list) else value
-
-    def changed(line: Line) -> Line | None:
-        answer = line.stored.get("chosen")
-        return _with_fields(line, chosen=[message(element) for element in answer]) if isinstance(answer, list) else None
-
-    return _mutate_one(changed)
-
-
-def _without(name: str) -> Change:
-    def changed(line: Line) -> Line | None:
-        stored = {key: value for key, value in line.stored.items() if key != name}
-        return replace(line, stored=stored) if name in line.stored else None
-
-    return _mutate_one(changed)
+def _reweighed(value: Any, change: Callable[[float], Any]) -> Any:
+    """Change or remove the loss weights in the parts of an answer."""
+    if isinstance(value, list):
+        return [_reweighed(inner, change) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    parts = {key: change(inner) if key == "loss_weight" else _reweighed(inner, change) for key, inner in value.items()}
+    return {key: inner for key, inner in parts.items() if inner is not LOST}
 
 
 def _gold(change: Callable[[float], Any]) -> Change:
@@ -437,8 +424,8 @@ PAIR_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a worse answer truncated", MATCH, _field("rejected", _half_as_long)),
     Mutation("a label inverted", MATCH, _field("label", lambda label: not label)),
     Mutation("a pair invented", MATCH, _row_lost),
-    Mutation("loss weights of an answer lost", MATCH, _reweighed(lambda weight: None)),
-    Mutation("loss weights of an answer inverted", MATCH, _reweighed(lambda weight: 1.0 - weight)),
+    Mutation("loss weights of an answer lost", MATCH, _field("chosen", lambda answer: _reweighed(answer, lambda weight: LOST))),
+    Mutation("loss weights of an answer inverted", MATCH, _field("chosen", lambda answer: _reweighed(answer, lambda weight: 1.0 - weight))),
     Mutation("an empty prompt", SANITY, _field("prompt", _blank)),
     Mutation("an empty answer", SANITY, _field("chosen", _blank)),
     Mutation(
@@ -446,7 +433,7 @@ PAIR_MUTATIONS: tuple[Mutation, ...] = (
         SANITY,
         _mutate_one(lambda line: _with_fields(line, chosen=line.stored["rejected"]) if "chosen" in line.stored else None),
     ),
-    Mutation("a worse answer lost", SANITY, _without("rejected")),
+    Mutation("a worse answer lost", SANITY, _field("rejected", lambda _: LOST)),
     Mutation("responses of a list exchanged", MATCH, _field("responses", lambda answers: [answers[-1], *answers[1:-1], answers[0]])),
     Mutation("rewards of a list doubled", MATCH, _field("rewards", lambda rewards: [2 * reward for reward in rewards])),
     Mutation("the best of a list lost", MATCH, _mutate_one(lambda line: _of_list(line, slice(1, None)))),
@@ -467,11 +454,11 @@ PROMPT_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a gold of the other sign", GOLD, _gold(lambda gold: -gold)),
     Mutation("a gold tenfold", GOLD, _gold(lambda gold: gold * 10)),
     Mutation("a gold with other digits", MATCH, _field("gold_text", lambda digits: f"{digits}0")),
-    Mutation("a gold without its digits", MATCH, _without("gold_text")),
+    Mutation("a gold without its digits", MATCH, _field("gold_text", lambda _: LOST)),
     Mutation("a gold that is no number", GOLD, _gold(lambda gold: float("nan"))),
     Mutation("what the next verifier is told", MATCH, _of_next_line("arguments")),
     Mutation("a verifier that is not told its last test", MATCH, _field("arguments", _one_less)),
-    Mutation("a verifier that is told nothing", MATCH, _without("arguments")),
+    Mutation("a verifier that is told nothing", MATCH, _field("arguments", lambda _: LOST)),
 )
 """Corruptions of RL prompts and of generated questions."""
 
@@ -542,10 +529,6 @@ def _refused(reason: str) -> Change:
     return lambda store, at: replace(_replace_record(store, at), refused=(*store.refused, (store.stored[at][0], reason)))
 
 
-def _stored_and_refused(store: StoredRows, at: int) -> StoredRows:
-    return replace(store, refused=(*store.refused, (store.stored[at][0], "schema/empty_answer")))
-
-
 def _move_to_other_side(held_out: bool) -> Change:
     def changed(store: StoredRows, at: int) -> StoredRows | None:
         row, held, belongs = store.stored[at]
@@ -566,10 +549,6 @@ def _keep_despite_fate(fate: str) -> Change:
     return changed
 
 
-def _record_beyond(store: StoredRows, at: int) -> StoredRows:
-    return replace(store, stored=(*store.stored, (_NOWHERE, *store.stored[at][1:])))
-
-
 SELECTION_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a row vanished", SELECTION, _replace_record),
     Mutation("a row refused as a duplicate that is none", SELECTION, _refused("deduplicate/duplicate")),
@@ -581,10 +560,14 @@ SELECTION_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a row that misses `where` kept", SELECTION, _keep_despite_fate(FILTERED)),
     Mutation("a row that cannot be read kept", SELECTION, _keep_despite_fate(UNREADABLE)),
     Mutation("a row stored twice", SELECTION, lambda store, at: replace(store, stored=(*store.stored, store.stored[at]))),
-    Mutation("a row stored and refused", SELECTION, _stored_and_refused),
+    Mutation(
+        "a row stored and refused",
+        SELECTION,
+        lambda rows, at: replace(rows, refused=(*rows.refused, (rows.stored[at][0], "schema/empty_answer"))),
+    ),
     Mutation("a held-out row in the training part", SELECTION, _move_to_other_side(True)),
     Mutation("a training row in the held-out part", SELECTION, _move_to_other_side(False)),
-    Mutation("a row that is not read", SELECTION, _record_beyond),
+    Mutation("a row that is not read", SELECTION, lambda rows, at: replace(rows, stored=(*rows.stored, (_NOWHERE, *rows.stored[at][1:])))),
 )
 """Corruptions of stored and rejected rows; the check `selection` must catch each."""
 
@@ -675,12 +658,6 @@ def _lines_exchanged(store: MergedRows, at: int) -> MergedRows | None:
     return None if changed is None or changed.lines == list(store.lines) else replace(changed, origin=store.origin)
 
 
-def _line_altered(store: MergedRows, at: int) -> MergedRows:
-    lines = list(store.lines)
-    lines[at] = lines[at].replace(b"}", b" }", 1)
-    return MergedRows(store.origin, lines)
-
-
 def _other_domain(store: MergedRows, at: int) -> MergedRows:
     origin = store.origin.copy()
     origin[at, 0] += 1
@@ -692,7 +669,13 @@ LINE_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a line twice", NAME, _duplicate),
     Mutation("two lines exchanged", NAME, _lines_exchanged),
     Mutation("another order", NAME, _exchange),
-    Mutation("a space more in a line", NAME, _line_altered),
+    Mutation(
+        "a space more in a line",
+        NAME,
+        lambda rows, at: MergedRows(
+            rows.origin, [line.replace(b"}", b" }", 1) if number == at else line for number, line in enumerate(rows.lines)]
+        ),
+    ),
     Mutation("a line of another domain", NAME, _other_domain),
 )
 """Corruptions of merged lines."""
@@ -742,17 +725,7 @@ RECORD_MUTATIONS: tuple[Mutation, ...] = (
 
 def _rewards(change: Callable[[Array], Array]) -> Change:
     """Mutate the rewards of a group."""
-
-    def changed(group: Scores) -> Scores | None:
-        rewards = change(group.rewards)
-        return None if np.array_equal(rewards, group.rewards) else replace(group, rewards=rewards)
-
-    return _mutate_alone(changed)
-
-
-def _other_response(group: Scores) -> Scores:
-    """Add a response with its reward, as from another group."""
-    return replace(group, rewards=np.append(group.rewards, group.rewards[-1]), responses=group.responses + 1)
+    return _mutate_alone(_changed("rewards", change))
 
 
 NAN, INFINITY = np.float32("nan"), np.float32("inf")
@@ -764,7 +737,11 @@ REWARD_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("rewards of a group shifted", "rewards", _rewards(lambda rewards: np.roll(rewards, 1))),
     Mutation("rewards cut to whole numbers", "rewards", _rewards(np.trunc)),
     Mutation("rewards negated", "rewards", _rewards(lambda rewards: -rewards)),
-    Mutation("a response of another group", "rewards", _mutate_alone(_other_response)),
+    Mutation(
+        "a response of another group",
+        "rewards",
+        _mutate_alone(lambda group: replace(group, rewards=np.append(group.rewards, group.rewards[-1]), responses=group.responses + 1)),
+    ),
 )
 """Corruptions of rewards; the check `rewards` must catch each."""
 
@@ -781,23 +758,10 @@ def _mutate_first_response(key: str, value: Callable[[Sequence[Any]], list[Any]]
     return _mutate_alone(changed)
 
 
-def _response_lost(group: Rollout) -> Rollout:
-    return replace(group, responses=group.responses[:-1])
-
-
-def _turned_round(group: Rollout) -> Rollout | None:
-    turned = tuple(reversed(group.responses))
-    return None if turned == tuple(group.responses) else replace(group, responses=turned)
-
-
 def _without_logprobs(group: Rollout) -> Rollout | None:
     if group.source.logprobs is None:
         return None
     return replace(group, responses=tuple({key: response[key] for key in response if key != "logprobs"} for response in group.responses))
-
-
-def _other_prompt(group: Rollout) -> Rollout | None:
-    return None if group.source.prompt is None else replace(group, prompt=[*group.prompt, 0])
 
 
 def _mutate_row(change: Callable[[RunRow, Runs], Sequence[RunRow] | None]) -> Change:
@@ -849,29 +813,18 @@ def _one_token_early(response: Stepwise) -> Stepwise | None:
     return replace(response, texts=[text[:-1] for text in response.texts], places=places)
 
 
-def _rewards_exchanged(response: Stepwise) -> Stepwise | None:
-    turned = list(reversed(response.rewards))
-    return None if turned == list(response.rewards) else replace(response, rewards=turned)
-
-
-def _end_lost(response: Stepwise) -> Stepwise:
-    return replace(response, texts=response.texts[:-1], rewards=response.rewards[:-1])
-
-
-def _reward_between(response: Stepwise) -> Stepwise:
-    return replace(response, elsewhere=1)
-
-
-def _rewards_negated(response: Stepwise) -> Stepwise:
-    return replace(response, rewards=[1.5 - reward for reward in response.rewards])
-
-
 STEP_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("ends of steps before their last characters", "step_rewards", _mutate_alone(_one_token_early)),
-    Mutation("rewards of steps exchanged", "step_rewards", _mutate_alone(_rewards_exchanged)),
-    Mutation("the end of a step lost", "step_rewards", _mutate_alone(_end_lost)),
-    Mutation("a reward between steps", "step_rewards", _mutate_alone(_reward_between)),
-    Mutation("rewards of steps negated", "step_rewards", _mutate_alone(_rewards_negated)),
+    Mutation("rewards of steps exchanged", "step_rewards", _mutate_alone(_changed("rewards", lambda rewards: [*reversed(rewards)]))),
+    Mutation(
+        "the end of a step lost",
+        "step_rewards",
+        _mutate_alone(lambda response: replace(response, texts=response.texts[:-1], rewards=response.rewards[:-1])),
+    ),
+    Mutation("a reward between steps", "step_rewards", _mutate_alone(_changed("elsewhere", lambda _: 1))),
+    Mutation(
+        "rewards of steps negated", "step_rewards", _mutate_alone(_changed("rewards", lambda rewards: [1.5 - reward for reward in rewards]))
+    ),
 )
 """Corruptions of rewards of steps; the check `step_rewards` must catch each."""
 
@@ -883,24 +836,16 @@ def _margin_of_next(pairs: Sequence[Margin], at: int) -> list[Margin] | None:
     return [replace(pairs[at], stored=other)] if pairs[at].stored != other else None
 
 
-def _margin(change: Callable[[float], float | None]) -> Change:
-    def changed(pair: Margin) -> Margin | None:
-        mutated = None if pair.stored is None else change(pair.stored)
-        return None if pair.stored is None or mutated == pair.stored else replace(pair, stored=mutated)
-
-    return _mutate_alone(changed)
-
-
-def _margin_invented(pair: Margin) -> Margin | None:
-    return replace(pair, stored=0.0) if pair.source is None else None
-
-
 MARGIN_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a margin lost", "margins", _margin(lambda margin: None)),
-    Mutation("a margin inverted", "margins", _margin(lambda margin: -margin)),
-    Mutation("a margin as a whole number", "margins", _margin(round)),
+    Mutation("a margin lost", "margins", _mutate_alone(lambda pair: None if pair.stored is None else replace(pair, stored=None))),
+    Mutation("a margin inverted", "margins", _mutate_alone(_changed("stored", lambda margin: -margin))),
+    Mutation("a margin as a whole number", "margins", _mutate_alone(_changed("stored", lambda margin: float(round(margin))))),
     Mutation("the margin of another pair", "margins", _margin_of_next),
-    Mutation("a margin where the source has none", "margins", _mutate_alone(_margin_invented)),
+    Mutation(
+        "a margin where the source has none",
+        "margins",
+        _mutate_alone(lambda pair: replace(pair, stored=0.0) if pair.source is None else None),
+    ),
 )
 """Corruptions of margins; the check `margins` must catch each."""
 
@@ -909,13 +854,7 @@ MARGIN_MUTATIONS: tuple[Mutation, ...] = (
 
 def _entries(key: str, change: Callable[[Array], Array]) -> Change:
     """Mutate one array of entries of a record."""
-
-    def changed(record: Taught) -> Taught | None:
-        stored: Array = getattr(record, key)
-        mutated: dict[str, Any] = {key: change(stored)}
-        return None if np.array_equal(mutated[key], stored) else replace(record, **mutated)
-
-    return _mutate_alone(changed)
+    return _mutate_alone(_changed(key, change))
 
 
 def _last_entry_lost(record: Taught) -> Taught:
@@ -956,9 +895,13 @@ ROLLOUT_MUTATIONS: tuple[Mutation, ...] = (
         _mutate_first_response("logprobs", lambda values: [2.0**value for value in values]),
     ),
     Mutation("log-probabilities lost", "sampled_ids", _mutate_alone(_without_logprobs)),
-    Mutation("a response lost", "sampled_ids", _mutate_alone(_response_lost)),
-    Mutation("responses in another order", "sampled_ids", _mutate_alone(_turned_round)),
-    Mutation("another prompt than was sampled from", "sampled_ids", _mutate_alone(_other_prompt)),
+    Mutation("a response lost", "sampled_ids", _mutate_alone(_changed("responses", lambda responses: responses[:-1]))),
+    Mutation("responses in another order", "sampled_ids", _mutate_alone(_changed("responses", lambda responses: (*reversed(responses),)))),
+    Mutation(
+        "another prompt than was sampled from",
+        "sampled_ids",
+        _mutate_alone(_changed("prompt", lambda prompt, source: None if source.prompt is None else [*prompt, 0], "source")),
+    ),
 )
 """Corruptions of sampled ids; the check `sampled_ids` must catch each."""
 

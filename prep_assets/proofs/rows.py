@@ -6,6 +6,7 @@ import ast
 import json
 import operator
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -19,7 +20,7 @@ import numpy.typing as npt
 
 from prep_assets.proofs.plain_reading import as_text
 from prep_assets.proofs.second_reading import fingerprint
-from prep_assets.proofs.verdict import Verdict, Worst, fails, shown, some_fail
+from prep_assets.proofs.verdict import Numbers, Rule, Verdict, Worst, added, fails, holds, shown, some_fail
 from prep_assets.samples import UNATTENDED
 from prep_assets.stores.arrays import predecessors, sizes, stretches
 from prep_assets.stores.files import Digests, dumps
@@ -229,41 +230,9 @@ class Line:
     plain: Mapping[str, str] | None
 
 
-Compared = tuple[dict[str, int], Worst | None]
-"""The result on the lines of a file: figures, and the first line that fails."""
-
-
-def check_lines(lines: Iterable[Line], *, stored: int) -> Verdict:
-    """Compare every line; `stored`: number of lines, all of which must have a row."""
-    return lines_verdict([compared(lines)], stored=stored)
-
-
-def compared(lines: Iterable[Line]) -> Compared:
-    """Compare the lines of a file."""
-    numbers = dict.fromkeys(("lines_checked", "lines_failed", "lines_read_twice"), 0)
-    worst: Worst | None = None
-    for line in lines:
-        numbers["lines_checked"] += 1
-        numbers["lines_read_twice"] += line.plain is not None
-        if (fault := _fault(line)) is not None:
-            numbers["lines_failed"] += 1
-            worst = worst or Worst(line.id, fault)
-    return numbers, worst
-
-
-def lines_verdict(files: Sequence[Compared], *, stored: int) -> Verdict:
-    """Return the verdict on several files; `stored` as in `check_lines`."""
-    numbers = {key: sum(file_numbers[key] for file_numbers, _ in files) for key in ("lines_checked", "lines_failed", "lines_read_twice")}
-    worst = next((worst for _, worst in files if worst is not None), None)
-    if numbers["lines_checked"] != stored:
-        what = f"{stored:,} lines are stored, {numbers['lines_checked']:,} rows of the sources are theirs"
-        return Verdict(False, what, numbers, worst or Worst("index", what))
-    if worst is not None:
-        return some_fail(numbers["lines_failed"], stored, "lines differ from their rows", worst, numbers)
-    return Verdict(True, f"{stored:,} lines are those of their rows, {numbers['lines_read_twice']:,} also by a second reading", numbers)
-
-
-def _fault(line: Line) -> str | None:
+def _line_fault(line: Line, numbers: Counter[str]) -> str | None:
+    numbers["lines_checked"] += 1
+    numbers["lines_read_twice"] += line.plain is not None
     if line.made is None:
         return "its row gives no line"
     if line.stored != line.made or _types(line.stored) != _types(line.made):
@@ -275,6 +244,27 @@ def _fault(line: Line) -> str | None:
         if as_text(line.stored[key]) != text:
             return f"{key} is {_written(line.stored, key)[:200]}, by a second reading its row says {text[:200]!r}"
     return None
+
+
+LINES_DIFFER = "lines differ from their rows"
+
+
+def lines_verdict(files: Sequence[Verdict], *, stored: int) -> Verdict:
+    """Return the verdict on several files; `stored`: number of lines, all of which must have a row."""
+    numbers, worst = added(files), next((file.worst for file in files if file.worst is not None), None)
+    if numbers.get("lines_checked", 0) != stored:
+        what = f"{stored:,} lines are stored, {numbers['lines_checked']:,} rows of the sources are theirs"
+        return Verdict(False, what, numbers, worst or Worst("index", what))
+    if worst is not None:
+        return some_fail(int(numbers["lines_failed"]), stored, LINES_DIFFER, worst, numbers)
+    return holds(check_lines.say, numbers)
+
+
+def _lines_hold(numbers: Numbers) -> str:
+    return f"{numbers['lines_checked']:,} lines are those of their rows, {numbers['lines_read_twice']:,} also by a second reading"
+
+
+check_lines = Rule(_line_fault, ("lines_checked", "lines_failed", "lines_read_twice"), _lines_hold, ("lines_failed", LINES_DIFFER))
 
 
 def _types(row: Mapping[str, Any]) -> list[type]:
@@ -303,31 +293,41 @@ class Converted:
 CONVERTED = Converted()
 
 
-def check_golds(rows: Iterable[tuple[str, str, object, Fraction | Converted | None]]) -> Verdict:
-    """Compare each gold with a second reading of its source.
+@dataclass(frozen=True, slots=True)
+class Gold:
+    """A stored gold.
 
-    Args:
-        rows: record id, prompt, stored gold, and the value of `second_reading` or `worked_out`; `None` where it is missing.
-            `CONVERTED` golds are counted separately.
+    Attributes:
+        id: of its record.
+        prompt: its prompt.
+        stored: as it is stored.
+        second: the value of `second_reading` or `worked_out`; `None` where it is missing. `CONVERTED` golds are counted separately.
     """
-    checked = agreed = converted = 0
-    worst: Worst | None = None
-    for identity, prompt, gold, second in rows:
-        checked += 1
-        first = _exactly(gold)
-        if isinstance(second, Converted):
-            converted += 1
-        elif second is not None and first == second:
-            agreed += 1
-        elif worst is None:
-            worst = Worst(identity, f"gold is {gold!r}, a second reading gives {second}; prompt: {prompt[-80:]!r}")
-    numbers = {"golds_checked": checked, "golds_agreed": agreed}
-    if converted:
-        numbers["golds_converted_again"] = converted
-    if worst is None:
-        note = f"; {converted:,} are their schema's own and were only converted again" if converted else ""
-        return Verdict(True, f"{agreed:,} of {checked:,} golds agree with a second reading{note}", numbers)
-    return some_fail(checked - agreed - converted, checked, "golds do not agree", worst, numbers)
+
+    id: str
+    prompt: str
+    stored: object
+    second: Fraction | Converted | None
+
+
+def _gold_fault(gold: Gold, numbers: Counter[str]) -> str | None:
+    numbers["golds_checked"] += 1
+    if isinstance(gold.second, Converted):
+        numbers["golds_converted_again"] += 1
+    elif gold.second is None or _exactly(gold.stored) != gold.second:
+        return f"gold is {gold.stored!r}, a second reading gives {gold.second}; prompt: {gold.prompt[-80:]!r}"
+    else:
+        numbers["golds_agreed"] += 1
+    return None
+
+
+def _golds_hold(numbers: Numbers) -> str:
+    converted = numbers.get("golds_converted_again", 0)
+    note = f"; {converted:,} are their schema's own and were only converted again" if converted else ""
+    return f"{numbers['golds_agreed']:,} of {numbers['golds_checked']:,} golds agree with a second reading{note}"
+
+
+check_golds = Rule(_gold_fault, ("golds_checked", "golds_agreed"), _golds_hold, ("", "golds do not agree"))
 
 
 def second_reading(answer: str) -> Fraction | None:

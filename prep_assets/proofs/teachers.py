@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain
 from math import exp, log, sqrt
@@ -13,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.proofs.formats import definition_of
-from prep_assets.proofs.verdict import Numbers, Verdict, fails, holds
+from prep_assets.proofs.verdict import Numbers, Rule
 
 LEAST = -10_000.0
 MOST, MOST_FITTED = 1.01, 1.25
@@ -142,29 +143,7 @@ class Taught:
     source: Sequence[Entries]
 
 
-def check_teacher(records: Iterable[Taught]) -> Verdict:
-    """Check every record; the verdict shows the first that fails. Over all of them, tokens stand among their own entries more often than among those of a
-    neighbour."""
-    numbers = dict.fromkeys(("records_checked", "tokens_with_entries", "entries_checked", "own", "before", "behind"), 0)
-    for record in records:
-        if fault := _fault(record):
-            return fails(record.id, fault, numbers)
-        for key, number in _seen(record).items():
-            numbers[key] += number
-    if max(numbers["before"], numbers["behind"]) > numbers["own"]:
-        detail = "{own:,} of {tokens_with_entries:,} tokens are among their own entries, {before:,} among those before them, {behind:,} among those behind"
-        return fails("all records", detail.format(**numbers), numbers)
-    return holds(_held, numbers)
-
-
-def _held(numbers: Numbers) -> str:
-    if not numbers["records_checked"]:
-        return "no token has entries of a teacher"
-    says = "{entries_checked:,} entries of {tokens_with_entries:,} tokens are those of their rows, as float16; {own:,} tokens are among their own"
-    return says.format(**numbers)
-
-
-def _fault(record: Taught) -> str | None:
+def _fault(record: Taught, numbers: Counter[str]) -> str | None:
     counts = [len(entries) for entries in record.source]
     if record.counts.tolist() != counts:
         pairs = zip(record.counts.tolist(), counts, strict=False)
@@ -186,18 +165,27 @@ def _fault(record: Taught) -> str | None:
             return f"the entries of token {at} are no probabilities"
         if len({token for token, _ in entries}) < len(entries):
             return f"token {at} has two entries of one id"
+    tokens = record.tokens.tolist()
+    named = [{token for token, _ in entries} for entries in record.source]
+    numbers["records_checked"] += 1
+    numbers["tokens_with_entries"] += sum(map(bool, named))
+    numbers["entries_checked"] += len(record.ids)
+    numbers["own"] += sum(token in entries for token, entries in zip(tokens, named, strict=True))
+    numbers["before"] += sum(token in entries for token, entries in zip(tokens[1:], named, strict=False))
+    numbers["behind"] += sum(token in entries for token, entries in zip(tokens, named[1:], strict=False))
     return None
 
 
-def _seen(record: Taught) -> dict[str, int]:
-    """What is counted of a record: how many tokens are named by their own entries, by those of the token before and of the token behind."""
-    tokens = record.tokens.tolist()
-    named = [{token for token, _ in entries} for entries in record.source]
-    return {
-        "records_checked": 1,
-        "tokens_with_entries": sum(map(bool, named)),
-        "entries_checked": len(record.ids),
-        "own": sum(token in entries for token, entries in zip(tokens, named, strict=True)),
-        "before": sum(token in entries for token, entries in zip(tokens[1:], named, strict=False)),
-        "behind": sum(token in entries for token, entries in zip(tokens, named[1:], strict=False)),
-    }
+def _shifted(numbers: Numbers) -> str:
+    """Over all records, tokens stand among their own entries more often than among those of a neighbour."""
+    says = "{own:,} of {tokens_with_entries:,} tokens are among their own entries, {before:,} among those before them, {behind:,} among those behind"
+    return says.format_map(numbers) if max(numbers["before"], numbers["behind"]) > numbers["own"] else ""
+
+
+check_teacher = Rule(
+    _fault,
+    ("records_checked", "tokens_with_entries", "entries_checked", "own", "before", "behind"),
+    "{entries_checked:,} entries of {tokens_with_entries:,} tokens are those of their rows, as float16; {own:,} tokens are among their own".format_map,
+    whole=_shifted,
+    nothing="no token has entries of a teacher",
+)

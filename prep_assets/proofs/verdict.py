@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from html import escape
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from prep_assets.stores.files import dumps
 from prep_assets.stores.manifest import Ruled
@@ -100,3 +102,70 @@ def added(verdicts: Iterable[Verdict]) -> dict[str, float]:
         for key, value in verdict.numbers.items():
             numbers[key] = numbers.get(key, 0) + value
     return numbers
+
+
+T = TypeVar("T", bound=Any)
+
+
+@dataclass(frozen=True, slots=True)
+class Rule(Generic[T]):
+    """What must hold of each of many items, which have an `id`.
+
+        check_margins = Rule(_margin_fault, ("pairs_checked", "margins_checked"), say)
+        check_margins(pairs)  # the verdict on all of them
+
+    Attributes:
+        judge: an item, and the figures so far, to which it adds → what is wrong with the item; nothing where it holds.
+        figures: their names; they begin at 0, and the first counts the items.
+        say: figures → summary.
+        failing: the figure that counts what fails, ``""`` for none, and what is said of it: all items are judged. Without it the first that fails is the
+            last.
+        whole: figures → what is wrong with all items together.
+        nothing: the summary where there is no item.
+    """
+
+    judge: Callable[[T, Counter[str]], str | Worst | None]
+    figures: tuple[str, ...]
+    say: Callable[[Numbers], str]
+    failing: tuple[str, str] | None = None
+    whole: Callable[[Numbers], str] | None = None
+    nothing: str = ""
+
+    def __call__(self, items: Iterable[T]) -> Verdict:
+        """Judge all items."""
+        tally = Tally(self)
+        tally.add(items)
+        return tally.verdict()
+
+
+class Tally(Generic[T]):
+    """A rule applied to items as they come: their figures, how many fail, and the first of these."""
+
+    def __init__(self, rule: Rule[T]) -> None:
+        self._rule, self.numbers, self._failed = rule, Counter(dict.fromkeys(rule.figures, 0)), 0
+        self._worst: Worst | None = None
+
+    def add(self, items: Iterable[T]) -> None:
+        """Judge more items."""
+        stops = self._rule.failing is None
+        for item in () if stops and self._worst else items:
+            if fault := self._rule.judge(item, self.numbers):
+                self._worst, self._failed = self._worst or (fault if isinstance(fault, Worst) else Worst(item.id, fault)), self._failed + 1
+                if stops:
+                    return
+
+    def verdict(self) -> Verdict:
+        """The verdict on all items so far."""
+        rule, numbers, worst = self._rule, dict(self.numbers), self._worst
+        if rule.failing is not None:
+            numbers |= {rule.failing[0]: self._failed} if rule.failing[0] else {}
+        if worst is None:
+            fault = rule.whole(numbers) if rule.whole else ""
+            return fails("all records", fault, numbers) if fault else holds(partial(_say, rule.figures[0], rule.say, rule.nothing), numbers)
+        if rule.failing is None:
+            return Verdict(False, f"{worst.where}: {worst.note}", numbers, worst)
+        return some_fail(self._failed, numbers[rule.figures[0]], rule.failing[1], worst, numbers)
+
+
+def _say(first: str, say: Callable[[Numbers], str], nothing: str, numbers: Numbers) -> str:
+    return say(numbers) if numbers[first] or not nothing else nothing

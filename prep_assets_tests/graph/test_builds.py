@@ -7,8 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import cache
 from itertools import chain
@@ -20,8 +19,10 @@ import pyarrow
 import pytest
 from tokenizers import Tokenizer
 
-from prep_assets.checks import of_stores as verification
-from prep_assets.checks.of_stores import Selection, outcomes, read_by
+from prep_assets.checks import relations
+from prep_assets.checks.of_lines import LinesMatch
+from prep_assets.checks.relations import outcomes
+from prep_assets.checks.selection import Selection
 from prep_assets.config.models import Sft
 from prep_assets.engine import build
 from prep_assets.engine.execute import stores_of
@@ -29,7 +30,6 @@ from prep_assets.errors import ConfigError
 from prep_assets.graph.graph import EVERY, assets_of, run_check, store_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.arrays import prefetch
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import open_published
@@ -391,68 +391,7 @@ def test_rl_tokens_end_with_the_generation_prompt(built: Workspace) -> None:
             assert tokens == [START, *ids(f"user\n{prompt}"), END, *ids("\n"), START, *ids("assistant\n")]
 
 
-# One reading of the sources for all checks that derive a store anew: who is given what, and whose fault is whose.
-
-
-def faulty(count: int) -> Iterator[int]:
-    yield from range(count)
-    raise OSError("the disk")
-
-
-def first_two(items: Iterator[int]) -> list[int]:
-    return [next(items), next(items)]
-
-
-def in_a_thread(items: Iterator[int]) -> int:
-    with closing(prefetch(items)) as made:
-        return sum(made)
-
-
-def broken(items: Iterator[int]) -> int:
-    raise ValueError(f"after {next(items)}")
-
-
-def unread(items: Iterator[int]) -> str:
-    return "nothing"
-
-
-@pytest.mark.parametrize(
-    ("reader", "found"),
-    [(list, [0, 1, 2, 3]), (sum, 6), (first_two, [0, 1]), (in_a_thread, 6), (unread, "nothing"), (broken, "after 0")],
-    ids=["all", "sum", "early", "thread", "none", "broken"],
-)
-def test_each_reader_is_given_all_items_whatever_the_others_do(reader: Callable[[Iterator[int]], Any], found: Any) -> None:
-    made: list[int] = []
-    items = (made.append(each) or each for each in range(4))  # type: ignore[func-returns-value]
-    results = read_by(items, [broken, reader, list])
-    assert made == [0, 1, 2, 3] and results[2] == made
-    assert (str(results[1]) if isinstance(results[1], Exception) else results[1]) == found
-
-
-def test_what_stops_the_items_is_told_to_those_who_want_more() -> None:
-    results = read_by(faulty(3), [list, first_two, in_a_thread])
-    assert isinstance(results[0], OSError) and results == [results[0], [0, 1], results[0]]
-
-
-@pytest.mark.parametrize("size", [1 << 16, 1 << 14, 1])
-def test_readers_never_work_at_the_same_time(size: int) -> None:
-    """Whether they take turns on one item or, of small ones, on several."""
-    busy: list[str] = []
-
-    def work() -> bool:
-        assert not busy
-        busy.append("here")
-        done = sum(range(20_000)) > 0
-        busy.pop()
-        return done
-
-    def reader(items: Iterator[int]) -> int:
-        count = sum(work() for _ in items)
-        work()  # nor after the last item
-        return count
-
-    assert read_by(iter(range(50)), [reader] * 4, lambda _: size) == [50] * 4
-    assert read_by(iter(range(50)), [list, sum], lambda _: size) == [[*range(50)], sum(range(50))]
+# One reading of the sources for all checks that derive a store anew: whose fault is whose.
 
 
 def test_what_stops_selection_fails_no_other_check(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -474,5 +413,19 @@ def test_what_stops_selection_fails_no_other_check(make: Any, tmp_path: Path, mo
     asked = replace(published, evidence=dict.fromkeys(names))
     said = {check.name: run_check(check, workspace, asked) for check in EVERY["preferences_by_domain"].checks if check.derived}
     assert said["selection"].summary == "the store cannot be read (ValueError: no ledger)" and said["source_match"].passed
-    monkeypatch.setattr(verification, "outcomes", None)  # what is known is not found out again
+    monkeypatch.setattr(relations, "outcomes", None)  # what is known is not found out again
     assert all(run_check(check, workspace, asked) == said[check.name] for check in EVERY["preferences_by_domain"].checks if check.derived)
+
+
+def test_a_judge_that_raises_stops_alone(make: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = [{"prompt": f"P{i}?", "chosen": "yes", "rejected": "no"} for i in range(20)]
+    workspace = make(minimal("preference", {"p": domain(jsonl(tmp_path / "p.jsonl", rows), "preference")}))
+    store = store_of(workspace, build_all(workspace, ["preference"])["preferences_by_domain", "p"])
+    names = {"source_match", "selection", "source_texts"}
+
+    def broken(self: LinesMatch, *_: Any) -> None:
+        raise ValueError("no line")
+
+    monkeypatch.setattr(LinesMatch, "_convert_row", broken)
+    found = outcomes(store, names)
+    assert str(found.pop("source_match")) == "no line" and all(isinstance(each, Verdict) and each.passed for each in found.values())

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
-from prep_assets.checks.of_stores import SELECTION
+from prep_assets.checks.selection import SELECTION
 from prep_assets.config.family import Domain
 from prep_assets.config.models import Preference, Rl, Sft
 from prep_assets.engine import state

@@ -12,11 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.checks import sources_again as module
-from prep_assets.checks.sources_again import DomainSource, StoredRows, source_records, stored_rows
+from prep_assets.checks.sources_again import DomainSource, Join, StoredRows, StoredStream
 from prep_assets.errors import StoreError
 from prep_assets.proofs.selection import Selected
 from prep_assets.samples import Sample
-from prep_assets.stores.tokens import TokenStore
 from prep_assets_tests.effort import examples
 
 Place = tuple[int, int]
@@ -31,26 +30,25 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "source_of", lambda _: source)
 
 
-def stream_of(places: Sequence[Place], lengths: Sequence[int] | None = None) -> TokenStore:
+def stream_of(places: Sequence[Place], lengths: Sequence[int] | None = None, several: bool = False) -> StoredStream:
     file, row = (np.array([place[side] for place in places], kind) for side, kind in ((0, np.int32), (1, np.int64)))
-    return TokenStore({}, np.cumsum(np.array(lengths or [10] * len(places), np.int64)), file, row)
+    return StoredStream("", None, np.cumsum(np.array(lengths or [10] * len(places), np.int64)), file, row, several)
 
 
-def given_of(blocks: Sequence[tuple[int, list[int]]]) -> Iterator[Selected]:
-    return (Selected(file, rows, ["good"] * len(rows), [{"at": (file, row)} for row in rows]) for file, rows in blocks)
-
-
-def blocks_of(stream: TokenStore, blocks: Sequence[tuple[int, list[int]]] = BLOCKS, **options: Any) -> Iterator[StoredRows]:
+def joined(stream: StoredStream, blocks: Sequence[tuple[int, list[int]]] = BLOCKS) -> Iterator[StoredRows]:
     store: Any = None
-    return stored_rows(store, stream, blocks=given_of(blocks), **options)
+    join = Join(store, stream)
+    for file, rows in blocks:
+        yield from join.add(Selected(file, rows, ["good"] * len(rows), [{"at": (file, row)} for row in rows]))
+    yield from join.end()
 
 
-def outcome(stream: TokenStore, blocks: Sequence[tuple[int, list[int]]] = BLOCKS, **options: Any) -> tuple[list[Any], str]:
+def outcome(stream: StoredStream, blocks: Sequence[tuple[int, list[int]]] = BLOCKS) -> tuple[list[Any], str]:
     """Number, id and row of each record that is found, and what is said in the end."""
-    store: Any = None
     found: list[Any] = []
     try:
-        found += source_records(store, stream, blocks=given_of(blocks), **options)
+        for rows in joined(stream, blocks):
+            found += rows.records()
     except StoreError as error:
         return found, str(error)
     return found, ""
@@ -74,7 +72,7 @@ def test_sound_records() -> None:
     assert said == ""
     names = ["a.jsonl:1", "a.jsonl:3", "a.jsonl:4", "b.jsonl:2", "b.jsonl:5"]
     assert found == [(number, name, {"at": place}) for number, (name, place) in enumerate(zip(names, SOUND, strict=True))]
-    blocks = list(blocks_of(stream_of(SOUND)))
+    blocks = list(joined(stream_of(SOUND)))
     assert [(each.first, each.name, each.rows.tolist()) for each in blocks] == [
         (0, "a.jsonl", [0]),
         (1, "a.jsonl", [2, 3]),
@@ -88,8 +86,15 @@ def test_records_of_many_tokens_are_given_a_few_at_a_time() -> None:
     rows = list(range(6))
     half = module.TOKENS_AT_ONCE // 2
     stream = stream_of([(0, row) for row in rows], [half, 3 * half, 1, half, half - 1, half])
-    found = [each.rows.tolist() for each in blocks_of(stream, [(0, rows)])]
+    found = [each.rows.tolist() for each in joined(stream, [(0, rows)])]
     assert found == [[0], [1, 2, 3], [4, 5]]
+
+
+def test_records_of_one_row_are_together() -> None:
+    half = module.TOKENS_AT_ONCE // 2
+    rows = [0, 0, 0, 0, 1, 1, 2]
+    found = [each.rows.tolist() for each in joined(stream_of([(0, row) for row in rows], [half] * 7, several=True), [(0, [0, 1, 2])])]
+    assert found == [[0, 0, 0, 0], [1, 1], [2]]
 
 
 @settings(max_examples=examples(300), deadline=None)
@@ -103,6 +108,6 @@ def test_records_of_many_tokens_are_given_a_few_at_a_time() -> None:
 def test_by_the_block_as_one_by_one(places: list[Place], rows: list[set[int]], size: int, several: bool, in_order: bool) -> None:
     places = sorted(places) if in_order else places
     blocks = [(file, sorted(some)[at : at + size]) for file, some in enumerate(rows) for at in range(0, len(some), size)]
-    found, said = outcome(stream_of(places), blocks, several=several)
+    found, said = outcome(stream_of(places, several=several), blocks)
     assert said == one_by_one(places, blocks, several)
     assert said or [(number, payload["at"]) for number, _, payload in found] == list(enumerate(places))

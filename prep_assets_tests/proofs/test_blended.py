@@ -14,7 +14,7 @@ from msgspec.structs import replace
 from prep_assets.errors import ConfigError
 from prep_assets.packing import blending
 from prep_assets.packing.blending import Blended, Phase, blend
-from prep_assets.proofs.blended import check_blend
+from prep_assets.proofs.packed import check_blend
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
 from prep_assets.stores.blends import BlendStore

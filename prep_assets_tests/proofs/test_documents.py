@@ -9,19 +9,19 @@ from types import SimpleNamespace
 from typing import Any, ClassVar
 
 import numpy as np
-import numpy.typing as npt
 import pytest
 
 from prep_assets.proofs import documents as module
 from prep_assets.proofs import words as bytes_of_ids
 from prep_assets.proofs.documents import (
+    Cut,
     MaskedDocument,
     Text,
-    check_document_masks,
-    check_sentences,
+    document_masks,
     documents_begin_with,
     parts_in_order,
     prove_texts,
+    sentence_borders,
 )
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.proofs.words import unproven_id
@@ -52,18 +52,18 @@ def test_documents_that_are_trained_as_their_regions_say() -> None:
     numbers = {"documents_masked": 2, "masked_tokens": 1}
     masked = document([("One", 0.0), (" two", 1.0)], [ONE, TWO, EOS], [0, 1, 1])
     summary = "2 documents are trained where their regions say so; 1 tokens are not trained"
-    assert check_document_masks([RIGHT, masked], WORDS, ()) == Verdict(True, summary, numbers)
-    many = check_document_masks([masked] * 2000, WORDS, ())
+    assert document_masks(WORDS, ())([RIGHT, masked]) == Verdict(True, summary, numbers)
+    many = document_masks(WORDS, ())([masked] * 2000)
     assert many.summary == "2,000 documents are trained where their regions say so; 2,000 tokens are not trained"
 
 
 def test_documents_that_nothing_ends() -> None:
     """The last token is of the text, whatever it weighs."""
     whole = replace(document(HALF, [ONE, TWO, THREE], [0.5, 0.5, 1]), ended=False)
-    assert check_document_masks([whole], WORDS, ()).passed
+    assert document_masks(WORDS, ())([whole]).passed
     short = replace(document(HALF, [ONE, TWO], [0.5, 0.5]), ended=False)
-    assert not check_document_masks([short], WORDS, ()).passed
-    assert check_document_masks([replace(document([("One", 0.5), (" \n", 1.0)], [ONE, LINE], [0.5, 1]), ended=False)], WORDS, ()).passed
+    assert not document_masks(WORDS, ())([short]).passed
+    assert document_masks(WORDS, ())([replace(document([("One", 0.5), (" \n", 1.0)], [ONE, LINE], [0.5, 1]), ended=False)]).passed
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_documents_that_nothing_ends() -> None:
     ],
 )
 def test_what_is_right(given: MaskedDocument, image: int | None) -> None:
-    assert check_document_masks([given], WORDS, () if image is None else (image,)).passed
+    assert document_masks(WORDS, () if image is None else (image,))([given]).passed
 
 
 @pytest.mark.parametrize(
@@ -98,8 +98,8 @@ def test_what_is_right(given: MaskedDocument, image: int | None) -> None:
 )
 def test_what_is_wrong(given: MaskedDocument, image: int | None, says: str) -> None:
     worst = Worst("a:0", says, tuple(given.ids.tolist()), tuple(given.mask.astype(float).tolist()))
-    assert check_document_masks([RIGHT, given, RIGHT], WORDS, () if image is None else (image,)) == Verdict(
-        False, f"a:0: {says}", {"documents_masked": 1}, worst
+    assert document_masks(WORDS, () if image is None else (image,))([RIGHT, given, RIGHT]) == Verdict(
+        False, f"a:0: {says}", {"documents_masked": 1, "masked_tokens": 0}, worst
     )
 
 
@@ -107,7 +107,7 @@ def test_regions_that_are_dropped_and_texts_that_are_normalized() -> None:
     dropped = Sample((Turn(DOCUMENT, (Region(TEXT, "gone", 0.0, drop=True), Region(TEXT, "ONE", 0.5))),))
     lower = vocabulary("<e>", "one", normalized=str.lower)
     given = MaskedDocument("a:0", dropped, np.array([1, 0]), np.array([0.5, 0.5], np.float32))
-    assert check_document_masks([given], lower, ()).passed
+    assert document_masks(lower, ())([given]).passed
 
 
 def hidden(ids: list[int], mask: list[float], *, image: bool = False) -> MaskedDocument:
@@ -119,7 +119,7 @@ def hidden(ids: list[int], mask: list[float], *, image: bool = False) -> MaskedD
 
 def test_documents_with_regions_that_are_not_attended() -> None:
     right = [hidden([ONE, TWO, THREE, EOS], [1, -1, 0, 0]), hidden([IMG, ONE, TWO, THREE, EOS], [-1, 1, -1, 0, 0], image=True)]
-    verdict = check_document_masks(right, WORDS, [IMG])
+    verdict = document_masks(WORDS, [IMG])(right)
     assert verdict.numbers == {"documents_masked": 2, "masked_tokens": 7, "unattended_tokens": 3}
     assert verdict.passed and verdict.summary.endswith("; 7 tokens are not trained, 3 of them not attended")
     wrong = [
@@ -130,7 +130,7 @@ def test_documents_with_regions_that_are_not_attended() -> None:
         hidden([ONE, TWO, THREE, EOS], [1, -1, 0, -1]),
         hidden([IMG, ONE, TWO, THREE, EOS], [0, 1, -1, 0, 0], image=True),
     ]
-    assert [check_document_masks([each], WORDS, [IMG]).passed for each in wrong] == [False] * len(wrong)
+    assert [document_masks(WORDS, [IMG])([each]).passed for each in wrong] == [False] * len(wrong)
 
 
 # -- Tokenization identity of documents: bytes are compared only where the tokenizer's own decoder confirms them, and every fault is fou---
@@ -405,27 +405,24 @@ SENTENCE_WORDS = sentence_vocabulary(
     *TOKENS, byte_lengths=np.array([len(token.encode()) for token in TOKENS]), normalized=lambda text: text
 )
 SENTENCE_EOS, SENTENCE_ONE, SENTENCE_TWO, DOT, SENTENCE_THREE, ACCENT = range(6)
-CUT = ("One two. ", "é. ", "Three")
+SENTENCES = ("One two. ", "é. ", "Three")
 IDS = [SENTENCE_ONE, SENTENCE_TWO, DOT, ACCENT, DOT, SENTENCE_THREE]
 
 
-Document = tuple[Text, npt.NDArray[Any]]
-
-
-def sentence_document(starts: list[int], sentences: tuple[str, ...] = CUT) -> Document:
-    return Text("a:0", "".join(sentences), np.array(IDS, np.uint16), sentences), np.array(starts, np.uint8)
+def sentence_document(starts: list[int], sentences: tuple[str, ...] = SENTENCES) -> Cut:
+    return Cut(Text("a:0", "".join(sentences), np.array(IDS, np.uint16), sentences), np.array(starts, np.uint8))
 
 
 def test_sentences_that_begin_where_they_must() -> None:
     plain, around = sentence_document([1, 0, 0, 1, 0, 1, 0]), sentence_document([1, 0, 0, 0, 1, 0, 1, 0])
-    one = Text("b:1", "One", np.array([SENTENCE_ONE]), ("One",)), np.array([1, 0])
+    one = Cut(Text("b:1", "One", np.array([SENTENCE_ONE]), ("One",)), np.array([1, 0]))
     numbers = {"documents_in_sentences": 2, "sentences": 4}
-    assert check_sentences([plain, one], 0, SENTENCE_WORDS) == Verdict(True, "2 documents have their 4 sentences", numbers)
-    assert check_sentences([around], 1, SENTENCE_WORDS).passed
-    assert check_sentences([], 0, SENTENCE_WORDS) == Verdict(
+    assert sentence_borders(0, SENTENCE_WORDS)([plain, one]) == Verdict(True, "2 documents have their 4 sentences", numbers)
+    assert sentence_borders(1, SENTENCE_WORDS)([around]).passed
+    assert sentence_borders(0, SENTENCE_WORDS)([]) == Verdict(
         True, "0 documents have their 0 sentences", {"documents_in_sentences": 0, "sentences": 0}
     )
-    many = check_sentences([plain] * 1000, 0, SENTENCE_WORDS)
+    many = sentence_borders(0, SENTENCE_WORDS)([plain] * 1000)
     assert many.summary == "1,000 documents have their 3,000 sentences"
 
 
@@ -443,9 +440,9 @@ def test_sentences_that_begin_where_they_must() -> None:
         ),
     ],
 )
-def test_a_border_elsewhere(given: Document, says: str) -> None:
-    whole = Verdict(False, f"a:0: {says}", {"documents_cut": 1}, Worst("a:0", says, tuple(IDS)))
-    assert check_sentences([sentence_document([1, 0, 0, 1, 0, 1, 0]), given], 0, SENTENCE_WORDS) == whole
+def test_a_border_elsewhere(given: Cut, says: str) -> None:
+    whole = Verdict(False, f"a:0: {says}", {"documents_in_sentences": 1, "sentences": 3}, Worst("a:0", says, tuple(IDS)))
+    assert sentence_borders(0, SENTENCE_WORDS)([sentence_document([1, 0, 0, 1, 0, 1, 0]), given]) == whole
 
 
 # -- What documents must begin with, read from the definition of a post-processor ---------------------------------------------------------

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from prep_assets.checks import of_documents as pretrain
-from prep_assets.checks import of_stores
+from prep_assets.checks import relations, selection
 from prep_assets.checks import sources_again as parts
 from prep_assets.checks.sources_again import parts_of
 from prep_assets.data import tables as cuts
@@ -72,7 +72,8 @@ class Workers(Pool):
 @pytest.fixture(autouse=True)
 def small_parts(monkeypatch: pytest.MonkeyPatch) -> None:
     """Sources are cut at every so many bytes, whatever is pinned, and no store is small."""
-    monkeypatch.setattr(of_stores, "SMALL", 0)
+    monkeypatch.setattr(relations, "SMALL", 0)
+    monkeypatch.setattr(selection, "SMALL", 0)
 
     cut_at = {**dict.fromkeys(cuts.LINES, line_cuts), **dict.fromkeys(cuts.TABLES, table_cuts)}
 

@@ -255,7 +255,7 @@ def test_tokens_without_attention() -> None:
     assert verdict.passed and verdict.numbers["unattended_tokens"] == 2 and verdict.numbers["trained_tokens"] == 8
     assert verdict.summary.endswith("and their stop token '<e>'; 2 tokens without attention decode to exactly the texts without it")
     proof = MaskProof(WORDS)
-    proof.proven(2, 8, [], unattended=1200)
+    proof.proven({"rows_checked": 2, "trained_tokens": 8, "unattended_tokens": 1200})
     assert "; 1,200 tokens without attention" in proof.verdict().summary
 
 
@@ -451,13 +451,13 @@ def test_white_space_at_the_ends_is_text() -> None:
 
 def test_which_oracles_say_where_answers_are() -> None:
     proof = MaskProof(WORDS)
-    proof.proven(3, 5, ["<e>"], tagged=1, prefixed=2)
-    proof.proven(1, 0, [], prefixed=1)
+    proof.proven({"rows_checked": 3, "trained_tokens": 5, "rows_by_tags_too": 1, "rows_by_prefix": 2}, ["<e>"])
+    proof.proven({"rows_checked": 1, "rows_by_prefix": 1})
     verdict = proof.verdict()
     assert (verdict.numbers["rows_by_prefix"], verdict.numbers["rows_by_tags_too"]) == (3, 1)
     says = "; the prefix property says where the answers of 3 rows begin and end; tags in the template say the same of 1 rows"
     assert verdict.summary.endswith(f"their stop token '<e>'{says}")
-    proof.proven(1, 0, [], unserved=2)
+    proof.proven({"rows_checked": 1, "unserved_prompts": 2})
     assert proof.verdict().numbers["unserved_prompts"] == 2
     assert proof.verdict().summary.endswith(f"{says}; 2 answers stand behind a prompt that no server sends")
 

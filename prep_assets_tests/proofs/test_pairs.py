@@ -17,6 +17,7 @@ from prep_assets.pipeline.lines import Claims
 from prep_assets.proofs.plain_reading import ranking_lines
 from prep_assets.proofs.rows import (
     CONVERTED,
+    Gold,
     as_number,
     check_golds,
     check_pairs,
@@ -372,11 +373,11 @@ def test_worked_out(question: str, value: Fraction | None) -> None:
 
 def test_golds_that_no_other_code_finds_are_counted_apart() -> None:
     """They were counted as agreeing with a second reading, which the same converter had made."""
-    verdict = check_golds([("a", "p", 3, Fraction(3)), ("b", "p", "worked out", CONVERTED)])
+    verdict = check_golds([Gold("a", "p", 3, Fraction(3)), Gold("b", "p", "worked out", CONVERTED)])
     assert verdict.passed
     assert dict(verdict.numbers) == {"golds_checked": 2, "golds_agreed": 1, "golds_converted_again": 1}
     assert "1 are their schema's own" in verdict.summary
-    assert not check_golds([("b", "p", "worked out", None)]).passed
+    assert not check_golds([Gold("b", "p", "worked out", None)]).passed
 
 
 @pytest.mark.parametrize(
@@ -390,7 +391,7 @@ def test_golds_that_no_other_code_finds_are_counted_apart() -> None:
     ],
 )
 def test_a_gold_is_a_number(gold: object, second: Fraction, agrees: bool) -> None:
-    assert check_golds([("a", "p", gold, second)]).passed is agrees
+    assert check_golds([Gold("a", "p", gold, second)]).passed is agrees
 
 
 def test_a_gold_as_text() -> None:

@@ -104,7 +104,7 @@ def planted_places(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_in_a_large_store_the_first_of_each_form_shows_it(
     plant: Callable[[pytest.MonkeyPatch], None], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("prep_assets.checks.of_stores.SMALL", 0)
+    monkeypatch.setattr("prep_assets.checks.relations.SMALL", 0)
     monkeypatch.setattr("prep_assets.proofs.chat_blocks.ONE_IN", 1 << 40)
     with fresh_caches():
         plant(monkeypatch)

@@ -13,7 +13,16 @@ from hypothesis import strategies as st
 
 from prep_assets.proofs import rows as positions
 from prep_assets.proofs.packed import check_pieces
-from prep_assets.proofs.rows import Line, _border_fault, check_contrasts, check_lines, check_packed, check_positions, check_records
+from prep_assets.proofs.rows import (
+    Line,
+    _border_fault,
+    check_contrasts,
+    check_lines,
+    check_packed,
+    check_positions,
+    check_records,
+    lines_verdict,
+)
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
 from prep_assets.stores.packed import PackedStore
@@ -278,10 +287,10 @@ def line(stored: dict[str, Any], made: dict[str, Any] | None = ROW, plain: dict[
 
 def test_lines_of_their_rows() -> None:
     numbers = {"lines_checked": 2, "lines_failed": 0, "lines_read_twice": 1}
-    assert check_lines([line(dict(ROW)), line(dict(ROW), plain=PLAIN)], stored=2) == Verdict(
+    assert lines_verdict([check_lines([line(dict(ROW)), line(dict(ROW), plain=PLAIN)])], stored=2) == Verdict(
         True, "2 lines are those of their rows, 1 also by a second reading", numbers
     )
-    thousands = check_lines([line(dict(ROW), plain=PLAIN)] * 2000, stored=2000)
+    thousands = lines_verdict([check_lines([line(dict(ROW), plain=PLAIN)] * 2000)], stored=2000)
     assert thousands.summary == "2,000 lines are those of their rows, 2,000 also by a second reading"
 
 
@@ -309,7 +318,7 @@ def test_a_line_that_differs(given: Line, says: str | None) -> None:
     if says is None:
         written = '[{"role": "assistant", "content": "c"}]'
         says = f"chosen is {written}, by a second reading its row says {LONG[:200]!r}"
-    verdict = check_lines([line(dict(ROW)), given, given], stored=3)
+    verdict = lines_verdict([check_lines([line(dict(ROW)), given, given])], stored=3)
     numbers = {"lines_checked": 3, "lines_failed": 2, "lines_read_twice": 2 * (given.plain is not None)}
     assert verdict == Verdict(False, f"2 of 3 lines differ from their rows; first a:0: {says}", numbers, Worst("a:0", says))
 
@@ -317,10 +326,10 @@ def test_a_line_that_differs(given: Line, says: str | None) -> None:
 def test_lines_without_a_row() -> None:
     says = "2,000 lines are stored, 1,000 rows of the sources are theirs"
     numbers = {"lines_checked": 1000, "lines_failed": 0, "lines_read_twice": 0}
-    assert check_lines([line(dict(ROW))] * 1000, stored=2000) == Verdict(False, says, numbers, Worst("index", says))
-    wrong = check_lines([line(dict(ROW), None)], stored=2)
+    assert lines_verdict([check_lines([line(dict(ROW))] * 1000)], stored=2000) == Verdict(False, says, numbers, Worst("index", says))
+    wrong = lines_verdict([check_lines([line(dict(ROW), None)])], stored=2)
     assert wrong.worst == Worst("a:0", "its row gives no line")
-    assert check_lines([line(dict(ROW), None)] * 1000, stored=1000).summary.startswith("1,000 of 1,000 lines differ")
+    assert lines_verdict([check_lines([line(dict(ROW), None)] * 1000)], stored=1000).summary.startswith("1,000 of 1,000 lines differ")
 
 
 # -- Contrastive rows: each way in which one is not sound, in the words of the verdict ----------------------------------------------------

@@ -5,9 +5,11 @@ from typing import ClassVar
 
 import xxhash
 
-from prep_assets.checks import of_stores
+from prep_assets.checks import selection
 from prep_assets.checks.of_lines import LinesMatch
-from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, SELECTION, derived
+from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY
+from prep_assets.checks.relations import derived
+from prep_assets.checks.selection import SELECTION
 from prep_assets.checks.sources_again import by_fields
 from prep_assets.config.family import Family
 from prep_assets.graph.raw import raw_asset
@@ -53,7 +55,7 @@ GLOSSARY = Asset(
     options=("preprocessing",),
     checks=(INTEGRITY, ACCOUNTING, SELECTION, derived("source_match", "Every line is what its row says.", LinesMatch)),
     streams={"glossary": Stream(LINES, "glossary")},
-    source=FromRows(Sample, of_stores.lines, by_fields, line=line),
+    source=FromRows(Sample, selection.lines, by_fields, line=line),
     kind="json",
 )
 

@@ -15,8 +15,10 @@ import numpy as np
 
 from prep_assets.checks.of_lines import LinesMatch, PairsMatch
 from prep_assets.checks.of_quality import LEAKS_AGAIN, VERDICTS_AGAIN, same_rows
-from prep_assets.checks.of_stores import ACCOUNTING, Selection, redaction_holds, stored_texts
+from prep_assets.checks.of_stores import ACCOUNTING, redaction_holds, stored_texts
 from prep_assets.checks.of_texts import SOURCE_TEXTS, SourceTexts
+from prep_assets.checks.relations import results_of_rows
+from prep_assets.checks.selection import Selection
 from prep_assets.config.models import Eval
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.selftest.trials import (
@@ -175,12 +177,12 @@ def text_trials(store: Store) -> list[Trial]:
         return []
     if (held := _stored_rows(Selection(store))) is None:
         return []
-    proof = SourceTexts(store, first=True)
+    proof = SourceTexts(store, every=True)
     if not proof.reading.known or proof.truncation.mode != "drop" or store.recipe.get("expand") == "turns":
         return []
 
     def check(rows: Sequence[Mapping[str, Any]]) -> Verdict:
-        return combined([read(iter([replace(held.block, payloads=rows)])) for read in proof.readers()])
+        return combined(results_of_rows(proof, [replace(held.block, payloads=rows)]))
 
     rows = [payload for payload in held.block.payloads if payload is not None]
     return trials_of(rows, len(rows), TEXT_MUTATIONS, {SOURCE_TEXTS.name: check}, proof.reading.texts, what="texts of the first rows")

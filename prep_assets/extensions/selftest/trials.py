@@ -8,7 +8,6 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import islice
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import numpy as np
@@ -16,25 +15,24 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.array_types import Array
-from prep_assets.checks.of_blends import MIXTURE, blend_verdict
 from prep_assets.checks.of_conversations import (
     Chats,
     Conversations,
     Sides,
     StoredGroup,
     margins,
-    prompt_conversations,
-    stored_groups,
+    of_groups,
+    prompt_renders,
     taught,
 )
-from prep_assets.checks.of_documents import document_texts, masked_documents, prove_document_masks
-from prep_assets.checks.of_lines import LinesMatch, MergedStream, matched_questions, merged_files, merged_streams
-from prep_assets.checks.of_packed import mixture_of
-from prep_assets.checks.sources_again import references, token_streams_of
+from prep_assets.checks.of_documents import document_texts, masked_documents, masks_rule
+from prep_assets.checks.of_lines import LinesMatch, matched_questions, merged_files, merged_streams
+from prep_assets.checks.of_packed import MIXTURE, blend_verdict, mixture_of
+from prep_assets.checks.relations import Pairs
+from prep_assets.checks.sources_again import StoredRows, StoredStream, references, stored_rows, streams_of
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.errors import CheckFailed
 from prep_assets.pipeline.asset import Store
-from prep_assets.pipeline.groups import splits
 from prep_assets.proofs import mutations
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.documents import Text, documents_begin_with, prove_texts
@@ -46,6 +44,7 @@ from prep_assets.proofs.mutations import IDENTITY, MASK, MATCH, NAME, Mutation
 from prep_assets.proofs.mutations import ROWS as INTEGRITY
 from prep_assets.proofs.packed import check_pieces
 from prep_assets.proofs.rows import (
+    Gold,
     Line,
     check_contrasts,
     check_golds,
@@ -152,6 +151,11 @@ def first(items: Iterable[T], most: int = ROWS) -> list[T]:
     return list(islice(items, most))
 
 
+def first_of(store: Store, stream: StoredStream, pairs: Callable[[StoredRows], Iterable[T]] | None, most: int = ROWS) -> list[T]:
+    """Return the first pairs of a stream that a check compares."""
+    return [] if pairs is None else first((pair for rows in stored_rows(store, stream) for pair in pairs(rows)), most)
+
+
 # Selftest of token rows with a mask: conversations, both sides of pairs, scored groups.
 
 _TAGS = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
@@ -166,23 +170,25 @@ def masked_trials(kind: type[Conversations], store: Store) -> list[Trial]:
     return trials
 
 
+def compared_trials(store: Store, pairs: Pairs, corruptions: Sequence[Mutation], check: str, judge: Judge) -> list[Trial]:
+    """Corrupt the first pairs of every stream that a check compares."""
+    first_pairs = [first_of(store, stream, pairs(store, stream), TRIES) for stream in streams_of(store)]
+    return [trial for rows in first_pairs for trial in trials_of(rows, len(rows), corruptions, {check: judge}, what=check)]
+
+
 def pair_trials(store: Store) -> list[Trial]:
     """Corrupt both sides of pairs, and their margins."""
-    trials = masked_trials(Sides, store)
-    for name, stream in token_streams_of(store).items():
-        if name.endswith("chosen") and stream.margins is not None:
-            pairs = first(margins(store, name, stream))
-            trials += trials_of(pairs, len(pairs), mutations.MARGIN_MUTATIONS, {"margins": check_margins}, what="margins")
-    return trials
+    has_margins = any(stream.held.margins is not None for stream in streams_of(store))
+    found = compared_trials(store, margins, mutations.MARGIN_MUTATIONS, "margins", check_margins) if has_margins else []
+    return masked_trials(Sides, store) + found
 
 
 def sft_trials(store: Store) -> list[Trial]:
     """Corrupt conversations, what a teacher says of them, and the generation tags of their template where it has any."""
     template, chats = store.workspace.template(store.workspace.family(Sft)), Chats(store)
     marked, trials = template.training or template.source, masked_trials(Chats, store)
-    for name, stream in store.streams().items():
-        records = first(taught(store, name, stream), TRIES)
-        trials += trials_of(records, len(records), mutations.TEACHER_MUTATIONS, {"teacher": check_teacher}, what="teacher")
+    trials += compared_trials(store, taught, mutations.TEACHER_MUTATIONS, "teacher", check_teacher)
+    for stream in store.streams().values():
         trials += _file_trials(store, stream)
     if not marks_generated(marked):
         return trials
@@ -217,28 +223,21 @@ def everything_marked(source: str) -> str:
 
 
 def group_trials(store: Store) -> list[Trial]:
-    """Corrupt scored groups: every mutation of rows on conversations, the border between prompt and response moved, rewards and sampled ids
-    spoiled."""
-    trials, vocabulary = list[Trial](), store.vocabulary
-    identity = partial(prove_identity, vocabulary=vocabulary)
+    """Corrupt scored groups: every mutation of rows on conversations, the border between prompt and response moved, rewards and sampled ids spoiled."""
+    trials, identity = list[Trial](), partial(prove_identity, vocabulary=store.vocabulary)
     moved = Mutation("border of prompt and response moved", IDENTITY, lambda prompts, at: [replace(prompts[at], ids=prompts[at].ids[:-1])])
-    for folder in splits(store.directory).values():
-
-        def compared(of_group: Callable[[StoredGroup], Iterable[T]], most: int = ROWS, folder: Path = folder) -> list[T]:
-            return first((part for group in stored_groups(store, folder) for part in of_group(group)), most)
-
-        if rows := compared(StoredGroup.rows):
-            prompts, scores = compared(StoredGroup.prompts), compared(StoredGroup.scores)
-            trials += _rows(rows, compared(StoredGroup.renders), vocabulary)
-            trials.append(clean("every check of groups", [identity(prompts), check_rewards(scores)]))
-            trials += trials_of(prompts, len(prompts), (moved,), {IDENTITY: identity})[1:]
-            trials += trials_of(scores, len(scores), mutations.REWARD_MUTATIONS, {"rewards": check_rewards})[1:]
-        stepwise, rollouts = compared(StoredGroup.stepwise, TRIES), compared(StoredGroup.rollouts, TRIES)
-        trials += trials_of(stepwise, len(stepwise), mutations.STEP_MUTATIONS, {"step_rewards": check_steps}, what="step_rewards")
-        trials += trials_of(rollouts, len(rollouts), mutations.ROLLOUT_MUTATIONS, {"sampled_ids": check_sampled}, what="sampled_ids")
-        runs = compared(StoredGroup.runs, TRIES)
-        trials += trials_of(runs, len(runs), mutations.RUN_MUTATIONS, {"runs": check_runs}, what="runs")
-    return trials
+    for stream in streams_of(store):
+        rows = first_of(store, stream, of_groups(StoredGroup.rows)(store, stream))
+        trials += _rows(rows, first_of(store, stream, of_groups(StoredGroup.renders)(store, stream)), store.vocabulary)
+        prompts = first_of(store, stream, of_groups(StoredGroup.prompts)(store, stream))
+        trials += trials_of(prompts, len(prompts), (moved,), {IDENTITY: identity}, what=IDENTITY)
+    of_groups_alone: tuple[tuple[Callable[[StoredGroup], Iterable[Any]], Sequence[Mutation], str, Judge], ...] = (
+        (StoredGroup.scores, mutations.REWARD_MUTATIONS, "rewards", check_rewards),
+        (StoredGroup.stepwise, mutations.STEP_MUTATIONS, "step_rewards", check_steps),
+        (StoredGroup.rollouts, mutations.ROLLOUT_MUTATIONS, "sampled_ids", check_sampled),
+        (StoredGroup.runs, mutations.RUN_MUTATIONS, "runs", check_runs),
+    )
+    return trials + [trial for part, *how in of_groups_alone for trial in compared_trials(store, of_groups(part), *how)]  # type: ignore[arg-type]
 
 
 def _rows(rows: list[MaskRow], renders: list[Conversation], vocabulary: Vocabulary) -> list[Trial]:
@@ -269,14 +268,14 @@ def document_trials(store: Store) -> list[Trial]:
     vocabulary, family = store.vocabulary, store.workspace.family(Pretrain)
     bos, ended, trials = documents_begin_with(vocabulary, family.bos), family.append_eod, list[Trial]()
     options = {"eos_id": vocabulary.eos_id, "bos_id": bos, "ended": ended}
-    for stream in store.streams().values():
-        if "loss_mask" in stream.arrays:
-            documents = first(masked_documents(store, stream))
+    for joined in streams_of(store):
+        stream = joined.held
+        if documents := first_of(store, joined, masked_documents(store, joined)):
             unattended = mutations.ATTENTION_MASK_MUTATIONS if any((document.mask < 0).any() for document in documents) else ()
-            checks: dict[str, Judge] = {MASK: partial(prove_document_masks, store)}
+            checks: dict[str, Judge] = {MASK: masks_rule(store)}
             trials += trials_of(documents, len(documents), (*mutations.MASK_MUTATIONS, *unattended), checks, what=MASK)
         trials += _file_trials(store, stream)
-        texts = [] if len(stream.images) else first(document_texts(store, stream))
+        texts = first_of(store, joined, document_texts(store, joined))
         whole = {number: text for number, text in enumerate(texts) if not text.parts or STARTS in stream.arrays}
         rows = [stream.record(number, "tokens") for number in whole]
         corruptions = mutations.DOCUMENT_MUTATIONS if ended else mutations.UNENDED_MUTATIONS
@@ -292,8 +291,8 @@ def document_trials(store: Store) -> list[Trial]:
 def prompt_token_trials(store: Store) -> list[Trial]:
     """Corrupt tokenized prompts."""
     trials: list[Trial] = []
-    for name in store.streams():
-        renders = first(prompt_conversations(store, name))
+    for stream in streams_of(store):
+        renders = first_of(store, stream, prompt_renders(store, stream))
         identity = partial(_identity, renders, vocabulary=store.vocabulary)
         trials += _token_trials([render.ids for render in renders], mutations.PROMPT_TOKEN_MUTATIONS, identity, store.vocabulary)
     return trials
@@ -331,10 +330,10 @@ def _trials(lines: list[Line], others: Sequence[str], mutations: Sequence[Mutati
 
     def golds_agree(corrupted: Sequence[Line]) -> Verdict:
         numbered = [(line, gold) for line, gold in zip(corrupted, golds, strict=True) if "verifier" not in line.stored]
-        return check_golds((line.id, "", line.stored.get("gold"), gold) for line, gold in numbered)
+        return check_golds(Gold(line.id, "", line.stored.get("gold"), gold) for line, gold in numbered)
 
     checks: dict[str, Judge] = {
-        MATCH: lambda corrupted: check_lines(corrupted, stored=len(corrupted)),
+        MATCH: check_lines,
         "pair_sanity": pairs,
         "contrast_sanity": lambda corrupted: check_contrasts([line.stored for line in corrupted], []),
         "gold_answers": golds_agree,
@@ -352,15 +351,11 @@ def _gold(line: Line) -> Fraction | None:
 def merged_line_trials(lines: Store) -> list[Trial]:
     """Corrupt merged lines."""
     trials: list[Trial] = []
-    for file in merged_files(lines):
-        merged, parts = (MergedRows(lines.origin, list(lines.lines)) for lines in (file.merged, file.parts))
-        check = partial(_merged_lines, name=file.name, parts=parts, seed=file.seed)
-        trials += trials_of(merged, len(merged.origin), mutations.LINE_MUTATIONS, {NAME: check}, what=f"{NAME} ({file.name})")
+    for name, merged, parts, seed in merged_files(lines):
+        whole, offered = (MergedRows(rows.origin, list(rows.lines)) for rows in (merged, parts))
+        check = partial(check_merged_lines, name, parts=offered, seed=seed)
+        trials += trials_of(whole, len(whole.origin), mutations.LINE_MUTATIONS, {NAME: check}, what=f"{NAME} ({name})")
     return trials
-
-
-def _merged_lines(merged: MergedRows, *, name: str, parts: MergedRows, seed: int | None) -> Verdict:
-    return check_merged_lines(name, merged, parts, seed)
 
 
 def merged_record_trials(store: Store) -> list[Trial]:
@@ -372,12 +367,8 @@ def merged_record_trials(store: Store) -> list[Trial]:
         trials.append(clean(f"{NAME} ({stream.name})", [stream.verdict()]))
         arrays = {key: np.array(array[:]) for key, array in stream.store.arrays.items()}
         whole = TokenStore(arrays, stream.store.ends, stream.store.file, stream.store.row)
-        trials += trials_of(whole, len(stream.store), mutations.RECORD_MUTATIONS, {NAME: partial(_merged_records, stream=stream)})[1:]
+        trials += trials_of(whole, len(stream.store), mutations.RECORD_MUTATIONS, {NAME: stream.verdict_of})[1:]
     return trials
-
-
-def _merged_records(records: TokenStore, *, stream: MergedStream) -> Verdict:
-    return replace(stream, store=records, source=None).verdict()
 
 
 # Selftest of packed tables: corruptions of a whole table, in memory.
@@ -407,8 +398,7 @@ def packed_trials(store: Store) -> list[Trial]:
         return replace(packed, documents={field: values[chosen] for field, values in {**documents, **fields}.items()})
 
     corrupted: list[tuple[str, str, PackedStore]] = [
-        ("mask shifted by +1 in every row", MASK, replace(packed, loss_mask=np.roll(mask, 1, axis=1))),
-        ("mask shifted by -1 in every row", MASK, replace(packed, loss_mask=np.roll(mask, -1, axis=1))),
+        *((f"mask shifted by {by:+d} in every row", MASK, replace(packed, loss_mask=np.roll(mask, by, axis=1))) for by in (1, -1)),
         ("mask all ones", MASK, replace(packed, loss_mask=np.ones_like(mask))),
         ("mask all zeros", INTEGRITY, replace(packed, loss_mask=np.zeros_like(mask))),
         ("a token replaced", MASK, replace(packed, tokens=_token_changed(packed.tokens, vocabulary.size))),
