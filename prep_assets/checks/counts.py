@@ -110,7 +110,7 @@ def _of_groups(groups: Mapping[str, GroupStore]) -> dict[str, int]:
         "train": sum(len(split) for name, split in groups.items() if name != "test"),
         "test": sum(len(split) for name, split in groups.items() if name == "test"),
         "responses": sum(map(len, responses)),
-        "tokens": sum(split.tokens for split in stores),
+        "tokens": sum(split.prompts.tokens + split.responses.tokens for split in stores),
         "trained_tokens": sum(map(_trained, responses)),
     }
     rows = list[int]()
