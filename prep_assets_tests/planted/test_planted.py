@@ -207,14 +207,14 @@ PLANTS: Mapping[str, Change] = {
     "the padding of rows": (
         "exports sft",
         "extensions/exports/megatron",
-        "        if isinstance(source, PackedStore):\n            columns",
-        "        if not isinstance(source, PackedStore):\n            columns",
+        "        if source.width:\n            columns",
+        "        if not source.width:\n            columns",
     ),
     "the mask of shards": (
         "exports sft",
         "extensions/exports/astrai_and_tlfs",
-        'if has_mask(source) else ("tokens",)',
-        'if not has_mask(source) else ("tokens",)',
+        'if source.has("weight") else ("tokens",)',
+        'if not source.has("weight") else ("tokens",)',
     ),
     "rows of a file": ("exports pretrain", "extensions/exports/media", "row[0] // rows_per_file", "row[0] * rows_per_file"),
     "tokens of a chunk": (
