@@ -382,7 +382,7 @@ class Check(Struct, frozen=True):
         description: what holds when it passes.
         run: gives the verdict on a published store.
         derived: how the store is derived a second time, for checks that do so, see `Derivation`; all of them share one reading of its source.
-        corruptions: what a check of another package must catch; ours are in `prep_assets.proofs.mutations`.
+        corruptions: what a check of another package must catch; ours are in `prep_assets.extensions.selftest.mutations`.
     """
 
     name: str

@@ -64,12 +64,12 @@ USES: Mapping[str, str] = {
         caches errors stores.files stores.manifest stores.remote stores.version_folders
     """,
     "selftest": """
-        checks.of_conversations checks.of_documents checks.of_lines checks.of_packed checks.of_quality checks.of_stores
-        checks.of_texts checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph
-        pipeline.asset pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace proofs proofs.accounting
-        proofs.derive proofs.documents proofs.groups proofs.image_tokens proofs.mask proofs.merged proofs.mutations proofs.packed
-        proofs.rows proofs.selection proofs.teachers proofs.verdict quality.overlap quality.private_data quality.steps samples
-        stores.blends stores.packed stores.tokens stores.version_folders text.documents text.template text.vocabulary
+        checks.of_conversations checks.of_documents checks.of_lines checks.of_packed checks.of_quality checks.of_stores checks.of_texts
+        checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph pipeline.asset
+        pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace proofs.accounting proofs.derive proofs.documents
+        proofs.groups proofs.image_tokens proofs.mask proofs.merged proofs.mutations proofs.packed proofs.rows proofs.selection
+        proofs.source_texts proofs.teachers proofs.verdict quality.overlap quality.private_data quality.steps samples stores.blends
+        stores.images stores.packed stores.tokens stores.version_folders text.documents text.template text.vocabulary
     """,
     "remote": """
         data.addresses data.local_files errors

@@ -15,8 +15,8 @@ import typer
 import yaml
 
 from prep_assets.cli.main import app
+from prep_assets.extensions.selftest import mutations
 from prep_assets.graph.graph import CHECKS
-from prep_assets.proofs import mutations
 from prep_assets.text.load_template import named_templates
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, PAGES, read

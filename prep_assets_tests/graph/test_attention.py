@@ -21,10 +21,10 @@ from prep_assets.explain.rows import read
 from prep_assets.explain.trace import Tracer, token_of
 from prep_assets.exports import export
 from prep_assets.exports.registry import exports
+from prep_assets.extensions.selftest.mutations import ATTENTION_MASK_MUTATIONS, ATTENTION_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.images import media_ids
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.mutations import ATTENTION_MASK_MUTATIONS, ATTENTION_MUTATIONS
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.table import PACKED, TOKENS, table_of
 from prep_assets.stores.tokens import TokenStore, open_tokens

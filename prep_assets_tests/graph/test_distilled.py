@@ -17,11 +17,11 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.extensions.selftest.mutations import TEACHER_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.extensions.token_ids.distillkit import compression_of
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.mutations import TEACHER_MUTATIONS
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, failing, jsonl, make, refusals, resealed, verdicts, workspace_in

@@ -18,6 +18,7 @@ from prep_assets.config.models import Pretrain
 from prep_assets.data.files import find_files
 from prep_assets.errors import CheckFailed, ConfigError, Refused
 from prep_assets.exports import export
+from prep_assets.extensions.selftest.mutations import MASK_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph import pretrain
 from prep_assets.graph.graph import EVERY, store_of
@@ -27,7 +28,6 @@ from prep_assets.pipeline.documents import Documents, Sizes, _is_clean, _totals,
 from prep_assets.pipeline.examples import Deduplicator, Reading
 from prep_assets.pipeline.sources import Pinned, Router
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.mutations import MASK_MUTATIONS
 from prep_assets.schemas.reader import Account, Reader
 from prep_assets.schemas.registry import Convert, convert_with
 from prep_assets.schemas.text import TextField

@@ -16,11 +16,7 @@ from prep_assets.config.models import TRAINED, Rl
 from prep_assets.engine import state
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.explain.previews import Preview, preview
-from prep_assets.extensions.selftest.stores import selftest
-from prep_assets.graph.exports import asset_name
-from prep_assets.graph.graph import ASSETS, EVERY, asset_named, assets_of, family_exports
-from prep_assets.pipeline.workspace import Workspace, group_domains, prompt_domains
-from prep_assets.proofs.mutations import (
+from prep_assets.extensions.selftest.mutations import (
     IMAGE_MUTATIONS,
     MUTATIONS,
     REWARD_MUTATIONS,
@@ -29,6 +25,10 @@ from prep_assets.proofs.mutations import (
     STEP_MUTATIONS,
     TEXT_MUTATIONS,
 )
+from prep_assets.extensions.selftest.stores import selftest
+from prep_assets.graph.exports import asset_name
+from prep_assets.graph.graph import ASSETS, EVERY, asset_named, assets_of, family_exports
+from prep_assets.pipeline.workspace import Workspace, group_domains, prompt_domains
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.version_folders import Published

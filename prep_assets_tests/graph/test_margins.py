@@ -12,9 +12,9 @@ import torch
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
+from prep_assets.extensions.selftest.mutations import MARGIN_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.mutations import MARGIN_MUTATIONS
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.open import open_store
 from prep_assets.stores.table import PAIRS, open_table

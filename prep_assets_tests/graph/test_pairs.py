@@ -23,12 +23,12 @@ from prep_assets.engine.execute import verdicts_of as verdicts
 from prep_assets.errors import CheckFailed, ConfigError, Refused
 from prep_assets.explain.trace import trace
 from prep_assets.exports import export
+from prep_assets.extensions.selftest.mutations import PAIR_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline import lines as lines_module
 from prep_assets.pipeline.pairs import PairEncoder
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.mutations import PAIR_MUTATIONS
 from prep_assets.proofs.rows import Line
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.lines import open_lines

@@ -12,10 +12,10 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.extensions.selftest.mutations import STEP_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.mutations import STEP_MUTATIONS
 from prep_assets.schemas.registry import schemas
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.version_folders import Published

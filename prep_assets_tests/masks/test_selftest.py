@@ -10,10 +10,10 @@ import numpy as np
 import pytest
 
 from prep_assets.extensions.selftest import trials as module
+from prep_assets.extensions.selftest.mutations import IMAGE_MUTATIONS, MUTATIONS, SELECTION_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mask import MaskRow
-from prep_assets.proofs.mutations import IMAGE_MUTATIONS, MUTATIONS, SELECTION_MUTATIONS
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.corpus.real import MOSS_WITHOUT_PLUGINS

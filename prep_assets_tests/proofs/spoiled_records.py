@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 from prep_assets.config.models import TRAINED
+from prep_assets.extensions.selftest import mutations as kit
 from prep_assets.extensions.selftest.stores import TRIALS
 from prep_assets.graph.graph import CHECKS, EVERY
 from prep_assets.pipeline.asset import FromRows
 from prep_assets.pipeline.leaks import PASSAGES, TEXTS
 from prep_assets.pipeline.verdicts import VERDICTS
-from prep_assets.proofs import mutations as kit
 from prep_assets.proofs.mask import MaskRow
 from prep_assets.proofs.rows import Line
 from prep_assets.stores import table

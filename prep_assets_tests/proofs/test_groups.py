@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prep_assets.extensions.selftest.mutations import RUN_MUTATIONS
 from prep_assets.proofs.groups import (
     Margin,
     Rollout,
@@ -28,7 +29,6 @@ from prep_assets.proofs.groups import (
     rows_of_calls,
 )
 from prep_assets.proofs.merged import Asked, check_merged_records
-from prep_assets.proofs.mutations import RUN_MUTATIONS
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sampled
 from prep_assets.stores.tokens import TokenStore

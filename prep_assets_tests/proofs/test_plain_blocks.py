@@ -13,11 +13,12 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prep_assets.extensions.selftest.mutations import MUTATIONS
 from prep_assets.proofs import chat_blocks as module
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, strings_looked_for
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, MaskRow, prove_identity, prove_masks
-from prep_assets.proofs.mutations import MUTATIONS, Mutation
+from prep_assets.proofs.mutations import Mutation
 from prep_assets.samples import ASSISTANT, PROMPT, SYSTEM, TEXT, THINKING, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
 from prep_assets.text.chats import ChatColumns, plain_chat
 from prep_assets.text.forms import render_forms

@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from prep_assets.config.models import TRAINED
+from prep_assets.extensions.selftest.mutations import TEXT_MUTATIONS
 from prep_assets.extensions.selftest.stores import TESTED, selftest, text_trials
 from prep_assets.extensions.selftest.trials import Trial
 from prep_assets.graph.graph import CHECKS, EVERY, assets_of, store_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.mutations import TEXT_MUTATIONS
 
 
 def trials_of(workspace: Workspace, asset: str) -> list[Trial]:

@@ -26,9 +26,9 @@ from typer.testing import CliRunner
 from prep_assets.api import render
 from prep_assets.cli.main import app
 from prep_assets.errors import PrepAssetsError, Refused
+from prep_assets.extensions.selftest import mutations
 from prep_assets.graph.exports import Exporting, export_asset
 from prep_assets.graph.graph import CHECKS, EVERY
-from prep_assets.proofs import mutations
 from prep_assets.text.load_template import named_templates
 
 DOCS = Path(__file__).resolve().parents[2] / "docs"

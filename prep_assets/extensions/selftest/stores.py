@@ -21,6 +21,15 @@ from prep_assets.checks.relations import results_of_rows
 from prep_assets.checks.selection import Selection
 from prep_assets.config.models import Eval
 from prep_assets.errors import ConfigError
+from prep_assets.extensions.selftest.mutations import (
+    CONTRAST_MUTATIONS,
+    PAIR_MUTATIONS,
+    PROMPT_MUTATIONS,
+    SELECTION_MUTATIONS,
+    TEXT_MUTATIONS,
+    TWO_GOLDS,
+    StoredRows,
+)
 from prep_assets.extensions.selftest.trials import (
     ROWS,
     Trial,
@@ -47,15 +56,6 @@ from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.pipeline.workspace import Workspace, form_of_domain
 from prep_assets.proofs.accounting import COUNTED, Refusals, Stored, places
-from prep_assets.proofs.mutations import (
-    CONTRAST_MUTATIONS,
-    PAIR_MUTATIONS,
-    PROMPT_MUTATIONS,
-    SELECTION_MUTATIONS,
-    TEXT_MUTATIONS,
-    TWO_GOLDS,
-    StoredRows,
-)
 from prep_assets.proofs.selection import GOOD, Selected, select
 from prep_assets.proofs.verdict import Verdict, combined
 from prep_assets.quality.overlap import finds_planted

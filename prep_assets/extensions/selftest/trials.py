@@ -32,16 +32,17 @@ from prep_assets.checks.relations import Pairs
 from prep_assets.checks.sources_again import StoredRows, StoredStream, references, stored_rows, streams_of
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.errors import CheckFailed
+from prep_assets.extensions.selftest import mutations
+from prep_assets.extensions.selftest.mutations import IDENTITY, MASK, MATCH, NAME
+from prep_assets.extensions.selftest.mutations import ROWS as INTEGRITY
 from prep_assets.pipeline.asset import Store
-from prep_assets.proofs import mutations
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.documents import Text, documents_begin_with, prove_texts
 from prep_assets.proofs.groups import check_margins, check_rewards, check_runs, check_sampled, check_steps
 from prep_assets.proofs.image_tokens import check_references
 from prep_assets.proofs.mask import Conversation, MaskRow, prove_identity, prove_masks
 from prep_assets.proofs.merged import MergedRows, check_merged_lines
-from prep_assets.proofs.mutations import IDENTITY, MASK, MATCH, NAME, Mutation
-from prep_assets.proofs.mutations import ROWS as INTEGRITY
+from prep_assets.proofs.mutations import Mutation
 from prep_assets.proofs.packed import check_pieces
 from prep_assets.proofs.rows import (
     Gold,

@@ -1,0 +1,897 @@
+"""Mutations: corruptions of masks, tokens, lines, sources, merged stores and groups that checks must catch."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import combinations, groupby, pairwise
+from typing import Any, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from msgspec import structs
+
+from prep_assets.array_types import Array
+from prep_assets.proofs.groups import Margin, Rollout, RunRow, Runs, Stepwise
+from prep_assets.proofs.mask import MaskRow
+from prep_assets.proofs.merged import MergedRows
+from prep_assets.proofs.mutations import Change, Mutation
+from prep_assets.proofs.rows import Line
+from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
+from prep_assets.proofs.source_texts import TEXT, Said
+from prep_assets.proofs.teachers import Taught
+from prep_assets.stores.images import Image
+from prep_assets.stores.tokens import TokenStore, signed, unsigned
+from prep_assets.text.vocabulary import Vocabulary
+
+# Errors of training data, made on purpose in a copy, to see that the check for them fails.
+
+T = TypeVar("T")
+
+
+def _mutate_one(change: Callable[..., Any]) -> Change:
+    """Return all rows with one mutated; `change`: row and further arguments → mutated row."""
+
+    def changed(rows: Sequence[T], at: int, *extra: Any) -> list[T] | None:
+        mutated = change(rows[at], *extra)
+        return None if mutated is None else [*rows[:at], mutated, *rows[at + 1 :]]
+
+    return changed
+
+
+def _mutate_alone(change: Callable[[Any], Any]) -> Change:
+    """Return the mutated row alone."""
+
+    def changed(rows: Sequence[T], at: int) -> list[T] | None:
+        mutated = change(rows[at])
+        return None if mutated is None else [mutated]
+
+    return changed
+
+
+def _changed(name: str, change: Callable[..., Any], *of: str) -> Callable[..., Any]:
+    """Mutate a field of a row that has it, where that changes it; `change`: its value, and those of the fields `of` → its new value."""
+
+    def changed(row: Any, *extra: Any) -> Any:
+        stored = getattr(row, name)
+        if stored is None or (value := change(stored, *(getattr(row, each) for each in of))) is None:
+            return None
+        if isinstance(stored, np.ndarray):
+            value = value.astype(stored.dtype)
+            return None if np.array_equal(value, stored) else replace(row, **{name: value})
+        return None if value == stored and type(value) is type(stored) else replace(row, **{name: value})
+
+    return changed
+
+
+MASK, IDENTITY, ROWS, MATCH, SELECTION, TEXTS, NAME = (
+    "mask_alignment",
+    "tokenization_identity",
+    "row_integrity",
+    "source_match",
+    "selection",
+    "source_texts",
+    "merged",
+)
+"""The checks that catch most mutations."""
+
+# Conversations: masks and tokens.
+
+
+def _first_run(mask: Array) -> tuple[int, int]:
+    """Return start and end of the first run of trained tokens."""
+    edges = np.flatnonzero(np.diff(mask != 0, prepend=False, append=False))
+    return int(edges[0]), int(edges[1])
+
+
+def _fill_range(array: Array, low: int, high: int, value: Any) -> Array:
+    changed = array.copy()
+    changed[low:high] = value
+    return changed
+
+
+def _mask(change: Callable[[Array, int, int], Array]) -> Change:
+    """Mutate the mask of a record; `change`: mask, start and end of its first trained run → mutated mask."""
+    return _mutate_one(_changed("mask", lambda mask: change(mask, *_first_run(mask))))
+
+
+def _stop_untrained(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
+    _, end = _first_run(row.mask)
+    is_control = int(row.ids[end - 1]) in vocabulary.control.values()
+    return replace(row, mask=_fill_range(row.mask, end - 1, end, 0)) if is_control else None
+
+
+def _masks_swapped(rows: Sequence[MaskRow], at: int, vocabulary: Vocabulary) -> list[MaskRow] | None:
+    other = (at + 1) % len(rows)
+    row, other_row = rows[at], rows[other]
+    mask, other_mask = np.resize(other_row.mask, len(row.mask)), np.resize(row.mask, len(other_row.mask))
+    if np.array_equal(mask, row.mask) and np.array_equal(other_mask, other_row.mask):
+        return None
+    changed = list(rows)
+    changed[at], changed[other] = replace(row, mask=mask), replace(other_row, mask=other_mask)
+    return changed
+
+
+def _replaced(row: MaskRow, place: int, vocabulary: Vocabulary) -> MaskRow:
+    """Replace a token by another one that is no control token."""
+    control = set(vocabulary.control.values())
+    token = next(token for token in range(vocabulary.size) if token != row.ids[place] and token not in control)
+    return replace(row, ids=_fill_range(row.ids, place, place + 1, token))
+
+
+def _trained_replaced(row: MaskRow, vocabulary: Vocabulary) -> MaskRow:
+    return _replaced(row, _first_run(row.mask)[0], vocabulary)
+
+
+def _prompt_replaced(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
+    start, _ = _first_run(row.mask)
+    return _replaced(row, start // 2, vocabulary) if start >= 2 else None
+
+
+def _control_doubled(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
+    control = next((token for token in row.ids.tolist() if token in vocabulary.control.values()), None)
+    if control is None:
+        return None
+    return replace(row, ids=np.append(control, row.ids).astype(row.ids.dtype), mask=np.append(0, row.mask))
+
+
+def _tail_cut(row: MaskRow, vocabulary: Vocabulary) -> MaskRow:
+    keep = max(1, _first_run(row.mask)[1] - 2)
+    return replace(row, ids=row.ids[:keep], mask=row.mask[:keep])
+
+
+def _longest_placeholder(row: MaskRow, vocabulary: Vocabulary) -> int | None:
+    """Return the start of the longest run (two or more) of one untrained control token: most likely an image."""
+    control = set(vocabulary.control.values())
+    longest_start, longest_count, start = None, 1, 0
+    for (token, is_trained), run in groupby(zip(row.ids.tolist(), (row.mask != 0).tolist(), strict=True)):
+        count = len(list(run))
+        if count > longest_count and token in control and not is_trained:
+            longest_start, longest_count = start, count
+        start += count
+    return longest_start
+
+
+def _placeholder(by: int) -> Change:
+    """Add so many tokens to an image."""
+
+    def changed(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
+        start = _longest_placeholder(row, vocabulary)
+        if start is None:
+            return None
+        count = np.ones(len(row.ids), np.int64)
+        count[start] += by
+        return replace(row, ids=np.repeat(row.ids, count), mask=np.repeat(row.mask, count))
+
+    return _mutate_one(changed)
+
+
+def _attention(change: Callable[[npt.NDArray[np.bool_], Array], npt.NDArray[np.bool_]]) -> Callable[[Array], Array]:
+    """Mutate the attention in the weights of a row; `change`: whether each token is attended, and its loss weight → attended."""
+
+    def changed(weights: Array) -> Array:
+        loss, attended = unsigned(weights)
+        return signed(loss, change(attended, loss))
+
+    return changed
+
+
+ATTENTION_CHANGES: Mapping[str, Callable[[Array], Array]] = {
+    "attention lost": _attention(lambda attended, loss: np.ones_like(attended)),
+    "attention inverted": _attention(lambda attended, loss: ~attended),
+    "attention shifted by +1": _attention(lambda attended, loss: np.append(True, attended[:-1])),
+    "attention shifted by -1": _attention(lambda attended, loss: np.append(attended[1:], True)),
+    "trained tokens not attended": _attention(lambda attended, loss: attended & (loss == 0)),
+}
+"""Corruptions of an attention mask, by name: weights, as in `TokenStore.weights`, → weights of the corrupted row."""
+
+
+def _unattended(change: Callable[[Array], Array]) -> Change:
+    """Mutate the attention of a row with unattended tokens."""
+    return _mutate_one(lambda row, vocabulary: replace(row, mask=change(row.mask)) if (row.mask < 0).any() else None)
+
+
+ATTENTION_MUTATIONS = (
+    *(Mutation(name, MASK, _unattended(change)) for name, change in ATTENTION_CHANGES.items()),
+    Mutation("a trained token not attended", ROWS, _unattended(ATTENTION_CHANGES["trained tokens not attended"])),
+)
+"""Mutations of rows with unattended tokens."""
+IMAGE_MUTATIONS = (
+    Mutation("an image has a token too many", IDENTITY, _placeholder(1)),
+    Mutation("an image has a token too few", IDENTITY, _placeholder(-1)),
+)
+"""Mutations of rows with images."""
+File = tuple[Image, Image]
+"""A stored reference, and the same read again from its file."""
+
+
+def _resized_file(file: File) -> File | None:
+    stored, found = file
+    return None if stored.size is None else (structs.replace(stored, size=(stored.size[0] + 1, *stored.size[1:])), found)
+
+
+FILE_MUTATIONS = (
+    Mutation("another file under the same name", ROWS, _mutate_one(lambda file: (file[0], structs.replace(file[1], sha256="0" * 64)))),
+    Mutation("a file of another resolution or duration", ROWS, _mutate_one(_resized_file)),
+)
+"""Mutations of references to images and audio."""
+MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("mask shifted by +1", MASK, _mask(lambda mask, start, end: np.append(0, mask[:-1]))),
+    Mutation("mask shifted by -1", MASK, _mask(lambda mask, start, end: np.append(mask[1:], 0))),
+    Mutation("role header trained", MASK, _mask(lambda mask, start, end: _fill_range(mask, max(0, start - 3), start, 1))),
+    Mutation("stop token not trained", MASK, _mutate_one(_stop_untrained)),
+    Mutation("mask all ones", MASK, _mask(lambda mask, start, end: np.ones_like(mask))),
+    Mutation("mask all zeros", ROWS, _mask(lambda mask, start, end: np.zeros_like(mask))),
+    Mutation("masks of two records swapped", MASK, _masks_swapped),
+    Mutation("a user turn trained", MASK, _mask(lambda mask, start, end: _fill_range(mask, start // 4, start // 2, 1))),
+    Mutation("missing mask filled with zeros", MASK, _mask(lambda mask, start, end: _fill_range(mask, len(mask) // 2, len(mask), 0))),
+    Mutation("a trained token replaced", MASK, _mutate_one(_trained_replaced)),
+    Mutation("a token of the prompt replaced", IDENTITY, _mutate_one(_prompt_replaced)),
+    Mutation("first control token doubled", IDENTITY, _mutate_one(_control_doubled)),
+    Mutation("tail of a record cut off", MASK, _mutate_one(_tail_cut)),
+    *IMAGE_MUTATIONS,
+)
+"""Corruptions of conversations in token stores."""
+
+
+# Documents and prompts, by their ids alone: ids of a row, end-of-text id, vocabulary size.
+
+
+def _token(place: int, value: Callable[[int, int, int], int]) -> Change:
+    def changed(row: Array, eos: int, size: int) -> Array | None:
+        if len(row) <= abs(place) + 1:
+            return None
+        ids = row.astype(np.int64)
+        ids[place] = value(int(ids[place]), eos, size)
+        return ids
+
+    return _mutate_one(changed)
+
+
+def _two_tokens_swapped(row: Array, eos: int, size: int) -> Array | None:
+    places = np.flatnonzero(np.diff(row[:-1]))
+    return _fill_range(row, places[0], places[0] + 2, row[[places[0] + 1, places[0]]]) if len(places) else None
+
+
+def _of_the_next(rows: Sequence[Array], at: int, eos: int, size: int) -> list[Array] | None:
+    next_row = rows[(at + 1) % len(rows)]
+    return None if np.array_equal(next_row, rows[at]) else [*rows[:at], next_row, *rows[at + 1 :]]
+
+
+def _other(token: int, eos: int, size: int) -> int:
+    return next(number for number in ((token + step) % size for step in range(1, size)) if number != eos)
+
+
+PROMPT_TOKEN_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("random tokens", IDENTITY, _mutate_one(lambda row, eos, size: np.random.default_rng(0).integers(0, size, len(row)))),
+    Mutation("a token replaced", IDENTITY, _token(1, _other)),
+    Mutation("two tokens swapped", IDENTITY, _mutate_one(_two_tokens_swapped)),
+    Mutation("a token lost", IDENTITY, _mutate_one(lambda row, eos, size: np.delete(row, len(row) // 2) if len(row) > 2 else None)),
+    Mutation("tokens of the next row", IDENTITY, _of_the_next),
+    Mutation("an id outside the vocabulary", ROWS, _token(1, lambda token, eos, size: size)),
+    Mutation("a negative id", ROWS, _token(1, lambda token, eos, size: -100)),
+)
+"""Corruptions of tokenized prompts."""
+
+UNENDED_MUTATIONS: tuple[Mutation, ...] = (
+    *PROMPT_TOKEN_MUTATIONS,
+    Mutation("an end-of-text token in the middle", ROWS, _token(1, lambda token, eos, size: eos)),
+)
+"""Corruptions of documents without an end-of-text token."""
+
+DOCUMENT_MUTATIONS: tuple[Mutation, ...] = (*UNENDED_MUTATIONS, Mutation("no end-of-text token", ROWS, _token(-1, _other)))
+"""Corruptions of documents, each ended by the end-of-text token."""
+
+
+def _other_mask(change: Callable[[Array], Array]) -> Change:
+    """Mutate the mask of a document."""
+    return _mutate_alone(_changed("mask", change))
+
+
+MASK_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a document's mask lost", MASK, _other_mask(np.ones_like)),
+    Mutation("nothing of a document trained", MASK, _other_mask(np.zeros_like)),
+    Mutation("a document's mask inverted", MASK, _other_mask(lambda mask: mask == 0)),
+    Mutation("the end of a document weighed otherwise", MASK, _other_mask(lambda mask: np.append(mask[:-1], mask[-1] == 0))),
+    # fractions need floats; in a mask of whole numbers nothing changes
+    Mutation("a document's weights halved", MASK, _other_mask(lambda mask: mask * 0.5 if mask.dtype.kind == "f" else mask)),
+)
+"""Corruptions of the masks of documents. None moves a border by one token, which may be white space only."""
+ATTENTION_MASK_MUTATIONS = tuple(
+    Mutation(name, MASK, _other_mask(change)) for name, change in ATTENTION_CHANGES.items() if "shifted" not in name
+)
+"""Mutations of documents with unattended tokens."""
+
+
+# JSONL stores: pairs, prompts, golds and contrastive rows.
+
+
+LOST = object()
+"""In the place of a value that is taken away."""
+
+
+def _with_fields(line: Line, **changes: Any) -> Line | None:
+    """Return the line with other field values; `None` where nothing changes."""
+    stored = {key: value for key, value in {**line.stored, **changes}.items() if value is not LOST}
+    same = stored == line.stored and [*map(type, stored.values())] == [*map(type, line.stored.values())]
+    return None if same else replace(line, stored=stored)
+
+
+def _field(name: str, value: Callable[[Any], Any]) -> Change:
+    """Mutate one field of a line that has it."""
+    return _mutate_one(lambda line: _with_fields(line, **{name: value(line.stored[name])}) if name in line.stored else None)
+
+
+def _swapped(line: Line) -> Line | None:
+    return _with_fields(line, chosen=line.stored["rejected"], rejected=line.stored["chosen"]) if "chosen" in line.stored else None
+
+
+def _all_swapped(lines: Sequence[Line], at: int) -> list[Line] | None:
+    changed = [_swapped(line) or line for line in lines]
+    return None if changed == list(lines) else changed
+
+
+def _of_next_line(name: str) -> Change:
+    """Give every line a field of the next one."""
+
+    def changed(lines: Sequence[Line], at: int) -> list[Line] | None:
+        values = [line.stored.get(name) for line in lines]
+        if len({str(value) for value in values}) < 2:
+            return None
+        shifted = zip(lines, [*values[1:], values[0]], strict=True)
+        return [line if value is None else replace(line, stored={**line.stored, name: value}) for line, value in shifted]
+
+    return changed
+
+
+def _mutate_last_text(change: Callable[[str], str]) -> Callable[[Any], Any]:
+    """Apply `change` to a text, to the last message, or to the last part of its content. A message without text, such as a lone tool call, stays."""
+
+    def changed(value: Any) -> Any:
+        if isinstance(value, str):
+            return change(value)
+        key = next((key for key in ("text", "content") if value[-1].get(key)), None)
+        return value if key is None else [*value[:-1], {**value[-1], key: changed(value[-1][key])}]
+
+    return changed
+
+
+_half_as_long = _mutate_last_text(lambda text: text[: len(text) // 2] or text + text)
+_longer = _mutate_last_text(lambda text: text + " Hurry.")
+
+
+def _blank(value: Any) -> Any:
+    return " " if isinstance(value, str) else [{**value[-1], "content": " "}]
+
+
+def _reweighed(value: Any, change: Callable[[float], Any]) -> Any:
+    """Change or remove the loss weights in the parts of an answer."""
+    if isinstance(value, list):
+        return [_reweighed(inner, change) for inner in value]
+    if not isinstance(value, dict):
+        return value
+    parts = {key: change(inner) if key == "loss_weight" else _reweighed(inner, change) for key, inner in value.items()}
+    return {key: inner for key, inner in parts.items() if inner is not LOST}
+
+
+def _gold(change: Callable[[float], Any]) -> Change:
+    """Mutate a gold that is a number."""
+    return _field("gold", lambda gold: change(gold) if isinstance(gold, float) else gold)
+
+
+def _one_less(told: str) -> str:
+    """What a verifier is told, without its last test, constraint or criterion."""
+    value = json.loads(told)
+    return json.dumps(value[:-1] if isinstance(value, list) else dict(list(value.items())[:-1]))
+
+
+_row_lost = _mutate_one(lambda line: replace(line, made=None))
+"""The row of a line no longer gives a line."""
+SANITY, GOLD, CONTRASTS = "pair_sanity", "gold_answers", "contrast_sanity"
+
+
+def _of_list(line: Line, part: slice) -> Line | None:
+    """A ranked line with these of its responses."""
+    kept = {key: line.stored[key][part] for key in ("responses", "rewards") if key in line.stored}
+    return _with_fields(line, **kept) if kept and len(kept["rewards"]) > 1 else None
+
+
+PAIR_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("one pair swapped", MATCH, _mutate_one(_swapped)),
+    Mutation("all pairs swapped", MATCH, _all_swapped),
+    Mutation("prompts of the next pair", MATCH, _of_next_line("prompt")),
+    Mutation("a prompt altered", MATCH, _field("prompt", _longer)),
+    Mutation("a better answer truncated", MATCH, _field("chosen", _half_as_long)),
+    Mutation("a worse answer truncated", MATCH, _field("rejected", _half_as_long)),
+    Mutation("a label inverted", MATCH, _field("label", lambda label: not label)),
+    Mutation("a pair invented", MATCH, _row_lost),
+    Mutation("loss weights of an answer lost", MATCH, _field("chosen", lambda answer: _reweighed(answer, lambda weight: LOST))),
+    Mutation("loss weights of an answer inverted", MATCH, _field("chosen", lambda answer: _reweighed(answer, lambda weight: 1.0 - weight))),
+    Mutation("an empty prompt", SANITY, _field("prompt", _blank)),
+    Mutation("an empty answer", SANITY, _field("chosen", _blank)),
+    Mutation(
+        "both answers the same",
+        SANITY,
+        _mutate_one(lambda line: _with_fields(line, chosen=line.stored["rejected"]) if "chosen" in line.stored else None),
+    ),
+    Mutation("a worse answer lost", SANITY, _field("rejected", lambda _: LOST)),
+    Mutation("responses of a list exchanged", MATCH, _field("responses", lambda answers: [answers[-1], *answers[1:-1], answers[0]])),
+    Mutation("rewards of a list doubled", MATCH, _field("rewards", lambda rewards: [2 * reward for reward in rewards])),
+    Mutation("the best of a list lost", MATCH, _mutate_one(lambda line: _of_list(line, slice(1, None)))),
+    Mutation("a list from the worst on", SANITY, _mutate_one(lambda line: _of_list(line, slice(None, None, -1)))),
+    Mutation("a response of a list lost", SANITY, _field("responses", lambda answers: answers[:-1])),
+)
+"""Corruptions of preference pairs and labelled answers."""
+
+PROMPT_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a prompt altered", MATCH, _field("prompt", _longer)),
+    Mutation("prompts shifted against golds", MATCH, _of_next_line("prompt")),
+    Mutation("golds shifted against prompts", MATCH, _of_next_line("gold")),
+    Mutation("a prompt truncated", MATCH, _field("prompt", _half_as_long)),
+    Mutation("a prompt invented", MATCH, _row_lost),
+    Mutation("a gold as a whole number", MATCH, _gold(lambda gold: int(gold) if gold.is_integer() else gold)),
+    Mutation("a gold as text", GOLD, _gold(str)),
+    Mutation("a gold off by one", GOLD, _gold(lambda gold: gold + 1)),
+    Mutation("a gold of the other sign", GOLD, _gold(lambda gold: -gold)),
+    Mutation("a gold tenfold", GOLD, _gold(lambda gold: gold * 10)),
+    Mutation("a gold with other digits", MATCH, _field("gold_text", lambda digits: f"{digits}0")),
+    Mutation("a gold without its digits", MATCH, _field("gold_text", lambda _: LOST)),
+    Mutation("a gold that is no number", GOLD, _gold(lambda gold: float("nan"))),
+    Mutation("what the next verifier is told", MATCH, _of_next_line("arguments")),
+    Mutation("a verifier that is not told its last test", MATCH, _field("arguments", _one_less)),
+    Mutation("a verifier that is told nothing", MATCH, _field("arguments", lambda _: LOST)),
+)
+"""Corruptions of RL prompts and of generated questions."""
+
+
+def _second_gold(lines: Sequence[Line], at: int) -> list[Line] | None:
+    """Make the next line the same prompt with another gold."""
+    gold, after = lines[at].stored["gold"], (at + 1) % len(lines)
+    second = replace(lines[after], stored={**lines[at].stored, "gold": gold + 1 if isinstance(gold, float) else f"{gold}!"})
+    return None if after == at or gold == "" else [*lines[:after], second, *lines[after + 1 :]]
+
+
+TWO_GOLDS: tuple[Mutation, ...] = (Mutation("a prompt with two golds", "prompt_sanity", _second_gold),)
+"""A corruption of RL prompts alone."""
+
+
+def _texts(name: str, change: Callable[[list[str], Mapping[str, Any]], list[str]]) -> Change:
+    """Mutate the texts of one side of a contrastive row that has it."""
+    return _mutate_one(lambda line: _with_fields(line, **{name: change(line.stored[name], line.stored)}) if line.stored.get(name) else None)
+
+
+CONTRAST_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a query altered", MATCH, _field("query", _longer)),
+    Mutation("queries of the next row", MATCH, _of_next_line("query")),
+    Mutation("positives of the next row", MATCH, _of_next_line("positives")),
+    Mutation("negatives of the next row", MATCH, _of_next_line("negatives")),
+    Mutation("a negative lost", MATCH, _texts("negatives", lambda texts, row: texts[:-1])),
+    Mutation("a positive truncated", MATCH, _texts("positives", lambda texts, row: [_half_as_long(texts[0]), *texts[1:]])),
+    Mutation("a row invented", MATCH, _row_lost),
+    Mutation("an empty query", CONTRASTS, _field("query", _blank)),
+    Mutation("an empty positive", CONTRASTS, _texts("positives", lambda texts, row: [" ", *texts[1:]])),
+    Mutation("no positive", CONTRASTS, _texts("positives", lambda texts, row: [])),
+    Mutation("a positive among the negatives", CONTRASTS, _texts("negatives", lambda texts, row: [*texts, row["positives"][0]])),
+    Mutation("a negative twice", CONTRASTS, _texts("negatives", lambda texts, row: [*texts, texts[0]])),
+    Mutation("the query among the positives", CONTRASTS, _texts("positives", lambda texts, row: [*texts, row["query"]])),
+)
+"""Corruptions of contrastive rows."""
+
+
+# Selection: rows lost, wrongly rejected, wrongly stored, or on the wrong side of the split.
+
+_NOWHERE = 1 << 39
+"""A row that no file has."""
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows:
+    """Rows of a domain, and their records and rejections in a store.
+
+    Attributes:
+        names: names of its files.
+        block: the rows, all of one file.
+        stored: row, held-out flag and `Stored.belongs` of each record.
+        refused: row and ``stage/reason`` of each rejection.
+    """
+
+    names: tuple[str, ...]
+    block: Selected
+    stored: tuple[tuple[int, bool, int], ...]
+    refused: tuple[tuple[int, str], ...]
+
+
+def _replace_record(store: StoredRows, at: int, *records: tuple[int, bool, int]) -> StoredRows:
+    """Replace a record by other records, or by none."""
+    return replace(store, stored=(*store.stored[:at], *records, *store.stored[at + 1 :]))
+
+
+def _refused(reason: str) -> Change:
+    return lambda store, at: replace(_replace_record(store, at), refused=(*store.refused, (store.stored[at][0], reason)))
+
+
+def _move_to_other_side(held_out: bool) -> Change:
+    def changed(store: StoredRows, at: int) -> StoredRows | None:
+        row, held, belongs = store.stored[at]
+        return _replace_record(store, at, (row, not held, belongs)) if held == held_out else None
+
+    return changed
+
+
+def _keep_despite_fate(fate: str) -> Change:
+    """Change the fate of a record's row, and keep the record."""
+
+    def changed(store: StoredRows, at: int) -> StoredRows:
+        fates = [
+            fate if row == store.stored[at][0] else row_fate for row, row_fate in zip(store.block.rows, store.block.fates, strict=True)
+        ]
+        return replace(store, block=replace(store.block, fates=fates))
+
+    return changed
+
+
+SELECTION_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a row vanished", SELECTION, _replace_record),
+    Mutation("a row refused as a duplicate that is none", SELECTION, _refused("deduplicate/duplicate")),
+    Mutation("a row refused as unreadable that can be read", SELECTION, _refused("records/invalid_json")),
+    Mutation("a row refused by `where` that matches", SELECTION, _refused("records/filtered_by_where")),
+    Mutation("a short row refused for its length", SELECTION, _refused("tokenize/too_long")),
+    Mutation("a good row refused by its schema", SELECTION, _refused("schema/empty_answer")),
+    Mutation("a duplicate kept", SELECTION, _keep_despite_fate(DUPLICATE)),
+    Mutation("a row that misses `where` kept", SELECTION, _keep_despite_fate(FILTERED)),
+    Mutation("a row that cannot be read kept", SELECTION, _keep_despite_fate(UNREADABLE)),
+    Mutation("a row stored twice", SELECTION, lambda store, at: replace(store, stored=(*store.stored, store.stored[at]))),
+    Mutation(
+        "a row stored and refused",
+        SELECTION,
+        lambda rows, at: replace(rows, refused=(*rows.refused, (rows.stored[at][0], "schema/empty_answer"))),
+    ),
+    Mutation("a held-out row in the training part", SELECTION, _move_to_other_side(True)),
+    Mutation("a training row in the held-out part", SELECTION, _move_to_other_side(False)),
+    Mutation("a row that is not read", SELECTION, lambda rows, at: replace(rows, stored=(*rows.stored, (_NOWHERE, *rows.stored[at][1:])))),
+)
+"""Corruptions of stored and rejected rows; the check `selection` must catch each."""
+
+
+# Texts of source rows: a row says what the store does not hold, or on another side, or in another order.
+
+TextsOf = Callable[[Mapping[str, Any]], Sequence[Said]]
+"""Row → what it says."""
+
+
+def _with(value: Any, other: Mapping[str, str]) -> Any:
+    """A JSON value with other strings in the place of some."""
+    if isinstance(value, str):
+        return other.get(value, value)
+    if isinstance(value, Mapping):
+        return {key: _with(inner, other) for key, inner in value.items()}
+    return [_with(inner, other) for inner in value] if isinstance(value, list | tuple) else value
+
+
+def _other_texts(change: Callable[[list[Said]], Mapping[str, str]]) -> Change:
+    """Mutate texts that are strings of a row and stand in no other text of it; `change`: these texts → text and what stands in its place."""
+
+    def changed(rows: Sequence[Mapping[str, Any]], at: int, texts_of: TextsOf) -> list[Mapping[str, Any]] | None:
+        row, said = rows[at], texts_of(rows[at])
+        alone = [each for each in said if each.kind == TEXT and sum(each.text.strip() in other.text for other in said) == 1]
+        mutated = _with(row, change([each for each in alone if _with(row, {each.text: ""}) != row]))
+        return None if mutated == row else [*rows[:at], mutated, *rows[at + 1 :]]
+
+    return changed
+
+
+def _exchanged(are: Callable[[Said, Said], bool]) -> Change:
+    """Exchange the first two texts of which this is true."""
+
+    def change(said: list[Said]) -> Mapping[str, str]:
+        return next(({one.text: two.text, two.text: one.text} for one, two in combinations(said, 2) if are(one, two)), {})
+
+    return _other_texts(change)
+
+
+TEXT_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a text of the source lost", TEXTS, _other_texts(lambda said: {said[-1].text: f"{said[-1].text} zqlostqz"} if said else {})),
+    Mutation("texts of two sides exchanged", TEXTS, _exchanged(lambda first, second: first.side != second.side)),
+    Mutation("two turns in another order", TEXTS, _exchanged(lambda first, second: first.side == second.side and first.turn < second.turn)),
+)
+"""Corruptions of what a store holds of a row, made in the row; the check `source_texts` must catch each."""
+
+
+# Merged stores: lines and records lost, duplicated, exchanged, altered.
+
+
+def _count(store: MergedRows | TokenStore) -> int:
+    return len(store.origin) if isinstance(store, MergedRows) else len(store)
+
+
+def _in_order(store: Any, order: Sequence[int]) -> Any:
+    """Return the lines or records with these numbers, in this order."""
+    chosen = np.array(order, np.int64)
+    if isinstance(store, MergedRows):
+        lines = list(store.lines)
+        return MergedRows(store.origin[chosen], [lines[at] for at in order])
+    starts = np.concatenate([[0], store.ends[:-1]])
+    arrays = {
+        key: np.concatenate([array[:0], *(array[starts[at] : store.ends[at]] for at in order)]) for key, array in store.arrays.items()
+    }
+    return TokenStore(arrays, np.cumsum((store.ends - starts)[chosen]), store.file[chosen], store.row[chosen])
+
+
+def _lose(store: Any, at: int) -> Any:
+    return _in_order(store, [index for index in range(_count(store)) if index != at])
+
+
+def _duplicate(store: Any, at: int) -> Any:
+    return _in_order(store, [*range(_count(store)), at])
+
+
+def _exchange(store: Any, at: int) -> Any:
+    """Exchange two neighbours, wrapping around at the end."""
+    order = list(range(_count(store)))
+    other = (at + 1) % len(order)
+    order[at], order[other] = other, at
+    return _in_order(store, order) if len(order) > 1 else None
+
+
+def _lines_exchanged(store: MergedRows, at: int) -> MergedRows | None:
+    """With the index they had, so that only their content tells."""
+    changed = _exchange(store, at)
+    return None if changed is None or changed.lines == list(store.lines) else replace(changed, origin=store.origin)
+
+
+def _other_domain(store: MergedRows, at: int) -> MergedRows:
+    origin = store.origin.copy()
+    origin[at, 0] += 1
+    return replace(store, origin=origin)
+
+
+LINE_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a line lost", NAME, _lose),
+    Mutation("a line twice", NAME, _duplicate),
+    Mutation("two lines exchanged", NAME, _lines_exchanged),
+    Mutation("another order", NAME, _exchange),
+    Mutation(
+        "a space more in a line",
+        NAME,
+        lambda rows, at: MergedRows(
+            rows.origin, [line.replace(b"}", b" }", 1) if number == at else line for number, line in enumerate(rows.lines)]
+        ),
+    ),
+    Mutation("a line of another domain", NAME, _other_domain),
+)
+"""Corruptions of merged lines."""
+
+
+def _records_exchanged(store: TokenStore, at: int) -> TokenStore | None:
+    """With the rows they had, so that only their content tells."""
+    changed = _exchange(store, at)
+    if changed is None or all(np.array_equal(array, store.arrays[key]) for key, array in changed.arrays.items()):
+        return None
+    return TokenStore(changed.arrays, changed.ends, store.file, store.row)
+
+
+def _value(key: str) -> Change:
+    """Change the last value of a record."""
+
+    def changed(store: TokenStore, at: int) -> TokenStore | None:
+        if key not in store.arrays:
+            return None
+        place, array = store.ends[at] - 1, store.arrays[key]
+        value = not array[place] if key == "loss_mask" else array[place] + 1
+        return replace(store, arrays={**store.arrays, key: _fill_range(array, place, place + 1, value)})
+
+    return changed
+
+
+def _border_moved(store: TokenStore, at: int) -> TokenStore | None:
+    return None if at + 1 == len(store.ends) else replace(store, ends=_fill_range(store.ends, at, at + 1, store.ends[at] - 1))
+
+
+RECORD_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a record lost", NAME, _lose),
+    Mutation("a record twice", NAME, _duplicate),
+    Mutation("two records exchanged", NAME, _records_exchanged),
+    Mutation("a record of another line", NAME, lambda store, at: replace(store, row=_fill_range(store.row, at, at + 1, store.row[at] + 1))),
+    Mutation("another token", NAME, _value("tokens")),
+    Mutation("a loss mask inverted", NAME, _value("loss_mask")),
+    Mutation("another reward", NAME, _value("rewards")),
+    Mutation("another log-probability", NAME, _value("logprobs")),
+    Mutation("a border moved", NAME, _border_moved),
+)
+"""Corruptions of merged records."""
+
+
+# Scored groups: rewards and sampled ids.
+
+
+def _rewards(change: Callable[[Array], Array]) -> Change:
+    """Mutate the rewards of a group."""
+    return _mutate_alone(_changed("rewards", change))
+
+
+NAN, INFINITY = np.float32("nan"), np.float32("inf")
+REWARD_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a reward that is no number", "rewards", _rewards(lambda rewards: np.append(rewards[:-1], NAN))),
+    Mutation("an infinite reward", "rewards", _rewards(lambda rewards: np.append(INFINITY, rewards[1:]))),
+    Mutation("a reward lost", "rewards", _rewards(lambda rewards: rewards[:-1])),
+    # as where an empty response was dropped, and its reward was not
+    Mutation("rewards of a group shifted", "rewards", _rewards(lambda rewards: np.roll(rewards, 1))),
+    Mutation("rewards cut to whole numbers", "rewards", _rewards(np.trunc)),
+    Mutation("rewards negated", "rewards", _rewards(lambda rewards: -rewards)),
+    Mutation(
+        "a response of another group",
+        "rewards",
+        _mutate_alone(lambda group: replace(group, rewards=np.append(group.rewards, group.rewards[-1]), responses=group.responses + 1)),
+    ),
+)
+"""Corruptions of rewards; the check `rewards` must catch each."""
+
+
+def _mutate_first_response(key: str, value: Callable[[Sequence[Any]], list[Any]]) -> Change:
+    """Mutate one array of the first response, if it has it."""
+
+    def changed(group: Rollout) -> Rollout | None:
+        stored = group.responses[0]
+        if key not in stored or (mutated := value(stored[key])) == list(stored[key]):
+            return None
+        return replace(group, responses=({**stored, key: mutated}, *group.responses[1:]))
+
+    return _mutate_alone(changed)
+
+
+def _without_logprobs(group: Rollout) -> Rollout | None:
+    if group.source.logprobs is None:
+        return None
+    return replace(group, responses=tuple({key: response[key] for key in response if key != "logprobs"} for response in group.responses))
+
+
+def _mutate_row(change: Callable[[RunRow, Runs], Sequence[RunRow] | None]) -> Change:
+    """Mutate the first row of runs that it changes; `change`: a row and its group → the rows in its place."""
+
+    def changed(group: Runs) -> Runs | None:
+        for at, row in enumerate(group.rows):
+            if (rows := change(row, group)) is not None and [*rows] != [row]:
+                return replace(group, rows=[*group.rows[:at], *rows, *group.rows[at + 1 :]])
+        return None
+
+    return _mutate_alone(changed)
+
+
+def _joined_rows(group: Runs) -> Runs | None:
+    for at, (first, second) in enumerate(pairwise(group.rows)):
+        if first.run == second.run:
+            begin = second.mask.index(1)
+            ends = (getattr(first, name) + getattr(second, name)[begin:] for name in ("ids", "mask", "logprobs"))
+            return replace(group, rows=[*group.rows[:at], RunRow(first.run, first.turn, *ends), *group.rows[at + 2 :]])
+    return None
+
+
+def _split_row(row: RunRow, _: Runs) -> Sequence[RunRow] | None:
+    ends = [at + 1 for at, pair in enumerate(pairwise(row.mask)) if pair == (1, 0)]
+    if not ends or not any(row.mask[(cut := ends[0]) :]):
+        return None
+    first = RunRow(row.run, row.turn, row.ids[:cut], row.mask[:cut], row.logprobs[:cut])
+    return [first, replace(row, turn=row.turn + 1, mask=[0] * cut + [*row.mask[cut:]])]
+
+
+def _later_prompt_trained(row: RunRow, _: Runs) -> Sequence[RunRow]:
+    first = row.mask.index(1)
+    return [replace(row, mask=[*row.mask[:first], *[1] * (len(row.mask) - first)])]
+
+
+def _trained_again(row: RunRow, group: Runs) -> Sequence[RunRow] | None:
+    """Train what a row shares with an earlier one of its run, which trains it."""
+    for other in group.rows[: group.rows.index(row)]:
+        apart = (at for at, pair in enumerate(zip(other.ids, row.ids, strict=False)) if pair[0] != pair[1])
+        shared = other.mask[: next(apart, min(len(other.ids), len(row.ids)))]
+        if other.run == row.run and any(shared):
+            return [replace(row, mask=[*shared, *row.mask[len(shared) :]])]
+    return None
+
+
+def _one_token_early(response: Stepwise) -> Stepwise | None:
+    places = None if response.places is None else ([place - 1 for place in response.places[0]], response.places[1])
+    return replace(response, texts=[text[:-1] for text in response.texts], places=places)
+
+
+STEP_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("ends of steps before their last characters", "step_rewards", _mutate_alone(_one_token_early)),
+    Mutation("rewards of steps exchanged", "step_rewards", _mutate_alone(_changed("rewards", lambda rewards: [*reversed(rewards)]))),
+    Mutation(
+        "the end of a step lost",
+        "step_rewards",
+        _mutate_alone(lambda response: replace(response, texts=response.texts[:-1], rewards=response.rewards[:-1])),
+    ),
+    Mutation("a reward between steps", "step_rewards", _mutate_alone(_changed("elsewhere", lambda _: 1))),
+    Mutation(
+        "rewards of steps negated", "step_rewards", _mutate_alone(_changed("rewards", lambda rewards: [1.5 - reward for reward in rewards]))
+    ),
+)
+"""Corruptions of rewards of steps; the check `step_rewards` must catch each."""
+
+# Margins of pairs.
+
+
+def _margin_of_next(pairs: Sequence[Margin], at: int) -> list[Margin] | None:
+    other = pairs[(at + 1) % len(pairs)].stored
+    return [replace(pairs[at], stored=other)] if pairs[at].stored != other else None
+
+
+MARGIN_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a margin lost", "margins", _mutate_alone(lambda pair: None if pair.stored is None else replace(pair, stored=None))),
+    Mutation("a margin inverted", "margins", _mutate_alone(_changed("stored", lambda margin: -margin))),
+    Mutation("a margin as a whole number", "margins", _mutate_alone(_changed("stored", lambda margin: float(round(margin))))),
+    Mutation("the margin of another pair", "margins", _margin_of_next),
+    Mutation(
+        "a margin where the source has none",
+        "margins",
+        _mutate_alone(lambda pair: replace(pair, stored=0.0) if pair.source is None else None),
+    ),
+)
+"""Corruptions of margins; the check `margins` must catch each."""
+
+# What a teacher says of tokens.
+
+
+def _entries(key: str, change: Callable[[Array], Array]) -> Change:
+    """Mutate one array of entries of a record."""
+    return _mutate_alone(_changed(key, change))
+
+
+def _last_entry_lost(record: Taught) -> Taught:
+    counts = record.counts.copy()
+    counts[np.flatnonzero(counts)[-1]] -= 1
+    return replace(record, counts=counts, ids=record.ids[:-1], logprobs=record.logprobs[:-1])
+
+
+def _source_shifted(record: Taught) -> Taught:
+    """Entries one token before their own, where the second reading has them as well: only the tokens themselves tell."""
+    shifted, first = [*record.source[1:], ()], len(record.source[0])
+    counts = np.array([len(entries) for entries in shifted])
+    return replace(record, counts=counts, ids=record.ids[first:], logprobs=record.logprobs[first:], source=shifted)
+
+
+TEACHER_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("entries of a teacher one token later", "teacher", _entries("counts", lambda counts: np.roll(counts, 1))),
+    Mutation("entries of a teacher one token before, in the row as well", "teacher", _mutate_alone(_source_shifted)),
+    Mutation("ids of a teacher in another order", "teacher", _entries("ids", lambda ids: ids[::-1])),
+    Mutation("an entry of a teacher lost", "teacher", _mutate_alone(_last_entry_lost)),
+    Mutation("log-probabilities of a teacher as probabilities", "teacher", _entries("logprobs", np.exp)),
+    Mutation("log-probabilities of a teacher with 8 bits", "teacher", _entries("logprobs", lambda values: (values * 16).round() / 16)),
+)
+"""Corruptions of what a teacher says; the check `teacher` must catch each."""
+
+ROLLOUT_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a sampled id replaced", "sampled_ids", _mutate_first_response("tokens", lambda ids: [*ids[:-1], ids[-1] + 1])),
+    Mutation("a sampled id lost", "sampled_ids", _mutate_first_response("tokens", lambda ids: list(ids[1:]))),
+    Mutation("a sampled token not trained", "sampled_ids", _mutate_first_response("loss_mask", lambda mask: [0, *mask[1:]])),
+    Mutation("a token that was not sampled trained", "sampled_ids", _mutate_first_response("loss_mask", lambda mask: [1] * len(mask))),
+    Mutation("the mask of what was sampled shifted", "sampled_ids", _mutate_first_response("loss_mask", lambda mask: [0, *mask[:-1]])),
+    Mutation(
+        "log-probabilities shifted by one token", "sampled_ids", _mutate_first_response("logprobs", lambda values: [*values[1:], values[0]])
+    ),
+    Mutation(
+        "log-probabilities as probabilities",
+        "sampled_ids",
+        _mutate_first_response("logprobs", lambda values: [2.0**value for value in values]),
+    ),
+    Mutation("log-probabilities lost", "sampled_ids", _mutate_alone(_without_logprobs)),
+    Mutation("a response lost", "sampled_ids", _mutate_alone(_changed("responses", lambda responses: responses[:-1]))),
+    Mutation("responses in another order", "sampled_ids", _mutate_alone(_changed("responses", lambda responses: (*reversed(responses),)))),
+    Mutation(
+        "another prompt than was sampled from",
+        "sampled_ids",
+        _mutate_alone(_changed("prompt", lambda prompt, source: None if source.prompt is None else [*prompt, 0], "source")),
+    ),
+)
+"""Corruptions of sampled ids; the check `sampled_ids` must catch each."""
+
+RUN_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("rows joined although the prompt differs", "runs", _mutate_alone(_joined_rows)),
+    Mutation("a row split although the prompt goes on with it", "runs", _mutate_row(_split_row)),
+    Mutation("the prompt of a later call trained", "runs", _mutate_row(_later_prompt_trained)),
+    Mutation("what rows share trained in both", "runs", _mutate_row(_trained_again)),
+    Mutation("a row of another run", "runs", _mutate_row(lambda row, _: [replace(row, run=row.run + 1)])),
+)
+"""Corruptions of rows of runs; the check `runs` must catch each."""
