@@ -328,6 +328,7 @@ def test_an_id_beyond_every_vocabulary_is_refused(tmp_path: Path, far: int) -> N
 LEFT = """
 import sys
 from pathlib import Path
+sys.path.append(sys.argv[2])
 from prep_assets.text.vocabulary import from_file
 from harness.tokenizers import memory
 words = [f"x{number:b}" for number in range(10_000)]
@@ -345,7 +346,7 @@ print(memory("VmRSS") - before)
 
 def test_little_is_left_of_a_tokenizer_that_is_gone() -> None:
     """The library itself leaves 5 MiB of these words for each."""
-    command = [sys.executable, "-c", LEFT, str(CONFIGS / "tokenizer")]
+    command = [sys.executable, "-c", LEFT, str(CONFIGS / "tokenizer"), str(CONFIGS.parent / "tools")]
     said = subprocess.run(command, check=True, capture_output=True, text=True).stdout
     assert int(said) < 25 << 20
 

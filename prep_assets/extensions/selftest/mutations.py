@@ -878,7 +878,7 @@ ROLLOUT_MUTATIONS: tuple[Mutation, ...] = (
     ),
     Mutation("log-probabilities lost", "sampled_ids", _mutate_alone(_without_logprobs)),
     Mutation("a response lost", "sampled_ids", _mutate_alone(_changed("responses", lambda responses: responses[:-1]))),
-    Mutation("responses in another order", "sampled_ids", _mutate_alone(_changed("responses", lambda responses: (*reversed(responses),)))),
+    Mutation("responses in another order", "sampled_ids", _mutate_alone(_changed("responses", lambda responses: responses[::-1]))),
     Mutation(
         "another prompt than was sampled from",
         "sampled_ids",
