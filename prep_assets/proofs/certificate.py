@@ -119,6 +119,19 @@ def _system(with_rule: str | None, without: str | None) -> tuple[str, str]:
     return ("injected", own) if own and header == before + own + after else ("rendered", "")
 
 
+def _stops_fault(stops: Mapping[str, str], template: ChatTemplate) -> str:
+    """Return what a certificate says wrongly of the tokens that end answers; ``""`` where a chat of two answers contradicts nothing."""
+    try:
+        text = render_again(Sample((_ASKED, _TOLD, _AGAIN, _LAST)), template)
+    except CheckFailed:
+        return ""
+    for kind, answer in (("earlier answer", _KIM), ("last answer", _SEA)):
+        stop, said = _first_control(template, text.rpartition(answer)[2].lstrip()), stops.get(kind, "")
+        if stop and not any(each.startswith(stop) for each in said.split(" or ")):  # several tokens may end an answer
+            return f"the certificate says that {kind}s end with {said or 'nothing'}, and transformers writes {stop!r}"
+    return ""
+
+
 def _kinds_fault(kinds: Mapping[str, str], template: ChatTemplate, stop: str) -> str:
     """Return what a certificate says wrongly of kinds of chats; ``""`` where renders contradict nothing."""
     if [*kinds] != [*KINDS]:
@@ -148,6 +161,7 @@ def check_certificate(certificate: Mapping[str, Any], template: ChatTemplate) ->
         if certificate.get(name) != value:
             problem = f"{name} is {certificate.get(name)!r} in the certificate, renders show {value!r}"
             return Verdict(False, problem, numbers, Worst("certificate.json", problem))
-    if problem := _kinds_fault(certificate["chats"], template, str(expected["stop_token"])):
+    problem = _stops_fault(certificate["stops"], template) or _kinds_fault(certificate["chats"], template, str(expected["stop_token"]))
+    if problem:
         return Verdict(False, problem, numbers, Worst("certificate.json", problem))
     return Verdict(True, f"{len(expected)} facts about {template.name} are those that renders of other chats show", numbers)

@@ -6,8 +6,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from fractions import Fraction
+from itertools import groupby
 from typing import Any
 
+from prep_assets.proofs.formats import definition_of
 from prep_assets.proofs.source_fields import as_text, by_message, json_leaves, rule, worked_pieces
 from prep_assets.proofs.source_rows import Walk
 from prep_assets.proofs.source_texts import ANSWERS, CALL, EXACT, Said
@@ -34,7 +36,7 @@ def text(walk: Walk, value: Any, role: str, path: str) -> None:
     if isinstance(value, bool):
         return
     walk.say(value if isinstance(value, str) else str(value), role, path)
-    walk.turn += role not in ("words",)
+    walk.turn += 1
 
 
 @rule
@@ -123,9 +125,17 @@ def before_code(walk: Walk, value: Any, role: str, path: str) -> None:
 
 
 @rule
+def common(walk: Walk, value: str, role: str, path: str) -> None:
+    """Words, each with the white space before it: common ones are not trained, all others are."""
+    words = walk.options.get("words", definition_of("common_words_mask")["x-options"]["words"])
+    for is_common, run in groupby(re.split(r"(?<=\S)(?=\s)", value), key=lambda word: word.strip() in words):
+        walk.say("".join(run), role, path, weight=float(not is_common))
+
+
+@rule
 def second(walk: Walk, value: Any, role: str, path: str) -> None:
     """The second message is the answer, the first repeats the prompt; later ones are refused or left out."""
-    walk.say(value[1]["content"], role, path)
+    common(walk, value[1]["content"], role, path)
 
 
 @rule

@@ -228,7 +228,7 @@ _CUT = 8
 
 def _inner(said: Said, forms: Sequence[bytes]) -> Sequence[bytes]:
     """The spellings without what a token may share with the next text where no template stands between them."""
-    if said.role not in ("prompt", "completion", "words", "document"):
+    if said.role not in ("prompt", "completion", "document"):
         return forms
     return [form[_CUT:-_CUT] if len(form) > 2 * _CUT else b"" for form in forms]
 

@@ -235,6 +235,12 @@ PLANTS: Mapping[str, Change] = {
         "np.diff(sums[np.cumsum(counts)], prepend=0)",
         "np.diff(sums[np.cumsum(counts)], prepend=-1)",
     ),
+    "which words are common": (
+        "schemas sft 3",
+        "extensions/cerebras/hooks",
+        "key=lambda word: word.strip() in common)",
+        "key=lambda word: word.strip() not in common)",
+    ),
     "which example a verdict is on": (
         "pretrain fields",
         "pipeline/quality",

@@ -78,6 +78,17 @@ def test_another_judgement_of_a_kind_of_chats_fails(change: str) -> None:
     assert not check_certificate({**certificate, "chats": kinds}, template).passed
 
 
+@pytest.mark.parametrize("kind", ["last answer", "earlier answer"])
+@pytest.mark.parametrize("said", ["", "<|im_start|>"])
+def test_another_stop_fails(kind: str, said: str) -> None:
+    template = bind_source(TURNS + PROMPT).template
+    certificate = certify(template).as_dict()
+    verdict = check_certificate({**certificate, "stops": {**certificate["stops"], kind: said}}, template)
+    assert not verdict.passed and verdict.summary == (
+        f"the certificate says that {kind}s end with {said or 'nothing'}, and transformers writes '<|im_end|>'"
+    )
+
+
 def of_entry(entry: Entry) -> ChatTemplate:
     vocabulary, _ = _encoder(entry.model)
     return ChatTemplate(entry.name, entry.source, vocabulary.special, {}, tuple(sorted(vocabulary.control)), entry.model.image)
