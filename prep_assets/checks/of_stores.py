@@ -10,10 +10,7 @@ from itertools import chain
 import numpy as np
 
 from prep_assets.checks.counts import UNCOUNTED, metrics_again, recounted, stored_records
-from prep_assets.checks.sources_again import (
-    references,
-    streams_of,
-)
+from prep_assets.checks.sources_again import references, streams_of
 from prep_assets.config.family import PrivateKind
 from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.errors import StoreError
@@ -166,6 +163,7 @@ def raw_accounting(store: Store) -> Verdict:
 
 
 def refusals_of(store: Store) -> Iterable[Refusal]:
+    """The lines of the quarantine of a store; none where it has no quarantine."""
     return read_quarantine(store.published.quarantine) if store.published.quarantine else ()
 
 

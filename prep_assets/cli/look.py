@@ -27,7 +27,7 @@ from prep_assets.explain.visible import arguments, visible
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.verdicts import VERDICTS, first_found, found_of, is_quality
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.manifest import Manifest
+from prep_assets.stores.manifest import Manifest, label_of
 from prep_assets.stores.version_folders import Published
 
 LIMIT = 4096
@@ -171,7 +171,7 @@ def _numbers(asset: str, stores: list[dict[str, Any]], total: dict[str, Any]) ->
     """One figure per line for one store; else one store per line, and a total."""
     if len(stores) == 1:
         partition = stores[0]["partition"]
-        shown = terminal.table("figure", "value", numbers=("value",), title=f"{asset}[{partition}]" if partition else asset)
+        shown = terminal.table("figure", "value", numbers=("value",), title=label_of(asset, partition))
         for key, value in {**stores[0]["counts"], **stores[0]["metrics"]}.items():
             shown.add_row(key, terminal.number(value))
         shown.add_row("refused records", terminal.number(sum(total["refused"].values())))

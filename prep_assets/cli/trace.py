@@ -18,6 +18,7 @@ from prep_assets.explain.visible import visible
 from prep_assets.explain.where import Found, NotHere, Whereabouts
 from prep_assets.explain.where import where as find_record
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.manifest import label_of
 
 SHOWN = 2000
 """Most characters of a raw row to print; `--json` has all."""
@@ -123,10 +124,10 @@ def _token_text(token: Named) -> str:
 
 def _title(trace: Trace) -> str:
     place = trace.row.place
-    partition = f"[{place.partition}]" if place.partition else ""
+    label = label_of(place.asset, place.partition)
     stream = f" {place.stream}" if place.stream and place.stream != place.asset else ""
-    draft = " (draft)" if f"{place.asset}{partition} (draft)" in trace.hashes else ""
-    return f"{place.asset}{partition}{draft}{stream} row {place.row:,} of {trace.row.count:,}"
+    draft = " (draft)" if f"{label} (draft)" in trace.hashes else ""
+    return f"{label}{draft}{stream} row {place.row:,} of {trace.row.count:,}"
 
 
 def _record(traced: Traced) -> str:
@@ -200,4 +201,4 @@ def _show_places(console: Console, whereabouts: Whereabouts) -> None:
 
 
 def _store_label(place: Found | NotHere) -> str:
-    return place.asset + (f"[{place.partition}]" if place.partition else "") + (" (draft)" if place.draft else "")
+    return label_of(place.asset, place.partition) + (" (draft)" if place.draft else "")

@@ -18,7 +18,7 @@ from prep_assets.graph.graph import EVERY, assets_of, upstream_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.files import Kept, dumps, loads
-from prep_assets.stores.manifest import build_key, differences, digest
+from prep_assets.stores.manifest import build_key, differences, digest, label_of
 
 StoreKey = tuple[Asset, str]
 """An asset and one of its partitions, ``""`` where it has none."""
@@ -49,7 +49,7 @@ class Step:
     @property
     def label(self) -> str:
         """How messages call it."""
-        return f"{self.asset.name}[{self.partition}]" if self.partition else self.asset.name
+        return label_of(self.asset.name, self.partition)
 
 
 def plan(workspace: Workspace, stores: Iterable[StoreKey], *, force: bool = False, look: Statuses | None = None) -> list[Step]:

@@ -52,6 +52,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import ASSISTANT, DOCUMENT, MEDIA, TEXT, USER, Group, Record, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.rewards import arithmetic_rows
+from prep_assets.stores.manifest import label_of
 from prep_assets.stores.table import SIDES, TOKENS
 from prep_assets.text.documents import Cut, cut_of, sentences_of
 from prep_assets.text.encode import Encoder
@@ -476,7 +477,7 @@ class Trace(Struct, frozen=True, eq=False):
 
     def hashes_of(self, traced: Traced) -> Mapping[str, Mapping[str, Any]]:
         """`hashes` of the stores on the path of one piece."""
-        labels = [f"{asset}[{partition}]" if partition else asset for asset, partition in _stores(traced.piece)]
+        labels = [label_of(*store) for store in _stores(traced.piece)]
         return {label: hashes for label, hashes in self.hashes.items() if label.removesuffix(DRAFT) in labels}
 
 

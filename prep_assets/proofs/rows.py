@@ -251,8 +251,11 @@ LINES_DIFFER = "lines differ from their rows"
 
 def lines_verdict(files: Sequence[Verdict], *, stored: int) -> Verdict:
     """Return the verdict on several files; `stored`: number of lines, all of which must have a row."""
-    numbers, worst = added(files), next((file.worst for file in files if file.worst is not None), None)
-    if numbers.get("lines_checked", 0) != stored:
+    numbers, worst = (
+        dict.fromkeys(check_lines.figures, 0) | added(files),
+        next((file.worst for file in files if file.worst is not None), None),
+    )
+    if numbers["lines_checked"] != stored:
         what = f"{stored:,} lines are stored, {numbers['lines_checked']:,} rows of the sources are theirs"
         return Verdict(False, what, numbers, worst or Worst("index", what))
     if worst is not None:

@@ -146,6 +146,11 @@ FORMAT = 2
 """Version of the store format; a new one makes every store out of date. Stores of format 1, whose files have no hashes of blocks, can still be read."""
 
 
+def label_of(asset: str, partition: str) -> str:
+    """How messages call a store: ``sft_tokens[gsm8k]``, ``sft_packed``."""
+    return f"{asset}[{partition}]" if partition else asset
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """Lineage and proof of one published store.
@@ -182,7 +187,7 @@ class Manifest:
     @property
     def label(self) -> str:
         """How messages call the store."""
-        return f"{self.asset}[{self.partition}]" if self.partition else self.asset
+        return label_of(self.asset, self.partition)
 
     @property
     def content_hash(self) -> str:

@@ -10,7 +10,7 @@ from typing import Any
 
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.stores.files import removed_on_failure, sync_folders
-from prep_assets.stores.manifest import MANIFEST, Manifest, Result
+from prep_assets.stores.manifest import MANIFEST, Manifest, Result, label_of
 from prep_assets.stores.readers import h5_layout
 from prep_assets.stores.remote import Unanswered, backend_of
 from prep_assets.stores.verification import prove, read_back, recording
@@ -101,7 +101,7 @@ class Place:
     @property
     def label(self) -> str:
         """Its name in messages."""
-        return f"{self.asset}[{self.partition}]" if self.partition else self.asset
+        return label_of(self.asset, self.partition)
 
     @property
     def exists(self) -> bool:

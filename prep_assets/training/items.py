@@ -22,6 +22,7 @@ from prep_assets.stores.files import free_bytes
 from prep_assets.stores.guards import Guards, Verify, bare
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.open import Format, Keys, OpenStore, index_in, local_path, open_store, payload_folders
+from prep_assets.stores.packed import POSITIONS
 from prep_assets.stores.segments import Shard
 from prep_assets.stores.table import open_table
 from prep_assets.stores.tokens import ATTENTION
@@ -438,7 +439,9 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
         table, pieces = self._table, self._table.pieces
         assert pieces is not None
         row, width = index_in(index(i), len(table), f"{self._place.parent}: row"), table.width
-        values = {name: np.asarray(column.values[row * width : (row + 1) * width]) for name, column in table.columns.items()}
+        span = slice(row * width, (row + 1) * width)
+        # positions are computed, as only some formats store them
+        values = {name: np.asarray(column.values[span]) for name, column in table.columns.items() if name != POSITIONS}
         part = pieces.of(row)
         lengths, offsets = np.array(pieces.fields["length"][part]), np.array(pieces.fields["row_offset"][part])
         borders, positions = np.append(offsets, offsets[-1] + lengths[-1]), np.zeros(width, np.int64)
@@ -449,7 +452,7 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
         item = {
             "input_ids": tokens,
             "labels": labels,
-            "position_ids": from_numpy(positions),
+            POSITIONS: from_numpy(positions),
             "seq_lengths": from_numpy(lengths),
             "cu_seqlens": from_numpy(borders.astype(np.int32)),
         }

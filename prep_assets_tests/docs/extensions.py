@@ -46,7 +46,7 @@ USES: Mapping[str, str] = {
     "pages": """
         caches checks.bounds cli cli.stores cli.trace config.family config.mask config.models engine.status errors explain.figures
         explain.html explain.rows explain.streams explain.trace explain.visible graph.graph pipeline.asset pipeline.verdicts
-        pipeline.workspace stores.table stores.version_folders text.vocabulary version
+        pipeline.workspace stores.manifest stores.table stores.version_folders text.vocabulary version
     """,
     "agents": """
         errors samples schemas.fields schemas.preference schemas.registry schemas.rewards schemas.turns

@@ -8,6 +8,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from same_bytes import CHATS, PAIRS
+
 from prep_assets.config.family import REASONING_TAGS
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.data.files import SourceFile, find_files
@@ -31,21 +33,7 @@ from prep_assets_tests.masks.bound import bind
 from prep_assets_tests.masks.trl import tokenizer_folder
 
 TOKENIZERS = ("gpt2", "smollm", "mistral_v3")
-DATA: dict[str, tuple[str, str, dict[str, Any]]] = {
-    "gsm8k": ("gsm8k/train.jsonl", "gsm8k", {}),
-    "alpaca_en": ("llama_factory/alpaca_en_demo.json", "alpaca", {}),
-    "alpaca_zh": ("llama_factory/alpaca_zh_demo.json", "alpaca", {}),
-    "identity": ("llama_factory/identity.json", "alpaca", {}),
-    "v1_sft": ("llama_factory/v1_sft_demo.jsonl", "messages", {}),
-    "glaive": ("llama_factory/glaive_toolcall_en_demo.json", "sharegpt", {}),
-    "reason_tools": ("llama_factory/reason_tool_use_demo_50.jsonl", "messages", {}),
-    "moss": ("moss/conversations.jsonl", "moss", {}),
-    "moss_plugins": ("moss/conversations.jsonl", "moss", {"plugins": True, "system_key": "meta_instruction"}),
-    "kto": ("llama_factory/kto_en_demo.json", "kto", {}),
-    "hh": ("hh_rlhf/harmless_base_1500.jsonl.gz", "hh", {}),
-    "dpo_en": ("llama_factory/dpo_en_demo.json", "sharegpt_pairwise", {}),
-    "v1_dpo": ("llama_factory/v1_dpo_demo.jsonl", "preference", {}),
-}
+DATA = {**CHATS, "identity": ("llama_factory/identity.json", "alpaca", {}), **PAIRS}
 """File, schema and its options; of pairs the prompt with the better answer is one chat."""
 
 BLOCKED = ("render/mask_not_provable",)

@@ -21,7 +21,7 @@ from prep_assets.explain.where import StoredRecord, contents, has_records
 from prep_assets.graph.graph import assets_of, upstream_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.manifest import build_key, differences
+from prep_assets.stores.manifest import build_key, differences, label_of
 from prep_assets.stores.published import Place, version_named, versions
 from prep_assets.stores.version_folders import Published
 
@@ -268,7 +268,7 @@ class Effect(Struct, frozen=True):
     @property
     def label(self) -> str:
         """The label of the store in messages."""
-        return f"{self.asset}[{self.partition}]" if self.partition else self.asset
+        return label_of(self.asset, self.partition)
 
 
 def impact(workspace: Workspace, changed: Workspace, *, examples: int = 3, sample: int = SAMPLE, long: int = LONG) -> Iterator[Effect]:

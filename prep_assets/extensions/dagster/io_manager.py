@@ -24,7 +24,7 @@ from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.files import FOLDER as CACHE
 from prep_assets.stores.guards import Guards, Verify
 from prep_assets.stores.lines import LinesWriter
-from prep_assets.stores.manifest import build_key
+from prep_assets.stores.manifest import build_key, label_of
 from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Draft, Place, open_published
 from prep_assets.stores.remote import local_root
@@ -139,7 +139,7 @@ class StoreIOManager(dg.ConfigurableIOManager):
                 published.directory, streams[stream].schema, stem and stem.format(partition=partition), self.verify, options
             )
         table = open_table(published.directory, stem and stem.format(partition=partition), partition, Guards(self.verify))
-        return _convert(wanted, table, f"{name}[{partition}]" if partition else name)
+        return _convert(wanted, table, label_of(name, partition))
 
     def _write(self, context: dg.OutputContext, rows: Any) -> Mapping[str, Any]:
         """Write rows that an asset of the project returned to a store, and publish it."""

@@ -25,6 +25,7 @@ from prep_assets.pipeline.sources import strings_in
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import MEDIA, TOOL_CALL, Group, Pair, Prompt, Sample, Turn, parts_of
 from prep_assets.schemas.reader import apply
+from prep_assets.stores.manifest import label_of
 from prep_assets.stores.published import Place, versions
 from prep_assets.stores.version_folders import Published
 
@@ -102,7 +103,7 @@ def forget(
     pruned = search.stores() if prune else ()
     removed = tuple(f"{place.backend.where}/versions/{name}" for _, place in pruned for name in place.remove_unused())
     places: Iterable[Found | NotHere] = chain.from_iterable((*location.found, *location.not_here) for location in readable)
-    held = dict.fromkeys(f"{place.asset}[{place.partition}]" if place.partition else place.asset for place in places)
+    held = dict.fromkeys(label_of(place.asset, place.partition) for place in places)
     return Forgotten(fresh, tuple(held), remaining, searched, tuple(search.old()), removed)
 
 

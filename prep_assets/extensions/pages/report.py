@@ -44,6 +44,7 @@ from prep_assets.extensions.pages.search import Filter, matching
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.verdicts import found_of, is_quality
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.manifest import label_of
 from prep_assets.stores.table import Table
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.vocabulary import Vocabulary
@@ -229,7 +230,7 @@ def report(
     every = chain(found, refusals(sources))
     refused = list(islice((each for each in every if wanted.reason in f"{each[1].stage}/{each[1].reason}"), REFUSED))
     page = {
-        "title": f"{asset}[{partition}]" if partition else asset,
+        "title": label_of(asset, partition),
         "summary": _summary(workspace, stores),
         "made_with": made_with(workspace, asset, sources),
         "figures": _figures(stores, _longer_chosen(entries, stores)),
