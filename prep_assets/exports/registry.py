@@ -84,7 +84,10 @@ class Export(Struct, frozen=True):
             ConfigError: it fits none.
         """
         if (found := next((taken for taken in self.takes if schema.fits(taken)), None)) is None:
-            raise ConfigError(f"{self.name} takes {', '.join(taken.name for taken in self.takes)}, not {schema.name}")
+            others = _formats_that(lambda candidate: any(map(schema.fits, candidate.takes)))
+            raise ConfigError(
+                f"{self.name} takes {', '.join(taken.name for taken in self.takes)}, not {schema.name}. Formats that do: {others or 'none'}"
+            )
         return found
 
     def means(self, option: str, schema: Schema, options: Mapping[str, Any]) -> bool:

@@ -132,7 +132,7 @@ def exporting(source: Asset, format: str, stream: str | None, options: Mapping[s
     chosen = next(iter(streams)) if stream is None else stream
     require_known(f"stream: {source.name} has no stream", chosen, streams, "It has")
     schema = streams[chosen].schema
-    with about(f"to: {chosen} of {source.name}"):
+    with about("to" if chosen == source.name else f"to: {chosen} of {source.name}"):
         exporter.taken(schema)
     with about("options"):
         check_options(f"export {format!r}", options, exporter.write, exporter.options)

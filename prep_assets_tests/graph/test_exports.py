@@ -220,7 +220,7 @@ def test_an_export_that_does_not_read_back_is_not_published(mine: Workspace, mon
         (
             "sft",
             {"v": entry("sft_packed", "verl", data_source="x")},
-            r"exports\.v\.to: sft_packed of sft_packed: verl takes JSONL, not packed table",
+            r"exports\.v\.to: verl takes JSONL, not packed table\. Formats that do: .*megatron",
         ),
         ("sft", {"d": {**entry("sft_packed", "mds"), "stream": "dev"}}, r"exports\.d\.stream: sft_packed has no stream 'dev'"),
         ("sft", {"t": entry("sft_tokens", "megatron")}, r"exports\.t\.to: megatron would lose the loss mask .* layout: instruction"),
