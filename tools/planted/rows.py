@@ -433,7 +433,8 @@ def varied(value: Any, number: int) -> Any:
         "b": lambda n: said(n + 4),
     }
     if isinstance(value, str):
-        return words[value](number) if value in words else value
+        word = value.strip()
+        return value.replace(word, words[word](number)) if word in words else value
     if isinstance(value, Mapping):
         kept = ("role", "from", "type", "name", "id", "tool_call_id")
         return {key: each if key in kept else varied(each, number) for key, each in value.items()}
