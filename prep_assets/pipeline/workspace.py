@@ -30,10 +30,9 @@ from prep_assets.stores.published import Place, open_published
 from prep_assets.stores.remote import local_root, remote_of
 from prep_assets.stores.version_folders import Pointers, Published
 from prep_assets.text.agreement import Agreement, compared, refuse_disagreement
-from prep_assets.text.code_tokenizer import prove
 from prep_assets.text.engines import Engines, ReferenceEngine, choose_engine
 from prep_assets.text.template import ChatTemplate, bind
-from prep_assets.text.vocabulary import Vocabulary, folder_of, from_code, from_file, from_transformers, published_file
+from prep_assets.text.vocabulary import Vocabulary, folder_of, from_file, from_transformers, loader, published_file
 from prep_assets.workers.pool import Pool, Workers
 from prep_assets.workers.shards import Runner
 
@@ -90,10 +89,7 @@ def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
     """
     local = configs / family.tokenizer
     if family.tokenizer_class is not None:
-        vocabulary = from_code(family.tokenizer, local, family.tokenizer_class)
-        assert vocabulary.code is not None
-        prove(vocabulary.code, cache)
-        return Opened(vocabulary, local, None)
+        return Opened(loader("code")(family.tokenizer, local, family.tokenizer_class, cache), local, None)
     if not local.exists() and family.tokenizer_revision is None:
         raise ConfigError(
             f"tokenizer {family.tokenizer!r} is not a directory under {configs}; a hub id needs tokenizer_revision, the commit, "

@@ -8,6 +8,9 @@ encode the edge set, and a sample of the data as it is read.
 from __future__ import annotations
 
 import hashlib
+import os
+import subprocess
+import sys
 from collections.abc import Sequence
 from dataclasses import replace
 from importlib.metadata import version
@@ -19,12 +22,36 @@ import numpy as np
 
 from prep_assets.errors import ConfigError, LoadersDiffer
 from prep_assets.stores.files import Kept, installed_version, key_of
-from prep_assets.text.code_tokenizer import in_a_new_process
 from prep_assets.text.engines import Engines, choose_engine
 from prep_assets.text.ids import DECIDES, Engine, Flat, remembered
 from prep_assets.text.suspects import edge_set, typed
-from prep_assets.text.tokenizer_files import UnigramEngine, library_of
+from prep_assets.text.tokenizer_files import format_of
 from prep_assets.text.vocabulary import Vocabulary, from_file, from_transformers, is_tokenizer_json, published_file
+
+
+def in_a_new_process(module: str, function: str, *arguments: str, **environment: str) -> str:
+    """Call a function of strings in a new process with the same import path, and return the line that it returns.
+
+    Args:
+        environment: environment variables of the process.
+
+    Raises:
+        ConfigError: the process fails; with the last line of its errors.
+    """
+    program = f"import sys; from {module} import {function}; print({function}(*sys.argv[1:]))"
+    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+    process = subprocess.run(
+        [sys.executable, "-P", "-c", program, *arguments],
+        env={**os.environ, "PYTHONPATH": paths, **environment},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if process.returncode:
+        raise ConfigError((process.stderr.strip().splitlines() or [f"it ended with {process.returncode}"])[-1])
+    return process.stdout.strip().splitlines()[-1]
+
 
 _SUFFIXES = (".json", ".jinja", ".model", ".txt", ".tiktoken", ".yaml")
 _NAMES = ("bos_token", "eos_token", "pad_token")
@@ -137,14 +164,15 @@ def converted(vocabulary: Vocabulary, path: Path) -> Agreement:
     Raises:
         ConfigError: the library is not installed, so the conversion cannot be proven.
     """
-    package, open_encoder = library_of(path)
+    format = format_of(path)
+    package = format.package
     try:
-        encode = open_encoder(path)
+        encode = format.open_encoder(path)
     except ImportError as error:
         raise ConfigError(f"{path} is compared with {package}, which is not installed ({error}). pip install {package}") from error
     texts = (*edge_set(), *typed(list(vocabulary.control)[:100]))
-    if vocabulary.unigram:  # the library itself gives ids and spans
-        engine = UnigramEngine(vocabulary.unigram)
+    if vocabulary.encoding is not None:  # the library itself gives ids and spans
+        engine = vocabulary.encoding.engine()
         for text in texts:
             engine.char_spans(text)
         return Agreement(f"{package} {version(package)} tokenizes; pieces of {len(texts):,} edge texts are what it makes of them")
@@ -177,7 +205,7 @@ def _comparable(part: Any) -> Any:
 
 def _key(path: Path) -> str:
     """The cache key: a hash of the files that decide a tokenizer and of the versions of the libraries that read them."""
-    packages = ["transformers", *([] if is_tokenizer_json(path) else [library_of(path)[0]])]
+    packages = ["transformers", *([] if is_tokenizer_json(path) else [format_of(path).package])]
     files = sorted(file for file in path.parent.rglob("*") if file.is_file() and file.suffix in _SUFFIXES)
     hashes = [(file.relative_to(path.parent).as_posix(), hashlib.sha256(file.read_bytes()).hexdigest()) for file in files]
     return key_of(_RULES, path.name, [*map(installed_version, packages)], hashes)

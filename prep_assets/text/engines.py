@@ -19,13 +19,13 @@ from prep_assets.array_types import Bools, TokenIds
 from prep_assets.errors import ConfigError
 from prep_assets.stores.arrays import in_batches
 from prep_assets.stores.files import Kept, key_of
-from prep_assets.text.code_tokenizer import CodeEngine
 from prep_assets.text.ids import (
     ALPHABET,
     DECIDES,
     NO_TEXTS,
     Engine,
     Flat,
+    SpanEngine,
     composes,
     digit_cuts,
     interleaved,
@@ -35,7 +35,7 @@ from prep_assets.text.ids import (
     without_first_space,
 )
 from prep_assets.text.suspects import Ranges, differing, edge_set, suspect_table, typed, unequal_texts
-from prep_assets.text.tokenizer_files import ENGINE_CACHED_WORDS, FALLBACK_CACHED_WORDS, UnigramEngine, as_config_error, limit_word_cache
+from prep_assets.text.tokenizer_files import ENGINE_CACHED_WORDS, FALLBACK_CACHED_WORDS, as_config_error, limit_word_cache
 from prep_assets.text.vocabulary import Vocabulary
 
 # The reference engine: the `tokenizers` library, which defines the right ids.
@@ -348,8 +348,8 @@ class Engines:
 
     first: Engine
     rest: Engine
-    reference: ReferenceEngine | CodeEngine | UnigramEngine
-    rest_reference: ReferenceEngine | CodeEngine | UnigramEngine
+    reference: SpanEngine
+    rest_reference: SpanEngine
     verdict: str
 
     def pause(self) -> None:
@@ -364,12 +364,9 @@ def choose_engine(vocabulary: Vocabulary, *, reference_only: bool = False) -> En
 
     If the fast engine cannot load the tokenizer, or differs for an unknown reason, the reference encodes everything, and the verdict says so.
     """
-    if vocabulary.code is not None:
-        engine = CodeEngine(vocabulary.code)
-        return Engines(engine, engine, engine, engine, f"{engine.name}, the tokenizer itself")
-    if vocabulary.unigram:
-        library = UnigramEngine(vocabulary.unigram)
-        return Engines(library, library, library, library, "sentencepiece, the library of the model itself")
+    if vocabulary.encoding is not None:
+        engine = vocabulary.encoding.engine()
+        return Engines(engine, engine, engine, engine, f"{engine.name}, {vocabulary.encoding.why}")
     spec = vocabulary.spec
     rest_spec = without_first_space(spec)
     reference = ReferenceEngine(spec, vocabulary.backend)

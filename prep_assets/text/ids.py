@@ -60,6 +60,50 @@ class Engine(Protocol):
         ...
 
 
+class SpanEngine(Engine, Protocol):
+    """An engine that says where each token is in the text."""
+
+    def char_spans(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
+        """Ids of one text and the character span ``(start, end)`` of each."""
+        ...
+
+
+class Encoding(Protocol):
+    """What encodes in place of the library `tokenizers`, for a tokenizer that no ``tokenizer.json`` expresses."""
+
+    @property
+    def what(self) -> str:
+        """What it is, for messages."""
+        ...
+
+    @property
+    def why(self) -> str:
+        """Why its engine encodes everything."""
+        ...
+
+    @property
+    def digest(self) -> str:
+        """Hash of what its `spec` does not say, or ``""``."""
+        ...
+
+    @property
+    def exact(self) -> bool:
+        """Whether ids stand for fixed bytes."""
+        ...
+
+    def engine(self) -> SpanEngine:
+        """The engine of all texts."""
+        ...
+
+    def spec(self, backend: Any) -> dict[str, Any]:
+        """The equivalent of a ``tokenizer.json``. `backend`: a tokenizer with all tokens."""
+        ...
+
+    def normalized(self, text: str) -> str:
+        """The text after normalization, before tokenization."""
+        ...
+
+
 def interleaved(first: Flat, second: Flat, from_first: npt.NDArray[np.bool_]) -> Flat:
     """Merge two results in the order of the texts; `from_first`, bool[n], says which texts are those of `first`."""
     counts = np.empty(len(from_first), np.int64)

@@ -6,7 +6,7 @@ import hashlib
 import json
 import os
 import unicodedata
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate, pairwise
@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct
 
+from prep_assets import plugins
 from prep_assets.errors import ConfigError
-from prep_assets.text.code_tokenizer import CODE, Code, open_code
-from prep_assets.text.ids import ALPHABET, composes, sorted_json, steps_of
+from prep_assets.text.ids import ALPHABET, Encoding, composes, sorted_json, steps_of
 from prep_assets.text.tokenizer_files import (
     DEFAULT,
     MOST_IDS,
@@ -28,9 +28,8 @@ from prep_assets.text.tokenizer_files import (
     chat_templates,
     check_patterns,
     check_size,
-    convert,
     convertible_file,
-    sentencepiece_processor,
+    format_of,
     special_tokens,
 )
 
@@ -49,8 +48,7 @@ class Vocabulary:
         templates: its templates by name, if it has several; then `chat_template` is `None`.
         file: name of the file that it was read from.
         written: added tokens that a chat template writes: control tokens, whether or not they are marked special.
-        code: the class that encodes, if there is no ``tokenizer.json``; `backend` then has the names and bytes of ids, and cannot encode.
-        unigram: the SentencePiece model that encodes, see `UnigramEngine`; `backend` may give other ids.
+        encoding: what encodes in place of `backend`, which then has the names and bytes of ids alone.
     """
 
     name: str
@@ -60,8 +58,7 @@ class Vocabulary:
     templates: Mapping[str, str] = field(default_factory=dict)
     file: str = "tokenizer.json"
     written: tuple[str, ...] = ()
-    code: Code | None = None
-    unigram: bytes = b""
+    encoding: Encoding | None = None
 
     def with_control(self, written: Iterable[str]) -> Vocabulary:
         """This tokenizer with further added tokens as control tokens."""
@@ -73,7 +70,7 @@ class Vocabulary:
     def spec(self) -> dict[str, Any]:
         """The parsed ``tokenizer.json`` of the tokenizer in memory. All control tokens are marked special in it, so that encoding ordinary text has
         one rule: special tokens are text."""
-        loaded: dict[str, Any] = msgspec.json.decode(self.backend.to_str()) if self.code is None else self.code.spec(self.backend)
+        loaded: dict[str, Any] = msgspec.json.decode(self.backend.to_str()) if self.encoding is None else self.encoding.spec(self.backend)
         for token in loaded["added_tokens"]:
             token["special"] |= token["content"] in self.written
         return loaded
@@ -82,7 +79,7 @@ class Vocabulary:
     def hash(self) -> str:
         """sha256 of everything that decides ids and renders: ``tokenizer.json``, special tokens, chat template."""
         parts = [self.spec, self.special, self.chat_template, *([dict(self.templates)] if self.templates else [])]
-        parts += [hashlib.sha256(self.unigram).hexdigest()] if self.unigram else []
+        parts += [self.encoding.digest] if self.encoding is not None and self.encoding.digest else []
         return hashlib.sha256(f"[{', '.join(map(sorted_json, parts))}]".encode()).hexdigest()
 
     @property
@@ -92,9 +89,9 @@ class Vocabulary:
         Raises:
             ConfigError: its ids are not those of the tokenizer.
         """
-        if self.unigram:
+        if self.encoding is not None:
             raise ConfigError(
-                f"tokenizer {self.name} is a SentencePiece Unigram model; pretraining and chats take it, this takes its tokenizer.json"
+                f"tokenizer {self.name} is {self.encoding.what}; pretraining and chats take it, this takes its tokenizer.json"
             )
         return self.backend
 
@@ -153,7 +150,8 @@ class Vocabulary:
         """The UTF-8 bytes of each id, in the `normalized` text; `None` if ids do not stand for fixed bytes (WordPiece, normalizers that do more
         than compose)."""
         model, decoder = self.spec["model"], {step["type"] for step in steps_of(self.spec.get("decoder"))}
-        if model["type"] not in ("BPE", CODE) or self.composes is None or decoder.isdisjoint(("ByteLevel", "ByteFallback")):
+        exact = model["type"] == "BPE" if self.encoding is None else self.encoding.exact
+        if not exact or self.composes is None or decoder.isdisjoint(("ByteLevel", "ByteFallback")):
             return None
         table, decode = [b""] * self.size, _byte_level_bytes if "ByteLevel" in decoder else _byte_fallback_bytes
         for number, text in zip(model["vocab"].values(), decode(list(model["vocab"])), strict=True):
@@ -180,8 +178,8 @@ class Vocabulary:
 
     def normalized(self, text: str) -> str:
         """The text after normalization, before tokenization."""
-        if self.unigram:
-            return str(sentencepiece_processor(self.unigram).Normalize(text)).replace("▁", " ")
+        if self.encoding is not None:
+            return self.encoding.normalized(text)
         return text if self.is_normal(text) else str(self.backend.normalizer.normalize_str(text))
 
     @cached_property
@@ -417,17 +415,17 @@ def from_file(name: str, location: Path) -> Vocabulary:
 
     path = check_size(published_file(location))
     names: dict[str, str] = {}
-    unigram = b""
+    encoding: Encoding | None = None
     with as_config_error(f"{path} is not a tokenizer that the tokenizers library reads"):
         if is_tokenizer_json(path):
             backend = Tokenizer.from_file(str(path))
         else:
-            spec, names = convert(path)
-            backend = Tokenizer.from_str(json.dumps(spec))
-            unigram = path.read_bytes() if spec["model"]["type"] == "Unigram" else b""
+            format = format_of(path)
+            spec, names = format.convert(path)
+            backend, encoding = Tokenizer.from_str(json.dumps(spec)), format.encoding(path, spec)
     check_patterns(path, backend)
     vocabulary = _make_vocabulary(name, path, backend, {**names, **special_tokens(path.parent)}, chat_templates(path.parent))
-    return replace(vocabulary, unigram=unigram) if unigram else vocabulary
+    return vocabulary if encoding is None else replace(vocabulary, encoding=encoding)
 
 
 def is_tokenizer_json(path: Path) -> bool:
@@ -462,16 +460,22 @@ def from_transformers(name: str, folder: Path) -> Vocabulary:
     )
 
 
-def from_code(name: str, folder: Path, path: str) -> Vocabulary:
-    """Open a folder with the user's class ``package.module:Class``.
+_LOADERS: dict[str, Callable[[str, Path, str, Path], Vocabulary]] = {}
 
-    Raises:
-        ConfigError: the class cannot be loaded, or its tables are invalid.
+
+def register_loader(name: str, load: Callable[[str, Path, str, Path], Vocabulary]) -> None:
+    """Add a value of `tokenizer_loader` that runs code.
+
+    Args:
+        load: name and folder of the tokenizer, `tokenizer_class`, folder of cached verdicts → tokenizer.
     """
-    code, backend = open_code(path, folder)
-    control = {token.content for token in backend.get_added_tokens_decoder().values()}
-    special = {key: text for key, text in special_tokens(folder).items() if text in control}
-    return replace(_in_memory(name, backend, special, chat_templates(folder), path), code=code)
+    _LOADERS[name] = load
+
+
+def loader(name: str) -> Callable[[str, Path, str, Path], Vocabulary]:
+    """The function of a `register_loader`."""
+    plugins.load_all("tokenizers")
+    return _LOADERS[name]
 
 
 def _make_vocabulary(name: str, path: Path, backend: Any, special: dict[str, str], templates: dict[str, str]) -> Vocabulary:
@@ -479,12 +483,13 @@ def _make_vocabulary(name: str, path: Path, backend: Any, special: dict[str, str
     backend.no_padding()
     if (largest := _largest_id(backend)) >= MOST_IDS:  # before tables with an entry per id are made
         raise ConfigError(f"{path}: the largest id is {largest:,}; ids are below {MOST_IDS:,}. Is it what was meant?")
-    vocabulary = _in_memory(name, backend, special, templates, path.name)
+    vocabulary = in_memory(name, backend, special, templates, path.name)
     check_known_faults(vocabulary, path)
     return vocabulary
 
 
-def _in_memory(name: str, backend: Any, special: dict[str, str], templates: dict[str, str], file: str) -> Vocabulary:
+def in_memory(name: str, backend: Any, special: dict[str, str], templates: dict[str, str], file: str) -> Vocabulary:
+    """A tokenizer from its `tokenizers.Tokenizer`, and what the files next to it say."""
     single_template = templates.get(DEFAULT) if len(templates) < 2 else None
     return Vocabulary(name, backend, special, single_template, templates={} if single_template else templates, file=file)
 

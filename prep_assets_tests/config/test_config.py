@@ -18,8 +18,8 @@ from prep_assets.config.loading import checkout, config_dir, load_family, store_
 from prep_assets.config.models import FAMILIES, Preference, Pretrain, Rl, Sft
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.neighbours.hub import licence_of
+from prep_assets.extensions.tokenizers.rank_files import _rank_file_config
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.text.tokenizer_files import _rank_file_config
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, jsonl, minimal, workspace_in
 
 # What the tests of configuration share.

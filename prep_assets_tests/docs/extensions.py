@@ -87,4 +87,8 @@ USES: Mapping[str, str] = {
         checks.of_quality cli cli.terminal config.models data.quarantine errors explain.visible graph.graph pipeline.leaks pipeline.quality
         pipeline.verdicts pipeline.workspace quality.overlap stores.version_folders
     """,
+    "tokenizers": """
+        caches config.loading errors own_code stores.files text.agreement text.ids text.spans text.suspects text.tokenizer_files
+        text.vocabulary
+    """,
 }

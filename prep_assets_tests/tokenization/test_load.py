@@ -20,8 +20,7 @@ import prep_assets
 from prep_assets.errors import ConfigError, TemplateError
 from prep_assets.stores.files import Kept
 from prep_assets.text import agreement as agreements
-from prep_assets.text.agreement import agreement, compare, compared, refuse_disagreement
-from prep_assets.text.code_tokenizer import in_a_new_process
+from prep_assets.text.agreement import agreement, compare, compared, in_a_new_process, refuse_disagreement
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.load_template import load_template
 from prep_assets.text.suspects import edge_set

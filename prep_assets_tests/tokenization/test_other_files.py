@@ -16,12 +16,14 @@ import pytest
 
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import ConfigError
+from prep_assets.extensions.tokenizers.rank_files import KNOWN
 from prep_assets.pipeline.workspace import open_tokenizer
+from prep_assets.text import tokenizer_files
 from prep_assets.text.agreement import agreement, refuse_disagreement
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.ids import ALPHABET
 from prep_assets.text.suspects import edge_set
-from prep_assets.text.tokenizer_files import KNOWN
+from prep_assets.text.tokenizer_files import FileFormat, added_tokens
 from prep_assets.text.vocabulary import Vocabulary, ends_of, from_file
 from prep_assets_tests.graph.workspaces import CONFIGS, SAMPLES, build_all, domain, jsonl, minimal, workspace_in
 
@@ -437,3 +439,29 @@ def test_documents_in_berts_tokens(tmp_path: Path) -> None:
     workspace = workspace_in(tmp_path, {"pretrain": options})
     build_all(workspace, ["pretrain"])
     assert workspace.vocabulary(workspace.family(Pretrain)).file == "vocab.txt"
+
+
+def test_another_package_adds_a_format(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its conversion is proven as ours are: one that gives other ids than its package stops."""
+
+    def convert(path: Path) -> tuple[dict[str, Any], dict[str, str]]:
+        vocab = {char: number for number, char in enumerate(ALPHABET)} | {path.read_text("utf-8"): 256}
+        byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+        spec = {"model": {"type": "BPE", "vocab": vocab, "merges": []}, "pre_tokenizer": byte_level, "decoder": byte_level}
+        return {**spec, "added_tokens": added_tokens({path.read_text("utf-8"): 256})}, {"eos_token": path.read_text("utf-8")}
+
+    def reads(first: int) -> FileFormat:
+        return FileFormat(
+            "*.bytes", "numpy", convert, lambda path: lambda texts: [[first + byte for byte in text.encode()] for text in texts]
+        )
+
+    (tmp_path / "letters.bytes").write_text("<end>", "utf-8")
+    for first, fault in ((0, ""), (1, "cannot be converted exactly")):
+        monkeypatch.setattr(tokenizer_files, "_FORMATS", [*tokenizer_files.formats(), reads(first)])
+        vocabulary = from_file("letters", tmp_path)
+        assert choose_engine(vocabulary).first.encode(["né"]).ids.tolist() == [*"né".encode()]
+        assert vocabulary.control == {"<end>": 256}
+        assert vocabulary.eos_id == 256
+        assert fault in agreement(vocabulary, tmp_path).fault
+        assert bool(agreement(vocabulary, tmp_path).fault) == bool(fault)
+        monkeypatch.undo()

@@ -20,15 +20,15 @@ from prep_assets.config.models import Pretrain
 from prep_assets.engine import Statuses
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
 from prep_assets.extensions.selftest.stores import selftest
+from prep_assets.extensions.tokenizers import user_class
+from prep_assets.extensions.tokenizers.user_class import load_class
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.documents import parts_in_order
 from prep_assets.stores.tokens import open_tokens
-from prep_assets.text import code_tokenizer
-from prep_assets.text.code_tokenizer import prove
 from prep_assets.text.documents import Cut, FillInTheMiddle, cut_of, sentinels_of
 from prep_assets.text.engines import choose_engine
-from prep_assets.text.vocabulary import Vocabulary, from_code, load_vocabulary
+from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.docs.pages import DOCS, blocks
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, refusals, workspace_in
@@ -297,7 +297,7 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
     yield write
     for name in made:
         sys.modules.pop(name, None)
-        code_tokenizer._LOADED.pop(f"{name}:World", None)
+        user_class._LOADED.pop(f"{name}:World", None)
 
 
 def greedy(words: list[bytes], text: str) -> list[bytes]:
@@ -372,7 +372,7 @@ def _other_code(workspace: Workspace, make: Callable[..., Path]) -> None:
     make("trie_a", ("        return found", "        return found[:]"))
     with pytest.raises(ConfigError, match="its code has changed since this process loaded it"):
         Workspace(workspace.configs, workspace.stores).vocabulary(workspace.family(Pretrain))
-    code_tokenizer._LOADED.clear()
+    user_class._LOADED.clear()
     sys.modules.pop("trie_a", None)
     again = Workspace(workspace.configs, workspace.stores)
     assert Statuses(again).at(ASSETS["pretrain_tokens"], "d").state == "stale"
@@ -420,7 +420,7 @@ def test_a_published_tokenizer_as_a_class_gives_the_same_tokens_and_masks(tmp_pa
         found.append([np.asarray(stream.arrays[key][:]).tolist() for key in ("tokens", "loss_mask")])
     assert found[0] == found[1]
     sys.modules.pop("wrapped", None)
-    code_tokenizer._LOADED.pop("wrapped:Wrapped", None)
+    user_class._LOADED.pop("wrapped:Wrapped", None)
 
 
 ENCODE = ("        data, at", "        {}\n        data, at")
@@ -453,9 +453,7 @@ def test_a_class_that_cannot_be_proven_stops_before_a_record_is_read(make: Calla
     changes, says = FAULTS[name]
     folder = make(name, *changes)
     with pytest.raises(ConfigError, match=says):
-        vocabulary = from_code("t", folder, f"{name}:World")
-        assert vocabulary.code is not None
-        prove(vocabulary.code)
+        load_class("t", folder, f"{name}:World", folder.parent)
 
 
 def test_a_class_is_not_loaded_where_nothing_allows_it(make: Callable[..., Path], tmp_path: Path) -> None:
@@ -474,7 +472,7 @@ def test_what_is_not_there_is_said(make: Callable[..., Path], tmp_path: Path) ->
         ("trie_e:Word", folder, "module 'trie_e' has no attribute 'Word'"),
     ):
         with pytest.raises(ConfigError, match=says):
-            from_code("t", place, path)
+            load_class("t", place, path, tmp_path)
 
 
 # Fill-in-the-middle: whatever is cut, the parts are the document, and nothing else than seed and record decides where.

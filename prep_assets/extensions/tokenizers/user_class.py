@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
-import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -18,36 +17,12 @@ from msgspec import Struct
 
 from prep_assets.errors import ConfigError
 from prep_assets.own_code import own_code_hash, own_function, within_limits
+from prep_assets.text.agreement import in_a_new_process
 from prep_assets.text.ids import ALPHABET, Flat
 from prep_assets.text.spans import characters
 from prep_assets.text.suspects import edge_set, typed
-
-# Work in another Python process, because it must share no state with this one, or because this one must not keep its imports.
-
-
-def in_a_new_process(module: str, function: str, *arguments: str, **environment: str) -> str:
-    """Call a function of strings in a new process with the same import path, and return the line that it returns.
-
-    Args:
-        environment: environment variables of the process.
-
-    Raises:
-        ConfigError: the process fails; with the last line of its errors.
-    """
-    program = f"import sys; from {module} import {function}; print({function}(*sys.argv[1:]))"
-    paths = os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
-    process = subprocess.run(
-        [sys.executable, "-P", "-c", program, *arguments],
-        env={**os.environ, "PYTHONPATH": paths, **environment},
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if process.returncode:
-        raise ConfigError((process.stderr.strip().splitlines() or [f"it ended with {process.returncode}"])[-1])
-    return process.stdout.strip().splitlines()[-1]
-
+from prep_assets.text.tokenizer_files import chat_templates, special_tokens
+from prep_assets.text.vocabulary import Vocabulary, in_memory, register_loader
 
 # Tokenizers that are a class of the user, ``package.module:Class``, for what no ``tokenizer.json`` can express.
 #
@@ -62,8 +37,6 @@ def in_a_new_process(module: str, function: str, *arguments: str, **environment:
 # read; the engine checks for each text that the ids stand for its bytes.
 
 KEY = "tokenizer_class"
-CODE = "Code"
-"""Model type of a tokenizer that is a Python class of the user."""
 _LOADED: dict[str, str | None] = {}
 """Class → hash of its code as imported by this process."""
 
@@ -82,6 +55,14 @@ class Code(Struct, frozen=True):
     folder: Path
     hash: str
     files: str
+    why = "the tokenizer itself"
+    digest = ""  # its spec holds the hashes
+    exact = True
+
+    @property
+    def what(self) -> str:
+        """The class, for messages."""
+        return f"the class {self.name}"
 
     def opened(self) -> Opened:
         """Open a new instance.
@@ -116,8 +97,16 @@ class Code(Struct, frozen=True):
         control = {token["content"] for token in added}
         entries = {text: number for text, number in sorted(backend.get_vocab(with_added_tokens=False).items()) if text not in control}
         unset = dict.fromkeys(("normalizer", "pre_tokenizer", "post_processor"))
-        model = {"type": CODE, "class": self.name, "code": self.hash, "files": self.files, "vocab": entries}
+        model = {"type": "Code", "class": self.name, "code": self.hash, "files": self.files, "vocab": entries}
         return {**unset, "added_tokens": added, "decoder": {"type": "ByteLevel"}, "model": model}
+
+    def engine(self) -> CodeEngine:
+        """The engine of all texts."""
+        return CodeEngine(self)
+
+    def normalized(self, text: str) -> str:
+        """The text itself."""
+        return text
 
     def fault(self, what: str) -> ConfigError:
         """An error about the class."""
@@ -179,6 +168,19 @@ class CodeEngine:
     def _exact_ids(self, text: str) -> npt.NDArray[np.uint32]:
         ids = self._opened.ids(text)
         return ids if self._opened.bytes_of(ids.tolist()) == text.encode() else ids[:0]
+
+
+def load_class(name: str, folder: Path, path: str, cache: Path) -> Vocabulary:
+    """Open a folder with the user's class ``package.module:Class``, and prove it.
+
+    Raises:
+        ConfigError: the class cannot be loaded, its tables are invalid, or a proof fails.
+    """
+    code, backend = open_code(path, folder)
+    prove(code, cache)
+    control = {token.content for token in backend.get_added_tokens_decoder().values()}
+    special = {key: text for key, text in special_tokens(folder).items() if text in control}
+    return replace(in_memory(name, backend, special, chat_templates(folder), path), encoding=code)
 
 
 def open_code(path: str, folder: Path) -> tuple[Code, Any]:
@@ -285,3 +287,6 @@ def _proof_texts(opened: Opened) -> tuple[str, ...]:
 def _digest(opened: Opened, ids: Sequence[Sequence[int]]) -> str:
     tables = [sorted((number, token.hex()) for number, token in opened.tokens.items()), sorted(opened.control.items())]
     return hashlib.sha256(json.dumps([tables, list(ids)]).encode()).hexdigest()
+
+
+register_loader("code", load_class)

@@ -1,0 +1,1 @@
+"""Tokenizers other than a `tokenizer.json`: published in other files, or a class of the user."""
