@@ -10,7 +10,6 @@ import pytest
 
 from prep_assets.data.quarantine import Refusal
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, account, places
-from prep_assets.proofs.second_reading import is_held_out
 from prep_assets.proofs.selection import Again, Selected
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets_tests.peak import peak
@@ -211,11 +210,6 @@ def test_every_row_is_where_it_belongs() -> None:
     )
 
 
-def test_no_rows_at_all() -> None:
-    assert gone_through([], stored()).passed
-    assert gone_through([block(0, [1])], stored(), [("a.jsonl:2", "schema/x")], again=always("schema/x")).passed
-
-
 ONE, TWO, LATE = (0, 0, False, 0), (0, 1, False, 0), (0, 3, True, 1)
 THRICE = [block(1, [0, 1, 2], ["duplicate", "good", "duplicate"])]
 EQUALS = "equals an earlier row in every field"
@@ -300,13 +294,6 @@ def test_the_content_decides_the_side_where_nothing_else_does() -> None:
     assert gone_through(rows, stored(*((0, row, False, 0) for row in range(20))), fraction=fraction).passed, "the text itself says so"
 
 
-def test_a_record_of_a_file_that_nobody_knows() -> None:
-    held = stored((0, 0, False, 0), (2, 7, False, 0), (2, 7, False, 0))
-    assert gone_through([block(0, [0])], held).worst == Worst("file 3:8", "is stored twice")
-    held = stored((0, 0, False, 0), (1, 7, False, 0), (1, 7, False, 0))
-    assert gone_through([block(0, [0])], held).worst == Worst("b.jsonl:8", "is stored twice")
-
-
 def test_names_with_colons() -> None:
     refusals = Refusals([("x:y.jsonl:13", "schema/a"), ("z:3", "schema/b"), ("x:y.jsonl:5", "schema/b")], ["other", "x:y.jsonl"])
     assert refusals.left() == ["x:y.jsonl:13", "z:3", "x:y.jsonl:5"]
@@ -326,32 +313,3 @@ def test_memory_does_not_grow_with_the_number_of_refusals() -> None:
         assert found.reason(count - 1) == "schema/x"
 
     assert peak(lambda: listed(30_000)) < 2_000_000
-
-
-def test_rows_whose_fields_were_read_are_shown() -> None:
-    """Those that are sound by a second reading, and that their schema did not refuse; each block before the next is read."""
-    shown: list[Any] = []
-
-    def show(numbers: Sequence[int], rows: Sequence[Any], read: Sequence[int]) -> None:
-        shown.extend(rows[at] for at in read)
-
-    refused = [("a.jsonl:2", "schema/x"), ("a.jsonl:4", "render/y"), ("b.jsonl:1", "deduplicate/duplicate"), ("b.jsonl:2", "records/x")]
-    blocks = [block(0, [0, 1, 3]), block(1, [0, 1, 2], ["duplicate", "unreadable", "good"])]
-    reasons = {1: "schema/x", 3: "render/y"}
-    held = stored((0, 0, False, 0), (1, 2, False, 0))
-    ledger = Ledger(Refusals(refused, NAMES), held, (False, False), content, lambda _, rows, __: [reasons[row] for row in rows], seen=show)
-    ledger.add(blocks[0])
-    assert shown == [{"row": 0}, {"row": 3}]
-    ledger.add(blocks[1])
-    assert shown[2:] == [{"row": 2}]
-    assert ledger.verdict().passed
-    assert (ledger.numbers["rows_refused"], ledger.numbers["duplicates"], ledger.numbers["rows_stored"]) == (4, 1, 2)
-
-
-def test_a_text_that_says_on_which_side_it_belongs_is_believed_before_its_content() -> None:
-    inside = [row for row in range(20) if is_held_out(content({"row": row}), 0.5)]
-    assert 0 < len(inside) < 20
-    rows = [block(0, range(20))]
-    found = gone_through(rows, stored(*((0, row, row in inside, 0) for row in range(20))), fraction=0.5)
-    assert found.numbers["faults"] == len(inside)
-    assert found.worst == Worst(f"{NAMES[0]}:{inside[0] + 1}", "is stored held out, and belongs to what is to train on")

@@ -108,19 +108,6 @@ def test_what_is_chosen_holds_to_what_is_asked(
         assert re.search(r"weights are all 0|are left|needs .* tokens of domain|its first record alone", str(error))
 
 
-def test_phases_go_on_where_the_last_one_stopped() -> None:
-    phases = [Phase(200, {"a": 1, "b": 1, "c": 0}), Phase(300, {"a": 3, "b": 0, "c": 0})]
-    blended = proven(LENGTHS, phases)
-    assert [[share.tokens for share in phase] for phase in blended.phases] == [[100, 100, 0], [300, 0, 0]]
-    assert sorted(blended.item[blended.domain == 0].tolist()) == list(range(40))
-
-
-def test_every_stretch_has_the_shares_of_the_whole() -> None:
-    blended = proven({"a": [1] * 900, "b": [1] * 100}, [Phase()])
-    for k in range(0, 1000, 50):
-        assert abs(int((blended.domain[:k] == 1).sum()) - k / 10) <= 2
-
-
 @pytest.mark.parametrize(
     ("phases", "epochs", "message"),
     [
@@ -167,11 +154,6 @@ def test_each_item_counts(monkeypatch: pytest.MonkeyPatch, stretch: int, column:
     one_more = np.arange(50) == place
     verdict = said(lambda blended: {column: getattr(blended, column) + one_more})
     assert verdict.worst is not None and verdict.worst.where == f"item {place}" and "; the options put number " in verdict.worst.note
-
-
-def test_an_item_of_no_domain() -> None:
-    verdict = said(lambda blended: {"domain": np.where(np.arange(50) == 4, 9, blended.domain)})
-    assert "of domain 9; the options put number" in verdict.summary
 
 
 def test_other_options() -> None:

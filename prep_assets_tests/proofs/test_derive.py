@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -13,19 +12,14 @@ from prep_assets.proofs.derive import (
     Derived,
     Expected,
     MaskOptions,
-    Part,
     Weighted,
     derive,
     disagreement,
     examples_again,
-    limit_turns,
-    pattern,
-    stop_weights,
     untemplated,
     with_placeholders,
 )
 from prep_assets.samples import AUDIO, COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
-from prep_assets.samples import TEXT as STRETCH_TEXT
 from prep_assets_tests.proofs.conversations import chat, marked, says, template, user
 
 # -- The examples that one conversation becomes: one for each answer where its render loses reasoning -------------------------------------
@@ -45,19 +39,8 @@ def last_only(sample: Sample) -> Derived:
     return replace(whole(sample), text=" ".join(shows))
 
 
-def unserved(sample: Sample) -> Derived:
-    """No server sends the prompt of the first answer."""
-    return replace(whole(sample), unserved=(1,))
-
-
 def shown(samples: list[Sample]) -> list[list[tuple[str, float | None]]]:
     return [[(turn.text, turn.regions[0].loss_weight) for turn in sample.turns] for sample in samples]
-
-
-def test_a_conversation_that_shows_everything_stays_one() -> None:
-    assert examples_again(ROUNDS, OPTIONS, whole) == [ROUNDS]
-    bare = chat(user("1?"), says("One."), user("2?"), says("~ ", "Two."))
-    assert examples_again(bare, OPTIONS, last_only) == [bare]
 
 
 def test_one_example_for_each_answer() -> None:
@@ -69,26 +52,6 @@ def test_one_example_for_each_answer() -> None:
     ]
     assert [region.loss_weight for turn in found[1].turns for region in turn.regions] == [0.0, 0.0, 0.0, None, None, None]
     assert all(each.tools == ROUNDS.tools for each in found)
-
-
-def test_one_example_for_each_answer_where_a_prompt_is_none_that_a_server_sends() -> None:
-    bare = chat(user("1?"), says("One."), user("2?"), says("Two."))
-    parts = [[("1?", None), ("One.", None)], [("1?", 0.0), ("One.", 0.0), ("2?", None), ("Two.", None)]]
-    assert shown(examples_again(bare, OPTIONS, unserved)) == parts
-    untrained = chat(user("1?"), says("One.", weights={0: 0.0}), user("2?"), says("Two."))
-    assert examples_again(untrained, OPTIONS, unserved) == [untrained]
-
-
-def test_what_follows_the_last_trained_answer_does_not_take_its_reasoning() -> None:
-    """Rendered with it, the answer was trained without its thought."""
-    one = chat(user("1?"), says("~Hm.", "One."), user("2?"))
-    assert shown(examples_again(one, OPTIONS, last_only)) == [[("1?", None), ("Hm.One.", None)]]
-    masked = chat(*one.turns, says("~So.", "Two.", weights={0: 0.0, 1: 0.0}))
-    assert shown(examples_again(masked, OPTIONS, last_only)) == [[("1?", None), ("Hm.One.", None)]]
-    asks = {**OPTIONS, "mask": {"assistant": "train", "user": "train"}}
-    assert shown(examples_again(one, asks, last_only)) == [[("1?", None), ("Hm.One.", None)], [("1?", 0.0), ("Hm.One.", 0.0), ("2?", None)]]
-    untrained = chat(user("1?"), says("~Hm.", "One.", weights={0: 0.0, 1: 0.0}), user("2?"))
-    assert examples_again(untrained, OPTIONS, last_only) == [untrained]
 
 
 @pytest.mark.parametrize(
@@ -109,21 +72,6 @@ def test_what_follows_the_last_trained_answer_does_not_take_its_reasoning() -> N
 def test_which_answers_are_trained(first: Turn, options: dict[str, Any], examples: int) -> None:
     second = says("Two.", weights={0: 1.0})
     assert len(examples_again(chat(user("1?"), first, user("2?"), second), {**OPTIONS, **options}, last_only)) == examples
-
-
-def test_dropped_reasoning_is_not_looked_for() -> None:
-    turn = Turn("assistant", (Region(THINKING, "Hm.", drop=True), Region(TEXT, "One.")))
-    sample = chat(user("1?"), turn, user("2?"), says("Two."))
-    assert examples_again(sample, OPTIONS, last_only) == [sample]
-    seen: list[str] = []
-
-    def render(given: Sample) -> Derived:
-        seen.append(whole(given).text)
-        return whole(given)
-
-    several = Turn("assistant", (Region(THINKING, "a"), Region(THINKING, "b"), Region(TOOL_CALL, "{}"), Region(TEXT, "One.")))
-    examples_again(chat(user("1?"), several, user("2?"), says("~c", "Two.")), OPTIONS, render)
-    assert seen == ["1? zqreason1zq zqreason1zq {} One. 2? zqreason3zq Two."]
 
 
 def test_one_template_with_two_tokenizers() -> None:
@@ -239,18 +187,6 @@ def test_they_differ(derivation: list[Weighted], build: list[Weighted], says: st
     assert disagreement(agreed_derived(*derivation), AGREED_TEXT, build) == says
 
 
-@pytest.mark.parametrize(
-    ("build", "says"),
-    [
-        (AGREED_TEXT.replace("there", "where"), "…'<u>Hi where<a> Well, well.<e>\\n'…, …'<u>Hi there<a> Well, well.<e>\\n'…"),
-        (AGREED_TEXT + "more", "…'e<a> Well, well.<e>\\nmore'…, …'e<a> Well, well.<e>\\n'…"),
-        (AGREED_TEXT[:-1], "…'re<a> Well, well.<e>'…, …'re<a> Well, well.<e>\\n'…"),
-    ],
-)
-def test_two_renders_differ(build: str, says: str) -> None:
-    assert disagreement(agreed_derived(), build, []) == f"two renders of it differ: {says}"
-
-
 # -- Placeholders put into a derivation that has one token for each image: every place behind one moves -----------------------------------
 
 PLACED_TEXT = "<|s|>See <img> and <img>!<|e|><img>So.<|e|>"
@@ -274,13 +210,6 @@ def test_each_image_has_its_own() -> None:
     assert found.typed == 3 and [each.stop for each in found.expected] == ["", "<|e|>"]
 
 
-@pytest.mark.parametrize("images", [IMAGES[:2], [*IMAGES, IMAGES[0]], []])
-def test_a_template_that_writes_another_number_of_images(images: list[Region]) -> None:
-    with pytest.raises(CheckFailed) as raised:
-        with_placeholders(DERIVED, images, template(image="<img>"))
-    assert str(raised.value) == f"template own writes 3 marks for {['<img>'] * len(images)}, or in another order, so nothing is proven"
-
-
 def test_images_and_audio_stand_in_their_order() -> None:
     own = replace(template(image="<img>"), audio="<|s|>")
     heard = [Region(AUDIO, "0", placeholder="<|s|><|s|>"), *IMAGES]
@@ -293,41 +222,6 @@ def test_images_and_audio_stand_in_their_order() -> None:
 
 
 # -- The policies that give a text its loss weight, and how stretches are joined ----------------------------------------------------------
-
-
-def test_the_defaults_are_those_of_the_configuration() -> None:
-    assert MaskOptions() == MaskOptions({"assistant": "train", "completion": "train"}, "mask", "turn", "all", True, True, False)
-    assert Expected("x") == Expected("x", 1.0, "", 0, 0)
-
-
-def parts(*weights: float, kind: str = STRETCH_TEXT) -> list[Part]:
-    return [Part(0, 1, kind, 0, weight) for weight in weights]
-
-
-@pytest.mark.parametrize(("turns", "left"), [([[1.0], [0.0], [0.5, 1.0], [0.0]], [[0.0], [0.0], [0.5, 1.0], [0.0]]), ([[1.0]], [[1.0]])])
-def test_only_the_last_trained_turn(turns: list[list[float]], left: list[list[float]]) -> None:
-    listed = [parts(*weights) for weights in turns]
-    limit_turns(listed, MaskOptions())
-    assert [[part.weight for part in each] for each in listed] == turns
-    limit_turns(listed, MaskOptions(train_turns="last"))
-    assert [[part.weight for part in each] for each in listed] == left
-
-
-@pytest.mark.parametrize(
-    ("train_on_eos", "weights"),
-    [("turn", [0.0, 0.5, 0.0, 1.0, 0.0]), ("last", [0.0, 0.0, 0.0, 1.0, 0.0]), ("none", [0.0] * 5), ("all", [1.0, 0.5, 1.0, 1.0, 1.0])],
-)
-def test_the_weight_of_what_ends_a_turn(train_on_eos: str, weights: list[float]) -> None:
-    assert stop_weights([parts(1.0), parts(1.0), parts(1.0)], "last") == [0.0, 0.0, 1.0]
-    turns = [parts(0.0), parts(1.0, 0.5), parts(1.0, 0.0), [*parts(1.0), *parts(0.0, kind=IMAGE)], []]
-    assert stop_weights(turns, train_on_eos) == weights
-
-
-def test_control_tokens_are_found_the_longest_first() -> None:
-    chatml: Any = SimpleNamespace(control=("<e>", "<e>>", "a.c"))
-    assert [found[0] for found in pattern(chatml).finditer("<e>>, <e>, abc, a.c")] == ["<e>>", "<e>", "a.c"]
-    none: Any = SimpleNamespace(control=())
-    assert pattern(none).search("anything") is None
 
 
 def test_a_recipe_that_is_older_than_an_option_has_its_default() -> None:

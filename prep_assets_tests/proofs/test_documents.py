@@ -268,16 +268,6 @@ def test_parts_are_tokenized_each_for_itself() -> None:
     assert verdict_of([thousand], none).summary == "cut: 1,000 ids differ from the tokenizer's 2,000"
 
 
-@pytest.mark.usefixtures("ids_agree")
-@pytest.mark.parametrize(("at", "decoded", "compared"), [(0, 0, 1), (1, 0, 2), (2, 2, 3), (3, 2, 4), (4, 4, 5)])
-def test_other_ids(at: int, decoded: int, compared: int) -> None:
-    """The first document that fails is shown, and what was looked at before it is counted."""
-    texts = made("ab", "cd", "ef", "gh", "ij", at=at, ids=[3, 4, 5])
-    what = "3 ids differ from the tokenizer's 2"
-    numbers = {"documents_decoded": decoded, "documents_compared": compared}
-    assert verdict_of(texts) == Verdict(False, f"{at}: {what}", numbers, Worst(f"{at}", what, (3, 4, 5)))
-
-
 class Blind(Agrees):
     """Never finds other ids: what is left to the comparison of bytes."""
 
@@ -340,34 +330,6 @@ def test_bytes_that_only_decode_alike(blind: Any, monkeypatch: pytest.MonkeyPatc
     assert verdict_of(texts, Bytes(size=13)).passed, "nobody has proven the bytes of ids"
 
 
-@pytest.mark.parametrize("size", [1000, 2], ids=["decoded", "bytes"])
-@pytest.mark.parametrize("several", [1 << 18, 1, 2], ids=["at once", "one by one", "in parts"])
-@pytest.mark.parametrize(
-    ("prefix", "text", "stored", "passes"),
-    [
-        ("always", "Hello", " Hello", True),
-        ("first", "Hello", " Hello", True),
-        ("never", "Hello", " Hello", False),
-        ("always", "Hello", "  Hello", False),
-        ("always", " Hello", " Hello", True),
-        ("always", " Hello", "  Hello", False),
-        ("always", "Hello", "Hello", True),
-        ("never", "Hello", "Hello", True),
-        ("always", "", "", True),
-        ("always", "", " ", True),
-        ("always", "a b c", "a b c", True),
-        ("always", "a b", "ab", False),
-    ],
-)
-def test_the_space_in_front(
-    blind: Any, monkeypatch: pytest.MonkeyPatch, size: int, several: int, prefix: str, text: str, stored: str, passes: bool
-) -> None:
-    monkeypatch.setattr(module, "DECODED", several)
-    monkeypatch.setattr(module, "TOGETHER", 4 * several)
-    texts = blind(made("The first one", text, at=1, ids=list(stored.encode())))
-    assert verdict_of(texts, Bytes(prefix, size)).passed == passes
-
-
 # -- What is told of texts to who tokenizes them again ------------------------------------------------------------------------------------
 
 
@@ -411,19 +373,6 @@ IDS = [SENTENCE_ONE, SENTENCE_TWO, DOT, ACCENT, DOT, SENTENCE_THREE]
 
 def sentence_document(starts: list[int], sentences: tuple[str, ...] = SENTENCES) -> Cut:
     return Cut(Text("a:0", "".join(sentences), np.array(IDS, np.uint16), sentences), np.array(starts, np.uint8))
-
-
-def test_sentences_that_begin_where_they_must() -> None:
-    plain, around = sentence_document([1, 0, 0, 1, 0, 1, 0]), sentence_document([1, 0, 0, 0, 1, 0, 1, 0])
-    one = Cut(Text("b:1", "One", np.array([SENTENCE_ONE]), ("One",)), np.array([1, 0]))
-    numbers = {"documents_in_sentences": 2, "sentences": 4}
-    assert sentence_borders(0, SENTENCE_WORDS)([plain, one]) == Verdict(True, "2 documents have their 4 sentences", numbers)
-    assert sentence_borders(1, SENTENCE_WORDS)([around]).passed
-    assert sentence_borders(0, SENTENCE_WORDS)([]) == Verdict(
-        True, "0 documents have their 0 sentences", {"documents_in_sentences": 0, "sentences": 0}
-    )
-    many = sentence_borders(0, SENTENCE_WORDS)([plain] * 1000)
-    assert many.summary == "1,000 documents have their 3,000 sentences"
 
 
 @pytest.mark.parametrize(

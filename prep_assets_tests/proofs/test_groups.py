@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.extensions.selftest.mutations import RUN_MUTATIONS
 from prep_assets.proofs.groups import (
     Margin,
     Rollout,
@@ -26,7 +25,6 @@ from prep_assets.proofs.groups import (
     check_runs,
     check_sampled,
     check_steps,
-    rows_of_calls,
 )
 from prep_assets.proofs.merged import Asked, check_merged_records
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -64,17 +62,6 @@ def test_rewards_that_are_not(group: Scores, says: str) -> None:
     assert verdict.summary == f"2 of 4 groups fail; first b: {says}"
     assert verdict.numbers["groups_failed"] == 2 and verdict.numbers["groups_checked"] == 4
     assert check_rewards([group] * 1000).summary.startswith("1,000 of 1,000 groups fail")
-
-
-def test_rewards_are_float32() -> None:
-    """Off by half of the last bit of float32 they are those of the source; off by more they are not."""
-    exact = [0.1, 1e-46, 123.456, 1 + 0.99 * 2.0**-24, 0.99 * 2.0**-150]
-    stored = np.array(exact, np.float32)
-    assert check_rewards([Scores("a", stored, 5, exact)]).passed
-    for at in range(5):
-        off = stored.copy()
-        off[at] = np.nextafter(np.nextafter(off[at], np.float32(1000)), np.float32(1000))
-        assert not check_rewards([Scores("a", off, 5, exact)]).passed, at
 
 
 # -- Ids that a model sampled: each way in which what is stored is not what was sampled ---------------------------------------------------
@@ -144,21 +131,6 @@ def test_a_prompt_of_the_template() -> None:
     assert check_sampled([Rollout("a", (9, 9), (FIRST, SECOND), Sampled(SOURCE.responses, None, SOURCE.logprobs))]).passed
 
 
-def test_log_probabilities_are_float32() -> None:
-    """Off by half of the last bit of float32 they are those of the source; off by more they are not."""
-    import numpy as np
-
-    exact = (-0.1, -1e-46, -123.456, -1 - 0.99 * 2.0**-24, -0.99 * 2.0**-150)
-    tokens = [5, 6, 7, 8, 9]
-    stored = np.array(exact, np.float32)
-    source = Sampled((tuple(tokens),), (1,), (exact,))
-    assert check_sampled([Rollout("a", (1,), (response(tokens, stored.tolist()),), source)]).passed
-    for at in range(5):
-        off = stored.copy()
-        off[at] = np.nextafter(np.nextafter(off[at], np.float32(-1000)), np.float32(-1000))
-        assert not check_sampled([Rollout("a", (1,), (response(tokens, off.tolist()),), source)]).passed, at
-
-
 # -- Rows of agents' runs: each way in which what is stored is not what the calls of the source give, and each corruption of them ---------
 
 
@@ -174,26 +146,6 @@ RUN_FIRST, RUN_SECOND, OTHER = spoken([1], [5]), spoken([1, 5, 2], [6]), spoken(
 CALLS = [RUN_FIRST, RUN_SECOND, OTHER, spoken([1], [8], run=1)]
 ROWS = [row(0, [1, 5, 2, 6], [0, 1, 0, 1]), row(2, [1, 5, 3, 7], [0, 0, 0, 1]), row(0, [1, 8], [0, 1], 1)]
 RUN_RIGHT = Runs("a", ROWS, CALLS)
-
-
-@pytest.mark.parametrize(
-    ("calls", "rows"),
-    [
-        (CALLS, ROWS),
-        ([RUN_FIRST, spoken([1, 5, 2], [6], "helper")], [row(0, [1, 5], [0, 1]), row(1, [1, 5, 2, 6], [0, 0, 0, 1])]),
-        ([RUN_FIRST, spoken([1, 5, 2], [6], run=1)], [row(0, [1, 5], [0, 1]), row(0, [1, 5, 2, 6], [0, 0, 0, 1], 1)]),
-        ([RUN_FIRST, spoken([9], [4]), spoken([1, 5], [6])], [row(0, [1, 5, 6], [0, 1, 1]), row(1, [9, 4], [0, 1])]),
-        ([RUN_FIRST, spoken([1], [5, 2]), RUN_SECOND], [row(0, [1, 5], [0, 1]), row(1, [1, 5, 2, 6], [0, 1, 1, 1])]),
-        ([RUN_FIRST, RUN_FIRST, RUN_SECOND], [row(0, [1, 5], [0, 1]), row(1, [1, 5, 2, 6], [0, 1, 0, 1])]),
-        ([spoken([1], [5], trained=[0]), OTHER, RUN_SECOND], [row(0, [1, 5, 3, 7], [0, 0, 0, 1]), row(2, [1, 5, 2, 6], [0, 0, 0, 1])]),
-        ([], []),
-    ],
-)
-def test_rows_of_calls(calls: list[Spoken], rows: list[RunRow]) -> None:
-    found = rows_of_calls(calls)
-    assert [(each.run, each.turn, [*each.ids], [*each.mask]) for each in found] == [
-        (each.run, each.turn, each.ids, each.mask) for each in rows
-    ]
 
 
 def test_what_was_looked_at() -> None:
@@ -218,27 +170,6 @@ def test_what_is_stored_is_not_what_calls_give(at: int, stored: list[RunRow], sa
     verdict = check_runs([RUN_RIGHT, replace(RUN_RIGHT, id="b", rows=[*ROWS[:at], *stored, *ROWS[at + 1 :]]), RUN_RIGHT])
     assert (verdict.passed, verdict.summary, verdict.worst) == (False, f"b: {says}", Worst("b", says))
     assert verdict.numbers["groups_checked"] == 2
-
-
-CORRUPTED: dict[str, tuple[int, list[RunRow]]] = {
-    "rows joined although the prompt differs": (2, [row(0, [1, 5, 2, 6, 7], [0, 1, 0, 1, 1])]),
-    "a row split although the prompt goes on with it": (1, [row(0, [1, 5], [0, 1]), replace(ROWS[0], turn=1, mask=[0, 0, 0, 1])]),
-    "the prompt of a later call trained": (1, [replace(ROWS[0], mask=[0, 1, 1, 1])]),
-    "a row of another run": (1, [replace(ROWS[0], run=1)]),
-}
-
-
-@pytest.mark.parametrize("mutation", RUN_MUTATIONS, ids=lambda each: each.name)
-def test_corruptions(mutation: Any) -> None:
-    [changed] = mutation.change([RUN_RIGHT], 0)
-    count, rows = CORRUPTED.get(mutation.name, (0, []))
-    wanted = [*rows, *ROWS[count:]] if rows else [ROWS[0], replace(ROWS[1], mask=[0, 1, 0, 1]), ROWS[2]]
-    assert [(each.run, each.turn, [*each.ids], [*each.mask]) for each in changed.rows] == [
-        (each.run, each.turn, each.ids, each.mask) for each in wanted
-    ]
-    assert not check_runs([changed]).passed
-    alone = Runs("a", [ROWS[2]], [CALLS[3]])
-    assert (mutation.change([alone], 0) is None) == (mutation.name != "a row of another run")
 
 
 def test_calls_as_the_source_has_them() -> None:
@@ -326,13 +257,6 @@ def test_of_answers_the_places_are_compared_and_not_the_texts() -> None:
     assert not check_steps([replace(answers, rewards=(1.0, 0.5, -0.5))]).passed
 
 
-def test_step_rewards_are_float32() -> None:
-    exact = -0.1
-    source = (("One.", exact),)
-    near = Stepwise("a", ("One.",), (float.fromhex("-0x1.99999ap-4"),), 0, source)
-    assert check_steps([near]).passed
-
-
 # -- Margins of pairs: what is stored, and what the line says -----------------------------------------------------------------------------
 
 MARGIN_RIGHT = (Margin("a", float(np.float32(0.1)), 0.1), Margin("b", None, None), Margin("c", -0.0, 0.0))
@@ -386,7 +310,3 @@ def test_of_merged_records(monkeypatch: pytest.MonkeyPatch, margins: list[float]
     verdict = check_merged_records("chosen", merged, [stream(None), stream(HAVING)], ASKED)
     assert (verdict.passed, "" if verdict.passed else verdict.summary) == (not says, says)
     assert verdict.numbers == {"records_checked": 5, "tokens_checked": 5}
-
-
-def test_margins_of_nothing() -> None:
-    assert check_margins([]).summary == "0 margins of 0 pairs are those of their lines, as float32"

@@ -9,16 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
-import xxhash
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
 
 from prep_assets.proofs import reference_ids as ids_again
 from prep_assets.proofs.documents import Text, prove_texts
-from prep_assets.proofs.reference_ids import IdsAgain, assemble, between, reference_ids
-from prep_assets.stores import arrays as columns
+from prep_assets.proofs.reference_ids import IdsAgain, reference_ids
 from prep_assets.text.ids import Flat
-from prep_assets_tests.effort import examples
 from prep_assets_tests.tokenization.loaded import CONFIGS, Loaded, load
 
 TEXTS = [f"Document {i}: the \u00e9 of caf\u00e9s, {i * 7} and \u4e2d\u6587." for i in range(400)]
@@ -49,13 +44,6 @@ def test_ids_are_the_references_whoever_makes_them(loaded: Loaded, monkeypatch: 
     assert 5 < again.by_reference < 2 * len(TEXTS) / 4
 
 
-def test_without_a_sample_the_fast_engine_encodes_all(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ids_again, "ONE_OF", 1 << 62)
-    again = IdsAgain(loaded.vocabulary, loaded.engines)
-    found, expected = again.encode(TEXTS, np.ones(len(TEXTS), bool), none(TEXTS)), loaded.engines.reference.encode(TEXTS)
-    assert found.ids.tolist() == expected.ids.tolist() and again.by_reference == 0
-
-
 def test_without_a_fast_engine_the_reference_encodes_all(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
     first = np.array([i % 3 != 0 for i in range(len(TEXTS))])
     alone = replace(loaded.engines, first=loaded.engines.reference)
@@ -69,34 +57,6 @@ def test_without_a_fast_engine_the_reference_encodes_all(loaded: Loaded, monkeyp
     monkeypatch.setattr(ids_again, "reference_ids", lambda _: SimpleNamespace(encode=lambda *given: asked.append(given)))
     IdsAgain(loaded.vocabulary, None).encode(TEXTS, first, none(TEXTS))
     assert asked == [(TEXTS, first)], "a text that begins a document may have other ids"
-
-
-class Noting:
-    """An engine that gives each text one id, its own number, and notes the texts."""
-
-    def __init__(self, number: int) -> None:
-        self.name, self.number, self.texts = f"engine {number}", number, list[str]()
-
-    def encode(self, texts: Sequence[str]) -> Flat:
-        self.texts += texts
-        return Flat(np.full(len(texts), self.number, np.uint32), np.arange(len(texts) + 1))
-
-
-def test_who_encodes_what(loaded: Loaded, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Early texts and a share of the others go to the reference, of beginnings and of what follows a control token alike, however they come."""
-    monkeypatch.setattr(ids_again, "ONE_OF", 4)
-    texts = [f"text {i:03d}" for i in range(60)]
-    begins = np.array([i % 2 == 0 for i in range(60)])
-    reference, fast, rest_reference, rest = (Noting(number) for number in range(4))
-    engines: Any = SimpleNamespace(reference=reference, first=fast, rest_reference=rest_reference, rest=rest)
-    again = IdsAgain(loaded.vocabulary, engines)
-    early = np.array([i < 2 or i == 40 for i in range(60)])
-    parts = [slice(0, 30), slice(30, 60)]
-    ids = np.concatenate([again.encode(texts[part], begins[part], early[part]).ids for part in parts]).tolist()
-    sampled = [bool(early[i]) or xxhash.xxh3_64_intdigest(text.encode()) % 4 == 0 for i, text in enumerate(texts)]
-    assert ids == [(0 if chosen else 1) + (0 if begin else 2) for chosen, begin in zip(sampled, begins, strict=True)]
-    assert again.by_reference == sum(sampled) == len(reference.texts) + len(rest_reference.texts)
-    assert sorted(reference.texts + fast.texts + rest_reference.texts + rest.texts) == texts
 
 
 @pytest.mark.parametrize("at", [0, 1, 57, 399])
@@ -145,8 +105,6 @@ def test_a_fast_engine_that_is_wrong_is_found_by_the_sample(loaded: Loaded, monk
 
 # -- Ids of parts, put together as lists would be -----------------------------------------------------------------------------------------
 
-IDS = st.lists(st.integers(0, 2**32 - 1), max_size=4)
-
 
 def flat(texts: Sequence[Sequence[int]]) -> Flat:
     ids = np.array([id for each in texts for id in each], np.uint32)
@@ -156,25 +114,3 @@ def flat(texts: Sequence[Sequence[int]]) -> Flat:
 def lists(found: Flat) -> list[list[int]]:
     assert found.ids.dtype == np.uint32 and found.offsets[0] == 0 and found.offsets[-1] == len(found.ids)
     return [found.ids[begin:end].tolist() for begin, end in zip(found.offsets[:-1], found.offsets[1:], strict=True)]
-
-
-@given(st.lists(st.one_of(st.integers(0, 2**31), IDS), max_size=8))
-def test_control_tokens_between_texts(parts: list[int | list[int]]) -> None:
-    texts = flat([each for each in parts if isinstance(each, list)])
-    token = np.array([-1 if isinstance(each, list) else each for each in parts], np.int64)
-    assert lists(between(texts, token)) == [each if isinstance(each, list) else [each] for each in parts]
-
-
-@settings(max_examples=examples(200), suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    known=st.lists(IDS, min_size=1, max_size=5),
-    texts=st.lists(st.lists(st.integers(0, 99), max_size=5), max_size=6),
-    step=st.integers(1, 7),
-)
-def test_parts_put_together(known: list[list[int]], texts: list[list[int]], step: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(columns, "STRETCH", step)
-    parts = flat(known)
-    which = np.array([part % len(known) for text in texts for part in text], np.int32)
-    borders = np.cumsum([0, *map(len, texts)])
-    found = assemble(parts, np.diff(parts.offsets).astype(np.int32), which, borders)
-    assert lists(found) == [[id for part in text for id in known[part % len(known)]] for text in texts]

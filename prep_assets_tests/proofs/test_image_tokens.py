@@ -92,13 +92,6 @@ def test_two_derivations_of_video_agree(kind: type[Qwen2VLVideo], numbers: dict[
             assert expected_text(rule, "\0", (frames, rate, width, height)) == wanted, (frames, rate, width, height)
 
 
-def test_the_longest_shape_that_is_not_refused() -> None:
-    rule = RULES[1]
-    assert expected_text(rule, "\0", (200, 1)) and expected_text(rule, "\0", (1, 200))
-    with pytest.raises(CheckFailed):
-        expected_text(rule, "\0", (201, 1))
-
-
 def test_an_image_of_the_largest_size_is_not_resized_again() -> None:
     """By a share that is no exact number it would lose a line, and with it a row of tiles."""
     rule = Idefics3(**IDEFICS, longest_edge=LARGEST, tile=37)
@@ -130,16 +123,6 @@ def test_each_image_that_is_shown_is_counted() -> None:
     assert found == chat(text, first, dropped, second)
     sample = chat(PICTURE)
     assert counted_again(sample, {}, TOKENS, lambda _, path: sizes[path]) is sample
-
-
-def test_a_fixed_number_asks_for_no_resolution() -> None:
-    def never(kind: str, path: str) -> None:
-        raise AssertionError(path)
-
-    placed = changed(PICTURE, placeholder="<b><i><i><i><e>")
-    assert counted_again(chat(PICTURE), {"image": RULES[0]}, TOKENS, never) == chat(placed)
-    sized = changed(PICTURE, size=(3, 4))
-    assert counted_again(chat(sized), {"image": RULES[0]}, TOKENS, never) == chat(changed(placed, size=None))
 
 
 def test_resolutions_that_are_unknown_or_differ() -> None:

@@ -11,10 +11,8 @@ import pytest
 from prep_assets.proofs import mask as identity
 from prep_assets.proofs import mask as module
 from prep_assets.proofs.derive import Derived, Expected
-from prep_assets.proofs.mask import Conversation, MaskProof, MaskRow, expected_ids, first_wrong, prove_identity, prove_masks, straddled
-from prep_assets.proofs.reference_ids import ReferenceIds
+from prep_assets.proofs.mask import Conversation, MaskProof, MaskRow, prove_identity, prove_masks, straddled
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.text.ids import Flat
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.proofs.words import vocabulary
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
@@ -42,13 +40,6 @@ def test_right_masks() -> None:
     thousands = prove_masks([RIGHT] * 1000, WORDS, batch=300)
     assert thousands.summary == "4,000 trained tokens of 1,000 rows decode to exactly the trained texts and their stop token '<e>'"
     assert prove_masks([], WORDS).summary == "0 trained tokens of 0 rows decode to exactly the trained texts and no stop token"
-
-
-def test_several_stop_tokens() -> None:
-    user = Expected("Hi there<s>", 1.0, "<s>")
-    other = [*RENDER[:5], "<s>", *RENDER[6:]]
-    verdict = prove_masks([row(dict.fromkeys((3, 4, 5, 10, 11, 12, 13), 1.0), (user, ANSWER), other)], WORDS)
-    assert verdict.passed and verdict.summary.endswith("and their stop tokens '<e>', '<s>'")
 
 
 @pytest.mark.parametrize(
@@ -341,125 +332,7 @@ def test_a_row_that_is_not(shipped: Vocabulary, monkeypatch: pytest.MonkeyPatch,
     assert verdict.numbers["rows_tokenized_again"] == 2
 
 
-def test_a_row_that_is_longer_or_shorter(shipped: Vocabulary) -> None:
-    ids = right(shipped)
-    for wrong, at in ((ids[:-1], len(ids) - 1), ([*ids, ids[-1]], len(ids))):
-        verdict = prove_identity([render_row(wrong)], shipped)
-        assert verdict.worst is not None
-        assert verdict.worst.note.startswith(
-            f"{len(wrong)} ids, the reference tokenizer gives {len(ids)}; from token {at} on they differ: …"
-        )
-        near = [shipped.decode(each[max(0, at - 5) : at + 5]) for each in (wrong, ids)]
-        assert verdict.worst.note.endswith(f"…{near[0]!r}…, the render has …{near[1]!r}…")
-
-
-def test_what_truncation_must_have_left(shipped: Vocabulary) -> None:
-    ids = right(shipped)
-    left = np.array(ids[:3])
-    assert prove_identity([render_row(ids), render_row(ids[:3], left=left), render_row(ids)], shipped).passed
-    wrong = prove_identity([render_row(ids, left=left)], shipped).worst
-    assert wrong is not None and wrong.note.startswith(f"{len(ids)} ids, the reference tokenizer gives 3; from token 3 on they differ")
-
-
-@pytest.mark.parametrize(
-    ("text", "controls", "parts"),
-    [
-        (TEXT, CONTROLS, ["<|im_start|>", "user\nHi there", "<|im_end|>", "\n"]),
-        ("Hi", (), ["Hi"]),
-        ("", (), []),
-        ("a<|im_end|>", ((1, 11),), ["a", "<|im_end|>"]),
-    ],
-)
-def test_a_render_is_cut_at_the_templates_control_tokens(shipped: Vocabulary, text: str, controls: Any, parts: list[str]) -> None:
-    reference = ReferenceIds(shipped)
-    typed = [part == "a<|im_end|>" for part in parts]
-    rows = [Conversation("x", np.zeros(0), text, controls, 0)] * 2
-    wanted: list[int] = []
-    for part, is_typed in zip(parts, typed, strict=True):
-        if part in shipped.control:
-            wanted.append(shipped.control[part])
-        else:
-            wanted += reference.encode([part]).ids.tolist() if is_typed else plain(shipped, part)
-    found = list(expected_ids(rows, shipped, reference))
-    assert [each.tolist() for each in found] == [wanted, wanted] and all(each.dtype == np.uint32 for each in found)
-
-
-class Noting:
-    """A reference that gives each text one id, its number among all texts."""
-
-    def __init__(self) -> None:
-        self.texts, self.begins = list[str](), list[bool]()
-
-    def encode_utf8(self, texts: Any, begins: Any) -> Flat:
-        first = len(self.texts)
-        self.texts += [text.decode() for text in texts]
-        assert begins.dtype == bool
-        self.begins += begins.tolist()
-        return Flat(np.arange(first, first + len(texts), dtype=np.uint32), np.arange(len(texts) + 1))
-
-
-def test_which_texts_begin_a_conversation(shipped: Vocabulary) -> None:
-    """What stands before the first control token begins it; the others follow one. Between two tokens there is no text."""
-    reference: Any = Noting()
-    start, end = (shipped.control[token] for token in ("<|im_start|>", "<|im_end|>"))
-    text = "a<|im_start|>b<|im_end|><|im_start|>"
-    rows = [
-        render_row([], text=text, controls=((1, 13), (14, 24), (24, 36))),
-        render_row([], text="cd", controls=()),
-        render_row([], text="", controls=()),
-    ]
-    found = [ids.tolist() for ids in expected_ids(rows, shipped, reference)]
-    assert found == [[0, start, 1, end, start], [2], []]
-    assert (reference.texts, reference.begins) == (["a", "b", "cd"], [True, False, True])
-
-
 # -- Of a wrong mask, the first token that is wrong: words whose characters are counted by hand -------------------------------------------
-
-PLAIN_TOKENS = ("<e>", "user", "bot", "Hel", "lo", ".", "\ufffd", " there")
-PLAIN_WORDS = vocabulary(*PLAIN_TOKENS)
-ROW = ["user", "lo", "bot", "Hel", "lo", ".", "<e>", "user"]
-
-
-@pytest.mark.parametrize(
-    ("runs", "expected", "at"),
-    [
-        ([(3, 6)], ["Hello.<e>"], 6),  # the end is not trained
-        ([(4, 7)], ["Hello.<e>"], 3),  # the beginning is not
-        ([(3, 8)], ["Hello.<e>"], 7),  # what follows is
-        ([(3, 7)], ["Help.<e>"], 4),
-        ([(3, 7)], ["Hello!<e>"], 5),
-        ([(3, 8)], ["Hello.<e>user and more"], 7),  # there is no token that should be trained
-        ([(1, 2), (3, 7)], ["Hello.<e>"], 1),  # "lo" is a part of the answer, which is trained all the same
-        ([(3, 7)], ["user", "Hello.<e>"], -1),
-        ([(3, 7)], ["Hello.<e>", "user"], -1),  # one too few
-        ([], ["Hello.<e>"], -1),
-    ],
-)
-def test_the_first_token_that_is_wrong(runs: list[tuple[int, int]], expected: list[str], at: int) -> None:
-    ids = np.array([PLAIN_TOKENS.index(token) for token in ROW])
-    assert first_wrong(ids, runs, [PLAIN_WORDS.decode(ids[start:end]) for start, end in runs], expected, PLAIN_WORDS) == at
-
-
-def test_what_truncation_leaves_of_a_character_is_not_wrong() -> None:
-    ids = np.array([PLAIN_TOKENS.index(token) for token in ("\ufffd", "Hel", "user", "lo")])
-    assert first_wrong(ids, [(0, 2), (3, 4)], ["\ufffdHel", "lo"], ["Hel", "."], PLAIN_WORDS) == 3
-
-
-def test_white_space_at_the_ends_is_text() -> None:
-    assert first_wrong(np.array([7]), [(0, 1)], [" there"], [" there"], PLAIN_WORDS) == -1
-
-
-def test_which_oracles_say_where_answers_are() -> None:
-    proof = MaskProof(WORDS)
-    proof.proven({"rows_checked": 3, "trained_tokens": 5, "rows_by_tags_too": 1, "rows_by_prefix": 2}, ["<e>"])
-    proof.proven({"rows_checked": 1, "rows_by_prefix": 1})
-    verdict = proof.verdict()
-    assert (verdict.numbers["rows_by_prefix"], verdict.numbers["rows_by_tags_too"]) == (3, 1)
-    says = "; the prefix property says where the answers of 3 rows begin and end; tags in the template say the same of 1 rows"
-    assert verdict.summary.endswith(f"their stop token '<e>'{says}")
-    proof.proven({"rows_checked": 1, "unserved_prompts": 2})
-    assert proof.verdict().numbers["unserved_prompts"] == 2
-    assert proof.verdict().summary.endswith(f"{says}; 2 answers stand behind a prompt that no server sends")
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +12,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.packing import mix, pack, strategies
-from prep_assets.proofs.orders import Order, expected_order, expected_places
+from prep_assets.proofs.orders import expected_order, expected_places
 from prep_assets.proofs.packed import check_mixture
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
@@ -333,59 +332,3 @@ def test_plan_and_check_take_little_more_memory_for_more_records(monkeypatch: py
 
 
 # -- The order of a mixture, worked out here from the definition with PCG64's own outputs -------------------------------------------------
-
-DRAWN_PLAIN: dict[str, Any] = {"weights": None, "epochs": None, "max_items": None, "seed": 7, "shuffle": False}
-DRAWN_LENGTHS = {"b": np.array([5, 6, 7]), "a": np.array([1, 2, 3, 4])}
-
-
-def listed(order: Order) -> list[tuple[int, int, int]]:
-    assert order.source.dtype == order.record.dtype == order.length.dtype == np.int64
-    return list(zip(order.source.tolist(), order.record.tolist(), order.length.tolist(), strict=True))
-
-
-A, B = [(0, 0, 1), (0, 1, 2), (0, 2, 3), (0, 3, 4)], [(1, 0, 5), (1, 1, 6), (1, 2, 7)]
-
-
-@pytest.mark.parametrize(
-    ("options", "wanted"),
-    [
-        ({}, A + B),
-        ({"max_items": {"a": 2}}, A[:2] + B),
-        ({"max_items": {"a": 9, "b": 1}}, A + B[:1]),
-        ({"epochs": {"a": 2.0}}, A + A + B),
-        ({"epochs": {"a": 1.5}}, A + A[:2] + B),
-        ({"epochs": {"a": 0.125, "b": 0}}, A[:1]),
-        ({"epochs": {"a": 0.1}}, B),
-        ({"epochs": {"b": 0.5}}, A + B[:2]),
-        ({"epochs": {"a": 1.5}, "max_items": {"a": 2}}, A[:2] + A[:1] + B),
-        ({"weights": {"a": 1, "b": 1}}, A + B[:2]),  # 10 of a, so 10 of b: 11 is nearer than 5
-        ({"weights": {"a": 0, "b": 1}}, B),
-        ({"weights": {"a": 1.0, "b": 0.5}}, A + B[:1]),
-        ({"weights": {"a": 1, "b": 9}}, A[:1] + B),  # 18 of b, so 2 of a: 1 and 3 are as near, fewer are taken
-    ],
-)
-def test_without_shuffling(options: dict[str, Any], wanted: list[tuple[int, int, int]]) -> None:
-    assert listed(expected_order(DRAWN_LENGTHS, {**DRAWN_PLAIN, **options})) == wanted
-
-
-def generator(name: str, seed: int = 7) -> np.random.PCG64:
-    return np.random.PCG64(int.from_bytes(hashlib.sha256(f"{seed}/{name}".encode()).digest(), "big"))
-
-
-def permutation(draw: np.random.PCG64, count: int) -> list[int]:
-    raw = draw.random_raw(count).tolist()
-    return sorted(range(count), key=lambda at: raw[at])
-
-
-@pytest.mark.parametrize("seed", [7, 8])
-def test_shuffled(seed: int) -> None:
-    placed = []
-    for number, name in enumerate(("a", "b")):
-        draw, count = generator(name, seed), len(DRAWN_LENGTHS[name])
-        pool = permutation(draw, count)[:3]
-        passes = [[pool[at] for at in permutation(draw, 3)] for _ in range(2)]
-        records = [*passes[0], *passes[1][:1]]  # 3 × 1.25 = 3.75, rounded
-        placed += [(rank, number, record) for rank, record in zip(draw.random_raw(4).tolist(), records, strict=True)]
-    wanted = [(number, record, int(DRAWN_LENGTHS["ab"[number]][record])) for _, number, record in sorted(placed)]
-    options = {**DRAWN_PLAIN, "seed": seed, "shuffle": True, "max_items": {"a": 3}, "epochs": {"a": 1.25, "b": 1.25}}
-    assert listed(expected_order(DRAWN_LENGTHS, options)) == wanted

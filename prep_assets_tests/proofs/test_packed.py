@@ -6,10 +6,9 @@ import re
 from functools import partialmethod
 from typing import Any
 
-import numpy as np
 import pytest
 
-from prep_assets.proofs.packed import _fault, check_pieces
+from prep_assets.proofs.packed import check_pieces
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.packed import PackedStore
 from prep_assets_tests.proofs.tables import MASKS, PAD, TOKENS, store
@@ -67,42 +66,3 @@ def test_pieces_of_any_block(monkeypatch: pytest.MonkeyPatch) -> None:
 
 PIECES = {"row": [3, 3, 4, 4, 4], "row_offset": [0, 3, 0, 2, 3], "length": [3, 2, 2, 1, 2]}
 PIECES |= {"source": [0, 1, 0, 1, 0], "record": [0, 0, 2, 1, 1], "start": [0, 0, 2, 0, 0]}
-
-
-@pytest.mark.parametrize(
-    ("changes", "alike"),
-    [
-        ({}, True),
-        ({"tokens": [[5, 6, 7, 1, 2], [5, 5, 3, 8, 8]]}, False),
-        ({"loss_mask": [[0, 1, 1, 1, 0], [0, 1, 1, 1, 1]]}, False),
-        ({"record": [0, 0, 3, 1, 1]}, False),
-        ({"record": [0, 0, 2, 2, 1]}, False),
-        ({"start": [0, 0, 1, 0, 0]}, True),
-        # the next record begins as the piece goes on
-        # beyond its row, before it, and less than nothing
-        (
-            {
-                "row": [3, 3, 4, 4],
-                "row_offset": [0, 3, 2, 3],
-                "length": [3, 4, 1, 2],
-                "source": [0, 0, 1, 0],
-                "record": [0, 2, 1, 1],
-                "start": [0] * 4,
-            }
-            | {"tokens": [[5, 6, 7, 5, 5], [5, 5, 3, 8, 9]], "loss_mask": [[0, 1, 1, 0, 0], [0, 1, 1, 0, 1]]},
-            False,
-        ),
-        ({"length": [3, 2, 2, 1, 0]}, False),
-        ({field: [] for field in PIECES}, True),
-    ],
-)
-def test_a_block_of_rows_is_compared_as_one(changes: dict[str, Any], alike: bool) -> None:
-    """Of two domains; the first row of the block is the fourth of its table."""
-    masks = [[0.0, 1.0, 1.0], [0.0, 1.0], [0.0, 0.0, 0.0, 1.0]]
-    stores = {"a": store(*TOKENS, masks=masks), "b": store([1, 2], [3], masks=[[1.0, 0.0], [1.0]])}
-    rows = {"tokens": [[5, 6, 7, 1, 2], [5, 5, 3, 8, 9]], "loss_mask": [[0, 1, 1, 1, 0], [0, 1, 1, 0, 1]]}
-    if "start" in changes and alike:
-        rows["loss_mask"][1][1] = 0
-    given = {key: np.array(changes.get(key, value)) for key, value in (rows | PIECES).items()}
-    pieces = {field: given[field].astype(np.int64) for field in PIECES}
-    assert (_fault({key: given[key] for key in rows}, 3, pieces, ("a", "b"), list(stores.values())) is None) is alike

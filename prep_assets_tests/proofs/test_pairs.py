@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from prep_assets.graph.graph import CHECKS, run_check
 from prep_assets.pipeline.lines import Claims
-from prep_assets.proofs.plain_reading import ranking_lines
 from prep_assets.proofs.rows import (
     CONVERTED,
     Gold,
@@ -210,68 +209,9 @@ def test_messages_that_say_nothing(message: dict[str, Any], empty: bool) -> None
 
 # -- Lists of answers and labelled answers, read a second time and judged by themselves ---------------------------------------------------
 
-ROW: dict[str, Any] = {"prompt": "q?", "responses": ["a", "b", "c"], "rewards": [0.1, 0.3, 0.2]}
-
 
 def listed(answers: list[str], rewards: list[float]) -> dict[str, Any]:
     return {"prompt": "q?", "responses": answers, "rewards": rewards}
-
-
-def labels(*said: tuple[str, bool]) -> list[dict[str, Any]]:
-    return [{"prompt": "q?", "completion": text, "label": label} for text, label in said]
-
-
-@pytest.mark.parametrize(
-    ("schema", "row", "options", "expected"),
-    [
-        ("group_list", ROW, {}, listed(["b", "c", "a"], [0.3, 0.2, 0.1])),
-        ("group_list", {**ROW, "rewards": [1, 2, 2]}, {}, listed(["b", "c", "a"], [2.0, 2.0, 1.0])),
-        (
-            "group_list",
-            {"p": "q?", "r": ["a", "b", "c"], "k": [2, 3, 1]},
-            {"prompt_key": "p", "responses_key": "r", "ranks_key": "k"},
-            listed(["c", "a", "b"], [-1.0, -2.0, -3.0]),
-        ),
-        ("group_list", {"prompt": "q?", "responses": ["a", "b"], "s": [1, 2]}, {"rewards_key": "s"}, listed(["b", "a"], [2.0, 1.0])),
-        ("group_kto", ROW, {}, labels(("a", False), ("b", True))),
-        ("group_kto", {**ROW, "rewards": [1, 2, 4]}, {}, labels(("a", False), ("b", False), ("c", True))),
-        ("group_kto", ROW, {"desirable_from": 0.2}, labels(("a", False), ("b", True), ("c", True))),
-        (
-            "group_kto",
-            {"prompt": "q?", "responses": ["a", "b", "c"], "k": [1, 2, 3]},
-            {"ranks_key": "k", "desirable_from": -1},
-            labels(("a", True), ("b", False), ("c", False)),
-        ),
-        ("group_list", {**ROW, "more": 1}, {}, None),
-        ("group_list", ROW, {"marked_prompt": True}, None),
-        ("group_list", {**ROW, "prompt": [{"role": "user", "content": "q?"}]}, {}, None),
-        ("group_list", {**ROW, "prompt": " "}, {}, None),
-        ("group_list", {**ROW, "responses": ["a", "\n", "c"]}, {}, None),
-        ("group_list", {**ROW, "responses": ["a", 1, "c"]}, {}, None),
-        ("group_list", {**ROW, "responses": ["a", "<t>b", "c"]}, {}, None),
-        ("group_list", {**ROW, "prompt": "q<t>?"}, {}, None),
-    ],
-)
-def test_lines_of_a_row(schema: str, row: dict[str, Any], options: dict[str, Any], expected: Any) -> None:
-    found = ranking_lines(row, schema, options, "text", ["<t>", "<s>"])
-    assert found == expected
-    if isinstance(found, dict):
-        assert list(found) == ["prompt", "responses", "rewards"] and {*map(type, found["rewards"])} == {float}
-
-
-def test_lines_of_messages() -> None:
-    def said(role: str, text: str) -> list[dict[str, str]]:
-        return [{"role": role, "content": text}]
-
-    row = {"prompt": "q?", "responses": ["a", "b"], "rewards": [1, 2]}
-    assert ranking_lines(row, "group_list", {}, "messages", []) == {
-        "prompt": said("user", "q?"),
-        "responses": [said("assistant", "b"), said("assistant", "a")],
-        "rewards": [2.0, 1.0],
-    }
-    assert ranking_lines(row, "group_kto", {}, "messages", []) == [
-        {"prompt": said("user", "q?"), "completion": said("assistant", text), "label": label} for text, label in (("a", False), ("b", True))
-    ]
 
 
 RANKING_GOOD, TIED = listed(["b", "a"], [2.0, 1.0]), {**listed(["b", "c", "a"], [2.0, 2.0, 1.0]), "prompt": "r?"}

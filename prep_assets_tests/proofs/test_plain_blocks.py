@@ -5,7 +5,6 @@ from __future__ import annotations
 import zlib
 from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -19,9 +18,8 @@ from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation,
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, MaskRow, prove_identity, prove_masks
 from prep_assets.proofs.mutations import Mutation
-from prep_assets.samples import ASSISTANT, PROMPT, SYSTEM, TEXT, THINKING, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
+from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
 from prep_assets.text.chats import ChatColumns, plain_chat
-from prep_assets.text.forms import render_forms
 from prep_assets_tests.corpus.chats import PLAIN_TEXTS as TEXTS
 from prep_assets_tests.masks.bound import SHIPPED, Bound, bind, bind_source, run
 
@@ -146,17 +144,6 @@ def blocks(bound: Bound) -> PlainBlocks:
     return PlainBlocks(derivation, masks, IdentityProof(bound.vocabulary), ["</think>"])
 
 
-def claims(bound: Bound, chats: Sequence[PlainChat]) -> tuple[list[PlainChat], Claims]:
-    kept, rows, _ = rows_of(bound, chats, MaskOptions())
-    ids, mask = (np.concatenate([getattr(row, name) for row in rows]) for name in ("ids", "mask"))
-    return kept, Claims(np.array([len(row.ids) for row in rows], np.int64), ids, mask)
-
-
-def laid_of(blocks: PlainBlocks, chats: Sequence[PlainChat | None]) -> Any:
-    columns = ChatColumns.of(chats)
-    return render_forms(columns, *blocks._assigned(columns))
-
-
 def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "ONE_IN", 3)
     chats = [PlainChat(ASKED, ("b", f"{number} \u00e9")) for number in range(40)]
@@ -164,78 +151,7 @@ def test_which_chats_are_derived_by_themselves_as_well(blocks: PlainBlocks, monk
     assert (blocks._assigned(ChatColumns.of(chats))[1] < 0).tolist() == alone and {*alone} == {True, False}
 
 
-def test_the_first_chat_of_each_form_is_derived_by_itself(blocks: PlainBlocks, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.undo()
-    monkeypatch.setattr(module, "ONE_IN", 1 << 40)
-    chats = [PlainChat(ASKED * (1 + number % 2), ("b", "c") * (1 + number % 2)) for number in range(6)]
-    found = [(blocks._assigned(ChatColumns.of(part))[1] < 0).tolist() for part in (chats, chats)]
-    assert found == [[True, True, False, False, False, False], [False] * 6]
-
-
-@pytest.mark.parametrize(("name", "first"), [("chatml", {False}), ("plain", {True, False})])
-def test_texts_at_the_very_beginning_are_encoded_as_such(name: str, first: set[bool], monkeypatch: pytest.MonkeyPatch) -> None:
-    other = bind(SHIPPED, name)
-    begins: list[bool] = []
-
-    def encode_pieces(data: bytes, bounds: Any, token: Any, told: Any) -> Any:
-        begins.extend(told[token < 0].tolist())
-        return reference.encode_pieces(data, bounds, token, told)
-
-    identities = IdentityProof(other.vocabulary)
-    reference = identities.reference
-    monkeypatch.setattr(identities, "reference", SimpleNamespace(encode_pieces=encode_pieces))
-    derivation = PlainDerivation(MaskOptions(), other.template, typed_controls=False)
-    found = PlainBlocks(derivation, MaskProof(other.vocabulary), identities, [])
-    chats, right = claims(other, [TALKS[0], TALKS[0]])
-    assert found._ids_agree(laid_of(found, chats), right).all()
-    assert set(begins) == first
-    assert name == "chatml" or begins == [True, False, True, False]
-
-
 # -- Trained runs that differ from their stretches by white space alone, and kinds of chats that no chat has ------------------------------
-
-RENDER = b"x  yz  w"
-
-
-@pytest.mark.parametrize(
-    ("stretch", "run", "alike"),
-    [
-        ((1, 7), (1, 7), True),
-        ((1, 7), (2, 7), True),
-        ((1, 7), (3, 7), True),
-        ((1, 7), (1, 6), True),
-        ((1, 7), (3, 5), True),
-        ((2, 6), (1, 7), True),
-        ((1, 6), (1, 7), True),
-        ((2, 5), (1, 5), True),
-        ((3, 6), (3, 7), True),
-        ((1, 7), (0, 7), False),
-        ((1, 7), (1, 8), False),
-        ((1, 7), (4, 7), False),
-        ((1, 7), (1, 4), False),
-        ((3, 5), (2, 5), False),
-        ((3, 5), (3, 6), False),
-        ((3, 7), (2, 7), False),
-        ((1, 5), (1, 6), False),
-    ],
-)
-@pytest.mark.parametrize("row", [0, 1])
-def test_only_a_stretch_that_ends_with_white_space_may_end_elsewhere_in_it(
-    row: int, stretch: tuple[int, int], run: tuple[int, int], alike: bool
-) -> None:
-    laid: Any = SimpleNamespace(data=RENDER + b" " * row + RENDER, starts=np.array([0, len(RENDER) + row]))
-    inner = stretch[0] + 1, stretch[1] - 1
-    assert module._but_for_spaces(laid, [row, *run], [row, *stretch], *inner) is alike
-
-
-@pytest.mark.parametrize(
-    ("first_ends", "last_begins", "alike"), [(3, 5, True), (7, 1, True), (2, 5, False), (1, 5, False), (3, 6, False), (3, 7, False)]
-)
-def test_a_token_that_holds_nothing_of_a_stretch_is_none_of_it(first_ends: int, last_begins: int, alike: bool) -> None:
-    """A run from 1 to 7 for a stretch from 2 to 6, which has white space at both edges: what its first and its last token hold decides."""
-    laid: Any = SimpleNamespace(data=RENDER, starts=np.array([0]))
-    assert module._but_for_spaces(laid, [0, 1, 7], [0, 2, 6], first_ends, last_begins) is alike
-
 
 # -- Which samples are one text a turn with nothing beside --------------------------------------------------------------------------------
 
@@ -279,26 +195,6 @@ def test_a_turn_that_is_more_than_a_text(odd: Turn, at: int) -> None:
 
 def answered(first: float | None = 0.0, last: float | None = 1.0, role: str = ASSISTANT) -> Sample:
     return Sample((turn(USER, "Why?", loss_weight=first), turn(role, "So.", loss_weight=last)))
-
-
-@pytest.mark.parametrize(
-    "sample",
-    [
-        CHAT,
-        answered(first=1.0),
-        answered(first=None),
-        answered(last=0.0),
-        answered(last=None),
-        answered(last=0.5),
-        answered(role=USER),
-        answered(role=PROMPT),
-        Sample((turn(USER, "a", loss_weight=0.0), Turn(ASSISTANT, (Region(TEXT, "b", 1.0), Region(TEXT, "c", 1.0))))),
-        Sample((turn(USER, "a", loss_weight=0.0), Turn(ASSISTANT, (Region(TEXT, "b", 1.0), Region(TEXT, "c", 0.0))))),
-        Sample((Turn(USER, (Region(TEXT, "a", 0.0),), name="Ada"), turn(ASSISTANT, "b", loss_weight=1.0))),
-    ],
-)
-def test_other_weights_and_roles(sample: Sample) -> None:
-    assert answer_chat(sample) is None
 
 
 # -- Strings that a template looks for, and those that it only writes ---------------------------------------------------------------------

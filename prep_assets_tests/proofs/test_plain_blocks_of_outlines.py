@@ -8,14 +8,12 @@ import numpy as np
 import pytest
 
 from prep_assets.proofs import chat_blocks as module
-from prep_assets.proofs.chat_blocks import PlainBlocks, PlainDerivation
 from prep_assets.proofs.derive import derive
 from prep_assets.proofs.mask import MaskRow, prove_masks
 from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, changed, turn
 from prep_assets.text import forms
-from prep_assets.text.chats import ChatColumns, outlined
 from prep_assets_tests.corpus.chats import ACTS, CALLED, CALLS, TOOLS
-from prep_assets_tests.masks.bound import SHIPPED, bind, bind_source
+from prep_assets_tests.masks.bound import SHIPPED, bind
 from prep_assets_tests.proofs.blocks import Built, all_proven_are_proven_alone
 
 
@@ -95,30 +93,6 @@ def test_whatever_is_proven_by_the_block_is_proven_alone(name: str) -> None:
 def thinks(text: str, weight: float | None = None) -> Sample:
     regions = (Region(THINKING, "Hm.", weight), Region("text", text, weight), Region(TOOL_CALL, CALLS, weight))
     return Sample((turn(USER, "Read."), Turn(ASSISTANT, regions)), TOOLS)
-
-
-def test_suspects_are_searched_for_within_json_and_at_the_ends_of_texts() -> None:
-    source = (
-        "{% for t in tools %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n"
-        "{{ m.content.split('\\n\"END')[0] }}<|im_end|>\n{% endfor %}"
-    )
-    built = Built(bind_source(source), [])
-    said = [
-        Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), ({"about": about},))
-        for about in ("The END", '\n"END', '"END', "<|im_end|>", "</think>")
-    ]
-    said += [Sample((turn(USER, "Hi"), turn(ASSISTANT, text)), TOOLS) for text in ('\n"END', '"END', "END", '\\"END')]
-    _, numbers = built.blocks._assigned(ChatColumns.of([outlined(sample) for sample in said]))
-    assert (numbers >= 0).tolist() == [True, False, False, False, False, False, False, True, False]
-
-
-def test_a_string_with_quotes_is_looked_for_as_json_spells_it() -> None:
-    source = "{% for t in tools %}{{ t | tojson }}{% endfor %}{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{% endfor %}"
-    built = Built(bind_source(source), [])
-    derivation = PlainDerivation(built.options, built.bound.template, typed_controls=False)
-    blocks = PlainBlocks(derivation, built.masks, built.identities, ['a"b"c', "\n"])
-    said = [Sample((turn(USER, "Hi"), turn(ASSISTANT, "Well.")), ({"about": about},)) for about in ('xa"b"cx', 'a"b"', '"b"c', "b")]
-    assert (blocks._assigned(ChatColumns.of([outlined(sample) for sample in said]))[1] >= 0).tolist() == [False, True, True, True]
 
 
 def test_weights_of_a_sample_count() -> None:

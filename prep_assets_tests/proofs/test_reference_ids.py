@@ -6,8 +6,6 @@ import unicodedata
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -17,15 +15,12 @@ from hypothesis import strategies as st
 from tokenizers import Regex
 from tokenizers.pre_tokenizers import Sequence, Split
 
-from prep_assets.caches import CACHES
-from prep_assets.proofs import reference_ids, words
+from prep_assets.proofs import reference_ids
 from prep_assets.proofs import reference_ids as module
 from prep_assets.proofs.documents import Text, prove_texts
 from prep_assets.proofs.mask import Conversation, prove_identity
 from prep_assets.proofs.reference_ids import ReferenceIds
 from prep_assets.proofs.words import _FINER, _SPLITS, UNSPACED, Words, cuts_unspaced, whole_tokens
-from prep_assets.stores import arrays as columns
-from prep_assets.stores.files import Kept
 from prep_assets.text.engines import Engines, ReferenceEngine, choose_engine
 from prep_assets.text.ids import Flat
 from prep_assets.text.suspects import edge_set
@@ -161,15 +156,6 @@ def test_a_tokenizer_whose_words_join_after_all_is_found_out() -> None:
 
 # -- The reference's ids again, with words that are counted by hand: what is tokenized, remembered, forgotten and compared ----------------
 
-TALE = [
-    "The cat sat on the mat, and the dog did not.",
-    "",
-    "cat",
-    " the  cat's 12345 e\u0301 caf\u00e9 (x) \u732b .",
-    "the cat sat",
-    "Supercalifragilisticexpialidocious the cat \U0001f408\U0001f408 \ufffd.",
-]
-
 
 class Noting:
     """An engine that notes the texts that it encodes, and gives the ids of another."""
@@ -196,106 +182,6 @@ def noting(monkeypatch: pytest.MonkeyPatch, vocabulary: Vocabulary = SHIPPED) ->
 
 def whole(texts: list[str], vocabulary: Vocabulary = SHIPPED) -> list[list[int]]:
     return [vocabulary.backend.encode(text, add_special_tokens=False).ids if text else [] for text in texts]
-
-
-@pytest.mark.parametrize("held", [1 << 18, 200])
-@pytest.mark.parametrize("longest", [64, 4, 0])
-@pytest.mark.parametrize("run", [4096, 2, 1])
-def test_whatever_is_remembered_ids_are_the_same(monkeypatch: pytest.MonkeyPatch, held: int, longest: int, run: int) -> None:
-    for name, value in {"RUN": run, "WHOLE_EVERY": 3, "WHOLE_MOST": longest, "OVERLAP": longest}.items():
-        monkeypatch.setattr(module, name, value)
-    monkeypatch.setattr(words, "MOST_BYTES", held)
-    monkeypatch.setattr(words, "LONGEST_HELD", longest)
-    again, _ = noting(monkeypatch)
-    for texts in (TALE, TALE[::-1], [*TALE, *TALE], [], [""]):
-        assert rows(again.encode(texts)) == whole(texts)
-        known, held_now = again.words.known, again.words.held
-        assert all(len(part) <= longest for part in known)
-        assert known == {part: number for number, part in enumerate(known)} and len(held_now.offsets) == len(known) + 1
-    assert again.cuts
-
-
-def test_beginnings_are_encoded_as_beginnings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where a tokenizer begins a document otherwise: here with one id more."""
-
-    class First(Noting):
-        def encode(self, texts: list[str]) -> Flat:
-            flat = super().encode(texts)
-            more = np.insert(flat.ids, flat.offsets[:-1], 7)
-            return Flat(more.astype(np.uint32), flat.offsets + np.arange(len(flat.offsets)))
-
-    again, rest = noting(monkeypatch)
-    first = First(again._rest.engine)  # type: ignore[attr-defined]
-    monkeypatch.setattr(again, "_first", first)
-    texts = ["the cat sat", "the cat", "cat", "a cat"]
-    wanted = [[7, *ids] if begins else ids for ids, begins in zip(whole(texts), (True, False, True, True), strict=True)]
-    assert rows(again.encode(texts, np.array([True, False, True, True]))) == wanted
-    assert first.texts == [["the", "cat", "a"]] and again.cuts
-    assert rows(again.encode(texts)) == [[7, *ids] for ids in whole(texts)]
-    assert rows(again.encode(["猫。犬 x y"])) == [[7, *whole(["猫。犬 x y"])[0]]] and first.texts[-1] == ["猫。犬 x"]
-    again.words.held.ids[again.words.held.offsets[again.words.known[b" cat"]]] += 1  # whole texts then say that it does not hold
-    assert rows(again.encode(texts, np.array([True, False, True, True]))) == wanted and again.cuts is False
-    assert (first.texts[-1], rest.texts[-1]) == (["the cat sat", "cat", "a cat"], ["the cat"])
-    assert rows(again.encode(texts)) == [[7, *ids] for ids in whole(texts)]
-
-
-def test_a_tokenizer_without_merges_gets_whole_texts(monkeypatch: pytest.MonkeyPatch) -> None:
-    from tokenizers import Tokenizer, models
-
-    vocabulary = Vocabulary("unigram", Tokenizer(models.Unigram([("<unk>", 0.0), ("a", -1.0), (" b", -1.0)], unk_id=0)), {}, None)
-    again, rest = noting(monkeypatch, vocabulary)
-    assert again.cuts is False and rows(again.encode(["a b", "", "a"])) == [[1, 2], [], [1]]
-    assert rest.texts == [[], ["a b", "", "a"]]
-
-
-@pytest.mark.parametrize("stretch", [1, 2, 5])
-def test_results_do_not_depend_on_stretches(monkeypatch: pytest.MonkeyPatch, stretch: int) -> None:
-    monkeypatch.setattr(columns, "STRETCH", stretch)
-    again, _ = noting(monkeypatch)
-    assert rows(again.encode(TALE)) == whole(TALE) and again.cuts
-
-
-def test_characters_of_tokens() -> None:
-    again = ReferenceIds(SHIPPED)
-    engines = choose_engine(SHIPPED, reference_only=True)
-    assert again.char_spans("the cat", first=True) == engines.reference.char_spans("the cat")[1]
-    assert again.char_spans("the cat", first=False) == engines.rest_reference.char_spans("the cat")[1]
-    again._first, again._rest = (SimpleNamespace(char_spans=lambda text, side=side: (text, side)) for side in "fr")  # type: ignore[assignment]
-    assert (again.char_spans("x", first=True), again.char_spans("x", first=False)) == ("f", "r")
-
-
-def test_words_are_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(words, "KEPT_WORDS", Kept(str(tmp_path), 4))
-    CACHES["reference ids"].clear()
-    module.reference_ids(SHIPPED).encode(TALE)
-    module.keep_words()
-    CACHES["reference ids"].clear()
-    again = module.reference_ids(SHIPPED)
-    rest = Noting(again._rest)
-    monkeypatch.setattr(again, "_rest", rest)
-    monkeypatch.setattr(again, "_first", rest)
-    assert rows(again.encode(TALE[:1])) == whole(TALE[:1])
-    assert rest.texts == [TALE[:1]], "as a whole, and no word of it"
-    again.cuts, again.words.fresh = False, 1000
-    (kept,) = tmp_path.iterdir()
-    kept.unlink()
-    module.keep_words()
-    assert not list(tmp_path.iterdir()), "words that do not stand for themselves are not kept"
-
-
-def test_words_on_disk_are_of_one_tokenizer_and_one_code(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    keys = {module._key("a"), module._key("b")}
-    for changed in (module, words):
-        (tmp_path / "code.py").write_text("another")
-        with monkeypatch.context() as patch:
-            patch.setattr(changed, "__file__", str(tmp_path / "code.py"))
-            keys.add(module._key("a"))
-    assert len(keys) == 4
-
-
-def cuts(data: bytes, bounds: list[int], whole: Any, token: list[int] | None = None) -> list[int]:
-    tokens = np.full(len(bounds) - 1, -1) if token is None else np.array(token)
-    return module._cuts(data, np.array(bounds), tokens, whole, False).tolist()  # type: ignore[no-any-return]
 
 
 def flat(*texts: list[int]) -> Flat:
@@ -338,16 +224,6 @@ def test_all_of_a_long_text_is_compared(monkeypatch: pytest.MonkeyPatch, most: i
     assert not same_whole(again, flat([*ids, 7]), [text.encode()])
 
 
-def test_a_window_that_ends_where_words_join_is_found_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Even where both windows agree with themselves: the text has one id as a whole, and one for each of two parts."""
-    for name, value in {"WHOLE_MOST": 1, "OVERLAP": 4}.items():
-        monkeypatch.setattr(module, name, value)
-    again, rest = noting(monkeypatch)
-    joins = {"aa bb": [9], "aa": [1], " bb": [2], "": []}
-    monkeypatch.setattr(rest, "engine", SimpleNamespace(encode=lambda texts: flat(*(joins[text] for text in texts))))
-    assert not same_whole(again, flat([1, 2]), [b"aa bb"]) and not same_whole(again, flat([9]), [b"aa bb"])
-
-
 def test_a_long_text_takes_a_few_times_its_size() -> None:
     """It took thirteen times its size, without what the library takes."""
     again = ReferenceIds(SHIPPED)
@@ -375,28 +251,12 @@ def expected(pieces: list[Piece]) -> list[list[int]]:
     return [whole([piece])[0] if isinstance(piece, str) else [piece[0]] for piece in pieces]
 
 
-def apart(monkeypatch: pytest.MonkeyPatch, again: ReferenceIds) -> None:
-    """As where a tokenizer begins a document otherwise."""
-    monkeypatch.setattr(again, "_first", module.choose_engine(SHIPPED, reference_only=True).reference)
-    assert again._first is not again._rest
-
-
 def test_control_tokens_are_their_own_ids(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "WHOLE_EVERY", 1)
     again, _ = noting(monkeypatch)
     assert encoded(again, TALK) == expected(TALK) and again.cuts
     assert {*again.words.known} == {b"the", b" cat", b" sat", b",", b" the", b" dog"}, "what a control token spells is no word"
     assert encoded(again, TALK[:1]) == [[3]] and encoded(again, []) == []
-
-
-def test_so_they_are_where_texts_are_not_cut_or_begin_otherwise(monkeypatch: pytest.MonkeyPatch) -> None:
-    again, rest = noting(monkeypatch)
-    again.cuts = False
-    assert encoded(again, TALK) == expected(TALK)
-    assert rest.texts == [[], ["the cat sat", "", " cat, the dog"]]
-    again, _ = noting(monkeypatch)
-    apart(monkeypatch, again)
-    assert encoded(again, TALK) == expected(TALK) and again.cuts
 
 
 @settings(max_examples=examples(60), deadline=None)

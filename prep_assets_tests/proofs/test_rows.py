@@ -47,11 +47,6 @@ def test_a_fault_beyond_the_first_block_is_found_at_its_record(monkeypatch: pyte
     assert verdict.worst is not None and (verdict.worst.where, verdict.worst.ids) == ("record 13", (5, 5))
 
 
-def test_an_empty_stream_is_sound() -> None:
-    empty = TokenStore({"tokens": np.zeros(0, np.int32)}, *(np.zeros(0, np.int64),) * 3)  # type: ignore[arg-type]
-    assert check_records(empty, vocabulary_size=SIZE, eos_id=EOS).passed
-
-
 def plain_fault(record: list[int], mask: list[float] | None, eos: int | None, bos: int | None) -> tuple[int, str] | None:
     """What is wrong with one record by a plain loop, and how early it is looked at."""
     for token in record:
@@ -129,11 +124,6 @@ def test_a_faulty_row_is_shown() -> None:
     assert check_packed(packed, vocabulary_size=SIZE, pad_id=PAD) == Verdict(False, summary, numbers, worst)
     both = table(loss_mask=[[0, 0, 0, 0, 0], [0, 0, 0, 0, 0]])
     assert check_packed(both, vocabulary_size=SIZE, pad_id=PAD).summary == "no token is trained: row 0 and 1 more in its block"
-
-
-def test_a_sound_table_is_counted() -> None:
-    summary = "2 rows of 5, 3 pieces: borders, padding, ids and mask are sound"
-    assert check_packed(table(), vocabulary_size=SIZE, pad_id=PAD) == Verdict(True, summary, {"rows": 2, "pieces": 3})
 
 
 # pieces: row, place, length, source, record, start
@@ -223,11 +213,6 @@ SEEN = [[1, 1, 1, 0, 1], [1, 0, 1, 1, 0]]
 def test_a_table_with_attention(attention: list[list[int]], says: str | None) -> None:
     verdict = check_packed(replace(table(), attention_mask=np.array(attention, np.uint8)), vocabulary_size=SIZE, pad_id=PAD)
     assert verdict.passed == (says is None) and (says is None or verdict.summary.startswith(says))
-
-
-def test_a_table_with_attention_has_its_other_faults() -> None:
-    faulty = replace(table(tokens=[[5, 6, 7, 8, SIZE], [5, 5, 5, 5, PAD]]), attention_mask=np.array(SEEN, np.uint8))
-    assert check_packed(faulty, vocabulary_size=SIZE, pad_id=PAD).summary.startswith("an id is outside the vocabulary: row 0 ")
 
 
 @pytest.mark.parametrize(

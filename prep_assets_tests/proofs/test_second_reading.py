@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import bz2
-import gzip
 import io
 import json
-import lzma
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
 import msgspec
-import orjson
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
@@ -26,22 +22,19 @@ from prep_assets.errors import CheckFailed
 from prep_assets.pipeline.examples import Deduplicator, content_digest, held_out
 from prep_assets.proofs import second_reading as source_rows
 from prep_assets.proofs.second_reading import (
-    DEPTH,
     Between,
     Unsupported,
     canonical_json,
-    depth_of,
     fingerprint,
     group_again,
     is_held_out,
     object_of,
-    read_again,
     read_rows,
 )
-from prep_assets.samples import IMAGE, TEXT, THINKING, TOOL_CALL, Group, Record, Region, Turn
+from prep_assets.samples import TEXT, THINKING, Group, Record, Region, Turn
 from prep_assets_tests.conftest import zstd
 from prep_assets_tests.effort import SOAK
-from prep_assets_tests.proofs.conversations import chat, user
+from prep_assets_tests.proofs.conversations import user
 
 # -- The second reader of source files agrees with the first, on files as hostile as they come; and alone ---------------------------------
 
@@ -131,23 +124,10 @@ def test_a_line_that_is_too_long(monkeypatch: pytest.MonkeyPatch, format: str) -
     assert read(over + b"\n" + fits, format)[0] == (0, None)
 
 
-@pytest.mark.parametrize("pack", [None, ("gzip", gzip.compress), ("bz2", bz2.compress), ("xz", lzma.compress), ("zstd", zstd.compress)])
-def test_compressed(pack: Any) -> None:
-    data = b'{"a": 1}\n{"a": 2}'
-    name, packed = (None, data) if pack is None else (pack[0], pack[1](data))
-    assert read(packed, "jsonl", name) == [(0, {"a": 1}), (1, {"a": 2})]
-
-
 def test_the_longest_windows_of_zstd() -> None:
     """``zstd --long=31`` writes them; decoders refuse them unless they are asked."""
     packer = zstd.ZstdCompressor(options={zstd.CompressionParameter.window_log: 31})
     assert read(packer.compress(b'{"a": 1}') + packer.flush(), "jsonl", "zstd") == [(0, {"a": 1})]
-
-
-def test_text() -> None:
-    assert read(b"\xef\xbb\xbf one\r\n\n \t\ntwo\xc3\xa9\n\xff", "txt") == [(0, {"text": " one"}), (3, {"text": "twoé"}), (4, None)]
-    assert read(b"\xef\xbb\xbfone\r\ntwo\n", "txt", whole_file=True) == [(0, {"text": "one\r\ntwo\n"})]
-    assert read(b" \n ", "txt", whole_file=True) == [] and read(b"\xff", "txt", whole_file=True) == [(0, None)]
 
 
 def test_a_whole_text_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -155,11 +135,6 @@ def test_a_whole_text_that_is_too_long(monkeypatch: pytest.MonkeyPatch) -> None:
     assert read(b"12345", "txt", whole_file=True) == [(0, {"text": "12345"})]
     assert read(b"\xef\xbb\xbf12345", "txt", whole_file=True) == [(0, {"text": "12345"})]
     assert read(b"123456", "txt", whole_file=True) == [(0, None)]
-
-
-@pytest.mark.parametrize("byte", [b"\x80", b"\xff"])
-def test_bytes_that_are_no_text(byte: bytes) -> None:
-    assert read(b"a,b\n1,x" + byte + b"\n\xc3\xa9,\xee\x80\x80\n", "csv") == [(0, None), (1, {"a": "é", "b": "\ue000"})]
 
 
 TABLE = pa.table({"n": list(range(2500)), "o": [{"x": number, "y": None} for number in range(2500)], "l": [[{"z": None}]] * 2500})
@@ -176,19 +151,6 @@ def parquet() -> bytes:
     sink = io.BytesIO()
     pq.write_table(TABLE, sink, row_group_size=900)
     return sink.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("format", "data"),
-    [("parquet", parquet()), ("arrow", arrow(pa.ipc.new_file)), ("arrow", arrow(pa.ipc.new_stream))],
-    ids=["parquet", "file", "stream"],
-)
-def test_tables(monkeypatch: pytest.MonkeyPatch, format: str, data: bytes) -> None:
-    """Members that are null are those of other rows; a column gives each object all of them."""
-    rows = [(number, {"n": number, "o": {"x": number}, "l": [{}]}) for number in range(2500)]
-    assert read(data, format) == rows
-    monkeypatch.setattr(source_rows, "ROWS", 500)  # fewer than a batch of the file has
-    assert read(data, format) == rows
 
 
 def test_a_value_that_python_does_not_have() -> None:
@@ -264,59 +226,11 @@ def test_groups_of_rows_before_a_part_are_not_read() -> None:
 # -- What stands on a line of JSON by a second reading: no key twice, no integer as a fraction, no half of a character, nothing too deep---
 
 
-@pytest.mark.parametrize(
-    ("line", "row"),
-    [
-        (b'{"messages": [{"role": "user", "content": "b: c"}, {"content": null}], "e": [[], [true]]}', ...),
-        (b' {"a" : -9223372036854775808}\r', ...),
-        (b'{"a": 0.1234567890123456789, "b": 1e30, "c": 1E-7}', ...),
-        (b'{"a": "\\":", "b\\\\": "\\\\\\" :", "\\"": 1}', ...),
-        (b'{"a": "\\ud83d\\ude00", "b": "\\":"}', ...),
-        (b'{"a": "\xc3\xa9\\u00e9"}', ...),
-        (b'{"a": "\\\\ud83d"}', ...),
-        (b'{"a": 123456789012345678901234, "b": 0.5}', {"a": 123456789012345678901234, "b": 0.5}),
-        (b'{"a": 1, "a": 2}', None),
-        (b'{"a": {"b": 1, "b": 1}}', None),
-        (b'{"l": [{"b": 1, "b": 1}]}', None),
-        (b'{"a\\\\": "\\":", "a\\\\": 1}', None),
-        (b'{"a": "\\ud83d", "b": "\\":"}', None),
-        (b'{"a": "\\uDE00"}', None),
-        (b'{"a": NaN}', None),
-        (b'{"a": -Infinity}', None),
-        (b'{"a": 1e999}', None),
-        (b'{"a": 1} {"b": 2}', None),
-        (b'{"a": "\x00"}', None),
-        (b"[1]", None),
-        (b'"{}"', None),
-        (b"null", None),
-        (b"\xff", None),
-        (b"{broken", None),
-        (b"[" * 100_000, None),
-    ],
-)
-def test_what_stands_on_a_line(line: bytes, row: Any) -> None:
-    """Where `...` stands, another library reads the same, types included."""
-    expected = orjson.loads(line) if row is ... else row
-    assert repr(object_of(line)) == repr(expected)
-
-
 @given(st.dictionaries(st.text('":\\\n ', max_size=5), st.text('":\\\n ', max_size=9), min_size=1), st.sampled_from(["", " ", " \n"]))
 def test_a_key_that_stands_twice_is_found_beside_any_quotes(row: dict[str, str], space: str) -> None:
     pairs = [f"{json.dumps(key)}{space}:{json.dumps(value)}" for key, value in row.items()]
     once, twice = f"{{{', '.join(pairs)}}}".encode(), f"{{{', '.join([pairs[-1], *pairs])}}}".encode()
     assert object_of(once) == row and object_of(twice) is None
-
-
-@pytest.mark.parametrize("levels", [0, 1, DEPTH - 1, DEPTH])
-def test_how_deep_a_row_may_be_nested(levels: int) -> None:
-    """The object itself is the first level; what stands beside the deepest value changes nothing."""
-    deep = b'{"a": ' + b"[" * levels + b"]" * levels + b', "b": [[]], "c": {}}' if levels else b'{"a": 1, "b": [[]], "c": {}}'
-    row = orjson.loads(deep)
-    assert depth_of(row) == max(levels + 1, 3)
-    assert object_of(deep) == (None if levels == DEPTH else row)
-    assert depth_of({"a": 1}) == 1 and depth_of([{"a": [1], "b": 2}, 3]) == 3 and depth_of(1) == 0
-    mixed = b'{"a": [' * 60 + b"]}" * 60
-    assert depth_of(orjson.loads(mixed)) == 120 and object_of(mixed) is None
 
 
 # -- Reasoning in the text of answers, read a second time ---------------------------------------------------------------------------------
@@ -337,59 +251,6 @@ def thought(words: str, weight: float | None = None) -> Region:
 
 
 PLAIN = answer(text("<think> Hm.\n</think>\n\nOne. ", 0.5))
-
-
-@pytest.mark.parametrize(
-    ("given", "wanted"),
-    [
-        (PLAIN, answer(thought("Hm.", 0.5), text("One. ", 0.5))),
-        (answer(text(" \n[R]Hm.[/R]One.")), answer(thought("Hm."), text("One."))),
-        (answer(text("<think>Hm.</think> ")), answer(thought("Hm."))),
-        (answer(text("<think> </think>One.")), answer(text("One."))),
-        (answer(thought("Hm."), text("<think>Hm.</think>One.")), answer(thought("Hm."), text("One."))),
-        (answer(thought(" "), text("<think>Hm.</think>One.")), answer(thought(" "), thought("Hm."), text("One."))),
-        (
-            answer(Region(IMAGE, "a.png"), text("<think>Hm.</think>One."), Region(TOOL_CALL, "{}")),
-            answer(Region(IMAGE, "a.png"), thought("Hm."), text("One."), Region(TOOL_CALL, "{}")),
-        ),
-        (
-            answer(Region(TEXT, "<think>", drop=True), text("<think>Hm.</think>One."), text("<think>no</think>")),
-            answer(Region(TEXT, "<think>", drop=True), thought("Hm."), text("One."), text("<think>no</think>")),
-        ),
-    ],
-)
-def test_a_block_becomes_reasoning(given: Turn, wanted: Turn) -> None:
-    assert read_again(chat(user("x"), given), OPTIONS, shown=True) == chat(user("x"), wanted)
-
-
-@pytest.mark.parametrize(
-    "given",
-    [
-        Turn("user", (text("<think>Hm.</think>One."),)),
-        answer(text("One.")),
-        answer(text("First <think>Hm.</think>One.")),
-        answer(text("<think>Hm. One.")),
-        answer(text("<think>Hm.<think></think>One.")),
-        answer(text("<think>Hm.</think>One.</think>")),
-        answer(text("<think>Hm.</think>One.<think>")),
-        answer(text("One."), text("<think>Hm.</think>Two.")),
-    ],
-)
-def test_what_stays(given: Turn) -> None:
-    assert read_again(chat(given), OPTIONS, shown=True) == chat(given)
-
-
-@pytest.mark.parametrize(("options", "shown"), [({"reasoning": "inline"}, True), ({"reasoning": "field"}, True), ({}, False)])
-def test_blocks_stay_where_nothing_shows_reasoning(options: dict[str, Any], shown: bool) -> None:
-    """Reasoning that is given beside the block as well is shown once: in the block."""
-    both = answer(thought("Hm."), text("<think>Hm.</think>One."), thought("So."))
-    found = read_again(chat(PLAIN, both), {**OPTIONS, **options}, shown=shown)
-    assert found == chat(PLAIN, answer(text("<think>Hm.</think>One.")))
-
-
-def test_reasoning_that_is_not_shown_stays_beside_a_block() -> None:
-    hidden = answer(Region(THINKING, "x", drop=True), thought(" "), text("<think>Hm.</think>One."))
-    assert read_again(chat(hidden), OPTIONS, shown=False) == chat(hidden)
 
 
 def test_groups() -> None:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from math import log
@@ -12,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs.teachers import Taught, check_teacher, entries_again, entries_of_tokens
+from prep_assets.proofs.teachers import Taught, check_teacher
 from prep_assets.proofs.verdict import Verdict, Worst
 
 SAID = ((), ((5, -0.5), (6, -1.5)), ((9, -0.25), (7, -2.0), (6, -3.0)), ((8, -0.125),))
@@ -117,132 +115,3 @@ def test_more_tokens_among_the_entries_of_a_neighbour(by: int, side: str) -> Non
     assert (verdict.passed, verdict.summary, verdict.worst) == (False, f"all records: {says}", Worst("all records", says))
     assert verdict.numbers == {"records_checked": 1, "tokens_with_entries": named, "entries_checked": len(entries), "own": 0, **counts}
     assert check_teacher([moved, RIGHT]).passed, "as many as their own"
-
-
-ROW: dict[str, Any] = {
-    "input_ids": [4, 5, 7],
-    "target_token_ids": [None, [6, 5], [7, 9]],
-    "target_logprobs": [None, [-1.5, -0.5], [-2.0, -0.25]],
-}
-READ: list[Any] = [[], [(5, -0.5), (6, -1.5)], [(9, -0.25), (7, -2.0)]]
-ONES = [1.0, 1.0, 1.0]
-
-
-@pytest.mark.parametrize(
-    ("row", "options", "read"),
-    [
-        (ROW, {}, READ),
-        ({**ROW, "target_mask": [[], [1, 0], [0, 1]]}, {}, [[], [(6, -1.5)], [(9, -0.25)]]),
-        ({**ROW, "target_logprobs": [None, [-1e4, -0.5], [-9_999.0, -np.inf]]}, {}, [[], [(5, -0.5)], [(7, -9_999.0)]]),
-        ({**ROW, "s": [9, 1, 0]}, {"log_sum_key": "s"}, [[], [(5, -1.5), (6, -2.5)], [(9, -0.25), (7, -2.0)]]),
-        ({"p": [None, {"6": {"logprob": -1.5}, "5": {"logprob": -0.5}}, {"9": {"logprob": -0.25}, "7": {"logprob": -2.0}}]}, {}, READ),
-        ({"p": [None, [[-1.5, 6, "b"], [-0.5, 5, "a"]], [[-0.25, 9, "c"], [-2.0, 7, None]]]}, {}, READ),
-        (
-            {
-                "p": [
-                    [],
-                    [{"token": "token_id:6", "logprob": -1.5}, {"token": "5", "logprob": -0.5}],
-                    [{"token": "token_id:9", "logprob": -0.25}],
-                ]
-            },
-            {},
-            [*READ[:2], READ[2][:1]],
-        ),
-        ({"t": [[6, 5]], "l": [[-0.5, -0.5]]}, {"teacher_ids_key": "t", "logprobs_key": "l"}, [[(6, -0.5), (5, -0.5)]]),
-    ],
-)
-def test_each_form_read_again(row: dict[str, Any], options: dict[str, Any], read: Any) -> None:
-    named = {"teacher_ids_key": None, "logprobs_key": "p"} if "p" in row else {}
-    assert entries_again(row, {**named, **options}) == read
-
-
-MINUS_HALF, MINUS_ONE = [0, 0, 0, 191], [0, 0, 128, 191]
-"""Of float32."""
-STEPS = {"scale_dtype": "float16", "element_bits": 3, "num_elements": 2}
-SIGN = {"scale_dtype": "bfloat16", "element_bits": 1, "num_elements": 1}
-
-
-@pytest.mark.parametrize(
-    ("compression", "numbers", "values"),
-    [
-        ({"exact_k": 3, "exact_dtype": "bfloat16", "delta_encoding": False}, [0, 191, 0, 192, 128, 192], [-0.5, -2.0, -4.0]),
-        ({"exact_k": 1, "exact_dtype": "float16", "polynomial_terms": [0, 1]}, [0, 184, *MINUS_ONE, *MINUS_HALF], [-0.5, -1.5, -3.0]),
-        (
-            {"k": 4, "exact_k": 1, "polynomial_terms": [0, 1], "delta_encoding": False, "normalize_t": True},
-            [*MINUS_HALF, *MINUS_ONE, *MINUS_HALF],
-            [-0.5, -1.0, -1.25, -1.5],
-        ),
-        (
-            {"exact_k": 1, "polynomial_terms": ["sqrt", "exp"], "term_dtype": "float64", "delta_encoding": False},
-            [*MINUS_HALF, *[0, 0, 0, 0, 0, 0, 240, 191] * 2],
-            [-0.5, -1.0, -1.0 - math.e],
-        ),
-        # 3 and 1 less 4, in halves; then a bit that says less: together they are more than 1, and divided by their sum
-        (
-            {"exact_k": 0, "residual_bins": [STEPS, SIGN], "delta_encoding": False},
-            [0, 56, 0b01100100, 128, 63, 0],
-            [value - math.log(math.exp(-0.5) + math.exp(-1.5) + math.exp(-1.0)) for value in (-0.5, -1.5, -1.0)],
-        ),
-        # 7 and 5 less 8, which fill a byte; then a bit that says more
-        ({"exact_k": 0, "residual_bins": [{**STEPS, "element_bits": 4}, SIGN]}, [0, 60, 0b01110101, 128, 191, 128], [-1.0, -4.0, -5.0]),
-        ({"exact_k": 1, "polynomial_terms": [1], "normalize_t": True}, [*MINUS_HALF, *MINUS_HALF], [-0.5, -0.5, -1.0]),
-        ({"exact_k": 0, "polynomial_terms": [0, 1], "delta_encoding": False}, [*MINUS_ONE, *MINUS_ONE], [-1.0, -2.0, -3.0]),
-        ({"d": 17, "k": 2, "exact_k": 2}, [*MINUS_HALF, *MINUS_ONE], [-0.5, -1.5]),
-        (
-            {"k": 2, "exact_k": 2, "exact_dtype": "float64", "delta_encoding": False},
-            [*struct.pack("<2d", 0.0, math.log(0.25))],
-            [-math.log(1.25), math.log(0.2)],
-        ),
-    ],
-)
-def test_compressed_numbers_read_again(compression: dict[str, Any], numbers: list[int], values: list[float]) -> None:
-    """By hand. Ids are 5, 6, 7 and 8, of 4 or 5 bits."""
-    said = {"d": 16, "k": 3, **compression}
-    ids = {(2, 16): [0x56], (3, 16): [0x56, 0x70], (4, 16): [0x56, 0x78], (2, 17): [0b00101001, 0b10000000]}[said["k"], said["d"]]
-    row = {"target_token_ids": [ids], "target_logprobs": [numbers]}
-    [found] = entries_again(row, {"compression": said})
-    wanted = sorted(zip((5, 6, 7, 8), values, strict=False), key=lambda pair: -pair[1])
-    assert [token for token, _ in found] == [token for token, _ in wanted]
-    assert [value for _, value in found] == pytest.approx([value for _, value in wanted], abs=1e-12)
-
-
-@pytest.mark.parametrize(
-    ("said", "words", "factors", "fitted"),
-    [
-        ({"vocab_size": 17, "k": 3, "exact_k": 1, "polynomial_degree": 2}, [5 + (6 << 5) + (7 << 10)], [-1.0, -2.0, -4.0], [-7.0, -3.0]),
-        ({"vocab_size": 16, "k": 2, "exact_k": 1, "polynomial_degree": 0, "with_sqrt_term": True}, [0x65], [-1.0, -2.0], [-3.0]),
-        (
-            {"vocab_size": 1 << 31, "k": 3, "exact_k": 1, "polynomial_degree": 1, "invert_polynomial": False},
-            [5 + (6 << 31), 7],
-            [-1.0, -2.0],
-            [-3.0, -5.0],
-        ),
-        ({"vocab_size": 16, "k": 1, "exact_k": 1, "polynomial_degree": 8}, [5], [], []),
-    ],
-)
-def test_older_numbers_read_again(said: dict[str, Any], words: list[int], factors: list[float], fitted: list[float]) -> None:
-    """By hand: of 5 bits, twelve ids are in a word, of 31 bits two."""
-    row = {"target_token_ids": [words], "target_logprobs": [[-0.25]], "coeffs": [factors]}
-    [found] = entries_again(row, {"compression": said})
-    assert found == sorted(zip((5, 6, 7), [-0.25, *fitted], strict=False), key=lambda pair: -pair[1])
-
-
-@pytest.mark.parametrize(
-    ("row", "options", "weights", "places"),
-    [
-        (ROW, {}, ONES, [0, 1, 2]),
-        (ROW, {"teacher_shifted": True}, ONES, [None, 0, 1]),
-        ({**ROW, "input_ids": [4, 5, 7, 8]}, {}, [*ONES, 1.0], [None, 0, 1, 2]),
-        ({**ROW, "attention_mask": [0, 1, 1]}, {}, ONES[1:], [1, 2]),
-        ({**ROW, "attention_mask": [0, 1, 1]}, {"mask_keys": ["attention_mask"]}, ONES, [0, 1, 2]),
-        (ROW, {}, [*ONES, 1.0], [0, 1, 2, None]),
-        ({key: values[1:] for key, values in ROW.items()}, {}, ONES[1:], [1, 2]),
-        ({**ROW, "ids": [4]}, {"ids_key": "other"}, [0.0, 1.0, 0.5, 0.0, 1.0], [None, 0, 1, None, 2]),
-        ({**ROW, "input_ids": None}, {}, [1.0, 0.0, 1.0, 1.0, 1.0], [0, None, 1, 2, None]),
-    ],
-)
-def test_the_token_that_a_list_is_about(
-    row: dict[str, Any], options: dict[str, Any], weights: list[float], places: list[int | None]
-) -> None:
-    wanted = [() if place is None else tuple(READ[place]) for place in places]
-    assert [tuple(entries) for entries in entries_of_tokens(row, options, weights)] == wanted

@@ -10,13 +10,12 @@ import pytest
 
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import CheckFailed, Refused
-from prep_assets.extensions.selftest.trials import everything_marked
 from prep_assets.proofs.derive import MaskOptions, derive, disagreement
 from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text import spans
 from prep_assets.text.render import render
 from prep_assets_tests.proofs import conversations
-from prep_assets_tests.proofs.conversations import PLAIN, marked
+from prep_assets_tests.proofs.conversations import marked
 from prep_assets_tests.proofs.harmony import CHAT, HARMONY, derived_of, template
 from prep_assets_tests.proofs.trained_conversations import ESCAPES, LATE, NOT_PROVEN, TRAINED, TWICE, UNCLOSED
 
@@ -102,18 +101,6 @@ def test_white_space_before_an_answer_is_its_own(parts: tuple[str, ...], back: s
     assert [text for text, _ in trained(sample, source.replace("BACK", back))] == wanted
 
 
-@pytest.mark.parametrize(
-    ("start", "end", "weight", "agrees"),
-    [(0, 0, 1.0, True), (-1, 0, 1.0, False), (0, -1, 1.0, False), (1, 0, 1.0, False), (0, 0, 0.5, False)],
-)
-def test_any_disagreement_of_a_build_is_found(start: int, end: int, weight: float, agrees: bool) -> None:
-    derived = derive(CHAT, MaskOptions(), template(HARMONY))
-    ours = [(each.start, each.end, each.weight) for each in derived.expected]
-    ours[1] = (ours[1][0] + start, ours[1][1] + end, weight)
-    assert (disagreement(derived, derived.text, ours) is None) is agrees
-    assert disagreement(derived, derived.text + "x", ours) is not None
-
-
 # -- whole conversations ----------------------------------------------------------------------------------------------------------------
 
 
@@ -146,11 +133,6 @@ def test_what_is_not_proven(source: str, options: dict[str, Any], sample: Sample
     with pytest.raises(CheckFailed) as raised:
         derived_of(source, options, sample)
     assert str(raised.value) == why
-
-
-def test_the_trained_texts_alone() -> None:
-    options, own = MaskOptions(train_headers=True), conversations.template()
-    assert [each.stop for each in derive(CHAT, options, own).expected] == ["<|e|>", "<|e|>"]
 
 
 def test_a_render_that_a_build_has_made_is_taken_apart_and_not_trusted() -> None:
@@ -224,14 +206,6 @@ def test_tags_begin_where_an_answer_does(header: str, lead: str, agrees: bool) -
             derive(CHAT, MaskOptions(), bound)
 
 
-def test_tags_that_begin_before_the_prompt() -> None:
-    """The selftest's own corruption: it leaves masks and both other derivations as they are."""
-    one = Sample(CHAT.turns[:2])
-    bound = replace(template(HARMONY), training=everything_marked(HARMONY))
-    with pytest.raises(CheckFailed, match=r"marks \[\] of turn 1 as generated"):
-        derive(one, MaskOptions(), bound)
-
-
 @pytest.mark.parametrize(
     "source", [VARIANT.replace("HEADER", "'<|start|>assistant!'").replace("LEAD", "''"), "{{- raise_exception('no') -}}"]
 )
@@ -268,18 +242,6 @@ def test_images_of_several_sizes_stand_in_the_order_of_their_turns() -> None:
             continue
         with pytest.raises(CheckFailed, match="writes turns in another order, so which image stands where is not proven"):
             derive(sample, MaskOptions(mask={}), own)
-
-
-def test_the_stop_of_a_turn_of_calls_is_its_own() -> None:
-    sample = conversations.chat(conversations.user("Hi"), conversations.says("!f"))
-    for policy, ends in (("turn", True), ("none", False)):
-        [call] = derived_of(PLAIN, {"train_on_eos": policy}, sample).expected
-        assert call.text.endswith("<|e|>") is ends and "</call>" in call.text
-
-
-def test_what_may_be_shortened_has_its_role() -> None:
-    derived = derive(CHAT, MaskOptions(), template(HARMONY))
-    assert [(derived.text[start:end], role) for start, end, role in derived.shortenable] == [("Hi", USER), ("Bye", USER)]
 
 
 def test_what_stands_for_an_image_is_the_template_s_wherever_white_space_is() -> None:

@@ -4,80 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from math import ceil
-from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from prep_assets.caches import CACHES
 from prep_assets.proofs import words as module
-from prep_assets.proofs.words import _SPLITS, ByteTable, Parts, Words, cuts_before_spaces, cuts_unspaced, unproven_id, whole_tokens
-from prep_assets.stores.files import Kept
-from prep_assets.text.ids import Flat
-from prep_assets_tests.tokenization.loaded import CONFIGS, load
-
-
-class Counted:
-    """Gives each word its bytes for ids, and notes which it was asked for."""
-
-    def __init__(self) -> None:
-        self.asked: list[list[bytes]] = []
-
-    def __call__(self, parts: list[bytes]) -> Flat:
-        self.asked.append(parts)
-        return Flat(np.frombuffer(b"".join(parts), np.uint8).astype(np.uint32), np.cumsum([0, *map(len, parts)]))
-
-
-def spelled(found: Parts) -> list[bytes]:
-    ids, starts, counts = found
-    return [bytes(ids[start : start + count].tolist()) for start, count in zip(starts, counts, strict=True)]
-
-
-def test_each_word_is_tokenized_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "LONGEST_HELD", 4)
-    words, tokenized = Words(), Counted()
-    for some in ([b"a", b"longer", b"four"], [b"four", b"b", b"longer", b"a"], [b"b", b"a"], []):
-        assert spelled(words.ids_of(some, tokenized)) == some
-    assert tokenized.asked == [[b"a", b"four", b"longer"], [b"b", b"longer"]]
-    assert words.known == {b"a": 0, b"four": 1, b"b": 2} and words.fresh == 3
-
-
-def test_what_is_kept_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(module, "KEPT_WORDS", Kept(str(tmp_path), 4))
-    monkeypatch.setattr(module, "EACH", 0)
-    words, tokenized = Words(), Counted()
-    words.ids_of([b"the", "é".encode(), b"\n"], tokenized)
-    assert Words.found("key").known == {}
-    words.keep("key")
-    found = Words.found("key")
-    assert spelled(found.ids_of([b"\n", b"the", b"x"], tokenized)) == [b"\n", b"the", b"x"]
-    assert tokenized.asked[1:] == [[b"x"]] and Words.found("other").known == {}
-    monkeypatch.setattr(module, "MOST_BYTES", 35)
-    found.ids_of([b"y"], tokenized)
-    assert {*found.known} <= {b"y", b"x", b"the", b"\n"} and b"y" in found.known, "what came from disk is counted too"
-    (path,) = tmp_path.iterdir()
-    path.write_bytes(path.read_bytes()[:-1])
-    assert Words.found("key").known == {}
-
+from prep_assets.proofs.words import _SPLITS, cuts_before_spaces, cuts_unspaced, unproven_id, whole_tokens
 
 # -- Where a tokenizer lets texts be cut, by what its file says ---------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    "change",
-    [
-        {"pre_tokenizer": {"type": "Split", "pattern": {"Regex": r"\w+ \w+"}, "behavior": "Isolated", "invert": False}},
-        {"pre_tokenizer": None},
-        {"normalizer": {"type": "Prepend", "prepend": "▁"}},
-    ],
-    ids=["words in pairs", "no words", "a prefix for each text"],
-)
-def test_a_tokenizer_that_may_join_words(change: dict[str, Any]) -> None:
-    spec = load(CONFIGS / "tokenizer").vocabulary.spec
-    assert cuts_before_spaces(spec)
-    assert not cuts_before_spaces({**spec, **change})
 
 
 TOKEN = {"content": "<e>", "rstrip": False}
@@ -257,48 +192,3 @@ def test_a_tokenizer_without_bytes_or_lines() -> None:
 
 def ids(*values: int) -> Any:
     return lambda: np.array(values)
-
-
-def test_bytes_are_taken_once_they_are_proven(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked: list[Any] = []
-    monkeypatch.setattr(module, "unproven_id", asked.append)
-    CACHES["proven token bytes"].clear()
-    words: Any = SimpleNamespace(hash="x", size=5, token_bytes=(b"ab", b"", b"\xff"))
-    table = ByteTable(words)
-    assert table.take(2, ids(0, 1)) is None and table.take(3, ids(0, 1, 2)) is None and asked == [], "so few ids are decoded as quickly"
-    found = table.take(4, ids(2, 0, 1, 0))
-    assert found is not None
-    data, bounds = found
-    assert data == b"\xffabab" and (bounds.tolist(), bounds.dtype) == ([0, 1, 3, 3, 5], np.int32)
-    for most, dtype in ((6, np.int32), (5, np.int64)):
-        monkeypatch.setattr(module, "NARROW", most)
-        wide = table.take(4, ids(2, 0, 1, 0))
-        assert wide is not None and wide[0] == data and (wide[1].tolist(), wide[1].dtype) == (bounds.tolist(), dtype)
-    empty = table.take(1, ids(1))
-    assert empty is not None and empty[0] == b"" and empty[1].tolist() == [0, 0]
-    assert asked == [words]
-    again = ByteTable(words)
-    assert again.take(6, ids(0, 0, 0, 0, 0, 0)) is not None and asked == [words], "proven once for each tokenizer"
-    monkeypatch.setattr(module, "unproven_id", lambda _: 3)
-    unproven = ByteTable(SimpleNamespace(**{**vars(words), "hash": "y"}))  # type: ignore[arg-type]
-    assert unproven.take(6, ids(0)) is None and unproven.take(6, ids(0)) is None
-    without = ByteTable(SimpleNamespace(hash="z", size=5, token_bytes=None))  # type: ignore[arg-type]
-    assert without.take(6, ids(0)) is None
-
-
-def test_what_is_proven_is_on_disk_for_the_next_process(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """Only what is proven, of this very tokenizer and code."""
-    monkeypatch.setattr(module, "KEPT", Kept(str(tmp_path), 9))
-    wrong, keys = other(5, b"x"), set[str]()
-    for own, proven in ((TABLE, True), (wrong, False)):
-        for again in (False, True):
-            CACHES["proven token bytes"].clear()
-            tokenizer = vocabulary(own)
-            assert module.is_proven(tokenizer) is proven
-            assert bool(tokenizer.calls) is not (again and proven)
-            keys |= {path.name for path in tmp_path.iterdir()}
-    assert len(keys) == 1
-    (tmp_path / "code.py").write_text("another")
-    monkeypatch.setattr(module, "__file__", str(tmp_path / "code.py"))
-    CACHES["proven token bytes"].clear()
-    assert module.is_proven(tokenizer := vocabulary()) and tokenizer.calls
