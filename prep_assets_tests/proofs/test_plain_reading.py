@@ -19,6 +19,11 @@ def test_plain_rows() -> None:
     rated = {"prompt": " p ", "chosen": [{}, message], "rejected": [{}, {**message, "content": "9"}]}
     assert plain_texts(rated, "ultrafeedback", {}) == {"prompt": "p", "chosen": "7", "rejected": "9"}
     assert plain_texts({**rated, "rejected": [{**message, "thinking": "x"}]}, "ultrafeedback", {}) is None
+    completions = [{"overall_score": score, "response": text} for score, text in ((2, "b"), (4, " a "), (1, "c "), (4, "d"), (1, "e"))]
+    ranked = {"instruction": " i ", "completions": completions}
+    assert plain_texts(ranked, "ultrafeedback", {}) == {"prompt": "i", "chosen": "a", "rejected": "c"}, (
+        "the first of the best and of the worst"
+    )
     plain = {"prompt": " p", "chosen": "c ", "rejected": "r"}
     assert plain_texts(plain, "preference", {}) == plain
     for other in ({**plain, "system": "s"}, {**plain, "tools": [{}]}, {**plain, "chosen": [message]}, {"chosen": "c", "rejected": "r"}):

@@ -183,6 +183,33 @@ def test_conditions(row: dict[str, Any], where: dict[str, Any]) -> None:
     assert matches(row, where) == holds()
 
 
+ROW = {"n": 2, "f": 2.0, "s": "b", "t": True, "none": None, "a.b": 1, "o": {"p": {"q": 3}, "none": None}, "a": {"b": 5, "c": 7}}
+HOLD: list[dict[str, Any]] = [
+    *({"n": 2}, {"n": 2.0}, {"f": 2}, {"s": "b"}, {"t": True}, {"none": None}, {"a.b": 1}, {"a.c": 7}, {"o.p.q": 3}, {"o.none": None}, {}),
+    *({"n": {"==": 2}}, {"n": {"!=": 3}}, {"t": {"!=": 1}}, {"s": {"!=": 2}}, {"gone": {"!=": 2}}, {"n": {"in": [1, 2]}}),
+    *({"n": {"not_in": [1, True]}},),
+    *({"n": {">": 1}}, {"n": {">=": 2}}, {"n": {"<": 3}}, {"n": {"<=": 2}}, {"f": {">": 1, "<": 3}}, {"s": {">": "a", "<=": "b"}}),
+    *({"n": {"exists": True}}, {"none": {"exists": True}}, {"gone": {"exists": False}}, {"o.p": {"exists": True}}),
+    *({"o.p.q.r": {"exists": False}},),
+    *({"gone": {"not_in": [1]}}, {"n": 2, "s": "b"}, {"n": {">": 1}, "s": {"in": ["b"]}}),
+]
+MISS: list[dict[str, Any]] = [
+    *({"n": 3}, {"n": "2"}, {"n": True}, {"t": 1}, {"s": "c"}, {"none": 0}, {"a.b": 5}, {"o.p.q": 4}, {"o.q": 3}, {"gone": None}),
+    *({"o p q": 3},),
+    *({"n": {"==": 3}}, {"n": {"!=": 2}}, {"n": {"in": [1, 3]}}, {"n": {"in": ["2"]}}, {"t": {"in": [1]}}),
+    *({"n": {"not_in": [2]}}, {"gone": {"in": [1]}}),
+    *({"n": {">": 2}}, {"n": {">=": 3}}, {"n": {"<": 2}}, {"n": {"<=": 1}}, {"f": {">": 1, "<": 2}}, {"s": {">": "b"}}),
+    *({"s": {">": 1}}, {"gone": {">": 1}}),
+    *({"n": {"exists": False}}, {"gone": {"exists": True}}, {"none": {"exists": False}}, {"none": {"<": 1}}, {"t": {">=": 1}}),
+    *({"n": 2, "s": "c"}, {"n": 3, "s": "b"}),
+]
+
+
+def test_conditions_one_by_one() -> None:
+    assert [where for where in HOLD if not matches(ROW, where)] == []
+    assert [where for where in MISS if matches(ROW, where)] == []
+
+
 def test_rows_of_one_source() -> None:
     assert belongs({}, None, "x") and belongs({"d": "x"}, "d", "x") and belongs({"d": 1}, "d", "1")
     assert not belongs({"d": "y"}, "d", "x") and not belongs({}, "d", "x") and not belongs({"d": None}, "d", "None")
@@ -190,3 +217,20 @@ def test_rows_of_one_source() -> None:
 
 
 # -- Passages of benchmarks: what counts as one, and where they are looked for ------------------------------------------------------------
+
+EIGHT = "one two three four five six seven eight"
+
+
+@pytest.mark.parametrize(
+    ("row", "held"),
+    [
+        ({"text": f"well, {EIGHT.upper()}!"}, True),
+        ({"text": "x", "messages": [{"content": EIGHT.replace(" ", "\n")}]}, True),
+        ({"text": EIGHT.replace("five", "fifth")}, False),
+        ({"a": "one two three four", "b": "five six seven eight"}, False),
+        ({"text": EIGHT.removesuffix(" eight")}, False),
+        ({}, False),
+    ],
+)
+def test_a_row_that_holds_a_passage(row: dict[str, Any], held: bool) -> None:
+    assert Passages.of([EIGHT], 13).holds(row) is held

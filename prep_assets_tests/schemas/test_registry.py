@@ -20,6 +20,7 @@ from hypothesis import strategies as st
 from prep_assets.config.family import Domain
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.pipeline.examples import converter
+from prep_assets.proofs.tokenized import tokenized_again
 from prep_assets.samples import (
     ASSISTANT,
     IMAGE,
@@ -502,7 +503,8 @@ def read(row: dict[str, Any], **options: Any) -> tuple[list[int], list[float]]:
     ],
 )
 def test_ids_and_weights(row: dict[str, Any], options: dict[str, Any], ids: list[int], weights: list[float]) -> None:
-    assert read(row, **options) == (ids, weights)
+    """By the schema, and by the second reading of its rows."""
+    assert read(row, **options) == tokenized_again("tokenized", row, options) == (ids, weights)
 
 
 def test_text_and_messages_stay_beside_the_ids_as_evidence() -> None:
@@ -517,6 +519,7 @@ def test_cerebras_hook_for_language_generation_hands_over_ids() -> None:
     """Their documentation: context and completion are lists of token ids; their own code ends with a NameError there."""
     found = apply(convert_with("nlg_read_hook"), {"context": [5, 6], "completion": [7]}).tokenized  # type: ignore[union-attr]
     assert found is not None and (found.ids, found.weights) == ((5, 6, 7), (0.0, 0.0, 1.0))
+    assert tokenized_again("nlg_read_hook", {"context": [5, 6], "completion": [7]}, {}) == ([5, 6, 7], [0, 0, 1])
 
 
 COMMON = {"the", "be", "to", "of", "and", "a", "in", "that", "have", "I", "am"}
