@@ -1,4 +1,4 @@
-"""What packages add, by entry points of nine groups, read when a command first needs one:
+"""What packages add, by entry points of ten groups, read when a command first needs one:
 
     [project.entry-points."prep_assets.schemas"]
     tickets = "acme_prep.tickets"
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 PACKAGE = "prep-assets"
-GROUPS = ("schemas", "exports", "steps", "checks", "commands", "families", "addresses", "backends", "tokenizers")
+GROUPS = ("schemas", "exports", "steps", "checks", "commands", "families", "addresses", "backends", "tokenizers", "templates")
 
 
 @cache

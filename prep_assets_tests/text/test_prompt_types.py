@@ -5,20 +5,26 @@ from __future__ import annotations
 import json
 import re
 from importlib import resources
+from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
 
 import pytest
 from tokenizers import Tokenizer
 
+from prep_assets import plugins
 from prep_assets.errors import Refused, TemplateError
+from prep_assets.extensions.preprocess.prompt_types import load_prompt_type, shipped
 from prep_assets.text.certify import certify, policy_faults
-from prep_assets.text.load_template import load_prompt_type, load_template, shipped
+from prep_assets.text.load_template import load_template
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.masks.bound import SHIPPED
 
-TYPES = {each["name"]: each for each in json.loads((resources.files("prep_assets.text") / "prompt_types.json").read_text("utf-8"))}
+TYPES = {
+    each["name"]: each
+    for each in json.loads((resources.files("prep_assets.extensions.preprocess") / "prompt_types.json").read_text("utf-8"))
+}
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 SYSTEM = "Be {{brief}}."
 ROUNDS = [("Hi {{content}}", "Hello\\'!\n"), ("Bye", "Ciao"), ("再见", "再见。")]
@@ -169,3 +175,17 @@ def test_the_page_lists_every_type_and_which_have_no_stop() -> None:
     stopping, endless = (re.findall(r"`([\w-]+)`", part) for part in found.groups())
     assert sorted([*stopping, *endless]) == sorted(TYPES)
     assert endless == [name for name in sorted(TYPES) if load_prompt_type(name).open_ended]
+
+
+def labelled_source(name: str, base: Path | None) -> str | None:
+    """A source of templates, as a package has one."""
+    return (
+        "{% for m in messages %}{{ m.role }}: {{ m.content }}<|end|>{% endfor %}" if name == "labelled" and base == Path("/here") else None
+    )
+
+
+def test_another_package_adds_templates(monkeypatch: pytest.MonkeyPatch, vocabulary: Vocabulary) -> None:
+    monkeypatch.setattr(plugins, "_others", lambda: (EntryPoint("labelled", f"{__name__}:labelled_source", "prep_assets.templates"),))
+    assert load_template("labelled", vocabulary, base=Path("/here")).render([{"role": "user", "content": "Hi"}]) == "user: Hi<|end|>"
+    with pytest.raises(TemplateError, match="no chat template 'labelled'"):
+        load_template("labelled", vocabulary, base=Path("/there"))

@@ -32,6 +32,7 @@ from prep_assets.data.read import read_blocks
 from prep_assets.engine import build, plan
 from prep_assets.engine.execute import Tell
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest, require_known
+from prep_assets.extensions.preprocess.prompt_types import load_prompt_type
 from prep_assets.graph.graph import asset_named, upstream_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace
@@ -39,7 +40,6 @@ from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.verification import write_text
 from prep_assets.stores.version_folders import Published
-from prep_assets.text.load_template import load_prompt_type
 from prep_assets.text.vocabulary import Vocabulary, ends_of, load_vocabulary
 
 GENERAL, SHAREGPT = "GeneralPretrainHandler", "SharegptPretrainHandler"
