@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-import re
-from collections.abc import Mapping
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -24,31 +24,31 @@ _THINKS = Turn(ASSISTANT, (Region(THINKING, _THOUGHT), Region(TEXT, _KIM)))
 _SPACED = "  Kim sails.  "
 _PORT = {"type": "object", "properties": {"port": {"type": "string"}}, "required": ["port"]}
 _TOOLS = ({"type": "function", "function": {"name": "tide_at", "description": "The tide of a port.", "parameters": _PORT}},)
-_CALL = Turn(ASSISTANT, (Region(TOOL_CALL, json.dumps({"name": "tide_at", "arguments": {"port": "Callao"}})),))
 
 
-KINDS: Mapping[str, tuple[int, ...]] = {
-    "plain": (1,),
-    "system": (2,),
-    "several rounds": (1, 3),
-    "white space": (1,),
-    "reasoning": (1,),
-    "reasoning in several rounds": (1, 3),
-    "tool call": (1, 3),
-    "text and tool call": (1, 3),
-    "parallel tool calls": (1, 4),
-    "reasoning and tool call": (1, 3),
-    "tool calls in steps": (1, 3, 5),
-    "tool call at the end": (1,),
-    "tools unused": (1,),
+def _call(port: str, number: int) -> Region:
+    return Region(TOOL_CALL, json.dumps({"id": f"call0000{number}", "name": "tide_at", "arguments": {"port": port}}))
+
+
+_CALLAO, _ARICA, _REASON = _call("Callao", 1), _call("Arica", 2), Region(THINKING, _THOUGHT)
+_CALL, _NEXT = Turn(ASSISTANT, (_CALLAO,)), Turn(ASSISTANT, (_ARICA,))
+_HIGH, _LOW = (Turn(TOOL, (Region(TEXT, tide),), "tide_at", f"call0000{number}") for tide, number in (("High", 1), ("Low", 2)))
+_CHATS: Mapping[str, Sample] = {
+    "plain": Sample((_ASKED, _TOLD)),
+    "system": Sample((turn(SYSTEM, _RULE), _ASKED, _TOLD)),
+    "several rounds": Sample((_ASKED, _TOLD, _AGAIN, _LAST)),
+    "white space": Sample((turn(USER, f" {_WHO} \n"), turn(ASSISTANT, f"\n {_KIM} \n"))),
+    "reasoning": Sample((_ASKED, _THINKS)),
+    "reasoning in several rounds": Sample((_ASKED, _THINKS, _AGAIN, Turn(ASSISTANT, (Region(THINKING, "So is Kim."), *_LAST.regions)))),
+    "tool call": Sample((_ASKED, _CALL, _HIGH, _TOLD), _TOOLS),
+    "text and tool call": Sample((_ASKED, Turn(ASSISTANT, (Region(TEXT, "I ask."), _CALLAO)), _HIGH, _TOLD), _TOOLS),
+    "parallel tool calls": Sample((_ASKED, Turn(ASSISTANT, (_CALLAO, _ARICA)), _HIGH, _LOW, _TOLD), _TOOLS),
+    "reasoning and tool call": Sample((_ASKED, Turn(ASSISTANT, (_REASON, _CALLAO)), _HIGH, _TOLD), _TOOLS),
+    "tool calls in steps": Sample((_ASKED, _CALL, _HIGH, _NEXT, _LOW, _TOLD), _TOOLS),
+    "tool call at the end": Sample((_ASKED, _CALL), _TOOLS),
+    "tools unused": Sample((_ASKED, _TOLD), _TOOLS),
 }
-"""The kinds of chats that a certificate judges → the turns of theirs that answer."""
-_CHATS: Mapping[str, tuple[Turn, ...]] = {
-    "plain": (_ASKED, _TOLD),
-    "system": (turn(SYSTEM, _RULE), _ASKED, _TOLD),
-    "several rounds": (_ASKED, _TOLD, _AGAIN, _LAST),
-    "reasoning": (_ASKED, _THINKS),
-}
+"""A chat of each kind that a certificate judges."""
 
 
 def certified(template: ChatTemplate) -> dict[str, Any]:
@@ -119,37 +119,55 @@ def _system(with_rule: str | None, without: str | None) -> tuple[str, str]:
     return ("injected", own) if own and header == before + own + after else ("rendered", "")
 
 
-def _stops_fault(stops: Mapping[str, str], template: ChatTemplate) -> str:
-    """Return what a certificate says wrongly of the tokens that end answers; ``""`` where a chat of two answers contradicts nothing."""
+def _judged(sample: Sample, template: ChatTemplate) -> tuple[tuple[str, ...], list[tuple[str, str]]]:
+    """Return how what a certificate says of a chat may begin, and kind and stop of each answer, as far as a second derivation of the mask shows both."""
     try:
-        text = render_again(Sample((_ASKED, _TOLD, _AGAIN, _LAST)), template)
+        text, derived = render_again(sample, template), None
     except CheckFailed:
-        return ""
-    for kind, answer in (("earlier answer", _KIM), ("last answer", _SEA)):
-        stop, said = _first_control(template, text.rpartition(answer)[2].lstrip()), stops.get(kind, "")
-        if stop and not any(each.startswith(stop) for each in said.split(" or ")):  # several tokens may end an answer
-            return f"the certificate says that {kind}s end with {said or 'nothing'}, and transformers writes {stop!r}"
-    return ""
+        return ("template_refuses:",), []
+    with suppress(CheckFailed):
+        derived = derive(sample, MaskOptions(), template, prompts=True)
+    lost = {kind for kind, said in _said(sample) if said not in text}
+    # a template may leave reasoning out of history, and tools that are never called
+    drops = ("template_drops_content:",) if lost - {"tools"} else ()
+    if lost - {"history"}:
+        return (*drops, *(("template_drops_tools:",) if "tools" in lost else ())), []
+    if derived is None:
+        return (*drops, "template_reorders_content:", "no_stop_token:"), []
+    answers = [(number, turn.regions[-1].kind) for number, turn in enumerate(sample.turns) if turn.role == ASSISTANT]
+    last = len(sample.turns) - 1
+    stops = [
+        ("tool call" if kind == TOOL_CALL else "last answer" if number == last else "earlier answer", stretch.stop, number)
+        for (number, kind), stretch in zip(answers, derived.expected, strict=True)
+    ]
+    unstopped = [f"no_stop_token: no control token ends turn {number}" for _, stop, number in stops if not stop]
+    unserved = [f"unserved_prompt: turn {number} " for number in derived.unserved]
+    return (*drops, (*unstopped, *unserved, "right")[0]), [(kind, stop) for kind, stop, _ in stops if stop]
 
 
-def _kinds_fault(kinds: Mapping[str, str], template: ChatTemplate, stop: str) -> str:
-    """Return what a certificate says wrongly of kinds of chats; ``""`` where renders contradict nothing."""
-    if [*kinds] != [*KINDS]:
-        return f"the certificate judges the kinds of chats {[*kinds]}, and must judge {[*KINDS]}"
-    for kind, answers in KINDS.items():
-        if (at := re.fullmatch(r"no_stop_token: no control token ends turn (\d+)", kinds[kind])) and int(at[1]) not in answers:
-            return f"the certificate says {kinds[kind]!r} of {kind}, whose answers are the turns {[*answers]}"
-    for kind, turns in _CHATS.items():
-        said = kinds[kind].partition(":")[0]
-        try:
-            text = render_again(Sample(turns), template)
-        except CheckFailed:
-            if said == "right":
-                return f"the certificate calls {kind} right, and transformers renders no such chat"
-            continue
-        shown = all(each.text in text for part in turns for each in part.regions if each.kind == TEXT)
-        if said == "template_refuses" or (said == "no_stop_token" and stop and shown) or (said == "right" and not (stop and shown)):
-            return f"the certificate says {kinds[kind]!r} of {kind}, which transformers renders {'with' if shown else 'without'} all texts: {text[-200:]!r}"
+def _said(sample: Sample) -> Iterator[tuple[str, str]]:
+    """Yield the words of a chat, each with its kind: ``history`` for reasoning before the last turn."""
+    for number, each in enumerate(sample.turns):
+        for region in each.regions:
+            call = json.loads(region.text) if region.kind == TOOL_CALL else {}
+            kind = "history" if region.kind == THINKING and number < len(sample.turns) - 1 else region.kind
+            yield from ((kind, said) for said in ([call["name"], *call["arguments"].values()] if call else [region.text.strip()]))
+    yield from (("tools", tool["function"][name]) for tool in sample.tools for name in ("name", "description"))
+
+
+def _kinds_fault(certificate: Mapping[str, Any], template: ChatTemplate) -> str:
+    """Return what a certificate says wrongly of kinds of chats, or of the tokens that end answers; ``""`` where it is right."""
+    chats, ends = certificate["chats"], defaultdict[str, set[str]](set)
+    if [*chats] != [*_CHATS]:
+        return f"the certificate judges the kinds of chats {[*chats]}, and must judge {[*_CHATS]}"
+    for kind, sample in _CHATS.items():
+        may, stops = _judged(sample, template)
+        if not chats[kind].startswith(may):
+            return f"the certificate says {chats[kind]!r} of {kind}; renders of such a chat show {' or '.join(may)!r}"
+        for answer, stop in stops:
+            ends[answer].add(stop)
+    if certificate["stops"] != (expected := {answer: " or ".join(sorted(stops)) for answer, stops in ends.items()}):
+        return f"the certificate says that answers end with {certificate['stops']}, and renders show {expected}"
     return ""
 
 
@@ -161,7 +179,6 @@ def check_certificate(certificate: Mapping[str, Any], template: ChatTemplate) ->
         if certificate.get(name) != value:
             problem = f"{name} is {certificate.get(name)!r} in the certificate, renders show {value!r}"
             return Verdict(False, problem, numbers, Worst("certificate.json", problem))
-    problem = _stops_fault(certificate["stops"], template) or _kinds_fault(certificate["chats"], template, str(expected["stop_token"]))
-    if problem:
+    if problem := _kinds_fault(certificate, template):
         return Verdict(False, problem, numbers, Worst("certificate.json", problem))
     return Verdict(True, f"{len(expected)} facts about {template.name} are those that renders of other chats show", numbers)

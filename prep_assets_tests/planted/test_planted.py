@@ -105,6 +105,12 @@ PLANTS: Mapping[str, Change] = {
         "self._file.write(key, self._at * row_len, block[key])",
         "self._file.write(key, self._at * row_len, block[key][::-1])",
     ),
+    "what a certificate says of tools": (
+        "sft ids",
+        "text/conversation",
+        "if isinstance(schema.get(key), str) and schema[key].strip():",
+        "if not (isinstance(schema.get(key), str) and schema[key].strip()):",
+    ),
     "the input of an instruction": (
         "sft instructions",
         "schemas/instructions",
