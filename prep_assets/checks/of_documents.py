@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks.of_conversations import fresh_render
-from prep_assets.checks.of_stores import ids_type, image_verdicts
+from prep_assets.checks.of_stores import image_verdicts, types_of
 from prep_assets.checks.relations import Relation, has_few_tokens, relation
 from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, example_of, images_again
 from prep_assets.config.base import tokens_around
@@ -51,7 +51,7 @@ def pretrain_rows(store: Store) -> Verdict:
     streams, vocabulary, family = store.streams().values(), store.vocabulary, store.workspace.family(Pretrain)
     begin = documents_begin_with(vocabulary, family.bos)
     size, end, ended = vocabulary.size, vocabulary.eos_id, family.append_eod
-    limit, types = family.preprocessing.max_seq_len, ids_type(store)
+    limit, types = family.preprocessing.max_seq_len, types_of(store, streams)
     longest = None if limit is None else limit + ended + (begin is not None)
     check = partial(check_records, vocabulary_size=size, types=types, eos_id=end, bos_id=begin, ended=ended, longest=longest)
     row_verdicts = map(check, streams)

@@ -36,13 +36,14 @@ from prep_assets.proofs.rows import (
     as_number,
     check_golds,
     check_lines,
+    fits_strings,
     is_told,
     lines_verdict,
     second_reading,
     stands_in,
     worked_out,
 )
-from prep_assets.proofs.verdict import Rule, Tally, Verdict, combined
+from prep_assets.proofs.verdict import Rule, Tally, Verdict, Worst, combined
 from prep_assets.samples import Prompt, Row
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, fill_column, take
@@ -102,8 +103,14 @@ class LinesMatch(OfLines):
         self._line, self._form, self._is_small = line_of(store), form_of(store.directory), is_small(store)
 
     def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
-        """The verdict on all files."""
-        return {"source_match": lines_verdict(results, stored=sum(map(len, self.files)))}
+        """The verdict on all files; with form ``auto`` lines are messages where one of them is more than strings hold."""
+        verdict = lines_verdict(results, stored=sum(map(len, self.files)))
+        refused = self.store.manifest.counts.get("refused", {})  # a row that was rejected for another one may have needed them
+        is_open = getattr(self.store.family, "form", "") == "auto" and not any("/contradicting_" in reason for reason in refused)
+        if self._form == "messages" and is_open and all(fits_strings(line) for file in self.files for line in file.held):
+            detail = "all lines are messages, and strings would hold each of them"
+            verdict = Verdict(False, detail, verdict.numbers, Worst("form", detail)) if verdict.passed else verdict
+        return {"source_match": verdict}
 
     def whole(self, row: Row, texts: Texts | None) -> Row | list[Row] | None:
         """Return the line of a row from its second reading, or its lines; `None` where only the schema can convert it."""

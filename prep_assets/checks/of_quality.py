@@ -17,9 +17,22 @@ from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.leaks import passages_of, read_passages
 from prep_assets.pipeline.quality import Verdicts, examples_of, judged_domain, source_to_judge
 from prep_assets.pipeline.verdicts import FOUND, QUALITY, read_table, read_verdicts
-from prep_assets.proofs.known_verdicts import ANSWER, DEFAULTS, KNOWN, LEAKS, OTHER, PASSAGES, QUESTION, QUOTED, QUOTED_WORDS, TRAINING
+from prep_assets.proofs.known_verdicts import (
+    ANSWER,
+    DEFAULTS,
+    KNOWN,
+    LEAKS,
+    OTHER,
+    PASSAGES,
+    PROBED,
+    QUESTION,
+    QUOTED,
+    QUOTED_WORDS,
+    RECALL,
+    TRAINING,
+)
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.quality.overlap import RULES, Leak, Passages
+from prep_assets.quality.overlap import RULES, Leak, Passages, recall
 from prep_assets.quality.steps import Configured, Examples, Judged, by_block, corrupted_examples, quality_steps
 from prep_assets.samples import ASSISTANT, USER, document
 from prep_assets.stores.guards import Guards, load_array
@@ -125,6 +138,12 @@ def known_leaks_fault() -> str:
     return ""
 
 
+def known_recall_fault() -> str:
+    """Return what is counted wrongly of probes of known texts; ``""`` where nothing is wrong."""
+    probed = recall({"gpt3": Passages.of(RULES["gpt3"], [[text] for text in PROBED[:-1]])}, dict(enumerate(PROBED)))
+    return "" if probed == RECALL else f"of probes with known texts {probed} are found, and must be {RECALL}"
+
+
 def same_rows(table: Any, again: Any) -> Verdict:
     """Compare what is stored with what came out again, row by row."""
     numbers = {"rows_compared": table.num_rows}
@@ -149,7 +168,7 @@ def same_rows(table: Any, again: Any) -> Verdict:
 
 def _passages_again(store: Store) -> Verdict:
     """Search for an example whose leaks are known; read what is held out once more, and compare all passages."""
-    if fault := known_leaks_fault():
+    if fault := known_leaks_fault() or known_recall_fault():
         return Verdict(False, fault, {}, Worst("rules", fault))
     verdicts = [same_rows(read_table(store.published, name), again) for name, again in passages_of(store.workspace)[0].items()]
     return next((verdict for verdict in verdicts if not verdict.passed), verdicts[0])

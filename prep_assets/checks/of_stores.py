@@ -201,9 +201,11 @@ def token_rows(store: Store) -> Verdict:
         other = streams[name.removesuffix(SIDES[0]) + SIDES[1]] if name.endswith(SIDES[0]) else stream
         if not np.array_equal(stream.row, other.row):
             raise StoreError(f"{name} and {SIDES[1]} do not hold the same pairs")
-    types = ids_type(store)
-    if isinstance(store.asset.source, FromRows) and all("loss_mask" in stream.arrays for stream in streams.values()):
-        types |= {"loss_mask": "float32" if any(map(_has_fractions, streams.values())) else "uint8"}
+    source = store.asset.source
+    for name, (above, file) in source.files.items() if isinstance(source, FromLines) else ():
+        if "/" in name and name in streams and not len(open_lines(store.above(above, store.partition).directory, file)):
+            raise StoreError(f"{name} is made from {file}, which has no line")
+    types = types_of(store, streams.values()) if isinstance(source, FromRows) else ids_type(store)
     longest = store.family.preprocessing.max_seq_len if store.asset.name == "sft_tokens" else None
     records = (check_records(stream, vocabulary_size=size, types=types, longest=longest) for stream in streams.values())
     return combined(chain(records, image_verdicts(store, streams.values())))
@@ -213,6 +215,12 @@ def ids_type(store: Store) -> dict[str, str]:
     """Return the type that the options give token ids."""
     asked, size = store.family.output.dtype, store.family.pad_vocab_to or store.vocabulary.size
     return {"tokens": ("uint32" if size > 65_536 else "uint16") if asked == "auto" else asked}
+
+
+def types_of(store: Store, streams: Collection[TokenStore]) -> dict[str, str]:
+    """Return the types that token ids, and masks of rows, must have: a mask without fractions is as small as it can be."""
+    masked = bool(streams) and all("loss_mask" in stream.arrays for stream in streams)
+    return ids_type(store) | ({"loss_mask": "float32" if any(map(_has_fractions, streams)) else "uint8"} if masked else {})
 
 
 def _has_fractions(stream: TokenStore) -> bool:

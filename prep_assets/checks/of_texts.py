@@ -23,7 +23,7 @@ from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
 from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.sampled import Sampled
-from prep_assets.proofs.source_fields import Unlike, step_rewards
+from prep_assets.proofs.source_fields import Unlike, is_wrapped, step_rewards
 from prep_assets.proofs.source_formats import Reading
 from prep_assets.proofs.source_texts import EARLIER, EXACT, Held, Missing, Policy, Said, missing, single
 from prep_assets.proofs.verdict import Numbers, Rule, Tally, Verdict, Worst, combined, holds
@@ -486,6 +486,8 @@ class SourceTexts(Derivation):
             for identity, own in groupby(rows, key=itemgetter(0)):
                 listed = list(own)
                 _, number, row, line = listed[0]
+                if unlike := [tool for tool in json.loads(line.get("tools", "[]")) if not is_wrapped(tool)]:
+                    yield Unmet(identity, f"it has a tool that is not wrapped once: {unlike[0]!r:.300}")
                 if len(listed) == 1 and self._plain_line(found, row, line):
                     continue
                 if self._sampled.takes(number, row):

@@ -50,6 +50,7 @@ from prep_assets.proofs.second_reading import (
 )
 from prep_assets.proofs.second_reading import Rows as SourceRows
 from prep_assets.proofs.selection import Passages, Rules, Selected, select
+from prep_assets.proofs.source_fields import is_wrapped
 from prep_assets.samples import IMAGE, MEDIA, Group, Pair, Prompt, Record, Sample, Turn
 from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import prefetch, stretches
@@ -444,6 +445,8 @@ def as_example(example: object, identity: str, kind: type[T]) -> T:
         raise StoreError(f"the store holds {identity}, which its schema refuses: {example}") from example
     if not isinstance(example, kind):
         raise StoreError(f"the store holds {identity}, which its schema reads as a {type(example).__name__}")
+    if unlike := [tool for tool in getattr(example, "tools", ()) if not is_wrapped(tool)]:
+        raise StoreError(f"the store holds {identity} with a tool that is not wrapped once: {unlike[0]!r:.300}")
     return example
 
 

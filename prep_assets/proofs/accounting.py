@@ -68,6 +68,8 @@ def account(
     faults = []
     if dict(listed) != claimed:
         faults.append(f"the quarantine file lists {dict(sorted(listed.items()))}, the manifest says {claimed}")
+    if sentences := [reason for reason in listed if " " in reason]:
+        faults.append(f"{sentences[0]!r} is no name of a reason")
     if stored != counts["kept"]:
         faults.append(f"{stored:,} records are stored, the manifest says {counts['kept']:,}")
     if counts["read"] != stored + refused:

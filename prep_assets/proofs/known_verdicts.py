@@ -5,7 +5,8 @@ So with held-out texts and the rules that look for them. Most stand at the edge 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from textwrap import wrap
 from typing import Any
 
@@ -147,7 +148,35 @@ def _chat(question: str, answer: str, **more: Any) -> Sample:
     return Sample((turn(USER, question), turn(ASSISTANT, answer)), **more)
 
 
+def _border() -> Iterator[Known]:
+    """Pairs of texts with about 70 % of their n-grams in common, of which half are found. Which, a slow computation says: hashes of characters and words are
+    polynomials, mixed, and `rensa` draws the smallest."""
+    from rensa import RMinHash
+
+    def mixed(value: int) -> int:
+        value = value * 0x9E3779B97F4A7C15 % 2**64
+        return (value ^ value >> 32) * 0xD6E8FEB86659FD93 % 2**64
+
+    def polynomial(values: Iterable[int]) -> int:
+        return reduce(lambda sum, value: (sum + value + 1) * 0xF1DE83E19937733D % 2**64, values, 0)
+
+    def signature(words: Sequence[str]) -> list[int]:
+        hashes = [mixed(polynomial(map(ord, word))) for word in words]
+        grams = [mixed(polynomial(hashes[at : at + 5])) for at in range(len(hashes) - 4)]
+        [row] = RMinHash.digest_matrix_from_flat_token_hashes(grams, [0, len(grams)], 14 * 8, 1).to_rows()
+        return [*map(int, row)]
+
+    texts = [[f"{word}{number}".casefold() for word in _WORDS] for number in range(16)]
+    pairs = [(text, [f"{word}x" if at in (12 + number, 40) else word for at, word in enumerate(text)]) for number, text in enumerate(texts)]
+    found = [
+        any(left[at : at + 8] == right[at : at + 8] for at in range(0, 112, 8)) for left, right in (map(signature, pair) for pair in pairs)
+    ]
+    examples = tuple(document(" ".join(text)) for pair in pairs for text in pair)
+    yield Known({}, examples, {2 * number + 1: "near_duplicate" for number, is_found in enumerate(found) if is_found})
+
+
 def _near_duplicates() -> Iterator[Known]:
+    yield from _border()
     found = "near_duplicate"
     like, other = PLAIN.replace("the stove", "the warm stove"), " ".join(SENTENCES[5:])
     yield Known({}, tuple(map(document, (PLAIN, other, like))), {2: f"{found}: is like example 0"}, {"cluster": [0, -1, 0]})
@@ -220,6 +249,9 @@ def _private_data() -> Iterator[Known]:
         "It stands at 48.8566, 2.3522 on the map, since 1889-03-31.",
     )
     yield Known({}, tuple(map(document, (*private, *clean))), dict(enumerate(private.values())))
+    several = document(f"{' '.join(private)} {[*private][1]}")
+    yield Known({}, (several,), {0: "private_email: 1 × email, 2 × phone"})
+    yield Known({"kinds": ["ip", "phone"]}, (several,), {0: "private_ip: 1 × ip, 2 × phone"})
 
 
 def _gold_answers() -> Iterator[Known]:
@@ -316,6 +348,15 @@ TRAINING = (
 beginning of the other text, which no held-out text has together."""
 PASSAGES = {4: 8, 8: 8, 10: 10, 13: 13, 90: 13}
 """Words of each held-out text → words of a passage of the rule gpt3: the 5th percentile, at least 8 and at most 13."""
+PROBED = tuple(" ".join(f"probe{length}a{number}" for number in range(length)) for length in (12, 13, 50, 51, 20))
+"""Held-out texts of so many words, of which the last one is not searched for."""
+RECALL: Mapping[str, list[int]] = {
+    **{disguise: [4, 5] for disguise in ("verbatim", "other case", "wrapped", "split over turns")},
+    "under 13 words": [4, 4],
+    "13 to 50": [8, 12],
+    "over 50": [4, 4],
+}
+"""By disguise and by length: how many of the probes of `PROBED` are found, and how many there are."""
 LEAKS: Mapping[str, Mapping[int, int]] = {
     "gpt3": {0: 54, 1: 54, 4: 16, 5: 54},
     "open_r1": {0: 28, 1: 28, 2: 12, 4: 16, 5: 28},

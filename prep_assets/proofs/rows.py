@@ -640,6 +640,20 @@ def _pair_fault(file: str, row: Mapping[str, Any]) -> str | None:
     return "chosen equals rejected" if not labelled and row["chosen"] == row["rejected"] else None
 
 
+def fits_strings(line: Mapping[str, Any]) -> bool:
+    """Whether a line of messages says no more than strings would: one message a column, of a user or an assistant, with nothing but a text."""
+    if not {"tools", "chat_template_kwargs"}.isdisjoint(line):
+        return False
+    columns = [line[name] for name in ("prompt", "chosen", "rejected", "completion") if name in line] + line.get("responses", [])
+    return all(
+        len(messages) == 1
+        and messages[0].keys() == {"role", "content"}
+        and messages[0]["role"] in ("user", "assistant")
+        and isinstance(messages[0]["content"], str)
+        for messages in columns
+    )
+
+
 def _is_empty(value: Any) -> bool:
     """Whether a string, or the last of a list of messages, is blank and calls no tool."""
     if isinstance(value, str):

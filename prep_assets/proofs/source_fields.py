@@ -60,6 +60,12 @@ def is_call(text: str) -> bool:
     return isinstance(calls, list) and bool(calls) and all(isinstance(call, Mapping) and {"name", "function"} & {*call} for call in calls)
 
 
+def is_wrapped(tool: Row) -> bool:
+    """Whether a tool that has a name has the wrapper ``{"type": "function", "function": …}`` once, as templates expect it."""
+    function = tool.get("function")
+    return "function" not in function if isinstance(function, Mapping) else "name" not in tool
+
+
 def as_text(value: Any) -> Any:
     """Text of a binary column as text."""
     return value.decode(errors="replace") if isinstance(value, bytes) else value

@@ -272,6 +272,27 @@ PLANTS: Mapping[str, Change] = {
         'return (turn(USER, needed(prompt, "empty_prompt", key)),)',
         'return (turn(needed(prompt, "empty_prompt", key), USER),)',
     ),
+    "the wrapper of a tool": ("sft turns", "schemas/turns", "tool if is_wrapped else", "tool if not is_wrapped else"),
+    "the type of a mask": (
+        "pretrain images",
+        "pipeline/tokens",
+        "    if ((loss != 0) & (loss != 1)).any():",
+        "    if not (((loss != 0) & (loss != 1)).any()):",
+    ),
+    "a folder without lines": (
+        "schemas preference texts 0",
+        "pipeline/tokens",
+        "            continue\n        doing",
+        "            pass\n        doing",
+    ),
+    "the columns of a layout": (
+        "sft ids",
+        "extensions/exports/huggingface",
+        '    elif layout == "llama_factory":',
+        '    elif layout != "llama_factory":',
+    ),
+    "the mixing of hashes": ("sft quality", "extensions/quality/words", "    values *= SPREAD\n", "    values *= 1\n"),
+    "the first kind of private data": ("sft quality", "extensions/quality/private_data", 'f"private_{there[0]}"', 'f"private_{there[-1]}"'),
     "the largest operand": ("rl", "schemas/rewards", "operand = divmod(index, largest + 1)", "operand = divmod(index, largest - 1)"),
 }
 """Those that the checks stop."""

@@ -400,6 +400,9 @@ def read_arrow(folder: Path, source: Table, options: Options) -> Readable:
         raise StoreError(f"state.json names other files than {folder.name} has, another split or another form of rows: {state}")
     table = pa.concat_tables([pa.ipc.open_stream(pa.memory_map(str(folder / entry["filename"]))).read_all() for entry in entries])
 
+    if (listed := _listed(source, layout)) and sorted(table.column_names) != listed:
+        raise StoreError(f"the columns are {sorted(table.column_names)}, layout {layout!r} reads {listed}")
+
     def row(number: int) -> Any:
         shown = source.images.references(np.flatnonzero(np.asarray(source.images.record) == number))
         return _read_row(table.slice(number, 1).to_pylist()[0], options.get("image_dir"), [image.kind for image in shown])
@@ -411,6 +414,24 @@ def read_arrow(folder: Path, source: Table, options: Options) -> Readable:
         _expected_line(source),
         source.width + 1 if layout == "llama_factory" and source.width else None,
     )
+
+
+def _listed(source: Table, layout: Layout) -> list[str]:
+    """The columns that a trainer reads, sorted; empty of lines, whose fields are compared."""
+    masked, media = ["input_ids", "attention_mask", "labels"], ["images", "videos", "audios"] if layout == "llama_factory" else []
+    if source.schema.fits(PAIRS):
+        sides = ["ids"] if layout == "trl" else masked
+        return sorted([*(f"{side}_{name}" for side in SIDES for name in sides), *source.has("value"), *media])
+    if source.schema.fits(GROUPS):
+        return sorted(["prompt_ids", "responses", "masks", "rewards", *(name for name in (*FURTHER, *OF_RUNS) if name in source.columns)])
+    if source.lines is not None:
+        return []
+    if layout == "trl":
+        return sorted(
+            ["input_ids", "labels", *(["attention_mask"] if source.has("attention") else []), *(["seq_lengths"] if source.width else [])]
+        )
+    of_teachers = ["target_token_ids", "target_logprobs", "target_mask"] if source.teachers is not None else []
+    return sorted([*masked, *media, *of_teachers, *(["position_ids", "packing_params"] if media and source.width else [])])
 
 
 def _expected_line(source: Table) -> Callable[[dict[str, Any], int], Any]:
@@ -429,6 +450,9 @@ def read_parquet(folder: Path, source: Table, options: Options) -> Readable:
     require_rows_per_file(paths, options["rows_per_file"], 100 if files else 1000)
     if any((b"huggingface" in (pq.read_schema(path).metadata or {})) != bool(files) for path in paths):
         raise StoreError("files without images have metadata about them, or those with images have none")
+    names = sorted({*pq.read_schema(paths[0]).names} - {"messages", *(f"{kind}s" for kind in MEDIA)})
+    if (listed := _listed(source, "trl")) and names != listed:
+        raise StoreError(f"the columns are {names}, TRL reads {listed}")
     counted = [(path, pq.read_metadata(path)) for path in paths]
     groups = [(path, at, about.row_group(at).num_rows) for path, about in counted for at in range(about.num_row_groups)]
     ends = np.cumsum([count for _, _, count in groups])
