@@ -416,7 +416,7 @@ def read_arrow(folder: Path, source: Table, options: Options) -> Readable:
     )
 
 
-def _listed(source: Table, layout: Layout) -> list[str]:
+def _listed(source: Table, layout: str) -> list[str]:
     """The columns that a trainer reads, sorted; empty of lines, whose fields are compared."""
     masked, media = ["input_ids", "attention_mask", "labels"], ["images", "videos", "audios"] if layout == "llama_factory" else []
     if source.schema.fits(PAIRS):
