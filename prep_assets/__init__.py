@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from prep_assets.api import encode, load, plan, render, status, verify
     from prep_assets.engine.execute import build
     from prep_assets.errors import PrepAssetsError
-    from prep_assets.explain.previews import row
-    from prep_assets.explain.trace import trace
-    from prep_assets.explain.where import where
     from prep_assets.exports import export
     from prep_assets.extensions.dagster.component import TrainingData
     from prep_assets.extensions.dagster.io_manager import StoreIOManager
+    from prep_assets.extensions.explain.previews import row
+    from prep_assets.extensions.explain.trace import trace
+    from prep_assets.extensions.explain.where import StoredRecord, records, where
     from prep_assets.packing import pack
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.stores.packed import PackedStore
@@ -36,9 +36,11 @@ _WHERE = {
     "encode": "prep_assets.api",
     "pack": "prep_assets.packing",
     "export": "prep_assets.exports",
-    "row": "prep_assets.explain.previews",
-    "trace": "prep_assets.explain.trace",
-    "where": "prep_assets.explain.where",
+    "row": "prep_assets.extensions.explain.previews",
+    "records": "prep_assets.extensions.explain.where",
+    "StoredRecord": "prep_assets.extensions.explain.where",
+    "trace": "prep_assets.extensions.explain.trace",
+    "where": "prep_assets.extensions.explain.where",
     "PrepAssetsError": "prep_assets.errors",
     "PackedStore": "prep_assets.stores.packed",
     "StoreIOManager": "prep_assets.extensions.dagster.io_manager",
@@ -51,6 +53,7 @@ __all__ = [
     "PackedStore",
     "PrepAssetsError",
     "StoreIOManager",
+    "StoredRecord",
     "TokenStore",
     "TrainingData",
     "Workspace",
@@ -60,6 +63,7 @@ __all__ = [
     "load",
     "pack",
     "plan",
+    "records",
     "render",
     "row",
     "status",

@@ -17,7 +17,7 @@ NEEDED = (
     "prep_assets/py.typed",
     "prep_assets/_configs/sft.yaml",
     "prep_assets/text/named/chatml.jinja",
-    "prep_assets/extensions/pages/page.html.jinja",
+    "prep_assets/extensions/explain/page.html.jinja",
 )
 """What a wheel would work without until somebody needs it."""
 FORBIDDEN = re.compile(r"^(prep_assets_tests|tools|benchmarks|data|\.git)/|\.pyc$")

@@ -15,16 +15,14 @@ from prep_assets.cli import terminal
 from prep_assets.cli.stores import one_store, reading
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, require_known
-from prep_assets.explain.streams import open_stream, streams
-from prep_assets.explain.visible import arguments
 from prep_assets.exports import exports
 from prep_assets.exports.blends import BLENDS, phases_of
 from prep_assets.exports.registry import check_folder, export_named, opening
 from prep_assets.graph.exports import export_store, exporting, open_export_source
-from prep_assets.graph.graph import asset_and_partitions, exported
+from prep_assets.graph.graph import asset_and_partitions, exported, open_stream, streams
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.blends import BLEND, TOKENS, training_streams
-from prep_assets.pipeline.workspace import Workspace
+from prep_assets.pipeline.workspace import Workspace, arguments
 from prep_assets.stores.blends import open_blend
 from prep_assets.stores.version_folders import Published
 

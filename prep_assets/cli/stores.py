@@ -19,11 +19,10 @@ from prep_assets.data.files import SourceFile, record_id
 from prep_assets.data.read import read_blocks
 from prep_assets.engine.events import Accepted, Blocked, Checked, Event, Planned, Progress, Skipped, Started, Tally, Written
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
-from prep_assets.explain.visible import arguments
 from prep_assets.graph.graph import asset_and_partitions, family_assets, one_partition, unknown_family
 from prep_assets.pipeline.asset import Asset, many_refused
 from prep_assets.pipeline.verdicts import LEAKS
-from prep_assets.pipeline.workspace import Workspace, build_command
+from prep_assets.pipeline.workspace import Workspace, arguments, build_command
 from prep_assets.stores.published import open_published
 from prep_assets.stores.version_folders import Published
 

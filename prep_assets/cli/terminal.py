@@ -24,7 +24,7 @@ from rich.text import Text
 from prep_assets.config.loading import read_yaml
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, nearest
-from prep_assets.explain.visible import NEWLINE, SIGNS, visible
+from prep_assets.text.visible import NEWLINE, SIGNS, visible
 
 # Consoles: results go to stdout, everything else to stderr.
 

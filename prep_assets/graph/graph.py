@@ -12,6 +12,7 @@ from msgspec.structs import replace
 from prep_assets import plugins
 from prep_assets.checks.bounds import BOUNDED, unknown_reason, with_rules
 from prep_assets.checks.registry import added_checks
+from prep_assets.config.family import Family
 from prep_assets.config.models import FAMILIES, OURS
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest, require_known
 from prep_assets.graph.exports import Exporting, about, export_asset, exporting
@@ -20,7 +21,7 @@ from prep_assets.pipeline.asset import Asset, Check, FromLines, FromParts, Store
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.reference_ids import keep_words
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.table import Schema
+from prep_assets.stores.table import TOKENS, Schema, Table, open_table, stream_names
 from prep_assets.stores.version_folders import Published
 
 
@@ -248,3 +249,49 @@ def run_check(check: Check, workspace: Workspace, published: Published) -> Verdi
     finally:
         keep_words()
     return Verdict(False, fault, {}, Worst(published.where, fault))
+
+
+# The streams of a published store.
+
+_HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed|/.*)?")
+
+
+def streams(published: Published) -> list[str]:
+    """The streams, tables or line files of a store, held-out ones last; empty for a raw store."""
+    return sorted(stream_names(published.directory), key=lambda name: _HELD_OUT.fullmatch(name) is not None)
+
+
+def open_stream(published: Published, stream: str) -> Table:
+    """Open one stream, table or line file of a store.
+
+    Raises:
+        StoreError: it is missing or cannot be read.
+    """
+    asset, partition = EVERY.get(published.manifest.asset), published.manifest.partition
+    schema = TOKENS if asset is None else asset.schema_of(stream, partition)
+    return open_table(published.directory, stream, partition, schema=schema)
+
+
+def has_records(published: Published) -> bool:
+    """Whether a store has records of its own; an export holds those of the store that it was made from."""
+    asset = EVERY.get(published.manifest.asset)
+    return asset is not None and bool(asset.streams)
+
+
+def tables_of(published: Published) -> list[Table]:
+    """The streams of a store, held-out ones last; none for raw stores, certificates and exports.
+
+    Raises:
+        StoreError: the payload cannot be read.
+    """
+    partition, asset = published.manifest.partition, EVERY.get(published.manifest.asset)
+    if asset is None:
+        return []
+    declared = [*asset.stems(partition).values()]
+    names = sorted(streams(published), key=lambda name: declared.index(name) if name in declared else 0)
+    return [open_stream(published, name) for name in names]
+
+
+def family_of(workspace: Workspace, asset: str) -> Family:
+    """The configuration of an asset's family."""
+    return workspace.family(FAMILIES[asset_named(asset, workspace).family])

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Any, TypeVar
+from urllib.parse import quote
 
 from msgspec import Struct
 
@@ -36,13 +37,33 @@ from prep_assets.text.vocabulary import Vocabulary, folder_of, from_file, from_t
 from prep_assets.workers.pool import Pool, Workers
 from prep_assets.workers.shards import Runner
 
-# Commands in messages.
+# How commands and addresses of pages name a store.
 
 
 def build_command(asset: str, partition: str = "") -> str:
     """The command that builds an asset."""
     variant = os.environ.get(VARIANT)
     return f"prep-assets {f'--variant {variant} ' if variant else ''}build {asset}" + (f" --partition {partition}" if partition else "")
+
+
+def arguments(asset: str, partition: str) -> str:
+    """The arguments of commands that name a store."""
+    return f"{asset} -p {partition}" if partition else asset
+
+
+# Addresses of the pages that `prep-assets view` serves.
+
+HOST, PORT = "127.0.0.1", 8899
+STORES, CANDIDATES, TRACES = "/stores/", "/candidates/", "/traces/"
+"""Paths of pages of current stores, of candidates whose checks fail, and of traces."""
+VIEW = "PREP_ASSETS_VIEW_URL"
+"""Environment variable with the server's address, where it is not on this machine."""
+
+
+def page_address(asset: str, partition: str = "", *, candidate: bool = False) -> str:
+    """The address of a store's page."""
+    base = os.environ.get(VIEW) or f"http://{HOST}:{PORT}"
+    return base.rstrip("/") + (CANDIDATES if candidate else STORES) + quote("/".join(filter(None, (asset, partition))))
 
 
 # Tokenizers of families: opened once per process, compared with transformers, and bound to a chat template.

@@ -14,8 +14,8 @@ from rich.console import Console
 from prep_assets.cli import terminal
 from prep_assets.cli.stores import working
 from prep_assets.engine.scrub import scrub
-from prep_assets.explain.where import contents
-from prep_assets.extensions.pages.report import report
+from prep_assets.extensions.explain.report import report
+from prep_assets.extensions.explain.where import records as records_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 
@@ -72,11 +72,11 @@ def sound(told: Told, what: str) -> bool:
 
 
 def test_reading_of_records_and_masks_is_told(mine: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prep_assets.explain.where.TOLD_EVERY", 10)
+    monkeypatch.setattr("prep_assets.extensions.explain.where.TOLD_EVERY", 10)
     workspace, told = told_of(mine)
-    records = list(contents(workspace, store(workspace, "sft_packed")))
+    records = list(records_of(workspace, store(workspace, "sft_packed")))
     assert sound(told, "read sft_packed") and told[-1][1] >= len(records) - 10
-    assert len(records) == len(list(contents(mine, store(mine, "sft_packed"))))
+    assert len(records) == len(list(records_of(mine, store(mine, "sft_packed"))))
     report(workspace, [store(workspace, "sft_packed")], rows=5)
     assert sound(told, "derive masks of sft_packed") and told[-1][1] == told[-1][2]
     scrub(workspace)

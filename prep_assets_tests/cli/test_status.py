@@ -240,7 +240,7 @@ def test_only_what_is_asked_for(mine: Any, run: Any) -> None:
 def test_nothing_is_deleted_without_a_yes(mine: Any, run: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """It deleted eight versions at once, without a question."""
     rebuilt(mine, 128)
-    monkeypatch.setattr("prep_assets.cli.keep.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
+    monkeypatch.setattr("prep_assets.extensions.keep.prune.sys", SimpleNamespace(stdin=SimpleNamespace(isatty=lambda: True)))
     answers = iter([False, True])
     monkeypatch.setattr("typer.confirm", lambda question: next(answers))
     assert run("prune").exit_code == 1 and len(versions(mine)) == 2

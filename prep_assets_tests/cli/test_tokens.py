@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from prep_assets.cli.terminal import BAR, CLOSE, HIDE, OPEN, SHOW, flowing, joined, listed, runs
-from prep_assets.explain.visible import token_texts, visible
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.text.visible import token_texts, visible
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.workspaces import TOKENIZER
 

@@ -7,10 +7,9 @@ from collections.abc import Mapping
 USES: Mapping[str, str] = {
     "dagster": """
         caches checks.of_stores config.base config.family config.loading config.models data.addresses data.files data.pins engine
-        engine.events engine.execute engine.plan engine.scrub errors explain.figures explain.previews explain.rows explain.visible exports
-        graph.exports graph.graph pipeline.asset pipeline.blends pipeline.source_files pipeline.workspace plugins proofs.verdict
-        stores.files stores.guards stores.lines stores.manifest stores.open stores.published stores.remote stores.table
-        stores.version_folders training
+        engine.events engine.execute engine.plan engine.scrub errors exports graph.exports graph.figures graph.graph pipeline.asset
+        pipeline.blends pipeline.source_files pipeline.workspace plugins proofs.verdict row stores.files stores.guards stores.lines
+        stores.manifest stores.open stores.published stores.remote stores.table stores.version_folders text.visible training
     """,
     "exports": """
         errors exports.arrow exports.readable exports.registry packing.strategies samples schemas.rewards schemas.verifiers stores.arrays
@@ -18,18 +17,18 @@ USES: Mapping[str, str] = {
         stores.table stores.teachers stores.tokens stores.verification text.documents workers.pool
     """,
     "neighbours": """
-        cli cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events engine.execute
-        errors explain.figures explain.html explain.streams explain.visible explain.where exports.arrow exports.registry graph.graph
-        pipeline.asset pipeline.examples pipeline.sources pipeline.workspace samples schemas.reader stores.files stores.manifest
-        stores.published stores.verification stores.version_folders version
+        cli cli.html cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events
+        engine.execute errors exports.arrow exports.registry graph.figures graph.graph graph.unchanged pipeline.asset pipeline.examples
+        pipeline.sources pipeline.workspace records samples schemas.reader stores.files stores.manifest stores.published stores.verification
+        stores.version_folders text.visible version where
     """,
     "preprocess": """
         cli cli.stores config.base config.family config.loading config.mask config.models data data.addresses data.blocks data.files
-        data.quarantine data.read data.tables engine engine.events engine.execute errors explain.visible graph.graph packing
-        packing.strategies pipeline.asset pipeline.examples pipeline.source_files pipeline.sources pipeline.workspace samples schemas.fields
+        data.quarantine data.read data.tables engine engine.events engine.execute errors graph.graph packing packing.strategies
+        pipeline.asset pipeline.examples pipeline.source_files pipeline.sources pipeline.workspace samples schemas.fields
         schemas.instructions schemas.messages schemas.reader schemas.registry schemas.rewards schemas.turns stores.arrays stores.files
         stores.manifest stores.segments stores.verification stores.version_folders text.encode text.engines text.load_template text.render
-        text.spans text.template text.tokenizer_files text.vocabulary workers.pool workers.shards
+        text.spans text.template text.tokenizer_files text.visible text.vocabulary workers.pool workers.shards
     """,
     "quality": """
         caches config.family errors limits own_code quality.compiled quality.language quality.private_data quality.steps quality.units
@@ -39,14 +38,9 @@ USES: Mapping[str, str] = {
         errors own_process workers.pool workers.shards
     """,
     "doctor": """
-        cli cli.stores cli.terminal config.family config.mask data.files errors explain.visible samples schemas.reader schemas.registry
-        schemas.sniff text.agreement text.certify text.conversation text.encode text.engines text.load_template text.render text.spans
-        text.template text.vocabulary
-    """,
-    "pages": """
-        caches checks.bounds cli cli.stores cli.trace config.family config.mask config.models engine.status errors explain.figures
-        explain.html explain.rows explain.streams explain.trace explain.visible graph.graph pipeline.asset pipeline.verdicts
-        pipeline.workspace stores.manifest stores.table stores.version_folders text.vocabulary version
+        cli cli.stores cli.terminal config.family config.mask data.files errors samples schemas.reader schemas.registry schemas.sniff
+        text.agreement text.certify text.conversation text.encode text.engines text.load_template text.render text.spans text.template
+        text.visible text.vocabulary
     """,
     "agents": """
         errors samples schemas.fields schemas.preference schemas.registry schemas.rewards schemas.turns
@@ -75,17 +69,30 @@ USES: Mapping[str, str] = {
         data.addresses data.local_files errors
     """,
     "changes": """
-        checks.bounds cli cli.stores cli.terminal config.models data.quarantine errors explain.streams explain.visible explain.where
-        graph.graph pipeline.asset pipeline.workspace stores.manifest stores.published stores.version_folders text.vocabulary
+        StoredRecord checks.bounds cli cli.stores cli.terminal config.models data.quarantine errors graph.graph pipeline.asset
+        pipeline.workspace records stores.manifest stores.published stores.version_folders text.visible text.vocabulary
     """,
     "start": """
-        checks.bounds cli cli.export cli.look cli.stores cli.terminal config.family config.loading config.models data.files data.local_files
-        engine errors explain.figures explain.visible exports.registry graph.graph pipeline.workspace quality.steps samples schemas.reader
-        schemas.registry schemas.sniff stores.remote stores.version_folders
+        checks.bounds cli cli.export cli.stores cli.terminal config.family config.loading config.models data.files data.local_files engine
+        errors exports.registry graph.figures graph.graph pipeline.workspace quality.steps row samples schemas.reader schemas.registry
+        schemas.sniff stores.remote stores.version_folders text.visible
     """,
     "leaks": """
-        checks.of_quality cli cli.terminal config.models data.quarantine errors explain.visible graph.graph pipeline.leaks pipeline.quality
-        pipeline.verdicts pipeline.workspace quality.overlap stores.version_folders
+        checks.of_quality cli cli.terminal config.models data.quarantine errors graph.graph pipeline.leaks pipeline.quality
+        pipeline.verdicts pipeline.workspace quality.overlap stores.version_folders text.visible
+    """,
+    "explain": """
+        caches checks.bounds checks.of_conversations checks.of_exports checks.of_lines checks.selection cli cli.html cli.stores cli.terminal
+        config.family config.mask config.models data.addresses data.blocks data.files data.quarantine data.read engine.status errors
+        exports.readable exports.registry graph.exports graph.figures graph.graph graph.pretrain graph.unchanged pipeline.asset
+        pipeline.blends pipeline.conversations pipeline.documents pipeline.examples pipeline.groups pipeline.lines pipeline.pairs
+        pipeline.sources pipeline.tokens pipeline.verdicts pipeline.workspace proofs.mask samples schemas.reader schemas.rewards
+        stores.blends stores.groups stores.manifest stores.published stores.table stores.version_folders text.documents text.encode
+        text.spans text.visible text.vocabulary version
+    """,
+    "keep": """
+        cli cli.stores cli.terminal engine engine.events engine.execute engine.plan engine.scrub engine.status errors graph.graph
+        pipeline.workspace proofs.verdict stores.published text.visible workers.pool
     """,
     "tokenizers": """
         caches config.loading errors own_code stores.files text.agreement text.ids text.spans text.suspects text.tokenizer_files

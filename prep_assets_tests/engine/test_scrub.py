@@ -21,7 +21,7 @@ from prep_assets.cli.main import app
 from prep_assets.engine import build, state
 from prep_assets.engine.scrub import STATE, _compare, _File, scrub
 from prep_assets.errors import StoreError
-from prep_assets.explain.streams import Opened
+from prep_assets.extensions.explain.streams import Opened
 from prep_assets.extensions.remote import urls
 from prep_assets.graph.graph import EVERY, run_check
 from prep_assets.pipeline.workspace import Workspace

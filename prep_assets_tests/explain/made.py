@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Any
 
 from prep_assets.errors import ConfigError
-from prep_assets.explain.streams import Place, streams
-from prep_assets.explain.trace import Tracer
 from prep_assets.extensions.changes.changes import Effect
-from prep_assets.graph.graph import assets_of
+from prep_assets.extensions.explain.streams import Place
+from prep_assets.extensions.explain.trace import Tracer
+from prep_assets.graph.graph import assets_of, streams
 from prep_assets_tests.explain.conftest import entry
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal
 

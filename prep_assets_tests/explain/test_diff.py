@@ -14,8 +14,8 @@ import yaml
 
 from prep_assets.engine.execute import build
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.explain.where import contents
 from prep_assets.extensions.changes.changes import STALE, Difference, Effect, diff, impact
+from prep_assets.extensions.explain.where import records as records_of
 from prep_assets.graph.graph import EVERY, asset_named, assets_of, upstream_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import build_key
@@ -70,7 +70,7 @@ def test_records_in_pieces_are_put_together(tmp_path: Path) -> None:
     tokens = workspace.built("sft_tokens", "own")
     store = open_tokens(tokens.directory, "train")
     whole = [store.record(number, "tokens").tolist() for number in range(len(store))]
-    held = [each.ids.tolist() for each in contents(workspace, published)]
+    held = [each.ids.tolist() for each in records_of(workspace, published)]
     cut = open_packed(published.directory, "sft_packed").documents["start"]
     assert (np.asarray(cut) > 0).any()
     left_out = published.manifest.counts["tokens_left_out"] + published.manifest.counts["tokens_in_untrained_rows"]
@@ -106,7 +106,7 @@ def test_a_draft_is_what_would_come(mine: Workspace, run: Command) -> None:
 def test_every_store_can_be_read_for_comparison(made: Workspace, asset: str) -> None:
     published = made.published(asset, asset_named(asset, made).partitions(made)[0])
     assert published is not None
-    held = list(contents(made, published))
+    held = list(records_of(made, published))
     counts = published.manifest.counts
     assert len(held) == (2 * counts["kept"] if asset.startswith("preference_tokens") else counts["kept"])
     if "tokens" in counts:
@@ -123,7 +123,7 @@ def test_what_cannot_be_compared_is_said(made: Workspace) -> None:
         diff(made, "sft_packed", "ffffnothing")
     published = made.built("sft_export_trl")
     with pytest.raises(ConfigError, match="compare sft_packed, which it is made from"):
-        list(contents(made, published))
+        list(records_of(made, published))
 
 
 # -- what `impact` says of a change is what a build then does; and it writes nothing -----------------------------------------------------

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 import prep_assets as pa
-from prep_assets.explain.previews import Preview, ShownRow
+from prep_assets.text.visible import Preview
 from prep_assets_tests.graph.workspaces import build, domain, minimal, workspace_in
 from prep_assets_tests.reports.hostile import HOSTILE
 
@@ -48,10 +49,11 @@ def test_trained_tokens_are_green(workspace: pa.Workspace) -> None:
     assert green == trained.replace("\n", "⏎\n") and len(trained) > 100
 
 
-def test_any_text_stays_text() -> None:
+def test_any_text_stays_text(workspace: pa.Workspace) -> None:
+    of = pa.row(workspace, "sft_packed")
     for text in HOSTILE:
         row = Preview(text, (text, text), (1.0, -1.0), (0, 1), ((0, text),))
-        for shown in (ShownRow(row), ShownRow({text: text})):
+        for shown in (replace(of, row=row), replace(of, row={text: text})):
             assert {*Spans(shown._repr_html_()).tags} <= {"p", "b", "div", "span", "table", "tr", "th", "td"}
 
 

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
 from prep_assets.extensions.changes.changes import side_by_side
-from prep_assets.extensions.pages.report import report
+from prep_assets.extensions.explain.report import report
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.graph.workspaces import SHIPPED, build, domain, workspace_in
 

@@ -12,10 +12,10 @@ import pytest
 
 from prep_assets.config.models import Sft
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
-from prep_assets.explain.streams import Place, streams
-from prep_assets.explain.trace import Trace, Tracer, field_of, token_of, trace
-from prep_assets.explain.where import where
-from prep_assets.graph.graph import EVERY
+from prep_assets.extensions.explain.streams import Place
+from prep_assets.extensions.explain.trace import Trace, Tracer, field_of, token_of, trace
+from prep_assets.extensions.explain.where import where
+from prep_assets.graph.graph import EVERY, streams
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.corpus.sentinels import TOKENS, tokenizer_with_sentinels
 from prep_assets_tests.explain.conftest import Command

@@ -13,9 +13,9 @@ import pytest
 from prep_assets.config.loading import FILE, payload_digest, read_tombstones
 from prep_assets.engine import build
 from prep_assets.errors import ConfigError
-from prep_assets.explain.streams import Origin, Piece, Place, pieces_of
-from prep_assets.explain.trace import Tracer
-from prep_assets.explain.where import Whereabouts, where
+from prep_assets.extensions.explain.streams import Origin, Piece, Place, pieces_of
+from prep_assets.extensions.explain.trace import Tracer
+from prep_assets.extensions.explain.where import Whereabouts, where
 from prep_assets.extensions.neighbours.forget import forget, needles_of, records_with
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
@@ -279,7 +279,7 @@ def test_the_same_text_elsewhere_is_found(workspace: Workspace) -> None:
 def test_every_family_forgets(workspace: Workspace, record: str) -> None:
     [before] = where(workspace, record)
     assert before.found
-    needles = needles_of(workspace, before)
+    needles = needles_of(workspace, before.family, before.domain, before.payload)
     holding = {(each.asset, each.partition) for each in before.found if "_export_" not in each.asset}
     for asset, partition in holding:  # the search that proves it gone finds it while it is there
         published = workspace.built(asset, partition)

@@ -16,11 +16,11 @@ from tokenizers import Tokenizer
 from prep_assets.checks.of_exports import compare
 from prep_assets.config.models import Sft
 from prep_assets.errors import ConfigError
-from prep_assets.explain.previews import Preview, preview
-from prep_assets.explain.rows import read
-from prep_assets.explain.trace import Tracer, token_of
 from prep_assets.exports import export
 from prep_assets.exports.registry import exports
+from prep_assets.extensions.explain.previews import preview
+from prep_assets.extensions.explain.rows import read
+from prep_assets.extensions.explain.trace import Tracer, token_of
 from prep_assets.extensions.selftest.mutations import ATTENTION_MASK_MUTATIONS, ATTENTION_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.images import media_ids
@@ -29,6 +29,7 @@ from prep_assets.stores.packed import open_packed
 from prep_assets.stores.table import PACKED, TOKENS, table_of
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.visible import Preview
 from prep_assets.training import DatasetFactory, PackedDataset, Pad, PaddingFree
 from prep_assets_tests.effort import SOAK
 from prep_assets_tests.graph.conftest import Make

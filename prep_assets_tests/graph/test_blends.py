@@ -16,12 +16,13 @@ from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.explain.previews import Preview, preview
+from prep_assets.extensions.explain.previews import preview
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.blends import training_streams
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.published import versions
+from prep_assets.text.visible import Preview
 from prep_assets.training import BlendDataset, DatasetFactory, PaddingFree
 from prep_assets_tests.graph.workspaces import SHIPPED, build, domain, jsonl, make, minimal, out_of_date, verdicts, workspace_in
 

@@ -15,7 +15,7 @@ from prep_assets.config.models import Sft
 from prep_assets.engine import build as build_stores
 from prep_assets.engine.execute import verdicts_of as verdicts
 from prep_assets.errors import ConfigError, PrepAssetsError, TemplateError
-from prep_assets.explain.previews import preview
+from prep_assets.extensions.explain.previews import preview
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline.workspace import Workspace

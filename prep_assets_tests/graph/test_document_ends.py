@@ -15,8 +15,8 @@ from tokenizers import Tokenizer
 
 from prep_assets.engine import build as build_stores
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.explain.trace import trace
 from prep_assets.exports import export
+from prep_assets.extensions.explain.trace import trace
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.documents import documents_begin_with

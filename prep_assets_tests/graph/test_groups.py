@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 from prep_assets.config.models import TRAINED, Rl
 from prep_assets.engine import state
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.explain.previews import Preview, preview
+from prep_assets.extensions.explain.previews import preview
 from prep_assets.extensions.selftest.mutations import (
     IMAGE_MUTATIONS,
     MUTATIONS,
@@ -32,6 +32,7 @@ from prep_assets.pipeline.workspace import Workspace, group_domains, prompt_doma
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.visible import Preview
 from prep_assets.training import DatasetFactory
 from prep_assets_tests.graph.workspaces import (
     TOKENIZER,

@@ -16,9 +16,9 @@ from prep_assets.checks.sources_again import DomainSource
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine.execute import verdicts_of as verdicts
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, StoreError
-from prep_assets.explain.trace import trace
-from prep_assets.explain.where import where
 from prep_assets.exports import export
+from prep_assets.extensions.explain.trace import trace
+from prep_assets.extensions.explain.where import where
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY, assets_of
 from prep_assets.pipeline.merging import _records

@@ -21,8 +21,8 @@ from prep_assets.config.models import Preference
 from prep_assets.engine import state
 from prep_assets.engine.execute import verdicts_of as verdicts
 from prep_assets.errors import CheckFailed, ConfigError, Refused
-from prep_assets.explain.trace import trace
 from prep_assets.exports import export
+from prep_assets.extensions.explain.trace import trace
 from prep_assets.extensions.selftest.mutations import PAIR_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import ConfigError
-from prep_assets.explain.trace import trace
+from prep_assets.extensions.explain.trace import trace
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.lines import strings_as_messages
 from prep_assets.pipeline.workspace import Workspace

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 
 from prep_assets.config.models import Sft
 from prep_assets.errors import PrepAssetsError
-from prep_assets.explain.trace import trace
+from prep_assets.extensions.explain.trace import trace
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.workspace import Workspace

@@ -23,10 +23,10 @@ from prep_assets.config.family import Chat, PrivateKind
 from prep_assets.config.loading import Tombstone, add_tombstones, payload_digest
 from prep_assets.data import tables as cuts
 from prep_assets.errors import CheckFailed, ConfigError
-from prep_assets.explain.streams import read_rows
 from prep_assets.extensions.dagster.definitions import definitions
 from prep_assets.extensions.dagster.io_manager import StoreIOManager
 from prep_assets.extensions.dagster.site import Site, WorkspaceResource
+from prep_assets.extensions.explain.streams import read_rows
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline import tokens

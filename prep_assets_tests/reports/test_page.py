@@ -16,12 +16,12 @@ from hypothesis import strategies as st
 
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Sft
-from prep_assets.explain.figures import measure
-from prep_assets.explain.rows import line_texts, prove, streams
-from prep_assets.explain.visible import one_line, visible
-from prep_assets.extensions.pages.data import sampled, weight_runs
-from prep_assets.extensions.pages.made_with import made_with
-from prep_assets.extensions.pages.report import render, report
+from prep_assets.extensions.explain.data import sampled, weight_runs
+from prep_assets.extensions.explain.made_with import made_with
+from prep_assets.extensions.explain.report import render, report
+from prep_assets.extensions.explain.rows import line_texts, prove
+from prep_assets.graph.figures import measure
+from prep_assets.graph.graph import tables_of
 from prep_assets.graph.sft import SFT_TOKENS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import Expected
@@ -29,6 +29,7 @@ from prep_assets.proofs.mask import MaskRow
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.visible import one_line, visible
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.workspaces import build, resealed
 from prep_assets_tests.proofs.words import vocabulary
@@ -271,7 +272,7 @@ def test_figures_of_tokens_are_those_of_the_manifest(built: tuple[Workspace, dic
     _, stores = built
     for (asset, partition), published in stores.items():
         if asset == "sft_tokens":
-            found = measure(streams(published))
+            found = measure(tables_of(published))
             counts = published.manifest.counts
             assert {each.domain for each in found} == {partition}
             assert (sum(each.total for each in found), sum(each.trained or 0 for each in found)) == (
@@ -282,7 +283,7 @@ def test_figures_of_tokens_are_those_of_the_manifest(built: tuple[Workspace, dic
 
 def _by_stream(published: Published) -> dict[str, list]:
     found: dict[str, list] = {}
-    for each in measure(streams(published)):
+    for each in measure(tables_of(published)):
         found.setdefault(each.stream, []).append(each)
     return found
 

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from prep_assets.explain.rows import MOST_TOKENS
-from prep_assets.extensions.pages.search import ALSO_FOLDED, Filter, matching
+from prep_assets.extensions.explain.rows import MOST_TOKENS
+from prep_assets.extensions.explain.search import ALSO_FOLDED, Filter, matching
 from prep_assets.stores import table
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.table import Table, table_of

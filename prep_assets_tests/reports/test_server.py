@@ -13,9 +13,8 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import PrepAssetsError
-from prep_assets.explain.visible import HOST, page_address
-from prep_assets.extensions.pages.serve import home_page, server
-from prep_assets.pipeline.workspace import Workspace
+from prep_assets.extensions.explain.serve import home_page, server
+from prep_assets.pipeline.workspace import HOST, Workspace, page_address
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published, point
 from prep_assets_tests.reports.hostile import Read, hostile_workspace

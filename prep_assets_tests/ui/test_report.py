@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from prep_assets.extensions.pages.report import render, report
-from prep_assets.extensions.pages.serve import write_site
+from prep_assets.extensions.explain.report import render, report
+from prep_assets.extensions.explain.serve import write_site
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import build_all, domain, jsonl, minimal, workspace_in

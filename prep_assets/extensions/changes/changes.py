@@ -13,12 +13,12 @@ from typing import Any, Literal
 import numpy as np
 from msgspec import Struct, field
 
+from prep_assets import StoredRecord, records
 from prep_assets.checks.bounds import metrics_of
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest
-from prep_assets.explain.where import StoredRecord, contents, has_records
-from prep_assets.graph.graph import assets_of, upstream_of
+from prep_assets.graph.graph import assets_of, has_records, upstream_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import build_key, differences, label_of
@@ -129,7 +129,7 @@ class _VersionRecords:
     """The records of a version, read once for hashes, and again for records to show."""
 
     def __init__(self, workspace: Workspace, published: Published) -> None:
-        self.read: Callable[[], Iterator[StoredRecord]] = lambda: contents(workspace, published)
+        self.read: Callable[[], Iterator[StoredRecord]] = lambda: records(workspace, published)
         self.digests: Counter[bytes] = Counter()
         self.amounts: dict[str, Amount] = {}
         for record in self.read():

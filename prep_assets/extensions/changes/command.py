@@ -14,20 +14,19 @@ from msgspec.structs import astuple
 from rich.console import Console
 from rich.text import Text
 
+from prep_assets import StoredRecord
 from prep_assets.cli import terminal
 from prep_assets.cli.stores import Live, working
 from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.explain.streams import family_of
-from prep_assets.explain.visible import token_texts, visible
-from prep_assets.explain.where import StoredRecord
 from prep_assets.extensions.changes.changes import LONG, SAMPLE, STALE, Changed, Difference, Effect, Pair, side_by_side
 from prep_assets.extensions.changes.changes import diff as compare_versions
 from prep_assets.extensions.changes.changes import impact as effects_of
-from prep_assets.graph.graph import one_partition
+from prep_assets.graph.graph import family_of, one_partition
 from prep_assets.pipeline.asset import tokenizer_recipe
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.text.visible import token_texts, visible
 from prep_assets.text.vocabulary import Vocabulary
 
 LONGEST = 300

@@ -19,22 +19,20 @@ import numpy.typing as npt
 from dagster._core.definitions.asset_checks.asset_check_evaluation import AssetCheckEvaluationTargetMaterializationData
 from dagster._core.definitions.source_asset import SYSTEM_METADATA_KEY_SOURCE_ASSET_OBSERVATION
 
+from prep_assets import row
 from prep_assets.caches import bounded_cache
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine.plan import Step
 from prep_assets.errors import PrepAssetsError
-from prep_assets.explain.figures import binned, items, made_from, measure, refusals, refused_counts, shares
-from prep_assets.explain.previews import Preview
-from prep_assets.explain.previews import preview as row_preview
-from prep_assets.explain.rows import streams
-from prep_assets.explain.visible import arguments, one_line, page_address, token_texts
 from prep_assets.extensions.dagster.site import Site
-from prep_assets.graph.graph import EVERY, store_of
+from prep_assets.graph.figures import binned, items, made_from, measure, refusals, refused_counts, shares
+from prep_assets.graph.graph import EVERY, store_of, tables_of
 from prep_assets.pipeline.asset import Asset, by_engine
-from prep_assets.pipeline.workspace import Workspace
+from prep_assets.pipeline.workspace import Workspace, arguments, page_address
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.manifest import digest, file_hash
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.visible import Preview, one_line, token_texts
 
 # Metadata of a store: counts and metrics (plotted over time), its path, a preview. Of a check: its figures; where it fails, the wrong token in its row, both
 # derivations, and links to details.
@@ -261,7 +259,7 @@ def _by_domain(published: Published) -> dict[str, Any]:
         return {}
 
     try:
-        row_streams = streams(published)
+        row_streams = tables_of(published)
     except PrepAssetsError:
         return {}
     measured = [row for row in measure(row_streams) if row.documents]
@@ -299,7 +297,7 @@ def _preview(workspace: Workspace, published: Published) -> dict[str, Any]:
     if published.manifest.asset not in EVERY or not (published.manifest.counts.get("rows") or published.manifest.counts.get("kept")):
         return {}
     try:
-        shown = row_preview(workspace, published, 0)
+        shown = row(workspace, published).row
     except PrepAssetsError:
         return {}
     if isinstance(shown, Preview):

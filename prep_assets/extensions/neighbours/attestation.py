@@ -7,18 +7,17 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from prep_assets.cli.html import render_template
 from prep_assets.config.family import Family
 from prep_assets.config.loading import read_tombstones
 from prep_assets.config.models import FAMILIES, Eval, Pretrain, Rl, Sft
 from prep_assets.errors import StoreError
-from prep_assets.explain.figures import made_from, refused_counts
-from prep_assets.explain.html import render_template
-from prep_assets.explain.visible import arguments
 from prep_assets.extensions.neighbours.description import Chain, Description, describe, own_stores
 from prep_assets.extensions.neighbours.forget import forgotten_rows
+from prep_assets.graph.figures import made_from, refused_counts
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.sources import read_sources
-from prep_assets.pipeline.workspace import Workspace
+from prep_assets.pipeline.workspace import Workspace, arguments
 from prep_assets.stores.files import installed_version, loads
 from prep_assets.stores.manifest import Manifest, Result, described, digest, fault, signature_of
 from prep_assets.stores.version_folders import Published

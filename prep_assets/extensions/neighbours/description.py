@@ -13,10 +13,10 @@ from urllib.parse import urlsplit, urlunsplit
 from prep_assets.config.family import Domain
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import StoreError
-from prep_assets.explain.figures import accounting, made_from
-from prep_assets.explain.streams import Opened
 from prep_assets.exports.arrow import schema_of
+from prep_assets.graph.figures import accounting, made_from
 from prep_assets.graph.graph import EVERY, asset_named
+from prep_assets.graph.unchanged import Unchanged
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.workspace import Workspace, build_command
@@ -195,8 +195,7 @@ def describe(workspace: Workspace, asset: str, partition: str = "") -> tuple[Des
         StoreError: there is no store; it is out of date; or its checks do not hold.
     """
     workspace = workspace.plain
-    opened = Opened(workspace)  # its caches end with it
-    published = opened.published(asset, partition)
+    published = Unchanged(workspace).published(asset, partition)
     definition, label = asset_named(asset, workspace), workspace.place(asset, partition).label
     if unproven := [check.name for check in definition.checks if check.name not in _passed_checks([published])]:
         raise StoreError(f"{label}: {', '.join(unproven)} is not known to hold. Check it:\n  prep-assets verify {asset}")

@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from itertools import chain, islice
+from itertools import chain, islice, starmap
+from typing import Any
 
 from msgspec import Struct
 
+from prep_assets import records as records_of
+from prep_assets import where
 from prep_assets.config.loading import Tombstone, add_tombstones, payload_digest
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.blocks import FORGOTTEN
@@ -16,9 +19,7 @@ from prep_assets.data.quarantine import read_quarantine
 from prep_assets.engine.events import Event
 from prep_assets.engine.execute import build
 from prep_assets.errors import ConfigError, Refused, StoreError
-from prep_assets.explain.streams import family_of
-from prep_assets.explain.where import Found, NotHere, Whereabouts, contents, has_records, split_name, where
-from prep_assets.graph.graph import EVERY, family_assets
+from prep_assets.graph.graph import EVERY, family_assets, family_of, has_records
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.sources import strings_in
@@ -81,35 +82,30 @@ def forget(
         ConfigError: no such record, or one that cannot be read.
         PrepAssetsError: a store that held one cannot be built without it. The tombstone stays, so no build brings the record back.
     """
-    locations = [location for record in records for location in where(workspace, record)]
-    readable = [location for location in locations if location.payload != ""]
+    named = [(record, location) for record in records for location in where(workspace, record)]
+    readable = [location for _, location in named if location.payload != ""]
     for location in readable:
         if isinstance(location.payload, str):
             raise ConfigError(f"{location.domain}/{location.id} cannot be read, so nothing is made of it. Take it out of its file")
-    digests = {record: payload_digest(location.payload) for record in records for location in readable if _matches_name(record, location)}
+    digests = {record: payload_digest(location.payload) for record, location in named if location.payload != ""}
     # families whose store of the domain is not built yet get a tombstone too
-    named = ((location, next(record for record in records if _matches_name(record, location))) for location in locations)
-    stones = (Tombstone(location.family, location.domain, location.id, digests[record], reason) for location, record in named)
+    stones = (Tombstone(location.family, location.domain, location.id, digests[record], reason) for record, location in named)
     fresh = add_tombstones(workspace.configs, stones)
     after = Workspace(workspace.configs, workspace.stores, progress=workspace.progress)
-    needles = [words for location in readable for words in needles_of(workspace, location)]
-    search = _Search(after, {(location.family, location.domain) for location in locations}, needles)
+    needles = [words for location in readable for words in needles_of(workspace, location.family, location.domain, location.payload)]
+    search = _Search(after, {(location.family, location.domain) for _, location in named}, needles)
     for asset, place in list(search.stores()):
         build(after, asset.name, partition=place.partition or None, tell=tell)
-    remaining, searched = search.left(readable)
+    remaining, searched = search.left([(location.family, f"{location.domain}/{location.id}") for location in readable])
     # versions with open readers are not deleted, so free what `where` opened, and delete before old versions are searched
     if prune:
         search.let_go()
     pruned = search.stores() if prune else ()
     removed = tuple(f"{place.backend.where}/versions/{name}" for _, place in pruned for name in place.remove_unused())
-    places: Iterable[Found | NotHere] = chain.from_iterable((*location.found, *location.not_here) for location in readable)
-    held = dict.fromkeys(label_of(place.asset, place.partition) for place in places)
+    found = ((place.asset, place.partition) for location in readable for place in location.found)
+    refused = ((place.asset, place.partition) for location in readable for place in location.not_here)
+    held = dict.fromkeys(starmap(label_of, chain(found, refused)))
     return Forgotten(fresh, tuple(held), remaining, searched, tuple(search.old()), removed)
-
-
-def _matches_name(record: str, location: Whereabouts) -> bool:
-    domain, rest = split_name(record)
-    return domain == location.domain and f":{location.id}".endswith(f":{rest}")
 
 
 class _Search(Struct, frozen=True):
@@ -128,12 +124,11 @@ class _Search(Struct, frozen=True):
                     if place.exists and (not partition or (family, partition) in self.domains):
                         yield asset, place
 
-    def left(self, known: Sequence[Whereabouts]) -> tuple[dict[str, tuple[str, ...]], int]:
-        """Label → ids of records that current stores still hold, by index or by text; and the count of stores searched."""
+    def left(self, known: Sequence[tuple[str, str]]) -> tuple[dict[str, tuple[str, ...]], int]:
+        """Label → ids of records, of (family, name), that current stores still hold, by index or by text; and the count of stores searched."""
         holders: dict[str, list[str]] = {}
-        for location in known:
-            name = f"{location.domain}/{location.id}"
-            for current in (candidate for candidate in where(self.workspace, name) if candidate.family == location.family):
+        for family, name in known:
+            for current in (candidate for candidate in where(self.workspace, name) if candidate.family == family):
                 for occurrence in current.found:
                     holders.setdefault(occurrence.asset, []).append(name)
                 if any(absence.reason != f"records/{FORGOTTEN}" for absence in current.not_here):
@@ -209,24 +204,26 @@ def forgotten_rows(workspace: Workspace, tombstones: Sequence[Tombstone], stores
         with suppress(ConfigError):  # the file, or the row, is not there any more
             for found in where(workspace, record):
                 if found.family == family and (found.domain, payload_digest(found.payload)) in digests:
-                    rows[f"{found.domain}/{found.id}"] = needles_of(workspace, found)
+                    rows[f"{found.domain}/{found.id}"] = needles_of(workspace, family, found.domain, found.payload)
     left: dict[str, tuple[str, ...]] = {}
     for store in stores:
-        by_id = [name for each in contents(workspace, store) if (name := f"{each.domain}/{each.id}") in rows] if has_records(store) else []
+        by_id = (
+            [name for each in records_of(workspace, store) if (name := f"{each.domain}/{each.id}") in rows] if has_records(store) else []
+        )
         by_text = records_with(workspace, store, [needles for sets in rows.values() for needles in sets])
         if held := dict.fromkeys((*by_id, *by_text)):
             left[store.manifest.label] = tuple(held)
     return Search(tuple(rows), tuple(store.manifest.label for store in stores), left)
 
 
-def needles_of(workspace: Workspace, location: Whereabouts) -> list[tuple[str, ...]]:
+def needles_of(workspace: Workspace, family: str, name: str, payload: Mapping[str, Any] | str) -> list[tuple[str, ...]]:
     """Sets of texts of a record; a store that contains all texts of one set holds it. One set has the strings of the raw row, as in lines and
     quarantines; the others have the turns as they are rendered, a prompt with one answer per set."""
-    domain = workspace.family(FAMILIES[location.family]).domains[location.domain]
-    sets = [_searchable(strings_in(location.payload))]
+    domain = workspace.family(FAMILIES[family]).domains[name]
+    sets = [_searchable(strings_in(payload))]
     for form in (Sample, Pair, Prompt, Group):
         with suppress(Refused, ConfigError):
-            example = apply(converter(domain, form), location.payload)  # type: ignore[arg-type]
+            example = apply(converter(domain, form), payload)  # type: ignore[arg-type]
             prompt, *answers = parts_of(example) or ((),)
             sets += [_searchable(_words((*prompt, *answer))) for answer in answers or [()]]
             break
@@ -247,7 +244,7 @@ def records_with(workspace: Workspace, published: Published, sets: Sequence[Sequ
     ids: list[str] = []
     if not sets:
         return ids
-    records = contents(workspace, published) if has_records(published) else iter(())
+    records = records_of(workspace, published) if has_records(published) else iter(())
     while batch := list(islice(records, BATCH)):
         matches = [
             record for record in batch if not len(record.ids) and _contains_any_set(" ".join(strings_in(json.loads(record.line))), sets)

@@ -11,10 +11,10 @@ from prep_assets.cli import terminal
 from prep_assets.cli.stores import Live
 from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.config.loading import FILE
-from prep_assets.explain.visible import visible
 from prep_assets.extensions.neighbours.forget import Forgotten
 from prep_assets.extensions.neighbours.forget import forget as forget_records
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.text.visible import visible
 
 SHOWN = 5
 

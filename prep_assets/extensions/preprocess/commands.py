@@ -18,12 +18,12 @@ from prep_assets.cli.stores import Live
 from prep_assets.config.loading import config_dir, load_family
 from prep_assets.engine.events import Accepted, Event, Progress
 from prep_assets.errors import ConfigError
-from prep_assets.explain.visible import visible
 from prep_assets.extensions.preprocess import modellink
 from prep_assets.extensions.preprocess.astrai import load_pipeline, migrate_pipeline
 from prep_assets.extensions.preprocess.astrai_run import Counts, Outcome, load_tokenizer
 from prep_assets.extensions.preprocess.astrai_run import preprocess as run
 from prep_assets.extensions.preprocess.modellink import configuration, parse_flags, shell_environment
+from prep_assets.text.visible import visible
 
 PARAMS = "params"
 """AstrAI's default folder of the tokenizer."""

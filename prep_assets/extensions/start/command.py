@@ -21,20 +21,20 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from prep_assets import row
 from prep_assets.cli import terminal
 from prep_assets.cli.export import LOOPS, READERS, TORCH, TRAINERS
-from prep_assets.cli.look import show_row
-from prep_assets.cli.stores import Live, first_rows
+from prep_assets.cli.stores import Live, first_rows, reading
 from prep_assets.config.family import Chat
 from prep_assets.config.loading import checkout, config_dir, load_family, store_dir
 from prep_assets.config.models import FAMILIES, TRAINED, Sft
 from prep_assets.data.files import find_files
 from prep_assets.engine import build as build_assets
 from prep_assets.errors import ConfigError, LoadersDiffer, PrepAssetsError, SourceError, TemplateError, nearest, require_known
-from prep_assets.explain.figures import refused_counts, shares
 from prep_assets.extensions.start.editor import json_schema as described
 from prep_assets.extensions.start.editor import schemas_of
 from prep_assets.extensions.start.schemas import left_out, not_read
+from prep_assets.graph.figures import refused_counts, shares
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import DOCUMENT, Contrast, Group, Pair, Prompt, Sample
@@ -414,7 +414,7 @@ def _build(out: Path, asset: str) -> None:
     with Live(console) as live:
         published = build_assets(workspace, asset, tell=live)[-1].published
     console.print()
-    show_row(console, workspace, published, 0, most=200)
+    _show_row(console, workspace, published, most=200)
     console.print(f"next: {_command(out)} report {asset}")
 
 
@@ -471,6 +471,12 @@ def _next_commands() -> tuple[tuple[str, str], ...]:
     return tuple((command + module if command.startswith("dagster") else command, why) for command, why in NEXT)
 
 
+def _show_row(console: Console, workspace: Workspace, published: Published, most: int) -> None:
+    with reading(published):
+        shown = row(workspace, published)
+    shown.show(console, most=most)
+
+
 def demo() -> None:
     started, workspace, console = time.monotonic(), Workspace.open(), terminal.out()
     console.print(f"building {ASSET} from {terminal.near(workspace.configs / 'sft.yaml')}", style="dim")
@@ -478,7 +484,7 @@ def demo() -> None:
         published = build_assets(workspace, ASSET, tell=live)[0].published
     _summary(console, workspace, published, time.monotonic() - started)
     console.print()
-    show_row(console, workspace, published, 0, most=PREVIEW_TOKENS)
+    _show_row(console, workspace, published, most=PREVIEW_TOKENS)
     programs, commands = Path(sys.executable).parent, _next_commands()
     if shutil.which("prep-assets") is None and (programs / "activate").is_file():
         commands = ((f". {terminal.near(programs / 'activate')}", "first, so that the commands below are found"), *commands)

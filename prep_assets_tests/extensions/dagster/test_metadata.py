@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import read_quarantine
-from prep_assets.explain.previews import Preview
 from prep_assets.extensions.dagster.assets import report_asset
 from prep_assets.extensions.dagster.io_manager import StoreIOManager
 from prep_assets.extensions.dagster.metadata import (
@@ -44,6 +43,7 @@ from prep_assets.stores.packed import open_packed
 from prep_assets.stores.table import PACKED
 from prep_assets.stores.table import TOKENS as TABLE_TOKENS
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.visible import Preview
 from prep_assets_tests.effort import examples
 from prep_assets_tests.extensions.dagster.conftest import Everything
 from prep_assets_tests.extensions.dagster.runs import materializations, plain

@@ -11,16 +11,15 @@ import typer
 from rich.console import Console
 
 from prep_assets.cli import terminal
+from prep_assets.cli.html import write_page
 from prep_assets.cli.stores import every_store, reading, stores_of, working
-from prep_assets.cli.trace import show_trace
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.explain.html import write_page
-from prep_assets.explain.trace import trace
-from prep_assets.explain.visible import HOST, PORT
-from prep_assets.extensions.pages.report import report as page
-from prep_assets.extensions.pages.serve import INDEX, server, write_site
+from prep_assets.extensions.explain.report import report as page
+from prep_assets.extensions.explain.serve import INDEX, server, write_site
+from prep_assets.extensions.explain.trace import trace
+from prep_assets.extensions.explain.trace_command import show_trace
 from prep_assets.graph.graph import asset_and_partitions
-from prep_assets.pipeline.workspace import Workspace
+from prep_assets.pipeline.workspace import HOST, PORT, Workspace
 from prep_assets.stores.version_folders import Published
 
 PAGES = Path("reports")

@@ -12,13 +12,13 @@ from rich.text import Text
 
 from prep_assets.cli import terminal
 from prep_assets.cli.terminal import Answer, with_json
-from prep_assets.explain.trace import Named, Token, Trace, Traced, token_as_json, token_of, trace_as_json
-from prep_assets.explain.trace import trace as trace_row
-from prep_assets.explain.visible import visible
-from prep_assets.explain.where import Found, NotHere, Whereabouts
-from prep_assets.explain.where import where as find_record
+from prep_assets.extensions.explain.trace import Named, Token, Trace, Traced, token_as_json, token_of, trace_as_json
+from prep_assets.extensions.explain.trace import trace as trace_row
+from prep_assets.extensions.explain.where import Found, NotHere, Whereabouts
+from prep_assets.extensions.explain.where import where as find_record
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import label_of
+from prep_assets.text.visible import visible
 
 SHOWN = 2000
 """Most characters of a raw row to print; `--json` has all."""

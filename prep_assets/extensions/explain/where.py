@@ -1,4 +1,4 @@
-"""`where`: every place that holds a source row, and the records of a store version."""
+"""`where`: every place that holds a source row; `records`: what a version of a store holds."""
 
 from __future__ import annotations
 
@@ -19,20 +19,8 @@ from prep_assets.config.models import FAMILIES, Preference
 from prep_assets.data.files import SourceFile, record_id
 from prep_assets.data.quarantine import read_quarantine
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest, require_known
-from prep_assets.explain.streams import (
-    WITH_ROWS,
-    Opened,
-    Origin,
-    RowName,
-    files_of,
-    open_stream,
-    pieces_of,
-    read_rows,
-    row_names,
-    sft_split,
-    streams,
-)
-from prep_assets.graph.graph import EVERY, family_assets, lines_of
+from prep_assets.extensions.explain.streams import Opened, Origin, RowName, files_of, pieces_of, read_rows, row_names, sft_split
+from prep_assets.graph.graph import EVERY, family_assets, has_records, lines_of, open_stream, streams
 from prep_assets.pipeline.asset import Asset, FromLines
 from prep_assets.pipeline.sources import router_of
 from prep_assets.pipeline.workspace import Workspace
@@ -71,16 +59,11 @@ class StoredRecord(Struct, frozen=True, eq=False):
         return hasher.digest()
 
 
-def has_records(published: Published) -> bool:
-    """Whether `contents` can read a store."""
-    return published.manifest.asset in WITH_ROWS
-
-
 TOLD_EVERY = 1024
 """Records between two calls of a workspace's `progress`."""
 
 
-def contents(workspace: Workspace, published: Published) -> Iterator[StoredRecord]:
+def records(workspace: Workspace, published: Published) -> Iterator[StoredRecord]:
     """Yield every record of a version, held-out ones included, in stored order.
 
     Raises:

@@ -22,11 +22,10 @@ from prep_assets.engine.execute import check as check_store
 from prep_assets.engine.plan import Step
 from prep_assets.engine.scrub import scrub as read_again
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.explain.streams import family_of
-from prep_assets.explain.visible import token_texts, visible
-from prep_assets.graph.graph import asset_named
+from prep_assets.graph.graph import asset_named, family_of
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.text.visible import token_texts, visible
 from prep_assets.workers.pool import Pool
 
 MOST_TOKENS = 2048

@@ -19,8 +19,14 @@ from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
 from prep_assets.checks.bounds import metrics_of
+from prep_assets.cli.html import file_of, render_template
 from prep_assets.errors import PrepAssetsError
-from prep_assets.explain.figures import (
+from prep_assets.extensions.explain.data import index, packed, row_chunks, sampled, vocabulary_of
+from prep_assets.extensions.explain.made_with import made_with
+from prep_assets.extensions.explain.rows import Origin, Proof, Row, proofs, read, record_names
+from prep_assets.extensions.explain.search import Filter, matching
+from prep_assets.extensions.explain.streams import found_rows, source_files
+from prep_assets.graph.figures import (
     Measured,
     Steps,
     accounting,
@@ -34,19 +40,14 @@ from prep_assets.explain.figures import (
     shares,
     total_counts,
 )
-from prep_assets.explain.html import file_of, render_template
-from prep_assets.explain.rows import Origin, Proof, Row, proofs, read, record_names, streams
-from prep_assets.explain.streams import family_of, found_rows, source_files
-from prep_assets.explain.visible import TRACES, arguments, one_line, visible
-from prep_assets.extensions.pages.data import index, packed, row_chunks, sampled, vocabulary_of
-from prep_assets.extensions.pages.made_with import made_with
-from prep_assets.extensions.pages.search import Filter, matching
+from prep_assets.graph.graph import family_of, tables_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.verdicts import found_of, is_quality
-from prep_assets.pipeline.workspace import Workspace
+from prep_assets.pipeline.workspace import TRACES, Workspace, arguments
 from prep_assets.stores.manifest import label_of
 from prep_assets.stores.table import Table
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.visible import one_line, visible
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets.version import __version__
 
@@ -82,7 +83,7 @@ def _files(asset: Asset, stores: Sequence[Published]) -> list[tuple[str, int, in
     return [(entry["name"], int(entry["rows"]), int(entry["size"]), entry["sha256"]) for entry in entries]
 
 
-PACKAGE = "prep_assets.extensions.pages"
+PACKAGE = "prep_assets.extensions.explain"
 
 # Pictures, in numbers: `pictures.html.jinja` draws them, 640 wide.
 
@@ -410,7 +411,7 @@ class _Measured(NamedTuple):
 @bounded_cache("measured stores", 4, key=lambda stores: tuple((store.directory, store.manifest.content_hash) for store in stores))
 def _measured(stores: Sequence[Published]) -> _Measured:
     """Open and measure stores: a server does it once for all searches."""
-    opened = [(at, stream) for at, store in enumerate(stores) for stream in streams(store)]
+    opened = [(at, stream) for at, store in enumerate(stores) for stream in tables_of(store)]
     every = [stream for _, stream in opened]
     return _Measured(opened, measure(every), list(_histograms(every)))
 

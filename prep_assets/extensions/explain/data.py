@@ -15,9 +15,9 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.explain.rows import Origin, Proof, Row, Texts, line_texts
-from prep_assets.explain.visible import one_line, token_texts, visible
+from prep_assets.extensions.explain.rows import Origin, Proof, Row, Texts, line_texts
 from prep_assets.stores.table import Table
+from prep_assets.text.visible import one_line, token_texts, visible
 from prep_assets.text.vocabulary import Vocabulary
 
 MOST_LINE_CHARACTERS = 20_000

@@ -9,7 +9,7 @@ from pathlib import Path
 from prep_assets.config.family import Chat, Family
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import PrepAssetsError
-from prep_assets.explain.streams import family_of
+from prep_assets.graph.graph import family_of
 from prep_assets.pipeline.asset import Asset, tokenizer_recipe
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published

@@ -1,10 +1,10 @@
-"""Make text of data sets safe to show; how commands and addresses of pages name a store."""
+"""Make texts and rows of data sets safe to show."""
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
-from urllib.parse import quote
+
+from msgspec import Struct
 
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -61,21 +61,21 @@ def _text(vocabulary: Vocabulary, token: int) -> str:
         return "".join(f"⟨{byte:02x}⟩" if byte >= 0x80 else chr(byte) for byte in piece)
 
 
-def arguments(asset: str, partition: str) -> str:
-    """The arguments of commands that name a store."""
-    return f"{asset} -p {partition}" if partition else asset
+class Preview(Struct, frozen=True):
+    """A row of tokens.
 
+    Attributes:
+        title: what and where it is.
+        tokens: text of each token; parts of one character that lie in several tokens are shown as the bytes' hex, e.g. ``⟨f0⟩``.
+        weights: loss weight of each token, below 0 where it is not attended; empty where the store has no mask.
+        positions: position of each token in its document.
+        origins: (first token, record id) of each document in the row.
+        ids: id of each token.
+    """
 
-# Addresses of the pages that `prep-assets view` serves.
-
-HOST, PORT = "127.0.0.1", 8899
-STORES, CANDIDATES, TRACES = "/stores/", "/candidates/", "/traces/"
-"""Paths of pages of current stores, of candidates whose checks fail, and of traces."""
-VIEW = "PREP_ASSETS_VIEW_URL"
-"""Environment variable with the server's address, where it is not on this machine."""
-
-
-def page_address(asset: str, partition: str = "", *, candidate: bool = False) -> str:
-    """The address of a store's page."""
-    base = os.environ.get(VIEW) or f"http://{HOST}:{PORT}"
-    return base.rstrip("/") + (CANDIDATES if candidate else STORES) + quote("/".join(filter(None, (asset, partition))))
+    title: str
+    tokens: tuple[str, ...]
+    weights: tuple[float, ...]
+    positions: tuple[int, ...]
+    origins: tuple[tuple[int, str], ...]
+    ids: tuple[int, ...] = ()

@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from prep_assets.array_types import Bools, Ints
 from prep_assets.caches import bounded_cache
-from prep_assets.explain.rows import Row, line_texts, read
+from prep_assets.extensions.explain.rows import Row, line_texts, read
 from prep_assets.stores.table import Block, Table
 from prep_assets.text.vocabulary import Vocabulary
 

@@ -16,10 +16,8 @@ from msgspec import Struct
 from prep_assets.checks.of_conversations import Chats, Sides
 from prep_assets.checks.of_lines import merged_streams
 from prep_assets.errors import PrepAssetsError
-from prep_assets.explain.streams import RowName, open_stream, row_names, sft_split
-from prep_assets.explain.streams import streams as names_of_streams
-from prep_assets.explain.visible import one_line, visible
-from prep_assets.graph.graph import EVERY, lines_of, store_of
+from prep_assets.extensions.explain.streams import RowName, row_names, sft_split
+from prep_assets.graph.graph import EVERY, lines_of, open_stream, store_of
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.blends import BLEND, training_streams
 from prep_assets.pipeline.workspace import Workspace
@@ -28,6 +26,7 @@ from prep_assets.stores.blends import open_blend
 from prep_assets.stores.groups import REWARDS
 from prep_assets.stores.table import TOKENS, Table, table_of
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.visible import one_line, visible
 from prep_assets.text.vocabulary import Vocabulary
 
 # Rows of streams, in one form for every kind of store.
@@ -179,20 +178,6 @@ class Blend:
         )
         weights = tokens.weights(span).astype(float).tolist() if "loss_mask" in tokens.arrays else None
         return Row(number, np.asarray(tokens.arrays["tokens"][span]).tolist(), weights, pieces)
-
-
-def streams(published: Published) -> list[Table]:
-    """The row streams of a store, held-out ones last; none for raw stores, certificates and exports.
-
-    Raises:
-        StoreError: the payload cannot be read.
-    """
-    partition, asset = published.manifest.partition, EVERY.get(published.manifest.asset)
-    if asset is None:
-        return []
-    declared = [*asset.stems(partition).values()]
-    names = sorted(names_of_streams(published), key=lambda name: declared.index(name) if name in declared else 0)
-    return [open_stream(published, name) for name in names]
 
 
 def record_names(workspace: Workspace, published: Published) -> Callable[[Origin], str]:

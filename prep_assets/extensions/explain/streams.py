@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -15,7 +14,6 @@ import numpy.typing as npt
 
 from prep_assets.array_types import Float32s, Ints
 from prep_assets.checks.of_exports import row_fault
-from prep_assets.config.family import Family
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile, record_id
@@ -25,7 +23,8 @@ from prep_assets.errors import ConfigError, StoreError, require_known, require_n
 from prep_assets.exports.readable import Readable
 from prep_assets.exports.registry import reader
 from prep_assets.graph.exports import Exporting, open_export_source
-from prep_assets.graph.graph import EVERY, asset_named, lines_of, upstream_of
+from prep_assets.graph.graph import EVERY, asset_named, lines_of, open_stream, streams
+from prep_assets.graph.unchanged import Unchanged
 from prep_assets.pipeline.asset import FromParts
 from prep_assets.pipeline.lines import strings_as_messages
 from prep_assets.pipeline.sources import domain_of, pinned, read_sources, router_of
@@ -33,8 +32,7 @@ from prep_assets.pipeline.verdicts import QUALITY, found_of
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.samples import Record
 from prep_assets.stores.manifest import build_key, differences
-from prep_assets.stores.published import open_published
-from prep_assets.stores.table import PAIRS, SIDES, TOKENS, Pieces, Table, open_table, stream_names
+from prep_assets.stores.table import PAIRS, SIDES, Pieces, Table
 from prep_assets.stores.version_folders import Published
 
 # Streams of any kind of store, and the source row of each of their records.
@@ -45,28 +43,6 @@ DRAFT = " (draft)"
 """Suffix of the label of a draft."""
 WITH_ROWS = tuple(name for name, asset in EVERY.items() if asset.streams)
 """Assets whose stores hold records; an export holds those of the store that it was made from."""
-_HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed|/.*)?")
-
-
-def family_of(workspace: Workspace, asset: str) -> Family:
-    """The configuration of an asset's family."""
-    return workspace.family(FAMILIES[asset_named(asset, workspace).family])
-
-
-def streams(published: Published) -> list[str]:
-    """The streams, tables or line files of a store, held-out ones last; empty for a raw store."""
-    return sorted(stream_names(published.directory), key=lambda name: _HELD_OUT.fullmatch(name) is not None)
-
-
-def open_stream(published: Published, stream: str) -> Table:
-    """Open one stream, table or line file of a store.
-
-    Raises:
-        StoreError: it is missing or cannot be read.
-    """
-    asset, partition = EVERY.get(published.manifest.asset), published.manifest.partition
-    schema = TOKENS if asset is None else asset.schema_of(stream, partition)
-    return open_table(published.directory, stream, partition, schema=schema)
 
 
 def source_files(raw: Published) -> list[Mapping[str, Any]]:
@@ -95,30 +71,17 @@ StoreKey = tuple[str, str]
 Exported = tuple[Exporting, Table, tuple[str, ...], Readable]
 
 
-class Opened:
+class Opened(Unchanged):
     """Stores that can be traced, since everything upstream of them is unchanged.
 
     Args:
-        draft: asset and partition of the one store to read as a draft; its inputs are current stores.
+        draft: asset and partition of the one store to read as a draft, whatever its checks say; its inputs are current stores.
     """
 
     def __init__(self, workspace: Workspace, draft: tuple[str, str] | None = None) -> None:
-        self.workspace, self.draft = workspace.plain, draft
-        self._published, self._streams, self._exports = (
-            dict[StoreKey, Published](),
-            dict[tuple[str, str, str], Table](),
-            dict[StoreKey, Exported](),
-        )
-
-    def published(self, asset: str, partition: str = "") -> Published:
-        """The current store, whatever its checks say; the draft where `draft` names this store.
-
-        Raises:
-            StoreError: it is missing or out of date; the message says what changed.
-        """
-        if (asset, partition) not in self._published:
-            self._published[asset, partition] = self._open(asset, partition)
-        return self._published[asset, partition]
+        super().__init__(workspace.plain)
+        self.draft = draft
+        self._streams, self._exports = dict[tuple[str, str, str], Table](), dict[StoreKey, Exported]()
 
     def stream(self, asset: str, partition: str, stream: str) -> Table:
         """One of its streams."""
@@ -163,30 +126,10 @@ class Opened:
         return published
 
     def _open(self, asset: str, partition: str) -> Published:
-        definition, place = asset_named(asset, self.workspace), self.workspace.place(asset, partition)
-        command = build_command(asset, partition)
-        for above, key in upstream_of(self.workspace, definition, partition):
-            try:
-                self.published(above.name, key)
-            except StoreError as error:
-                if self.workspace.place(above.name, key).exists and place.exists:
-                    raise StoreError(f"{place.label} is out of date, because {error}") from error
-                raise
-        if (asset, partition) == self.draft:
-            return self._draft(asset, partition)
-        published = open_published(self.workspace.stores, asset, partition, remedy=command)
-        recipe = definition.recipe(self.workspace, partition)
-        if published.manifest.config_key != build_key(recipe):
-            changed = ", ".join(differences(published.manifest.recipe, recipe)) or "its options"
-            source = ": a source file is not what it was" if not definition.inputs and changed in ("files", "test_files") else ""
-            raise StoreError(f"{place.label} is stale (changed: {changed}{source}). Build it again:\n  {command}")
-        if published.manifest.build_key != published.manifest.config_key:
-            options = ", ".join(differences(recipe, published.manifest.recipe))
-            raise StoreError(
-                f"{place.label} was published with options of one run ({options}), and the configuration file says otherwise. Put them into the "
-                f"file, or build it again:\n  {command}"
-            )
-        return published
+        if (asset, partition) != self.draft:
+            return super()._open(asset, partition)
+        self.open_upstream(asset, partition)
+        return self._draft(asset, partition)
 
     def _open_export(self, asset: str, partition: str) -> Exported:
         published = self.published(asset, partition)

@@ -20,18 +20,15 @@ from prep_assets.cli.stores import one_store, reading, stores_of
 from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.errors import ConfigError, StoreError, nearest
-from prep_assets.explain.figures import refused_counts, total_counts
-from prep_assets.explain.previews import Preview, preview
-from prep_assets.explain.streams import found_rows, stream_of, streams
-from prep_assets.explain.visible import arguments, visible
+from prep_assets.extensions.explain.previews import row as row_of
+from prep_assets.extensions.explain.streams import found_rows
+from prep_assets.graph.figures import refused_counts, total_counts
 from prep_assets.graph.graph import asset_named
-from prep_assets.pipeline.verdicts import VERDICTS, first_found, found_of, is_quality
-from prep_assets.pipeline.workspace import Workspace
+from prep_assets.pipeline.verdicts import first_found, found_of, is_quality
+from prep_assets.pipeline.workspace import Workspace, arguments
 from prep_assets.stores.manifest import Manifest, label_of
 from prep_assets.stores.version_folders import Published
-
-LIMIT = 4096
-"""Most tokens of a record to show; a pretraining document may have millions."""
+from prep_assets.text.visible import visible
 
 
 @with_json
@@ -50,84 +47,8 @@ def inspect(
     with reading(published):
         if row is None:
             row = first_found(published) if is_quality(asset) else 0
-        facts = preview(workspace, published, row, stream=stream, limit=LIMIT) if as_json else None
-    number = row
-    return Answer(facts, lambda console: show_row(console, workspace, published, number, stream=stream, ids=ids))
-
-
-def show_row(
-    console: Console,
-    workspace: Workspace,
-    published: Published,
-    row: int,
-    *,
-    stream: str | None = None,
-    ids: bool = False,
-    most: int | None = None,
-) -> None:
-    """Print a row of a store, up to `most` tokens.
-
-    Raises:
-        ConfigError: no such row or stream.
-        StoreError: the payload cannot be read.
-    """
-    with reading(published):
-        shown = preview(workspace, published, row, stream=stream, limit=LIMIT)
-        names = streams(published)
-    if isinstance(shown, Preview):
-        _show_tokens(console, shown, most, published.manifest.counts.get("unserved_prompts", 0), ids=ids)
-    elif "files" in shown and not names:
-        _show_files(console, published, shown)
-    else:
-        place = f"{stream or stream_of(published, None)}.jsonl, line" if names else f"{VERDICTS}, row"
-        terminal.err().print(f"{place} {row:,} counted from 0", style="dim")
-        console.print_json(data=shown, ensure_ascii=False)
-
-
-def _show_tokens(console: Console, shown: Preview, most: int | None, unserved: int, *, ids: bool) -> None:
-    tokens, weights = shown.tokens[:most], shown.weights[:most]
-    borders = {at: name for at, name in shown.origins if at < len(tokens)}
-    colour = terminal.has_colour(console)
-    console.print(visible(shown.title), style="bold")
-    console.print()
-    if ids:
-        text = terminal.listed(tokens, weights, shown.positions, shown.ids, borders, colour=colour)
-    else:
-        text = terminal.flowing(tokens, weights, borders, colour=colour)
-    console.print(text, end="" if text.plain.endswith("\n") else "\n")
-    console.print()
-    if len(tokens) < len(shown.tokens):
-        console.print(f"… and {len(shown.tokens) - len(tokens):,} tokens more", style="dim")
-    console.print(_footer(shown, colour), style="dim")
-    if unserved:
-        console.print(f"{terminal.counted(unserved, 'trained answer')} of the store behind a prompt that no server sends", style="yellow")
-
-
-def _footer(shown: Preview, colour: bool) -> str:
-    parts = [terminal.counted(len(shown.tokens), "position")]
-    if shown.weights:
-        trained, unattended = (sum(weight * sign > 0 for weight in shown.weights) for sign in (1, -1))
-        how = "bold and green" if colour else "in ⟦ ⟧"
-        parts.append(f"{trained:,} trained ({trained / max(1, len(shown.tokens)):.1%}, {how})")
-        parts += [f"{unattended:,} not attended ({'struck through' if colour else 'in ⟪ ⟫'})"] if unattended else []
-    else:
-        parts.append("no loss mask")
-    responses = sum(name.startswith("response ") for _, name in shown.origins)
-    parts.append(terminal.counted(responses, "response") if responses else terminal.counted(len(shown.origins), "document"))
-    return "── " + " · ".join(parts)
-
-
-def _show_files(console: Console, published: Published, sources: dict[str, Any]) -> None:
-    manifest = published.manifest
-    rows = [
-        (visible(entry["name"]), used, terminal.number(entry["rows"]), terminal.size(entry["size"]), entry["sha256"][:16])
-        for key, used in (("files", "training"), ("test_files", "testing"))
-        for entry in sources[key]
-    ]
-    headings = ("file", "used for", "records", "size", "sha256")
-    console.print(terminal.table(*headings, rows=rows, numbers=("records", "size"), title=manifest.label))
-    counts = terminal.counted(manifest.counts["files"], "file"), terminal.counted(manifest.counts["read"], "record")
-    console.print(f"── {' · '.join(counts)} · {terminal.near_url(published.where)}", style="dim")
+        shown = row_of(workspace, published, row, stream=stream)
+    return Answer(shown.row, lambda console: shown.show(console, ids=ids))
 
 
 @with_json

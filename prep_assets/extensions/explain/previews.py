@@ -3,43 +3,26 @@
 from __future__ import annotations
 
 from html import escape
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from msgspec import Struct
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, require_known, require_number
-from prep_assets.explain.rows import Blend, Row, read, record_names, streams
-from prep_assets.explain.rows import title as title_of
-from prep_assets.explain.streams import stream_of
-from prep_assets.explain.visible import token_texts, visible
-from prep_assets.graph.graph import EVERY, one_partition
+from prep_assets.extensions.explain.rows import Blend, Row, read, record_names
+from prep_assets.extensions.explain.rows import title as title_of
+from prep_assets.extensions.explain.streams import stream_of
+from prep_assets.graph.graph import EVERY, one_partition, streams, tables_of
 from prep_assets.pipeline.blends import BLEND
 from prep_assets.pipeline.sources import read_sources
-from prep_assets.pipeline.verdicts import LEAKS, QUALITY, read_verdicts
+from prep_assets.pipeline.verdicts import LEAKS, QUALITY, VERDICTS, read_verdicts
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
+from prep_assets.text.visible import Preview, token_texts, visible
 
-
-class Preview(Struct, frozen=True):
-    """A row of tokens.
-
-    Attributes:
-        title: what and where it is.
-        tokens: text of each token; parts of one character that lie in several tokens are shown as the bytes' hex, e.g. ``⟨f0⟩``.
-        weights: loss weight of each token, below 0 where it is not attended; empty where the store has no mask.
-        positions: position of each token in its document.
-        origins: (first token, record id) of each document in the row.
-        ids: id of each token.
-    """
-
-    title: str
-    tokens: tuple[str, ...]
-    weights: tuple[float, ...]
-    positions: tuple[int, ...]
-    origins: tuple[tuple[int, str], ...]
-    ids: tuple[int, ...] = ()
+if TYPE_CHECKING:
+    from rich.console import Console
 
 
 def preview(
@@ -67,7 +50,7 @@ def preview(
         require_number("row", row, name, len(blend.store))
         found = blend.read(row, limit)
         return _tokens(workspace, published, blend.title(name, found), found)
-    tables = {table.name: table for table in streams(published)}
+    tables = {table.name: table for table in tables_of(published)}
     if not tables:
         raise ConfigError(f"{name} has no rows")
     stream = stream_of(published, None) if stream is None else stream
@@ -114,9 +97,13 @@ class ShownRow(Struct, frozen=True):
 
     Attributes:
         row: a `Preview` of tokens, or the JSON object of a line.
+        published, number, stream: the store, the number of the row, and the stream that was asked for.
     """
 
     row: Preview | dict[str, Any]
+    published: Published
+    number: int
+    stream: str | None = None
 
     def _repr_html_(self) -> str:
         if isinstance(self.row, dict):
@@ -130,15 +117,41 @@ class ShownRow(Struct, frozen=True):
             shown.append(f'<span title="{at}: weight {weight:g}" style="{_STYLES[(weight > 0) - (weight < 0)]}">{text}</span>')
         return _FRAME.format(escape(visible(self.row.title)), "".join(shown))
 
+    def show(self, console: Console, *, ids: bool = False, most: int | None = None) -> None:
+        """Print it on a terminal: up to `most` tokens, with `ids` one a line."""
+        from prep_assets.cli.terminal import err
+        from prep_assets.extensions.explain.shown import show_files, show_tokens
+
+        names = streams(self.published)
+        if isinstance(self.row, Preview):
+            show_tokens(console, self.row, most, self.published.manifest.counts.get("unserved_prompts", 0), ids=ids)
+        elif "files" in self.row and not names:
+            show_files(console, self.published, self.row)
+        else:
+            place = f"{self.stream or stream_of(self.published, None)}.jsonl, line" if names else f"{VERDICTS}, row"
+            err().print(f"{place} {self.number:,} counted from 0", style="dim")
+            console.print_json(data=self.row, ensure_ascii=False)
+
 
 def row(
-    workspace: Workspace, asset: str, number: int = 0, *, partition: str | None = None, stream: str | None = None, limit: int = 4096
+    workspace: Workspace,
+    asset: str | Published,
+    number: int = 0,
+    *,
+    partition: str | None = None,
+    stream: str | None = None,
+    limit: int = 4096,
 ) -> ShownRow:
     """A row of a published store, with at most `limit` tokens of a sequence.
+
+    Args:
+        asset: an asset's name, or one version of its store.
 
     Raises:
         ConfigError: no such asset, row or stream.
         StoreError: there is no store; the message has the command that builds it.
     """
-    definition, key = one_partition(workspace, asset, partition)
-    return ShownRow(preview(workspace, workspace.built(definition.name, key), number, stream=stream, limit=limit))
+    if isinstance(asset, str):
+        definition, key = one_partition(workspace, asset, partition)
+        asset = workspace.built(definition.name, key)
+    return ShownRow(preview(workspace, asset, number, stream=stream, limit=limit), asset, number, stream)

@@ -21,14 +21,13 @@ from prep_assets.data.addresses import file_name
 from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile, record_id
 from prep_assets.errors import ConfigError, Refused, StoreError, require_number
-from prep_assets.explain.streams import (
+from prep_assets.extensions.explain.streams import (
     DRAFT,
     Opened,
     Origin,
     Piece,
     Place,
     Row,
-    family_of,
     files_of,
     nth_row,
     read_row,
@@ -36,8 +35,7 @@ from prep_assets.explain.streams import (
     source_files,
     stream_of,
 )
-from prep_assets.explain.visible import token_texts
-from prep_assets.graph.graph import EVERY, holds, one_partition
+from prep_assets.graph.graph import EVERY, family_of, holds, one_partition
 from prep_assets.graph.pretrain import fill_in_the_middle
 from prep_assets.pipeline.asset import FromRows
 from prep_assets.pipeline.conversations import conversations_of
@@ -57,6 +55,7 @@ from prep_assets.stores.table import SIDES, TOKENS
 from prep_assets.text.documents import Cut, cut_of, sentences_of
 from prep_assets.text.encode import Encoder
 from prep_assets.text.spans import Rendered, Span, characters
+from prep_assets.text.visible import token_texts
 from prep_assets.text.vocabulary import Vocabulary, ends_of
 
 # Why a token is trained or not: the part of the render that it belongs to, and the option or weight that decided.

@@ -1,1 +1,0 @@
-"""Provenance of tokens and records, effects of changes, trainers' labels, and pages about stores."""

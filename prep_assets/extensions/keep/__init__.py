@@ -1,0 +1,1 @@
+"""Stores as they grow old: check them again, read them again, delete what is unused."""
