@@ -91,6 +91,12 @@ def added(group: str, taken: Collection[str]) -> dict[str, EntryPoint]:
     return found
 
 
+def entries(group: str) -> dict[str, EntryPoint]:
+    """Name → entry point of a group whose names count: ours, then those of other packages."""
+    known = ours(group)
+    return {**known, **added(group, known)}
+
+
 def load(entry: EntryPoint) -> Any:
     """What an entry point names.
 

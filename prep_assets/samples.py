@@ -317,6 +317,17 @@ def over_turns(example: _Example, change: Callable[[Sequence[Turn]], tuple[Turn,
     return example  # a user's schema may return anything; the family checks what it needs
 
 
+def asked_of(example: object) -> object:
+    """The prompt of a pair, labelled answer, prompt or group, independent of the file's form: a text, or messages of text alone."""
+    if isinstance(example, PlainPair):
+        roles, texts = example.prompt.roles, example.prompt.texts
+    else:
+        prompt = example.prompt if isinstance(example, Pair | Prompt | Group) else example.turns[:-1] if isinstance(example, Sample) else ()
+        roles, texts = tuple(turn.role for turn in prompt), tuple(turn.text for turn in prompt)
+    is_string = len(roles) == 1 and roles[0] in (USER, ASSISTANT, PROMPT, COMPLETION)  # fits a string
+    return texts[0] if is_string else [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
+
+
 def turn(role: str, text: str, *, loss_weight: float | None = None) -> Turn:
     """A turn of one text region."""
     return Turn(role, (Region(TEXT, text, loss_weight),))

@@ -149,9 +149,8 @@ STAGES = (
     "pair",
     "prompt",
     "group",
-    "contrast",
 )
-"""Of rejections, before the slash."""
+"""Of rejections, before the slash, beside those that a family has."""
 
 
 @cache
@@ -167,7 +166,7 @@ def _slugs() -> frozenset[str]:
 
 def unknown_reason(family: Family) -> str:
     """Which reason of the rules no record can be rejected for; ``""`` if none. Code of one's own gives reasons that nobody knows before it runs."""
-    quality = family.quality
+    quality, stages = family.quality, (*STAGES, *family.stages)
     named = [("max_refused", name, name) for name in quality.max_refused if name != "*"]
     for name in quality.bounds:
         asset, _, metric = name.partition(".")
@@ -176,8 +175,8 @@ def unknown_reason(family: Family) -> str:
             named.append(("bounds", name, reason if kind == "refused" else f"quality/{reason}"))
     for key, name, where in named:
         stage, _, reason = where.partition("/")
-        if stage not in STAGES and stage not in _slugs():
-            return f"quality.{key}.{name}: no stage {stage!r} rejects records{nearest(stage, STAGES) or '.'} There are: {', '.join(STAGES)}"
+        if stage not in stages and stage not in _slugs():
+            return f"quality.{key}.{name}: no stage {stage!r} rejects records{nearest(stage, stages) or '.'} There are: {', '.join(stages)}"
         if reason not in _slugs() and not _has_own_code(family, stage):
             return f"quality.{key}.{name}: no record is rejected for {reason!r}{nearest(reason, sorted(_slugs()))}"
     return ""

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from prep_assets.checks.sources_again import streams_of
-from prep_assets.pipeline.asset import FromParts, Store
+from prep_assets.pipeline.asset import FromParts, FromRows, Store
 from prep_assets.pipeline.lines import RANKED, TIED, UNPAIRED, is_tied
 from prep_assets.stores.arrays import argsort, equals_previous, take
 from prep_assets.stores.groups import RUNS, GroupStore
@@ -52,7 +52,8 @@ def _rows_of_lines(lines: Lines) -> int:
 def recounted(store: Store) -> dict[str, int]:
     """Return every count of a manifest that the store gives again, beside read and kept records."""
     if files := store.lines():
-        return dict(_of_files([*files.values()])) | _of_parts(store, ("answers_left_out",))
+        lists = store.asset.source.lists if isinstance(store.asset.source, FromRows) else ()
+        return dict(_of_files([*files.values()], lists)) | _of_parts(store, ("answers_left_out",))
     held = {stream.name: stream.held for stream in streams_of(store)}
     totals = _of_groups(held) if store.holds(GROUPS) else _of_streams(held)
     return _of_parts(store, [*UNCOUNTED, *store.manifest.counts]) | totals
@@ -68,17 +69,17 @@ def _of_parts(store: Store, keys: Sequence[str]) -> dict[str, int]:
     return {key: count for key, count in total.items() if key not in ("read", "kept")}
 
 
-def _of_files(files: Sequence[Lines]) -> Iterator[tuple[str, int]]:
-    """Yield the lines of each file, tied rankings, and texts of contrastive rows."""
-    lists = Counter({"positives": 0, "negatives": 0})
+def _of_files(files: Sequence[Lines], lists: Sequence[str]) -> Iterator[tuple[str, int]]:
+    """Yield the lines of each file, tied rankings, and the lengths of lists."""
+    counted = Counter(dict.fromkeys(lists, 0))
     for lines in files:
         stem, split = lines.path.stem, "test" if lines.path.stem.endswith("_test") else "train"
         further = next((kind for kind in (UNPAIRED, RANKED) if stem.startswith(kind)), "")
         yield f"{further}_{split}" if further else split, len(lines)
         for row in lines:
-            lists[TIED] += is_tied(row)
-            lists.update({key: len(row[key]) for key in ("positives", "negatives") if key in row})
-    yield from lists.items()
+            counted[TIED] += is_tied(row)
+            counted.update({key: len(row.get(key, ())) for key in lists})
+    yield from counted.items()
 
 
 def _of_streams(streams: Mapping[str, TokenStore]) -> dict[str, int]:

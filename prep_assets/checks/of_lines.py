@@ -6,7 +6,7 @@ import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from itertools import groupby, islice, starmap, zip_longest
+from itertools import groupby, starmap, zip_longest
 from operator import itemgetter
 from typing import Any
 
@@ -27,7 +27,7 @@ from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.tokens import by_domain
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.merged import Asked, MergedRows, check_merged_lines, check_merged_records
-from prep_assets.proofs.plain_reading import RANKINGS, Texts, pair_line, plain_texts, questions, ranking_lines
+from prep_assets.proofs.plain_reading import RANKINGS, pair_line, plain_texts, questions, ranking_lines
 from prep_assets.proofs.rows import (
     CONVERTED,
     Converted,
@@ -112,20 +112,24 @@ class LinesMatch(OfLines):
             verdict = Verdict(False, detail, verdict.numbers, Worst("form", detail)) if verdict.passed else verdict
         return {"source_match": verdict}
 
-    def whole(self, row: Row, texts: Texts | None) -> Row | list[Row] | None:
+    def texts(self, row: Row) -> Mapping[str, str] | None:
+        """Return the texts of a plain row by column of its line, in a second reading; `None` for any other."""
+        return plain_texts(row, self.source.domain.schema_name, self.source.domain.options)
+
+    def whole(self, row: Row, texts: Mapping[str, str] | None) -> Row | list[Row] | None:
         """Return the line of a row from its second reading, or its lines; `None` where only the schema can convert it."""
         return None
 
     def pairs(self, file: StoredStream) -> Callable[[StoredRows], Iterator[Line]]:
         """Return what gives each line of a file, in source order, with the line its row gives: by a second reading where that is enough, also by the schema for
         one in `ONE_IN` of these, and by the schema for all others."""
-        domain, also, objects = self.source.domain, True, iter(file.held)
+        also, objects = True, iter(file.held)
 
         def lines(rows: StoredRows) -> Iterator[Line]:
             nonlocal also
             for identity, own in groupby(self.with_rows(objects, rows), key=itemgetter(0)):
                 _, numbers, payloads, stored = zip(*own, strict=True)
-                texts = plain_texts(payloads[0], domain.schema_name, domain.options)
+                texts = self.texts(payloads[0])
                 whole = self.whole(payloads[0], texts)
                 also = also or self._is_small or numbers[0] % ONE_IN == 0
                 converted = self._convert_row(payloads[0]) if whole is None or also else whole
@@ -145,10 +149,10 @@ class LinesMatch(OfLines):
             return None
         return line
 
-    def first_lines(self, count: int) -> list[Line]:
-        """Return the first lines of the store."""
+    def lines(self) -> Iterator[Line]:
+        """Yield the lines of the store."""
         found = ((self.pairs(file), stored_rows(self.store, file)) for file in self.files)
-        return list(islice((line for lines, joined in found for rows in joined for line in lines(rows)), count))
+        return (line for lines, joined in found for rows in joined for line in lines(rows))
 
 
 class PairsMatch(LinesMatch):
@@ -161,7 +165,7 @@ class PairsMatch(LinesMatch):
         fields = domain.weigh is None and domain.speaker_names == "keep" and not any("." in path for path in domain.ignore)
         self._by_texts = fields and self._ignored.isdisjoint(("prompt", "chosen", "rejected"))
 
-    def whole(self, row: Row, texts: Texts | None) -> Row | list[Row] | None:
+    def whole(self, row: Row, texts: Mapping[str, str] | None) -> Row | list[Row] | None:
         """For schemas like `preference`, and for rankings."""
         domain, tags = self.source.domain, self._reasoning.strings
         if not self._by_texts:

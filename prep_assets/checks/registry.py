@@ -38,7 +38,7 @@ def check(asset: str, rows: Callable[[Store], Iterable[Any]], mutations: Sequenc
             raise ConfigError(f"check {name!r} needs mutations with caught_by={name!r}: the corruptions that it must catch")
 
         description = (inspect.getdoc(prove) or "").split("\n", 1)[0]
-        corruptions = Corruptions(rows, prove, tuple(mutations))
+        corruptions = Corruptions(rows, tuple(mutations), {name: prove})
         _ADDED.setdefault(asset, {})[Check(name, description, lambda store: prove(rows(store)), corruptions=corruptions)] = prove.__module__
         return prove
 

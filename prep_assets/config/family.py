@@ -24,7 +24,7 @@ from prep_assets.config.base import (
     younger,
 )
 from prep_assets.config.mask import MASK_RULES
-from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, SYSTEM, TOOL, USER, Sample
+from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, SYSTEM, TOOL, USER, Sample, asked_of
 
 # Domains: the data sets of a family, with their files and schemas.
 
@@ -623,10 +623,14 @@ class Family(Model):
     Attributes:
         form_of_rows: what a row of its domains becomes.
         stores: what it stores: tokens of documents or of chats with masks, or text: chats, texts without a template, or what nothing may be trained on.
+        code_version: of its assets, raised when their bytes change.
+        stages: stages at which only it rejects records.
     """
 
     form_of_rows: ClassVar[type] = Sample
     stores: ClassVar[Stored] = "texts"
+    code_version: ClassVar[str] = "1"
+    stages: ClassVar[tuple[str, ...]] = ()
 
     tokenizer: str
     """A directory relative to this file, or a hub id."""
@@ -661,6 +665,11 @@ class Family(Model):
     def finds_domains(self) -> bool:
         """Whether some of its domains are found in files (`domains: auto`)."""
         return any(domain.domains for domain in self.domains.values())
+
+    @staticmethod
+    def asked(example: Any) -> object:
+        """What decides whether an example is held out, whatever form a file gives it: its prompt."""
+        return asked_of(example)
 
     @model_validator(mode="after")
     def _every_option_means_something(self) -> Self:

@@ -1,4 +1,4 @@
-"""Typed models of `configs/{pretrain,sft,preference,rl,contrastive,eval}.yaml`.
+"""Typed models of `configs/{pretrain,sft,preference,rl,eval}.yaml`.
 
 One file describes one family. All models are frozen and raise for unknown keys. The launchpad and the reference page of the documentation show the
 descriptions of fields.
@@ -13,10 +13,10 @@ from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from prep_assets import plugins
 from prep_assets.config.base import LONGEST, MOST, MOST_SEED, AudioTokens, Fixed, ImageRule, Model, VideoTokens, younger
-from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Preprocessing, Stored, WindowBlend
+from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Stored, WindowBlend
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import ConfigError
-from prep_assets.samples import AUDIO, IMAGE, VIDEO, Contrast, Pair, Prompt
+from prep_assets.samples import AUDIO, IMAGE, VIDEO, Pair, Prompt
 
 Bos = Annotated[
     Literal["auto", "true", "false"],
@@ -30,6 +30,7 @@ class Pretrain(Images, Family):
     """`configs/pretrain.yaml`: documents → flat token streams."""
 
     stores: ClassVar[Stored] = "documents"
+    code_version: ClassVar[str] = "8"
     test_fraction: float = Field(default=0.0, ge=0, lt=1)
     """Share of documents held out for the dev stream, by hash."""
     preprocessing: Documents = Documents()
@@ -59,6 +60,7 @@ class Sft(MaskPolicy, Images, Chat):
     """`configs/sft.yaml`: instructions and chats → tokens with a loss mask → packed rows."""
 
     stores: ClassVar[Stored] = "masked chats"
+    code_version: ClassVar[str] = "16"
     expand: Literal["none", "turns"] = "none"
     """turns: one example for each answer, if the template leaves reasoning out of history or would train an answer behind a prompt that no server sends."""
     special_in_content: Literal["text", "strip", "refuse", "allow"] = "text"
@@ -88,6 +90,7 @@ class Preference(Chat):
     """`configs/preference.yaml`: preference pairs."""
 
     form_of_rows: ClassVar[type] = Pair
+    code_version: ClassVar[str] = "20"
 
     max_per_source: int | None = Field(default=None, ge=1, le=MOST)
     """Use only so many records of each domain, the first."""
@@ -122,6 +125,7 @@ class Rl(Chat):
     """`configs/rl.yaml`: prompts with a verifiable answer."""
 
     form_of_rows: ClassVar[type] = Prompt
+    code_version: ClassVar[str] = "17"
 
     form: RowFormOption = "auto"
     """text: strings, rejecting other rows; messages: {role, content} with reasoning, tool calls and tools; auto: strings if all rows fit, else messages."""
@@ -131,27 +135,11 @@ class Rl(Chat):
     arithmetic: Arithmetic = Arithmetic()
 
 
-class Contrasts(Preprocessing):
-    """What happens to contrastive rows: `preprocessing` of the contrastive family."""
-
-    max_seq_len: int | None = Field(default=None, ge=1, le=LONGEST)
-    """Longest text in tokens, special tokens included; longer ones reject the row. null: no limit."""
-
-
-class Contrastive(Family):
-    """`configs/contrastive.yaml`: queries with positive and negative texts, for embedding models."""
-
-    form_of_rows: ClassVar[type] = Contrast
-
-    preprocessing: Contrasts = Contrasts()
-    test_fraction: float = Field(default=0.0, ge=0, lt=1)
-    """Share of queries held out, by hash."""
-
-
 class Eval(Family):
     """`configs/eval.yaml`: held-out data sets, such as benchmarks, that no other family may train on."""
 
     stores: ClassVar[Stored] = "held out"
+    code_version: ClassVar[str] = "4"
     tokenizer: str = ""
     """Leave it out: nothing is tokenized."""
     rules: tuple[Literal["gpt3", "open_r1", "open_instruct", "dolma", "answers"], ...] = Field(default=("gpt3",), min_length=1)
@@ -162,37 +150,30 @@ class Eval(Family):
     """Also search for what other domains hold out, by test_files or test_fraction."""
 
 
-OURS: Mapping[str, type[Family]] = {
-    "pretrain": Pretrain,
-    "sft": Sft,
-    "preference": Preference,
-    "rl": Rl,
-    "contrastive": Contrastive,
-    "eval": Eval,
-}
-"""The families of this package, whose configuration is known without their assets."""
-TRAINED = tuple(name for name in OURS if name != "eval")
-"""Those that something is trained on."""
+_KNOWN: Mapping[str, type[Family]] = {"pretrain": Pretrain, "sft": Sft, "preference": Preference, "rl": Rl, "eval": Eval}
+"""Families of the kernel, whose configuration is known without their module."""
 
 
 class _Families(Mapping[str, type[Family]]):
-    """Ours, then those of other packages: the module of their entry point has the model of the configuration as `CONFIG`, and their `ASSETS`."""
+    """By name: the module of the entry point has the model of the configuration as `CONFIG`, and the family's `ASSETS`."""
 
     def __getitem__(self, name: str) -> type[Family]:
-        if name in OURS:
-            return OURS[name]
-        model: type[Family] = plugins.part_of(plugins.added("families", OURS)[name], "CONFIG")
+        model: type[Family] = _KNOWN[name] if name in _KNOWN else plugins.part_of(plugins.entries("families")[name], "CONFIG")
         return model
 
     def __iter__(self) -> Iterator[str]:
-        return iter({**OURS, **plugins.added("families", OURS)})
+        return iter(plugins.entries("families"))
 
     def __len__(self) -> int:
-        return len({**OURS, **plugins.added("families", OURS)})
+        return len(plugins.entries("families"))
 
 
 FAMILIES: Mapping[str, type[Family]] = _Families()
-"""Name → configuration of every family."""
+"""Name → configuration of every family: those of this package, then those of others."""
+
+
+TRAINED = tuple(name for name in plugins.ours("families") if name != "eval")
+"""The families of this package that something is trained on."""
 
 
 def family_name(kind: type[Family]) -> str:

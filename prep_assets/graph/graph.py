@@ -13,7 +13,7 @@ from prep_assets import plugins
 from prep_assets.checks.bounds import BOUNDED, unknown_reason, with_rules
 from prep_assets.checks.registry import added_checks
 from prep_assets.config.family import Family
-from prep_assets.config.models import FAMILIES, OURS
+from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest, require_known
 from prep_assets.graph.exports import Exporting, about, export_asset, exporting
 from prep_assets.own_code import added_code
@@ -27,9 +27,9 @@ from prep_assets.stores.version_folders import Published
 
 def _declared() -> dict[str, Asset]:
     """The assets of all families, with the checks that other packages add."""
-    entries, checks, every = {**plugins.ours("families"), **plugins.added("families", OURS)}, added_checks(), dict[str, Asset]()
+    entries, checks, every = plugins.entries("families"), added_checks(), dict[str, Asset]()
     for family in FAMILIES:
-        own = {} if family in OURS else {"family": str(added_code(entries[family].module))}
+        own = {} if family in plugins.ours("families") else {"family": str(added_code(entries[family].module))}
         for asset in plugins.part_of(entries[family], "ASSETS"):
             if asset.name in every or asset.family != family:
                 raise ConfigError(
@@ -89,7 +89,7 @@ def family_assets(workspace: Workspace, family: str) -> Mapping[str, Asset]:
         ConfigError: the family's configuration is invalid.
     """
     assets = [asset for asset in EVERY.values() if asset.family == family and not (asset.absent and asset.absent(workspace))]
-    if family not in OURS:
+    if family not in plugins.ours("families"):
         _require_verdicts(workspace, family)
     bounded = {asset.name for asset in assets if any(check.name in BOUNDED for check in asset.checks)}
     for name in workspace.family(FAMILIES[family]).quality.bounds:

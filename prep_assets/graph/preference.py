@@ -29,7 +29,7 @@ from prep_assets.pipeline.asset import (
     Store,
     Stream,
 )
-from prep_assets.pipeline.lines import FURTHER, pair_line, prompt_digest, write_lines
+from prep_assets.pipeline.lines import FURTHER, pair_line, write_lines
 from prep_assets.pipeline.pairs import PairEncoder
 from prep_assets.pipeline.tokens import tokenize_lines
 from prep_assets.pipeline.workspace import Workspace
@@ -73,7 +73,6 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lis
         write_lines,
         doing="pair",
         files=(TRAIN, TEST),
-        digest=prompt_digest,
         limit="max_per_source",
     ),
     promises=("prompts and answers are not empty", "chosen differs from rejected"),

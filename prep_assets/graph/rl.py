@@ -34,7 +34,7 @@ from prep_assets.pipeline.asset import (
 )
 from prep_assets.pipeline.groups import TEST as HELD_OUT
 from prep_assets.pipeline.groups import write_groups
-from prep_assets.pipeline.lines import prompt_digest, prompt_line, write_lines
+from prep_assets.pipeline.lines import prompt_line, write_lines
 from prep_assets.pipeline.pairs import PromptEncoder
 from prep_assets.pipeline.tokens import tokenize_lines
 from prep_assets.pipeline.workspace import Workspace, group_domains, prompt_domains
@@ -63,7 +63,6 @@ RL_PROMPTS_BY_DOMAIN = Asset(
         write_lines,
         doing="prompts",
         files=(TRAIN, TEST),
-        digest=prompt_digest,
     ),
     promises=("prompts are not empty",),
     inputs=(("raw", RL_RAW), ("quality", RL_QUALITY), ("leaks", RL_LEAKS)),

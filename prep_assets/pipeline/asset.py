@@ -39,19 +39,8 @@ from prep_assets.text.agreement import ComparedEngine
 from prep_assets.text.engines import RoutedEngine
 from prep_assets.text.vocabulary import Vocabulary
 
-VERSIONS = {
-    "raw": "4",
-    "pretrain": "8",
-    "sft": "16",
-    "preference": "20",
-    "rl": "17",
-    "contrastive": "4",
-    "export": "6",
-    "quality": "2",
-    "leaks": "4",
-    "eval": "4",
-}
-"""Code version of a family's assets, 1 where none is given; `raw`, `quality`, `leaks` and `export` cover all families. Raised when bytes change."""
+VERSIONS = {"raw": "4", "export": "6", "quality": "2", "leaks": "4"}
+"""Code version of the stages that all families have, 1 where none is given. Raised when bytes change. A family says that of its own assets."""
 
 
 # Columns of stores for the web UI: name, type, description.
@@ -89,11 +78,6 @@ PAIR_COLUMNS = (
     ("prompt", "string", "What both answers reply to."),
     ("chosen", "string", "The preferred answer."),
     ("rejected", "string", "The other answer."),
-)
-CONTRAST_COLUMNS = (
-    ("query", "string", "What is asked."),
-    ("positives", "list of string", "Texts that belong to it."),
-    ("negatives", "list of string", "Texts that do not."),
 )
 PROMPT_COLUMNS = (("prompt", "string", "The question."), ("gold", "float64", "The right answer."))
 GROUP_COLUMNS = (
@@ -366,12 +350,12 @@ class LineEncoder(Protocol):
         tokens. Rejected lines are in quarantine."""
 
 
-class Corruptions(Struct, frozen=True):
-    """What a check must catch: the rows that it judges, how, and the `Mutation`s of a list of the first of them."""
+class Corruptions(Struct, frozen=True, eq=False):
+    """What checks must catch: the rows that they judge, the `Mutation`s of a list of the first of them, and how each check judges them."""
 
     rows: Callable[[Store], Iterable[Any]]
-    prove: Callable[[Iterable[Any]], Verdict]
     mutations: tuple[Any, ...]
+    judges: Mapping[str, Callable[[Any], Verdict]]
 
 
 class Check(Struct, frozen=True):
@@ -382,7 +366,7 @@ class Check(Struct, frozen=True):
         description: what holds when it passes.
         run: gives the verdict on a published store.
         derived: how the store is derived a second time, for checks that do so, see `Derivation`; all of them share one reading of its source.
-        corruptions: what a check of another package must catch; ours are in `prep_assets.extensions.selftest.mutations`.
+        corruptions: what a check of another package must catch; ours are those of their asset, or in `prep_assets.extensions.selftest.mutations`.
     """
 
     name: str
@@ -401,6 +385,7 @@ class FromRows(Struct, frozen=True):
         content: the content that decides whether a row is held out, where the store does not hold it.
         plain: whether a prompt of one user turn is compared as text, whatever form the store has.
         line: workspace → what makes lines of examples, for a store of lines.
+        lists: columns of such lines whose lengths are counted.
     """
 
     gives: type
@@ -408,6 +393,7 @@ class FromRows(Struct, frozen=True):
     content: Callable[[Store], Content]
     plain: bool = False
     line: Callable[[Workspace], LineOf] | None = None
+    lists: tuple[str, ...] = ()
 
 
 class FromLines(Struct, frozen=True):
@@ -465,6 +451,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
         stage: its name in the recipe, if another.
         kind: icon in the web UI.
         columns: columns of its store, for the web UI.
+        corruptions: what its own checks must catch; `prep-assets selftest` tries it.
         added: what other packages add to it → package, version and hash of the code. Part of the recipe.
     """
 
@@ -490,12 +477,13 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
     stage: str = ""
     kind: str = "numpy"
     columns: tuple[Column, ...] = ()
+    corruptions: tuple[Corruptions, ...] = ()
     added: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def version(self) -> str:
         """Its code version."""
-        return VERSIONS.get(self.stage or self.family, "1")
+        return VERSIONS.get(self.stage, "1") if self.stage else FAMILIES[self.family].code_version
 
     def upstream(self, workspace: Workspace) -> tuple[str, ...]:
         """The assets whose stores it reads, of those that the configuration has."""

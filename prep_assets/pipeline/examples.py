@@ -170,6 +170,11 @@ class Deduplicator:
         return {row: Refused("duplicate", f"{self.relation} {other}", stage="deduplicate") for row, other in firsts.items()}
 
 
+def asked_digest(family: Family, example: object) -> bytes:
+    """The hash of what decides whether an example is held out."""
+    return xxhash.xxh3_128_digest(msgspec.json.encode(family.asked(example)))
+
+
 def held_out(identity: bytes, fraction: float) -> bool:
     """Whether a hash falls into the held-out share. Equal content stays in one split."""
     return fraction > 0 and int.from_bytes(identity[:8], "big") < fraction * 2**64

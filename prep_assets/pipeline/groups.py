@@ -18,9 +18,9 @@ from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.pipeline.asset import Target, holds_out, ids_dtype
-from prep_assets.pipeline.examples import Item, Source, held_out, passed_over
+from prep_assets.pipeline.examples import Item, Source, asked_digest, held_out, passed_over
 from prep_assets.pipeline.images import reject_images
-from prep_assets.pipeline.lines import prompt_digest, weighted
+from prep_assets.pipeline.lines import weighted
 from prep_assets.pipeline.pairs import answer_policy
 from prep_assets.pipeline.rendering import Proven
 from prep_assets.pipeline.sources import inline_reasoning
@@ -445,7 +445,7 @@ def write_groups(target: Target, quarantine: Quarantine) -> Draft:
         for items, in_test in reading.examples("tokenize groups", quarantine):
             split: tuple[list[Scored], list[Scored]] = ([], [])
             for item, group in tokenize(items, quarantine):
-                to_test = in_test or held_out(prompt_digest(item.example), family.test_fraction)
+                to_test = in_test or held_out(asked_digest(family, item.example), family.test_fraction)
                 split[to_test].append(replace(group, source=0, file=item.record.file))
             for writer, groups in zip(writers, split, strict=False):
                 writer.append(groups)

@@ -1,10 +1,10 @@
-"""Write and read the lines of JSONL stores: preferences, prompts and contrastive rows, as strings or messages."""
+"""Write and read the lines of JSONL stores, such as preferences and prompts, as strings or messages."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence, Set
+from collections.abc import Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from fractions import Fraction
@@ -16,11 +16,11 @@ import msgspec
 import numpy as np
 import xxhash
 
-from prep_assets.config.models import Contrastive, Preference, Rl, RowFormOption
+from prep_assets.config.models import Preference, Rl, RowFormOption
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
 from prep_assets.pipeline.asset import FromRows, Line, LineOf, NeedsMore, RowForm, Target
-from prep_assets.pipeline.examples import AnyExample, Source, as_example, held_out, passed_over
+from prep_assets.pipeline.examples import AnyExample, Source, as_example, asked_digest, held_out, passed_over
 from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.workspace import Workspace
@@ -32,7 +32,6 @@ from prep_assets.samples import (
     THINKING,
     TOOL_CALL,
     USER,
-    Contrast,
     Example,
     Group,
     Pair,
@@ -218,63 +217,6 @@ def sample_of(row: Mapping[str, Any], turns: Sequence[Turn]) -> Sample:
     return Sample(tuple(turns), tuple(json.loads(row.get("tools", "[]"))), documents=documents, template_options=options)
 
 
-# Rows of the contrastive family: ``{query, positives, negatives}``, or ``{query, id}`` for a text that is only embedded.
-
-
-def contrast_row(example: object) -> dict[str, Any]:
-    """The row of an example.
-
-    Raises:
-        Refused: the example is no `Contrast`; the query has no positive text; a text occurs twice.
-    """
-    if not isinstance(example, Contrast):
-        raise Refused("not_a_contrast", f"the schema gives {type(example).__name__}, this family needs a Contrast", stage="contrast")
-    if example.id is not None:
-        return {"query": example.query, "id": example.id}
-    if not example.positives:
-        raise Refused("empty_positive", "no text belongs to the query", stage="contrast")
-    seen = {example.query.strip(): "the query"}
-    for side, texts in (("positive", example.positives), ("negative", example.negatives)):
-        for number, text in enumerate(texts):
-            if not text.strip():
-                raise Refused("empty_text", f"{side} text {number} is empty", stage="contrast")
-            if (earlier := seen.get(text.strip())) is not None:
-                reason = "positive_among_negatives" if (side, earlier[:8]) == ("negative", "positive") else "repeated_text"
-                raise Refused(reason, f"{side} text {number} is {earlier} as well: {text[:80]!r}", stage="contrast")
-            seen[text.strip()] = f"{side} text {number}"
-    row = {"query": example.query, "positives": list(example.positives), "negatives": list(example.negatives)}
-    extra = {
-        "instruction": example.instruction,
-        "positive_scores": list(example.positive_scores),
-        "negative_scores": list(example.negative_scores),
-    }
-    return row | {key: value for key, value in extra.items() if value}
-
-
-class ContrastRows:
-    """Makes rows, and rejects those with a text longer than ``max_seq_len``, which an embedding model would cut silently."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        family = workspace.family(Contrastive)
-        self._limit = family.preprocessing.max_seq_len
-        self._backend = None if self._limit is None else workspace.vocabulary(family).encoder
-
-    def row(self, example: object) -> Mapping[str, Any]:
-        """The row of an example.
-
-        Raises:
-            Refused: as `contrast_row`; ``too_long``.
-        """
-        row = contrast_row(example)
-        if self._limit is not None and self._backend is not None:
-            instruction = row.get("instruction", "")
-            texts = [instruction + row["query"], *row.get("positives", ()), *row.get("negatives", ())]
-            longest = max(len(encoding.ids) for encoding in self._backend.encode_batch(texts, add_special_tokens=True))
-            if longest > self._limit:
-                raise Refused("too_long", f"a text of {longest:,} tokens, max_seq_len is {self._limit:,}", stage="contrast")
-        return row
-
-
 # Rows of prompts: ``{prompt, gold}``.
 
 
@@ -442,8 +384,6 @@ def write_lines(
     *,
     doing: str,
     files: tuple[str, str],
-    digest: Callable[[AnyExample], bytes],
-    counted: tuple[str, ...] = (),
     limit: str = "",
 ) -> Draft:
     """Write the rows of a domain as lines, in the order of the sources.
@@ -455,8 +395,6 @@ def write_lines(
     Args:
         doing: label of the progress.
         files: names of the files of training and held-out lines.
-        digest: hash of the content that decides whether an example is held out.
-        counted: columns of lists whose lengths are counted.
         limit: option of the family that limits the training rows of a domain.
     """
     family, source = target.family, target.asset.source
@@ -467,7 +405,7 @@ def write_lines(
     claims = Claims(target.needed.get("contradicting", frozenset()))
     reading = Source.of(target.workspace, type(family), target.partition, gives=source.gives, limit=limit).reading()
     assert source.line is not None
-    line, untemplated, lists, records = source.line(target.workspace), 0, dict.fromkeys(counted, 0), 0
+    line, untemplated, lists, records = source.line(target.workspace), 0, dict.fromkeys(source.lists, 0), 0
     ordered = dict.fromkeys((TIED, LEFT_OUT), 0)
     with ExitStack() as stack:
 
@@ -486,7 +424,7 @@ def write_lines(
                 except Refused as refusal:
                     item.reject(quarantine, refusal)
                     continue
-                to_test = in_test or (family.test_fraction > 0 and held_out(digest(example), family.test_fraction))
+                to_test = in_test or (family.test_fraction > 0 and held_out(asked_digest(family, example), family.test_fraction))
                 untemplated += is_untemplated(example)
                 records += 1
                 for row in rows:
@@ -581,17 +519,6 @@ def _row_in_form(write: Line, form: RowForm, auto: bool) -> Mapping[str, Any] | 
         raise NeedsMore({"form": "messages"}) from refusal
 
 
-def contrast_line(workspace: Workspace) -> LineOf:
-    """Lines of queries with their texts."""
-    judged = ContrastRows(workspace)
-    return lambda content: (content, lambda form: judged.row(content))
-
-
-def contrast_digest(example: AnyExample) -> bytes:
-    """The hash that decides whether a row is held out: of its query."""
-    return xxhash.xxh3_128_digest(msgspec.json.encode(example.query if isinstance(example, Contrast) else ""))
-
-
 def pair_line(workspace: Workspace) -> LineOf:
     """Lines of pairs and of labelled answers."""
     reasoning = unrendered_reasoning(workspace.family(Preference))
@@ -616,15 +543,3 @@ def prompt_line(workspace: Workspace) -> LineOf:
         return prompt, partial(prompt_row, prompt)
 
     return line
-
-
-def prompt_digest(example: AnyExample) -> bytes:
-    """The hash that decides whether a pair, labelled answer, prompt or group is held out: of the prompt, independent of the file's form."""
-    if isinstance(example, PlainPair):
-        roles, texts = example.prompt.roles, example.prompt.texts
-    else:
-        prompt = example.prompt if isinstance(example, Pair | Prompt | Group) else example.turns[:-1] if isinstance(example, Sample) else ()
-        roles, texts = tuple(turn.role for turn in prompt), tuple(turn.text for turn in prompt)
-    is_string = len(roles) == 1 and roles[0] in (USER, ASSISTANT, PROMPT, COMPLETION)  # fits a string
-    plain = texts[0] if is_string else [{"role": role, "content": text} for role, text in zip(roles, texts, strict=True)]
-    return xxhash.xxh3_128_digest(msgspec.json.encode(plain))

@@ -22,8 +22,7 @@ from prep_assets.errors import ConfigError, Refused
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.asset import REASONING, Target, holds_out
 from prep_assets.pipeline.documents import document_text
-from prep_assets.pipeline.examples import Item, Reading, Source, content_digest, converter, held_out, reading_recipe
-from prep_assets.pipeline.lines import contrast_digest, prompt_digest
+from prep_assets.pipeline.examples import Item, Reading, Source, asked_digest, content_digest, converter, held_out, reading_recipe
 from prep_assets.pipeline.sources import domain_of, unrendered_reasoning
 from prep_assets.pipeline.verdicts import FOUND, VERDICTS
 from prep_assets.pipeline.workspace import Workspace, form_of_domain
@@ -38,7 +37,7 @@ from prep_assets.quality.steps import (
     configured_steps,
     corrupted_examples,
 )
-from prep_assets.samples import Contrast, Example, Group, Prompt, Sample
+from prep_assets.samples import Example, Group, Prompt, Sample
 from prep_assets.schemas.fields import texts_of
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.rewards import MARK
@@ -129,12 +128,10 @@ def is_held_out(options: Family, item: Item, in_test: bool) -> bool | None:
     try:
         if isinstance(options, Pretrain):
             return held_out(xxhash.xxh3_128_digest(document_text(item.example).encode()), fraction)
-        if isinstance(item.example, Contrast):
-            return held_out(contrast_digest(item.example), fraction)
         example: Example = item.example
         if isinstance(options, Chat) and not isinstance(example, Group):
             example = unrendered_reasoning(options).read(example)
-        return held_out(prompt_digest(example), fraction)
+        return held_out(asked_digest(options, example), fraction)
     except Refused:
         return None
 

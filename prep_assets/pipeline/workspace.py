@@ -20,7 +20,7 @@ from prep_assets.caches import bounded_cache
 from prep_assets.config.base import FromProcessor, ImageRule
 from prep_assets.config.family import Chat, Family
 from prep_assets.config.loading import VARIANT, config_dir, load_family, store_dir, with_tombstones
-from prep_assets.config.models import FAMILIES, OURS, Rl, family_name, media_mark, media_tokens
+from prep_assets.config.models import FAMILIES, TRAINED, Rl, family_name, media_mark, media_tokens
 from prep_assets.errors import ConfigError, StoreError, TemplateError
 from prep_assets.own_code import own_code_gives, own_code_hash
 from prep_assets.pipeline.source_files import Progress, SourceFiles, with_found_domains
@@ -98,7 +98,7 @@ def _tokenizer_key(family: Family, configs: Path, cache: Path) -> tuple[object, 
     return local, family.tokenizer, family.tokenizer_revision, f"{family.tokenizer_loader} {code}", changes
 
 
-@bounded_cache("tokenizers", len(OURS), key=_tokenizer_key, large=True)
+@bounded_cache("tokenizers", len(TRAINED), key=_tokenizer_key, large=True)
 def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
     """The tokenizer that a family names.
 
@@ -132,7 +132,7 @@ def open_tokenizer(family: Family, configs: Path, cache: Path) -> Opened:
 
 
 @bounded_cache(
-    "bound tokenizers", len(OURS), key=lambda opened, template: (opened.vocabulary.hash, template.hash, template.control), large=True
+    "bound tokenizers", len(TRAINED), key=lambda opened, template: (opened.vocabulary.hash, template.hash, template.control), large=True
 )
 def bound_vocabulary(opened: Opened, template: ChatTemplate) -> Vocabulary:
     """The tokenizer of a family with a chat template: added tokens that the template writes are control tokens."""

@@ -84,15 +84,22 @@ class Format(Struct, frozen=True):
         return _lifted(row, self.dotted) if self.dotted else row
 
 
+@cache
+def files() -> Mapping[str, Path]:
+    """Return the file of each definition, by name: of this folder, and of the proofs of extensions."""
+    found = (*FOLDER.glob("*.json"), *FOLDER.parents[1].glob("extensions/*/proofs/formats/*.json"))
+    return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
+
+
 def defined() -> list[str]:
     """Return the schemas that have a definition."""
-    return sorted(path.stem for path in FOLDER.glob("*.json") if path.stem != "common")
+    return [name for name in files() if name != "common"]
 
 
 @lru_cache(256)
 def definition_of(name: str) -> dict[str, Any]:
     """Return the definition of a schema as it is written."""
-    definition: dict[str, Any] = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
+    definition: dict[str, Any] = json.loads(files()[name].read_text("utf-8"))
     return definition
 
 
@@ -105,7 +112,7 @@ def resolved(name: str, options: Mapping[str, Any], gives: str = "") -> tuple[st
     """Return the schema whose definition says what rows are, all of its options, and the schema whose columns and reasons count; `None` if there is none.
     `gives`: name of the type that rows become."""
     name = _by_alias().get(name, name)
-    if not (FOLDER / f"{name}.json").is_file():
+    if name not in files():
         return None
     name = definition_of(name).get("x-gives", {}).get(gives, name)
     definition = definition_of(name)

@@ -8,7 +8,6 @@ from __future__ import annotations
 import math
 import operator
 import random
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from itertools import accumulate, pairwise
@@ -25,8 +24,8 @@ _ANSWER, _HUMAN = "\n\nAssistant:", "\n\nHuman:"
 
 
 def plain_texts(row: Row, schema: str, options: Row) -> Texts | None:
-    """Return the texts of a row by column of its line: prompt and answers, or a query with the texts of each side, one per line."""
-    if options or schema not in _READERS or (schema != "contrastive" and any(row.get(key) for key in _MORE)):
+    """Return the texts of a row by column of its line: prompt and answers."""
+    if options or schema not in _READERS or any(row.get(key) for key in _MORE):
         return None
     return _READERS[schema](row)
 
@@ -57,36 +56,16 @@ def _strings(row: Row, *columns: str) -> Texts | None:
     return {key: row[key] for key in columns} if all(isinstance(row.get(key), str) for key in columns) else None
 
 
-def _contrast(row: Row) -> Texts | None:
-    texts_by_side: dict[str, list[str]] = {"query": [], "positives": [], "negatives": []}
-    for key, value in row.items():
-        side = "negatives" if _NUMBERED.fullmatch(key) else next((side for side, names in _SIDES.items() if key in names), None)
-        if side is None or value is None:
-            continue
-        for text in [value] if isinstance(value, str) else value:
-            if not isinstance(text, str):
-                return None
-            texts_by_side[side].append(text)
-    return None if len(row.keys() & _SIDES["negatives"]) > 1 else {side: "\n".join(texts) for side, texts in texts_by_side.items() if texts}
-
-
-_NUMBERED = re.compile(r"negative_\d+")
-_SIDES = {
-    "query": {"query", "anchor", "question", "ques"},
-    "positives": {"positive", "positives", "pos", "context_positive"},
-    "negatives": {"negative", "negatives", "neg", "context_negative", "hard_negatives"},
-}
 _READERS: Mapping[str, Callable[[Row], Texts | None]] = {
     "hh": _dialogues,
     "ultrafeedback": _rated,
     "preference": lambda row: _strings(row, *_ROLES),
     **dict.fromkeys(("gsm8k", "gsm8k_prompt"), lambda row: {"prompt": row["question"].strip()}),
     "rl_prompt": lambda row: _strings(row, "prompt"),
-    "contrastive": _contrast,
 }
 
 
-def pair_line(row: Row, texts: Texts, schema: str, form: str, tags: Iterable[str]) -> dict[str, Any] | None:
+def pair_line(row: Row, texts: Mapping[str, str], schema: str, form: str, tags: Iterable[str]) -> dict[str, Any] | None:
     """Return the whole line of a pair of two different answers to a user, none blank; `None` for any other, and where a text holds one of the `tags`.
 
     Args:
@@ -104,7 +83,7 @@ def pair_line(row: Row, texts: Texts, schema: str, form: str, tags: Iterable[str
     all_texts = [*texts.values()]
     if texts["chosen"] == texts["rejected"] or not all(map(str.strip, all_texts)) or any(tag in text for tag in tags for text in all_texts):
         return None
-    return texts if form == "text" else {key: [{"role": _ROLES[key], "content": text}] for key, text in texts.items()}
+    return dict(texts) if form == "text" else {key: [{"role": _ROLES[key], "content": text}] for key, text in texts.items()}
 
 
 RANKINGS = ("group_list", "group_kto")

@@ -1,4 +1,4 @@
-"""Proofs of rows: integrity of token rows, and of lines with prompts, golds, pairs and contrasts."""
+"""Proofs of rows: integrity of token rows, and of lines with prompts, golds and pairs."""
 
 from __future__ import annotations
 
@@ -414,14 +414,14 @@ def _fraction(text: str) -> Fraction | None:
         return None
 
 
-# Files whose lines are checked one by one: contrastive rows, preference pairs, labelled answers. The key that decides the split is never in
+# Files whose lines are checked one by one, such as preference pairs and labelled answers. The key that decides the split is never in
 # files of both sides.
 
 Rows = Iterable[Mapping[str, Any]]
 _ON_BOTH_SIDES = "its {} is in the training file as well"
 
 
-def _judged(
+def judged(
     files: Mapping[str, Rows], key: str, fault_of: Callable[[str, Mapping[str, Any]], str | None]
 ) -> Iterator[tuple[str, str, Mapping[str, Any], str | None]]:
     """Yield for each row of the files: file, location, row, and its fault or `None`.
@@ -440,58 +440,6 @@ def _judged(
             elif fault is None and digest in seen:
                 fault = _ON_BOTH_SIDES.format(key)
             yield name, f"{name} line {number:,}", row, fault
-
-
-# Contrastive rows: one query, positives and negatives, no empty text, no text on both sides; texts to embed have ids.
-
-SIDES = ("positives", "negatives")
-OPTIONAL_CONTRAST_FIELDS = {"instruction", "positive_scores", "negative_scores"}
-"""Optional fields of a row with query, positives and negatives."""
-
-
-def check_contrasts(train: Rows, test: Rows) -> Verdict:
-    """Check every row, that ids are unique, and that no query of the training file is held out as well."""
-    numbers = dict.fromkeys(("rows_checked", "rows_failed", *SIDES, "rows_without_negatives"), 0)
-    worst: Worst | None = None
-    ids: set[int] = set()
-    for _, where, row, fault in _judged({"train": train, "test": test}, "query", lambda _, row: _contrast_fault(row)):
-        numbers["rows_checked"] += 1
-        if fault is None and "id" in row and row["id"] in ids:
-            fault = f"the id {row['id']} was given to another text before"
-        if fault is not None:
-            numbers["rows_failed"] += 1
-            worst = worst or Worst(where, f"{fault}: {shown(row)}")
-        elif "id" in row:
-            ids.add(row["id"])
-        else:
-            for side in SIDES:
-                numbers[side] += len(row[side])
-            numbers["rows_without_negatives"] += not row["negatives"]
-    if worst is not None:
-        return some_fail(numbers["rows_failed"], numbers["rows_checked"], "rows fail", worst, numbers)
-    summary = f"{numbers['rows_checked']:,} rows are sound: {numbers['positives']:,} positive and {numbers['negatives']:,} negative texts"
-    return Verdict(True, summary, numbers)
-
-
-def _contrast_fault(row: Mapping[str, Any]) -> str | None:
-    if not isinstance(row.get("query"), str) or not row["query"].strip():
-        return "the query is empty"
-    if "id" in row:
-        return None if set(row) == {"query", "id"} and type(row["id"]) is int else f"fields {list(row)}, a text to embed has query and id"
-    if not {"query", *SIDES} <= set(row) <= {"query", *SIDES, *OPTIONAL_CONTRAST_FIELDS}:
-        return f"fields {list(row)}, needs query, positives and negatives, and may have {', '.join(sorted(OPTIONAL_CONTRAST_FIELDS))}"
-    seen: dict[str, str] = {row["query"].strip(): "the query"}
-    for side in SIDES:
-        for text in row[side]:
-            if not isinstance(text, str) or not text.strip():
-                return f"{side} hold an empty text"
-            if text.strip() in seen:
-                return f"{side} hold {text!r}, which is one of {seen[text.strip()]} as well"
-            seen[text.strip()] = side
-        scores = row.get(f"{side[:-1]}_scores")
-        if scores is not None and len(scores) != len(row[side]):
-            return f"{len(scores)} scores for {len(row[side])} {side}"
-    return None if row["positives"] else "there is no positive text"
 
 
 # Preference pairs: one prompt, two different answers, nothing empty, no prompt on both sides of the split. Labelled answers likewise.
@@ -536,7 +484,7 @@ def check_pairs(
     )
     numbers = dict.fromkeys(counted, 0)
     worst: Worst | None = None
-    for name, where, row, fault in _judged(files, "prompt", _pair_fault):
+    for name, where, row, fault in judged(files, "prompt", _pair_fault):
         labelled, ordered = name.startswith("unpaired"), name.startswith("ranked")
         if labelled and one_domain and fault is None and contradicted(row, answers):
             fault = "the same answer has the other label as well"

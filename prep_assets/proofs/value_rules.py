@@ -207,16 +207,6 @@ def nothing_interleaved(row: Row, format: Format) -> bool:
     return not any(under(row, format, "images_key")) and not any(text and text.strip() for text in under(row, format, "texts_key"))
 
 
-def several_fields(row: Row, format: Format) -> bool:
-    """Two spellings of one field are there."""
-    spellings = (("query_key", QUERIES), ("positive_key", POSITIVES))
-    return any(format.options[option] is None and sum(row.get(key) is not None for key in keys) > 1 for option, keys in spellings)
-
-
-QUERIES = ("query", "anchor", "question", "ques")
-POSITIVES = ("positive", "positives", "pos", "context_positive", "positive_passages", "positive_ctxs")
-
-
 # Rows of token ids, value by value.
 
 

@@ -98,4 +98,9 @@ USES: Mapping[str, str] = {
         caches config.loading errors own_code stores.files text.agreement text.ids text.spans text.suspects text.tokenizer_files
         text.vocabulary
     """,
+    "contrastive": """
+        checks checks.of_lines checks.of_stores checks.of_texts checks.relations checks.selection checks.sources_again config.base
+        config.family errors graph.optional graph.raw pipeline.asset pipeline.lines pipeline.workspace proofs.formats
+        proofs.mutations proofs.rows proofs.verdict samples schemas.fields schemas.registry stores.table
+    """,
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import sys
 from typing import Any
 
 import pytest
@@ -32,8 +33,9 @@ def test_the_tables_are_those_of_the_models() -> None:
 def test_every_model_has_a_table() -> None:
     shown = [name for _, name, _ in MARKED.findall(read(PAGE))]
     assert sorted(shown) == sorted([*SECTIONS, "rules"])
-    modules = {**vars(family), **vars(models)}
-    declared = {each for each in modules.values() if isinstance(each, type) and issubclass(each, Model) and each is not Model}
+    modules = (family, models, *(sys.modules[model.__module__] for model in FAMILIES.values()))
+    values = [each for module in modules for each in vars(module).values()]
+    declared = {each for each in values if isinstance(each, type) and issubclass(each, Model) and each is not Model}
     assert set(SECTIONS.values()) == declared - set(RULES.values())
 
 

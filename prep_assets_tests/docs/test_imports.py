@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 from graphlib import TopologicalSorter
@@ -175,9 +175,16 @@ stand among the frames of a form. What is trained there they say themselves."""
 MADE_IT = {"text", "schemas", "pipeline", "checks", "graph", "packing", "exports"}
 
 
+def proves(parts: Sequence[str]) -> bool:
+    """Whether a module is of the proofs, or of those of an extension: a package or a file of this name in it."""
+    return parts[0] == "proofs" or (parts[0] == "extensions" and "proofs" in parts[2:])
+
+
 def shares_code(found: Import) -> bool:
     """Whether a proof uses code of what it proves."""
-    return found.here == "proofs" and not found.types and found.there in MADE_IT and found.module.removeprefix("prep_assets.") not in FACTS
+    module = found.module.removeprefix("prep_assets.")
+    made_it = module not in FACTS if found.there in MADE_IT else found.there in BELOW and not proves(module.split("."))
+    return proves(found.file.removesuffix(".py").split("/")) and not found.types and made_it
 
 
 def test_proofs_share_no_code_with_what_they_prove() -> None:
@@ -199,11 +206,13 @@ def test_the_page_lists_what_checks_and_builds_share() -> None:
     assert [shared(room, {"proofs"}) for room in ("data", "schemas", "text", "packing", "exports", "stores")] == [set()] * 6
 
 
-def test_a_proof_that_uses_the_renderer_is_found(tmp_path: Path) -> None:
-    path = tmp_path / "proofs" / "mask.py"
+@pytest.mark.parametrize("file", ["proofs/mask.py", "extensions/rl/proofs.py", "extensions/rl/proofs/golds.py"])
+@pytest.mark.parametrize("module", ["text.conversation", "extensions.rl.lines"])
+def test_a_proof_that_uses_what_builds_is_found(tmp_path: Path, file: str, module: str) -> None:
+    path = tmp_path / file
     path.parent.mkdir(parents=True)
-    path.write_text("def f():\n    from prep_assets.text.conversation import messages", "utf-8")
-    assert [shares_code(found) for found in imports_of(path, tmp_path)] == [True]
+    path.write_text(f"def f():\n    from prep_assets.{module} import messages\n    from prep_assets.extensions.rl.proofs import a", "utf-8")
+    assert [shares_code(found) for found in imports_of(path, tmp_path)] == [True, False]
 
 
 WHAT_ROWS_SAY = {"prep_assets.exports.readable"}

@@ -16,7 +16,7 @@ import pytest
 
 from prep_assets import plugins
 from prep_assets.checks import registry
-from prep_assets.config.models import FAMILIES, OURS
+from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
 from prep_assets.exports.registry import exporter, exports
 from prep_assets.graph import graph
@@ -195,13 +195,13 @@ def package(folder: Path, name: str, group: str, line: str) -> None:
 
 def test_two_packages_with_one_name_are_an_error(packages: Path) -> None:
     package(packages, "acme", "families", "logs = json")
-    assert list(FAMILIES) == [*OURS, "logs"] and len(FAMILIES) == len(OURS) + 1
+    assert list(FAMILIES) == [*plugins.ours("families"), "logs"] and len(FAMILIES) == len(plugins.ours("families")) + 1
     with pytest.raises(ConfigError, match=r"acme 2\.0: json, an entry point of prep_assets\.families, has no CONFIG"):
         FAMILIES["logs"]
     package(packages, "other", "families", "logs = json")
     plugins._others.cache_clear()
     with pytest.raises(ConfigError, match=r"(acme|other) 2\.0 and (acme|other) 2\.0 both add 'logs' to prep_assets\.families"):
-        plugins.added("families", OURS)
+        plugins.added("families", plugins.ours("families"))
 
 
 def test_a_name_of_ours_is_taken(packages: Path) -> None:
@@ -258,7 +258,7 @@ def test_every_file_that_registers_something_is_an_entry_point() -> None:
         files = [path for path in (ROOT / "prep_assets").rglob("*.py") if f"\n{decorator}" in path.read_text("utf-8")]
         modules = (path.relative_to(ROOT).with_suffix("").as_posix().replace("/", ".") for path in files)
         assert sorted(entry.value for entry in plugins.ours(group).values()) == sorted(modules)
-    assert plugins.ours("families").keys() == OURS.keys()
+    assert [*FAMILIES] == [*plugins.ours("families")]
 
 
 def test_the_metadata_of_a_wheel_say_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -97,7 +97,12 @@ PLANTS: Mapping[str, Change] = {
         'keep[slice(limit, None) if mode == "end"',
         'keep[slice(limit - 1, None) if mode == "end"',
     ),
-    "negative texts": ("contrastive", "schemas/preference", '"query"), texts, negatives, None', '"query"), texts, negatives[:1], None'),
+    "negative texts": (
+        "contrastive",
+        "extensions/contrastive/schema",
+        '"query"), texts, negatives, None',
+        '"query"), texts, negatives[:1], None',
+    ),
     "the type of ids": ("pretrain fim", "pipeline/asset", 'if family.output.dtype == "auto":', 'if family.output.dtype != "auto":'),
     "a row of a packed table": (
         "sft",

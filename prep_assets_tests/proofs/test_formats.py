@@ -13,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import PrepAssetsError, Refused
-from prep_assets.proofs.formats import FOLDER, defined, definition_of, format_of, without
+from prep_assets.proofs.formats import defined, definition_of, files, format_of, without
 from prep_assets.proofs.rejected_rows import beyond, kept_fault, ruling
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
@@ -47,7 +47,7 @@ def fault(name: str, options: Mapping[str, Any], row: Row) -> str | None:
 def test_every_schema_has_a_definition_with_its_options() -> None:
     assert defined() == sorted(schemas()), "add prep_assets/proofs/formats/<schema>.json, see docs/development.md"
     for name in defined():
-        definition = json.loads((FOLDER / f"{name}.json").read_text("utf-8"))
+        definition = json.loads(files()[name].read_text("utf-8"))
         jsonschema_rs.meta.validate(definition)
         own = {option: parameter.default for option, parameter in schemas()[name].options.items()}
         listed = {key: value for key, value in definition["x-options"].items() if key in own}

@@ -72,20 +72,6 @@ def test_turns_of_a_block_are_those_of_each_row(values: list[Any]) -> None:
     assert turns_of_rows(values, "who", "what") == [plain_turns(value, "who", "what") for value in values]
 
 
-def test_plain_contrasts() -> None:
-    many = {"query": "why so", "negative_1": "a", "negative_12": ["b"], "negative_x": "y", "pos": None, "negatives": ["c"], "n": 7}
-    assert plain_texts(many, "contrastive", {}) == {"query": "why so", "negatives": "a\nb\nc"}
-    row = {"query": "q", "pos": ["a", "b"], "negative_2": "d", "source": "s"}
-    assert plain_texts(row, "contrastive", {}) == {"query": "q", "positives": "a\nb", "negatives": "d"}
-    assert plain_texts({"anchor": "q", "positive": "p"}, "contrastive", {}) == {"query": "q", "positives": "p"}
-    assert plain_texts(row, "contrastive", {"query_key": "query"}) is None
-    assert plain_texts(row, "ques_embed_gen_hook", {}) is None
-    assert plain_texts({"query": "q", "pos": [{"text": "p"}]}, "contrastive", {}) is None
-    assert plain_texts({"query": "q", "pos": ["p"], "neg": ["a"], "negatives": ["b"]}, "contrastive", {}) is None
-    assert as_text(["a", "b"]) == "a\nb"
-    assert plain_texts({**row, "documents": "d", "history": ["h"]}, "contrastive", {}) is not None, "they say nothing of a query"
-
-
 @pytest.mark.parametrize("levels", [(name,) for name in LEVELS] + [("mul", "seed", "add_sub"), ("two_step", "add")])
 @pytest.mark.parametrize("unique", [False, True])
 def test_questions_of_arithmetic(levels: tuple[str, ...], unique: bool) -> None:

@@ -16,7 +16,6 @@ from prep_assets.proofs.packed import check_pieces
 from prep_assets.proofs.rows import (
     Line,
     _border_fault,
-    check_contrasts,
     check_lines,
     check_packed,
     check_positions,
@@ -315,58 +314,3 @@ def test_lines_without_a_row() -> None:
     wrong = lines_verdict([check_lines([line(dict(ROW), None)])], stored=2)
     assert wrong.worst == Worst("a:0", "its row gives no line")
     assert lines_verdict([check_lines([line(dict(ROW), None)] * 1000)], stored=1000).summary.startswith("1,000 of 1,000 lines differ")
-
-
-# -- Contrastive rows: each way in which one is not sound, in the words of the verdict ----------------------------------------------------
-
-CONTRAST_RIGHT: dict[str, Any] = {"query": "q", "positives": ["a", "b"], "negatives": ["c"]}
-
-
-def test_sound_rows() -> None:
-    others = [
-        CONTRAST_RIGHT,
-        {"query": "r", "positives": ["a"], "negatives": [], "instruction": "Find", "positive_scores": [1.0]},
-        {"query": "t", "id": 1},
-    ]
-    numbers = {"rows_checked": 4, "rows_failed": 0, "positives": 3, "negatives": 1, "rows_without_negatives": 1}
-    verdict = check_contrasts(others, [{"query": "t2", "id": 2}])
-    assert verdict == Verdict(True, "4 rows are sound: 3 positive and 1 negative texts", numbers)
-    assert check_contrasts([], []).passed
-
-
-@pytest.mark.parametrize(
-    ("row", "says"),
-    [
-        ({**CONTRAST_RIGHT, "query": " "}, "the query is empty"),
-        ({**CONTRAST_RIGHT, "query": 3}, "the query is empty"),
-        (
-            {"query": "q", "positives": ["a"]},
-            "fields ['query', 'positives'], needs query, positives and negatives, and may have instruction, negative_scores, positive_scores: ",
-        ),
-        ({**CONTRAST_RIGHT, "positives": []}, "there is no positive text"),
-        ({**CONTRAST_RIGHT, "positives": ["a", " "]}, "positives hold an empty text"),
-        ({**CONTRAST_RIGHT, "negatives": ["b "]}, "negatives hold 'b ', which is one of positives as well"),
-        ({**CONTRAST_RIGHT, "negatives": ["c", "c"]}, "negatives hold 'c', which is one of negatives as well"),
-        ({**CONTRAST_RIGHT, "positives": ["q"]}, "positives hold 'q', which is one of the query as well"),
-        ({**CONTRAST_RIGHT, "positive_scores": [1.0]}, "1 scores for 2 positives"),
-        ({"query": "q", "id": "1"}, "fields ['query', 'id'], a text to embed has query and id"),
-    ],
-)
-def test_rows_that_are_not_sound(row: dict[str, Any], says: str) -> None:
-    verdict = check_contrasts([{"query": "z", "positives": ["a"], "negatives": []}, row], [])
-    assert not verdict.passed and verdict.worst is not None
-    assert verdict.worst.where == "train line 2"
-    assert verdict.worst.note.startswith(says)
-    assert verdict.summary.startswith("1 of 2 rows fail; first train line 2: ")
-
-
-def test_a_query_on_both_sides_and_an_id_given_twice() -> None:
-    both = check_contrasts([CONTRAST_RIGHT], [CONTRAST_RIGHT])
-    assert (
-        both.worst is not None
-        and both.worst.where == "test line 1"
-        and both.worst.note.startswith("its query is in the training file as well")
-    )
-    twice = check_contrasts([{"query": "a", "id": 1}], [{"query": "b", "id": 1}])
-    assert twice.worst is not None and twice.worst.note.startswith("the id 1 was given to another text before")
-    assert check_contrasts([CONTRAST_RIGHT, CONTRAST_RIGHT], []).passed

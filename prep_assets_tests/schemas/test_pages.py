@@ -14,9 +14,11 @@ from typing import Any
 
 import pytest
 
+from prep_assets.proofs.formats import files
 from prep_assets.samples import Turn
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import Schema, convert_with, schemas
+from prep_assets_tests.conftest import ROOT
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "schemas"
 PARTS = ("prompt", "chosen", "rejected")
@@ -83,7 +85,7 @@ def options(name: str) -> str:
     rows = [f"- As in [{base.name}]({base.name}.md#options): {', '.join(f'`{each}`' for each in shared)}"] if base and shared else []
     rows += [f"- Fields: {', '.join(shown[each] for each in fields)}"] if fields else []
     rows += [f"- {text}: {found.meanings[each]}" for each, text in shown.items() if each not in (*shared, *fields)]
-    rows += [f"- Rows in JSON Schema: [{name}](../../prep_assets/proofs/formats/{name}.json)"]
+    rows += [f"- Rows in JSON Schema: [{name}](../../{files()[name].relative_to(ROOT).as_posix()})"]
     return "## Options\n\n" + "\n".join(rows) + "\n"
 
 

@@ -1,6 +1,7 @@
 """``python -m mutants MODULE…``: change the proofs one place at a time, and see whether their direct tests fail.
 
-Modules are files of the room of proofs: all of them if none is named, and with the name ``changed`` those that differ from what the page measured.
+Modules are files of the room of proofs, and those of extensions (``contrastive/rows``): all of them if none is named, and with the name ``changed`` those
+that differ from what the page measured.
 A survivor that `survivors.md` beside this file does not list makes the run fail. PREP_ASSETS_WRITE_DOCS=1 writes the figures to `measured.md`.
 """
 
@@ -21,13 +22,13 @@ from mutants.page import PAGE, SURVIVORS, Figure, figures, written
 from mutants.session import Session
 
 ROOT = Path(__file__).resolve().parents[2]
-ROOM = "proofs"
+PACKAGE, TESTS = ROOT / "prep_assets", ROOT / "prep_assets_tests"
 
 
 def main() -> int:
     os.environ |= {"CI": "1", "TOKENIZERS_PARALLELISM": "false"}
     os.environ.pop("PREP_ASSETS_TEST_DATA", None)
-    sources = {path.stem: path for path in sorted((ROOT / "prep_assets" / ROOM).glob("*.py")) if path.stem != "__init__"}
+    sources = modules()
     known, states = figures(), {name: state(name) for name in sources}
     names = sys.argv[1:] or list(sources)
     if names == ["changed"]:
@@ -47,9 +48,22 @@ def main() -> int:
     return int(unlisted > 0)
 
 
+def modules() -> list[str]:
+    """The modules of the proofs, those of an extension with its name before theirs."""
+    own = [path.stem for path in sorted((PACKAGE / "proofs").glob("*.py"))]
+    added = [f"{path.parts[-3]}/{path.stem}" for path in sorted(PACKAGE.glob("extensions/*/proofs/*.py"))]
+    return [name for name in (*own, *added) if not name.endswith("__init__")]
+
+
+def path_of(name: str) -> Path:
+    """The file of a module, below the package."""
+    extension, _, stem = name.rpartition("/")
+    return Path("extensions", extension, "proofs", f"{stem}.py") if extension else Path("proofs", f"{stem}.py")
+
+
 def state(name: str) -> str:
     """A digest of a module's code, without its comments and docstrings."""
-    tree = ast.parse((ROOT / "prep_assets" / ROOM / f"{name}.py").read_text("utf-8"))
+    tree = ast.parse((PACKAGE / path_of(name)).read_text("utf-8"))
     for node in ast.walk(tree):
         if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef):
             node.body = [each for each in node.body if not (isinstance(each, ast.Expr) and isinstance(each.value, ast.Constant))]
@@ -57,22 +71,23 @@ def state(name: str) -> str:
 
 
 def tests_of(name: str) -> list[Path]:
-    """The direct tests of a module: the files of the room's tests that import it and build no store, which each fork would build again."""
-    imports = re.compile(rf"from prep_assets\.{ROOM}(\.{name} import | import ([\w, ]+, )?{name}\b)")
-    texts = {path: path.read_text("utf-8") for path in sorted((ROOT / "prep_assets_tests" / ROOM).glob("test_*.py"))}
+    """The direct tests of a module: the files of its room's or extension's tests that import it and build no store, which each fork would build again."""
+    package, folder = ".".join(path_of(name).parent.parts), Path("extensions", Path(name).parent) if "/" in name else Path("proofs")
+    imports = re.compile(rf"from prep_assets\.{package}(\.{Path(name).name} import | import ([\w, ]+, )?{Path(name).name}\b)")
+    texts = {path: path.read_text("utf-8") for path in sorted((TESTS / folder).glob("test_*.py"))}
     return [path for path, text in texts.items() if imports.search(text) and "Workspace" not in text]
 
 
 def module(name: str) -> tuple[int, int, int]:
     """Try all changes of one module: how many were noticed, how many there are, and how many of the others the list of survivors lacks."""
-    whole = f"prep_assets.{ROOM}.{name}"
+    whole = ".".join(("prep_assets", *path_of(name).with_suffix("").parts))
     tests = tests_of(name)
-    changed = Changed.of(whole, ROOT / "prep_assets" / ROOM / f"{name}.py")
+    changed = Changed.of(whole, PACKAGE / path_of(name))
     mutants = [mutant for mutant in changed.made.mutant_names if not _only_strict(*changed.difference(mutant))]
     if not mutants:
         return 0, 0, 0
     if not tests:
-        print(f"{name}: no test in prep_assets_tests/{ROOM} imports it")
+        print(f"{name}: no direct test imports it")
         return 0, len(mutants), len(mutants)
     changed.install()
     session = Session(whole, mutants)

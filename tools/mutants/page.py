@@ -9,7 +9,7 @@ from pathlib import Path
 
 PAGE = Path(__file__).with_name("measured.md")
 SURVIVORS = Path(__file__).with_name("survivors.md")
-_ROW = re.compile(r"^\| `(\w+)` \| ([\d,]+) \| ([\d,]+) \| [^|]+ \| `?(\w+|–)`? \|$", re.MULTILINE)
+_ROW = re.compile(r"^\| `([\w/]+)` \| ([\d,]+) \| ([\d,]+) \| [^|]+ \| `?(\w+|–)`? \|$", re.MULTILINE)
 _TABLE = re.compile(r"Of [\d,]+ changes in .*(?=\n\Z)", re.DOTALL)
 
 

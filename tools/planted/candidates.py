@@ -17,6 +17,8 @@ ROOMS = (
     "exports",
     "extensions/agents",
     "extensions/cerebras",
+    "extensions/contrastive/lines",
+    "extensions/contrastive/schema",
     "extensions/datasets",
     "extensions/exports",
     "extensions/preprocess/handlers",

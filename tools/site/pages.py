@@ -167,6 +167,7 @@ def check_page(name: str, says: dict[str, str]) -> str:
     page = (DOCS / "checks.md").read_text("utf-8")
     body = re.split(r"^## ", page.partition(f"\n## `{name}`\n")[2], maxsplit=1, flags=re.MULTILINE)[0].strip()
     tables = [table for each, table in vars(mutations).items() if each.endswith("MUTATIONS")]
+    tables += [each.mutations for asset in EVERY.values() for each in asset.corruptions]
     corruptions = dict.fromkeys(each.name for table in tables for each in table if each.caught_by == name)
     parts = [f"# Check `{name}`", moved(body, "checks.md")]
     if corruptions:

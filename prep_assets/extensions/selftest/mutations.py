@@ -16,7 +16,19 @@ from prep_assets.array_types import Array
 from prep_assets.proofs.groups import Margin, Rollout, RunRow, Runs, Stepwise
 from prep_assets.proofs.mask import MaskRow
 from prep_assets.proofs.merged import MergedRows
-from prep_assets.proofs.mutations import Change, Mutation
+from prep_assets.proofs.mutations import (
+    LOST,
+    Change,
+    Mutation,
+    blank,
+    field,
+    half_as_long,
+    longer,
+    mutate_one,
+    of_next_line,
+    row_lost,
+    with_fields,
+)
 from prep_assets.proofs.rows import Line
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
 from prep_assets.proofs.source_texts import TEXT, Said
@@ -28,16 +40,6 @@ from prep_assets.text.vocabulary import Vocabulary
 # Errors of training data, made on purpose in a copy, to see that the check for them fails.
 
 T = TypeVar("T")
-
-
-def _mutate_one(change: Callable[..., Any]) -> Change:
-    """Return all rows with one mutated; `change`: row and further arguments → mutated row."""
-
-    def changed(rows: Sequence[T], at: int, *extra: Any) -> list[T] | None:
-        mutated = change(rows[at], *extra)
-        return None if mutated is None else [*rows[:at], mutated, *rows[at + 1 :]]
-
-    return changed
 
 
 def _mutate_alone(change: Callable[[Any], Any]) -> Change:
@@ -93,7 +95,7 @@ def _fill_range(array: Array, low: int, high: int, value: Any) -> Array:
 
 def _mask(change: Callable[[Array, int, int], Array]) -> Change:
     """Mutate the mask of a record; `change`: mask, start and end of its first trained run → mutated mask."""
-    return _mutate_one(_changed("mask", lambda mask: change(mask, *_first_run(mask))))
+    return mutate_one(_changed("mask", lambda mask: change(mask, *_first_run(mask))))
 
 
 def _stop_untrained(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
@@ -164,7 +166,7 @@ def _placeholder(by: int) -> Change:
         count[start] += by
         return replace(row, ids=np.repeat(row.ids, count), mask=np.repeat(row.mask, count))
 
-    return _mutate_one(changed)
+    return mutate_one(changed)
 
 
 def _attention(change: Callable[[npt.NDArray[np.bool_], Array], npt.NDArray[np.bool_]]) -> Callable[[Array], Array]:
@@ -189,7 +191,7 @@ ATTENTION_CHANGES: Mapping[str, Callable[[Array], Array]] = {
 
 def _unattended(change: Callable[[Array], Array]) -> Change:
     """Mutate the attention of a row with unattended tokens."""
-    return _mutate_one(lambda row, vocabulary: replace(row, mask=change(row.mask)) if (row.mask < 0).any() else None)
+    return mutate_one(lambda row, vocabulary: replace(row, mask=change(row.mask)) if (row.mask < 0).any() else None)
 
 
 ATTENTION_MUTATIONS = (
@@ -212,24 +214,24 @@ def _resized_file(file: File) -> File | None:
 
 
 FILE_MUTATIONS = (
-    Mutation("another file under the same name", ROWS, _mutate_one(lambda file: (file[0], structs.replace(file[1], sha256="0" * 64)))),
-    Mutation("a file of another resolution or duration", ROWS, _mutate_one(_resized_file)),
+    Mutation("another file under the same name", ROWS, mutate_one(lambda file: (file[0], structs.replace(file[1], sha256="0" * 64)))),
+    Mutation("a file of another resolution or duration", ROWS, mutate_one(_resized_file)),
 )
 """Mutations of references to images and audio."""
 MUTATIONS: tuple[Mutation, ...] = (
     Mutation("mask shifted by +1", MASK, _mask(lambda mask, start, end: np.append(0, mask[:-1]))),
     Mutation("mask shifted by -1", MASK, _mask(lambda mask, start, end: np.append(mask[1:], 0))),
     Mutation("role header trained", MASK, _mask(lambda mask, start, end: _fill_range(mask, max(0, start - 3), start, 1))),
-    Mutation("stop token not trained", MASK, _mutate_one(_stop_untrained)),
+    Mutation("stop token not trained", MASK, mutate_one(_stop_untrained)),
     Mutation("mask all ones", MASK, _mask(lambda mask, start, end: np.ones_like(mask))),
     Mutation("mask all zeros", ROWS, _mask(lambda mask, start, end: np.zeros_like(mask))),
     Mutation("masks of two records swapped", MASK, _masks_swapped),
     Mutation("a user turn trained", MASK, _mask(lambda mask, start, end: _fill_range(mask, start // 4, start // 2, 1))),
     Mutation("missing mask filled with zeros", MASK, _mask(lambda mask, start, end: _fill_range(mask, len(mask) // 2, len(mask), 0))),
-    Mutation("a trained token replaced", MASK, _mutate_one(_trained_replaced)),
-    Mutation("a token of the prompt replaced", IDENTITY, _mutate_one(_prompt_replaced)),
-    Mutation("first control token doubled", IDENTITY, _mutate_one(_control_doubled)),
-    Mutation("tail of a record cut off", MASK, _mutate_one(_tail_cut)),
+    Mutation("a trained token replaced", MASK, mutate_one(_trained_replaced)),
+    Mutation("a token of the prompt replaced", IDENTITY, mutate_one(_prompt_replaced)),
+    Mutation("first control token doubled", IDENTITY, mutate_one(_control_doubled)),
+    Mutation("tail of a record cut off", MASK, mutate_one(_tail_cut)),
     *IMAGE_MUTATIONS,
 )
 """Corruptions of conversations in token stores."""
@@ -246,7 +248,7 @@ def _token(place: int, value: Callable[[int, int, int], int]) -> Change:
         ids[place] = value(int(ids[place]), eos, size)
         return ids
 
-    return _mutate_one(changed)
+    return mutate_one(changed)
 
 
 def _two_tokens_swapped(row: Array, eos: int, size: int) -> Array | None:
@@ -264,10 +266,10 @@ def _other(token: int, eos: int, size: int) -> int:
 
 
 PROMPT_TOKEN_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("random tokens", IDENTITY, _mutate_one(lambda row, eos, size: np.random.default_rng(0).integers(0, size, len(row)))),
+    Mutation("random tokens", IDENTITY, mutate_one(lambda row, eos, size: np.random.default_rng(0).integers(0, size, len(row)))),
     Mutation("a token replaced", IDENTITY, _token(1, _other)),
-    Mutation("two tokens swapped", IDENTITY, _mutate_one(_two_tokens_swapped)),
-    Mutation("a token lost", IDENTITY, _mutate_one(lambda row, eos, size: np.delete(row, len(row) // 2) if len(row) > 2 else None)),
+    Mutation("two tokens swapped", IDENTITY, mutate_one(_two_tokens_swapped)),
+    Mutation("a token lost", IDENTITY, mutate_one(lambda row, eos, size: np.delete(row, len(row) // 2) if len(row) > 2 else None)),
     Mutation("tokens of the next row", IDENTITY, _of_the_next),
     Mutation("an id outside the vocabulary", ROWS, _token(1, lambda token, eos, size: size)),
     Mutation("a negative id", ROWS, _token(1, lambda token, eos, size: -100)),
@@ -304,65 +306,16 @@ ATTENTION_MASK_MUTATIONS = tuple(
 """Mutations of documents with unattended tokens."""
 
 
-# JSONL stores: pairs, prompts, golds and contrastive rows.
-
-
-LOST = object()
-"""In the place of a value that is taken away."""
-
-
-def _with_fields(line: Line, **changes: Any) -> Line | None:
-    """Return the line with other field values; `None` where nothing changes."""
-    stored = {key: value for key, value in {**line.stored, **changes}.items() if value is not LOST}
-    same = stored == line.stored and [*map(type, stored.values())] == [*map(type, line.stored.values())]
-    return None if same else replace(line, stored=stored)
-
-
-def _field(name: str, value: Callable[[Any], Any]) -> Change:
-    """Mutate one field of a line that has it."""
-    return _mutate_one(lambda line: _with_fields(line, **{name: value(line.stored[name])}) if name in line.stored else None)
+# JSONL stores: pairs, prompts and golds.
 
 
 def _swapped(line: Line) -> Line | None:
-    return _with_fields(line, chosen=line.stored["rejected"], rejected=line.stored["chosen"]) if "chosen" in line.stored else None
+    return with_fields(line, chosen=line.stored["rejected"], rejected=line.stored["chosen"]) if "chosen" in line.stored else None
 
 
 def _all_swapped(lines: Sequence[Line], at: int) -> list[Line] | None:
     changed = [_swapped(line) or line for line in lines]
     return None if changed == list(lines) else changed
-
-
-def _of_next_line(name: str) -> Change:
-    """Give every line a field of the next one."""
-
-    def changed(lines: Sequence[Line], at: int) -> list[Line] | None:
-        values = [line.stored.get(name) for line in lines]
-        if len({str(value) for value in values}) < 2:
-            return None
-        shifted = zip(lines, [*values[1:], values[0]], strict=True)
-        return [line if value is None else replace(line, stored={**line.stored, name: value}) for line, value in shifted]
-
-    return changed
-
-
-def _mutate_last_text(change: Callable[[str], str]) -> Callable[[Any], Any]:
-    """Apply `change` to a text, to the last message, or to the last part of its content. A message without text, such as a lone tool call, stays."""
-
-    def changed(value: Any) -> Any:
-        if isinstance(value, str):
-            return change(value)
-        key = next((key for key in ("text", "content") if value[-1].get(key)), None)
-        return value if key is None else [*value[:-1], {**value[-1], key: changed(value[-1][key])}]
-
-    return changed
-
-
-_half_as_long = _mutate_last_text(lambda text: text[: len(text) // 2] or text + text)
-_longer = _mutate_last_text(lambda text: text + " Hurry.")
-
-
-def _blank(value: Any) -> Any:
-    return " " if isinstance(value, str) else [{**value[-1], "content": " "}]
 
 
 def _reweighed(value: Any, change: Callable[[float], Any]) -> Any:
@@ -377,7 +330,7 @@ def _reweighed(value: Any, change: Callable[[float], Any]) -> Any:
 
 def _gold(change: Callable[[float], Any]) -> Change:
     """Mutate a gold that is a number."""
-    return _field("gold", lambda gold: change(gold) if isinstance(gold, float) else gold)
+    return field("gold", lambda gold: change(gold) if isinstance(gold, float) else gold)
 
 
 def _one_less(told: str) -> str:
@@ -386,61 +339,59 @@ def _one_less(told: str) -> str:
     return json.dumps(value[:-1] if isinstance(value, list) else dict(list(value.items())[:-1]))
 
 
-_row_lost = _mutate_one(lambda line: replace(line, made=None))
-"""The row of a line no longer gives a line."""
-SANITY, GOLD, CONTRASTS = "pair_sanity", "gold_answers", "contrast_sanity"
+SANITY, GOLD = "pair_sanity", "gold_answers"
 
 
 def _of_list(line: Line, part: slice) -> Line | None:
     """A ranked line with these of its responses."""
     kept = {key: line.stored[key][part] for key in ("responses", "rewards") if key in line.stored}
-    return _with_fields(line, **kept) if kept and len(kept["rewards"]) > 1 else None
+    return with_fields(line, **kept) if kept and len(kept["rewards"]) > 1 else None
 
 
 PAIR_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("one pair swapped", MATCH, _mutate_one(_swapped)),
+    Mutation("one pair swapped", MATCH, mutate_one(_swapped)),
     Mutation("all pairs swapped", MATCH, _all_swapped),
-    Mutation("prompts of the next pair", MATCH, _of_next_line("prompt")),
-    Mutation("a prompt altered", MATCH, _field("prompt", _longer)),
-    Mutation("a better answer truncated", MATCH, _field("chosen", _half_as_long)),
-    Mutation("a worse answer truncated", MATCH, _field("rejected", _half_as_long)),
-    Mutation("a label inverted", MATCH, _field("label", lambda label: not label)),
-    Mutation("a pair invented", MATCH, _row_lost),
-    Mutation("loss weights of an answer lost", MATCH, _field("chosen", lambda answer: _reweighed(answer, lambda weight: LOST))),
-    Mutation("loss weights of an answer inverted", MATCH, _field("chosen", lambda answer: _reweighed(answer, lambda weight: 1.0 - weight))),
-    Mutation("an empty prompt", SANITY, _field("prompt", _blank)),
-    Mutation("an empty answer", SANITY, _field("chosen", _blank)),
+    Mutation("prompts of the next pair", MATCH, of_next_line("prompt")),
+    Mutation("a prompt altered", MATCH, field("prompt", longer)),
+    Mutation("a better answer truncated", MATCH, field("chosen", half_as_long)),
+    Mutation("a worse answer truncated", MATCH, field("rejected", half_as_long)),
+    Mutation("a label inverted", MATCH, field("label", lambda label: not label)),
+    Mutation("a pair invented", MATCH, row_lost),
+    Mutation("loss weights of an answer lost", MATCH, field("chosen", lambda answer: _reweighed(answer, lambda weight: LOST))),
+    Mutation("loss weights of an answer inverted", MATCH, field("chosen", lambda answer: _reweighed(answer, lambda weight: 1.0 - weight))),
+    Mutation("an empty prompt", SANITY, field("prompt", blank)),
+    Mutation("an empty answer", SANITY, field("chosen", blank)),
     Mutation(
         "both answers the same",
         SANITY,
-        _mutate_one(lambda line: _with_fields(line, chosen=line.stored["rejected"]) if "chosen" in line.stored else None),
+        mutate_one(lambda line: with_fields(line, chosen=line.stored["rejected"]) if "chosen" in line.stored else None),
     ),
-    Mutation("a worse answer lost", SANITY, _field("rejected", lambda _: LOST)),
-    Mutation("responses of a list exchanged", MATCH, _field("responses", lambda answers: [answers[-1], *answers[1:-1], answers[0]])),
-    Mutation("rewards of a list doubled", MATCH, _field("rewards", lambda rewards: [2 * reward for reward in rewards])),
-    Mutation("the best of a list lost", MATCH, _mutate_one(lambda line: _of_list(line, slice(1, None)))),
-    Mutation("a list from the worst on", SANITY, _mutate_one(lambda line: _of_list(line, slice(None, None, -1)))),
-    Mutation("a response of a list lost", SANITY, _field("responses", lambda answers: answers[:-1])),
+    Mutation("a worse answer lost", SANITY, field("rejected", lambda _: LOST)),
+    Mutation("responses of a list exchanged", MATCH, field("responses", lambda answers: [answers[-1], *answers[1:-1], answers[0]])),
+    Mutation("rewards of a list doubled", MATCH, field("rewards", lambda rewards: [2 * reward for reward in rewards])),
+    Mutation("the best of a list lost", MATCH, mutate_one(lambda line: _of_list(line, slice(1, None)))),
+    Mutation("a list from the worst on", SANITY, mutate_one(lambda line: _of_list(line, slice(None, None, -1)))),
+    Mutation("a response of a list lost", SANITY, field("responses", lambda answers: answers[:-1])),
 )
 """Corruptions of preference pairs and labelled answers."""
 
 PROMPT_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a prompt altered", MATCH, _field("prompt", _longer)),
-    Mutation("prompts shifted against golds", MATCH, _of_next_line("prompt")),
-    Mutation("golds shifted against prompts", MATCH, _of_next_line("gold")),
-    Mutation("a prompt truncated", MATCH, _field("prompt", _half_as_long)),
-    Mutation("a prompt invented", MATCH, _row_lost),
+    Mutation("a prompt altered", MATCH, field("prompt", longer)),
+    Mutation("prompts shifted against golds", MATCH, of_next_line("prompt")),
+    Mutation("golds shifted against prompts", MATCH, of_next_line("gold")),
+    Mutation("a prompt truncated", MATCH, field("prompt", half_as_long)),
+    Mutation("a prompt invented", MATCH, row_lost),
     Mutation("a gold as a whole number", MATCH, _gold(lambda gold: int(gold) if gold.is_integer() else gold)),
     Mutation("a gold as text", GOLD, _gold(str)),
     Mutation("a gold off by one", GOLD, _gold(lambda gold: gold + 1)),
     Mutation("a gold of the other sign", GOLD, _gold(lambda gold: -gold)),
     Mutation("a gold tenfold", GOLD, _gold(lambda gold: gold * 10)),
-    Mutation("a gold with other digits", MATCH, _field("gold_text", lambda digits: f"{digits}0")),
-    Mutation("a gold without its digits", MATCH, _field("gold_text", lambda _: LOST)),
+    Mutation("a gold with other digits", MATCH, field("gold_text", lambda digits: f"{digits}0")),
+    Mutation("a gold without its digits", MATCH, field("gold_text", lambda _: LOST)),
     Mutation("a gold that is no number", GOLD, _gold(lambda gold: float("nan"))),
-    Mutation("what the next verifier is told", MATCH, _of_next_line("arguments")),
-    Mutation("a verifier that is not told its last test", MATCH, _field("arguments", _one_less)),
-    Mutation("a verifier that is told nothing", MATCH, _field("arguments", lambda _: LOST)),
+    Mutation("what the next verifier is told", MATCH, of_next_line("arguments")),
+    Mutation("a verifier that is not told its last test", MATCH, field("arguments", _one_less)),
+    Mutation("a verifier that is told nothing", MATCH, field("arguments", lambda _: LOST)),
 )
 """Corruptions of RL prompts and of generated questions."""
 
@@ -454,29 +405,6 @@ def _second_gold(lines: Sequence[Line], at: int) -> list[Line] | None:
 
 TWO_GOLDS: tuple[Mutation, ...] = (Mutation("a prompt with two golds", "prompt_sanity", _second_gold),)
 """A corruption of RL prompts alone."""
-
-
-def _texts(name: str, change: Callable[[list[str], Mapping[str, Any]], list[str]]) -> Change:
-    """Mutate the texts of one side of a contrastive row that has it."""
-    return _mutate_one(lambda line: _with_fields(line, **{name: change(line.stored[name], line.stored)}) if line.stored.get(name) else None)
-
-
-CONTRAST_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a query altered", MATCH, _field("query", _longer)),
-    Mutation("queries of the next row", MATCH, _of_next_line("query")),
-    Mutation("positives of the next row", MATCH, _of_next_line("positives")),
-    Mutation("negatives of the next row", MATCH, _of_next_line("negatives")),
-    Mutation("a negative lost", MATCH, _texts("negatives", lambda texts, row: texts[:-1])),
-    Mutation("a positive truncated", MATCH, _texts("positives", lambda texts, row: [_half_as_long(texts[0]), *texts[1:]])),
-    Mutation("a row invented", MATCH, _row_lost),
-    Mutation("an empty query", CONTRASTS, _field("query", _blank)),
-    Mutation("an empty positive", CONTRASTS, _texts("positives", lambda texts, row: [" ", *texts[1:]])),
-    Mutation("no positive", CONTRASTS, _texts("positives", lambda texts, row: [])),
-    Mutation("a positive among the negatives", CONTRASTS, _texts("negatives", lambda texts, row: [*texts, row["positives"][0]])),
-    Mutation("a negative twice", CONTRASTS, _texts("negatives", lambda texts, row: [*texts, texts[0]])),
-    Mutation("the query among the positives", CONTRASTS, _texts("positives", lambda texts, row: [*texts, row["query"]])),
-)
-"""Corruptions of contrastive rows."""
 
 
 # Selection: rows lost, wrongly rejected, wrongly stored, or on the wrong side of the split.

@@ -22,7 +22,6 @@ from prep_assets.checks.selection import Selection
 from prep_assets.config.models import Eval
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.selftest.mutations import (
-    CONTRAST_MUTATIONS,
     PAIR_MUTATIONS,
     PROMPT_MUTATIONS,
     SELECTION_MUTATIONS,
@@ -119,9 +118,8 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "rl_tokens": merged_record_trials,
     "rl_groups_by_domain": group_trials,
     "rl_groups": merged_record_trials,
-    "contrastive": partial(line_trials, LinesMatch, ("contrast_sanity",), CONTRAST_MUTATIONS),
 }
-"""What is done to the rows of each asset with tokens or lines."""
+"""What is done to the rows of assets with tokens or lines that do not say it themselves."""
 OF_STAGES: Mapping[str, Callable[[Store], list[Trial]]] = {"blend": blend_trials, "quality": quality_trials, "leaks": leak_trials}
 """What is done to those of all families that judge or order rows."""
 TESTED = tuple(name for name, asset in EVERY.items() if asset.streams or asset.stage in OF_STAGES)
@@ -137,16 +135,17 @@ def selftest(workspace: Workspace, published: Published) -> list[Trial]:
     if store.asset.name not in TESTED:
         raise ConfigError(f"{store.asset.name} holds neither tokens, lines nor verdicts; selftest is for {', '.join(TESTED)}")
     named = TRIALS.get(store.asset.name) or OF_STAGES.get(store.asset.stage)
-    tried = [*(named(store) if named else []), *selection_trials(store), *text_trials(store), *redaction_trials(store)]
+    own = named(store) if named else [trial for each in store.asset.corruptions for trial in corrupted(store, each)]
+    tried = [*own, *selection_trials(store), *text_trials(store), *redaction_trials(store)]
     return tried + [
-        trial for check in store.asset.checks if check.corruptions for trial in added_trials(store, check.name, check.corruptions)
+        trial for check in store.asset.checks if check.corruptions for trial in corrupted(store, check.corruptions, what=check.name)
     ]
 
 
-def added_trials(store: Store, name: str, tried: Corruptions) -> list[Trial]:
-    """Corruptions that a check of another package must catch."""
+def corrupted(store: Store, tried: Corruptions, *, what: str = "every check") -> list[Trial]:
+    """Corruptions of the first rows."""
     first = list(islice(tried.rows(store), ROWS))
-    return trials_of(first, len(first), tried.mutations, {name: tried.prove}, what=name)
+    return trials_of(first, len(first), tried.mutations, tried.judges, what=what)
 
 
 def selection_trials(store: Store) -> list[Trial]:

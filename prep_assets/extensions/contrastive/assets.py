@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -12,15 +13,18 @@ from prep_assets.checks.of_texts import SOURCE_TEXTS
 from prep_assets.checks.relations import derived
 from prep_assets.checks.selection import SELECTION
 from prep_assets.checks.sources_again import by_fields
-from prep_assets.config.models import Contrastive
+from prep_assets.extensions.contrastive.config import Contrastive
+from prep_assets.extensions.contrastive.lines import contrast_line
+from prep_assets.extensions.contrastive.mutations import CONTRASTS, MATCH, MUTATIONS
+from prep_assets.extensions.contrastive.proofs.rows import check_contrasts, texts_of
 from prep_assets.graph.optional import leaks_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
-from prep_assets.pipeline.asset import CONTRAST_COLUMNS, PUBLISHED, Asset, Check, FromRows, Store, Stream, option_recipe
-from prep_assets.pipeline.lines import contrast_digest, contrast_line, write_lines
+from prep_assets.pipeline.asset import PUBLISHED, Asset, Check, Corruptions, FromRows, Store, Stream, option_recipe
+from prep_assets.pipeline.lines import write_lines
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.rows import check_contrasts
+from prep_assets.proofs.rows import check_lines
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.samples import Contrast
+from prep_assets.samples import Contrast, Row
 from prep_assets.stores.table import LINES
 
 CONTRASTIVE_RAW = raw_asset("contrastive", "Source files of queries with positive and negative texts, pinned by content hash.")
@@ -28,6 +32,11 @@ CONTRASTIVE_QUALITY = quality_asset(CONTRASTIVE_RAW)
 CONTRASTIVE_LEAKS = leaks_asset(CONTRASTIVE_RAW, CONTRASTIVE_QUALITY)
 
 TRAIN, TEST = "contrastive", "contrastive_test"
+COLUMNS = (
+    ("query", "string", "What is asked."),
+    ("positives", "list of string", "Texts that belong to it."),
+    ("negatives", "list of string", "Texts that do not."),
+)
 
 
 def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
@@ -41,6 +50,15 @@ def _sanity(store: Store) -> Verdict:
     return check_contrasts(store.lines_of(TRAIN), store.lines_of(TEST))
 
 
+class ContrastsMatch(LinesMatch):
+    """Compares the lines with their rows."""
+
+    def texts(self, row: Row) -> Mapping[str, str] | None:
+        """The texts of a row of strings."""
+        domain = self.source.domain
+        return texts_of(row) if domain.schema_name == "contrastive" and not domain.options else None
+
+
 CONTRASTIVE = Asset(
     name="contrastive",
     family="contrastive",
@@ -51,8 +69,6 @@ Texts that are only to be embedded stand there with their ids.""",
         write_lines,
         doing="contrast",
         files=(TRAIN, TEST),
-        digest=contrast_digest,
-        counted=("positives", "negatives"),
     ),
     promises=("queries and texts are not empty",),
     inputs=(("raw", CONTRASTIVE_RAW), ("quality", CONTRASTIVE_QUALITY), ("leaks", CONTRASTIVE_LEAKS)),
@@ -63,18 +79,25 @@ Texts that are only to be embedded stand there with their ids.""",
         INTEGRITY,
         ACCOUNTING,
         Check(
-            "contrast_sanity",
+            CONTRASTS,
             "Nothing is empty, no text stands twice in a row, no query in both train and test, no id is given twice.",
             _sanity,
         ),
-        derived("source_match", "Every line is what its row says, each text on its side.", LinesMatch),
+        derived(MATCH, "Every line is what its row says, each text on its side.", ContrastsMatch),
         SELECTION,
         SOURCE_TEXTS,
     ),
     streams={TRAIN: Stream(LINES, TRAIN), TEST: Stream(LINES, TEST)},
-    source=FromRows(Contrast, selection.lines, by_fields, line=contrast_line),
+    source=FromRows(Contrast, selection.lines, by_fields, line=contrast_line, lists=("positives", "negatives")),
     kind="json",
-    columns=CONTRAST_COLUMNS,
+    columns=COLUMNS,
+    corruptions=(
+        Corruptions(
+            rows=lambda store: ContrastsMatch(store).lines(),
+            mutations=MUTATIONS,
+            judges={MATCH: check_lines, CONTRASTS: lambda lines: check_contrasts([line.stored for line in lines], [])},
+        ),
+    ),
 )
 
 

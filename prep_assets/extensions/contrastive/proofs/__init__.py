@@ -1,0 +1,1 @@
+"""What must hold of contrastive rows, derived without the code that makes them."""

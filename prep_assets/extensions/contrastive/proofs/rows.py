@@ -1,0 +1,84 @@
+"""Contrastive rows: one query, positives and negatives, no empty text, no text on both sides; texts to embed have ids."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from prep_assets.proofs.rows import Rows, judged
+from prep_assets.proofs.verdict import Verdict, Worst, shown, some_fail
+from prep_assets.samples import Row
+
+SIDES = ("positives", "negatives")
+OPTIONAL_CONTRAST_FIELDS = {"instruction", "positive_scores", "negative_scores"}
+"""Optional fields of a row with query, positives and negatives."""
+
+
+def check_contrasts(train: Rows, test: Rows) -> Verdict:
+    """Check every row, that ids are unique, and that no query of the training file is held out as well."""
+    numbers = dict.fromkeys(("rows_checked", "rows_failed", *SIDES, "rows_without_negatives"), 0)
+    worst: Worst | None = None
+    ids: set[int] = set()
+    for _, where, row, fault in judged({"train": train, "test": test}, "query", lambda _, row: _contrast_fault(row)):
+        numbers["rows_checked"] += 1
+        if fault is None and "id" in row and row["id"] in ids:
+            fault = f"the id {row['id']} was given to another text before"
+        if fault is not None:
+            numbers["rows_failed"] += 1
+            worst = worst or Worst(where, f"{fault}: {shown(row)}")
+        elif "id" in row:
+            ids.add(row["id"])
+        else:
+            for side in SIDES:
+                numbers[side] += len(row[side])
+            numbers["rows_without_negatives"] += not row["negatives"]
+    if worst is not None:
+        return some_fail(numbers["rows_failed"], numbers["rows_checked"], "rows fail", worst, numbers)
+    summary = f"{numbers['rows_checked']:,} rows are sound: {numbers['positives']:,} positive and {numbers['negatives']:,} negative texts"
+    return Verdict(True, summary, numbers)
+
+
+def _contrast_fault(row: Mapping[str, Any]) -> str | None:
+    if not isinstance(row.get("query"), str) or not row["query"].strip():
+        return "the query is empty"
+    if "id" in row:
+        return None if set(row) == {"query", "id"} and type(row["id"]) is int else f"fields {list(row)}, a text to embed has query and id"
+    if not {"query", *SIDES} <= set(row) <= {"query", *SIDES, *OPTIONAL_CONTRAST_FIELDS}:
+        return f"fields {list(row)}, needs query, positives and negatives, and may have {', '.join(sorted(OPTIONAL_CONTRAST_FIELDS))}"
+    seen: dict[str, str] = {row["query"].strip(): "the query"}
+    for side in SIDES:
+        for text in row[side]:
+            if not isinstance(text, str) or not text.strip():
+                return f"{side} hold an empty text"
+            if text.strip() in seen:
+                return f"{side} hold {text!r}, which is one of {seen[text.strip()]} as well"
+            seen[text.strip()] = side
+        scores = row.get(f"{side[:-1]}_scores")
+        if scores is not None and len(scores) != len(row[side]):
+            return f"{len(scores)} scores for {len(row[side])} {side}"
+    return None if row["positives"] else "there is no positive text"
+
+
+# A second reading of plain rows.
+
+_NUMBERED = re.compile(r"negative_\d+")
+_SIDES = {
+    "query": {"query", "anchor", "question", "ques"},
+    "positives": {"positive", "positives", "pos", "context_positive"},
+    "negatives": {"negative", "negatives", "neg", "context_negative", "hard_negatives"},
+}
+
+
+def texts_of(row: Row) -> dict[str, str] | None:
+    """Return query, positives and negatives of a row, those of a side one per line; `None` for passages, and for a row that only the schema can read."""
+    texts_by_side: dict[str, list[str]] = {"query": [], "positives": [], "negatives": []}
+    for key, value in row.items():
+        side = "negatives" if _NUMBERED.fullmatch(key) else next((side for side, names in _SIDES.items() if key in names), None)
+        if side is None or value is None:
+            continue
+        for text in [value] if isinstance(value, str) else value:
+            if not isinstance(text, str):
+                return None
+            texts_by_side[side].append(text)
+    return None if len(row.keys() & _SIDES["negatives"]) > 1 else {side: "\n".join(texts) for side, texts in texts_by_side.items() if texts}

@@ -1,0 +1,85 @@
+"""Each way in which a contrastive row is not sound, in the words of the verdict; a second reading of plain rows; rows that no definition rejects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from prep_assets.extensions.contrastive.proofs.rows import check_contrasts, texts_of
+from prep_assets.extensions.contrastive.proofs.rules import several_fields
+from prep_assets.proofs.formats import format_of
+from prep_assets.proofs.verdict import Verdict
+
+RIGHT: dict[str, Any] = {"query": "q", "positives": ["a", "b"], "negatives": ["c"]}
+
+
+def test_sound_rows() -> None:
+    others = [
+        RIGHT,
+        {"query": "r", "positives": ["a"], "negatives": [], "instruction": "Find", "positive_scores": [1.0]},
+        {"query": "t", "id": 1},
+    ]
+    numbers = {"rows_checked": 4, "rows_failed": 0, "positives": 3, "negatives": 1, "rows_without_negatives": 1}
+    verdict = check_contrasts(others, [{"query": "t2", "id": 2}])
+    assert verdict == Verdict(True, "4 rows are sound: 3 positive and 1 negative texts", numbers)
+    assert check_contrasts([], []).passed
+
+
+@pytest.mark.parametrize(
+    ("row", "says"),
+    [
+        ({**RIGHT, "query": " "}, "the query is empty"),
+        ({**RIGHT, "query": 3}, "the query is empty"),
+        (
+            {"query": "q", "positives": ["a"]},
+            "fields ['query', 'positives'], needs query, positives and negatives, and may have instruction, negative_scores, positive_scores: ",
+        ),
+        ({**RIGHT, "positives": []}, "there is no positive text"),
+        ({**RIGHT, "positives": ["a", " "]}, "positives hold an empty text"),
+        ({**RIGHT, "negatives": ["b "]}, "negatives hold 'b ', which is one of positives as well"),
+        ({**RIGHT, "negatives": ["c", "c"]}, "negatives hold 'c', which is one of negatives as well"),
+        ({**RIGHT, "positives": ["q"]}, "positives hold 'q', which is one of the query as well"),
+        ({**RIGHT, "positive_scores": [1.0]}, "1 scores for 2 positives"),
+        ({"query": "q", "id": "1"}, "fields ['query', 'id'], a text to embed has query and id"),
+    ],
+)
+def test_rows_that_are_not_sound(row: dict[str, Any], says: str) -> None:
+    verdict = check_contrasts([{"query": "z", "positives": ["a"], "negatives": []}, row], [])
+    assert not verdict.passed and verdict.worst is not None
+    assert verdict.worst.where == "train line 2"
+    assert verdict.worst.note.startswith(says)
+    assert verdict.summary.startswith("1 of 2 rows fail; first train line 2: ")
+
+
+def test_a_query_on_both_sides_and_an_id_given_twice() -> None:
+    both = check_contrasts([RIGHT], [RIGHT])
+    assert (
+        both.worst is not None
+        and both.worst.where == "test line 1"
+        and both.worst.note.startswith("its query is in the training file as well")
+    )
+    twice = check_contrasts([{"query": "a", "id": 1}], [{"query": "b", "id": 1}])
+    assert twice.worst is not None and twice.worst.note.startswith("the id 1 was given to another text before")
+    assert check_contrasts([RIGHT, RIGHT], []).passed
+
+
+def test_a_second_reading() -> None:
+    many = {"query": "why so", "negative_1": "a", "negative_12": ["b"], "negative_x": "y", "pos": None, "negatives": ["c"], "n": 7}
+    assert texts_of(many) == {"query": "why so", "negatives": "a\nb\nc"}
+    row = {"query": "q", "pos": ["a", "b"], "negative_2": "d", "source": "s"}
+    assert texts_of({**row, "documents": "d", "history": ["h"]}) == {"query": "q", "positives": "a\nb", "negatives": "d"}
+    assert texts_of({"anchor": "q", "positive": "p"}) == {"query": "q", "positives": "p"}
+    assert texts_of({"query": "q", "pos": [{"text": "p"}]}) is None
+    assert texts_of({"query": "q", "pos": ["p"], "neg": ["a"], "negatives": ["b"]}) is None
+
+
+def test_two_spellings_of_one_field() -> None:
+    found = format_of("contrastive", {})
+    assert found is not None
+    assert several_fields({"query": "q", "anchor": "a", "pos": ["p"]}, found) and several_fields(
+        {"query": "q", "pos": 1, "positives": 2}, found
+    )
+    assert not several_fields({"query": "q", "anchor": None, "pos": ["p"], "neg": "n", "negatives": "n"}, found)
+    named = format_of("contrastive", {"query_key": "query"})
+    assert named is not None and not several_fields({"query": "q", "anchor": "a", "pos": ["p"]}, named)
