@@ -24,7 +24,8 @@ import numpy as np
 import torch
 
 from prep_assets.stores.open import open_store
-from prep_assets.stores.tokens import record_writer
+from prep_assets.stores.table import TOKENS
+from prep_assets.stores.writer import TableWriter
 from prep_assets.training import DatasetFactory, SequenceDataset
 from prep_assets_tests.peers.checkouts import import_astrai
 
@@ -48,7 +49,7 @@ def draw(folder: Path, tokens: int, seed: int) -> None:
     for name, storage, keys in (("stored", "bin", arrays), ("ours", "bin", ["tokens", "loss_mask"]), ("h5", "h5", ["tokens", "loss_mask"])):
         (folder / name).mkdir()
         block = {key: arrays[key] for key in keys}
-        with record_writer(storage, folder / name, "train", dict.fromkeys(keys, "int32")) as writer:  # type: ignore[arg-type]
+        with TableWriter(folder / name, "train", TOKENS, dict.fromkeys(keys, "int32"), storage=storage) as writer:  # type: ignore[arg-type]
             writer.append(block, lengths, *index)
     with h5py.File(folder / "contiguous.h5", "w") as file:
         file["tokens"] = ids

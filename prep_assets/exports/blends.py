@@ -14,8 +14,7 @@ from msgspec import Struct
 
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.blends import BlendStore, windows_in
-from prep_assets.stores.tokens import TokenStore
-from prep_assets.text.documents import STARTS
+from prep_assets.stores.tokens import STARTS, TokenStore
 
 
 class Share(Struct, frozen=True):

@@ -22,10 +22,9 @@ from prep_assets.stores.lines import Lines
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.table import MARGIN, TOKENS, Schema, Table, open_table, table_of
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.tokens import STARTS, TokenStore
 from prep_assets.stores.verification import whole_folder
 from prep_assets.stores.version_folders import Published
-from prep_assets.text.documents import STARTS
 
 Progress = Callable[[int, int], None]
 """Called with the rows written so far and the rows in total."""

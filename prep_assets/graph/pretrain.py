@@ -41,8 +41,9 @@ from prep_assets.samples import Example, Sample
 from prep_assets.stores.arrays import prefetch
 from prep_assets.stores.published import Draft
 from prep_assets.stores.table import TOKENS
-from prep_assets.stores.tokens import Block, RecordWriter
-from prep_assets.text.documents import STARTS, FillInTheMiddle, check_fixed_bytes, sentences_of, sentinels_of
+from prep_assets.stores.tokens import STARTS
+from prep_assets.stores.writer import TableWriter
+from prep_assets.text.documents import FillInTheMiddle, check_fixed_bytes, sentences_of, sentinels_of
 from prep_assets.text.ids import Flat
 from prep_assets.text.vocabulary import Ends, ends_of
 
@@ -87,7 +88,7 @@ def _write(target: Target, quarantine: Quarantine) -> Draft:
     return Draft(counts, metrics)
 
 
-def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine) -> dict[str, Any]:
+def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[TableWriter], quarantine: Quarantine) -> dict[str, Any]:
     """Read, tokenize and write one domain, or a part of one (see `Encode`): each in a thread of its own, at most a few blocks apart, in the order
     of the source."""
     family = workspace.family(Pretrain)
@@ -133,7 +134,10 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Re
                 rows = np.flatnonzero(is_sound & (to_dev == split))
                 picked = flat.take(rows)
                 ids, lengths = ends.around(picked.ids, np.diff(picked.offsets))
-                block: Block = {"tokens": ids, **({} if begins is None else {STARTS: _sentence_starts(begins, flat, rows, ends)})}
+                block: dict[str, npt.NDArray[Any]] = {
+                    "tokens": ids,
+                    **({} if begins is None else {STARTS: _sentence_starts(begins, flat, rows, ends)}),
+                }
                 origin = [documents.records[i] for i in rows.tolist()]
                 writer.append(block, lengths, [record.file for record in origin], [record.row for record in origin])
                 tokens[split] += int(lengths.sum())

@@ -41,9 +41,9 @@ from prep_assets.pipeline.workspace import Workspace, group_domains, prompt_doma
 from prep_assets.proofs.rows import check_prompts
 from prep_assets.samples import Group, Prompt
 from prep_assets.schemas.rewards import arithmetic_rows, gold_as_json_number
-from prep_assets.stores.lines import LinesWriter
 from prep_assets.stores.published import Draft
 from prep_assets.stores.table import GROUPS, LINES, TOKENS
+from prep_assets.stores.writer import TableWriter
 
 RL_RAW = raw_asset("rl", "Source files of questions with known answers, pinned by content hash.")
 RL_QUALITY = quality_asset(RL_RAW)
@@ -106,13 +106,13 @@ def _write_arithmetic(target: Target, quarantine: Quarantine) -> Draft:
     options = target.family.arithmetic
     levels = Counter[str]()
     chosen = {} if options.levels is None else {"levels": options.levels}
-    with LinesWriter(target.payload, QUESTIONS, (ARITHMETIC_STREAM,)) as lines:
+    with TableWriter(target.payload, QUESTIONS, LINES, domains=(ARITHMETIC_STREAM,)) as lines:
         for at, row in enumerate(arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **chosen)):
             levels[f"level_{row['level']}"] += 1
             shown = {"prompt": row["prompt"], "gold": gold_as_json_number(str(row["gold"]))}
             if options.levels is not None:
                 shown["level"] = str(row["level"])
-            lines.append(shown, source=0, file=0, at=at)
+            lines.append_object(shown, 0, at)
     return Draft({"read": len(lines), "kept": len(lines), **levels}, {})
 
 

@@ -54,12 +54,13 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sample
 from prep_assets.stores.arrays import compress, cumulative_sums, fill_column, sizes, stretches, take
 from prep_assets.stores.guards import compared
-from prep_assets.stores.packed import PackedWriter, write_documents
+from prep_assets.stores.packed import POSITIONS, write_documents
 from prep_assets.stores.published import Draft
 from prep_assets.stores.segments import Segmented
 from prep_assets.stores.table import PACKED, TOKENS
-from prep_assets.stores.tokens import ATTENTION, RecordWriter, TokenStore, open_tokens
+from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens
 from prep_assets.stores.verification import write_json
+from prep_assets.stores.writer import TableWriter
 from prep_assets.text.certify import certify, policy_faults, unserved
 from prep_assets.text.template import ChatTemplate
 
@@ -141,7 +142,7 @@ def _write_tokens(target: Target, quarantine: Quarantine) -> Draft:
 
 
 def encode_chats(
-    workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine, *, masks: Mapping[str, str]
+    workspace: Workspace, reading: Reading, writers: Sequence[TableWriter], quarantine: Quarantine, *, masks: Mapping[str, str]
 ) -> dict[str, Any]:
     """Render, tokenize, mask and write a domain, or a part of one; see `Encode`.
 
@@ -394,14 +395,15 @@ def _write_rows(
     vocabulary, output = target.vocabulary, family.output
     tokens = _end_to_end(stores, "tokens")
     pad, trained = vocabulary.pad_id, 0
-    loss_dtype = "float32" if loss.dtype.kind == "f" else "int8"
-    options: dict[str, Any] = {"dtype": ids_dtype(family, vocabulary), "loss_dtype": loss_dtype, "attention": attention is not None}
-    shard = output.max_tokens_per_shard
-    with PackedWriter(output.storage_format, payload, table, plan.rows, plan.row_len, **options, max_tokens_per_shard=shard) as writer:
+    dtypes = {"tokens": ids_dtype(family, vocabulary), "loss_mask": "float32" if loss.dtype.kind == "f" else "int8"}
+    dtypes |= {POSITIONS: "int32"} if output.storage_format == "bin" else {}
+    dtypes |= {ATTENTION: "uint8"} if attention is not None else {}
+    shape, shard = (plan.rows, plan.row_len), output.max_tokens_per_shard
+    with TableWriter(payload, table, PACKED, dtypes, storage=output.storage_format, rows=shape, max_tokens_per_shard=shard) as writer:
         for rows in _blocks(plan):
             mask = gather_rows(loss, starts, plan, rows, fill=0)
             ids = gather_rows(tokens, starts, plan, rows, fill=pad)
-            positions = {"position_ids": position_ids(plan, rows, "doc_reset")} if output.storage_format == "bin" else {}
+            positions = {POSITIONS: position_ids(plan, rows, "doc_reset")} if output.storage_format == "bin" else {}
             attended = {} if attention is None else {ATTENTION: gather_rows(attention, starts, plan, rows, fill=0)}
             writer.append({"tokens": ids, "loss_mask": mask, **positions, **attended})
             trained += int(np.count_nonzero(mask != 0))

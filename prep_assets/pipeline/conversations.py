@@ -29,7 +29,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.samples import MEDIA, Sample
 from prep_assets.stores.teachers import TeacherBlock
-from prep_assets.stores.tokens import RecordWriter
+from prep_assets.stores.writer import TableWriter
 from prep_assets.text.conversation import SpecialInContent, control_pattern, treat
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.render import InlineReasoning, one_per_answer, render
@@ -352,7 +352,7 @@ def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantin
 
 
 def write_records(
-    writer: RecordWriter,
+    writer: TableWriter,
     encoded: Encoded,
     items: Sequence[Item],
     chosen: npt.NDArray[np.bool_],
@@ -368,4 +368,5 @@ def write_records(
         origin = list(compress(items, chosen.tolist()))
     images = files.block(encoded.images.of(chosen)) if len(encoded.images) else None
     numbers, rows = [item.record.file for item in origin], [item.record.row for item in origin]
-    writer.append(block, lengths[chosen], numbers, rows, images, None if teacher is None else teacher.only(chosen, lengths))
+    taught = None if teacher is None else teacher.only(chosen, lengths)
+    writer.append(block, lengths[chosen], numbers, rows, images=images, teacher=taught)

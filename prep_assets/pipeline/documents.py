@@ -29,7 +29,7 @@ from prep_assets.samples import ASSISTANT, MEDIA, USER, Example, Record, Region,
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.text import TextField
 from prep_assets.stores.arrays import stretches
-from prep_assets.stores.tokens import RecordWriter
+from prep_assets.stores.writer import TableWriter
 from prep_assets.text.conversation import NONCHARACTER
 from prep_assets.text.encode import CANNOT_REPRESENT, Encoded, Encoder
 from prep_assets.text.ids import Flat
@@ -254,7 +254,7 @@ def untemplated(workspace: Workspace, family: Pretrain) -> ChatTemplate:
 
 
 def write_masked_documents(
-    workspace: Workspace, reading: Reading, writers: Sequence[RecordWriter], quarantine: Quarantine, *, masks: Mapping[str, str]
+    workspace: Workspace, reading: Reading, writers: Sequence[TableWriter], quarantine: Quarantine, *, masks: Mapping[str, str]
 ) -> dict[str, Any]:
     """Read, tokenize and write one domain, in the order of the source. Writers take ``tokens`` and the `masks`, by name with their dtypes.
 
@@ -285,7 +285,7 @@ def write_masked_documents(
             records = [kept[int(at)].record for at in encoded.kept[rows]]
             images = documents.images.files.block(encoded.images.of(rows))
             block = {"tokens": ids, **mask_columns(loss, masks)}
-            writer.append(block, lengths, [record.file for record in records], [record.row for record in records], images)
+            writer.append(block, lengths, [record.file for record in records], [record.row for record in records], images=images)
             counts["tokens_dev" if split else "tokens_train"] += len(ids)
             counts["images"] += len(images.images)
             counts["kept"] += len(records)

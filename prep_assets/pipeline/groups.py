@@ -28,8 +28,10 @@ from prep_assets.pipeline.tokens import add
 from prep_assets.pipeline.workspace import Workspace, group_domains
 from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, Group, Region, Sample, Turn, changed
 from prep_assets.schemas.registry import schema_named, schemas
-from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, GroupWriter, Scored
+from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, Scored, group_columns, group_dtypes
 from prep_assets.stores.published import Draft
+from prep_assets.stores.table import GROUPS
+from prep_assets.stores.writer import TableWriter
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.render import render
 from prep_assets.text.spans import Rendered
@@ -426,11 +428,12 @@ def group_folders(target: Target, names: Iterable[str]) -> tuple[Path, ...]:
     return (target.payload, target.payload / TEST) if holds_out(target.family, names) else (target.payload,)
 
 
-def group_writer(target: Target, folder: Path, names: Sequence[str], storage: StorageFormat = "bin") -> GroupWriter:
+def group_writer(target: Target, folder: Path, names: Sequence[str], storage: StorageFormat = "bin") -> TableWriter:
     """What writes groups of some domains to a folder. Those of one domain are always `bin`, as `sft_tokens` is."""
     family = target.family
-    dtype, shard = ids_dtype(family, target.vocabulary), family.output.max_tokens_per_shard
-    return GroupWriter(storage, folder, dtype, names, max_tokens_per_shard=shard, further=further_columns(family))
+    dtypes = group_dtypes(ids_dtype(family, target.vocabulary), further_columns(family))
+    shard = family.output.max_tokens_per_shard
+    return TableWriter(folder, "", GROUPS, dtypes, storage=storage, domains=names, max_tokens_per_shard=shard)
 
 
 def write_groups(target: Target, quarantine: Quarantine) -> Draft:
@@ -448,7 +451,8 @@ def write_groups(target: Target, quarantine: Quarantine) -> Draft:
                 to_test = in_test or held_out(asked_digest(family, item.example), family.test_fraction)
                 split[to_test].append(replace(group, source=0, file=item.record.file))
             for writer, groups in zip(writers, split, strict=False):
-                writer.append(groups)
+                if groups:
+                    writer.append(*group_columns(groups))
             add(counts, {"train": len(split[0]), "test": len(split[1])})
             for group in (*split[0], *split[1]):
                 add(counts, _counts(group))

@@ -46,8 +46,10 @@ from prep_assets.samples import (
 )
 from prep_assets.schemas.rewards import gold_as_json_number, number_text
 from prep_assets.stores.files import Digests
-from prep_assets.stores.lines import LinesWriter, open_lines
+from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Draft
+from prep_assets.stores.table import LINES
+from prep_assets.stores.writer import TableWriter
 
 # Turns in the two forms that trainers read: a string, or a list of messages with reasoning, tool calls and tools.
 #
@@ -409,8 +411,8 @@ def write_lines(
     ordered = dict.fromkeys((TIED, LEFT_OUT), 0)
     with ExitStack() as stack:
 
-        def open_writers(names: tuple[str, str]) -> list[LinesWriter]:
-            return [stack.enter_context(LinesWriter(target.payload, name, (target.partition,))) for name in names]
+        def open_writers(names: tuple[str, str]) -> list[TableWriter]:
+            return [stack.enter_context(TableWriter(target.payload, name, LINES, domains=(target.partition,))) for name in names]
 
         writers = {"": open_writers(files)}
         plain = source.gives is Pair
@@ -430,7 +432,7 @@ def write_lines(
                 for row in rows:
                     if (kind := next((key for key in FURTHER if key in row), "")) not in writers:
                         writers[kind] = open_writers(FURTHER[kind])
-                    writers[kind][to_test].append(row, source=0, file=item.record.file, at=item.record.row)
+                    writers[kind][to_test].append_object(row, item.record.file, item.record.row)
                     ordered[TIED] += is_tied(row)
                     for column in lists:
                         lists[column] += len(row.get(column, ()))

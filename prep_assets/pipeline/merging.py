@@ -17,12 +17,12 @@ from prep_assets.pipeline.groups import TEST, group_folders, group_writer, split
 from prep_assets.pipeline.lines import FURTHER, LEFT_OUT, TIED, UNTEMPLATED, form_of, strings_as_messages
 from prep_assets.pipeline.tokens import add, by_domain, writers_of
 from prep_assets.stores.arrays import argsort, compress, fill_column, numbers, stretches, take, zeros
-from prep_assets.stores.groups import open_groups
-from prep_assets.stores.lines import Lines, LinesWriter, open_lines
+from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.published import Draft
 from prep_assets.stores.table import GROUPS, LINES
-from prep_assets.stores.tokens import TokenStore, append_records, append_store, open_tokens
+from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
+from prep_assets.stores.writer import TableWriter
 
 
 def merge_parts(target: Target, quarantine: Quarantine) -> Draft:
@@ -62,7 +62,7 @@ def _merge_lines(target: Target, parts: Mapping[str, Published]) -> dict[str, in
             continue
         held_out = name.endswith("_test")
         seed = target.family.seed if shuffled and not held_out else None
-        with LinesWriter(target.payload, name, tuple(parts), shuffle_seed=seed) as writer:
+        with TableWriter(target.payload, name, LINES, domains=tuple(parts), shuffle_seed=seed) as writer:
             for number, part in with_file:
                 _append(writer, open_lines(part.directory, name), number, as_messages=mixed)
         split = "test" if held_out else "train"
@@ -73,13 +73,13 @@ def _merge_lines(target: Target, parts: Mapping[str, Published]) -> dict[str, in
     return counts
 
 
-def _append(writer: LinesWriter, lines: Lines, number: int, *, as_messages: bool) -> None:
+def _append(writer: TableWriter, lines: Lines, number: int, *, as_messages: bool) -> None:
     origins = zip(numbers(lines.index["file"]), numbers(lines.index["row"]), strict=True)
     for line, (file, row) in zip(lines.written(), origins, strict=True):
         if as_messages and isinstance((content := json.loads(line))["prompt"], str):
-            writer.append(strings_as_messages(content), source=number, file=file, at=row)
+            writer.append_object(strings_as_messages(content), file, row, number)
         else:
-            writer.append_line(line, source=number, file=file, at=row)
+            writer.append_line(line, file, row, number)
 
 
 def _mixed_forms(parts: Mapping[str, Published]) -> bool:
@@ -104,7 +104,7 @@ def _merge_groups(target: Target, parts: Mapping[str, Published]) -> None:
             writer = stack.enter_context(group_writer(target, folder, tuple(parts), target.family.output.storage_format))
             for number, part in enumerate(parts.values()):
                 if split in (folders := splits(part.directory)):
-                    writer.append_store(open_groups(folders[split]), number)
+                    writer.append_stored(folders[split], domain=number)
 
 
 def _merge_tokens(target: Target, parts: Mapping[str, Published], merged_stores: Sequence[Published]) -> None:
@@ -114,9 +114,9 @@ def _merge_tokens(target: Target, parts: Mapping[str, Published], merged_stores:
     masked = {"loss_mask": "uint8"} if any(stream.masked for stream in target.asset.streams.values()) else {}
     for stem in target.stems:
         if stem not in source.lines:
-            [tokens] = [open_tokens(store.directory, stem) for store in merged_stores]
+            [store] = merged_stores
             with writers_of(target, [stem], masked, target.family.output.storage_format) as writers:
-                append_store(writers[stem][1], tokens)
+                writers[stem][1].append_stored(store.directory, stem)
             continue
         asset, file = source.lines[stem]
         merged = open_lines(workspace.built(asset).directory, file)
@@ -127,7 +127,7 @@ def _merge_tokens(target: Target, parts: Mapping[str, Published], merged_stores:
         streams = {name: open_tokens(part.directory, stem) for name, part in with_stream.items()}
         with writers_of(target, [stem], masked, target.family.output.storage_format) as writers:
             [(_, writer)] = writers.values()
-            append_records(writer, list(streams.values()), *_records(merged, files, streams))
+            writer.append_records(list(streams.values()), *_records(merged, files, streams))
 
 
 def _records(merged: Lines, lines: Mapping[str, Lines], tokens: Mapping[str, TokenStore]) -> tuple[Ints, Ints, Ints]:

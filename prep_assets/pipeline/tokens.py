@@ -25,8 +25,10 @@ from prep_assets.stores.guards import Guards
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.published import Draft
 from prep_assets.stores.remote import backend_of, remote_of
-from prep_assets.stores.tokens import ATTENTION, RecordWriter, append_store, open_tokens, record_writer, unsigned
+from prep_assets.stores.table import MARGIN, TOKENS
+from prep_assets.stores.tokens import ATTENTION, unsigned
 from prep_assets.stores.version_folders import staging, version_of
+from prep_assets.stores.writer import TableWriter
 from prep_assets.workers.shards import Counts, Plan, Runner, Shard, ShardResult, Work, carried_out, key_of
 
 # Shared by all token streams: their arrays.
@@ -63,12 +65,12 @@ def writers_of(target: Target, stems: Iterable[str], arrays: Mapping[str, str], 
         writers = {}
         for path in (target.payload / stem for stem in stems):
             path.parent.mkdir(exist_ok=True)
-            writer = record_writer(storage, path.parent, path.name, dtypes, max_tokens_per_shard=output.max_tokens_per_shard)
+            writer = TableWriter(path.parent, path.name, TOKENS, dtypes, storage=storage, max_tokens_per_shard=output.max_tokens_per_shard)
             writers[path.name] = dtypes, stack.enter_context(writer)
         yield writers
 
 
-Writers = Mapping[str, tuple[Mapping[str, str], RecordWriter]]
+Writers = Mapping[str, tuple[Mapping[str, str], TableWriter]]
 """Stream → dtypes of its arrays, and its writer."""
 
 
@@ -90,7 +92,7 @@ _UNCUT = 1 << 62
 QUARANTINE, _STREAMS = "quarantine.jsonl", "streams"
 """Names in the folder of a shard."""
 R = TypeVar("R")
-Encode = Callable[[Workspace, R, Sequence[RecordWriter], Quarantine], dict[str, Any]]
+Encode = Callable[[Workspace, R, Sequence[TableWriter], Quarantine], dict[str, Any]]
 """Reads, tokenizes and writes, and returns counts: numbers, or mappings of numbers, which add up over shards. Picklable."""
 
 
@@ -149,7 +151,7 @@ def encode_in_shards(
     for result in shard_results(workspace, source.doing, runner, shards, work, payload, ready):
         guards = Guards.of_work(result.folder, result.files)
         for name, (_, writer) in writers.items():
-            append_store(writer, open_tokens(result.folder / _STREAMS, name, guards))
+            writer.append_stored(result.folder / _STREAMS, name, guards)
         take_quarantine(result, quarantine)
         add(total, result.counts["encoded"])
     runner.effort.shards += len(shards)
@@ -157,7 +159,7 @@ def encode_in_shards(
 
 
 def _encode_part(
-    task: Any, writers: Sequence[RecordWriter], quarantine: Quarantine, *, source: Cuttable[R], encode: Encode[R]
+    task: Any, writers: Sequence[TableWriter], quarantine: Quarantine, *, source: Cuttable[R], encode: Encode[R]
 ) -> dict[str, Any]:
     return encode(source.workspace, source.part(task), writers, quarantine)
 
@@ -169,7 +171,7 @@ def _encode_shard(task: Any, folder: Path, *, encode: Callable[..., dict[str, An
     with ExitStack() as stack:
         quarantine = stack.enter_context(Quarantine(folder / QUARANTINE))
         writers = [
-            stack.enter_context(record_writer("bin", place, name, array_dtypes, max_tokens_per_shard=_UNCUT))
+            stack.enter_context(TableWriter(place, name, TOKENS, array_dtypes, max_tokens_per_shard=_UNCUT))
             for name, array_dtypes in dtypes.items()
         ]
         encoded = encode(task, writers, quarantine)
@@ -317,7 +319,7 @@ def tokenize_lines(target: Target, quarantine: Quarantine, *, what: str) -> Draf
 def _encode_lines(
     workspace: Workspace,
     batches: Iterator[Batch],
-    writers: Sequence[RecordWriter],
+    writers: Sequence[TableWriter],
     quarantine: Quarantine,
     *,
     encoder: Callable[[Workspace], LineEncoder],
@@ -330,10 +332,10 @@ def _encode_lines(
         kept, streams = lines.encode(batch, first, quarantine, name=name)
         rows = [first + number for number in kept]
         # of a pair; the first stream has its chosen side
-        margins: Sequence[Any] = (np.array([batch[number].get("margin", np.nan) for number in kept], np.float32), None)
+        margins = np.array([batch[number].get(MARGIN, np.nan) for number in kept], np.float32)
         add(counts, {"read": len(batch), "kept": len(rows)})
-        for writer, margin, (arrays, lengths, taken) in zip(writers, margins[: len(writers)], streams, strict=True):
-            writer.append(arrays, lengths, [0] * len(rows), rows, margins=margin)
+        for number, (writer, (arrays, lengths, taken)) in enumerate(zip(writers, streams, strict=True)):
+            writer.append({**arrays, **({} if number else {MARGIN: margins})}, lengths, [0] * len(rows), rows)
             add(counts, {"tokens": len(arrays["tokens"]), **({"trained_tokens": int(arrays["loss_mask"].sum())} if masked else {})})
             add(counts, {"tokens_cut_away": taken} if taken else {})
     return counts

@@ -11,8 +11,7 @@ AstrAI's keys prompts, responses, masks and rewards.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractContextManager, ExitStack
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,10 +20,8 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.arrays import Columns, batches
 from prep_assets.stores.guards import Guards, load_array, load_json
-from prep_assets.stores.tokens import StorageFormat, TokenStore, append_store, open_tokens, record_writer
-from prep_assets.stores.verification import write_json
+from prep_assets.stores.tokens import TokenStore, open_tokens
 
 PROMPTS, RESPONSES, REWARDS = STREAMS = ("prompts", "responses", "rewards")
 LOGPROBS, STEP_ENDS, STEP_REWARDS = "logprobs", "step_ends", "step_rewards"
@@ -32,8 +29,6 @@ FURTHER: Mapping[str, str] = {LOGPROBS: "float32", STEP_ENDS: "uint8", STEP_REWA
 """Columns that responses may have, and their dtypes: the log-probability of each token; 1 where a step ends, and its reward there, 0 elsewhere."""
 OF_RUNS = RUNS, TURNS = ("runs", "turns")
 """Columns of rewards, int32: the number of a response's run in the group, and of its first call in the run."""
-AT_ONCE = 1 << 20
-"""Elements concatenated per write. A longer record is written alone, without a copy."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -66,73 +61,23 @@ class Scored:
     runs: npt.NDArray[np.int32] | None = None
 
 
-class GroupWriter(AbstractContextManager["GroupWriter"]):
-    """Writes groups. A context manager: after an exception the store has no index and cannot be opened."""
+def group_dtypes(ids: str, further: Iterable[str] = ()) -> dict[str, str]:
+    """Dtypes of the columns of groups: those that all have, and those of `FURTHER` and `OF_RUNS` that are named."""
+    dtypes = {PROMPTS: ids, RESPONSES: ids, "masks": "uint8", REWARDS: "float32"}
+    return {**dtypes, **{name: FURTHER.get(name, "int32") for name in further}}
 
-    def __init__(
-        self,
-        storage: StorageFormat,
-        directory: Path,
-        dtype: str,
-        sources: Sequence[str],
-        *,
-        max_tokens_per_shard: int = 100_000_000,
-        further: Sequence[str] = (),
-    ) -> None:
-        response_dtypes = {"tokens": dtype, "loss_mask": "uint8", **{name: FURTHER[name] for name in further if name in FURTHER}}
-        self._of_runs = [name for name in OF_RUNS if name in further]
-        reward_dtypes = {REWARDS: "float32", **dict.fromkeys(self._of_runs, "int32")}
-        dtypes = {PROMPTS: {"tokens": dtype}, RESPONSES: response_dtypes, REWARDS: reward_dtypes}
-        self._response_fields = {"tokens": "responses", "loss_mask": "masks", **{name: name for name in further if name in FURTHER}}
-        directory.mkdir(parents=True, exist_ok=True)
-        self._writers = {
-            name: record_writer(storage, directory, name, stream_dtypes, max_tokens_per_shard=max_tokens_per_shard)
-            for name, stream_dtypes in dtypes.items()
-        }
-        self._index, self._sources = directory / f"{PROMPTS}.index", list(sources)
-        self._source = Columns(self._index, {"source": np.int32})
-        self._stack = ExitStack()
 
-    def __enter__(self) -> GroupWriter:
-        for writer in self._writers.values():
-            self._stack.enter_context(writer)
-        return self
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: Any) -> None:
-        if kind is None:
-            self._source.close()
-        else:
-            self._source.discard()
-        self._stack.__exit__(kind, error, trace)
-        if kind is None:
-            write_json(self._index / "sources.json", self._sources)
-
-    def append(self, groups: Sequence[Scored]) -> None:
-        """Append groups."""
-        if not groups:
-            return
-        sizes = np.array([len(group.responses) for group in groups], np.int64)
-        files, rows = np.array([(group.file, group.row) for group in groups], np.int64).T
-        responses = {key: [array for group in groups for array in getattr(group, name)] for key, name in self._response_fields.items()}
-        prompts = [group.prompt for group in groups]
-        self._write_stream(PROMPTS, {"tokens": prompts}, files, rows)
-        self._write_stream(RESPONSES, responses, np.repeat(files, sizes), np.repeat(rows, sizes))
-        of_runs = {name: [group.runs[:, at] for group in groups if group.runs is not None] for at, name in enumerate(self._of_runs)}
-        self._write_stream(REWARDS, {REWARDS: [group.rewards for group in groups], **of_runs}, files, rows)
-        self._source.append({"source": [group.source for group in groups]})
-
-    def append_store(self, groups: GroupStore, source: int) -> None:
-        """Append all groups of a store, as groups of domain number `source`."""
-        for name, stream in ((PROMPTS, groups.prompts), (RESPONSES, groups.responses), (REWARDS, groups.rewards)):
-            append_store(self._writers[name], stream)
-        self._source.append({"source": np.full(len(groups), source)})
-
-    def _write_stream(self, name: str, columns: dict[str, list[npt.NDArray[Any]]], files: Any, rows: Any) -> None:
-        lengths = np.array([len(array) for array in next(iter(columns.values()))], np.int64)
-        for records in batches(np.cumsum(lengths), AT_ONCE):
-            single = records.stop == records.start + 1
-            block = {key: arrays[records.start] if single else np.concatenate(arrays[records]) for key, arrays in columns.items()}
-            self._writers[name].append(block, lengths[records], files[records], rows[records])
+def group_columns(groups: Sequence[Scored]) -> tuple[Mapping[str, Any], Mapping[str, Any], Any, Any, Any]:
+    """What a writer takes of groups, at least one: columns, lengths by stream, files, rows and domains."""
+    joined: dict[str, Any] = {PROMPTS: [group.prompt for group in groups], REWARDS: [group.rewards for group in groups]}
+    for name in (RESPONSES, "masks", *FURTHER):
+        if getattr(groups[0], name) is not None:
+            joined[name] = [array for group in groups for array in getattr(group, name)]
+    for at, name in enumerate(OF_RUNS):
+        joined |= {name: [group.runs[:, at] for group in groups if group.runs is not None]} if groups[0].runs is not None else {}
+    lengths = {name: np.array([len(array) for array in joined[name]], np.int64) for name in STREAMS}
+    origins = np.array([(group.file, group.row, group.source) for group in groups], np.int64).T
+    return {name: np.concatenate(arrays) for name, arrays in joined.items()}, lengths, *origins
 
 
 @dataclass(frozen=True)

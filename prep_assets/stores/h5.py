@@ -163,7 +163,7 @@ class FixedH5(AbstractContextManager["FixedH5"]):
     """
 
     def __init__(self, path: Path, shapes: Shapes, *, in_turn: bool = False, **options: Any) -> None:
-        self._dtypes = {name: np.dtype(dtype) for name, (_, dtype) in shapes.items()}
+        self._dtypes, self._appended = {name: np.dtype(dtype) for name, (_, dtype) in shapes.items()}, 0
         handle, name = tempfile.mkstemp(dir=_MEMORY)
         with os.fdopen(handle, "rb") as layout:
             self._places = _lay_out(name, shapes, in_turn, options)
@@ -183,6 +183,13 @@ class FixedH5(AbstractContextManager["FixedH5"]):
         dtype = self._dtypes[name]
         self._written.seek(self._places[name][0] + first * dtype.itemsize)
         self._written.write_array(np.asarray(values, dtype))
+
+    def append(self, block: Mapping[str, npt.NDArray[Any]], lengths: npt.NDArray[np.int64]) -> None:
+        """Write records after those appended before: equally long 1-D arrays, one per dataset, and the length of each record."""
+        count = check_block(block, self._dtypes, lengths)
+        for name in self._dtypes:
+            self.write(name, self._appended, block[name])
+        self._appended += count
 
     def close(self) -> None:
         """Finish the file."""

@@ -16,7 +16,6 @@ and, with images, ``sft_packed.images/`` their positions (see `prep_assets.store
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,11 +27,10 @@ from prep_assets.errors import StoreError
 from prep_assets.stores.arrays import Columns
 from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.guards import Guards, load_columns, load_json
-from prep_assets.stores.h5 import FixedH5
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
 from prep_assets.stores.readers import H5Array, read_ours
 from prep_assets.stores.segments import Segmented
-from prep_assets.stores.tokens import ATTENTION, BinWriter, StorageFormat, signed
+from prep_assets.stores.tokens import ATTENTION, signed
 from prep_assets.stores.verification import write_json
 
 DOCUMENT_FIELDS = {"row": np.int64, "row_offset": np.int64, "length": np.int64, "source": np.int32, "record": np.int64, "start": np.int64}
@@ -42,58 +40,6 @@ POSITIONS = "position_ids"
 
 Documents = dict[str, npt.NDArray[Any]]
 _REMEDY = "Build the store again"
-
-
-class PackedWriter(AbstractContextManager["PackedWriter"]):
-    """Writes blocks of rows of a table whose number of rows is known in advance.
-
-    Args:
-        dtype: of the tokens.
-        loss_dtype: int8, or float32 if weights are fractions.
-        attention: write an ``attention_mask``.
-        max_tokens_per_shard: for `bin`. A shard holds whole rows, at least one.
-    """
-
-    def __init__(
-        self,
-        storage: StorageFormat,
-        directory: Path,
-        name: str,
-        rows: int,
-        row_len: int,
-        *,
-        dtype: str = "int32",
-        loss_dtype: str = "int8",
-        attention: bool = False,
-        max_tokens_per_shard: int = 100_000_000,
-    ) -> None:
-        self._name, self._shape, self._at = name, (rows, row_len), 0
-        self._dtypes = {"tokens": dtype, "loss_mask": loss_dtype}
-        if storage == "bin":
-            self._dtypes[POSITIONS] = "int32"
-        if attention:
-            self._dtypes[ATTENTION] = "uint8"
-        shapes = {key: (self._shape, dtype) for key, dtype in self._dtypes.items()}
-        self._file: FixedH5 | BinWriter = (
-            FixedH5(directory / f"{name}.h5", shapes, libver="v108")
-            if storage == "h5"
-            else BinWriter(directory / name, self._dtypes, max_tokens_per_shard=max_tokens_per_shard)
-        )
-
-    def append(self, block: Mapping[str, npt.NDArray[Any]]) -> None:
-        """Write a block of rows: arrays (R, row_len) ``tokens``, ``loss_mask``, ``position_ids`` for `bin`, and ``attention_mask`` if the table has one."""
-        count, row_len = len(block["tokens"]), self._shape[1]
-        if isinstance(self._file, BinWriter):
-            self._file.append({key: block[key].reshape(-1) for key in self._dtypes}, np.full(count, row_len))
-        else:
-            for key in self._dtypes:
-                self._file.write(key, self._at * row_len, block[key])
-        self._at += count
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
-        self._file.close()
-        if kind is None and self._at != self._shape[0]:
-            raise StoreError(f"{self._name}: {self._at:,} rows written, {self._shape[0]:,} planned")
 
 
 def write_documents(directory: Path, name: str, fields: Mapping[str, npt.NDArray[Any]], sources: tuple[str, ...], row_len: int) -> None:

@@ -18,7 +18,7 @@ from msgspec import Struct
 from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError
 from prep_assets.stores.guards import Guarded, bare, compared
-from prep_assets.stores.h5 import FixedH5
+from prep_assets.stores.h5 import FixedH5, check_block
 from prep_assets.stores.verification import WrittenFile, write_text
 
 # AstrAI's shards: flat arrays by key, written as raw files or as HDF5 and read as one. `read_bin` and `read_h5` open them.
@@ -59,6 +59,44 @@ class BinShard(AbstractContextManager["BinShard"]):
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         self.close(sound=kind is None)
+
+
+class BinShards:
+    """Several `BinShard`, ``<directory>/shard_%04d/``, which AstrAI maps into memory as one.
+
+    A shard holds whole records and at most `max_tokens` tokens, unless a single record is longer. Without records there is one empty shard, so that keys and
+    dtypes are known.
+    """
+
+    def __init__(self, directory: Path, dtypes: Mapping[str, str], max_tokens: int) -> None:
+        self._directory, self._dtypes, self._limit = directory, dict(dtypes), max_tokens
+        self._shards, self._tokens = 0, 0
+        directory.mkdir()
+        self._shard = self._next_shard()
+
+    def _next_shard(self) -> BinShard:
+        self._shards += 1
+        return BinShard(self._directory / f"shard_{self._shards - 1:04d}", self._dtypes)
+
+    def append(self, block: Mapping[str, npt.NDArray[Any]], lengths: Ints) -> None:
+        """Append records: equally long 1-D arrays, one per key, and the length of each record."""
+        check_block(block, self._dtypes, lengths)
+        ends = np.cumsum(lengths)
+        record, start = 0, 0
+        while record < len(ends):
+            size = int(ends[record]) - start
+            if size and self._tokens and self._tokens + size > self._limit:
+                self._shard.close()
+                self._shard, self._tokens = self._next_shard(), 0
+            record = max(record + 1, int(np.searchsorted(ends, start + self._limit - self._tokens, "right")))
+            stop = int(ends[record - 1])
+            for key in self._dtypes:
+                self._shard.append(key, block[key][start:stop])
+            self._tokens, start = self._tokens + stop - start, stop
+
+    def close(self) -> None:
+        """Finish the files."""
+        self._shard.close()
 
 
 def write_h5_shard(

@@ -27,13 +27,13 @@ from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError, nearest
 from prep_assets.stores.arrays import batches, predecessors
 from prep_assets.stores.files import note_mapped_bytes
-from prep_assets.stores.groups import FURTHER, OF_RUNS, REWARDS, holds_groups, open_groups
+from prep_assets.stores.groups import FURTHER, OF_RUNS, PROMPTS, RESPONSES, REWARDS, holds_groups, open_groups
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.images import NO_IMAGES, Images
 from prep_assets.stores.lines import Lines, open_lines, row_of
 from prep_assets.stores.packed import POSITIONS, PackedStore, open_packed
 from prep_assets.stores.teachers import Teachers
-from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens, signed
+from prep_assets.stores.tokens import ATTENTION, STARTS, TokenStore, open_tokens, signed
 
 Role = Literal["ids", "weight", "attention", "value", "json"]
 BLOCK = 1 << 22
@@ -46,12 +46,17 @@ class Column(Struct, frozen=True):
     Attributes:
         role: token ids; the loss weight, or whether it is attended, of each token of the column `of`; other numbers; a JSON object.
         depth: 1: a record has an array; 2: a list of arrays; 0: one value.
+        file, key: the stream that it is stored in, and its name there; by default the table's own stream, and its own name.
+        counted: of a list of arrays, the stream of arrays that have one value for each.
     """
 
     name: str
     role: Role
     depth: int = 1
     of: str = ""
+    file: str = ""
+    key: str = ""
+    counted: str = ""
 
 
 class Schema(Struct, frozen=True):
@@ -89,25 +94,35 @@ class Schema(Struct, frozen=True):
 SIDES = CHOSEN, REJECTED = ("chosen", "rejected")
 MARGIN = "margin"
 _MASKS = (Column("loss_mask", "weight", of="tokens"), Column(ATTENTION, "attention", of="tokens"))
-TOKENS = Schema("token stream", (Column("tokens", "ids"), *_MASKS))
-PACKED = Schema("packed table", (*TOKENS.columns, Column(POSITIONS, "value", of="tokens")), "row", "pieces", packed=True)
+TOKENS = Schema(
+    "token stream",
+    (Column("tokens", "ids"), *_MASKS, Column(STARTS, "value", of="tokens"), Column(MARGIN, "value", 0)),
+)
+PACKED = Schema("packed table", (Column("tokens", "ids"), *_MASKS, Column(POSITIONS, "value", of="tokens")), "row", "pieces", packed=True)
 PAIRS = Schema(
     "pairs",
     (
-        *(column for side in SIDES for column in (Column(side, "ids"), Column(f"{side}_mask", "weight", of=side))),
-        Column(MARGIN, "value", 0),
+        *(
+            column
+            for side in SIDES
+            for column in (
+                Column(side, "ids", file=side, key="tokens"),
+                Column(f"{side}_mask", "weight", of=side, file=side, key="loss_mask"),
+            )
+        ),
+        Column(MARGIN, "value", 0, file=CHOSEN),
     ),
     "pair",
 )
 GROUPS = Schema(
     "groups",
     (
-        Column("prompts", "ids"),
-        Column("responses", "ids", 2),
-        Column("masks", "weight", 2, of="responses"),
-        Column(REWARDS, "value"),
-        *(Column(name, "value", 2, of="responses") for name in FURTHER),
-        *(Column(name, "value") for name in OF_RUNS),
+        Column("prompts", "ids", file=PROMPTS, key="tokens"),
+        Column("responses", "ids", 2, file=RESPONSES, key="tokens", counted=REWARDS),
+        Column("masks", "weight", 2, "responses", RESPONSES, "loss_mask", REWARDS),
+        Column(REWARDS, "value", file=REWARDS),
+        *(Column(name, "value", 2, "responses", RESPONSES, counted=REWARDS) for name in FURTHER),
+        *(Column(name, "value", file=REWARDS) for name in OF_RUNS),
     ),
     "group",
 )

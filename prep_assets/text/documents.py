@@ -25,8 +25,6 @@ from prep_assets.text.vocabulary import Vocabulary
 #
 # White space between two sentences belongs to the first of them, so the sentences of a document add up to its text.
 
-STARTS = "sentence_start"
-"""Name of the array that is 1 at the first token of each sentence; the tokens around a document belong to its first and last sentence."""
 _PARTS = ("abbrev_types", "collocations", "sent_starters", "ortho_context")
 
 

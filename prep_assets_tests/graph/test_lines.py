@@ -18,8 +18,10 @@ from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.merging import _records
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.schemas.registry import schemas
-from prep_assets.stores.lines import Lines, LinesWriter, open_lines
-from prep_assets.stores.tokens import TokenStore, append_records, open_tokens, record_writer
+from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.table import LINES, TOKENS
+from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.workspaces import build, build_all, domain, jsonl, minimal, refusals, resealed
 from prep_assets_tests.proofs.spoiled_records import on_row
@@ -120,16 +122,16 @@ DOMAINS = {"a": 20, "b": 3, "none": 0, "c": 11}
 def written(folder: Path, counts: dict[str, int], seed: int | None = None) -> Lines:
     """Lines of some domains, each with the rows 0, 2, 4 … of its file 1."""
     folder.mkdir()
-    with LinesWriter(folder, "lines", tuple(counts), shuffle_seed=seed) as writer:
+    with TableWriter(folder, "lines", LINES, domains=tuple(counts), shuffle_seed=seed) as writer:
         for number, (name, count) in enumerate(counts.items()):
             for row in range(count):
-                writer.append({"line": f"{name} {row}"}, source=number, file=1, at=2 * row)
+                writer.append_object({"line": f"{name} {row}"}, 1, 2 * row, number)
     return open_lines(folder, "lines")
 
 
 def tokens(folder: Path, number: int, lines: list[int]) -> TokenStore:
     """Records of some lines of a domain: as many tokens as the line has digits, all of them the number of the domain."""
-    writer = record_writer("bin", folder, "tokens", {"tokens": "int32"})
+    writer = TableWriter(folder, "tokens", TOKENS, {"tokens": "int32"})
     lengths = np.array([len(str(line)) for line in lines], np.int64)
     with writer:
         writer.append({"tokens": np.full(int(lengths.sum()), number, np.int32)}, lengths, [0] * len(lines), lines)
@@ -150,8 +152,8 @@ def test_records_follow_their_lines(tmp_path: Path) -> None:
     found = _records(merged, lines, streams)
     assert [*zip(*(column.tolist() for column in found), strict=True)] == wanted and len(wanted) == 26
 
-    with record_writer("bin", tmp_path / "merged", "tokens", {"tokens": "int32"}) as writer:
-        append_records(writer, list(streams.values()), *found)
+    with TableWriter(tmp_path / "merged", "tokens", TOKENS, {"tokens": "int32"}) as writer:
+        writer.append_records(list(streams.values()), *found)
     joined = open_tokens(tmp_path / "merged", "tokens")
     assert joined.row.tolist() == [at for *_, at in wanted]
     for at, (stream, record, _) in enumerate(wanted):

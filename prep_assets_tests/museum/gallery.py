@@ -16,8 +16,10 @@ import numpy.typing as npt
 from prep_assets.graph.graph import run_check, store_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.tokens import open_tokens, record_writer
+from prep_assets.stores.table import TOKENS
+from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
+from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, checks_of, copy_of, domain, jsonl, minimal, resealed, workspace_in
 
 Message = Mapping[str, Any]
@@ -110,7 +112,7 @@ class Stand:
         origin = np.array(store.file), np.array(store.row)
         shutil.rmtree(published.directory / stream)
         shutil.rmtree(published.directory / f"{stream}.index")
-        with record_writer("bin", published.directory, stream, dtypes) as writer:
+        with TableWriter(published.directory, stream, TOKENS, dtypes) as writer:
             lengths = np.array([len(row.ids) for row in changed], np.int64)
             block = {"tokens": np.concatenate([row.ids for row in changed]), "loss_mask": np.concatenate([row.mask for row in changed])}
             writer.append({key: block[key] for key in dtypes}, lengths, *(each.tolist() for each in origin))

@@ -15,8 +15,9 @@ from prep_assets.extensions.explain.rows import MOST_TOKENS
 from prep_assets.extensions.explain.search import ALSO_FOLDED, Filter, matching
 from prep_assets.stores import table
 from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.table import Table, table_of
-from prep_assets.stores.tokens import open_tokens, record_writer
+from prep_assets.stores.table import TOKENS, Table, table_of
+from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.writer import TableWriter
 from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.graph.workspaces import TOKENIZER
 
@@ -48,7 +49,7 @@ def _holds(vocabulary: Vocabulary, ids: list[int], mask: list[bool], needle: str
 def _streams(folder: Path, ids: list[list[int]], masks: list[list[bool]]) -> list[Table]:
     """The rows as a stream of records, and packed one a row, with padding that says what nobody may find."""
     lengths, row_len = np.array([len(row) for row in ids]), max(1, *map(len, ids)) + 3
-    with record_writer("bin", folder, "train", {"tokens": "uint16", "loss_mask": "bool"}) as writer:
+    with TableWriter(folder, "train", TOKENS, {"tokens": "uint16", "loss_mask": "bool"}) as writer:
         flat = {
             "tokens": np.concatenate([np.zeros(0, np.uint16), *ids]).astype(np.uint16),
             "loss_mask": np.concatenate([np.zeros(0, bool), *masks]).astype(bool),

@@ -10,10 +10,17 @@ import numpy as np
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.manifest import MANIFEST
-from prep_assets.stores.packed import DOCUMENT_FIELDS, PackedWriter, write_documents
+from prep_assets.stores.packed import DOCUMENT_FIELDS, write_documents
 from prep_assets.stores.readers import h5_layout
+from prep_assets.stores.table import PACKED
 from prep_assets.stores.tokens import StorageFormat
 from prep_assets.stores.verification import sums_of
+from prep_assets.stores.writer import TableWriter
+
+
+def packed_dtypes(storage: StorageFormat, loss_mask: str = "int8") -> dict[str, str]:
+    """Dtypes of the columns of a packed table."""
+    return {"tokens": "int32", "loss_mask": loss_mask, **({"position_ids": "int32"} if storage == "bin" else {})}
 
 
 def list_payload(directory: Path) -> dict[str, dict[str, Any]]:
@@ -43,7 +50,7 @@ def write_table(
                 block[key][number, at : at + len(tokens)] = values
             pieces.append((number, at, len(tokens), 0, len(pieces), 0))
             at += len(tokens)
-    with PackedWriter(storage, folder, "sft_packed", *shape) as writer:
+    with TableWriter(folder, "sft_packed", PACKED, packed_dtypes(storage), storage=storage, rows=shape) as writer:
         writer.append(block)
     write_documents(folder, "sft_packed", dict(zip(DOCUMENT_FIELDS, np.array(pieces).T, strict=True)), ("d",), row_len)
     return folder

@@ -17,10 +17,11 @@ from hypothesis import strategies as st
 from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
-from prep_assets.stores.groups import GroupStore, GroupWriter, Scored, open_groups
+from prep_assets.stores.groups import GroupStore, Scored, group_columns, group_dtypes, open_groups
 from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Draft, Place
-from prep_assets.stores.table import open_table
+from prep_assets.stores.table import GROUPS, open_table
+from prep_assets.stores.writer import TableWriter
 from prep_assets.training import DatasetFactory
 
 tokens = st.lists(st.integers(0, 40_000), min_size=1, max_size=5)
@@ -39,9 +40,9 @@ def written(folder: Path, rows: list[Any], storage: Any, *, limit: int = 100, bl
         masks = tuple(np.array([bits >> i & 1 for i in range(len(each))], np.uint8) for each, bits, _ in answers)
         rewards = np.array([each for _, _, each in answers], np.float32)
         scored.append(Scored(np.array(prompt, np.int32), ids, masks, rewards, number % 2, 3, 100 + number))
-    with GroupWriter(storage, folder, "int32", ["a", "b"], max_tokens_per_shard=limit) as writer:
+    with TableWriter(folder, "", GROUPS, group_dtypes("int32"), storage=storage, domains=["a", "b"], max_tokens_per_shard=limit) as writer:
         for first in range(0, len(scored), blocks):
-            writer.append(scored[first : first + blocks])
+            writer.append(*group_columns(scored[first : first + blocks]))
     return folder
 
 
@@ -162,8 +163,10 @@ def test_responses_that_end_before_they_begin(folder: Path) -> None:
 def publish(root: Path, storage: Any, domain: str, logprobs: list[float] | None) -> None:
     def write(directory: Path, quarantine: Path) -> Draft:
         ids, sampled = np.array([3, 4]), None if logprobs is None else (np.array(logprobs, np.float32),)
-        with GroupWriter(storage, directory, "int32", [domain], further=["logprobs"] if sampled else []) as writer:
-            writer.append([Scored(ids, (ids,), (np.ones(2, np.uint8),), np.array([1], np.float32), 0, 0, 0, sampled)])
+        with TableWriter(
+            directory, "", GROUPS, group_dtypes("int32", ["logprobs"] if sampled else []), storage=storage, domains=[domain]
+        ) as writer:
+            writer.append(*group_columns([Scored(ids, (ids,), (np.ones(2, np.uint8),), np.array([1], np.float32), 0, 0, 0, sampled)]))
         quarantine.write_text("{}\n")
         return Draft({}, {}, ())
 
@@ -187,14 +190,14 @@ def test_domains_that_are_not_named(folder: Path) -> None:
 
 
 def test_what_an_exception_leaves_behind_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(RuntimeError), GroupWriter("bin", tmp_path / "g", "int32", ["a"]):
+    with pytest.raises(RuntimeError), TableWriter(tmp_path / "g", "", GROUPS, group_dtypes("int32"), domains=["a"]):
         raise RuntimeError
     with pytest.raises(StoreError, match="no token stream"):
         open_groups(tmp_path / "g")
 
 
 def test_no_groups_are_an_empty_store(tmp_path: Path) -> None:
-    with GroupWriter("bin", tmp_path / "g", "int32", []):
+    with TableWriter(tmp_path / "g", "", GROUPS, group_dtypes("int32"), domains=[]):
         pass
     assert isinstance(found := open_groups(tmp_path / "g"), GroupStore) and len(found) == 0
     assert len(DatasetFactory.load("grpo", tmp_path / "g")) == 0
@@ -205,7 +208,10 @@ def test_a_disk_that_is_full_at_the_end_is_what_is_told(tmp_path: Path, monkeypa
         raise OSError(errno.ENOSPC, "No space left on device")
 
     ids, mask = np.arange(3), np.ones(3, np.uint8)
-    with pytest.raises(OSError, match="No space left") as raised, GroupWriter("bin", tmp_path, "int32", ["a"]) as writer:
-        writer.append([Scored(ids, (ids,), (mask,), np.array([1], np.float32), 0, 0, 0)])
-        monkeypatch.setattr(writer._writers["prompts"]._writer, "close", full)
+    with (
+        pytest.raises(OSError, match="No space left") as raised,
+        TableWriter(tmp_path, "", GROUPS, group_dtypes("int32"), domains=["a"]) as writer,
+    ):
+        writer.append(*group_columns([Scored(ids, (ids,), (mask,), np.array([1], np.float32), 0, 0, 0)]))
+        monkeypatch.setattr(writer._streams["prompts"]._arrays, "close", full)
     assert raised.value.errno == errno.ENOSPC

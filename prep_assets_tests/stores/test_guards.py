@@ -21,9 +21,11 @@ from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Draft, Place
-from prep_assets.stores.tokens import StorageFormat, open_tokens, record_writer
+from prep_assets.stores.table import TOKENS
+from prep_assets.stores.tokens import StorageFormat, open_tokens
 from prep_assets.stores.verification import whole_folder
 from prep_assets.stores.version_folders import Published
+from prep_assets.stores.writer import TableWriter
 
 STORAGE: list[StorageFormat] = ["bin", "h5"]
 COUNT = 600_000
@@ -39,7 +41,7 @@ def tokens(place: Place, storage: StorageFormat, shard: int = COUNT) -> Publishe
     """A stream of 2.4 MB, in three blocks and a bit."""
 
     def write(payload: Path, quarantine: Path) -> Draft:
-        with record_writer(storage, payload, "train", {"tokens": "int32"}, max_tokens_per_shard=shard) as out:
+        with TableWriter(payload, "train", TOKENS, {"tokens": "int32"}, storage=storage, max_tokens_per_shard=shard) as out:
             out.append({"tokens": np.arange(COUNT, dtype=np.int32)}, np.full(6, COUNT // 6), [0] * 6, range(6))
         return Draft({"read": 1, "kept": 1}, {}, ())
 

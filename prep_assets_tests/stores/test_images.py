@@ -14,7 +14,9 @@ from prep_assets.errors import StoreError
 from prep_assets.stores import images as images_module
 from prep_assets.stores.images import Image, ImageBlock, image_fault
 from prep_assets.stores.open import open_store
-from prep_assets.stores.tokens import open_tokens, record_writer
+from prep_assets.stores.table import TOKENS
+from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.writer import TableWriter
 
 TOKEN = 7
 Record = tuple[int, list[tuple[int, int, str, str | None]]]
@@ -35,11 +37,11 @@ def block_of(records: list[Record]) -> tuple[np.ndarray, np.ndarray, ImageBlock]
 
 def write(folder: Path, batches: list[list[Record]], storage: str = "bin", name: str = "train") -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with record_writer(storage, folder, name, {"tokens": "int32", "loss_mask": "uint8"}) as writer:
+    with TableWriter(folder, name, TOKENS, {"tokens": "int32", "loss_mask": "uint8"}, storage=storage) as writer:
         for records in batches:
             tokens, lengths, images = block_of(records)
             block = {"tokens": tokens, "loss_mask": (tokens != TOKEN).astype("uint8")}
-            writer.append(block, lengths, [0] * len(lengths), range(len(lengths)), images)
+            writer.append(block, lengths, [0] * len(lengths), range(len(lengths)), images=images)
 
 
 @st.composite

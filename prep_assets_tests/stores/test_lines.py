@@ -22,12 +22,14 @@ from prep_assets.errors import PrepAssetsError, StoreError
 from prep_assets.extensions.buckets.backend import Catalog
 from prep_assets.extensions.preprocess.dataset_info import read_dataset_info
 from prep_assets.stores import arrays
-from prep_assets.stores import lines as lines_of
+from prep_assets.stores import writer as writer_of
 from prep_assets.stores.files import MOST_NESTED, KeyTwice, loads
 from prep_assets.stores.guards import UNGUARDED, load_json
-from prep_assets.stores.lines import LinesWriter, open_lines
+from prep_assets.stores.lines import open_lines
 from prep_assets.stores.manifest import Manifest, parse_results
 from prep_assets.stores.readers import read_bin
+from prep_assets.stores.table import LINES
+from prep_assets.stores.writer import TableWriter
 from prep_assets.text.tokenizer_files import read_object, templates_by_name
 from prep_assets_tests.effort import examples
 from prep_assets_tests.peak import peak
@@ -38,9 +40,9 @@ ROWS = st.lists(st.dictionaries(st.text(max_size=4), st.text(max_size=9) | st.in
 
 
 def write(directory: Path, rows: Rows, seed: int | None = None) -> None:
-    with LinesWriter(directory, "pairs", ("hh", "ultra"), shuffle_seed=seed) as writer:
+    with TableWriter(directory, "pairs", LINES, domains=("hh", "ultra"), shuffle_seed=seed) as writer:
         for number, row in enumerate(rows):
-            writer.append(row, source=number % 2, file=number // 7, at=1000 + number)
+            writer.append_object(row, number // 7, 1000 + number, number % 2)
         assert len(writer) == len(rows)
 
 
@@ -76,8 +78,8 @@ def test_nothing_but_lines_and_index_is_left(tmp_path: Path, contents: Contents)
 
 
 def test_lines_left_by_an_exception_cannot_be_opened(tmp_path: Path) -> None:
-    with pytest.raises(KeyboardInterrupt), LinesWriter(tmp_path, "pairs", ()) as writer:
-        writer.append({}, source=0, file=0, at=0)
+    with pytest.raises(KeyboardInterrupt), TableWriter(tmp_path, "pairs", LINES, domains=()) as writer:
+        writer.append_object({}, 0, 0)
         raise KeyboardInterrupt
     with pytest.raises(StoreError, match="has no lines 'pairs'"):
         open_lines(tmp_path, "pairs")
@@ -105,12 +107,12 @@ def test_an_index_cut_short_is_found_at_open(tmp_path: Path, field: str) -> None
 def test_memory_does_not_grow_with_the_number_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None) -> None:
     """Five numbers and a place in the order were held for each line: 50 bytes, and as many again at the end."""
     monkeypatch.setattr(arrays, "RECENT", 1 << 14)
-    monkeypatch.setattr(lines_of, "_AT_ONCE", 256)
+    monkeypatch.setattr(writer_of, "AT_ONCE", 256)
 
     def lines(name: str, count: int) -> None:
-        with LinesWriter(tmp_path, name, ("a",), shuffle_seed=seed) as writer:
+        with TableWriter(tmp_path, name, LINES, domains=("a",), shuffle_seed=seed) as writer:
             for number in range(count):
-                writer.append_line(b"{}\n", source=0, file=0, at=number)
+                writer.append_line(b"{}\n", 0, number)
 
     lines("warm", 500)
     one, other = peak(lambda: lines("few", 2_000)), peak(lambda: lines("pairs", 12_000))

@@ -26,13 +26,13 @@ from hypothesis import strategies as st
 from prep_assets.caches import CACHES
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.stores.files import map_file
-from prep_assets.stores.lines import LinesWriter
 from prep_assets.stores.open import OpenStore, detect_format, open_store
 from prep_assets.stores.published import Draft, Place, open_published
 from prep_assets.stores.readers import map_dataset
 from prep_assets.stores.segments import Segmented
-from prep_assets.stores.tokens import record_writer
+from prep_assets.stores.table import LINES, TOKENS
 from prep_assets.stores.version_folders import Published
+from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.effort import SOAK, examples
 from prep_assets_tests.stores.payload import write_table
 
@@ -118,13 +118,13 @@ def ends_of(begin: int, length: int, borders: list[int]) -> set[int]:
     return {begin, length, *(end for end in ends if begin <= end <= length)}
 
 
-TOKENS = st.lists(st.integers(0, 60_000), max_size=5)
+DOCUMENT = st.lists(st.integers(0, 60_000), max_size=5)
 
 
 @settings(max_examples=examples(120), deadline=None)
 @given(
     st.sampled_from([as_bin, as_groups, as_table, as_lines, as_parquet, as_megatron]),
-    st.lists(st.lists(TOKENS, min_size=1, max_size=4), min_size=1, max_size=12),
+    st.lists(st.lists(DOCUMENT, min_size=1, max_size=4), min_size=1, max_size=12),
     st.sampled_from(H5_LAYOUTS),
     st.integers(1, 6),
     st.integers(1, 6),
@@ -356,7 +356,9 @@ DOCUMENTS = [[11, 12, 13], [21], [31, 32, 33, 34]]
 
 def write_stream(folder: Path, storage: Storage, name: str, documents: list[list[int]], shard: int = 4) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    with record_writer(storage, folder, name, {"tokens": "int32", "loss_mask": "uint8"}, max_tokens_per_shard=shard) as writer:
+    with TableWriter(
+        folder, name, TOKENS, {"tokens": "int32", "loss_mask": "uint8"}, storage=storage, max_tokens_per_shard=shard
+    ) as writer:
         for number, document in enumerate(documents):
             tokens = np.array(document, "int32")
             writer.append({"tokens": tokens, "loss_mask": tokens % 2}, np.array([len(document)]), [0], [number])
@@ -394,8 +396,8 @@ def test_two_streams_are_not_mixed(tmp_path: Path) -> None:
 
 def test_two_files_of_lines_are_not_mixed(tmp_path: Path) -> None:
     for name in ("rl_prompts_train", "rl_prompts_test"):
-        with LinesWriter(tmp_path, name, ("d",)) as lines:
-            lines.append({"prompt": name, "gold": 1.0}, source=0, file=0, at=0)
+        with TableWriter(tmp_path, name, LINES, domains=("d",)) as lines:
+            lines.append_object({"prompt": name, "gold": 1.0}, 0, 0)
     with pytest.raises(StoreError, match="several streams"):
         open_store(tmp_path)
     assert open_store(tmp_path / "rl_prompts_test.jsonl").fetch_record(0, "prompt") == "rl_prompts_test"
@@ -440,7 +442,7 @@ def test_positions_of_a_packed_table_are_read_where_they_are_stored(tmp_path: Pa
 
 def propose(root: Path, partition: str, key: str, tokens: list[int]) -> Published:
     def write(payload: Path, quarantine: Path) -> Draft:
-        with record_writer("bin", payload, "train", {"tokens": "int32"}, max_tokens_per_shard=100) as writer:
+        with TableWriter(payload, "train", TOKENS, {"tokens": "int32"}, max_tokens_per_shard=100) as writer:
             writer.append({"tokens": np.array(tokens, "int32")}, np.array([len(tokens)]), [0], [0])
         return Draft({}, {}, ())
 

@@ -17,9 +17,12 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.open import open_store
-from prep_assets.stores.packed import DOCUMENT_FIELDS, PackedWriter, _check_places, open_packed, write_documents
+from prep_assets.stores.packed import DOCUMENT_FIELDS, _check_places, open_packed, write_documents
+from prep_assets.stores.table import PACKED
 from prep_assets.stores.tokens import StorageFormat
+from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.effort import examples
+from prep_assets_tests.stores.payload import packed_dtypes
 
 STORAGE: list[StorageFormat] = ["bin", "h5"]
 Table = dict[str, npt.NDArray[Any]]
@@ -49,7 +52,7 @@ def write(
     directory: Path, storage: StorageFormat, rows: int = 5, row_len: int = 4, *, sizes: tuple[int, ...] = (), loss_dtype: str = "int8"
 ) -> Table:
     made, at = table(rows, row_len, loss_dtype), 0
-    with PackedWriter(storage, directory, "sft_packed", rows, row_len, loss_dtype=loss_dtype) as writer:
+    with TableWriter(directory, "sft_packed", PACKED, packed_dtypes(storage, loss_dtype), storage=storage, rows=(rows, row_len)) as writer:
         for size in (*sizes, rows):
             writer.append({key: array[at : at + size] for key, array in made.items()})
             at = min(rows, at + size)
@@ -131,7 +134,7 @@ def test_two_writes_are_equal_to_the_byte(tmp_path: Path, contents: Contents, st
 def test_fewer_rows_than_planned_are_an_error(tmp_path: Path) -> None:
     with (
         pytest.raises(StoreError, match="sft_packed: 2 rows written, 3 planned"),
-        PackedWriter("bin", tmp_path, "sft_packed", 3, 4) as writer,
+        TableWriter(tmp_path, "sft_packed", PACKED, packed_dtypes("bin"), rows=(3, 4)) as writer,
     ):
         writer.append({key: array[:2] for key, array in table(3, 4).items()})
 

@@ -20,7 +20,9 @@ from prep_assets.stores.files import mapped, note_mapped_bytes
 from prep_assets.stores.guards import Guards, compared
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Draft, Place
-from prep_assets.stores.tokens import StorageFormat, open_tokens, record_writer
+from prep_assets.stores.table import TOKENS
+from prep_assets.stores.tokens import StorageFormat, open_tokens
+from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.stores.test_packed import write as write_packed
 
 SMALL, SIZE = 1 << 18, 8 << 20
@@ -120,7 +122,7 @@ def test_token_stores(tmp_path: Path, storage: StorageFormat) -> None:
     count = SIZE // 4
 
     def write(payload: Path, quarantine: Path) -> Draft:
-        with record_writer(storage, payload, "train", {"tokens": "int32"}) as out:
+        with TableWriter(payload, "train", TOKENS, {"tokens": "int32"}, storage=storage) as out:
             out.append({"tokens": np.arange(count, dtype=np.int32)}, np.full(128, count // 128), [0] * 128, range(128))
         return Draft({"read": 1, "kept": 1}, {}, ())
 

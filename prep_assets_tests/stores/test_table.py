@@ -16,7 +16,7 @@ from prep_assets.extensions.explain.rows import read
 from prep_assets.graph.figures import measure
 from prep_assets.stores.open import open_store
 from prep_assets.stores.table import LINES, TOKENS, Column, Schema, Table, open_table
-from prep_assets.stores.tokens import record_writer
+from prep_assets.stores.writer import TableWriter
 
 GRADED = Schema(
     "graded tokens", (Column("tokens", "ids"), Column("grade", "weight", of="tokens"), Column("surprise", "value", of="tokens"))
@@ -30,7 +30,9 @@ def graded(request: pytest.FixtureRequest, tmp_path: Path) -> Table:
     """A store of graded tokens, whose columns no code knows."""
     ids, grades = (np.concatenate(list(each)) for each in zip(*RECORDS, strict=True))
     lengths = np.array([len(tokens) for tokens, _ in RECORDS])
-    with record_writer(request.param, tmp_path, "graded", {"tokens": "int32", "grade": "uint8", "surprise": "float32"}) as writer:
+    with TableWriter(
+        tmp_path, "graded", GRADED, {"tokens": "int32", "grade": "uint8", "surprise": "float32"}, storage=request.param
+    ) as writer:
         block = {"tokens": ids, "grade": grades, "surprise": ids / 2}
         writer.append(block, lengths, np.zeros(len(lengths)), np.arange(len(lengths)))
     return open_table(tmp_path, "graded", "d", schema=GRADED)

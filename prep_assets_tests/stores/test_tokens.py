@@ -19,8 +19,10 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
 from prep_assets.stores import h5
-from prep_assets.stores.segments import Positions, Segmented
-from prep_assets.stores.tokens import INDEX_FIELDS, BinWriter, StorageFormat, open_tokens, record_writer
+from prep_assets.stores.segments import BinShards, Positions, Segmented
+from prep_assets.stores.table import TOKENS
+from prep_assets.stores.tokens import INDEX_FIELDS, StorageFormat, open_tokens
+from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.effort import examples
 from prep_assets_tests.peak import peak
 from prep_assets_tests.stores.payload import list_payload
@@ -59,7 +61,7 @@ def cut(records: Records, sizes: Sequence[int]) -> list[Records]:
 
 def write(directory: Path, storage: StorageFormat, records: Records, *, sizes: Sequence[int] = (), limit: int = 10**9) -> None:
     row = 0
-    with record_writer(storage, directory, "train", DTYPES, max_tokens_per_shard=limit) as writer:
+    with TableWriter(directory, "train", TOKENS, DTYPES, storage=storage, max_tokens_per_shard=limit) as writer:
         for batch in cut(records, sizes):
             block_of = {"tokens": np.array(flat(batch), np.uint32), "loss_mask": np.array(flat(mask_of(batch)), np.float32)}
             numbers = range(row, row + len(batch))
@@ -157,7 +159,7 @@ def test_more_than_ten_thousand_shards_stay_in_order(tmp_path: Path) -> None:
 
 
 def test_arrays_that_do_not_fit_their_records_are_not_written(tmp_path: Path) -> None:
-    writer = BinWriter(tmp_path / "train", DTYPES)
+    writer = BinShards(tmp_path / "train", DTYPES, 9)
     with pytest.raises(StoreError, match=r"'tokens': 3, 'loss_mask': 2.*add up to 3"):
         writer.append({"tokens": np.zeros(3), "loss_mask": np.zeros(2)}, np.array([3]))
     with pytest.raises(StoreError, match="add up to 4"):
@@ -166,7 +168,7 @@ def test_arrays_that_do_not_fit_their_records_are_not_written(tmp_path: Path) ->
 
 @pytest.mark.parametrize("storage", STORAGE)
 def test_a_stream_left_by_an_exception_cannot_be_opened(tmp_path: Path, storage: StorageFormat) -> None:
-    with pytest.raises(KeyboardInterrupt), record_writer(storage, tmp_path, "train", {"tokens": "int32"}) as writer:
+    with pytest.raises(KeyboardInterrupt), TableWriter(tmp_path, "train", TOKENS, {"tokens": "int32"}, storage=storage) as writer:
         writer.append({"tokens": np.zeros(3)}, np.array([3]), [0], [0])
         raise KeyboardInterrupt
     with pytest.raises(StoreError, match=r"no token stream 'train': train.index is missing"):
@@ -225,7 +227,7 @@ def test_equal_records_give_equal_files_whatever_the_blocks_that_they_come_in(
     for step in (1, 7, 119):
         folder = tmp_path / str(step)
         folder.mkdir()
-        with record_writer(storage, folder, "s", DTYPES) as writer:
+        with TableWriter(folder, "s", TOKENS, DTYPES, storage=storage) as writer:
             for first in range(0, 119, step):
                 some = lengths[first : first + step]
                 part = slice(int(ends[first] - lengths[first]), int(ends[min(first + step, 119) - 1]))
@@ -252,7 +254,7 @@ def test_memory_does_not_grow_with_a_stream(tmp_path: Path, storage: StorageForm
     block, ones = {"tokens": np.ones(20_000, np.uint32), "loss_mask": np.ones(20_000, np.float32)}, np.ones(20_000, np.int64)
 
     def stream(name: str, blocks: int) -> None:
-        with record_writer(storage, tmp_path, name, DTYPES) as writer:
+        with TableWriter(tmp_path, name, TOKENS, DTYPES, storage=storage) as writer:
             for _ in range(blocks):
                 writer.append(block, ones, ones, ones)  # type: ignore[arg-type]
 

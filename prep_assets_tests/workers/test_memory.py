@@ -11,7 +11,8 @@ from prep_assets.errors import ConfigError
 from prep_assets.exports import export
 from prep_assets.pipeline import sources as contamination
 from prep_assets.pipeline.sources import Benchmarks
-from prep_assets.stores.tokens import record_writer
+from prep_assets.stores.table import TOKENS
+from prep_assets.stores.writer import TableWriter
 from prep_assets.workers import pool as memory
 from prep_assets.workers.pool import Pool, free_memory, memory_there
 from prep_assets.workers.shards import Plan, Shard
@@ -74,7 +75,7 @@ def stream(tmp_path: Path) -> Path:
     """A hundred documents of 1,000 tokens."""
     (tmp_path / "store").mkdir()
     ids = np.arange(100_000, dtype="int32") % 1000
-    with record_writer("bin", tmp_path / "store", "train", {"tokens": "int32"}, max_tokens_per_shard=10**6) as out:
+    with TableWriter(tmp_path / "store", "train", TOKENS, {"tokens": "int32"}, max_tokens_per_shard=10**6) as out:
         out.append({"tokens": ids}, np.full(100, 1000), [0] * 100, range(100))
     return tmp_path / "store"
 

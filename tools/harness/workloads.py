@@ -11,17 +11,17 @@ import numpy as np
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import StoreError
 from prep_assets.stores.files import os_errors_in_words
-from prep_assets.stores.groups import GroupWriter, Scored
+from prep_assets.stores.groups import Scored, group_columns, group_dtypes
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.images import Image, ImageBlock
-from prep_assets.stores.lines import LinesWriter
 from prep_assets.stores.manifest import Result
-from prep_assets.stores.packed import DOCUMENT_FIELDS, PackedWriter, write_documents
+from prep_assets.stores.packed import DOCUMENT_FIELDS, write_documents
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.segments import write_h5_shard
-from prep_assets.stores.tokens import record_writer
+from prep_assets.stores.table import GROUPS, LINES, PACKED, TOKENS
 from prep_assets.stores.verification import whole_folder, write_bytes
 from prep_assets.stores.version_folders import Published, staging
+from prep_assets.stores.writer import TableWriter
 from prep_assets.workers.shards import Effort, Plan, Shard, ShardResult, Work, carried_out, carry_out, key_of
 
 OLD, NEW = "a" * 64, "b" * 64
@@ -35,9 +35,11 @@ def tokens(storage: str, times: int = 1) -> Payload:
         ids = np.random.default_rng(seed).integers(0, 1000, 3000 * times)
         lengths = np.array([1000, 2000]) * times
         images = ImageBlock(np.array([1]), np.array([2]), np.array([3]), [Image("a.png", None)])
-        with record_writer(storage, payload, "train", {"tokens": "int32", "loss_mask": "uint8"}, max_tokens_per_shard=2000 * times) as out:  # type: ignore[arg-type]
+        with TableWriter(
+            payload, "train", TOKENS, {"tokens": "int32", "loss_mask": "uint8"}, storage=storage, max_tokens_per_shard=2000 * times
+        ) as out:  # type: ignore[arg-type]
             for _ in range(2):
-                out.append({"tokens": ids, "loss_mask": ids % 2}, lengths, [0, 0], [1, 2], images)
+                out.append({"tokens": ids, "loss_mask": ids % 2}, lengths, [0, 0], [1, 2], images=images)
 
     return write
 
@@ -45,7 +47,8 @@ def tokens(storage: str, times: int = 1) -> Payload:
 def _packed(storage: str) -> Payload:
     def write(payload: Path, seed: int) -> None:
         ids = np.random.default_rng(seed).integers(0, 1000, (4, 256))
-        with PackedWriter(storage, payload, "table", 8, 256, max_tokens_per_shard=1024) as out:  # type: ignore[arg-type]
+        dtypes = {"tokens": "int32", "loss_mask": "int8", **({"position_ids": "int32"} if storage == "bin" else {})}
+        with TableWriter(payload, "table", PACKED, dtypes, storage=storage, rows=(8, 256), max_tokens_per_shard=1024) as out:  # type: ignore[arg-type]
             for _ in range(2):
                 out.append({"tokens": ids, "loss_mask": ids % 2, "position_ids": ids})
         fields = {field: np.zeros(8, np.int64) for field in DOCUMENT_FIELDS}
@@ -55,15 +58,15 @@ def _packed(storage: str) -> Payload:
 
 
 def _lines(payload: Path, seed: int) -> None:
-    with LinesWriter(payload, "rows", ("a",), shuffle_seed=seed) as out:
+    with TableWriter(payload, "rows", LINES, domains=("a",), shuffle_seed=seed) as out:
         for row in range(50):
-            out.append({"text": f"{seed} {row}"}, source=0, file=0, at=row)
+            out.append_object({"text": f"{seed} {row}"}, 0, row)
 
 
 def _groups(payload: Path, seed: int) -> None:
     ids, mask = np.arange(seed, seed + 9), np.ones(9, np.uint8)
-    with GroupWriter("bin", payload, "int32", ["a"]) as out:
-        out.append([Scored(ids, (ids, ids), (mask, mask), np.array([0.5, 1], np.float32), 0, 0, row) for row in range(3)])
+    with TableWriter(payload, "", GROUPS, group_dtypes("int32"), domains=["a"]) as out:
+        out.append(*group_columns([Scored(ids, (ids, ids), (mask, mask), np.array([0.5, 1], np.float32), 0, 0, row) for row in range(3)]))
 
 
 def _shard(payload: Path, seed: int) -> None:

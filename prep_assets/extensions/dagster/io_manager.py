@@ -23,12 +23,12 @@ from prep_assets.pipeline.blends import BLEND
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.files import FOLDER as CACHE
 from prep_assets.stores.guards import Guards, Verify
-from prep_assets.stores.lines import LinesWriter
 from prep_assets.stores.manifest import build_key, label_of
 from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Draft, Place, open_published
 from prep_assets.stores.remote import local_root
 from prep_assets.stores.table import LINES, PAIRS, TOKENS, Schema, Table, open_table
+from prep_assets.stores.writer import TableWriter
 
 IO_MANAGER_KEY = "prep_assets_stores"
 """Resource key of the IO manager of `definitions`."""
@@ -152,9 +152,9 @@ class StoreIOManager(dg.ConfigurableIOManager):
             )
 
         def write(payload: Path, quarantine: Path) -> Draft:
-            with LinesWriter(payload, ROWS, (name,)) as writer:
+            with TableWriter(payload, ROWS, LINES, domains=(name,)) as writer:
                 for number, row in enumerate(rows):
-                    writer.append(row, source=0, file=0, at=number)
+                    writer.append_object(row, 0, number)
             return Draft({"rows": number + 1 if len(writer) else 0}, {}, ())
 
         recipe = {"stage": name, "made_by": "an asset of the project"}

@@ -24,11 +24,11 @@ from prep_assets.extensions.exports.blocks import group_blocks, pair_blocks, row
 from prep_assets.stores.groups import FURTHER, OF_RUNS
 from prep_assets.stores.h5 import FixedH5
 from prep_assets.stores.open import ASTRAI_KEYS, open_store
-from prep_assets.stores.packed import PackedWriter
-from prep_assets.stores.segments import BinShard
+from prep_assets.stores.segments import BinShard, BinShards
 from prep_assets.stores.table import GROUPS, LINES, PACKED, PAIRS, SIDES, TOKENS, Table
-from prep_assets.stores.tokens import BinWriter
+from prep_assets.stores.tokens import BIN_NAMES
 from prep_assets.stores.verification import WrittenFile
+from prep_assets.stores.writer import TableWriter
 
 # AstrAI.
 
@@ -78,7 +78,7 @@ def astrai(source: Table, out: Path, progress: Progress, *, pad_id: TokenId = 0,
         _write_records(source, out / "shard_0000", progress)
         return
     keys = ("tokens", "loss_mask", "position_ids") if source.has("weight") else ("tokens",)
-    writer = BinWriter(out / "train", dict.fromkeys(keys, "int32"), max_tokens_per_shard=max_tokens_per_shard)
+    shards = BinShards(out / "train", {BIN_NAMES.get(key, key): "int32" for key in keys}, max_tokens_per_shard)
     for block in row_blocks(source, progress):
         arrays: dict[str, npt.NDArray[Any]] = {"tokens": block.tokens, "loss_mask": block.trained, "position_ids": block.position_ids}
         lengths = block.row_lengths
@@ -89,8 +89,8 @@ def astrai(source: Table, out: Path, progress: Progress, *, pad_id: TokenId = 0,
             if block.done == len(source):
                 arrays = {key: np.append(values, fill[key]) for key, values in arrays.items()}
                 lengths[-1] += 1
-        writer.append({key: arrays[key] for key in keys}, lengths)
-    writer.close()
+        shards.append({BIN_NAMES.get(key, key): arrays[key] for key in keys}, lengths)
+    shards.close()
 
 
 def _write_records(source: Table, folder: Path, progress: Progress) -> None:
@@ -210,7 +210,8 @@ def tlfs(source: Table, out: Path, progress: Progress, *, name: FileName | None 
                 file.write("tokens", start, block.ids("int32"))
                 start += len(block.tokens)
     else:
-        with PackedWriter("h5", out, name or "sft_packed", len(source), source.width) as table:
+        dtypes, shape = {"tokens": "int32", "loss_mask": "int8"}, (len(source), source.width)
+        with TableWriter(out, name or "sft_packed", PACKED, dtypes, storage="h5", rows=shape) as table:
             for block in row_blocks(source, progress):
                 tokens = block.padded(block.tokens, source.width, pad_id)
                 mask = block.padded(block.trained.astype("int8"), source.width, 0)

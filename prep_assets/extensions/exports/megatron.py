@@ -22,8 +22,8 @@ from prep_assets.extensions.exports.blocks import IGNORE, pair_blocks, row_block
 from prep_assets.stores.open import open_store
 from prep_assets.stores.readers import HEADER, MAGIC
 from prep_assets.stores.table import PACKED, PAIRS, SIDES, TOKENS, Table
+from prep_assets.stores.tokens import STARTS
 from prep_assets.stores.verification import WrittenFile
-from prep_assets.text.documents import STARTS
 
 # ``.bin`` and ``.idx``. Byte layout: `prep_assets.stores.readers`. Labels of ModelLink are unshifted, -100 where there is no loss.
 

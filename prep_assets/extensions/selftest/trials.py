@@ -60,8 +60,7 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Sample
 from prep_assets.stores.blends import BlendStore, open_blend
 from prep_assets.stores.packed import PackedStore, open_packed
-from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens, unsigned
-from prep_assets.text.documents import STARTS
+from prep_assets.stores.tokens import ATTENTION, STARTS, TokenStore, open_tokens, unsigned
 from prep_assets.text.template import ChatTemplate, marks_generated
 from prep_assets.text.vocabulary import Vocabulary
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.stores.lines import LinesWriter
-from prep_assets.stores.tokens import record_writer
+from prep_assets.stores.table import LINES, TOKENS
+from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.stores.payload import write_table
 
 ROW_LEN, PAD = 32, 99
@@ -79,7 +79,7 @@ class Stream:
 def write_stream(folder: Path, name: str, documents: list[Document], *, masked: bool) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     dtypes = {"tokens": "int32", **({"loss_mask": "uint8"} if masked else {})}
-    with record_writer("bin", folder, name, dtypes, max_tokens_per_shard=200) as writer:
+    with TableWriter(folder, name, TOKENS, dtypes, max_tokens_per_shard=200) as writer:
         for number, (tokens, mask) in enumerate(documents):
             block = {"tokens": np.array(tokens, "int32"), "loss_mask": np.array(mask, "uint8")}
             writer.append({key: block[key] for key in dtypes}, np.array([len(tokens)]), [0], [number])
@@ -117,7 +117,7 @@ def pairs(tmp_path: Path) -> tuple[Path, list[Document], list[Document]]:
 
 def write_lines(folder: Path, name: str, rows: list[dict[str, Any]]) -> Path:
     folder.mkdir()
-    with LinesWriter(folder, name, ("d",)) as lines:
+    with TableWriter(folder, name, LINES, domains=("d",)) as lines:
         for number, row in enumerate(rows):
-            lines.append(row, source=0, file=0, at=number)
+            lines.append_object(row, 0, number)
     return folder

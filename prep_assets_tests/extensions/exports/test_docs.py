@@ -16,8 +16,10 @@ import pyarrow.parquet as pq
 import pytest
 
 from prep_assets.exports import export, exports
-from prep_assets.stores.groups import GroupWriter, Scored
+from prep_assets.stores.groups import Scored, group_columns, group_dtypes
 from prep_assets.stores.open import open_store
+from prep_assets.stores.table import GROUPS
+from prep_assets.stores.writer import TableWriter
 from prep_assets.training import DatasetFactory
 from prep_assets_tests.extensions.exports.conftest import write_lines, write_stream
 from prep_assets_tests.extensions.exports.readers import reader
@@ -45,8 +47,10 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     write_table(tmp_path / "sft_packed", "h5", [DOCUMENTS] * 2, 12)
     answer, other = np.array([4, 2]), np.array([5, 2])
     trained = (np.ones(2, np.uint8),) * 2
-    with GroupWriter("bin", tmp_path / "rl_groups", "int32", ["d"]) as groups:
-        groups.append([Scored(np.array([10, 11, 12]), (answer, other), trained, np.array([1.0, -0.25], np.float32), 0, 0, 0)])
+    with TableWriter(tmp_path / "rl_groups", "", GROUPS, group_dtypes("int32"), domains=["d"]) as groups:
+        groups.append(
+            *group_columns([Scored(np.array([10, 11, 12]), (answer, other), trained, np.array([1.0, -0.25], np.float32), 0, 0, 0)])
+        )
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

@@ -14,8 +14,9 @@ import pytest
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
 from prep_assets.exports.registry import Count, Size
-from prep_assets.stores.groups import GroupWriter, Scored
+from prep_assets.stores.groups import Scored, group_columns, group_dtypes
 from prep_assets.stores.table import GROUPS, LINES, PACKED, PAIRS, TOKENS, Schema, Table, open_table
+from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.extensions.exports.conftest import ROW_LEN, draw_documents, write_lines, write_stream
 from prep_assets_tests.extensions.exports.test_registry import contents
 from prep_assets_tests.stores.payload import write_table
@@ -77,11 +78,10 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[Schema, Table]:
     for name, seed in (("chosen", 3), ("rejected", 4)):
         write_stream(folder / "pairs", name, draw_documents(seed), masked=True)
     (folder / "groups").mkdir()
-    with GroupWriter("bin", folder / "groups", "int32", ["d"]) as groups:
+    with TableWriter(folder / "groups", "", GROUPS, group_dtypes("int32"), domains=["d"]) as groups:
         answers = (np.array([3, 4]), np.array([5]))
-        groups.append(
-            [Scored(np.array([1, 2]), answers, (np.array([1, 1]), np.array([1])), np.array([1.0, 0.0]), 0, 0, row) for row in range(5)]
-        )
+        scored = [Scored(np.array([1, 2]), answers, (np.array([1, 1]), np.array([1])), np.array([1.0, 0.0]), 0, 0, row) for row in range(5)]
+        groups.append(*group_columns(scored))
     write_table(folder / "packed", "bin", [[([5] * 10, [1] * 10), ([5] * 12, [1] * 12)]] * 40, ROW_LEN)
     contrast = {"positives": ["a"], "negatives": ["b", "c"], "instruction": "Find"}
     write_lines(

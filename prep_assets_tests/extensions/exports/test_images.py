@@ -15,8 +15,8 @@ from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
-from prep_assets.stores.table import open_table
-from prep_assets.stores.tokens import record_writer
+from prep_assets.stores.table import TOKENS, open_table
+from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.stores.payload import write_table as write_packed
 
 TOKEN, PAD, PATCHES = 95, 99, 3
@@ -52,10 +52,10 @@ def block_of(number: int, ids: list[int], paths: list[str]) -> ImageBlock:
 
 def write_stream(folder: Path, documents: list[Document]) -> Path:
     folder.mkdir()
-    with record_writer("bin", folder, "train", {"tokens": "int32", "loss_mask": "uint8"}) as writer:
+    with TableWriter(folder, "train", TOKENS, {"tokens": "int32", "loss_mask": "uint8"}) as writer:
         for number, (ids, mask, paths) in enumerate(documents):
             block = {"tokens": np.array(ids, "int32"), "loss_mask": np.array(mask, "uint8")}
-            writer.append(block, np.array([len(ids)]), [0], [number], block_of(0, ids, paths))
+            writer.append(block, np.array([len(ids)]), [0], [number], images=block_of(0, ids, paths))
     return folder
 
 
@@ -147,9 +147,11 @@ def test_what_the_layout_cannot_say_is_refused(tmp_path: Path) -> None:
         export(last, "cerebras", tmp_path / "out", max_seq_length=9)
     folder = tmp_path / "mixed"
     folder.mkdir()
-    with record_writer("bin", folder, "train", {"tokens": "int32", "loss_mask": "uint8"}) as writer:
+    with TableWriter(folder, "train", TOKENS, {"tokens": "int32", "loss_mask": "uint8"}) as writer:
         image = ImageBlock(np.array([0]), np.array([1]), np.array([3]), [Image("a.png", None)])
-        writer.append({"tokens": np.array([5, 7, TOKEN, 8, 5]), "loss_mask": np.array([0, 0, 0, 0, 1])}, np.array([5]), [0], [0], image)
+        writer.append(
+            {"tokens": np.array([5, 7, TOKEN, 8, 5]), "loss_mask": np.array([0, 0, 0, 0, 1])}, np.array([5]), [0], [0], images=image
+        )
     with pytest.raises(ConfigError, match="row 0: tokens of 3 kinds stand for an image"):
         export(folder, "cerebras", tmp_path / "out", max_seq_length=9)
     none = write_stream(tmp_path / "none", [([5, *[TOKEN] * PATCHES, 5], [0, 0, 0, 0, 1], ["None"])])

@@ -19,8 +19,8 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
 from prep_assets.graph.graph import assets_of
 from prep_assets.stores.images import Image, ImageBlock, ImageWriter
-from prep_assets.stores.table import open_table
-from prep_assets.stores.tokens import record_writer
+from prep_assets.stores.table import TOKENS, open_table
+from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.extensions.exports.readers import reader, streaming
 from prep_assets_tests.extensions.exports.test_images import DOCUMENTS, PAD, PATCHES, starts_of, write_packed
 from prep_assets_tests.graph.pictures import TOKEN, chat, png, tokenizer_in
@@ -36,7 +36,7 @@ def picture(path: str) -> bytes:
 
 def written(folder: Path, change: Callable[[Image], Image] = lambda image: image) -> Path:
     """A stream whose images are files of a folder beside it."""
-    with record_writer("bin", folder, "train", {"tokens": "int32", "loss_mask": "uint8"}) as writer:
+    with TableWriter(folder, "train", TOKENS, {"tokens": "int32", "loss_mask": "uint8"}) as writer:
         for number, (ids, mask, paths) in enumerate(DOCUMENTS):
             images = []
             for path in paths:
@@ -47,7 +47,7 @@ def written(folder: Path, change: Callable[[Image], Image] = lambda image: image
             starts = np.array(starts_of(ids), np.int64)
             block = ImageBlock(np.zeros(len(paths), np.int64), starts, np.full(len(paths), PATCHES), images)
             arrays = {"tokens": np.array(ids, "int32"), "loss_mask": np.array(mask, "uint8")}
-            writer.append(arrays, np.array([len(ids)]), [0], [number], block)
+            writer.append(arrays, np.array([len(ids)]), [0], [number], images=block)
     return folder
 
 
@@ -135,7 +135,7 @@ def test_a_file_that_is_not_what_it_was_stops_the_export(tmp_path: Path, change:
 
 
 def test_image_dir_without_images_is_refused(tmp_path: Path) -> None:
-    with record_writer("bin", tmp_path, "train", {"tokens": "int32"}) as writer:
+    with TableWriter(tmp_path, "train", TOKENS, {"tokens": "int32"}) as writer:
         writer.append({"tokens": np.array([1, 2], "int32")}, np.array([2]), [0], [0])
     with pytest.raises(ConfigError, match="has no effect: the source has no images"):
         export(tmp_path, "webdataset", tmp_path / "out", image_dir="there")
@@ -243,10 +243,10 @@ def test_datasets_decodes_the_images_of_parquet(tmp_path: Path) -> None:
     names = [f"{number}.png" for number in range(5)]
     for number, name in enumerate(names):
         image.new("RGB", (4 + number, 5), (number, 0, 0)).save(folder / name)
-    with record_writer("bin", tmp_path, "train", {"tokens": "int32", "loss_mask": "uint8"}) as writer:
+    with TableWriter(tmp_path, "train", TOKENS, {"tokens": "int32", "loss_mask": "uint8"}) as writer:
         images = [Image(name, hashlib.sha256((folder / name).read_bytes()).hexdigest()) for name in names]
         block = ImageBlock(np.array([0, 0, 0, 0, 2]), np.array([1, 2, 3, 4, 0]), np.ones(5, np.int64), images)
-        writer.append({"tokens": np.arange(10), "loss_mask": np.ones(10)}, np.array([6, 2, 2]), [0, 0, 0], [0, 1, 2], block)
+        writer.append({"tokens": np.arange(10), "loss_mask": np.ones(10)}, np.array([6, 2, 2]), [0, 0, 0], [0, 1, 2], images=block)
     out = export(tmp_path, "hf_parquet", tmp_path / "out", image_dir=str(folder))
     found = reader("datasets").load_dataset(
         "parquet", data_files=str(out / "data" / "train-*"), split="train", cache_dir=str(tmp_path / "cache")
