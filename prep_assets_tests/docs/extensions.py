@@ -8,13 +8,13 @@ USES: Mapping[str, str] = {
     "dagster": """
         caches checks.of_stores config.base config.family config.loading config.models data.addresses data.files data.pins engine
         engine.events engine.execute engine.plan engine.scrub errors exports graph.exports graph.figures graph.graph pipeline.asset
-        pipeline.blends pipeline.source_files pipeline.workspace plugins proofs.verdict row stores.files stores.guards stores.lines
-        stores.manifest stores.open stores.published stores.remote stores.table stores.version_folders text.visible training
+        pipeline.blends pipeline.source_files pipeline.workspace plugins proofs.verdict row stores.files stores.guards stores.manifest
+        stores.open stores.published stores.remote stores.table stores.version_folders stores.writer text.visible training
     """,
     "exports": """
         errors exports.arrow exports.readable exports.registry packing.strategies samples schemas.rewards schemas.verifiers stores.arrays
-        stores.files stores.groups stores.h5 stores.images stores.manifest stores.open stores.packed stores.readers stores.segments
-        stores.table stores.teachers stores.tokens stores.verification text.documents workers.pool
+        stores.files stores.groups stores.h5 stores.images stores.manifest stores.open stores.readers stores.segments
+        stores.table stores.teachers stores.tokens stores.verification workers.pool
     """,
     "neighbours": """
         cli cli.html cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events
@@ -63,7 +63,7 @@ USES: Mapping[str, str] = {
         pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace proofs.accounting proofs.derive proofs.documents
         proofs.groups proofs.image_tokens proofs.mask proofs.merged proofs.mutations proofs.packed proofs.rows proofs.selection
         proofs.source_texts proofs.teachers proofs.verdict quality.overlap quality.private_data quality.steps samples stores.blends
-        stores.images stores.packed stores.tokens stores.version_folders text.documents text.template text.vocabulary
+        stores.images stores.packed stores.tokens stores.version_folders text.template text.vocabulary
     """,
     "remote": """
         data.addresses data.local_files errors

@@ -31,6 +31,7 @@ from prep_assets.pipeline import tokens as lines_in_shards
 from prep_assets.pipeline.examples import shards_of
 from prep_assets.pipeline.sources import Pinned
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores import writer
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.published import open_published
@@ -225,7 +226,7 @@ def test_a_worker_that_is_killed_in_the_middle_changes_no_byte(
             os.kill(pool.processes[0], signal.SIGKILL)
         return open_tokens(folder, name, *guards)
 
-    monkeypatch.setattr(in_shards, "open_tokens", kill_one)
+    monkeypatch.setattr(writer, "open_tokens", kill_one)
     together, told = built_by(2, workspace, "sft_tokens", pool)
     assert together == alone
     assert pool.effort.lost > before

@@ -28,7 +28,6 @@ from prep_assets.stores.segments import BinShard, BinShards
 from prep_assets.stores.table import GROUPS, LINES, PACKED, PAIRS, SIDES, TOKENS, Table
 from prep_assets.stores.tokens import BIN_NAMES
 from prep_assets.stores.verification import WrittenFile
-from prep_assets.stores.writer import TableWriter
 
 # AstrAI.
 
@@ -210,12 +209,13 @@ def tlfs(source: Table, out: Path, progress: Progress, *, name: FileName | None 
                 file.write("tokens", start, block.ids("int32"))
                 start += len(block.tokens)
     else:
-        dtypes, shape = {"tokens": "int32", "loss_mask": "int8"}, (len(source), source.width)
-        with TableWriter(out, name or "sft_packed", PACKED, dtypes, storage="h5", rows=shape) as table:
+        shape = len(source), source.width
+        shapes = {"tokens": (shape, "int32"), "loss_mask": (shape, "int8")}
+        with FixedH5(out / f"{name or 'sft_packed'}.h5", shapes, libver="v108") as file:
             for block in row_blocks(source, progress):
                 tokens = block.padded(block.tokens, source.width, pad_id)
                 mask = block.padded(block.trained.astype("int8"), source.width, 0)
-                table.append({"tokens": tokens, "loss_mask": mask})
+                file.append({"tokens": tokens.reshape(-1), "loss_mask": mask.reshape(-1)}, np.full(len(tokens), source.width))
 
 
 def _check_lines(source: Table) -> None:
