@@ -72,6 +72,13 @@ LINES = {
     name: next(iter(asset.streams)) for name, asset in EVERY.items() if isinstance(asset.source, FromRows) and asset.holds(table.LINES)
 }
 """Assets of lines that are made from rows → their first file."""
+
+
+def of_lines_of(name: str) -> Sequence[kit.Mutation]:
+    """What the selftest does to the lines of an asset."""
+    return [mutation for each in EVERY[name].corruptions for mutation in each.mutations] or TRIALS[name].args[2]
+
+
 UNFIT = {"preferences_by_domain": ("label", "weights", "list"), "rl_prompts_by_domain": ("verifier", "digits")}
 CONVERSATIONS = [("sft_tokens", stream) for stream in ("train", "dev")]
 CONVERSATIONS += [("preference_tokens_by_domain", side) for side in ("chosen", "rejected")]
@@ -82,7 +89,7 @@ KIT = [
     *((each, "pretrain_tokens", on_ids("docs_train", each)) for each in kit.DOCUMENT_MUTATIONS),
     *((each, "rl_tokens_by_domain", on_ids("prompts", each)) for each in kit.PROMPT_TOKEN_MUTATIONS),
     *((each, "arithmetic_tokens", on_ids("arithmetic", each)) for each in kit.PROMPT_TOKEN_MUTATIONS),
-    *((each, name, on_lines(file, each)) for name, file in LINES.items() for each in fitting(TRIALS[name].args[2], *UNFIT.get(name, ()))),
+    *((each, name, on_lines(file, each)) for name, file in LINES.items() for each in fitting(of_lines_of(name), *UNFIT.get(name, ()))),
     *((each, "arithmetic_prompts", on_lines("arithmetic_prompts", each)) for each in fitting(kit.PROMPT_MUTATIONS, "verifier", "digits")),
 ]
 
