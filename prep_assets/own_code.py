@@ -10,7 +10,7 @@ import site
 import sys
 import sysconfig
 from collections.abc import Callable, Iterator, Sequence
-from functools import cache, partial, wraps
+from functools import cache, wraps
 from pathlib import Path
 from traceback import extract_tb
 from types import TracebackType
@@ -154,7 +154,7 @@ def own_function(key: str, path: str) -> Callable[..., Any]:
         ConfigError: it cannot be imported.
     """
     try:
-        function = within_limits(key, path, own_code, here=True)(path)
+        function = within_limits(key, path, own_code)(path)
     except PrepAssetsError:
         raise
     except Exception as error:  # importing a module may raise anything
@@ -165,23 +165,23 @@ def own_function(key: str, path: str) -> Callable[..., Any]:
     return within_limits(key, path, function)
 
 
-def within_limits(key: str, path: str, function: Callable[..., Any], *, here: bool = False) -> Callable[..., Any]:
+def within_limits(key: str, path: str, function: Callable[..., Any]) -> Callable[..., Any]:
     """`function` with each call limited in time and memory.
 
     Args:
         key, path: the configuration key that names it and its import path, for errors.
-        here: see `limited`.
     """
 
     def over(excess: str, trace: TracebackType | None) -> ConfigError:
-        frame = extract_tb(trace)[-1]
+        frames = extract_tb(trace)
+        frame = next((frame for frame in reversed(frames) if not _is_installed(Path(frame.filename))), frames[-1])
         return ConfigError(
             f"{key} {path!r}: {frame.filename}, line {frame.lineno}: one call {excess}. Fix it, or leave out the row that causes it"
         )
 
     @wraps(function)
     def called(*args: Any, **options: Any) -> Any:
-        return limited(over, partial(function, *args, **options), here=here)
+        return limited(over, function, *args, **options)
 
     return called
 

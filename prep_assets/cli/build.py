@@ -230,6 +230,9 @@ def _remarks(status: Status) -> Iterator[tuple[str, str]]:
         yield status.why, "red" if status.state == "broken" else "dim"
     for name, result in status.failed.items():
         yield f"{name} does not hold: {result.summary}", "bold red"
+    for name, result in status.results.items():
+        if result.warns:
+            yield f"{name}: {result.summary}", "yellow"
     if status.candidate:
         why = f"it fails {', '.join(status.refused)}" if status.refused else "its checks are not complete"
         text = f"a newer store is not published, because {why}: {terminal.near_url(status.candidate.where)}"

@@ -190,9 +190,10 @@ class Live:
                 self._show(f"{step.label} {check}")
                 if not verdict.passed:
                     self._line("  ✗", f"{step.label} {check}", "bold red")
-                elif verdict.warns:
-                    self._line("  !", f"{step.label} {check}: {verdict.summary}", "yellow")
             case Accepted(step, _, verdicts) as accepted:
+                for check, verdict in verdicts.items():  # those of a store that exists too: its rules may be new
+                    if verdict.warns:
+                        self._line("  !", f"{step.label} {check}: {verdict.summary}", "yellow")
                 if step.why:
                     self._line("✓", f"{step.label}: {_figures(accepted)}, {counted(len(verdicts), 'check')} hold", "green")
                     if many := many_refused(accepted.published.manifest.counts):

@@ -210,6 +210,8 @@ class Limits(Model):
     def _says_something(self) -> Self:
         if self.min is None and self.max is None and self.change is None:
             raise ValueError("needs min, max or change")
+        if self.min is not None and self.max is not None and self.min > self.max:
+            raise ValueError(f"min {self.min:g} is above max {self.max:g}")
         return self
 
 

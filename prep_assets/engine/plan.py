@@ -14,7 +14,7 @@ from prep_assets.checks.bounds import only_rules_fail
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine.status import State, Status, Statuses
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.graph.graph import EVERY, assets_of, upstream_of
+from prep_assets.graph.graph import EVERY, assets_of, require_known_rules, upstream_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.files import Kept, dumps, loads
@@ -60,9 +60,12 @@ def plan(workspace: Workspace, stores: Iterable[StoreKey], *, force: bool = Fals
         look: what is known of the stores; a new one where left out.
 
     Raises:
-        ConfigError: options of this run that do not apply to the assets asked for; or something upstream is out of date and `on_missing` is fail.
+        ConfigError: options of this run that do not apply to the assets asked for; rules of assets or reasons that there are not; or something upstream
+            is out of date and `on_missing` is fail.
     """
     look, wanted = look or Statuses(workspace), list(stores)
+    for family in dict.fromkeys(asset.family for asset, _ in wanted):
+        require_known_rules(workspace, family)
     look.ahead(wanted)
     if workspace.overrides:
         for asset, partition in wanted:

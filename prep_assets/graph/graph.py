@@ -91,14 +91,24 @@ def family_assets(workspace: Workspace, family: str) -> Mapping[str, Asset]:
     assets = [asset for asset in EVERY.values() if asset.family == family and not (asset.absent and asset.absent(workspace))]
     if family not in plugins.ours("families"):
         _require_verdicts(workspace, family)
-    bounded = {asset.name for asset in assets if any(check.name in BOUNDED for check in asset.checks)}
-    for name in workspace.family(FAMILIES[family]).quality.bounds:
-        if (asset_name := name.partition(".")[0]) not in bounded:
-            known = f"{nearest(asset_name, bounded) or '.'} There are: {', '.join(sorted(bounded))}"
-            raise ConfigError(f"{workspace.configs / family}.yaml:\n  quality.bounds.{name}: no asset {asset_name!r} with metrics{known}")
-    if fault := unknown_reason(workspace.family(FAMILIES[family])):
-        raise ConfigError(f"{workspace.configs / family}.yaml:\n  {fault}")
+    require_known_rules(workspace, family)
     return {asset.name: asset for asset in (*assets, *map(export_asset, family_exports(workspace, family)))}
+
+
+def require_known_rules(workspace: Workspace, family: str) -> None:
+    """Raises:
+    ConfigError: `quality.bounds` or `quality.max_refused` names an asset or a reason that there is not.
+    """
+    options, fault = workspace.family(FAMILIES[family]), ""
+    if options.quality.bounds:
+        checked = [asset for asset in EVERY.values() if asset.family == family and any(check.name in BOUNDED for check in asset.checks)]
+        bounded = {asset.name for asset in checked if not (asset.absent and asset.absent(workspace))}
+        for name in options.quality.bounds:
+            if not fault and (asset_name := name.partition(".")[0]) not in bounded:
+                known = f"{nearest(asset_name, bounded) or '.'} There are: {', '.join(sorted(bounded))}"
+                fault = f"quality.bounds.{name}: no asset {asset_name!r} with metrics{known}"
+    if fault := fault or unknown_reason(options):
+        raise ConfigError(f"{workspace.configs / family}.yaml:\n  {fault}")
 
 
 def _require_verdicts(workspace: Workspace, family: str) -> None:

@@ -372,7 +372,7 @@ def _own_step(path: str, options: Mapping[str, Any]) -> Step:
             reasons = function(examples, **options)
         except PrepAssetsError:
             raise
-        except (Exception, SystemExit) as error:  # a user's function may raise anything
+        except (Exception, SystemExit, GeneratorExit) as error:  # a user's function may raise anything
             frame = extract_tb(error.__traceback__)[-1]
             raise PrepAssetsError(
                 f"quality step {path!r} raised {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno}), on a block from "

@@ -141,11 +141,14 @@ def test_every_asset_that_takes_bounds_is_held_to_them_by_one_check(tmp_path: Pa
         ({TOKENS: {}}, "needs warn or block"),
         ({TOKENS: {"warn": {}}}, "needs min, max or change"),
         ({TOKENS: {"warn": {"change": -1}}}, "change"),
+        ({TOKENS: {"block": {"min": 10, "max": 5}}}, "min 10 is above max 5"),
+        ({"pretrain_tokens.tokens": {"warn": {"min": 1}}}, "no asset 'pretrain_tokens' with metrics"),
+        ({"sft_quality.kept": {"warn": {"min": 1}}}, "no asset 'sft_quality' with metrics"),
     ],
 )
-def test_a_bound_that_means_nothing_is_an_error(tmp_path: Path, bounds: dict[str, Any], fault: str) -> None:
+def test_a_bound_that_nothing_has_stops_a_build(tmp_path: Path, bounds: dict[str, Any], fault: str) -> None:
     with pytest.raises(ConfigError, match=fault):
-        assets_of(of(tmp_path, 3, bounds))
+        engine_build(of(tmp_path, 3, bounds), "sft_raw")
 
 
 def test_metrics_are_figures_of_the_manifest_and_of_lengths(tmp_path: Path) -> None:
@@ -218,6 +221,16 @@ def test_a_rule_that_is_added_judges_stores_that_exist(tmp_path: Path, rules: di
     assert all(one.passed for each in stores for one in (each.results or {}).values()), "and the store says so itself"
 
 
+def test_a_rule_that_is_added_warns_of_stores_that_exist(tmp_path: Path) -> None:
+    workspace = of(tmp_path, 24, {})
+    assert brought_up(workspace) == ""
+    ruled(tmp_path, {"bounds": {"sft_packed.trained_share": {"warn": {"min": 0.99}}}})
+    env = {"PREP_ASSETS_CONFIG_DIR": str(workspace.configs), "PREP_ASSETS_STORE_DIR": str(workspace.stores), "COLUMNS": "400"}
+    for command in (["build", "sft_packed"], ["status"]):
+        done = CliRunner(env=env).invoke(app, command)
+        assert (done.exit_code, "at least 0.99 is wanted" in done.output) == (0, True), done.output
+
+
 def test_going_back_to_an_older_version_is_judged_by_the_rules_of_now(tmp_path: Path) -> None:
     assert brought_up(of(tmp_path, 24, {})) == ""
     assert brought_up(of(tmp_path, 60, {})) == ""
@@ -240,7 +253,7 @@ def test_going_back_to_an_older_version_is_judged_by_the_rules_of_now(tmp_path: 
 def test_a_reason_that_no_record_can_have_is_an_error(tmp_path: Path, quality: dict[str, Any], fault: str) -> None:
     of(tmp_path, 3, {})
     with pytest.raises(ConfigError, match=fault):
-        assets_of(ruled(tmp_path, quality))
+        engine_build(ruled(tmp_path, quality), "sft_raw")
 
 
 def test_a_share_that_no_record_has_is_zero(tmp_path: Path) -> None:
