@@ -93,6 +93,10 @@ def _cards(text: str) -> Iterator[bool]:
                 if len(whole) > 19 or not whole.isdigit():
                     break
                 yield len(chosen[0]) > 3 and all(len(group) > 1 for group in chosen) and _is_card(whole)
+    for first, _, *others in re.findall(
+        r"(?<![0-9A-Za-z])([0-9]{4})([^0-9A-Za-z,:|\n]{1,2})([0-9]{4})\2([0-9]{4})\2([0-9]{4}|[0-9])(?![0-9A-Za-z])", text
+    ):
+        yield _is_card("".join((first, *others)))
 
 
 def _is_card(digits: str) -> bool:
@@ -121,7 +125,8 @@ def _length_of_iban(country: str) -> int | None:
 
 
 def _ibans(text: str) -> Iterator[bool]:
-    for groups in _grouped(text.upper(), _is_ascii_letter_or_digit, "."):
+    for groups in _grouped(text.upper(), _is_ascii_letter_or_digit, "./_\n"):
+        groups = [group.removeprefix("IBAN") for group in groups]
         for first, group in enumerate(groups):
             size = _length_of_iban(group[:2]) if re.match("[A-Z]{2}[0-9]{2}", group) else None
             whole = ""

@@ -27,12 +27,12 @@ from prep_assets.quality.steps import text_of
 
 # Cards: digits of a brand's length, in groups, with their check digit.
 
-_DIGITS = re.compile(
-    r"(?<![A-Za-z0-9+])(?<![0-9][.])(?<!(?<![0-9])0,)(?:[0-9]{4}(?:[.][0-9]{2,7}){2,4}|[0-9]{4,19}(?:[ -][0-9]{2,19})*)(?![A-Za-z0-9]|[.][0-9])"
-)
+_RUN = re.compile(r"(?:(?<![A-Za-z0-9])|(?<=%B))[0-9]+(?:(?: {1,2}|[-./_\t]| [-/] )[0-9]+)*(?![A-Za-z0-9]|[.][0-9])")
+_SHAPES = ((4, 4, 4, 4), (4, 4, 4, 1), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4), (4, 4, 4, 2), (4, 3, 3, 3), (1, 3, 3, 3, 3))
+"""Groups of digits on cards; with them any sign may stand between, the same each time."""
 _BRANDS: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
     (re.compile("4"), (19, 16, 13)),  # Visa
-    (re.compile("5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720"), (16,)),  # Mastercard
+    (re.compile("5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720|220[0-4]"), (16,)),  # Mastercard, Mir
     (re.compile("3[47]"), (15,)),  # American Express
     (re.compile("3(?:0[0-5]|[689])"), (14, 16, 19)),  # Diners Club
     (re.compile("6(?:011|4[4-9]|5|2)|35(?:2[89]|[3-8])"), (16, 17, 18, 19)),  # Discover, UnionPay, JCB
@@ -50,49 +50,47 @@ def luhn(text: str) -> bool:
 
 
 def _cards(text: str) -> Places:
-    for run in _DIGITS.finditer(text):
-        groups = [group.span() for group in re.finditer("[0-9]+", run[0])]
-        first = 0
-        while first < len(groups):
-            low = run.start() + groups[first][0]
-            last = next(
-                (last for last in range(len(groups) - 1, first - 1, -1) if _is_card(text[low : run.start() + groups[last][1]])), None
-            )
-            if last is None:
-                first += 1
-            else:
-                yield low, run.start() + groups[last][1]
-                first = last + 1
+    for run in _RUN.finditer(text):
+        spans, taken = [(run.start() + group.start(), run.start() + group.end()) for group in re.finditer("[0-9]+", run[0])], 0
+        for first, (low, _) in enumerate(spans):
+            ends = (end for _, end in reversed(spans[first : first + 5]) if low >= taken and _is_card(text, low, end))
+            if (end := next(ends, None)) is not None:
+                yield low, end
+                taken = end
 
 
-def _is_card(text: str) -> bool:
-    digits = re.sub("[ .-]", "", text)
+def _is_card(text: str, low: int, high: int) -> bool:
+    groups, signs = re.findall("[0-9]+", text[low:high]), {*re.findall("[^0-9]+", text[low:high])}
+    digits, sizes = "".join(groups), tuple(map(len, groups))
     lengths = next((lengths for prefix, lengths in _BRANDS if prefix.match(digits)), ())
-    return len(digits) in lengths and luhn(digits)
+    is_grouped = (
+        (signs <= {" ", "-"} and 12 >= sizes[0] > 3 and min(sizes) > 1) or len(sizes) == 1 or (len(signs) == 1 and sizes in _SHAPES)
+    )
+    before = text[max(0, low - 3) : low]
+    is_decimal = re.search("[0-9][.]$|(?<![0-9])0,$", before) or (before[-1:] == "+" and len(digits) < 16)  # or a phone number
+    return len(digits) in lengths and is_grouped and not is_decimal and luhn(digits)
 
 
 # IBANs: each country's length and structure, and check digits.
 
-_IBAN = re.compile(r"(?<![A-Za-z0-9])[A-Za-z]{2}[0-9]{2}(?=(?:[ .-]?[A-Za-z0-9]){11})")
+_IBAN = re.compile(r"(?<![A-Za-z0-9])(?:IBAN)?((?:[A-Za-z]{2}|[A-Z]{2} )[0-9]{2})(?=(?:[ ./_\n-]{0,2}[A-Za-z0-9]){11})")
+_REST = re.compile(r"(?:[ ./_\n-]{0,2}[A-Za-z0-9]){1,30}")
 
 
 def mod_97(text: str) -> bool:
     """Whether a text is an IBAN: structure of its country, and check digits (ISO 13616)."""
     from stdnum import iban
 
-    return bool(iban.is_valid(text, check_country=False))
+    return bool(iban.is_valid(re.sub("[^A-Za-z0-9]", "", text), check_country=False))
 
 
 def _ibans(text: str) -> Places:
     taken = 0
     for found in _IBAN.finditer(text):
-        if found.start() < taken:
-            continue
-        following = re.compile("(?:[ .-]?[A-Za-z0-9])+").match(text, found.end())
-        ends = [found.end() + each.end() for each in re.finditer("[A-Za-z0-9](?![A-Za-z0-9])", following[0])] if following else []
-        end = next((end for end in reversed(ends) if end - found.start() <= 48 and mod_97(text[found.start() : end])), None)
-        if end is not None:
-            yield found.start(), end
+        start, rest = found.start(1), _REST.match(text, found.end())
+        ends = [found.end() + each.end() for each in re.finditer("[A-Za-z0-9](?![A-Za-z0-9])", rest[0])] if rest and start >= taken else []
+        if (end := next((end for end in reversed(ends) if mod_97(text[start:end])), None)) is not None:
+            yield start, end
             taken = end
 
 
@@ -164,12 +162,14 @@ def _ids(text: str) -> Places:
 # Addresses.
 
 _ASCII_MAIL = re.compile(
-    r"(?<![A-Za-z0-9_])_*[A-Za-z0-9][A-Za-z0-9._+%'-]{0,63}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+[A-Za-z]{2,24}(?![A-Za-z0-9-])"
+    r"(?<![A-Za-z0-9_])_*[A-Za-z0-9][A-Za-z0-9._+%'-]{0,63}@(?:[A-Za-z0-9](?:[A-Za-z0-9-]{0,61}[A-Za-z0-9])?\.)+"
+    r"(?:[A-Za-z]{2,24}|xn--[A-Za-z0-9-]{2,59})(?![A-Za-z0-9-])"
 )
 _WITHOUT_SPACES = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"
 """Letters of scripts that write an address right beside words."""
 _OTHER_MAIL = re.compile(
-    rf"(?:(?<![^\W{_WITHOUT_SPACES}])(?<![.+-])[^\W{_WITHOUT_SPACES}](?:[^\W{_WITHOUT_SPACES}]|[.+-]){{0,63}}|(?<![\w.+-])[\w.+-]{{1,64}}(?<=[{_WITHOUT_SPACES}]))@(?:\w[\w-]{{0,62}}\.)+\w{{2,24}}(?![\w-])"
+    rf"(?:(?<![^\W{_WITHOUT_SPACES}])(?<![.+-])[^\W{_WITHOUT_SPACES}](?:[^\W{_WITHOUT_SPACES}]|[.+-]){{0,63}}|(?<![\w.+-])[\w.+-]{{1,64}}(?<=[{_WITHOUT_SPACES}]))@"
+    r"(?:\w[\w-]{0,62}\.)+(?:[A-Za-z]{2,24}(?![A-Za-z0-9-])|[^\W\d_a-zA-Z]{2,24}(?![\w-]))"
 )
 _NOBODY = re.compile(
     r"@(?:[\w-]+\.)*(?:example(?:\.[a-z]{2,3}){0,2}|test|invalid|localhost)$|@[0-9]x\.(?:png|jpe?g|gif|webp|svg|avif)$", re.IGNORECASE
@@ -194,6 +194,9 @@ def _international_mails(text: str) -> Places:
     from email_validator import EmailNotValidError, validate_email
 
     for found in _OTHER_MAIL.finditer(text):
+        name, _, domain = found[0].partition("@")
+        if domain.isascii() and re.search(f"[{_WITHOUT_SPACES}]", name):  # words before a decorator, a package or a name
+            continue
         try:
             validate_email(found[0], check_deliverability=False)
         except EmailNotValidError:
@@ -296,7 +299,7 @@ def _matched(text: str, country: str | None, *, strictly: bool = False) -> Place
         number = match.raw_string
         if _DECIMAL.fullmatch(number) or (number[0] == "+" and text[match.start - 1 : match.start].isdigit()):  # a sum
             continue
-        lone = number[0] == "(" and ")" not in number  # a bracket that closes behind the number
+        lone = number[0] == "(" and number.count("(") > number.count(")")  # a bracket that closes behind the number
         before, _, _ = number.rpartition(" ")
         if re.match("[:/][0-9]", text[match.end :]) and [*_matched(before, country)] == [
             (lone, len(before))
@@ -314,16 +317,17 @@ _SCANNERS = (
 )
 _OWN_SECRETS = (
     r"(?<![A-Za-z0-9])(?:"
-    r"gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{60,255}|glpat-[\w-]{20,}"
-    r"|sk-(?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{32,}"  # OpenAI, Anthropic
-    r"|hf_[A-Za-z]{34}|xox[abeprs]-(?=[A-Za-z-]*[0-9])[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|AIza[\w-]{35}|[sr]k_live_[A-Za-z0-9]{20,}"
-    r"|npm_[A-Za-z0-9]{36}|pypi-[\w-]{50,}|dckr_[op]at_[\w-]{27,}|ya29\.[\w-]{30,}|shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|do[opr]_v1_[a-f0-9]{64}"
-    r"|gsk_[A-Za-z0-9]{48,}|r8_[A-Za-z0-9]{37}|whsec_[A-Za-z0-9]{24,}|sk_test_[A-Za-z0-9]{24,}"
+    r"gh[pousr]_[A-Za-z0-9]{36,255}|github_pat_[A-Za-z0-9_]{60,255}|gl(?:pat|ptt|dt|rt|oas|soat|ft|agent|cbt)-[\w-]{20,}"
+    r"|(?:sk|pplx|xai|lsv2_[ps]t|tskey-[a-z]+|AGE-SECRET-KEY)[-_](?=[A-Za-z_-]*[0-9])[A-Za-z0-9_-]{32,}"  # OpenAI, Anthropic
+    r"|hf_[A-Za-z]{34}|xox[abeprs](?:\.xox[bp])?-(?=[A-Za-z-]*[0-9])[A-Za-z0-9-]{10,}|xapp-[0-9]-[A-Za-z0-9-]{20,}|AIza[\w-]{35}|GOCSPX-[\w-]{28}|[sr]k_live_[A-Za-z0-9]{20,}"
+    r"|pypi-[\w-]{50,}|dckr_[op]at_[\w-]{27,}|ya29\.[\w-]{30,}|shp(?:at|ca|pa|ss)_[a-fA-F0-9]{32}|do[opr]_v1_[a-f0-9]{64}|dapi[a-f0-9]{32}|hv[sb]\.[\w-]{24,}"
+    r"|(?:npm|gsk|rpa|lin_api|ntn|glsa|rubygems)_[A-Za-z0-9]{32,}|(?:figd|sntrys)_[\w-]{36,}|r8_[A-Za-z0-9]{37}|whsec_[A-Za-z0-9]{24,}|sk_test_[A-Za-z0-9]{24,}"
+    r"|PMAK-[a-f0-9]{24}-[a-f0-9]{34}|CFPAT-[\w-]{43}|NRAK-[A-Z0-9]{27}|ATATT3[\w=-]{100,}|sq0(?:atp|csp)-[\w-]{22,43}|ops_eyJ[\w-]{100,}"
     r"|[0-9]{8,10}:AA[\w-]{33}|AccountKey=[\w+/]{86}=="  # Telegram, Azure
-    r"|https://(?:discord(?:app)?\.com/api/webhooks|[\w-]+\.webhook\.office\.com/webhookb2)/[\w/@-]{20,}"
+    r"|https://(?:discord(?:app)?\.com/api/webhooks|[\w-]+\.webhook\.office\.com/webhookb2|hooks\.slack\.com/(?:services|workflows|triggers))/[\w/@-]{20,}"
     r"|eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"  # JSON Web Token
     r")(?![A-Za-z0-9])",
-    r"(?i:aws[^\n]{0,20}(?:secret|key)[^\n]{0,20}?)(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
+    r"(?i:aws[^\n]{0,20}(?:secret|key)[^\n]{0,20}?|secret_?access_?key[^\n]{0,20}?)(?<![A-Za-z0-9/+])([A-Za-z0-9/+]{40})(?![A-Za-z0-9/+=])",
     r"-----BEGIN (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----"
     r"(?:[^\x00]{0,16384}?-----END (?:[A-Z]+ )*PRIVATE KEY(?: BLOCK)?-----|(?:\s*[A-Za-z0-9+/=]{40,})*)",
 )
@@ -371,7 +375,7 @@ INVENTED: Mapping[Kind, str] = {kind: value for kind, _, _, value, _ in _KINDS}
 LIBRARIES: Mapping[Kind, Sequence[str]] = {kind: libraries.split() for kind, *_, libraries in _KINDS}
 """Kind → the libraries that decide."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FORMS_VERSION = 6
+FORMS_VERSION = 7
 """Raised when other values are found by the same libraries."""
 
 

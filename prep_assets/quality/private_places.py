@@ -21,8 +21,8 @@ _AROUND, _LONGEST_MAIL, _EDGE = 64, 400, 32
 SHORTEST_SECRET, _STEP = 20, 10
 """The fewest characters of a secret in a row; and the distance of those that are looked at first, between two of which each such row has all."""
 _LETTERS, _DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", "0123456789"
-_BETWEEN = "-x ()[]./~+X\u00ad\u200b\u2060\u2053\u223c\u30fc"
-"""What may stand between the digits of a number, up to four characters: phonenumbers' punctuation in plain characters, and the + of Swedish ids."""
+_BETWEEN = "-x ()[]./~+X_\t\u2053\u223c\u30fc"
+"""What may stand between the digits of a number, up to four characters: phonenumbers' punctuation in plain characters, the + of Swedish ids, signs of cards."""
 
 
 @cache
@@ -32,8 +32,9 @@ def _plain_codes() -> npt.NDArray[np.uint32]:
     digits = re.findall(r"[^\W0-9\D]", plain.tobytes().decode("utf-32-le", "surrogatepass"))
     plain[0xFF01:0xFF5F] -= 0xFEE0
     plain[[*map(ord, digits)]] = [ord(str(int(digit))) for digit in digits]
-    plain[[0xA0, 0x2007, 0x2009, 0x200A, 0x202F, 0x3000]] = ord(" ")
-    plain[[*range(0x2010, 0x2016), 0x2212]] = ord("-")
+    plain[[0xA0, 0x1680, *range(0x2000, 0x200E), 0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF]] = ord(" ")  # also those without width
+    plain[[0xAD, 0xB7, *range(0x2010, 0x2016), 0x2022, 0x2027, 0x2043, 0x2212, 0x2219, 0x22C5, 0x30FB, 0xFE58, 0xFE63]] = ord("-")
+    plain[0xFE62] = ord("+")
     return plain
 
 
@@ -110,7 +111,10 @@ def _numbers(codes: npt.NDArray[Any], digits: Ints, kinds: Sequence[Kind]) -> di
     first_digits = digits[letters[codes[digits - 1]] & letters[codes[digits - 2]]]
     after_two = first_digits[~alnum[codes[first_digits - 3]]]
     after_six = first_digits[np.all([letters[codes[first_digits - at]] for at in range(3, 7)], axis=0)]
-    found["iban"] = (after_two, after_two)
+    capitals = _among(_LETTERS[:26])
+    spaced = digits[(codes[digits - 1] == ord(" ")) & capitals[codes[digits - 2]] & capitals[codes[digits - 3]] & ~alnum[codes[digits - 4]]]
+    starts = np.concatenate([after_two, after_six, spaced])
+    found["iban"] = (starts, starts)
     found["national_id"] = _both(chained(counts >= 6), (after_six, after_six))
     dots = digits[(codes[digits + 1] == ord(".")) & alnum[codes[digits + 2]]]
     is_fourth = dots[2:] - dots[:-2] <= 8

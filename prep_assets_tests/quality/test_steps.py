@@ -564,6 +564,12 @@ def test_planted_private_data_are_found_in_eight_languages() -> None:
         ("4242 4242 4242 4242 4111-1111-1111-1111", "<CREDIT_CARD> <CREDIT_CARD>"),
         ("IBAN ES91 2100 0418 4502 0005 1332 BIC CAIXESBBXXX", "IBAN <IBAN_CODE> BIC CAIXESBBXXX"),
         ("4111.1111.1111.1111, 3782.822463.10005, DE89.3704.0044.0532.0130.00. Bye", "<CREDIT_CARD>, <CREDIT_CARD>, <IBAN_CODE>. Bye"),
+        # any sign between the groups that cards have, and a last group of one digit; other groups with other signs are no card
+        ("4012/8888/8888/1881, 4222 2222 2222 2 and 4012_8888_8888_1881", "<CREDIT_CARD>, <CREDIT_CARD> and <CREDIT_CARD>"),
+        ("4012 - 8888 - 8888 - 1881; 4012  8888  8888  1881; 4012·8888·8888·1881", "<CREDIT_CARD>; <CREDIT_CARD>; <CREDIT_CARD>"),
+        ("40/12/88/88/88/88/18/81 4012/8888-8888/1881", "40/12/88/88/88/88/18/81 4012/8888-8888/1881"),
+        ("+4012888888881881, %B4012888888881881^A/B and 6011113262439404 980", "+<CREDIT_CARD>, %B<CREDIT_CARD>^A/B and <CREDIT_CARD> 980"),
+        ("IBANES9121000418450200051332 DE89/3704/0044/0532/0130/00", "IBAN<IBAN_CODE> <IBAN_CODE>"),
         ("Call +49 30 901820 2024-05-06, or +1 415 555 2671 94105", "Call <PHONE_NUMBER> 2024-05-06, or <PHONE_NUMBER> 94105"),
         # nor is what stands before it, and a number inside another is none
         ("DE89 3704 0044 0532 0130 00", "<IBAN_CODE>"),
@@ -606,6 +612,9 @@ def test_private_data_and_what_stands_beside_them(text: str, redacted_text: str)
         "hetu {050405A123P}",
         "rodné číslo {7103192745}", "CUIT {20-05536168-2}", "CPR: 070761-4285x", "ID 8001015009086", "AB 12 34 56 C", "NIF 501964844", "id: 1234567890123",
         "{dckr_pat_AbCdEfGhIjKlMnOpQrStUvWxYz0}", "{ya29.a0AfH6SMBx1234567890abcdefghijklmnopqr}", "{shpat_0123456789abcdef0123456789abcdef}",
+        "{glptt-a1b2c3d4e5f6a1b2c3d4e5f6}", "{lin_api_A1b2C3d4E5f6A1b2C3d4E5f6A1b2C3d4E5f6A1b2}", "{GOCSPX-aB1_aB1_aB1_aB1_aB1_aB1_aB1_}",
+        "secretAccessKey: '{wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzzzzKEY}'",
+        "先月の手紙には{omar@münchen-kreis.de}と", "先月の手紙には@app.routeと", "{zoe@post.xn--p1ai}", "({+49 (0) 30 / 90 18 76 55})",
         "gsk_short", "r8_x",
     ],
 )  # fmt: skip
