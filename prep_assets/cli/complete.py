@@ -1,4 +1,4 @@
-"""Values of arguments and options that a shell completes: assets and domains of the configuration, formats, trainers, schemas."""
+"""Values of arguments and options that a shell completes: assets and domains of the configuration, formats, schemas."""
 
 from __future__ import annotations
 
@@ -39,12 +39,6 @@ def _formats(context: click.Context) -> Iterable[str]:
     return exports()
 
 
-def _trainers(context: click.Context) -> Iterable[str]:
-    from prep_assets.cli.export import READERS
-
-    return READERS
-
-
 def _schemas(context: click.Context) -> Iterable[str]:
     from prep_assets.schemas.registry import schemas
 
@@ -58,7 +52,6 @@ VALUES: dict[str, Callable[[click.Context], Iterable[str]]] = {
     "family": _families,
     "train": _families,
     "to": _formats,
-    "trainer": _trainers,
     "schema": _schemas,
 }
 """Name of a parameter → what it may be. The name of `prep-assets schemas NAME` is a schema."""

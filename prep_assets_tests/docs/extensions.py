@@ -13,8 +13,8 @@ USES: Mapping[str, str] = {
     """,
     "exports": """
         errors exports.arrow exports.readable exports.registry packing.strategies samples schemas.rewards schemas.verifiers stores.arrays
-        stores.files stores.groups stores.h5 stores.images stores.manifest stores.open stores.readers stores.segments
-        stores.table stores.teachers stores.tokens stores.verification workers.pool
+        stores.files stores.groups stores.h5 stores.images stores.manifest stores.open stores.readers stores.segments stores.table
+        stores.teachers stores.tokens stores.verification workers.pool
     """,
     "neighbours": """
         cli cli.html cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events
@@ -74,8 +74,9 @@ USES: Mapping[str, str] = {
     """,
     "start": """
         checks.bounds cli cli.export cli.stores cli.terminal config.family config.loading config.models data.files data.local_files engine
-        errors exports.registry graph.figures graph.graph pipeline.workspace quality.steps row samples schemas.reader schemas.registry
-        schemas.sniff stores.remote stores.version_folders text.visible
+        errors exports.registry graph.exports graph.figures graph.graph pipeline.asset pipeline.blends pipeline.workspace quality.steps row
+        samples schemas.reader schemas.registry schemas.sniff stores.arrays stores.blends stores.remote stores.tokens stores.version_folders
+        text.visible
     """,
     "leaks": """
         checks.of_quality cli cli.terminal config.models data.quarantine errors graph.graph pipeline.leaks pipeline.quality
@@ -100,7 +101,11 @@ USES: Mapping[str, str] = {
     """,
     "contrastive": """
         checks checks.of_lines checks.of_stores checks.of_texts checks.relations checks.selection checks.sources_again config.base
-        config.family errors graph.optional graph.raw pipeline.asset pipeline.lines pipeline.workspace proofs.formats
-        proofs.mutations proofs.rows proofs.verdict samples schemas.fields schemas.registry stores.table
+        config.family errors graph.optional graph.raw pipeline.asset pipeline.lines pipeline.workspace proofs.formats proofs.mutations
+        proofs.rows proofs.verdict samples schemas.fields schemas.registry stores.table
+    """,
+    "training": """
+        errors pipeline.blends pipeline.workspace stores.blends stores.files stores.guards stores.manifest stores.open stores.packed
+        stores.published stores.segments stores.table stores.tokens
     """,
 }

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from prep_assets.errors import Refused
 from prep_assets.extensions.selftest.mutations import ROLLOUT_MUTATIONS, RUN_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
+from prep_assets.extensions.training.collate import PadGroups
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.groups import RunRow, Runs, calls_of_steps, calls_of_trace, check_runs, rows_of_calls
 from prep_assets.samples import Group
@@ -23,7 +24,6 @@ from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.version_folders import Published
 from prep_assets.training import DatasetFactory
-from prep_assets.training.collate import PadGroups
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.corpus.agents import call, messages, of_rllm, of_verifiers, run, trace, whole
 from prep_assets_tests.extensions.exports.readers import needs, reader, stand_in

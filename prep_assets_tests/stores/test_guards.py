@@ -109,7 +109,7 @@ def test_what_is_read_without_guards_is_compared_before(place: Place, shard: int
 
 
 def test_a_window_is_compared_between_stretches_that_were(place: Place) -> None:
-    from prep_assets.training.items import GuardedArrays
+    from prep_assets.extensions.training.items import GuardedArrays
 
     flip(tokens(place, "bin"), 2_000_000)
     compared = GuardedArrays([open_store(place.directory).array("sequence")])

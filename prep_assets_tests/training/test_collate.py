@@ -9,8 +9,8 @@ import torch
 from torch.utils.data import default_collate
 
 from prep_assets.errors import ConfigError
+from prep_assets.extensions.training.collate import padded
 from prep_assets.training import DatasetFactory, PackedDataset, Pad, PaddingFree, PadGroups, PadPairs
-from prep_assets.training.collate import padded
 from prep_assets_tests.training.conftest import LENGTHS, ROW_LEN
 
 

@@ -17,11 +17,11 @@ import torch
 from torch.utils.data import DataLoader
 
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.extensions.training import items as shared
 from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.version_folders import Published
 from prep_assets.training import DatasetFactory, PackedDataset, SequenceDataset, share_memory
-from prep_assets.training import items as shared
 from prep_assets_tests.training.conftest import LENGTHS, ROW_LEN
 
 

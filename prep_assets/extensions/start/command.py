@@ -23,7 +23,6 @@ from rich.text import Text
 
 from prep_assets import row
 from prep_assets.cli import terminal
-from prep_assets.cli.export import LOOPS, READERS, TORCH, TRAINERS
 from prep_assets.cli.stores import Live, first_rows, reading
 from prep_assets.config.family import Chat
 from prep_assets.config.loading import checkout, config_dir, load_family, store_dir
@@ -33,6 +32,7 @@ from prep_assets.engine import build as build_assets
 from prep_assets.errors import ConfigError, LoadersDiffer, PrepAssetsError, SourceError, TemplateError, nearest, require_known
 from prep_assets.extensions.start.editor import json_schema as described
 from prep_assets.extensions.start.editor import schemas_of
+from prep_assets.extensions.start.launch import LOOPS, READERS, TORCH, TRAINERS
 from prep_assets.extensions.start.schemas import left_out, not_read
 from prep_assets.graph.figures import refused_counts, shares
 from prep_assets.graph.graph import ASSETS
@@ -106,7 +106,10 @@ def init(
     files: Annotated[list[str] | None, typer.Argument(metavar="[FILE]…", help="Files, globs, URLs or hub addresses.")] = None,
     tokenizer: Annotated[str | None, typer.Option("--tokenizer", "-t", help="A tokenizer's directory, or NAME@COMMIT of the hub.")] = None,
     train: Annotated[str | None, typer.Option("--train", help=f"What is trained: {', '.join(STARTS)}.")] = None,
-    trainer: Annotated[str | None, typer.Option("--for", metavar="TRAINER", help=f"Who reads it: {', '.join(READERS)}, or none.")] = None,
+    trainer: Annotated[
+        str | None,
+        typer.Option("--for", metavar="TRAINER", help=f"Who reads it: {', '.join(READERS)}, or none.", autocompletion=lambda: [*READERS]),
+    ] = None,
     template: Annotated[str, typer.Option("--template", help="The chat template.")] = "tokenizer",
     loader: Annotated[
         str | None, typer.Option("--tokenizer-loader", metavar="LOADER", help="file or transformers, if the two give different ids.")

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from prep_assets.exports import export
-from prep_assets.exports.blends import BLENDS, phases_of
+from prep_assets.extensions.start.blends import BLENDS, phases_of
 from prep_assets.pipeline.blends import training_streams
 from prep_assets.stores.blends import BlendStore, open_blend
 from prep_assets_tests.extensions.exports.readers import olmo, reader

@@ -17,6 +17,7 @@ from torch import Tensor, from_numpy
 from torch.utils.data import Dataset
 
 from prep_assets.errors import ConfigError, StoreError, nearest
+from prep_assets.extensions.training.collate import IGNORE, padded
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.stores.files import free_bytes
 from prep_assets.stores.guards import Guards, Verify, bare
@@ -26,7 +27,6 @@ from prep_assets.stores.packed import POSITIONS
 from prep_assets.stores.segments import Shard
 from prep_assets.stores.table import open_table
 from prep_assets.stores.tokens import ATTENTION
-from prep_assets.training.collate import IGNORE, padded
 
 # Arrays read in parallel, verified against the manifest with one lookup per range.
 

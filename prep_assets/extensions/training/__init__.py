@@ -8,9 +8,9 @@ for batch in DataLoader(dataset, batch_size=8, sampler=sampler):
 """
 
 try:
-    from prep_assets.training.blends import BlendDataset
-    from prep_assets.training.collate import Pad, PaddingFree, PadGroups, PadPairs
-    from prep_assets.training.items import (
+    from prep_assets.extensions.training.blends import BlendDataset
+    from prep_assets.extensions.training.collate import Pad, PaddingFree, PadGroups, PadPairs
+    from prep_assets.extensions.training.items import (
         ContrastiveDataset,
         DatasetFactory,
         GroupDataset,
@@ -22,8 +22,8 @@ try:
         SequenceDataset,
         SftDataset,
     )
-    from prep_assets.training.items import in_shared_memory as share_memory
-    from prep_assets.training.sampler import ResumableDistributedSampler
+    from prep_assets.extensions.training.items import in_shared_memory as share_memory
+    from prep_assets.extensions.training.sampler import ResumableDistributedSampler
 except ModuleNotFoundError as error:
     raise ModuleNotFoundError("PyTorch is not installed. Install it with: pip install 'prep-assets[train]'", name=error.name) from error
 

@@ -12,6 +12,8 @@ from torch import Tensor, from_numpy
 from torch.utils.data import Dataset
 
 from prep_assets.errors import StoreError
+from prep_assets.extensions.training.collate import IGNORE
+from prep_assets.extensions.training.items import labels_of, loss_weights
 from prep_assets.pipeline.blends import TOKENS
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.stores.blends import open_blend
@@ -21,8 +23,6 @@ from prep_assets.stores.open import index_in, local_path, payload_folders
 from prep_assets.stores.published import Place, version_with
 from prep_assets.stores.table import Table, open_table
 from prep_assets.stores.tokens import ATTENTION
-from prep_assets.training.collate import IGNORE
-from prep_assets.training.items import labels_of, loss_weights
 
 
 class BlendDataset(Dataset[dict[str, Tensor]]):
