@@ -11,7 +11,7 @@ import numpy as np
 from prep_assets.checks.sources_again import streams_of
 from prep_assets.pipeline.asset import FromParts, FromRows, Store
 from prep_assets.pipeline.lines import RANKED, TIED, UNPAIRED, is_tied
-from prep_assets.stores.arrays import argsort, equals_previous, take
+from prep_assets.stores.arrays import argsort, equals_previous, stretches, take
 from prep_assets.stores.groups import RUNS, GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.table import GROUPS, PAIRS, SIDES
@@ -124,7 +124,12 @@ def _of_groups(groups: Mapping[str, GroupStore]) -> dict[str, int]:
 
 
 def _trained(stream: TokenStore) -> int:
-    return sum(int(np.count_nonzero(stream.arrays["loss_mask"][tokens])) for _, tokens in stream.blocks())
+    return nonzero(stream.arrays["loss_mask"])
+
+
+def nonzero(values: Any) -> int:
+    """How many values of a column are not 0."""
+    return sum(int(np.count_nonzero(values[part])) for part in stretches(len(values), 1 << 20))
 
 
 def metrics_again(store: Store) -> dict[str, float]:

@@ -64,14 +64,15 @@ from prep_assets.proofs.mask import (
 )
 from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns, turns_of_rows
 from prep_assets.proofs.rebuilt import render_again
-from prep_assets.proofs.rows import check_records
 from prep_assets.proofs.second_reading import group_again, read_again, shown_by
+from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.teachers import Taught, check_teacher, entries_of_tokens
 from prep_assets.proofs.tokenized import left_of_tokenized, splits_character, tokenized_again
 from prep_assets.proofs.verdict import Tally, Verdict, Worst, combined
 from prep_assets.samples import ASSISTANT, MEDIA, USER, Group, PlainChat, Sample, changed
 from prep_assets.schemas.reader import PlainMessages, rows_by_columns
-from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, GroupStore, open_groups
+from prep_assets.stores.groups import LOGPROBS, OF_RUNS, PROMPTS, RESPONSES, STEP_ENDS, STEP_REWARDS, GroupStore
+from prep_assets.stores.table import open_stream
 from prep_assets.text.chats import plain_chat
 from prep_assets.text.conversation import control_pattern, treat
 from prep_assets.text.template import ChatTemplate
@@ -634,9 +635,9 @@ def _prompted(store: Store, identity: str, ids: Any, sample: Sample) -> Conversa
 
 def _group_integrity(store: Store) -> Verdict:
     """Check the rows of prompts and responses."""
-    size, types, groups = store.vocabulary.size, ids_type(store), map(open_groups, splits(store.directory).values())
-    streams = (stream for split in groups for stream in (split.prompts, split.responses))
-    return combined(check_records(stream, vocabulary_size=size, types=types) for stream in streams)
+    size, types, folders = store.vocabulary.size, ids_type(store), splits(store.directory).values()
+    tables = (open_stream(folder, name) for folder in folders for name in (PROMPTS, RESPONSES))
+    return combined(check_rows(table, vocabulary_size=size, types=types) for table in tables)
 
 
 GROUP_ROWS = Check("row_integrity", "Ids are inside the vocabulary, and every response trains something.", _group_integrity)

@@ -36,7 +36,7 @@ from prep_assets.proofs.documents import (
 )
 from prep_assets.proofs.mask import Conversation, IdentityProof
 from prep_assets.proofs.reference_ids import FIRST
-from prep_assets.proofs.rows import check_records
+from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Rule, Tally, Verdict, combined
 from prep_assets.samples import DOCUMENT, MEDIA, Sample, Turn
 from prep_assets.schemas.reader import Reader as SchemaReader
@@ -49,14 +49,13 @@ from prep_assets.text.vocabulary import Vocabulary
 
 def pretrain_rows(store: Store) -> Verdict:
     """Check the rows of every stream: ids, begin and end tokens of documents, images."""
-    streams, vocabulary, family = store.streams().values(), store.vocabulary, store.workspace.family(Pretrain)
+    tables, vocabulary, family = store.tables().values(), store.vocabulary, store.workspace.family(Pretrain)
     begin = documents_begin_with(vocabulary, family.bos)
     size, end, ended = vocabulary.size, vocabulary.eos_id, family.append_eod
-    limit, types = family.preprocessing.max_seq_len, types_of(store, streams)
+    limit, types = family.preprocessing.max_seq_len, types_of(store, tables)
     longest = None if limit is None else limit + ended + (begin is not None)
-    check = partial(check_records, vocabulary_size=size, types=types, eos_id=end, bos_id=begin, ended=ended, longest=longest)
-    row_verdicts = map(check, streams)
-    return combined(chain(row_verdicts, image_verdicts(store, streams)))
+    check = partial(check_rows, vocabulary_size=size, types=types, eos_id=end, bos_id=begin, ended=ended, longest=longest)
+    return combined(chain(map(check, tables), image_verdicts(store, tables)))
 
 
 def _converter(store: Store) -> SchemaReader:

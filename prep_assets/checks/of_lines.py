@@ -4,29 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from fractions import Fraction
-from itertools import groupby, starmap, zip_longest
+from itertools import groupby, zip_longest
 from operator import itemgetter
 from typing import Any
 
-import numpy as np
-import numpy.typing as npt
-
-from prep_assets.array_types import Ints
 from prep_assets.checks.relations import Compares, Derivation, Judge, is_small
 from prep_assets.checks.selection import line_of
 from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, stored_rows, streams_of
 from prep_assets.config.models import Preference, Rl
 from prep_assets.errors import Refused, StoreError
-from prep_assets.pipeline.asset import Check, FromParts, Store
+from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.examples import converter
-from prep_assets.pipeline.groups import splits
 from prep_assets.pipeline.lines import form_of, prompt_row
 from prep_assets.pipeline.sources import unrendered_reasoning
-from prep_assets.pipeline.tokens import by_domain
-from prep_assets.pipeline.workspace import build_command
-from prep_assets.proofs.merged import Asked, MergedRows, check_merged_lines, check_merged_records
 from prep_assets.proofs.plain_reading import RANKINGS, pair_line, plain_texts, questions, ranking_lines
 from prep_assets.proofs.rows import (
     CONVERTED,
@@ -46,12 +37,6 @@ from prep_assets.proofs.rows import (
 from prep_assets.proofs.verdict import Rule, Tally, Verdict, Worst, combined
 from prep_assets.samples import Prompt, Row
 from prep_assets.schemas.reader import apply
-from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, fill_column, take
-from prep_assets.stores.groups import PROMPTS, STREAMS, open_groups
-from prep_assets.stores.lines import INDEX_FIELDS, Lines, open_lines
-from prep_assets.stores.table import GROUPS
-from prep_assets.stores.tokens import TokenStore, open_tokens
-from prep_assets.stores.version_folders import Published
 
 # Lines of a JSONL store of one domain, joined with their source rows.
 
@@ -237,170 +222,3 @@ def matched_questions(store: Store) -> Iterator[Line]:
         text, value, level = question
         made = {"prompt": text, "gold": float(value), **({} if options.levels is None else {"level": level})}
         yield Line(f"line {number}", stored or {}, made, {"prompt": text})
-
-
-# Merged stores against the stores of their domains, each of which has its own proofs.
-
-_AT_ONCE = 4096
-_ROLES = {"prompt": "user", "chosen": "assistant", "rejected": "assistant", "completion": "assistant"}
-
-
-@dataclass(frozen=True, slots=True)
-class MergedStream:
-    """A stream of a merged store, with what it must hold; `source`: the domain of each record, where the stream stores it."""
-
-    name: str
-    store: TokenStore
-    parts: Sequence[TokenStore]
-    asked: Asked
-    source: npt.NDArray[np.int32] | None = None
-
-    def verdict_of(self, records: TokenStore) -> Verdict:
-        """Return the verdict on other records in the place of its own."""
-        return check_merged_records(self.name, records, self.parts, self.asked)
-
-    def verdict(self) -> Verdict:
-        """Return the verdict on the stream."""
-        return check_merged_records(self.name, self.store, self.parts, self.asked, self.source)
-
-
-MERGED_LINES = Check(
-    "merged",
-    "Every line of every domain is here once, byte by byte, on its side of the split, in the order that is asked for.",
-    lambda store: combined(starmap(check_merged_lines, merged_files(store))),
-)
-MERGED_RECORDS = Check(
-    "merged",
-    "Every record of every domain is here once, value by value, in order; each is proven in the store of its domain.",
-    lambda store: combined(stream.verdict() for stream in merged_streams(store)),
-)
-
-
-def parts_above(store: Store, asset: str) -> list[Published]:
-    """Return the stores of the domains that a store was merged from.
-
-    Raises:
-        StoreError: one of them was rebuilt since.
-    """
-    parts = []
-    for name in store.domains:
-        part = store.above(asset, name)
-        if part.manifest.content_hash != store.recipe["domains"][name]:
-            raise StoreError(f"{asset}[{name}] was built again since. Merge it again: {build_command(store.asset.name)}")
-        parts.append(part)
-    return parts
-
-
-def merged_files(store: Store) -> Iterator[tuple[str, MergedRows, MergedRows, int | None]]:
-    """Yield the JSONL files of a merged store as `check_merged_lines` takes them: name, lines, the lines of its domains, and seed."""
-    parts = parts_above(store, store.asset.parts)
-    for file in store.asset.streams:
-        numbered = [(number, open_lines(part.directory, file)) for number, part in enumerate(parts) if _has_file(part, file)]
-        if not numbered and file not in store.lines():
-            continue
-        merged = store.lines_of(file)
-        _check_sources(store, merged.sources)
-        origin = _origins(numbered)
-        seed = store.recipe["seed"] if store.recipe.get("shuffle") and not file.endswith("_test") else None
-        of_messages = any(not isinstance(row["prompt"], str) for row in merged)
-        offered = (line for _, lines in numbered for line in _lines(lines, of_messages))
-        yield file, MergedRows(_origins([(None, merged)]), merged.written()), MergedRows(origin, offered), seed
-
-
-def _has_file(part: Published, file: str) -> bool:
-    return (part.directory / f"{file}.jsonl").is_file()
-
-
-def _origins(numbered: Sequence[tuple[int | None, Lines]]) -> npt.NDArray[np.int64]:
-    """int64[n, 3]: domain, file and row of each line of the files, end to end. The domain is the given number, or `None`: as in the index."""
-    spool = Spool(np.int64)
-    for number, lines in numbered:
-        for first in range(0, len(lines), _AT_ONCE):
-            source, file, row = (lines.index[column][first : first + _AT_ONCE] for column in INDEX_FIELDS)
-            spool.append(np.stack([source if number is None else np.full(len(row), number), file, row], axis=1))
-    return spool.array().reshape(-1, 3)
-
-
-def _lines(lines: Lines, of_messages: bool) -> Iterator[bytes]:
-    """Yield lines in the form of the merged file: in a file of messages a string becomes a single message."""
-    for line in lines.written():
-        row = json.loads(line) if of_messages else {}
-        if isinstance(row.get("prompt"), str):
-            row |= {key: [{"role": role, "content": row[key]}] for key, role in _ROLES.items() if key in row}
-            if "responses" in row:
-                row["responses"] = [[{"role": "assistant", "content": answer}] for answer in row["responses"]]
-            yield json.dumps(row).encode() + b"\n"
-        else:
-            yield line
-
-
-def merged_streams(store: Store) -> Iterator[MergedStream]:
-    """Yield the token streams of a merged store."""
-    source = store.asset.source
-    assert isinstance(source, FromParts)
-    if store.holds(GROUPS):
-        yield from _merged_groups(store)
-        return
-    for name, stream in store.streams().items():
-        if name not in source.lines:
-            whole = open_tokens(store.above(source.assets[1]).directory, name)
-            yield MergedStream(name, stream, [whole], _end_to_end([whole]))
-            continue
-        parts = zip(store.domains, parts_above(store, source.assets[0]), strict=True)
-        tokens = {domain: open_tokens(part.directory, name) for domain, part in parts if (part.directory / f"{name}.index").is_dir()}
-        yield MergedStream(name, stream, list(tokens.values()), _in_order_of(store, *source.lines[name], tokens))
-
-
-def _merged_groups(store: Store) -> Iterator[MergedStream]:
-    """Yield the three group streams of each split, domain by domain."""
-    parts = [splits(part.directory) for part in parts_above(store, store.asset.parts)]
-    for split, folder in splits(store.directory).items():
-        merged = open_groups(folder)
-        _check_sources(store, merged.sources)
-        numbered = [(number, open_groups(folders[split])) for number, folders in enumerate(parts) if split in folders]
-        for name in STREAMS:
-            streams: list[TokenStore] = [getattr(groups, name) for _, groups in numbered]
-            asked, numbers = _end_to_end(streams), np.array([number for number, _ in numbered], np.int64)
-            source = np.searchsorted(numbers, merged.source).astype(np.int32) if name == PROMPTS else None
-            yield MergedStream(f"{split}/{name}", getattr(merged, name), streams, asked, source)
-
-
-def _end_to_end(streams: Sequence[TokenStore]) -> Asked:
-    """Return all records of several streams, end to end."""
-    part = concatenate([np.broadcast_to(number, len(stream)) for number, stream in enumerate(streams)])
-    record = concatenate([_counted(len(stream)) for stream in streams])
-    return Asked(part, record, concatenate([stream.file for stream in streams]), concatenate([stream.row for stream in streams]))
-
-
-def _counted(count: int) -> npt.NDArray[np.int64]:
-    return fill_column(count, lambda part: np.arange(part.start, part.stop))
-
-
-def _check_sources(store: Store, sources: Sequence[str]) -> None:
-    if list(sources) != list(store.domains):
-        raise StoreError(f"its index has the domains {', '.join(sources)}, and it is merged from {', '.join(store.domains)}")
-
-
-def _in_order_of(store: Store, asset: str, file: str, tokens: Mapping[str, TokenStore]) -> Asked:
-    """Return the records of all domains in the order of their merged lines."""
-    merged, parts, records, lines = open_lines(store.above(asset).directory, file), list[Ints](), list[Ints](), list[Ints]()
-    for number, (name, stream) in enumerate(tokens.items()):
-        if not len(stream):
-            continue
-        merged_lines = merged.of(store.domains.index(name))
-        of_record = take(open_lines(store.above(by_domain(asset), name).directory, file).places, stream.row)
-        record, is_stored = _places_in(of_record, take(merged.places, merged_lines))
-        records.append(compress(is_stored, record))
-        lines.append(compress(is_stored, merged_lines))
-        parts.append(np.broadcast_to(number, len(lines[-1])))
-    line = concatenate(lines)
-    ordered = argsort(line)
-    return Asked(take(concatenate(parts), ordered), take(concatenate(records), ordered), np.broadcast_to(0, len(line)), take(line, ordered))
-
-
-def _places_in(column: Ints, wanted: Ints) -> tuple[Ints, npt.NDArray[np.bool_]]:
-    """Return the index of each wanted value in a column, and whether it is there."""
-    ordered = argsort(column)
-    ascending = take(column, ordered)
-    indices = fill_column(len(wanted), lambda part: ordered[np.minimum(np.searchsorted(ascending, wanted[part]), len(column) - 1)])
-    return indices, fill_column(len(wanted), lambda part: column[indices[part]] == wanted[part], bool)

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.checks.counts import nonzero
 from prep_assets.checks.of_stores import ids_type, image_verdicts
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Check, Store
@@ -17,14 +18,11 @@ from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import unknown_counts
 from prep_assets.proofs.image_tokens import check_packed_images
 from prep_assets.proofs.orders import Trained
-from prep_assets.proofs.packed import check_blend, check_mixture, check_pieces
-from prep_assets.proofs.rows import check_packed, check_positions
+from prep_assets.proofs.packed import check_blend, check_mixture
+from prep_assets.proofs.tables import check_pieces, check_positions, check_rows
 from prep_assets.proofs.verdict import Verdict, Worst, combined, wrong_claim
-from prep_assets.stores.arrays import sizes
 from prep_assets.stores.blends import BlendStore, open_blend
-from prep_assets.stores.guards import Guards
-from prep_assets.stores.packed import PackedStore, open_packed, open_rows
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.table import POSITIONS, Pieces, Table, open_stream
 
 
 def of_each_table(check: Callable[[Store, str], Iterable[Verdict]]) -> Callable[[Store], Verdict]:
@@ -37,35 +35,39 @@ def of_each_table(check: Callable[[Store, str], Iterable[Verdict]]) -> Callable[
     return verdict
 
 
-def _table(store: Store, name: str) -> PackedStore:
-    return store.once(name, lambda: open_packed(store.directory, name))
+def _table(store: Store, name: str) -> Table:
+    return store.once(name, lambda: open_stream(store.directory, name))
+
+
+def _pieces(table: Table) -> Pieces:
+    assert table.pieces is not None
+    return table.pieces
 
 
 @of_each_table
 def packed_rows(store: Store, name: str) -> Iterator[Verdict]:
     """Check rows, their position ids, which the format bin stores, and their images."""
     vocabulary, table = store.vocabulary, _table(store, name)
-    fractions = any(tokens.arrays["loss_mask"].dtype.kind == "f" for tokens in _domains(store, name).values())
+    fractions = any(tokens.columns["loss_mask"].values.dtype.kind == "f" for tokens in _domains(store, name).values())
     types = ids_type(store) | {"loss_mask": "float32" if fractions else "int8"}
-    yield check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id, types=types)
+    yield check_rows(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id, types=types)
     if (store.directory / name).is_dir():
-        rows = open_rows(store.directory, name, table.row_len, Guards())
-        yield check_positions(rows["position_ids"], table.documents, table.row_len)
+        yield check_positions(table.columns[POSITIONS].values, table)
     yield from image_verdicts(store, [table])
 
 
 @of_each_table
 def packed_mixture(store: Store, name: str) -> Iterator[Verdict]:
     """Check which records are in the rows, and what is left out."""
-    yield mixture_of(store, name, _table(store, name).documents)
+    yield mixture_of(store, name, _pieces(_table(store, name)).fields)
 
 
 def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]]) -> Verdict:
     """Check the mixture of one table, from its pieces."""
-    packing, sources, stores = store.recipe["packing"], _table(store, name).sources, _domains(store, name)
+    packing, sources, tables = store.recipe["packing"], _pieces(_table(store, name)).domains, _domains(store, name)
     options = packing if name == "sft_packed" else {**packing, "weights": None, "epochs": None, "max_items": None}
-    lengths = {domain: sizes(store.ends) for domain, store in stores.items()}
-    return check_mixture(documents, sources, lengths, options, _trained(list(stores.values())), _claimed(store, name))
+    lengths = {domain: table.lengths for domain, table in tables.items()}
+    return check_mixture(documents, sources, lengths, options, _trained(list(tables.values())), _claimed(store, name))
 
 
 _PROVEN_BY_MIXTURE = ("records", "tokens_left_out", "tokens_in_untrained_rows", "fill_rate", "images_left_out")
@@ -80,22 +82,23 @@ def _claimed(store: Store, name: str) -> dict[str, float]:
     return {key.removeprefix("dev_"): number for key, number in both.items() if key.startswith("dev_")}
 
 
-def _trained(stores: Sequence[TokenStore]) -> Trained:
+def _trained(tables: Sequence[Table]) -> Trained:
     def trained(source: int, record: int, start: int, end: int) -> int:
-        begin = int(stores[source].ends[record - 1]) if record else 0
-        return int(np.count_nonzero(stores[source].arrays["loss_mask"][begin + start : begin + end]))
+        mask = tables[source].columns["loss_mask"]
+        begin = mask.spans(record)[0].start
+        return int(np.count_nonzero(mask.values[begin + start : begin + end]))
 
     return trained
 
 
-def _domains(store: Store, name: str) -> dict[str, TokenStore]:
+def _domains(store: Store, name: str) -> dict[str, Table]:
     return store.once(f"domains of {name}", lambda: _open_domains(store, name))
 
 
-def _open_domains(store: Store, name: str) -> dict[str, TokenStore]:
+def _open_domains(store: Store, name: str) -> dict[str, Table]:
     """The token stores that a table was packed from: all configured domains with the split, in the table or not."""
     split = "train" if name == "sft_packed" else "dev"
-    stores = {}
+    tables = {}
     for domain, content in sorted(store.recipe["tokens"].items()):
         tokens = store.above("sft_tokens", domain)
         if tokens.manifest.content_hash != content:
@@ -103,17 +106,17 @@ def _open_domains(store: Store, name: str) -> dict[str, TokenStore]:
                 f"sft_tokens[{domain}] was built again since this table was packed. Pack it again: {build_command('sft_packed')}"
             )
         if (tokens.directory / f"{split}.index").is_dir():
-            stores[domain] = open_tokens(tokens.directory, split)
-    return stores
+            tables[domain] = open_stream(tokens.directory, split)
+    return tables
 
 
 @of_each_table
 def packed_mask(store: Store, name: str) -> Iterator[Verdict]:
     """Check every piece against its record."""
-    packed, stores = _table(store, name), _domains(store, name)
-    yield check_pieces(packed, stores)
-    if len(packed.images) or any(len(store.images) for store in stores.values()):
-        yield check_packed_images(packed, stores)
+    packed, tables = _table(store, name), _domains(store, name)
+    yield check_pieces(packed, tables)
+    if len(packed.images) or any(len(table.images) for table in tables.values()):
+        yield check_packed_images(packed, tables)
 
 
 @of_each_table
@@ -121,16 +124,17 @@ def packed_accounting(store: Store, name: str) -> Iterator[Verdict]:
     """Check the counts of a table against its rows. Without weights, epochs or limits, every token of the domains is in rows or counted as left out."""
     packing, claimed, packed, domains = store.recipe["packing"], _claimed(store, name), _table(store, name), _domains(store, name)
     left_out = int(claimed["tokens_left_out"])
-    tokens, trained = int(np.sum(packed.documents["length"])), sum(int((mask != 0).sum()) for _, _, mask in packed.blocks())
+    sources, tokens = _pieces(packed).domains, int(packed.lengths.sum())
+    trained = nonzero(packed.columns["loss_mask"].values)
     totals = {"rows": len(packed), "tokens": tokens, "trained_tokens": trained}
     teachers = [each.teachers for each in domains.values() if each.teachers is not None]
     few = {"images": len(packed.images), "teacher_entries_left_out": sum(len(each.ids) for each in teachers)}
-    known = {*totals, *few, *_PROVEN_BY_MIXTURE, "trained_fraction", *(f"share_{source}" for source in packed.sources)}
+    known = {*totals, *few, *_PROVEN_BY_MIXTURE, "trained_fraction", *(f"share_{source}" for source in sources)}
     fault = wrong_claim({**totals, **few, "trained_fraction": trained / max(1, tokens)}, {**dict.fromkeys(few, 0), **claimed})
     if fault or (fault := "; ".join(unknown_counts(claimed, known))):
         pass
     elif not any(packing.get(key) for key in ("weights", "epochs", "max_items")):
-        offered = sum(domains[source].tokens for source in packed.sources)
+        offered = sum(int(domains[source].lengths.sum()) for source in sources)
         if offered != totals["tokens"] + left_out:
             fault = f"the domains hold {offered:,} tokens, but {totals['tokens']:,} are packed and {left_out:,} counted as left out"
     summary = f"{totals['rows']:,} rows hold {totals['tokens']:,} tokens, {trained:,} trained; {left_out:,} left out"

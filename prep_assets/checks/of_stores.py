@@ -21,15 +21,14 @@ from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import account
 from prep_assets.proofs.image_tokens import check_images, check_references
 from prep_assets.proofs.private_data import private_data_left
-from prep_assets.proofs.rows import check_records
+from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.schemas.fields import NEUTRAL
+from prep_assets.stores.arrays import stretches
 from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import MANIFEST, build_key, described
-from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.table import PAIRS, SIDES
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import PAIRS, SIDES, Table
 from prep_assets.stores.version_folders import KEY_LENGTH, name_of
 
 # Files and recipe of every store.
@@ -196,10 +195,10 @@ def token_rows(store: Store) -> Verdict:
     Raises:
         StoreError: they do not.
     """
-    streams, size = store.streams(), store.vocabulary.size
+    streams, size = store.tables(), store.vocabulary.size
     for name, stream in streams.items() if store.holds(PAIRS) else ():
         other = streams[name.removesuffix(SIDES[0]) + SIDES[1]] if name.endswith(SIDES[0]) else stream
-        if not np.array_equal(stream.row, other.row):
+        if not np.array_equal(stream.origins.row, other.origins.row):
             raise StoreError(f"{name} and {SIDES[1]} do not hold the same pairs")
     source = store.asset.source
     for name, (above, file) in source.files.items() if isinstance(source, FromLines) else ():
@@ -207,7 +206,7 @@ def token_rows(store: Store) -> Verdict:
             raise StoreError(f"{name} is made from {file}, which has no line")
     types = types_of(store, streams.values()) if isinstance(source, FromRows) else ids_type(store)
     longest = store.family.preprocessing.max_seq_len if store.asset.name == "sft_tokens" else None
-    records = (check_records(stream, vocabulary_size=size, types=types, longest=longest) for stream in streams.values())
+    records = (check_rows(stream, vocabulary_size=size, types=types, longest=longest) for stream in streams.values())
     return combined(chain(records, image_verdicts(store, streams.values())))
 
 
@@ -217,26 +216,27 @@ def ids_type(store: Store) -> dict[str, str]:
     return {"tokens": ("uint32" if size > 65_536 else "uint16") if asked == "auto" else asked}
 
 
-def types_of(store: Store, streams: Collection[TokenStore]) -> dict[str, str]:
+def types_of(store: Store, streams: Collection[Table]) -> dict[str, str]:
     """Return the types that token ids, and masks of rows, must have: a mask without fractions is as small as it can be."""
-    masked = bool(streams) and all("loss_mask" in stream.arrays for stream in streams)
+    masked = bool(streams) and all("loss_mask" in stream.columns for stream in streams)
     return ids_type(store) | ({"loss_mask": "float32" if any(map(_has_fractions, streams)) else "uint8"} if masked else {})
 
 
-def _has_fractions(stream: TokenStore) -> bool:
-    mask = stream.arrays["loss_mask"]
-    return mask.dtype.kind == "f" and any(bool(((mask[tokens] != 0) & (mask[tokens] != 1)).any()) for _, tokens in stream.blocks())
+def _has_fractions(stream: Table) -> bool:
+    mask = stream.columns["loss_mask"].values
+    blocks = (np.asarray(mask[part]) for part in stretches(len(mask), 1 << 20))
+    return mask.dtype.kind == "f" and any(bool(np.any((block != 0) & (block != 1))) for block in blocks)
 
 
 PLAIN_ROWS = Check("row_integrity", "Ids are inside the vocabulary.", token_rows)
 
 
-def image_verdicts(store: Store, streams: Iterable[TokenStore | PackedStore]) -> Iterator[Verdict]:
+def image_verdicts(store: Store, tables: Iterable[Table]) -> Iterator[Verdict]:
     """Yield verdicts on whether images and audio stand where their tokens do, and are their files; none for a family without them."""
     ids, rules = media_ids(store.workspace, store.family), store.workspace.media_rules(store.family)
-    for stream in streams if ids else ():
-        verdict = check_images(stream, ids, rules)
+    for table in tables if ids else ():
+        verdict = check_images(table, ids, rules)
         remedy = "Where the chat template writes the image token by itself, name another control token as image_token"
         yield verdict if verdict.passed else replace(verdict, summary=f"{verdict.summary}. {remedy}")
-        if isinstance(stream, TokenStore) and len(stream.images):
-            yield check_references(references(store, stream))
+        if table.pieces is None and len(table.images):
+            yield check_references(references(store, table.images))

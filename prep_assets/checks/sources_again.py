@@ -55,10 +55,9 @@ from prep_assets.samples import IMAGE, MEDIA, Group, Pair, Prompt, Record, Sampl
 from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import prefetch, stretches
 from prep_assets.stores.groups import open_groups
-from prep_assets.stores.images import Image
+from prep_assets.stores.images import Image, Images
 from prep_assets.stores.lines import INDEX_FIELDS, row_of
 from prep_assets.stores.table import GROUPS, LINES
-from prep_assets.stores.tokens import TokenStore
 from prep_assets.workers.shards import Shard
 
 T = TypeVar("T")
@@ -472,9 +471,9 @@ def images_again(store: Store) -> Callable[[Sample], Sample]:
     return lambda sample: counted_again(sample, rules, tokens, size_again)
 
 
-def references(store: Store, stream: TokenStore) -> Iterator[tuple[Image, Image]]:
-    """Yield each reference of a stream to a file, and the same read again from the file; without a hash where the file is not there."""
-    folder, images = store.workspace.image_folder(domain_of(store.family, store.partition)), stream.images
+def references(store: Store, images: Images) -> Iterator[tuple[Image, Image]]:
+    """Yield each reference to a file, and the same read again from the file; without a hash where the file is not there."""
+    folder = store.workspace.image_folder(domain_of(store.family, store.partition))
 
     @lru_cache(REMEMBERED)
     def again(image: Image) -> Image:

@@ -7,7 +7,8 @@ from itertools import chain
 
 from prep_assets.checks import selection
 from prep_assets.checks.of_conversations import IDENTITY, MARGINS, Sides
-from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, PairsMatch
+from prep_assets.checks.of_lines import PairsMatch
+from prep_assets.checks.of_merged import MERGED_LINES, MERGED_RECORDS
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, token_rows
 from prep_assets.checks.of_texts import SOURCE_TEXTS
 from prep_assets.checks.relations import derived

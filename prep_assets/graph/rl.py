@@ -7,7 +7,8 @@ from functools import partial
 
 from prep_assets.checks import selection
 from prep_assets.checks.of_conversations import GROUP_CHECKS, GROUP_ROWS, PROMPT_IDENTITY
-from prep_assets.checks.of_lines import MERGED_LINES, MERGED_RECORDS, Golds, LinesMatch, arithmetic_golds, questions_match
+from prep_assets.checks.of_lines import Golds, LinesMatch, arithmetic_golds, questions_match
+from prep_assets.checks.of_merged import MERGED_LINES, MERGED_RECORDS
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, PLAIN_ROWS
 from prep_assets.checks.of_texts import SOURCE_TEXTS
 from prep_assets.checks.relations import derived

@@ -32,7 +32,7 @@ from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import Manifest, build_key, differences
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.segments import Window
-from prep_assets.stores.table import TOKENS, Schema
+from prep_assets.stores.table import TOKENS, Schema, Table, table_of
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.agreement import ComparedEngine
@@ -732,6 +732,10 @@ class Store(Struct, frozen=True):
         """Its token streams by file stem; only the records of `part` if one is set."""
         whole, part = self.once("streams", lambda: token_streams(self.asset, self.published)), self.part
         return whole if part is None else {name: part.records_of(stream) for name, stream in whole.items()}
+
+    def tables(self) -> dict[str, Table]:
+        """The same as tables."""
+        return {name: table_of(name, stream) for name, stream in self.streams().items()}
 
     def lines(self) -> dict[str, Lines]:
         """Its files of lines by stem, in alphabetical order."""

@@ -397,7 +397,7 @@ class LineSource:
         return replace(
             self,
             workspace=self.workspace.travelling(type(self.family)),
-            lines=replace(self.lines, index={}, guards=Guards()),
+            lines=replace(self.lines, index={}, guards=Guards(), ends=None),
             version=version.relative_to(root) if version else None,
         )
 

@@ -26,8 +26,7 @@ from prep_assets.errors import CheckFailed
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import IMAGE, Region, Sample, changed
 from prep_assets.stores.images import Image, Images, image_fault
-from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import Table
 
 # Number of tokens of an image, derived a second time: follows in pixels how each processor resizes, cuts and pads the picture.
 
@@ -241,29 +240,26 @@ Place = tuple[int, int, int]
 """Row, index of the first token in it, number of tokens."""
 
 
-def check_images(store: TokenStore | PackedStore, ids: Mapping[str, int], rules: Mapping[str, ImageRule] = {}) -> Verdict:
-    """Check the images, audio and video of a token stream or of a packed table against all of its tokens.
+def check_images(table: Table, ids: Mapping[str, int], rules: Mapping[str, ImageRule] = {}) -> Verdict:
+    """Check the images, audio and video of a table with one column of tokens against all of its tokens.
 
     Args:
         ids: kind → id of its token.
         rules: kind → how many tokens a file has; without one: trust the store.
     """
     token, mixed = tuple(ids.values()), any(map(tokens_around, rules.values()))
-    if isinstance(store, TokenStore):
-        arrays, starts = store.arrays, store.starts
-        fault = image_fault(store.images, arrays, starts, np.diff(store.ends, prepend=0), *token, mixed=mixed)
-    else:
-        starts = np.arange(len(store)) * store.row_len
-        used = np.zeros_like(starts)
-        np.maximum.at(used, store.documents["row"], np.asarray(store.documents["row_offset"]) + np.asarray(store.documents["length"]))
-        arrays = {"tokens": _EndToEnd(store.tokens, used), "loss_mask": _EndToEnd(store.loss_mask, used)}
-        fault = image_fault(store.images, arrays, starts, used, *token, mixed=mixed)
-    if fault is None and (rules or len(ids) > 1) and len(store.images):
-        fault = _miscounted(store.images, arrays["tokens"], starts, ids, rules)
-    numbers = {"images": len(store.images)}
+    images, used = table.images, table.lengths
+    starts = table.columns["tokens"].starts_of(slice(0, len(table)))
+    arrays = {
+        key: _WithoutPadding(column.values, table.width, used) if table.width else column.values for key, column in table.columns.items()
+    }
+    fault = image_fault(images, arrays, starts, used, *token, mixed=mixed)
+    if fault is None and (rules or len(ids) > 1) and len(images):
+        fault = _miscounted(images, arrays["tokens"], starts, ids, rules)
+    numbers = {"images": len(images)}
     if fault is not None:
         return Verdict(False, fault, numbers, Worst("images", fault))
-    return Verdict(True, f"{len(store.images):,} images stand where the image token does, untrained", numbers)
+    return Verdict(True, f"{len(images):,} images stand where the image token does, untrained", numbers)
 
 
 def _miscounted(
@@ -309,22 +305,20 @@ def check_references(references: Iterable[tuple[Image, Image]]) -> Verdict:
     return Verdict(True, f"{count:,} references are those of their files", {"files": count})
 
 
-class _EndToEnd:
-    """The rows of a table as one array, read in slices; NaN in the padding, which may be the image token."""
+class _WithoutPadding:
+    """Values of a packed table, read in slices; NaN in the padding, which may be the image token."""
 
-    def __init__(self, rows: Any, used: npt.NDArray[np.int64]) -> None:
-        self._rows, self._used, self._width = rows, used, int(rows.shape[1])
+    def __init__(self, values: Any, width: int, used: npt.NDArray[np.int64]) -> None:
+        self._values, self._used, self._width = values, used, width
 
     def __getitem__(self, part: slice) -> Any:
-        first, stop = part.start // self._width, -(-part.stop // self._width)
-        rows = np.asarray(self._rows[first:stop])
-        flat = np.where(np.arange(self._width) < self._used[first:stop, None], rows, np.nan).ravel()
-        return flat[part.start - first * self._width : part.stop - first * self._width]
+        row, place = np.divmod(np.arange(part.start, part.stop), self._width)
+        return np.where(place < self._used[row], np.asarray(self._values[part]), np.nan)
 
 
-def check_packed_images(packed: PackedStore, tokens: Mapping[str, TokenStore]) -> Verdict:
+def check_packed_images(packed: Table, tables: Mapping[str, Table]) -> Verdict:
     """Compare the images of a packed table with those of its records: places, paths and digests."""
-    expected, packed_images = list(_record_images(packed, tokens)), list(_packed_images(packed.images))
+    expected, packed_images = list(_record_images(packed, tables)), list(_packed_images(packed.images))
     numbers = {"packed_images": len(packed_images)}
     if len(expected) != len(packed_images):
         problem = f"{len(packed_images):,} images, the records have {len(expected):,} in the pieces that are packed"
@@ -341,12 +335,12 @@ def _packed_images(images: Images) -> Iterator[tuple[Place, Image]]:
     yield from zip(places, images.references(np.arange(len(images))), strict=True)
 
 
-def _record_images(packed: PackedStore, tokens: Mapping[str, TokenStore]) -> Iterator[tuple[Place, Image]]:
+def _record_images(packed: Table, tables: Mapping[str, Table]) -> Iterator[tuple[Place, Image]]:
     """Yield the images of each piece, piece by piece."""
-    documents = {field: np.asarray(values) for field, values in packed.documents.items()}
-    for piece in range(len(documents["row"])):
-        row, offset, length, source, record, start = (int(documents[field][piece]) for field in documents)
-        images = tokens[packed.sources[source]].images
+    assert packed.pieces is not None
+    fields = ("row", "row_offset", "length", "source", "record", "start")
+    for row, offset, length, source, record, start in packed.pieces.read(slice(None), *fields):
+        images = tables[packed.pieces.domains[source]].images
         part = images.of(record, record + 1)
         for number in range(part.start, part.stop):
             begin, size = int(images.start[number]), int(images.length[number])

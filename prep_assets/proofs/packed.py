@@ -1,4 +1,4 @@
-"""Proofs of packed tables and of blends: pieces against their records, and the mixture."""
+"""Proofs of the mixture of packed tables and blends: which pieces and items are where."""
 
 from __future__ import annotations
 
@@ -13,76 +13,6 @@ from prep_assets.proofs.orders import Order, Trained, expected_blend, expected_d
 from prep_assets.proofs.verdict import Verdict, fails, wrong_claim
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.blends import BlendStore
-from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.tokens import ATTENTION, TokenStore
-
-# A packed table against the token stores it was made from: every piece is those tokens with that loss mask and that attention.
-
-
-def check_pieces(packed: PackedStore, tokens: Mapping[str, TokenStore]) -> Verdict:
-    """Compare every piece of every row with its record, token by token; `tokens`: the token store of each domain, by name."""
-    documents = {field: np.asarray(values) for field, values in packed.documents.items()}
-    stores, checked = [tokens[name] for name in packed.sources], 0
-    for first, block_ids, _ in packed.blocks():
-        block = {"tokens": block_ids, "loss_mask": packed.weights(slice(first, first + len(block_ids)))}
-        low, high = np.searchsorted(documents["row"], [first, first + len(block_ids)]).tolist()
-        pieces = {field: values[low:high].astype(np.int64) for field, values in documents.items()}
-        fault = _fault(block, first, pieces, packed.sources, stores)
-        checked += int(pieces["length"][: None if fault is None else fault[0]].sum())
-        if fault is not None:
-            row = int(pieces["row"][fault[0]])
-            ids, weights = np.asarray(packed.tokens[row]), packed.weights(row)
-            return fails(f"row {row:,}", fault[1], {"tokens_checked": checked}, ids, weights, fault[2])
-    numbers = {"tokens_checked": checked, "rows_checked": len(packed)}
-    return Verdict(True, f"{checked:,} packed tokens equal their records, tokens and mask", numbers)
-
-
-def _fault(
-    block: Mapping[str, np.ndarray], first: int, pieces: Mapping[str, np.ndarray], sources: Sequence[str], stores: Sequence[TokenStore]
-) -> tuple[int, str, int] | None:
-    """Return the first piece that differs from its record, in a block of rows from row `first` on: its index, the fault, and the place in its row, -1
-    for none. Pieces are compared in bulk where possible."""
-    row, offset, length, source, record, start = (pieces[key] for key in ("row", "row_offset", "length", "source", "record", "start"))
-    known = (source >= 0) & (source < len(stores))
-    exists = known & (record >= 0) & (record < np.array([len(store) for store in stores])[np.where(known, source, 0)])
-    begin, end = np.zeros_like(record), np.zeros_like(record)
-    for number, store in enumerate(stores):
-        of_store = exists & (source == number)
-        record_numbers = record[of_store]
-        begin[of_store], end[of_store] = np.where(record_numbers > 0, store.ends[record_numbers - 1], 0), store.ends[record_numbers]
-    width = next(iter(block.values())).shape[1]
-    whole = exists & (start >= 0) & (begin + start + length <= end)
-    sound = whole & (offset >= 0) & (length > 0) & (offset + length <= width)
-    count = len(sound) if sound.all() else int(sound.argmin())
-    at, low, size = ((row - first) * width + offset)[:count].tolist(), (begin + start)[:count].tolist(), length[:count].tolist()
-    spans, ends, faults = list(zip(source.tolist(), low, size, strict=False)), np.cumsum(size), list[tuple[int, str, int]]()
-    for key, rows in block.items() if count else ():
-        flat = np.ascontiguousarray(rows).ravel()
-        packed_values = np.concatenate([flat[place : place + tokens] for place, tokens in zip(at, size, strict=True)])
-        expected = np.concatenate([_stored(stores[number], key, begins, begins + tokens) for number, begins, tokens in spans])
-        if not np.array_equal(packed_values, expected):
-            wrong = int((packed_values != expected).argmax())
-            piece = int(np.searchsorted(ends, wrong, "right"))
-            place = int(offset[piece] + wrong - (ends[piece] - size[piece]))
-            what = ATTENTION if key == "loss_mask" and min(packed_values[wrong], expected[wrong]) < 0 else key
-            name = f"{sources[source[piece]]} record {record[piece]:,}"
-            faults.append((piece, f"{what} differs from {name} at place {place} of the row", place))
-    if faults or count == len(sound):
-        return min(faults, key=lambda fault: fault[0], default=None)
-    domain, number = sources[source[count]] if known[count] else f"domain {source[count]}", int(record[count])
-    if not exists[count]:
-        what = f"{domain} has no record {number:,}"
-    elif start[count] < 0:
-        what = f"a piece starts before {domain} record {number:,}"
-    else:
-        what = f"a piece at {offset[count]} leaves its row" if whole[count] else f"{domain} record {number:,} is shorter than its piece"
-    return count, what, -1
-
-
-def _stored(store: TokenStore, key: str, begin: int, end: int) -> np.ndarray:
-    """Return an array of a store for a range of tokens; for the loss mask, the weights with attention in them."""
-    return store.weights(slice(begin, end)) if key == "loss_mask" else np.asarray(store.arrays[key][begin:end])
-
 
 # The places of a packed table: every record that the options ask for is where they put it, or left out for a reason that they give.
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.errors import StoreError
-from prep_assets.stores.arrays import compress, equals, fill_column
-from prep_assets.stores.guards import Guards, load_columns, load_json
+from prep_assets.stores.arrays import Spool, compress, cumulative_sums, equals, fill_column
+from prep_assets.stores.files import map_file
+from prep_assets.stores.guards import Guards, guarded, load_columns, load_json
 
 INDEX_FIELDS = {"source": np.int32, "file": np.int32, "row": np.int64}
 
@@ -41,9 +43,15 @@ class Lines:
     sources: tuple[str, ...]
     index: Mapping[str, npt.NDArray[Any]]
     guards: Guards = field(default_factory=Guards, compare=False)
+    ends: npt.NDArray[np.int64] | None = field(default=None, compare=False)
 
     def __len__(self) -> int:
         return len(self.index["row"])
+
+    @property
+    def text(self) -> Any:
+        """uint8: the file, read in slices."""
+        return guarded(map_file(self.path), self.guards.guard(self.path))
 
     @property
     def places(self) -> npt.NDArray[np.int64]:
@@ -87,8 +95,11 @@ def open_lines(directory: Path, name: str, guards: Guards | None = None) -> Line
         raise StoreError(f"{directory} has no lines {name!r}")
     guards = guards or Guards()
     fields = load_columns(index, INDEX_FIELDS, guards)
+    ends = Spool(np.int64)
     with guards.open(path) as file:
-        count = sum(1 for _ in file)
-    if count != len(fields["row"]):
-        raise StoreError(f"{path}: {count:,} lines, row in its index has {len(fields['row']):,}")
-    return Lines(path, tuple(load_json(index / "sources.json", guards)), fields, guards)
+        lengths = map(len, file)
+        while batch := list(islice(lengths, 4096)):
+            ends.append(batch)
+    if len(ends) != len(fields["row"]):
+        raise StoreError(f"{path}: {len(ends):,} lines, row in its index has {len(fields['row']):,}")
+    return Lines(path, tuple(load_json(index / "sources.json", guards)), fields, guards, cumulative_sums(ends.array()))

@@ -14,8 +14,9 @@ whose columns of the role `weight` are not 0.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
+from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -25,13 +26,14 @@ from msgspec import Struct
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError, nearest
-from prep_assets.stores.arrays import batches, predecessors
+from prep_assets.stores.arrays import batches, predecessors, sizes
 from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.groups import FURTHER, OF_RUNS, PROMPTS, RESPONSES, REWARDS, holds_groups, open_groups
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.images import NO_IMAGES, Images
 from prep_assets.stores.lines import Lines, open_lines, row_of
-from prep_assets.stores.packed import POSITIONS, PackedStore, open_packed
+from prep_assets.stores.packed import POSITIONS as POSITIONS
+from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.teachers import Teachers
 from prep_assets.stores.tokens import ATTENTION, STARTS, TokenStore, open_tokens, signed
 
@@ -172,7 +174,7 @@ class Ragged:
 
     def lengths(self) -> Ints:
         """int64[n], elements of each record."""
-        return self.by_record(np.asarray(self.ends - self.starts_of(slice(0, len(self.ends))), np.int64))
+        return self.by_record(sizes(self.ends) if self.starts is None else np.asarray(self.ends - self.starts, np.int64))
 
     def by_record(self, counts: Ints) -> Ints:
         """Sum a number of each array by record."""
@@ -277,6 +279,8 @@ class Table:
         columns: those that the stream has, by name.
         opened: the stream, packed table or lines that it shows, if it is one of these.
         origins: of each record; of an index, of nothing.
+        images: the images, audio and video in its records.
+        teachers: what a teacher says of its tokens; `None` where there is none.
         pieces: what each record of an index is made of.
         width: places of each record, if all have equally many; 0 otherwise.
         chats: gives the messages of each record, read from the sources again, for an export that asks for them.
@@ -288,6 +292,8 @@ class Table:
     origins: Origins
     columns: Mapping[str, Ragged] = field(default_factory=dict)
     opened: TokenStore | PackedStore | Lines | None = None
+    images: Images = NO_IMAGES
+    teachers: Teachers | None = None
     pieces: Pieces | None = None
     width: int = 0
     chats: Callable[[], Iterator[Sequence[Mapping[str, Any]]]] | None = None
@@ -305,21 +311,19 @@ class Table:
         assert self.lines is not None
         return iter(self.lines)
 
+    def written(self) -> Iterator[bytes]:
+        """Of a table of lines: them, with line breaks."""
+        column = self.columns["line"]
+        for part in batches(column.ends, 1 << 20):
+            first, ends = int(column.starts_of(part)[0]), column.ends[part].tolist()
+            text = np.asarray(column.values[first : ends[-1]]).tobytes()
+            yield from (text[begin - first : end - first] for begin, end in pairwise([first, *ends]))
+
     @property
     def path(self) -> Path:
         """The file of a table of lines."""
         assert self.lines is not None
         return self.lines.path
-
-    @property
-    def images(self) -> Images:
-        """The images, audio and video in its records."""
-        return getattr(self.opened, "images", NO_IMAGES)
-
-    @property
-    def teachers(self) -> Teachers | None:
-        """What a teacher says of its tokens; `None` where there is none."""
-        return getattr(self.opened, "teachers", None)
 
     def has(self, role: Role, of: str = "") -> list[str]:
         """The columns with a role that the table has."""
@@ -491,18 +495,26 @@ def open_stream(folder: Path, name: str, domain: str = "", guards: Guards | None
 def table_of(name: str, store: TokenStore | PackedStore | Lines, domain: str = "", schema: Schema = TOKENS) -> Table:
     """The table of opened tokens, packed rows or lines."""
     if isinstance(store, Lines):
-        return Table(
-            name, LINES, len(store), Origins(store.sources, *(store.index[key] for key in ("source", "file", "row"))), opened=store
-        )
+        origins = Origins(store.sources, *(store.index[key] for key in ("source", "file", "row")))
+        columns = {} if store.ends is None else {"line": Ragged(store.text, store.ends)}
+        return Table(name, LINES, len(store), origins, columns, store)
     if isinstance(store, TokenStore):
         columns = {key: Ragged(array, store.ends) for key, array in store.arrays.items()}
-        return Table(name, schema, len(store), _origins(store, domain), columns, store)
+        if store.margins is not None:
+            columns[MARGIN] = Ragged(store.margins, np.arange(1, len(store) + 1))
+        return Table(name, schema, len(store), _origins(store, domain), columns, store, store.images, store.teachers)
     pieces = Pieces(store.sources, {key: np.asarray(values) for key, values in store.documents.items()})
-    starts = np.arange(len(store), dtype=np.int64) * store.row_len
-    ends = starts + np.bincount(pieces.fields["row"], pieces.fields["length"], len(store)).astype(np.int64)
     arrays = {"tokens": store.tokens, "loss_mask": store.loss_mask, ATTENTION: store.attention_mask, POSITIONS: store.position_ids}
-    columns = {key: Ragged(array.reshape(-1), ends, starts) for key, array in arrays.items() if array is not None}
-    return Table(name, PACKED, len(store), _NOTHING, columns, store, pieces, store.row_len)
+    flat = {key: array.reshape(-1) for key, array in arrays.items() if array is not None}
+    return replace(packed_table(name, flat, pieces, len(store), store.row_len, store.images), opened=store)
+
+
+def packed_table(name: str, values: Mapping[str, Any], pieces: Pieces, rows: int, width: int, images: Images = NO_IMAGES) -> Table:
+    """The table of packed rows: the values of each column, rows end to end with their padding."""
+    starts = np.arange(rows, dtype=np.int64) * width
+    ends = starts + np.bincount(pieces.fields["row"], pieces.fields["length"], rows).astype(np.int64)
+    columns = {key: Ragged(array, ends, starts) for key, array in values.items()}
+    return Table(name, PACKED, rows, _NOTHING, columns, images=images, pieces=pieces, width=width)
 
 
 def _origins(store: TokenStore, domain: str) -> Origins:

@@ -78,7 +78,7 @@ def test_every_corruption_is_caught(workspace: Workspace, asset: str, partition:
         assert {trial.mutation for trial in trials} == {"", *(mutation.name for mutation in MUTATIONS), *backend}
 
 
-BLINDED = {"mask_alignment": "prove_masks", "tokenization_identity": "prove_identity", "row_integrity": "check_records"}
+BLINDED = {"mask_alignment": "prove_masks", "tokenization_identity": "prove_identity", "row_integrity": "check_rows"}
 
 
 @pytest.mark.parametrize("check", BLINDED)

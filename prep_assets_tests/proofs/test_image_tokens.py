@@ -17,9 +17,9 @@ from prep_assets.proofs.image_tokens import LARGEST, check_images, check_packed_
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import AUDIO, IMAGE, TEXT, USER, Region, Sample, Turn, changed
 from prep_assets.stores.images import Image, ImageBlock, Images, ImageWriter, open_images
-from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import Pieces, Table
 from prep_assets.text.images import placeholder_of
+from prep_assets_tests.proofs.tables import packed, store, with_column
 
 SIDES = [
     *(1, 2, 9, 10, 13, 14, 15, 20, 27, 28, 29, 41, 42, 55, 56, 57, 70, 98, 99, 100, 101, 200, 201, 280, 333, 400, 420, 640),
@@ -212,15 +212,12 @@ def images_in(folder: Path, *found: tuple[int, int, int, Image]) -> Images:
     return open_images(folder, "train")
 
 
-def stream(images: Images, *records: list[int], mask: Any = None) -> TokenStore:
-    tokens = np.array([token for record in records for token in record])
-    arrays = {"tokens": tokens, "loss_mask": np.zeros(len(tokens)) if mask is None else np.array(mask)}
-    count = np.arange(len(records))
-    return TokenStore(arrays, np.cumsum([len(record) for record in records]), np.zeros(len(records), np.int32), count, images)
+def stream(images: Images, *records: list[int]) -> Table:
+    return store(*records, masks=[[0.0] * len(record) for record in records], images=images)
 
 
 @pytest.fixture
-def chats(tmp_path: Path) -> TokenStore:
+def chats(tmp_path: Path) -> Table:
     images = images_in(tmp_path / "chats", (0, 1, 2, A), (2, 0, 6, B), (2, 7, 2, C))
     return stream(images, [1, 9, 9, 2], [3, 4], [9, 9, 9, 9, 9, 9, 5, 9, 9, 6])
 
@@ -236,7 +233,7 @@ def fails(verdict: Verdict, fault: str, images: int = 3) -> None:
 SOUND = Verdict(True, "3 images stand where the image token does, untrained", {"images": 3})
 
 
-def test_a_stream(chats: TokenStore) -> None:
+def test_a_stream(chats: Table) -> None:
     assert check(chats, 9) == SOUND
     assert check(chats, 9, TILES) == SOUND
     fails(check(chats, 8), "token 1 of an image is another token")
@@ -268,48 +265,43 @@ def test_other_tokens_may_stand_in_an_image_only_where_the_rule_writes_some(tmp_
         fails(check(store, 9, rule), "token 0 of an image is another token", 1)
 
 
-def packed(images: Images, tokens: Any, mask: Any, **documents: list[int]) -> PackedStore:
-    fields = {field: np.array(values) for field, values in documents.items()}
-    rows = np.array(tokens)
-    return PackedStore(rows, np.array(mask), fields, ("one", "two"), rows.shape[1], images)
-
-
 ROWS = [[9, 9, 2, 4, 9, 9], [5, 9, 9, 6, 9, 9]]
 """The end of the first record and of the third one of another domain; the rest of that, and padding of the image token."""
 PIECES = {"row": [0, 0, 1], "row_offset": [0, 3, 0], "length": [3, 3, 4], "source": [0, 1, 1], "record": [0, 1, 2], "start": [1, 0, 6]}
 
 
 @pytest.fixture
-def table(tmp_path: Path) -> PackedStore:
-    return packed(images_in(tmp_path / "packed", (0, 0, 2, A), (0, 4, 2, B), (1, 1, 2, C)), ROWS, np.zeros((2, 6)), **PIECES)
+def table(tmp_path: Path) -> Table:
+    images = images_in(tmp_path / "packed", (0, 0, 2, A), (0, 4, 2, B), (1, 1, 2, C))
+    return packed({"tokens": ROWS, "loss_mask": np.zeros((2, 6))}, PIECES, ("one", "two"), images)
 
 
 @pytest.fixture
-def records(tmp_path: Path, chats: TokenStore) -> dict[str, TokenStore]:
+def records(tmp_path: Path, chats: Table) -> dict[str, Table]:
     other = images_in(tmp_path / "other", (0, 0, 1, C), (1, 1, 2, B), (1, 3, 1, A), (2, 0, 6, B), (2, 7, 2, C))
     return {"one": chats, "two": stream(other, [9], [4, 9, 9, 9, 1], [9, 9, 9, 9, 9, 9, 5, 9, 9, 6])}
 
 
-def test_a_packed_table(table: PackedStore) -> None:
+def test_a_packed_table(table: Table) -> None:
     assert check(table, 9) == SOUND
     assert check(table, 9, TWO) == SOUND
     fails(check(table, 9, TILES), "image 1, 'b.png', has 2 tokens; its resolution (20, 10) gives 6")
     wrong = np.array(ROWS)
     wrong[1, 3] = 9
-    fails(check(replace(table, tokens=wrong), 9), "token 9 is the image token, and no image stands there")
+    fails(check(with_column(table, "tokens", wrong), 9), "token 9 is the image token, and no image stands there")
     wrong[0, 1], wrong[1, 3] = 8, 6
-    fails(check(replace(table, tokens=wrong), 9), "token 1 of an image is another token")
-    fails(check(replace(table, loss_mask=np.eye(2, 6, 1)), 9), "a token of an image is trained")
-    mixed = replace(table, tokens=np.array([[9, 8, 2, 4, 9, 8], [5, 8, 9, 6, 9, 9]]))
+    fails(check(with_column(table, "tokens", wrong), 9), "token 1 of an image is another token")
+    fails(check(with_column(table, "loss_mask", np.eye(2, 6, 1)), 9), "a token of an image is trained")
+    mixed = with_column(table, "tokens", [[9, 8, 2, 4, 9, 8], [5, 8, 9, 6, 9, 9]])
     assert check(mixed, 9, Fixed(rule="fixed", tokens=1, end="<e>")).passed
     fails(check(mixed, 9, Fixed(rule="fixed", tokens=1)), "token 1 of an image is another token")
     outside = replace(table.images, start=np.array([0, 4, 3]))
     fails(check(replace(table, images=outside), 9), "an image does not stand inside its record")
 
 
-def test_images_of_records(table: PackedStore, records: dict[str, TokenStore]) -> None:
+def test_images_of_records(table: Table, records: dict[str, Table]) -> None:
     assert check_packed_images(table, records) == Verdict(True, "3 packed images are those of their records", {"packed_images": 3})
-    many = replace(table, documents={field: np.repeat(values[:1], 1500) for field, values in table.documents.items()})
+    many = replace(table, pieces=Pieces(("one", "two"), {field: np.repeat(values[:1], 1500) for field, values in PIECES.items()}))
     problem = "3 images, the records have 1,500 in the pieces that are packed"
     assert check_packed_images(many, records) == Verdict(False, problem, {"packed_images": 3}, Worst("images", problem))
     none = stream(open_images(Path(), "train"), [1, 2, 3, 4])
@@ -320,7 +312,7 @@ def test_images_of_records(table: PackedStore, records: dict[str, TokenStore]) -
     ("number", "found", "expected"), [(1, (0, 3, 2, B), (0, 4, 2, B)), (1, (0, 4, 2, A), (0, 4, 2, B)), (2, (0, 1, 2, C), (1, 1, 2, C))]
 )
 def test_another_image_than_that_of_the_record(
-    tmp_path: Path, table: PackedStore, records: dict[str, TokenStore], number: int, found: Any, expected: Any
+    tmp_path: Path, table: Table, records: dict[str, Table], number: int, found: Any, expected: Any
 ) -> None:
     images = [(0, 0, 2, A), (0, 4, 2, B), (1, 1, 2, C)]
     images[number] = found

@@ -14,7 +14,7 @@ import numpy as np
 from msgspec import Struct
 
 from prep_assets.checks.of_conversations import Chats, Sides
-from prep_assets.checks.of_lines import merged_streams
+from prep_assets.checks.of_merged import merged_streams
 from prep_assets.errors import PrepAssetsError
 from prep_assets.extensions.explain.streams import RowName, row_names, sft_split
 from prep_assets.graph.graph import EVERY, lines_of, open_stream, store_of
@@ -283,10 +283,10 @@ def _merged_pairs(store: Store, stream: str, records: Sequence[int]) -> Iterator
     """Records of merged pairs, with the expected answers from the stores of their domains."""
     [merged] = (candidate for candidate in merged_streams(store) if candidate.name == stream)
     for number, name in enumerate(store.domains):
-        wanted = {int(merged.asked.record[record]): record for record in records if merged.asked.part[record] == number}
+        wanted = {int(merged.copies.record[record]): record for record in records if merged.copies.part[record] == number}
         part = store_of(store.workspace, store.above(store.asset.parts, name))
         for at, row in Sides(part).rows(stream, list(wanted)) if wanted else ():
-            ids, mask = (merged.store.record(wanted[at], key) for key in ("tokens", "loss_mask"))
+            [ids], [mask] = (merged.table.columns[key].arrays(wanted[at]) for key in ("tokens", "loss_mask"))
             yield wanted[at], replace(row, ids=ids, mask=mask)
 
 

@@ -15,7 +15,6 @@ from msgspec import structs
 from prep_assets.array_types import Array
 from prep_assets.proofs.groups import Margin, Rollout, RunRow, Runs, Stepwise
 from prep_assets.proofs.mask import MaskRow
-from prep_assets.proofs.merged import MergedRows
 from prep_assets.proofs.mutations import (
     LOST,
     Change,
@@ -34,7 +33,7 @@ from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Select
 from prep_assets.proofs.source_texts import TEXT, Said
 from prep_assets.proofs.teachers import Taught
 from prep_assets.stores.images import Image
-from prep_assets.stores.tokens import TokenStore, signed, unsigned
+from prep_assets.stores.tokens import signed, unsigned
 from prep_assets.text.vocabulary import Vocabulary
 
 # Errors of training data, made on purpose in a copy, to see that the check for them fails.
@@ -524,110 +523,6 @@ TEXT_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("two turns in another order", TEXTS, _exchanged(lambda first, second: first.side == second.side and first.turn < second.turn)),
 )
 """Corruptions of what a store holds of a row, made in the row; the check `source_texts` must catch each."""
-
-
-# Merged stores: lines and records lost, duplicated, exchanged, altered.
-
-
-def _count(store: MergedRows | TokenStore) -> int:
-    return len(store.origin) if isinstance(store, MergedRows) else len(store)
-
-
-def _in_order(store: Any, order: Sequence[int]) -> Any:
-    """Return the lines or records with these numbers, in this order."""
-    chosen = np.array(order, np.int64)
-    if isinstance(store, MergedRows):
-        lines = list(store.lines)
-        return MergedRows(store.origin[chosen], [lines[at] for at in order])
-    starts = np.concatenate([[0], store.ends[:-1]])
-    arrays = {
-        key: np.concatenate([array[:0], *(array[starts[at] : store.ends[at]] for at in order)]) for key, array in store.arrays.items()
-    }
-    return TokenStore(arrays, np.cumsum((store.ends - starts)[chosen]), store.file[chosen], store.row[chosen])
-
-
-def _lose(store: Any, at: int) -> Any:
-    return _in_order(store, [index for index in range(_count(store)) if index != at])
-
-
-def _duplicate(store: Any, at: int) -> Any:
-    return _in_order(store, [*range(_count(store)), at])
-
-
-def _exchange(store: Any, at: int) -> Any:
-    """Exchange two neighbours, wrapping around at the end."""
-    order = list(range(_count(store)))
-    other = (at + 1) % len(order)
-    order[at], order[other] = other, at
-    return _in_order(store, order) if len(order) > 1 else None
-
-
-def _lines_exchanged(store: MergedRows, at: int) -> MergedRows | None:
-    """With the index they had, so that only their content tells."""
-    changed = _exchange(store, at)
-    return None if changed is None or changed.lines == list(store.lines) else replace(changed, origin=store.origin)
-
-
-def _other_domain(store: MergedRows, at: int) -> MergedRows:
-    origin = store.origin.copy()
-    origin[at, 0] += 1
-    return replace(store, origin=origin)
-
-
-LINE_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a line lost", NAME, _lose),
-    Mutation("a line twice", NAME, _duplicate),
-    Mutation("two lines exchanged", NAME, _lines_exchanged),
-    Mutation("another order", NAME, _exchange),
-    Mutation(
-        "a space more in a line",
-        NAME,
-        lambda rows, at: MergedRows(
-            rows.origin, [line.replace(b"}", b" }", 1) if number == at else line for number, line in enumerate(rows.lines)]
-        ),
-    ),
-    Mutation("a line of another domain", NAME, _other_domain),
-)
-"""Corruptions of merged lines."""
-
-
-def _records_exchanged(store: TokenStore, at: int) -> TokenStore | None:
-    """With the rows they had, so that only their content tells."""
-    changed = _exchange(store, at)
-    if changed is None or all(np.array_equal(array, store.arrays[key]) for key, array in changed.arrays.items()):
-        return None
-    return TokenStore(changed.arrays, changed.ends, store.file, store.row)
-
-
-def _value(key: str) -> Change:
-    """Change the last value of a record."""
-
-    def changed(store: TokenStore, at: int) -> TokenStore | None:
-        if key not in store.arrays:
-            return None
-        place, array = store.ends[at] - 1, store.arrays[key]
-        value = not array[place] if key == "loss_mask" else array[place] + 1
-        return replace(store, arrays={**store.arrays, key: _fill_range(array, place, place + 1, value)})
-
-    return changed
-
-
-def _border_moved(store: TokenStore, at: int) -> TokenStore | None:
-    return None if at + 1 == len(store.ends) else replace(store, ends=_fill_range(store.ends, at, at + 1, store.ends[at] - 1))
-
-
-RECORD_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a record lost", NAME, _lose),
-    Mutation("a record twice", NAME, _duplicate),
-    Mutation("two records exchanged", NAME, _records_exchanged),
-    Mutation("a record of another line", NAME, lambda store, at: replace(store, row=_fill_range(store.row, at, at + 1, store.row[at] + 1))),
-    Mutation("another token", NAME, _value("tokens")),
-    Mutation("a loss mask inverted", NAME, _value("loss_mask")),
-    Mutation("another reward", NAME, _value("rewards")),
-    Mutation("another log-probability", NAME, _value("logprobs")),
-    Mutation("a border moved", NAME, _border_moved),
-)
-"""Corruptions of merged records."""
 
 
 # Scored groups: rewards and sampled ids.

@@ -29,6 +29,7 @@ from prep_assets.extensions.selftest.mutations import (
     TWO_GOLDS,
     StoredRows,
 )
+from prep_assets.extensions.selftest.tables import merged_trials, packed_trials
 from prep_assets.extensions.selftest.trials import (
     ROWS,
     Trial,
@@ -38,9 +39,6 @@ from prep_assets.extensions.selftest.trials import (
     document_trials,
     group_trials,
     line_trials,
-    merged_line_trials,
-    merged_record_trials,
-    packed_trials,
     pair_trials,
     prompt_token_trials,
     question_trials,
@@ -107,17 +105,17 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "sft_tokens": sft_trials,
     "sft_packed": packed_trials,
     "preferences_by_domain": partial(line_trials, PairsMatch, ("pair_sanity",), PAIR_MUTATIONS),
-    "preferences": merged_line_trials,
+    "preferences": merged_trials,
     "preference_tokens_by_domain": pair_trials,
-    "preference_tokens": merged_record_trials,
+    "preference_tokens": merged_trials,
     "rl_prompts_by_domain": partial(line_trials, LinesMatch, ("gold_answers", "prompt_sanity"), (*PROMPT_MUTATIONS, *TWO_GOLDS)),
-    "rl_prompts": merged_line_trials,
+    "rl_prompts": merged_trials,
     "arithmetic_prompts": question_trials,
     "rl_tokens_by_domain": prompt_token_trials,
     "arithmetic_tokens": prompt_token_trials,
-    "rl_tokens": merged_record_trials,
+    "rl_tokens": merged_trials,
     "rl_groups_by_domain": group_trials,
-    "rl_groups": merged_record_trials,
+    "rl_groups": merged_trials,
 }
 """What is done to the rows of assets with tokens or lines that do not say it themselves."""
 OF_STAGES: Mapping[str, Callable[[Store], list[Trial]]] = {"blend": blend_trials, "quality": quality_trials, "leaks": leak_trials}

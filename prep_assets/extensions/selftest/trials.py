@@ -8,10 +8,9 @@ from dataclasses import replace
 from fractions import Fraction
 from functools import partial
 from itertools import islice
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
-import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.array_types import Array
@@ -26,14 +25,14 @@ from prep_assets.checks.of_conversations import (
     taught,
 )
 from prep_assets.checks.of_documents import document_texts, masked_documents, masks_rule
-from prep_assets.checks.of_lines import LinesMatch, matched_questions, merged_files, merged_streams
-from prep_assets.checks.of_packed import MIXTURE, blend_verdict, mixture_of
+from prep_assets.checks.of_lines import LinesMatch, matched_questions
+from prep_assets.checks.of_packed import MIXTURE, blend_verdict
 from prep_assets.checks.relations import Pairs
 from prep_assets.checks.sources_again import StoredRows, StoredStream, references, stored_rows, streams_of
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.errors import CheckFailed
 from prep_assets.extensions.selftest import mutations
-from prep_assets.extensions.selftest.mutations import IDENTITY, MASK, MATCH, NAME
+from prep_assets.extensions.selftest.mutations import IDENTITY, MASK, MATCH
 from prep_assets.extensions.selftest.mutations import ROWS as INTEGRITY
 from prep_assets.pipeline.asset import Store
 from prep_assets.proofs.derive import MaskOptions, derive
@@ -41,26 +40,22 @@ from prep_assets.proofs.documents import Text, documents_begin_with, prove_texts
 from prep_assets.proofs.groups import check_margins, check_rewards, check_runs, check_sampled, check_steps
 from prep_assets.proofs.image_tokens import check_references
 from prep_assets.proofs.mask import Conversation, MaskRow, prove_identity, prove_masks
-from prep_assets.proofs.merged import MergedRows, check_merged_lines
 from prep_assets.proofs.mutations import Mutation
-from prep_assets.proofs.packed import check_pieces
 from prep_assets.proofs.rows import (
     Gold,
     Line,
     check_golds,
     check_lines,
-    check_packed,
     check_pairs,
-    check_positions,
     check_prompts,
-    check_records,
 )
+from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.teachers import check_teacher
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Sample
 from prep_assets.stores.blends import BlendStore, open_blend
-from prep_assets.stores.packed import PackedStore, open_packed
-from prep_assets.stores.tokens import ATTENTION, STARTS, TokenStore, open_tokens, unsigned
+from prep_assets.stores.table import Table, table_of
+from prep_assets.stores.tokens import ATTENTION, STARTS, TokenStore, unsigned
 from prep_assets.text.template import ChatTemplate, marks_generated
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -134,11 +129,11 @@ def chosen(count: int) -> range:
     return range(0, count, max(1, count // TRIES))
 
 
-def stream_of(tokens: Sequence[Any], **arrays: Any) -> TokenStore:
+def stream_of(tokens: Sequence[Any], **arrays: Any) -> Table:
     """Return rows of token ids as a stream in memory, with further arrays."""
     ends = np.cumsum([len(ids) for ids in tokens])
     all_arrays = {"tokens": np.concatenate(list(tokens)), **arrays}
-    return TokenStore(all_arrays, ends, np.zeros(len(tokens), np.int32), np.arange(len(tokens)))
+    return table_of("", TokenStore(all_arrays, ends, np.zeros(len(tokens), np.int32), np.arange(len(tokens))))
 
 
 T = TypeVar("T")
@@ -204,7 +199,7 @@ def sft_trials(store: Store) -> list[Trial]:
 
 def _file_trials(store: Store, stream: TokenStore) -> list[Trial]:
     """Corrupt what a stream says of the files of images and audio."""
-    files = first(references(store, stream), TRIES)
+    files = first(references(store, stream.images), TRIES)
     return trials_of(files, len(files), mutations.FILE_MUTATIONS, {INTEGRITY: check_references}, what="files")
 
 
@@ -243,7 +238,7 @@ def _rows(rows: list[MaskRow], renders: list[Conversation], vocabulary: Vocabula
     def integrity(corrupted: Sequence[MaskRow]) -> Verdict:
         loss, attended = unsigned(np.concatenate([row.mask for row in corrupted]))
         stream = stream_of([row.ids for row in corrupted], loss_mask=loss, **{ATTENTION: attended.view(np.uint8)})
-        return check_records(stream, vocabulary_size=vocabulary.size)
+        return check_rows(stream, vocabulary_size=vocabulary.size)
 
     checks: dict[str, Judge] = {
         MASK: lambda corrupted: prove_masks(corrupted, vocabulary),
@@ -301,12 +296,12 @@ def _token_trials(
     rows: Sequence[Array], mutations: Sequence[Mutation], identity: Judge, vocabulary: Vocabulary, **options: Any
 ) -> list[Trial]:
     def integrity(ids: Sequence[Array]) -> Verdict:
-        return check_records(stream_of(ids), vocabulary_size=vocabulary.size, **options)
+        return check_rows(stream_of(ids), vocabulary_size=vocabulary.size, **options)
 
     return trials_of(rows, len(rows), mutations, {IDENTITY: identity, INTEGRITY: integrity}, vocabulary.eos_id, vocabulary.size)
 
 
-# Selftest of JSONL stores: corruptions of pairs, prompts and golds; and of merged stores: lines and records lost, doubled, exchanged, altered.
+# Selftest of JSONL stores: corruptions of pairs, prompts and golds.
 
 
 def line_trials(kind: type[LinesMatch], others: Sequence[str], mutations: Sequence[Mutation], store: Store) -> list[Trial]:
@@ -344,139 +339,6 @@ def _gold(line: Line) -> Fraction | None:
     """Return the gold from the row of a line."""
     gold = (line.made or {}).get("gold")
     return Fraction(repr(gold)) if isinstance(gold, float) else None
-
-
-def merged_line_trials(lines: Store) -> list[Trial]:
-    """Corrupt merged lines."""
-    trials: list[Trial] = []
-    for name, merged, parts, seed in merged_files(lines):
-        whole, offered = (MergedRows(rows.origin, list(rows.lines)) for rows in (merged, parts))
-        check = partial(check_merged_lines, name, parts=offered, seed=seed)
-        trials += trials_of(whole, len(whole.origin), mutations.LINE_MUTATIONS, {NAME: check}, what=f"{NAME} ({name})")
-    return trials
-
-
-def merged_record_trials(store: Store) -> list[Trial]:
-    """Corrupt merged tokens."""
-    trials: list[Trial] = []
-    for stream in merged_streams(store):
-        if not len(stream.store):
-            continue
-        trials.append(clean(f"{NAME} ({stream.name})", [stream.verdict()]))
-        arrays = {key: np.array(array[:]) for key, array in stream.store.arrays.items()}
-        whole = TokenStore(arrays, stream.store.ends, stream.store.file, stream.store.row)
-        trials += trials_of(whole, len(stream.store), mutations.RECORD_MUTATIONS, {NAME: stream.verdict_of})[1:]
-    return trials
-
-
-# Selftest of packed tables: corruptions of a whole table, in memory.
-
-Documents = dict[str, npt.NDArray[Any]]
-
-
-def packed_trials(store: Store) -> list[Trial]:
-    """Corrupt a whole table in memory: borders moved, padding trained, masks shifted, pieces exchanged."""
-    vocabulary, table = store.vocabulary, open_packed(store.directory, "sft_packed")
-    tokens = {name: open_tokens(store.above("sft_tokens", name).directory, "train") for name in table.sources}
-    attention = None if table.attention_mask is None else np.asarray(table.attention_mask)
-    arrays = np.asarray(table.tokens), np.asarray(table.loss_mask)
-    packed = PackedStore(*arrays, table.documents, table.sources, table.row_len, attention_mask=attention)
-
-    checks: dict[str, Judge] = {
-        INTEGRITY: lambda table: check_packed(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id),
-        MASK: lambda table: check_pieces(table, tokens),
-        "mixture": lambda table: mixture_of(store, "sft_packed", table.documents),
-    }
-    mask, counted, documents = packed.loss_mask, _positions(packed), _documents(packed)
-    piece, number = len(documents["row"]) // 2, np.arange(len(documents["row"]))
-    swapped = np.where(number == 0, number[-1], np.where(number == number[-1], 0, number))
-
-    def pieces(chosen: Any, **fields: Array) -> PackedStore:
-        """Return the table with these pieces, some of their fields changed."""
-        return replace(packed, documents={field: values[chosen] for field, values in {**documents, **fields}.items()})
-
-    corrupted: list[tuple[str, str, PackedStore]] = [
-        *((f"mask shifted by {by:+d} in every row", MASK, replace(packed, loss_mask=np.roll(mask, by, axis=1))) for by in (1, -1)),
-        ("mask all ones", MASK, replace(packed, loss_mask=np.ones_like(mask))),
-        ("mask all zeros", INTEGRITY, replace(packed, loss_mask=np.zeros_like(mask))),
-        ("a token replaced", MASK, replace(packed, tokens=_token_changed(packed.tokens, vocabulary.size))),
-        ("documents' borders moved", INTEGRITY, pieces(number, row_offset=documents["row_offset"] + (number == piece))),
-        ("two documents exchanged", MASK, pieces(number, **{field: documents[field][swapped] for field in ("source", "record")})),
-        ("a border inside a document", INTEGRITY, replace(packed, documents=_split(packed))),
-        ("padding trained", INTEGRITY, _with_padding(packed, vocabulary.pad_id, "trained")),
-        ("padding of another token", INTEGRITY, _with_padding(packed, vocabulary.pad_id, "another token")),
-        ("a document replaced by padding", "mixture", pieces(number != piece)),
-        ("a domain missing", "mixture", pieces(documents["source"] > 0)),
-        ("a record used again", "mixture", pieces(np.append(number, piece))),
-        ("a record replaced by another", "mixture", pieces(number, record=documents["record"] + (number == piece))),
-        ("a record cut short", "mixture", pieces(number, length=documents["length"] - (number == piece))),
-    ]
-    if len(packed) > 1:
-        turned = np.argsort(-documents["row"], kind="stable")
-        corrupted.append(("rows in another order", "mixture", pieces(turned, row=(documents["row"].max() - documents["row"]))))
-    if attention is not None:
-        corrupted += [
-            ("attention lost", MASK, replace(packed, attention_mask=None)),
-            ("attention shifted by +1 in every row", MASK, replace(packed, attention_mask=np.roll(attention, 1, axis=1))),
-            ("attention inverted", MASK, replace(packed, attention_mask=1 - attention)),
-            ("trained tokens not attended", INTEGRITY, replace(packed, attention_mask=attention * (mask == 0))),
-            ("padding attended", INTEGRITY, _with_padding(packed, vocabulary.pad_id, "attended")),
-        ]
-    positions = (
-        ("position ids run on", np.tile(np.arange(packed.row_len), (len(packed), 1))),
-        ("position ids all zero", np.zeros_like(counted)),
-        ("position ids from 1", counted + 1),
-    )
-    of_ids = partial(check_positions, documents=packed.documents, row_len=packed.row_len)
-    return [
-        clean("every check", [*(check(packed) for check in checks.values()), of_ids(counted)]),
-        *(tried(name, check, [checks[check](table)]) for name, check, table in corrupted),
-        *(tried(name, INTEGRITY, [of_ids(ids)]) for name, ids in positions),
-    ]
-
-
-def _documents(packed: PackedStore) -> Documents:
-    """Return a copy of the fields of the pieces."""
-    return {field: np.array(values) for field, values in packed.documents.items()}
-
-
-def _positions(packed: PackedStore) -> npt.NDArray[np.int64]:
-    """Return the correct position ids, which tables in h5 format do not store."""
-    ids = np.zeros((len(packed), packed.row_len), np.int64)
-    for row, offset, length in zip(*(packed.documents[field].tolist() for field in ("row", "row_offset", "length")), strict=True):
-        ids[row, offset : offset + length] = np.arange(length)
-    return ids
-
-
-def _split(packed: PackedStore) -> Documents:
-    """Split the longest piece in two."""
-    documents = _documents(packed)
-    piece = int(documents["length"].argmax())
-    size, first = int(documents["length"][piece]), int(documents["length"][piece]) // 2
-    documents = {field: np.insert(values, piece + 1, values[piece]) for field, values in documents.items()}
-    documents["length"][[piece, piece + 1]] = first, size - first
-    documents["row_offset"][piece + 1] += first
-    documents["start"][piece + 1] += first
-    return documents
-
-
-def _with_padding(packed: PackedStore, pad: int, fault: Literal["trained", "another token", "attended"]) -> PackedStore:
-    """Turn the last piece into padding with a fault."""
-    documents = _documents(packed)
-    row, offset, length = (int(documents[field][-1]) for field in ("row", "row_offset", "length"))
-    region = row, slice(offset, offset + length)
-    changed = {"tokens": packed.tokens.copy(), "loss_mask": packed.loss_mask.copy()}
-    changed["tokens"][region], changed["loss_mask"][region] = pad + (fault == "another token"), fault == "trained"
-    if packed.attention_mask is not None:
-        changed[ATTENTION] = packed.attention_mask.copy()
-        changed[ATTENTION][region] = fault == "attended"
-    return replace(packed, **changed, documents={field: values[:-1] for field, values in documents.items()})
-
-
-def _token_changed(tokens: Array, size: int) -> Array:
-    changed = tokens.copy()
-    changed[len(changed) // 2, 0] = (int(changed[len(changed) // 2, 0]) + 1) % size
-    return changed
 
 
 # Selftest of blends: an item used twice, lost, of nowhere; domains one after another; a border of phases moved.

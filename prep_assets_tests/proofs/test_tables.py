@@ -1,0 +1,490 @@
+"""Relations between tables on tiny arrays, with expectations that can be seen at a glance, in the words of the verdict."""
+
+from __future__ import annotations
+
+import random
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from prep_assets.proofs import tables as module
+from prep_assets.proofs.tables import Copies, border_fault, check_copies, check_pieces, check_positions, check_rows
+from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.stores import arrays as columns
+from prep_assets.stores.table import MARGIN, Origins, Ragged, Table
+from prep_assets_tests.peak import peak
+from prep_assets_tests.proofs.tables import EOS, MASKS, PAD, RECORDS, SIZE, lines, packed, store, table, with_column
+
+# -- Merged tables ------------------------------------------------------------------------------------------------------------------------
+
+LINES = [b'{"a": 0}\n', b'{"b": 0}\n', b'{"b": 1}\n', b'{"c": 7}\n']
+ORIGIN = np.array([[0, 0, 4], [1, 0, 2], [1, 1, 2], [3, 0, 9]])
+PARTS = (lines(LINES[:1], ORIGIN[:1]), lines(LINES[1:3], ORIGIN[1:3]), lines(LINES[3:], ORIGIN[3:]))
+
+
+def order_of(*order: int) -> Copies:
+    part, record = (np.array(each)[list(order)] for each in ([0, 1, 1, 2], [0, 0, 1, 0]))
+    domain, file, row = ORIGIN[list(order)].T
+    return Copies(part, record, file, row, domain)
+
+
+IN_ORDER = order_of(0, 1, 2, 3)
+
+
+def merged(*order: int) -> Table:
+    return lines([LINES[at] for at in order], ORIGIN[list(order)])
+
+
+def failed(where: str, what: str, numbers: dict[str, int]) -> Verdict:
+    return Verdict(False, f"{where}: {what}", numbers, Worst(where, what))
+
+
+def test_lines_in_their_order() -> None:
+    sound = Verdict(True, "4 lines of f are those of their domains, in their order", {"lines_checked": 4})
+    assert (
+        check_copies("f", merged(0, 1, 2, 3), PARTS, IN_ORDER)
+        == check_copies("f", merged(2, 0, 3, 1), PARTS, order_of(2, 0, 3, 1))
+        == sound
+    )
+    assert not check_copies("f", merged(2, 0, 3, 1), PARTS, IN_ORDER).passed
+
+
+@pytest.mark.parametrize(
+    ("table", "where", "what"),
+    [
+        (merged(0, 1, 2), "f", "it has 3 lines, and must have 4"),
+        (merged(0, 2, 1, 3), "f line 2", "has the file 1, and must have 0"),
+        (lines(LINES, [*ORIGIN[:3], [2, 0, 9]]), "f line 4", "has the domain 2, and must have 3"),
+        (lines([*LINES[:3], b'{"c": 8}\n'], ORIGIN), "f line 4", "is not as its domain has it: b'{\"c\": 8}\\n'"),
+        (lines([LINES[0], LINES[2], LINES[1], LINES[3]], ORIGIN), "f line 2", "is not as its domain has it: b'{\"b\": 1}\\n'"),
+        (lines([*LINES[:3], LINES[3] + b" "], ORIGIN), "f line 4", "is not as its domain has it: b'{\"c\": 7}\\n '"),
+        (lines([b"x" * 300, *LINES[1:]], ORIGIN), "f line 1", f"is not as its domain has it: {b'x' * 200!r}"),
+    ],
+)
+def test_lines_that_are_not_those_of_the_domains(table: Table, where: str, what: str) -> None:
+    assert check_copies("f", table, PARTS, IN_ORDER) == failed(where, what, {"lines_checked": len(table)})
+
+
+@pytest.mark.parametrize("size", [1, 3, 1 << 13])
+def test_origins_of_all_records_are_compared(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
+    """Some at a time; here the lines are as they must be, and one of them is said to be of another row."""
+    monkeypatch.setattr(columns, "STRETCH", size)
+    rows = np.arange(9)
+    copies, part = Copies(np.zeros(9, int), rows, np.zeros(9, int), rows), lines([b"x"] * 9, np.zeros(27))
+    assert check_copies("f", lines([b"x"] * 9, [[5, 0, row] for row in rows]), [part], copies).passed
+    for at in rows:
+        found = check_copies("f", lines([b"x"] * 9, [[0, 0, 77 if row == at else row] for row in rows]), [part], copies)
+        assert found.summary == f"f line {at + 1}: has the row 77, and must have {at}"
+
+
+PIECES = (store([5, 6], [7], rows=[0, 2]), store([8, 9, 5], rows=[1]))
+MERGED = store([8, 9, 5], [5, 6], [7], rows=[0, 1, 3])
+COPIES = Copies(*(np.array(each) for each in ([1, 0, 0], [0, 0, 1], [0, 0, 0], [0, 1, 3])))
+NUMBERS = {"records_checked": 3, "tokens_checked": 6}
+
+
+@pytest.fixture(params=[1, 2, 4, 1 << 20])
+def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK", request.param)
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize(
+    ("table", "where", "what", "numbers"),
+    [
+        (store([8, 9, 5], [5, 6], rows=[0, 1]), "s", "it has 2 records, and must have 3", {"records_checked": 2, "tokens_checked": 5}),
+        (store([8, 9, 5], [5, 6], [7], rows=[0, 1, 3], file=1), "s record 0", "has the file 1, and must have 0", NUMBERS),
+        (store([8, 9, 5], [5, 6], [7], rows=[0, 1, 2]), "s record 2", "has the row 2, and must have 3", NUMBERS),
+        (store([8, 9, 5], [5, 4], [7], rows=[0, 1, 3]), "s record 1", "tokens differs from its part at place 1: 4, there 6", NUMBERS),
+        (store([8, 9], [5, 5, 6], [7], rows=[0, 1, 3]), "s record 0", "has 2 tokens, its part has 3", NUMBERS),
+        (store([8, 9, 5], [5], [6, 7], rows=[0, 1, 3]), "s record 1", "has 1 tokens, its part has 2", NUMBERS),
+        (
+            store([8, 9, 5], [5, 6], [7], rows=[0, 1, 3], masks=[[1] * 6]),
+            "s",
+            "it has ['loss_mask', 'tokens'], its parts have [['tokens'], ['tokens']]",
+            NUMBERS,
+        ),
+    ],
+)
+def test_records_that_are_not_those_of_the_domains(table: Table, where: str, what: str, numbers: dict[str, int]) -> None:
+    sound = Verdict(True, "3 records of s are those of their domains", NUMBERS)
+    assert check_copies("s", MERGED, PIECES, COPIES) == sound
+    assert check_copies("s", table, PIECES, COPIES) == failed(where, what, numbers)
+
+
+@pytest.mark.parametrize(("domains", "says"), [([4, 2, 2], ""), ([4, 4, 2], "s record 1: has the domain 4, and must have 2")])
+def test_a_record_that_is_said_to_be_of_another_domain(domains: list[int], says: str) -> None:
+    copies = Copies(COPIES.part, COPIES.record, COPIES.file, COPIES.row, np.array([4, 2, 2]))
+    origins = Origins(("",), np.array(domains), MERGED.origins.file, MERGED.origins.row)
+    found = check_copies("s", replace(MERGED, origins=origins), PIECES, copies)
+    assert found.passed == (not says) and (found.passed or found.summary == says)
+
+
+def test_every_column_counts() -> None:
+    masked = [with_column(each, "loss_mask", np.ones(len(each.columns["tokens"].values), int)) for each in (MERGED, *PIECES)]
+    assert check_copies("s", masked[0], masked[1:], COPIES).passed
+    other = with_column(masked[0], "tokens", masked[0].columns["tokens"].values + 1)
+    assert check_copies("s", other, masked[1:], COPIES).summary == "s record 0: tokens differs from its part at place 0: 9, there 8"
+    masked[0].columns["loss_mask"].values[4] = 0
+    said = check_copies("s", masked[0], masked[1:], COPIES)
+    assert said == failed("s record 1", "loss_mask differs from its part at place 1: 0, there 1", NUMBERS)
+
+
+def with_margins(margins: list[float] | None, count: int = 3) -> Table:
+    """Records of a token each."""
+    records = store(*([at] for at in range(count)))
+    column = {} if margins is None else {MARGIN: Ragged(np.array(margins, np.float32), np.arange(1, count + 1))}
+    return replace(records, columns={"tokens": Ragged(np.ones(count), np.arange(1, count + 1)), **column})
+
+
+HAVING, NAN = [1.5, 0.75, np.nan], np.nan
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize(
+    ("margins", "record", "stored", "there"),
+    [
+        ([NAN, NAN, 1.5, NAN, 0.75], None, 0, 0),
+        ([NAN, 0.0, 1.5, NAN, 0.75], 1, 0.0, NAN),
+        ([NAN, NAN, 1.25, NAN, 0.75], 2, 1.25, 1.5),
+        ([NAN, NAN, 1.5, NAN, NAN], 4, NAN, 0.75),
+        ([0.0, NAN, 1.5, NAN, 0.75], 0, 0.0, NAN),
+        (None, 2, NAN, 1.5),
+    ],
+)
+def test_margins_of_merged_records(margins: list[float] | None, record: int | None, stored: float, there: float) -> None:
+    """A table without margins has none of any record."""
+    copies = Copies(np.array([1, 0, 1, 0, 1]), np.array([2, 1, 0, 2, 1]), np.zeros(5, int), np.arange(5))
+    verdict = check_copies("chosen", with_margins(margins, 5), [with_margins(None), with_margins(HAVING)], copies)
+    says = f"chosen record {record}: margin differs from its part at place 0: {stored}, there {there}"
+    assert verdict.passed if record is None else verdict.summary == says
+
+
+def test_memory_does_not_grow_with_the_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "BLOCK", 1 << 14)
+    count = 20_000
+    order = list(range(count))
+    random.Random(7).shuffle(order)
+    ends, rows = np.arange(1, count + 1) * 8, np.arange(count)
+    part = replace(lines([], []), count=count, columns={"line": Ragged(rows.view(np.uint8), ends)})
+    origin = np.stack([rows * 0, rows * 0, rows[order]], axis=1)
+    values = rows[order].copy()
+    table = replace(lines([], origin), count=count, columns={"line": Ragged(values.view(np.uint8), ends)})
+    copies = Copies(rows * 0, np.array(order), rows * 0, rows[order])
+    assert peak(lambda: check_copies("f", table, [part], copies)) < 2_000_000
+    values[15_000] += 1
+    assert check_copies("f", table, [part], copies).worst == Worst(
+        "f line 15,001", f"is not as its domain has it: {values[15_000].tobytes()!r}"
+    )
+
+
+# -- Packed tables against their records --------------------------------------------------------------------------------------------------
+
+
+def proven(**changes: list[Any]) -> Verdict:
+    return check_pieces(table(**changes), {"a": store(*RECORDS, masks=MASKS)})
+
+
+@pytest.mark.usefixtures("block")
+def test_a_sound_table() -> None:
+    summary, numbers = "9 packed tokens equal their records, tokens and mask", {"tokens_checked": 9, "rows_checked": 2}
+    assert proven() == Verdict(True, summary, numbers)
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize(
+    ("changes", "row", "what", "checked"),
+    [
+        ({"tokens": [[5, 6, 7, 9, 8], [5, 5, 5, 5, PAD]]}, 0, "tokens differs from a record 1 at place 3 of the row", 3),
+        ({"tokens": [[5, 6, 7, 8, 8], [5, 5, 5, 5, PAD]]}, 0, "tokens differs from a record 1 at place 4 of the row", 3),
+        (
+            {"tokens": [[5, 6, 7, 8, 8], [5, 5, 5, 5, PAD]], "loss_mask": [[0, 1, 1, 1, 1], [1, 0, 0, 1, 0]]},
+            0,
+            "tokens differs from a record 1 at place 4 of the row",
+            3,
+        ),
+        ({"loss_mask": [[1, 1, 1, 0, 1], [1, 0, 0, 1, 0]]}, 0, "loss_mask differs from a record 0 at place 0 of the row", 0),
+        ({"loss_mask": [[0, 1, 1, 0, 1], [1, 0, 0, 0, 0]]}, 1, "loss_mask differs from a record 2 at place 3 of the row", 5),
+        ({"record": [0, 1, 3]}, 1, "a has no record 3", 5),
+        ({"record": [0, 1, -1]}, 1, "a has no record -1", 5),
+        ({"record": [0, 1, 1], "start": [0, 0, 0]}, 1, "a record 1 is shorter than its piece", 5),
+        ({"record": [1, 1, 2], "start": [-3, 0, 0]}, 0, "a piece starts before a record 1", 0),
+        ({"start": [0, 0, 1]}, 1, "a record 2 is shorter than its piece", 5),
+        ({"row_offset": [0, 4, 0]}, 0, "a piece at 4 leaves its row", 3),
+        ({"row_offset": [0, 3, -1]}, 1, "a piece at -1 leaves its row", 5),
+        ({"source": [0, 0, 1]}, 1, "domain 1 has no record 2", 5),
+        ({"source": [0, -1, 0]}, 0, "domain -1 has no record 1", 3),
+    ],
+)
+def test_pieces_that_are_not_their_records(changes: dict[str, list[Any]], row: int, what: str, checked: int) -> None:
+    ids, weights = (each.tolist() for each in table(**changes).places(row) if each is not None)
+    place = re.search(r"at place (\d+)", what)
+    worst = Worst(f"row {row}", what, tuple(ids), tuple(weights), int(place[1]) if place else -1)
+    assert proven(**changes) == Verdict(False, f"row {row}: {what}", {"tokens_checked": checked}, worst)
+
+
+TWO = {"row": [0, 0, 1, 1, 1], "row_offset": [0, 3, 0, 2, 3], "length": [3, 2, 2, 1, 2]}
+TWO |= {"source": [0, 1, 0, 1, 0], "record": [0, 0, 2, 1, 1], "start": [0, 0, 2, 0, 0]}
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize(
+    ("changes", "alike"),
+    [
+        ({}, True),
+        ({"tokens": [[5, 6, 7, 1, 2], [5, 5, 3, 8, 8]]}, False),
+        ({"loss_mask": [[0, 1, 1, 1, 0], [0, 1, 1, 1, 1]]}, False),
+        ({"record": [0, 0, 3, 1, 1]}, False),
+        ({"record": [0, 0, 2, 2, 1]}, False),
+        ({"start": [0, 0, 1, 0, 0], "loss_mask": [[0, 1, 1, 1, 0], [0, 0, 1, 0, 1]]}, True),
+        ({field: [] for field in TWO}, True),
+    ],
+)
+def test_pieces_of_two_domains(changes: dict[str, Any], alike: bool) -> None:
+    masks = [[0.0, 1.0, 1.0], [0.0, 1.0], [0.0, 0.0, 0.0, 1.0]]
+    stores = {"a": store(*RECORDS, masks=masks), "b": store([1, 2], [3], masks=[[1.0, 0.0], [1.0]])}
+    rows = {"tokens": [[5, 6, 7, 1, 2], [5, 5, 3, 8, 9]], "loss_mask": [[0, 1, 1, 1, 0], [0, 1, 1, 0, 1]]}
+    given = {key: changes.get(key, value) for key, value in (rows | TWO).items()}
+    made = packed({key: given[key] for key in rows}, {field: given[field] for field in TWO}, ("a", "b"))
+    assert check_pieces(made, stores).passed is alike
+
+
+SEEN = [[1, 1, 1, 0, 1], [1, 0, 1, 1, 0]]
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (SEEN, None),
+        (None, "row 0: attention_mask differs from a record 1 at place 3 of the row"),
+        ([[0, 1, 1, 1, 1], [1, 0, 1, 1, 0]], "row 0: attention_mask differs from a record 0 at place 0 of the row"),
+        ([[1, 1, 1, 0, 1], [1, 1, 1, 1, 0]], "row 1: attention_mask differs from a record 2 at place 1 of the row"),
+    ],
+)
+def test_pieces_have_the_attention_of_their_records(changed: list[list[int]] | None, says: str | None) -> None:
+    records = store(*RECORDS, masks=MASKS)
+    tokens = {"a": with_column(records, "attention_mask", np.array([1, 1, 1, 0, 1, 1, 0, 1, 1], np.uint8))}
+    verdict = check_pieces(table(**({} if changed is None else {"attention_mask": changed})), tokens)
+    assert verdict.passed == (says is None) and (says is None or verdict.summary == says)
+    all_seen = check_pieces(table(attention_mask=SEEN), {"a": records})
+    assert all_seen.summary == "row 0: attention_mask differs from a record 1 at place 3 of the row"
+
+
+# -- Integrity of records and rows --------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("records", "bos", "where"), [([[5, 6], [7, EOS]], None, "record 1"), ([[4, 5, 6], [4, 7]], 4, None), ([[4, 5, 6], [7]], 4, "record 1")]
+)
+def test_documents_that_nothing_ends(records: list[list[int]], bos: int | None, where: str | None) -> None:
+    verdict = check_rows(store(*records), vocabulary_size=SIZE, eos_id=EOS, bos_id=bos, ended=False)
+    assert (verdict.worst.where if verdict.worst else None) == where
+
+
+@pytest.mark.usefixtures("block")
+def test_a_fault_is_found_at_its_record() -> None:
+    records = [[5, EOS] for _ in range(20)]
+    assert check_rows(store(*records), vocabulary_size=SIZE, eos_id=EOS).passed
+    records[13] = [5, 5]
+    verdict = check_rows(store(*records), vocabulary_size=SIZE, eos_id=EOS)
+    assert verdict.worst is not None and (verdict.worst.where, verdict.worst.ids) == ("record 13", (5, 5))
+
+
+def test_an_empty_stream_is_sound() -> None:
+    assert check_rows(store(), vocabulary_size=SIZE, eos_id=EOS, longest=2).passed
+
+
+def test_lengths_that_no_option_allows() -> None:
+    records = store([5, 6, 7], [5, 6])
+    assert check_rows(records, vocabulary_size=10, longest=3).passed
+    assert check_rows(records, vocabulary_size=10, longest=2).summary == "record 0: 3 tokens, and the options allow 2"
+
+
+def plain_fault(record: list[int], mask: list[float] | None, eos: int | None, bos: int | None) -> tuple[int, str] | None:
+    """What is wrong with one record by a plain loop, and how early it is looked at."""
+    for token in record:
+        if not 0 <= token < SIZE:
+            return 0, f"id {token} is outside the vocabulary of {SIZE:,}"
+    for rank, (own, at, name, where) in enumerate([(bos, 0, "begin", "first"), (eos, -1, "end", "last")], 1):
+        if own is not None and (record[at] != own or record.count(own) != 1 + (bos == eos)):
+            return rank, f"{record.count(own)} {name}-of-text tokens, the {where} token is {'one' if record[at] == own else 'none'}"
+    for weight in mask or []:
+        if not 0 <= weight < float("inf"):
+            return 3, f"loss weight {np.float32(weight)} of a token"
+    return None if mask is None or any(mask) else (4, "no token is trained")
+
+
+@given(st.data())
+def test_records_as_a_plain_loop_finds_them(data: st.DataObject) -> None:
+    eos, bos = data.draw(st.sampled_from([(None, None), (EOS, None), (EOS, 1), (None, 1), (EOS, EOS)]))
+    token = st.sampled_from([EOS, 1, 5, 6, 5, 6, 5, 6, 5, 6, SIZE - 1, SIZE, -1])
+    ends = ([] if bos is None else [bos]), ([] if eos is None else [eos])
+    wrapped = st.lists(st.integers(2, SIZE - 1), max_size=3).map(lambda inner: [*ends[0], *inner, *ends[1]] or [5])
+    records = data.draw(st.lists(wrapped | wrapped | wrapped | st.lists(token, min_size=1, max_size=4), min_size=1, max_size=6))
+    weight = st.sampled_from([0.0, 1.0, 0.0, 1.0, 0.5, 0.0, 1.0, 2.0, -1.0, float("nan"), float("inf")])
+    masks = (
+        [data.draw(st.lists(weight, min_size=len(record), max_size=len(record))) for record in records]
+        if data.draw(st.booleans())
+        else None
+    )
+    each = [plain_fault(record, masks[at] if masks else None, eos, bos) for at, record in enumerate(records)]
+    found = min((fault[0], at) for at, fault in enumerate(each) if fault) if any(each) else None
+    verdict = check_rows(store(*records, masks=masks), vocabulary_size=SIZE, eos_id=eos, bos_id=bos)
+    numbers = {"records": len(records), "tokens": sum(map(len, records))}
+    if found is None:
+        summary = f"{len(records):,} records, {numbers['tokens']:,} tokens: lengths, ids and mask are sound"
+        assert verdict == Verdict(True, summary, numbers)
+        return
+    # of a record with several faults the one that is looked at first counts, which may not be the first by place
+    at, fault = found[1], each[found[1]]
+    assert fault is not None
+    weights = tuple(float(np.float32(value)) for value in masks[at]) if masks else ()
+    assert (verdict.passed, verdict.summary, verdict.numbers) == (False, f"record {at:,}: {fault[1]}", numbers)
+    assert verdict.worst is not None and verdict.worst.where == f"record {at:,}" and verdict.worst.note == fault[1]
+    assert verdict.worst.ids == tuple(records[at])
+    np.testing.assert_array_equal(verdict.worst.weights, weights)
+
+
+def test_an_empty_record_is_named() -> None:
+    verdict = check_rows(store([5], [], [6]), vocabulary_size=SIZE)
+    numbers = {"records": 3, "tokens": 2}
+    assert verdict == Verdict(False, "record 1: 0 tokens", numbers, Worst("record 1", "0 tokens"))
+    assert check_rows(store([5]), vocabulary_size=SIZE).passed
+
+
+@pytest.mark.parametrize(("asked", "what"), [("int64", ""), ("int8", "loss_mask is int64, and must be int8")])
+def test_types_that_are_asked_for(asked: str, what: str) -> None:
+    verdict = check_rows(table(), vocabulary_size=SIZE, pad_id=PAD, types={"tokens": "int64", "loss_mask": asked})
+    assert verdict.worst == (Worst("the table", what) if what else None)
+    found = check_rows(store([5, 6], [7]), vocabulary_size=SIZE, types={"tokens": "uint16"})
+    assert found == failed("the table", "tokens is int32, and must be uint16", {"records": 2, "tokens": 3})
+
+
+def test_a_sound_table_is_counted() -> None:
+    summary = "2 rows of 5, 3 pieces: borders, padding, ids and mask are sound"
+    assert check_rows(table(), vocabulary_size=SIZE, pad_id=PAD) == Verdict(True, summary, {"rows": 2, "pieces": 3})
+
+
+@pytest.mark.usefixtures("block")
+@pytest.mark.parametrize(
+    ("changes", "says"),
+    [
+        ({"loss_mask": [[0, 1, 1, 0, 1], [1, 0, 0, 0.5, 1]]}, "row 1: padding is trained"),
+        ({"loss_mask": [[0, 1, 1, 0, 1], [0, 0, 0, 0, 0]]}, "row 1: no token is trained"),
+        ({"loss_mask": [[0, 1, -1, 0, 1], [1, 0, 0, 0, 0]]}, "row 0: loss weight -1 of a token"),
+        ({"loss_mask": [[0, 1, 1, 0, 1], [1, float("inf"), 0, 0, 0]]}, "row 1: loss weight inf of a token"),
+        ({"tokens": [[8, 9, 8, 9, PAD], [5, 5, 5, 5, 6]]}, f"row 1: padding is token 6, and must be {PAD}"),
+        ({"tokens": [[5, 6, 7, 8, SIZE], [5, 5, 5, 5, PAD]], "attention_mask": SEEN}, "row 0: id 10 is outside the vocabulary of 10"),
+        ({"attention_mask": SEEN}, None),
+        ({"attention_mask": [[1, 1, 1, 0, 1], [1, 0, 1, 1, 1]]}, "row 1: padding is attended"),
+        ({"attention_mask": [[1, 1, 0, 0, 1], [1, 0, 1, 1, 0]]}, "row 0: token 2: trained, and not attended"),
+        ({"attention_mask": [[1, 1, 1, 0, 1], [1, 0, 1, 0, 0]]}, "row 1: token 3: trained, and not attended"),
+        ({"attention_mask": [[1, 1, 1, 0, 1], [1, 0, 2, 1, 0]]}, "row 1: token 2: an attention of 2"),
+        ({"row_offset": [0, 4, 0]}, "row 0: a piece at 4 of 2 tokens, where 3 was the next free place"),
+    ],
+)
+def test_a_faulty_row(changes: dict[str, list[Any]], says: str | None) -> None:
+    made = table(**changes)
+    verdict = check_rows(made, vocabulary_size=SIZE, pad_id=PAD)
+    assert verdict.passed == (says is None)
+    if says and "row_offset" not in changes:
+        row = int(says[4])
+        ids, weights = (tuple(each.tolist()) for each in made.places(row) if each is not None)
+        signed = "attention_mask" in changes
+        worst = verdict.worst
+        assert verdict.summary == says and worst is not None and (worst.where, worst.ids) == (f"row {row}", ids)
+        assert signed or worst.weights == weights
+    elif says:
+        assert verdict.summary == says and verdict.worst == Worst("documents", says)
+
+
+# pieces: row, place, length, source, record, start
+SAME = [(0, 0, 2, 0, 4, 0), (0, 2, 1, 0, 4, 2), (0, 3, 2, 0, 7, 0), (1, 0, 1, 0, 8, 0)]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "says"),
+    [
+        (SAME, "row 0: a border at place 2, inside record 4 of its domain"),
+        ([SAME[0], (0, 2, 1, 1, 4, 2), *SAME[2:]], None),  # a record of another source
+        ([SAME[0], (0, 2, 1, 0, 5, 2), *SAME[2:]], None),  # another record
+        ([SAME[0], (0, 2, 1, 0, 4, 3), *SAME[2:]], None),  # a gap between the two
+        ([(0, 0, 2, 0, 4, 0), (1, 0, 1, 0, 4, 2)], None),  # goes on in the next row
+        ([(0, 0, 1, 0, 2, 0), (0, 1, 1, 0, 3, 0), (0, 2, 1, 0, 3, 1)], "row 0: a border at place 2, inside record 3 of its domain"),
+        ([(0, 0, 1, 0, 3, 0), (0, 1, 1, 0, 3, 5), (0, 2, 1, 0, 3, 1)], None),
+        ([(0, 0, 1, 0, 1, 0), (1, 0, 2, 0, 2, 0), (1, 2, 2, 0, 2, 2)], "row 1: a border at place 2, inside record 2 of its domain"),
+        (
+            [(0, 0, 1, 0, 1, 0), (1, 0, 2, 0, 2, 0), (2, 0, 1, 0, 3, 0), (1, 2, 1, 0, 4, 0)],
+            "pieces are not in the order of their rows: one of row 2 stands before a lower row",
+        ),
+        (
+            [(0, 0, 1, 0, 1, 0), (0, 1, 1, 0, 2, 0), (1, 0, 1, 0, 3, 0), (0, 2, 1, 0, 4, 0)],
+            "pieces are not in the order of their rows: one of row 1 stands before a lower row",
+        ),
+        ([(0, 0, 1, 0, 1, 0), (0, 1, 1, 0, 2, 0), (1, 0, 1, 0, 3, 0)], None),
+        ([(0, 0, 1, 0, 3, 0), (0, 1, 1, 1, 3, 1), (0, 2, 1, 0, 3, 2)], None),
+        ([(0, 0, 5, 0, 1, 0), (1, 0, 6, 0, 2, 0)], "row 1: a piece at 0 of 6 tokens, where 0 was the next free place"),
+    ],
+)
+@pytest.mark.parametrize("stretch", [1 << 16, 1, 2])
+def test_borders(monkeypatch: pytest.MonkeyPatch, stretch: int, pieces: list[tuple[int, ...]], says: str | None) -> None:
+    monkeypatch.setattr(columns, "STRETCH", stretch)
+    names = ("row", "row_offset", "length", "source", "record", "start")
+    documents = {name: np.array(values) for name, values in zip(names, zip(*pieces, strict=True), strict=True)}
+    assert border_fault(documents, len(set(documents["row"].tolist())), 5) == says
+
+
+@pytest.mark.parametrize(("row", "rows"), [([-1, 0], 1), ([0, 2], 2), ([1], 1)])
+def test_rows_that_the_table_does_not_have(row: list[int], rows: int) -> None:
+    count = len(row)
+    documents = {name: np.zeros(count, int) for name in ("row_offset", "source", "start")}
+    documents |= {"row": np.array(row), "length": np.ones(count, int), "record": np.arange(count)}
+    assert str(border_fault(documents, rows, 5)).startswith("pieces lie in ")
+
+
+@pytest.mark.parametrize(
+    ("attention", "says"),
+    [
+        ([1, 0, 1, 1, 1, 1, 1, 1, 0], None),
+        ([1, 1, 1, 1, 0, 1, 1, 1, 1], "record 1: token 1: trained, and not attended"),
+        ([1, 1, 1, 1, 1, 1, 1, 1, 2], "record 2: token 3: an attention of 2"),
+    ],
+)
+def test_records_with_attention(attention: list[int], says: str | None) -> None:
+    """A token that is not attended is not trained; the mask has 0 and 1."""
+    records = store(*RECORDS, masks=[[0.0, 0.0, 1.0], [0.0, 0.5], [1.0, 0.0, 0.0, 0.0]])
+    verdict = check_rows(with_column(records, "attention_mask", np.array(attention, np.uint8)), vocabulary_size=SIZE)
+    assert verdict.passed == (says is None) and (says is None or verdict.summary == says)
+
+
+# -- Position ids of a packed table, place by place and block by block --------------------------------------------------------------------
+
+FIELDS = {"row": [0, 0, 1, 2], "row_offset": [0, 3, 0, 0], "length": [3, 2, 1, 6], "source": [0] * 4, "record": [0] * 4, "start": [0] * 4}
+COUNTED = packed({"tokens": np.zeros((3, 6), int)}, FIELDS)
+RIGHT = np.array([[0, 1, 2, 0, 1, 0], [0, 0, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5]], np.int32)
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4096])
+def test_right_positions(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    monkeypatch.setattr(module, "BLOCK", rows * 6)
+    assert check_positions(RIGHT.reshape(-1), COUNTED) == Verdict(True, "18 position ids count from 0 in each piece", {"positions": 18})
+
+
+@pytest.mark.parametrize("rows", [1, 2, 4096])
+@pytest.mark.parametrize(
+    ("row", "place", "value", "right"), [(0, 3, 3, 0), (0, 4, 0, 1), (0, 2, 0, 2), (0, 5, 2, 0), (1, 1, 1, 0), (2, 5, 4, 5)]
+)
+def test_a_wrong_position(monkeypatch: pytest.MonkeyPatch, rows: int, row: int, place: int, value: int, right: int) -> None:
+    monkeypatch.setattr(module, "BLOCK", rows * 6)
+    wrong = RIGHT.copy()
+    wrong[row, place] = value
+    says = f"position id {value} at place {place}, its piece begins {right} before"
+    size = wrong[row - row % rows : row - row % rows + rows].size
+    assert check_positions(wrong.reshape(-1), COUNTED) == Verdict(
+        False, f"row {row}: {says}", {"positions": size}, Worst(f"row {row}", says)
+    )
