@@ -15,9 +15,9 @@ import numpy.typing as npt
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.arrow import ragged, write_parquet_files
 from prep_assets.exports.readable import Options, Readable, Tokens, check_mask, labelled, parquet_table, require_rows_per_file
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
+from prep_assets.extensions.exports.arrow import ragged, write_parquet_files
 from prep_assets.extensions.exports.blocks import IGNORE, pair_blocks, row_blocks
 from prep_assets.stores.open import open_store
 from prep_assets.stores.readers import HEADER, MAGIC

@@ -102,8 +102,7 @@ def test_text(tmp_path: Path) -> None:
 
 
 def test_several_shards(table: Table, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from prep_assets.exports import arrow
-    from prep_assets.extensions.exports import blocks
+    from prep_assets.extensions.exports import arrow, blocks
 
     monkeypatch.setattr(arrow, "SHARD_BYTES", 0)
     monkeypatch.setattr(blocks, "BLOCK", 32)
