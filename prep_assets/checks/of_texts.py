@@ -177,8 +177,8 @@ class SourceTexts(Derivation):
         tags: Sequence[Sequence[str]] = recipe.get("reasoning_tags", ())
         family = store.workspace.family(FAMILIES[store.asset.family])
         template = store.workspace.template(family) if isinstance(family, Chat) and "template" in recipe else None
-        calls = template is not None and recipe.get("calls") == "auto" and template.form.shows_calls
-        sorts = template is not None and sorts_arguments(template)
+        shows = template is not None and template.form.shows_calls
+        calls, sorts = shows and recipe.get("calls") == "auto", shows and template is not None and sorts_arguments(template)
         if isinstance(store.asset.source, FromLines):
             kind = "prompts" if store.asset.family == "rl" else "pairs"
             self.reading = Reading(f"lines of {kind}", {}, "Prompt" if kind == "prompts" else "Pair", tags, calls=calls, sorts=sorts)

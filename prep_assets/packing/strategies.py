@@ -311,8 +311,7 @@ def pack(
         ConfigError: an unknown word, a `row_len` below 1, or an option without effect.
         PrepAssetsError: a record without tokens, or documents that are too long under ``"raise"``.
     """
-    _check_options(row_len, strategy, tail, overlong)
-    _check_buckets(buckets, strategy)
+    _check_options(row_len, strategy, tail, overlong, buckets)
     checked = checked_lengths(lengths)
     if strategy == "concat":
         return _concat(checked, row_len, tail)
@@ -339,13 +338,6 @@ def _placed(lengths: Ints, row_len: int, strategy: str) -> Ints:
     return place(lengths, row_len, rows)
 
 
-def _check_buckets(buckets: Sequence[int], strategy: str) -> None:
-    if buckets and strategy in ("concat", "simple"):
-        raise ConfigError(f"buckets have no effect with {strategy!r}, which keeps the order of the records. Choose ffd, bfd or bfd_split")
-    if any(length < 1 for length in buckets) or any(low >= high for low, high in pairwise(buckets)):
-        raise ConfigError(f"buckets are {list(buckets)}; they must be ascending lengths, each at least 1")
-
-
 def _concat(lengths: Ints, row_len: int, tail: Tail) -> PackPlan:
     pieces, row = concatenated(lengths, row_len)
     if tail == "pad":
@@ -357,7 +349,7 @@ def _concat(lengths: Ints, row_len: int, tail: Tail) -> PackPlan:
     return kept_pieces.plan(row_len, row[:full])
 
 
-def _check_options(row_len: int, strategy: str, tail: str, overlong: str) -> None:
+def _check_options(row_len: int, strategy: str, tail: str, overlong: str, buckets: Sequence[int]) -> None:
     for name, word, allowed in (("strategy", strategy, Strategy), ("tail", tail, Tail), ("overlong", overlong, Overlong)):
         words = get_args(allowed)
         if word not in words:
@@ -371,6 +363,10 @@ def _check_options(row_len: int, strategy: str, tail: str, overlong: str) -> Non
             f"overlong={overlong!r} has no effect with {strategy!r}, which cuts documents that are longer than a row and keeps every part. "
             "Leave overlong out, or choose 'simple', 'ffd' or 'bfd'"
         )
+    if buckets and strategy in ("concat", "simple"):
+        raise ConfigError(f"buckets have no effect with {strategy!r}, which keeps the order of the records. Choose ffd, bfd or bfd_split")
+    if any(low >= high for low, high in pairwise((0, *buckets))):
+        raise ConfigError(f"buckets are {list(buckets)}; they must be ascending lengths, each at least 1")
 
 
 def next_fit(lengths: Ints, row_len: int) -> Ints:

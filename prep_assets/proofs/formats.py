@@ -111,8 +111,8 @@ def _by_alias() -> dict[str, str]:
 def resolved(name: str, options: Mapping[str, Any], gives: str = "") -> tuple[str, dict[str, Any], str] | None:
     """Return the schema whose definition says what rows are, all of its options, and the schema whose columns and reasons count; `None` if there is none.
     `gives`: name of the type that rows become."""
-    name = _by_alias().get(name, name)
-    if name not in files():
+    name = name if name in files() else _by_alias().get(name, "")
+    if not name:
         return None
     name = definition_of(name).get("x-gives", {}).get(gives, name)
     definition = definition_of(name)

@@ -59,11 +59,11 @@ USES: Mapping[str, str] = {
     """,
     "selftest": """
         checks.of_conversations checks.of_documents checks.of_lines checks.of_merged checks.of_packed checks.of_quality checks.of_stores
-        checks.of_texts checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph pipeline.asset
-        pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace proofs.accounting proofs.derive proofs.documents
-        proofs.groups proofs.image_tokens proofs.mask proofs.mutations proofs.rows proofs.selection proofs.source_texts proofs.tables
-        proofs.teachers proofs.verdict quality.overlap quality.private_data quality.steps samples stores.blends stores.images stores.table
-        stores.tokens stores.version_folders text.template text.vocabulary
+        checks.of_texts checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph
+        pipeline.asset pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace proofs.accounting proofs.derive
+        proofs.documents proofs.groups proofs.image_tokens proofs.mask proofs.mutations proofs.rows proofs.selection proofs.source_texts
+        proofs.tables proofs.teachers proofs.verdict quality.overlap quality.private_data quality.steps samples stores.blends stores.images
+        stores.table stores.tokens stores.version_folders text.template text.vocabulary
     """,
     "remote": """
         data.addresses data.local_files errors
@@ -83,9 +83,9 @@ USES: Mapping[str, str] = {
         pipeline.verdicts pipeline.workspace quality.overlap stores.version_folders text.visible
     """,
     "explain": """
-        caches checks.bounds checks.of_conversations checks.of_exports checks.of_merged checks.selection cli cli.html cli.stores cli.terminal
-        config.family config.mask config.models data.addresses data.blocks data.files data.quarantine data.read engine.status errors
-        exports.readable exports.registry graph.exports graph.figures graph.graph graph.pretrain graph.unchanged pipeline.asset
+        caches checks.bounds checks.of_conversations checks.of_exports checks.of_merged checks.selection cli cli.html cli.stores
+        cli.terminal config.family config.mask config.models data.addresses data.blocks data.files data.quarantine data.read engine.status
+        errors exports.readable exports.registry graph.exports graph.figures graph.graph graph.pretrain graph.unchanged pipeline.asset
         pipeline.blends pipeline.conversations pipeline.documents pipeline.examples pipeline.groups pipeline.lines pipeline.pairs
         pipeline.sources pipeline.tokens pipeline.verdicts pipeline.workspace proofs.mask samples schemas.reader schemas.rewards
         stores.blends stores.groups stores.manifest stores.published stores.table stores.version_folders text.documents text.encode
