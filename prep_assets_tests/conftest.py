@@ -22,7 +22,7 @@ from prep_assets.stores import arrays as columns
 from prep_assets.stores.files import Kept
 from prep_assets.text import agreement
 from prep_assets.text.vocabulary import from_file
-from prep_assets_tests.effort import SOAK, examples, in_memory, without_fsync
+from prep_assets_tests.effort import SOAK, examples, few_code_points, in_memory, without_fsync
 
 # a shared machine may be slow at any moment; random tests try the same examples each time, but for those of `make soak`, which draws a seed and writes it down
 settings.register_profile(
@@ -69,6 +69,7 @@ def proofs_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(agreement, "_compare_in_new_process", lambda name, path: agreement.compare(from_file(name, path), path.parent))
         patch.setattr("typer.testing._get_command", cache(get_command))
+        few_code_points(patch)
         for module in (words, agreement):
             patch.setattr(module, "KEPT", Kept(str(tmp_path_factory.mktemp("kept")), 99))
         patch.setattr(import_module("prep_assets.engine.plan"), "_TOOK", Kept(str(tmp_path_factory.mktemp("took")), 99))

@@ -302,12 +302,9 @@ PLANTS: Mapping[str, Change] = {
 }
 """Those that the checks stop."""
 LONG = {"exports sft", "exports pretrain", "pretrain fields", "sft phi", "sft prompts"}
-FIXED = [
-    name
-    for at, name in enumerate(PLANTS)
-    if (of := PLANTS[name][0]) not in LONG and sum(PLANTS[each][0] == of for each in [*PLANTS][:at]) < 4
-]
-"""Those of `make test`: at most five of a workspace, and none of those that take long to build."""
+OF_WORKSPACE = {of: [name for name, change in PLANTS.items() if change[0] == of] for of, *_ in PLANTS.values()}
+FIXED = [name for of, names in OF_WORKSPACE.items() if of not in LONG and len(names) > 2 for name in names[:4]]
+"""Those of `make test`: four of a workspace, and none of those that take long to build or are built for one or two."""
 
 
 @pytest.fixture(scope="session")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 import jinja2
@@ -159,19 +160,20 @@ def test_near_duplicates_tell_rows_apart_wherever_a_render_shows_them() -> None:
 
 
 @pytest.mark.parametrize(
-    ("step", "text", "reason"),
+    ("make", "text", "reason"),
     [
-        (c4_quality(), "The old house by the river {x} stands there.", "c4_curly_bracket"),
-        (gopher_quality(min_words=1, min_word_length=1), "# " * 200, "gopher_symbols"),
-        (gopher_repetition(), "over and over again, my friend\n" * 40, "gopher_lines"),
-        (fineweb_quality(), "The old line ends right here, by the river, as always.\n" * 40, "fineweb_repeated"),
-        (language(keep=["en"], among=["ar", "en"]), "كان الطاحونة الرمادية بجانب النهر تدير عجلتها القديمة " * 9, "language"),
+        (c4_quality, "The old house by the river {x} stands there.", "c4_curly_bracket"),
+        (partial(gopher_quality, min_words=1, min_word_length=1), "# " * 200, "gopher_symbols"),
+        (gopher_repetition, "over and over again, my friend\n" * 40, "gopher_lines"),
+        (fineweb_quality, "The old line ends right here, by the river, as always.\n" * 40, "fineweb_repeated"),
+        (partial(language, keep=["en"], among=["ar", "en"]), "كان الطاحونة الرمادية بجانب النهر تدير عجلتها القديمة " * 9, "language"),
     ],
 )
-def test_rules_about_writing_judge_what_turns_say_wherever_that_is(step: Step, text: str, reason: str) -> None:
+def test_rules_about_writing_judge_what_turns_say_wherever_that_is(make: Callable[..., Step], text: str, reason: str) -> None:
     """And nothing else: a text in a tool or a document changes no verdict."""
     plain = convert_with("messages", {})(ROW)
     assert isinstance(plain, Sample)
+    step = make()
     before = step.judge(Examples(["r:1"], [plain])).found.get(0, ("", ""))
     told = set()
     for path, sample in planted(text):

@@ -392,7 +392,8 @@ def shipped_composing(shipped: Loaded) -> RoutedEngine:
     return engine
 
 
-def test_what_is_not_tried_is_suspect() -> None:
+def test_what_is_not_tried_is_suspect(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(suspects, "TRIED", TRIED)
     table = suspect_table(((65, 67),))
     tried = np.zeros(0x110000, bool)
     for first, end in TRIED:
@@ -421,7 +422,7 @@ FOUND = Finding(True, "equal", ((0x301, 0x303), (0x1FAE8, 0x1FAE9)))
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("PREP_ASSETS_CACHE", str(tmp_path))
-    return tmp_path / "engines"
+    return tmp_path / engines.KEPT.kind
 
 
 def test_what_was_kept_is_found(folder: Path) -> None:

@@ -20,13 +20,16 @@ THREADS = ("RAYON_NUM_THREADS", "OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_
 
 def by_hand() -> None:
     """Plant the changes that the file named by the first argument lists, and write what becomes of each to the second."""
+    import pytest
+
     from planted.candidates import Edit
     from planted.server import Server
     from planted.workspaces import workspaces
-    from prep_assets_tests.effort import in_memory, without_fsync
+    from prep_assets_tests.effort import few_code_points, in_memory, without_fsync
 
     in_memory()
     without_fsync()
+    few_code_points(pytest.MonkeyPatch())
     asked, answers = map(Path, sys.argv[1:])
     edits = {name: (workspace, Edit.of(*change)) for name, (workspace, *change) in json.loads(asked.read_text("utf-8")).items()}
     with tempfile.TemporaryDirectory(prefix="planted-") as folder:
