@@ -15,20 +15,22 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks.relations import Compares, Derivation, Judge, derived, is_small
-from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, streams_of
+from prep_assets.checks.sources_again import StoredRows, StoredStream, as_example, domain_source, streams_of
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.pipeline.asset import FromLines, Store
+from prep_assets.pipeline.examples import converter
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
 from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.sampled import Sampled
 from prep_assets.proofs.source_fields import Unlike, is_wrapped, step_rewards
 from prep_assets.proofs.source_formats import Reading
-from prep_assets.proofs.source_texts import EARLIER, EXACT, Held, Missing, Policy, Said, missing, single
+from prep_assets.proofs.source_texts import EARLIER, EXACT, TEXT, Held, Missing, Policy, Said, missing, single
 from prep_assets.proofs.verdict import Numbers, Rule, Tally, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable
-from prep_assets.samples import Row
+from prep_assets.samples import MEDIA, Row, parts_of
+from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import STEP_ENDS, STEP_REWARDS, GroupStore
 from prep_assets.stores.lines import Lines
 from prep_assets.stores.table import GROUPS, LINES, TOKENS
@@ -218,7 +220,7 @@ class SourceTexts(Derivation):
         kinds: dict[type, Callable[[StoredStream, Found], Callable[[StoredRows], Iterator[Unmet]]]]
         kinds = {GroupStore: self._groups, Lines: self._lines, TokenStore: self._tokens}
         tallies = [(stream, Tally(STANDS)) for stream in streams_of(self.store)]
-        return [(stream, Compares(kinds[type(stream.held)](stream, tally), tally)) for stream, tally in tallies]
+        return [(stream, Compares(self._spaced(kinds[type(stream.held)](stream, tally)), tally)) for stream, tally in tallies]
 
     def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
         """The verdict on all streams."""
@@ -231,6 +233,33 @@ class SourceTexts(Derivation):
                 detail = f"{lost:,} turns are without their reasoning, of which the template dropped {counted:,}"
                 whole = Verdict(False, detail, whole.numbers, Worst("counts", detail))
         return {"source_texts": whole}
+
+    def _spaced(self, look: Callable[[StoredRows], Iterator[Unmet]]) -> Callable[[StoredRows], Iterator[Unmet]]:
+        """Look at rows, and at what their schema makes of the white space around their texts, where it has the option ``strip``: of all rows of a small store,
+        and of one in 64."""
+        if isinstance(self.store.asset.source, FromLines) or "strip" not in self.reading.options:
+            return look
+        source = domain_source(self.store)
+        convert, strip, every = converter(source.domain, source.gives), self.reading.options["strip"], is_small(self.store)
+
+        def both(stored: StoredRows) -> Iterator[Unmet]:
+            yield from look(stored)
+            for at in np.flatnonzero(every | (stored.rows % 64 == 0)).tolist():
+                example = apply(convert, stored.payloads[at])
+                parts = parts_of(as_example(example, self.identity(stored, at), source.gives))
+                regions = [region for turns in parts for turn in turns for region in turn.regions]
+                if any(region.kind in MEDIA for region in regions):  # they cut texts
+                    continue
+                made = [region.text for region in regions if region.kind == TEXT]
+                said = [each.text for each in self.reading.texts(stored.payloads[at]) if each.kind == TEXT and each.text.strip()]
+                if (
+                    wrong := [text for text in made if text != text.strip()]
+                    if strip
+                    else [one for one in said if one not in "\n".join(made)]
+                ):
+                    yield Unmet(self.identity(stored, at), f"strip is {strip}, and not so of {wrong[0][:60]!r}")
+
+        return both
 
     def identity(self, stored: StoredRows, at: int) -> str:
         """The id of a record."""

@@ -221,7 +221,8 @@ def _repeated_passages() -> Iterator[Known]:
     five = " ".join(_WORDS[:5])
     for beyond, again in ((4, reason), (5, "")):  # five of 14 words, and of 15, stood before in the text itself
         itself = document(f"{five} {' '.join(_CONTENT[:beyond])} {five}")
-        yield Known({"words": 5, "max_share": 0.334}, (itself,), {0: again} if again else {})
+        share = {"share": [round(5 / (10 + beyond), 4)]}
+        yield Known({"words": 5, "max_share": 0.334}, (itself,), {0: again} if again else {}, share)
         yield Known({"words": 5, "max_share": 0.334}, (document(other), itself, itself), {1: reason, 2: reason} if again else {2: reason})
 
 

@@ -277,6 +277,13 @@ PLANTS: Mapping[str, Change] = {
         'return (turn(USER, needed(prompt, "empty_prompt", key)),)',
         'return (turn(needed(prompt, "empty_prompt", key), USER),)',
     ),
+    "white space around an answer": (
+        "schemas sft 0",
+        "schemas/instructions",
+        "answer.strip() if strip else answer",
+        "answer.strip() if not strip else answer",
+    ),
+    "the form of lines": ("preference", "pipeline/lines", "set(_weights(turns[0])) != {1.0}", "set(_weights(turns[0])) == {1.0}"),
     "the wrapper of a tool": ("sft turns", "schemas/turns", "tool if is_wrapped else", "tool if not is_wrapped else"),
     "the type of a mask": (
         "pretrain images",
