@@ -29,7 +29,7 @@ from prep_assets.proofs.source_formats import Reading
 from prep_assets.proofs.source_texts import EARLIER, EXACT, TEXT, Held, Missing, Policy, Said, missing, single
 from prep_assets.proofs.verdict import Numbers, Rule, Tally, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable
-from prep_assets.samples import MEDIA, Row, parts_of
+from prep_assets.samples import MEDIA, SYSTEM, TOOL, Row, parts_of
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import STEP_ENDS, STEP_REWARDS, GroupStore
 from prep_assets.stores.lines import Lines
@@ -247,16 +247,15 @@ class SourceTexts(Derivation):
             for at in np.flatnonzero(every | (stored.rows % 64 == 0)).tolist():
                 example = apply(convert, stored.payloads[at])
                 parts = parts_of(as_example(example, self.identity(stored, at), source.gives))
-                regions = [region for turns in parts for turn in turns for region in turn.regions]
-                if any(region.kind in MEDIA for region in regions):  # they cut texts
+                turns = [turn for part in parts for turn in part]
+                if any(region.kind in MEDIA for turn in turns for region in turn.regions):  # they cut texts
                     continue
-                made = [region.text for region in regions if region.kind == TEXT]
+                others = (SYSTEM, TOOL) if strip else ()
+                made = [region.text for turn in turns for region in turn.regions if region.kind == TEXT and turn.role not in others]
                 said = [each.text for each in self.reading.texts(stored.payloads[at]) if each.kind == TEXT and each.text.strip()]
-                if (
-                    wrong := [text for text in made if text != text.strip()]
-                    if strip
-                    else [one for one in said if one not in "\n".join(made)]
-                ):
+                wrong = [text for text in made if text != text.strip()] if strip else [one for one in said if one not in "\n".join(made)]
+                wrong += [turn.role for turn in turns if strip and not any(region.text.strip() for region in turn.regions)]
+                if wrong:
                     yield Unmet(self.identity(stored, at), f"strip is {strip}, and not so of {wrong[0][:60]!r}")
 
         return both
