@@ -99,7 +99,7 @@ def _write_template(target: Target, quarantine: Quarantine) -> Draft:
 def _policy(store: Store) -> Verdict:
     template, stored = check_policy(store.workspace), json.loads((store.directory / "certificate.json").read_bytes())
     again = certify(template, store.vocabulary)
-    verdict = check_certificate(stored, template)
+    verdict = check_certificate(stored, template, eos=store.vocabulary.special.get("eos_token", ""))
     if not verdict.passed or stored == json.loads(json.dumps(again.as_dict())):
         summary = f"masks are provable by {', '.join(again.proofs)}; turns end with {again.stop_token!r}"
         return replace(verdict, summary=summary) if verdict.passed else verdict

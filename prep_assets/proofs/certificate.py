@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import suppress
+from dataclasses import asdict, replace
+from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from prep_assets.errors import CheckFailed
@@ -24,6 +27,9 @@ _THINKS = Turn(ASSISTANT, (Region(THINKING, _THOUGHT), Region(TEXT, _KIM)))
 _SPACED = "  Kim sails.  "
 _PORT = {"type": "object", "properties": {"port": {"type": "string"}}, "required": ["port"]}
 _TOOLS = ({"type": "function", "function": {"name": "tide_at", "description": "The tide of a port.", "parameters": _PORT}},)
+
+
+_REASONINGS = ("reasoning_content", "thinking", "reasoning", "thought")
 
 
 def _call(port: str, number: int) -> Region:
@@ -171,14 +177,58 @@ def _kinds_fault(certificate: Mapping[str, Any], template: ChatTemplate) -> str:
     return ""
 
 
-def check_certificate(certificate: Mapping[str, Any], template: ChatTemplate) -> Verdict:
-    """Compare a stored certificate with what renders of other chats show."""
-    expected = certified(template)
-    numbers = {"facts_checked": len(expected)}
-    for name, value in expected.items():
-        if certificate.get(name) != value:
-            problem = f"{name} is {certificate.get(name)!r} in the certificate, renders show {value!r}"
-            return Verdict(False, problem, numbers, Worst("certificate.json", problem))
-    if problem := _kinds_fault(certificate, template):
+_DOCUMENT = dict.fromkeys(("title", "text", "content"), "A log of the harbour.")
+
+
+def form_again(template: ChatTemplate) -> dict[str, Any]:
+    """Return the form of messages that shows most of a chat, by field: of equal ones the first of those that templates read, the most common first."""
+
+    def rendered(sample: Sample, **fields: Any) -> str:
+        with suppress(CheckFailed):
+            return render_again(sample, template, form=replace(template.form, **fields))
+        return ""
+
+    def shows_call(text: str) -> bool:  # behind the tools on offer, and not as Python writes a mapping
+        return "tide_at" in text.rpartition("The tide of a port.")[2] and "Callao" in text and "{'port'" not in text
+
+    talks = {kind: rendered(_CHATS["plain"], content=kind) for kind in ("text", "parts")}
+    written = [kind for kind, text in talks.items() if _KIM in text and not re.search("""["']type["']: ["']text""", text)]
+    thinks = [key for key in _REASONINGS if _THOUGHT in rendered(_CHATS["reasoning"], reasoning=key)]
+    bare = Region(TOOL_CALL, json.dumps({"name": "tide_at", "arguments": {"port": "Callao"}}))
+    asks = [Sample((_ASKED, Turn(ASSISTANT, (call,))), _TOOLS) for call in (bare, _CALLAO)]
+    forms = [
+        (arguments, empty)
+        for arguments, empty in product(("mapping", "text"), ("text", "null", "absent"))
+        if any(shows_call(rendered(sample, arguments=arguments, no_content=empty)) for sample in asks)
+    ]
+    arguments, empty = [*forms, ("mapping", "text")][0]
+    return {
+        "content": [*written, "text"][0],
+        "reasoning": [*thinks, _REASONINGS[0]][0],
+        "shows_reasoning": bool(thinks),
+        "arguments": arguments,
+        "no_content": empty,
+        "shows_calls": bool(forms),
+        "shows_documents": "A log of the harbour." in rendered(Sample((_ASKED, _TOLD), documents=(_DOCUMENT,))),
+    }
+
+
+def check_certificate(certificate: Mapping[str, Any], template: ChatTemplate, *, eos: str | None = None) -> Verdict:
+    """Compare a stored certificate with what renders of other chats show; `eos`: the end-of-text token, where the findings are about it."""
+    expected, form, used = certified(template), form_again(template), asdict(template.form)
+    numbers = {"facts_checked": len(expected) + len(form)}
+    faults = [f"{name} of messages is {used[name]!r}, and should be {value!r}" for name, value in form.items() if used[name] != value]
+    faults += [
+        f"{name} is {certificate.get(name)!r} in the certificate, renders show {value!r}"
+        for name, value in expected.items()
+        if certificate.get(name) != value
+    ]
+    stop, said = (
+        expected["stop_token"],
+        any("a server that stops at eos_token only never stops" in each for each in certificate["findings"]),
+    )
+    if eos is not None and said != (stop not in ("", eos)):
+        faults.append(f"answers end with {stop!r} and the eos_token is {eos!r}, and the findings are {certificate['findings']}")
+    if problem := [*faults, *([] if faults else [_kinds_fault(certificate, template)])][0]:
         return Verdict(False, problem, numbers, Worst("certificate.json", problem))
-    return Verdict(True, f"{len(expected)} facts about {template.name} are those that renders of other chats show", numbers)
+    return Verdict(True, f"{numbers['facts_checked']} facts about {template.name} are those that renders of other chats show", numbers)

@@ -298,13 +298,13 @@ class _Chat(Struct, frozen=True, dict=True):
         return tagged if variant_text == text else None
 
 
-def render_again(sample: Sample, template: ChatTemplate, *, prompted: bool = False) -> str:
-    """Return the render of a conversation.
+def render_again(sample: Sample, template: ChatTemplate, *, prompted: bool = False, form: MessageForm | None = None) -> str:
+    """Return the render of a conversation; `form`: of its messages, if it is not that of the template.
 
     Raises:
         CheckFailed: the template raises.
     """
-    listed = slotted(sample, template.form, template.marks)
+    listed = slotted(sample, form or template.form, template.marks)
     return _Chat(sample, template, listed).render(listed.messages, prompted)[0]
 
 

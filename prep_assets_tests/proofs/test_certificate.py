@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -98,6 +99,22 @@ def test_another_stop_fails(kind: str, said: str) -> None:
     certificate = certify(template).as_dict()
     verdict = check_certificate({**certificate, "stops": {**certificate["stops"], kind: said}}, template)
     assert not verdict.passed and verdict.summary.startswith("the certificate says that answers end with ")
+
+
+@pytest.mark.parametrize("change", [{"reasoning": "thought"}, {"shows_calls": False}, {"content": "parts"}, {"no_content": "null"}])
+def test_another_form_of_messages_fails(change: dict[str, object], monkeypatch: pytest.MonkeyPatch) -> None:
+    template = bind(SHIPPED, "qwen3").template
+    certificate = certify(template).as_dict()
+    monkeypatch.setitem(template.__dict__, "form", replace(template.form, **change))  # type: ignore[arg-type]
+    verdict = check_certificate(certificate, template)
+    assert not verdict.passed and f"{next(iter(change))} of messages is " in verdict.summary
+
+
+def test_findings_are_about_the_end_of_text_token() -> None:
+    template = bind_source(TURNS + PROMPT).template
+    certificate = certify(template).as_dict()
+    assert check_certificate(certificate, template, eos="<|im_end|>").passed
+    assert not check_certificate(certificate, template, eos="</s>").passed
 
 
 def of_entry(entry: Entry) -> ChatTemplate:
