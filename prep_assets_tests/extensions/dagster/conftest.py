@@ -1,8 +1,7 @@
-"""Stores of all four families, built once by Dagster from the shipped samples."""
+"""Stores of all four families, built once by Dagster from rows of the shipped samples."""
 
 from __future__ import annotations
 
-import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -11,10 +10,7 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
-# partitions are fixed when the definitions load, so the configuration must be the shipped one from here on
-os.environ.pop("PREP_ASSETS_CONFIG_DIR", None)
-
-from prep_assets_tests.extensions.dagster.runs import DOMAINS, run
+from prep_assets_tests.extensions.dagster.runs import CONFIGS, DOMAINS, run
 from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS
 
 FEEDS = {above for asset in SHIPPED_ASSETS.values() for _, input_asset in asset.inputs if (above := input_asset.name) in SHIPPED_ASSETS}
@@ -38,11 +34,18 @@ def unstamped() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def configured(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The configuration that the definitions were loaded with."""
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(CONFIGS))
+
+
 @pytest.fixture(scope="session")
 def everything(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Everything]:
     """All assets, each family by one request for what comes last in it."""
     stores = tmp_path_factory.mktemp("stores")
     with pytest.MonkeyPatch.context() as patch, dg.DagsterInstance.ephemeral() as instance:
+        patch.setenv("PREP_ASSETS_CONFIG_DIR", str(CONFIGS))
         patch.setenv("PREP_ASSETS_STORE_DIR", str(stores))
         for last in (name for name, asset in SHIPPED_ASSETS.items() if not asset.partitioned and name not in FEEDS):
             assert run(instance, last).success

@@ -18,6 +18,7 @@ from prep_assets.graph.graph import ASSETS, family_assets
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.workers.pool import Pool
 from prep_assets.workers.shards import Plan, ShardResult, Work, carry_out
+from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.extensions.dagster.runs import (
     DOMAINS,
     RANGE_END,
@@ -113,8 +114,9 @@ def test_the_work_of_workers_is_told_of(stores: Path, instance: dg.DagsterInstan
             self.effort.copies += shard.number in (2, 3)
             yield carry_out(shard, work, plan)
 
+    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(ROOT / "configs"))  # whole files, which are read in shards
     monkeypatch.setattr(Pool, "run_shards", here)
-    monkeypatch.setattr(cuts, "SHARD_BYTES", 500)
+    monkeypatch.setattr(cuts, "SHARD_BYTES", 5000)
     monkeypatch.setattr(Workspace, "runner", lambda self, family, busy=1: self.pool)
     monkeypatch.setattr(log, "LONG", 0)
     told: list[str] = []

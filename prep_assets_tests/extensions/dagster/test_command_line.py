@@ -16,10 +16,8 @@ import pytest
 
 from prep_assets.extensions.dagster.definitions import definitions
 from prep_assets.extensions.dagster.site import Site
-from prep_assets.stores.manifest import Manifest
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.extensions.dagster.conftest import Everything
-from prep_assets_tests.extensions.dagster.runs import DOMAINS, checks_of, evaluations, failures, materializations
+from prep_assets_tests.extensions.dagster.runs import CONFIGS, DOMAINS, checks_of, evaluations, failures, materializations
 
 pytestmark = pytest.mark.cli
 
@@ -95,16 +93,11 @@ def test_nothing_is_left_beside_history_and_stores(clone: Path) -> None:
     assert left <= {".dagster", "data"}
 
 
-def test_another_process_gives_the_same_bytes(clone: Path, everything: Everything) -> None:
-    here, there = (Manifest.read(stores / "sft_packed" / "current") for stores in (everything.stores, clone / "data" / "stores"))
-    assert here.content_hash == there.content_hash
-
-
 def test_on_missing_fail_in_the_file_stops_with_the_command(
     tmp_path: Path, stores: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     configs = tmp_path / "configs"
-    shutil.copytree(ROOT / "configs", configs)
+    shutil.copytree(CONFIGS, configs)
     text = (configs / "rl.yaml").read_text("utf-8")
     (configs / "rl.yaml").write_text("on_missing: fail\n" + text.replace("gsm8k:", "sums:"), "utf-8")
     monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(configs))

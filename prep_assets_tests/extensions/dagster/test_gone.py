@@ -25,8 +25,7 @@ from prep_assets.extensions.dagster.materialize import PROCESS, _process, close_
 from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.graph.graph import CHECKS
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.extensions.dagster.runs import DOMAINS, evaluations, failures, materializations, run, stale
+from prep_assets_tests.extensions.dagster.runs import CONFIGS, DOMAINS, evaluations, failures, materializations, run, stale
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
 
@@ -104,7 +103,7 @@ def test_a_store_that_is_gone_fails_its_check_once_until_it_is_back(built: Path,
 @pytest.fixture
 def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A copy of the shipped configuration, which everything in the test reads."""
-    shutil.copytree(ROOT / "configs", tmp_path / "configs")
+    shutil.copytree(CONFIGS, tmp_path / "configs")
     monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(tmp_path / "configs"))
     return tmp_path / "configs"
 
@@ -291,9 +290,6 @@ def test_assets_are_fresh_for_as_long_as_the_configuration_says(workspace: Works
 @pytest.fixture
 def workspace(tmp_path: Path) -> Workspace:
     """The shipped configuration, in a folder of its own."""
-    import shutil
 
-    from prep_assets_tests.conftest import ROOT
-
-    shutil.copytree(ROOT / "configs", tmp_path / "configs", ignore=shutil.ignore_patterns("recipes"))
+    shutil.copytree(CONFIGS, tmp_path / "configs")
     return Workspace(tmp_path / "configs", tmp_path / "stores")

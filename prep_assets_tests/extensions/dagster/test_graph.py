@@ -35,6 +35,7 @@ from prep_assets.stores.published import open_published
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.extensions.dagster.runs import (
+    CONFIGS,
     DOMAINS,
     RANGE_END,
     RANGE_START,
@@ -398,7 +399,7 @@ def test_a_metric_outside_of_limits_that_warn_keeps_nothing_waiting(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, history: dg.DagsterInstance
 ) -> None:
     folder = tmp_path / "configs"
-    shutil.copytree(ROOT / "configs", folder)
+    shutil.copytree(CONFIGS, folder)
     bounds = "quality: {bounds: {sft_raw.read: {warn: {min: 100000}}}}\n"
     (folder / "sft.yaml").write_text((folder / "sft.yaml").read_text("utf-8") + bounds, "utf-8")
     monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(folder))
@@ -444,7 +445,7 @@ ADDED = {
 def configs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The shipped configuration with exports, which everything in the test reads."""
     folder = tmp_path / "configs"
-    shutil.copytree(ROOT / "configs", folder)
+    shutil.copytree(CONFIGS, folder)
     for name, text in EXPORTS.items():
         (folder / name).write_text((folder / name).read_text("utf-8") + text, "utf-8")
     monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(folder))

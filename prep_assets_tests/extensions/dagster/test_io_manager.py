@@ -19,8 +19,8 @@ from prep_assets.extensions.dagster.definitions import definitions
 from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.stores.lines import Lines
 from prep_assets_tests.extensions.dagster.conftest import Everything
-from prep_assets_tests.extensions.dagster.runs import DOMAINS, RANGE_END, RANGE_START, failures
-from prep_assets_tests.graph.workspaces import CONFIGS, build, minimal, workspace_in
+from prep_assets_tests.extensions.dagster.runs import CONFIGS, DOMAINS, RANGE_END, RANGE_START, failures
+from prep_assets_tests.graph.workspaces import build, minimal, workspace_in
 from prep_assets_tests.graph.workspaces import domain as one_file
 
 KEY = "prep_assets_stores"
