@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from msgspec import Struct
 
-from prep_assets.quality.private_data import private_values
+from prep_assets.extensions.quality.redaction import private_values
 
 SEED = 20
 BEHIND = "\x1f"

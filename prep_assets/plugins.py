@@ -126,6 +126,11 @@ def part_of(entry: EntryPoint, name: str) -> Any:
     return getattr(module, name)
 
 
+def redaction(part: str) -> Any:
+    """What replaces private data, its recipe, its check, and examples of what it replaces: parts of one extension, which only `redact` of a domain needs."""
+    return load(ours("redaction")[part])
+
+
 def load_all(group: str) -> tuple[Any, ...]:
     """Import every module of a group, ours first."""
     return tuple(load(entry) for entry in (*_ours(), *_others()) if entry.group == f"prep_assets.{group}")

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
@@ -11,16 +10,15 @@ import numpy as np
 
 from prep_assets.checks.counts import UNCOUNTED, metrics_again, recounted, stored_records
 from prep_assets.checks.sources_again import references, streams_of
-from prep_assets.config.family import PrivateKind
 from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Check, FromLines, FromParts, FromRows, Store
 from prep_assets.pipeline.images import media_ids
 from prep_assets.pipeline.sources import domain_of, read_sources, strings_in
 from prep_assets.pipeline.workspace import build_command
+from prep_assets.plugins import redaction
 from prep_assets.proofs.accounting import account
 from prep_assets.proofs.image_tokens import check_images, check_references
-from prep_assets.proofs.private_data import private_data_left
 from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.schemas.fields import NEUTRAL
@@ -91,7 +89,7 @@ def accounting(store: Store) -> Verdict:
     )
     domain = domain_of(store.family, store.partition) if store.partition else None
     if domain and domain.redact and verdict.passed:
-        verdict = combined([verdict, redaction_holds(stored_texts(store), domain.redact, domain.countries)])
+        verdict = combined([verdict, redaction("holds")(stored_texts(store), domain.redact, domain.countries)])
     return verdict
 
 
@@ -112,37 +110,6 @@ def stored_texts(store: Store) -> Iterator[tuple[str, str]]:
             for records, _ in records_of.blocks():
                 texts = vocabulary.decode_batch([ids.tolist() for ids in records_of.records(records, "tokens")])
                 yield from ((f"record {number:,} of {name}", text) for number, text in enumerate(texts, records.start))
-
-
-def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateKind], countries: Sequence[str] | None = None) -> Verdict:
-    """Search decoded texts for private data that was to be replaced, whatever replaced it, and count the placeholders.
-
-    Args:
-        texts: the name and the text of each record.
-        countries: see `private_data_left`.
-    """
-    searched, left, worst = 0, Counter[str](), ""
-    from prep_assets.quality.private_data import FORMS, PLACEHOLDERS
-
-    placeholders = {kind: 0 for kind in FORMS if kind in kinds}
-    for name, text in texts:
-        searched += 1
-        for kind in placeholders:
-            placeholders[kind] += text.count(PLACEHOLDERS[kind])
-        values = Counter(private_data_left(text, tuple(placeholders), countries))
-        left += values
-        worst = worst or (name if values else "")
-    numbers = {"texts_searched": searched, **{f"redacted_{kind}": count for kind, count in placeholders.items()}}
-    if left:
-        found = ", ".join(f"{count:,} × {kind}" for kind, count in left.items())
-        fault = (
-            f"private data of {searched:,} texts are left: {found}, the first in {worst}. The value comes together from several fields or keys, "
-            "or from token ids, which redact cannot see: leave the row out by `where`, or the field by `ignore`. If it is a phone number without a prefix in a "
-            "row of two languages, name its `countries`"
-        )
-        return Verdict(False, fault, numbers, Worst(worst, found))
-    counts = ", ".join(f"{count:,} × {PLACEHOLDERS[kind]}" for kind, count in placeholders.items())
-    return Verdict(True, f"no private data in {searched:,} texts, but {counts}", numbers)
 
 
 def raw_accounting(store: Store) -> Verdict:

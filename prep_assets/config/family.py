@@ -53,7 +53,7 @@ Licence = Annotated[str, Field(pattern=r"^[a-z0-9][a-z0-9.+-]*$", max_length=60)
 
 
 PrivateKind = Literal["email", "phone", "ip", "card", "iban", "national_id", "secret"]
-"""A kind of private data, see `prep_assets.quality.private_data`."""
+"""A kind of private data, see `prep_assets.extensions.quality.redaction`."""
 
 
 class Domain(Model):

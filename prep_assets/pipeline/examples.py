@@ -33,6 +33,7 @@ from prep_assets.pipeline.source_files import Progress
 from prep_assets.pipeline.sources import Benchmarks, Pinned, Router, domain_of, pinned, router_of
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.plugins import redaction as redaction_part
 from prep_assets.samples import Example, Pair, PlainChat, PlainPair, Record
 from prep_assets.schemas.reader import Account, Reader, weighed_by, without_speakers
 from prep_assets.schemas.registry import convert_with, schema_code
@@ -122,9 +123,7 @@ def reading_recipe(domain: Domain, *, attended: bool = False) -> dict[str, Any]:
     own_code = [schema_code(domain.schema_name), *([own_code_hash(domain.weigh)] if domain.weigh is not None else [])]
     redaction = {}
     if domain.redact:
-        from prep_assets.quality.private_data import redaction_recipe
-
-        redaction = {"redact": redaction_recipe(domain.redact, domain.countries)}
+        redaction = {"redact": redaction_part("recipe")(domain.redact, domain.countries)}
     attention = {"attention": True} if attended and (domain.schema_name == "semantic" or ":" in domain.schema_name) else {}
     return {"schema": [*domain.reading, *own_code], **redaction, **attention}
 

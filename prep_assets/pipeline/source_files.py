@@ -21,6 +21,7 @@ from prep_assets.data.files import SourceFile, find, find_files, record_id
 from prep_assets.data.pins import Pin, pin_files, pin_folder
 from prep_assets.data.read import read_blocks
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceError, SourceUnavailable
+from prep_assets.plugins import redaction
 from prep_assets.samples import Record
 from prep_assets.stores.files import loads
 from prep_assets.stores.manifest import digest
@@ -95,9 +96,7 @@ def _redacting(domain: Domain, files: tuple[SourceFile, ...]) -> tuple[SourceFil
     """The files of a domain, to be read without the private data that it replaces."""
     if not domain.redact:
         return files
-    from prep_assets.quality.private_data import Redactor
-
-    redactor = Redactor(domain.redact, domain.forgotten, domain.countries)
+    redactor = redaction("redactor")(domain.redact, domain.forgotten, domain.countries)
     return tuple(replace(file, redact=redactor) for file in files)
 
 

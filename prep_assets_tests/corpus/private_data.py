@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 
-from prep_assets.quality.private_data import luhn, mod_97
+from prep_assets.extensions.quality.redaction import luhn, mod_97
 
 SENTENCES = (
     *("Please write to {} before Friday.", "Escribe a {} antes del viernes.", "Écrivez à {} avant vendredi."),

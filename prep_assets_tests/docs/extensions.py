@@ -31,8 +31,8 @@ USES: Mapping[str, str] = {
         text.spans text.template text.tokenizer_files text.visible text.vocabulary workers.pool workers.shards
     """,
     "quality": """
-        caches config.family errors limits own_code quality.compiled quality.language quality.private_data quality.steps quality.units
-        samples schemas.rewards schemas.verifiers stores.arrays
+        caches config.family config.loading errors limits own_code proofs.verdict quality.steps quality.units samples schemas.rewards
+        schemas.verifiers stores.arrays
     """,
     "ray": """
         errors own_process workers.pool workers.shards
@@ -60,10 +60,10 @@ USES: Mapping[str, str] = {
     "selftest": """
         checks.of_conversations checks.of_documents checks.of_lines checks.of_merged checks.of_packed checks.of_quality checks.of_stores
         checks.of_texts checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph
-        pipeline.asset pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace proofs.accounting proofs.derive
+        pipeline.asset pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace plugins proofs.accounting proofs.derive
         proofs.documents proofs.groups proofs.image_tokens proofs.mask proofs.mutations proofs.rows proofs.selection proofs.source_texts
-        proofs.tables proofs.teachers proofs.verdict quality.overlap quality.private_data quality.steps samples stores.blends stores.images
-        stores.table stores.tokens stores.version_folders text.template text.vocabulary
+        proofs.tables proofs.teachers proofs.verdict quality.overlap quality.steps samples stores.blends stores.images stores.table
+        stores.tokens stores.version_folders text.template text.vocabulary
     """,
     "remote": """
         data.addresses data.local_files errors

@@ -11,8 +11,8 @@ import pytest
 
 from benchmarks import copies, private_data
 from benchmarks.private_data import KINDS, measured, texts
-from prep_assets.proofs.private_data import private_data_left
-from prep_assets.quality.private_data import FORMS, redacted
+from prep_assets.extensions.quality.proofs.private_data import private_data_left
+from prep_assets.extensions.quality.redaction import FORMS, redacted
 
 PAGE = Path(__file__).parents[2] / "docs" / "quality.md"
 TABLES = (private_data.table, copies.leaks_table, copies.duplicates_table, copies.shared_table)

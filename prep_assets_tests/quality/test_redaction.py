@@ -27,11 +27,11 @@ from prep_assets.extensions.dagster.definitions import definitions
 from prep_assets.extensions.dagster.io_manager import StoreIOManager
 from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.extensions.explain.streams import read_rows
+from prep_assets.extensions.quality.redaction import FORMS, PLACEHOLDERS, Redactor, private_values, redacted
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.quality.private_data import FORMS, PLACEHOLDERS, Redactor, private_values, redacted
 from prep_assets.stores.table import LINES
 from prep_assets_tests.corpus.private_data import SENTENCES, planted
 from prep_assets_tests.effort import SOAK

@@ -21,16 +21,16 @@ from prep_assets.config.family import PrivateKind
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.quality import gopher, web_pages
 from prep_assets.extensions.quality.golds import gold_answers
+from prep_assets.extensions.quality.language import identifier
 from prep_assets.extensions.quality.near_duplicates import clusters, near_duplicates
 from prep_assets.extensions.quality.pairs import pair_answers
 from prep_assets.extensions.quality.private_data import private_data
+from prep_assets.extensions.quality.private_places import places, plain
+from prep_assets.extensions.quality.proofs.private_data import private_data_left
+from prep_assets.extensions.quality.redaction import FORMS, KINDS, _values, private_values, redacted, values_of
 from prep_assets.extensions.quality.rl_golds import boxed_equal, equal_answers, final_answer, rl_golds
 from prep_assets.extensions.quality.swapped_labels import swapped_labels
 from prep_assets.extensions.quality.tool_calls import tool_calls
-from prep_assets.proofs.private_data import private_data_left
-from prep_assets.quality.language import identifier
-from prep_assets.quality.private_data import FORMS, KINDS, _values, private_values, redacted, values_of
-from prep_assets.quality.private_places import places, plain
 from prep_assets.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
 from prep_assets.samples import TOOL_CALL, Pair, Prompt, Region, Sample, Turn, document, turn
 from prep_assets_tests.conftest import ROOT

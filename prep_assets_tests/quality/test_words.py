@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.quality import passages, web_pages
 from prep_assets.extensions.quality.characters import SPACE, WORD, Characters, Parts, _cut
+from prep_assets.extensions.quality.compiled import compiled
+from prep_assets.extensions.quality.language import _features
 from prep_assets.extensions.quality.passages import repeated_passages
 from prep_assets.extensions.quality.words import Words, _n_grams, _repetitions
-from prep_assets.quality.compiled import compiled
-from prep_assets.quality.language import _features
 from prep_assets.quality.steps import Examples
 from prep_assets.samples import document
 from prep_assets_tests.corpus.words import ODD, TEXTS, sentences, words_of

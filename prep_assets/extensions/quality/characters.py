@@ -12,7 +12,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.array_types import Bools, Hashes, Ints
-from prep_assets.quality.compiled import compiled
+from prep_assets.extensions.quality.compiled import compiled
 
 WORD, SPACE, LETTER, MARK, BREAK, STOP, TERMINAL, _KNOWN = 1, 2, 4, 8, 16, 32, 64, 128
 r"""Bits of the kind of a character: `\w` and `\s` of regular expressions, a letter, punctuation, what ends a line, what ends a sentence, and what does so

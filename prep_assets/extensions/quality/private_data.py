@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 
 from prep_assets.config.family import PrivateKind as Kind
-from prep_assets.quality.private_data import KINDS, values_of
+from prep_assets.extensions.quality.redaction import KINDS, values_of
 from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block, quality_step
 from prep_assets.samples import document
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from prep_assets.checks.of_lines import LinesMatch, PairsMatch
 from prep_assets.checks.of_quality import LEAKS_AGAIN, VERDICTS_AGAIN, same_rows
-from prep_assets.checks.of_stores import ACCOUNTING, redaction_holds, stored_texts
+from prep_assets.checks.of_stores import ACCOUNTING, stored_texts
 from prep_assets.checks.of_texts import SOURCE_TEXTS, SourceTexts
 from prep_assets.checks.relations import results_of_rows
 from prep_assets.checks.selection import Selection
@@ -52,11 +52,11 @@ from prep_assets.pipeline.quality import as_read, steps_of
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.pipeline.workspace import Workspace, form_of_domain
+from prep_assets.plugins import redaction
 from prep_assets.proofs.accounting import COUNTED, Refusals, Stored, places
 from prep_assets.proofs.selection import GOOD, Selected, select
 from prep_assets.proofs.verdict import Verdict, combined
 from prep_assets.quality.overlap import finds_planted
-from prep_assets.quality.private_data import INVENTED
 from prep_assets.quality.steps import tried_on_itself
 from prep_assets.stores.version_folders import Published
 
@@ -94,10 +94,9 @@ def redaction_trials(store: Store) -> list[Trial]:
     if first is None:
         return []
     name, text = first
-    trials = [clean("the first text", [redaction_holds([first], kinds)])]
-    return trials + [
-        tried(f"{kind} is put back", ACCOUNTING.name, [redaction_holds([(name, f"{text} {INVENTED[kind]}")], kinds)]) for kind in kinds
-    ]
+    holds, invented = redaction("holds"), redaction("invented")
+    trials = [clean("the first text", [holds([first], kinds)])]
+    return trials + [tried(f"{kind} is put back", ACCOUNTING.name, [holds([(name, f"{text} {invented[kind]}")], kinds)]) for kind in kinds]
 
 
 TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {

@@ -13,7 +13,7 @@ from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError
-from prep_assets.quality.compiled import compiled
+from prep_assets.extensions.quality.compiled import compiled
 
 LONGEST = 2000
 """Characters of an example that are looked at, from its start."""

@@ -22,7 +22,7 @@ from msgspec import Struct
 from prep_assets.config.family import PrivateKind as Kind
 from prep_assets.config.loading import payload_digest
 from prep_assets.errors import ConfigError
-from prep_assets.quality.private_places import SHORTEST_SECRET, Places, places, plain
+from prep_assets.extensions.quality.private_places import SHORTEST_SECRET, Places, places, plain
 from prep_assets.quality.steps import text_of
 
 # Cards: digits of a brand's length, in groups, with their check digit.
@@ -245,7 +245,7 @@ COUNTRIES: Mapping[str, tuple[str, ...]] = {
 @lru_cache(16)
 def countries_of(text: str) -> tuple[str, ...]:
     """The countries whose national phone numbers are looked for in a text: those of its language."""
-    from prep_assets.quality.language import LONGEST, identifier
+    from prep_assets.extensions.quality.language import LONGEST, identifier
 
     [(language, probability)] = identifier(tuple(COUNTRIES)).classify([text[:LONGEST]])
     return COUNTRIES.get(language, ()) if probability >= _SURE else ()

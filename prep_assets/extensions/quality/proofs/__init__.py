@@ -1,0 +1,1 @@
+"""What must hold of texts without private data, derived without the code that replaces it."""
