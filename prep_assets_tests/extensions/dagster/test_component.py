@@ -157,7 +157,7 @@ def test_the_component_is_listed_and_scaffolded_and_its_packed_table_is_material
         "scaffold defs prep_assets.TrainingData my_sft",
         "scaffold defs prep_assets.TrainingData my_preferences --family preference",
         "check yaml",
-        "launch --assets sft_packed",
+        'launch --assets sft_packed --config-json {"execution":{"config":{"in_process":{}}}}',  # a process for each step takes ten seconds more
     )
     assert "prep_assets.TrainingData" in listed
     folder = project / "src" / "mine" / "defs" / "my_sft"
