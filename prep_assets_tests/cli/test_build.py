@@ -145,18 +145,6 @@ def test_a_failed_check_ends_with_the_reason_and_exit_code_1(empty: Any, run: An
     assert not empty.published("sft_tokens", "dolly") and empty.published("sft_tokens", "chats")
 
 
-def test_options_of_one_run_make_a_draft_and_say_so(mine: Any, run: Any) -> None:
-    current = mine.published("sft_packed")
-    result = run("build", "sft_packed", "--set", "packing.row_len=128")
-    assert result.exit_code == 0
-    assert "a draft with packing.row_len" in result.stdout and "current has not moved" in result.stdout
-    assert mine.published("sft_packed") == current
-    draft = run("path", "sft_packed", "--draft").stdout.strip()
-    assert json.loads((mine.stores / draft / "manifest.json").read_text())["recipe"]["packing"]["row_len"] == 128
-    assert run("path", "sft_packed").stderr == ""
-    assert "there is a draft" in run("status").stdout
-
-
 def test_a_draft_is_published_where_that_is_asked_for(mine: Any, run: Any) -> None:
     assert run("build", "sft_packed", "--set", "packing.row_len=128", "--publish").exit_code == 0
     shown = run("status")
@@ -346,14 +334,6 @@ def test_inspect_shows_the_prompt_and_each_response_with_its_reward(scored: Work
     assert said.rstrip().endswith("2 responses")
 
 
-def test_inspect_with_ids(scored: Workspace, run: Run) -> None:
-    lines = run("inspect", "rl_groups", "--row", "1", "--ids").stdout.splitlines()
-    item = DatasetFactory.load("grpo", scored.stores / "rl_groups")[1]
-    shown = [line.split()[:3] for line in lines if line[:7].strip().isdigit()]
-    ids = [*item["prompts"].tolist(), *item["responses"][0].tolist()]
-    assert shown == [[str(i), str(i), str(token)] for i, token in enumerate(ids)]
-
-
 def test_export_and_how_to_open_it(scored: Workspace, run: Run, tmp_path: Path) -> None:
     said = run("export", "rl_groups", "-t", "astrai", "-o", str(tmp_path / "out")).stdout
     assert f'DatasetFactory.load("grpo", "{tmp_path}/out")' in said
@@ -361,12 +341,6 @@ def test_export_and_how_to_open_it(scored: Workspace, run: Run, tmp_path: Path) 
     assert 'dataset[0]["responses"]' in run("export", "rl_groups", "-t", "hf_arrow", "-o", str(tmp_path / "hf")).stdout
     assert "takes" in run("export", "--list").stdout and "groups" in run("export", "--list").stdout
     assert run("export", "rl_groups", "-t", "mds", "-o", str(tmp_path / "no")).exit_code == 1
-
-
-def test_selftest_finds_the_groups(scored: Workspace, run: Run) -> None:
-    assert "another reward" in run("selftest", "rl_groups").stdout
-    said = run("selftest", "rl_groups", "-p", "scored")
-    assert said.exit_code == 0 and "rewards cut to whole numbers" in said.stdout
 
 
 def test_a_new_folder_of_stores_is_named(mine: Any, run: Any, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

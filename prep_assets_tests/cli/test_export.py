@@ -92,12 +92,6 @@ def test_options_are_read_as_their_types(built: Any, run: Any, tmp_path: Path) -
     assert tree(tmp_path / "a") == tree(expected)
 
 
-def test_a_partition_and_a_stream(built: Any, run: Any, tmp_path: Path) -> None:
-    result = run("export", "sft_tokens", "-p", "chats", "-s", "train", "-t", "mds", "-o", tmp_path / "a")
-    assert result.exit_code == 0, result.output
-    assert tree(tmp_path / "a") == tree(export(built.stores / "sft_tokens" / "chats" / "current", "mds", tmp_path / "b"))
-
-
 def test_the_held_out_file_is_not_exported_unless_asked_for(built: Any, run: Any, tmp_path: Path) -> None:
     for stream, name in (((), "preferences"), (("-s", "preferences_test"), "preferences_test")):
         said = run("export", "preferences", "-t", "tlfs", "-o", tmp_path / name, *stream)
@@ -220,14 +214,6 @@ def test_a_padded_vocabulary_is_told(built: Workspace, run: Run, tmp_path: Path)
 
 
 # -- `prep-assets path` ------------------------------------------------------------------------------------------------------------------
-
-
-def test_a_pointer_file_in_place_of_a_link(mine: Any, run: Any) -> None:
-    current = mine.stores / "sft_packed" / "current"
-    version = current.resolve()
-    current.unlink()
-    current.write_text(f"versions/{version.name}\n", "utf-8")
-    assert run("path", "sft_packed").stdout == f"{version}\n"
 
 
 def test_text_is_exported_without_a_tokenizer(mine: Any, run: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -112,11 +112,6 @@ def test_lines_are_shown_as_json(built: Any, run: Any, words: tuple[str, ...], f
     assert json.loads(run("inspect", *words, "--row", 1).stdout) == json.loads(lines[1])
 
 
-def test_training_lines_come_before_held_out_ones(built: Any, run: Any) -> None:
-    first = (built.stores / "rl_prompts" / "current" / "rl_prompts_train.jsonl").read_text().splitlines()[0]
-    assert json.loads(run("inspect", "rl_prompts").stdout) == json.loads(first)
-
-
 def test_raw_assets_show_their_files(built: Any, run: Any) -> None:
     source = Path(__file__).resolve().parents[2] / "configs" / "samples" / "dolly.jsonl"
     shown = run("inspect", "sft_raw", "-p", "dolly").stdout

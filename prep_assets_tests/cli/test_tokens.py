@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
-from prep_assets.cli.terminal import BAR, CLOSE, HIDE, OPEN, SHOW, flowing, joined, listed, runs
+from prep_assets.cli.terminal import BAR, CLOSE, HIDE, OPEN, SHOW, flowing, joined, listed
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.text.visible import token_texts, visible
 from prep_assets_tests.effort import examples
@@ -60,16 +60,6 @@ def test_colour_covers_exactly_the_trained_and_the_hidden_characters(row: list[t
         marks[span.start : span.end] += {"bold green": 1, "dim strike": -1}.get(str(span.style), 0)
     seen = [(char, int(mark)) for char, mark in zip(text.plain, marks, strict=True) if char != "\n"]
     assert [("\n" if char == "⏎" else char, mark) for char, mark in seen] == expected(tokens, weights)
-
-
-@FEW
-@given(st.lists(st.sampled_from([0.0, 1.0]), max_size=20), st.sets(st.integers(0, 19)))
-def test_runs_cover_everything_once_and_are_uniform(weights: list[float], at: set[int]) -> None:
-    found = list(runs(weights, len(weights), dict.fromkeys(at, "")))
-    assert [i for start, end, _ in found for i in range(start, end)] == list(range(len(weights)))
-    for start, end, trained in found:
-        assert {weight != 0 for weight in weights[start:end]} == {trained}
-        assert not at & set(range(start + 1, end))
 
 
 @FEW

@@ -15,7 +15,7 @@ from prep_assets.cli.terminal import options_of_run
 from prep_assets.config.base import Model, descriptions
 from prep_assets.config.family import Family
 from prep_assets.config.loading import checkout, config_dir, load_family, store_dir
-from prep_assets.config.models import FAMILIES, Preference, Pretrain, Rl, Sft
+from prep_assets.config.models import FAMILIES, Sft
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.neighbours.hub import licence_of
 from prep_assets.extensions.tokenizers.rank_files import _rank_file_config
@@ -93,41 +93,11 @@ def test_the_keys_as_written(load: Load) -> None:
     assert (family.domains["two.b-c_d"].options, family.domains["two.b-c_d"].max_items) == ({"prompt_key": "q"}, 3)
 
 
-@pytest.mark.parametrize(("name", "kind"), [("pretrain", Pretrain), ("sft", Sft), ("preference", Preference), ("rl", Rl)])
-def test_the_shipped_configuration_of_each_family_loads_and_lists_files_that_exist(name: str, kind: type[Family]) -> None:
-    folder = Path(__file__).resolve().parents[2] / "configs"
-    family = load_family(name, folder)
-    assert type(family) is kind
-    assert (folder / family.tokenizer).is_dir()
-    assert all((folder / file).is_file() for domain in family.domains.values() for file in domain.files)
-
-
 def test_pretraining_has_no_longest_example_unless_asked(load: Load) -> None:
     smallest = "tokenizer: t\ndomains: {a: {files: [a.txt], schema: text}}\n"
     assert load(smallest, "pretrain").preprocessing.max_seq_len is None
     assert load(smallest + "preprocessing: {max_seq_len: 9}\n", "pretrain").preprocessing.max_seq_len == 9
     assert load(smallest + "preprocessing: {max_seq_len: null}\n", "sft").preprocessing.max_seq_len is None
-
-
-def test_a_merged_anchor_gives_its_keys_and_yields_to_those_beside_it(load: Load) -> None:
-    family = load(
-        "tokenizer: t\ndomains:\n  a: &base {files: [a.jsonl], schema: messages, max_items: 5}\n  b: {<<: *base, files: [b.jsonl]}\n"
-    )
-    assert family.domains["b"].files == ("b.jsonl",)
-    assert (family.domains["b"].schema_name, family.domains["b"].max_items) == ("messages", 5)
-
-
-def test_models_are_frozen(load: Load) -> None:
-    family = load(WRITTEN)
-    assert isinstance(family, Sft)
-    for model, field in (
-        (family, "tokenizer"),
-        (family.packing, "row_len"),
-        (family.output, "storage_format"),
-        (family.domains["one"], "files"),
-    ):
-        with pytest.raises(pydantic.ValidationError, match="frozen"):
-            setattr(model, field, getattr(model, field))
 
 
 def test_every_field_of_every_model_has_a_description() -> None:
@@ -432,11 +402,6 @@ def test_an_option_of_a_domain_that_means_nothing_is_refused(fault: Fault, famil
 def test_names_that_a_function_reads_are_not_left_out(fault: Fault) -> None:
     said = fault("tokenizer: t\ndomains: {a: {files: [a.jsonl], schema: 'own.code:read', speaker_names: leave_out}}\n", "sft")
     assert "speaker_names: leave_out cannot count the names that 'own.code:read' reads. Leave them out in that function" in said
-
-
-def test_all_of_them_are_told_at_once(fault: Fault) -> None:
-    message = fault(SMALLEST + "packing: {strategy: ffd, tail: drop}\ntruncation_keeps_stop: true\nmask: {asistant: train}\n")
-    assert [line.split(":")[0].strip() for line in message.splitlines()[1:]] == ["packing.tail", "truncation_keeps_stop", "mask.asistant"]
 
 
 @pytest.mark.parametrize(

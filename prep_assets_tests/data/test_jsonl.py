@@ -378,11 +378,6 @@ ROWS_STRUCT_PADDING = [
 ]
 
 
-def test_arrow_does_pad() -> None:
-    (first, _) = pa.Table.from_pylist(ROWS_STRUCT_PADDING).to_pylist()
-    assert first["tools"][0]["parameters"]["properties"] == {"city": {"type": "string"}, "a": None, "b": None}
-
-
 @pytest.mark.parametrize("kind", ["parquet", "arrow"])
 def test_foreign_parameters_are_neither_offered_nor_trained(source: Source, read: Read, kind: str) -> None:
     """Audit W16: parameters of other tools stood in tools as null, and in the arguments of calls, which are trained."""
@@ -443,14 +438,6 @@ def test_round_trip(source: Source, read: Read, compress: Compress, name: str, s
     assert blocks[-1].bytes_read == len(stored)
     if block_bytes == 1 << 10:
         assert len(blocks) > 5
-
-
-@pytest.mark.parametrize("suffix", [".gz", ".bz2", ".xz", ".zst"])
-def test_several_members_one_after_the_other_are_one_file(source: Source, read: Read, compress: Compress, suffix: str) -> None:
-    parts = [b'{"n": 0}\n{"n"', b": 1}\n", b"", b'{"n": 2}\n']
-    records, refused = read(source(f"a.jsonl{suffix}", b"".join(compress[suffix](part) for part in parts)))
-    assert [r.payload["n"] for r in records] == [0, 1, 2]
-    assert not refused
 
 
 def test_gzip_padding_and_highly_compressible_data(source: Source, read: Read) -> None:

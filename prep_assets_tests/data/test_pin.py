@@ -155,13 +155,6 @@ def read(file: SourceFile, part: Part = WHOLE) -> list[Any]:
 
 
 @pytest.mark.parametrize("name", WRITE)
-def test_what_is_untouched_reads_as_it_is(name: str, tmp_path: Path) -> None:
-    file = pinned(name, tmp_path)
-    assert file.size > (1.2 if name.endswith("gz") else 2) * BLOCK
-    assert read(file) == ROWS
-
-
-@pytest.mark.parametrize("name", WRITE)
 def test_one_altered_byte_stops_and_says_how_to_go_on(name: str, tmp_path: Path) -> None:
     file = pinned(name, tmp_path)
     rot(tmp_path / name, BLOCK + 7_000)

@@ -8,7 +8,6 @@ from pathlib import Path
 
 import pytest
 import typer
-import yaml
 
 from prep_assets.cli.main import app
 from prep_assets.config.models import FAMILIES
@@ -120,9 +119,3 @@ def test_the_page_of_refresh_has_every_sensor_and_schedule() -> None:
     names = [*(each.name for each in repository.sensor_defs), *(each.name for each in repository.schedule_defs)]
     assert len(names) > 4
     assert [name for name in names if f"`{name}`" not in page] == []
-
-
-def test_the_default_schedule_is_the_one_on_the_page() -> None:
-    model = FAMILIES["sft"].model_fields["refresh"].default
-    assert f"`{model.every}`" in read(DOCS / "refresh.md")
-    assert yaml.safe_load(f'"{model.every}"') == "0 3 * * *"

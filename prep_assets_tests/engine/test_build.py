@@ -13,7 +13,7 @@ import pytest
 
 from prep_assets.config.models import FAMILIES, Sft
 from prep_assets.engine import BuildFailed, Statuses, build, plan, state
-from prep_assets.engine.events import Accepted, Blocked, Event, Planned, Progress, Skipped, Started
+from prep_assets.engine.events import Accepted, Blocked, Event, Progress, Skipped, Started
 from prep_assets.engine.execute import stores_of
 from prep_assets.engine.plan import takes
 from prep_assets.errors import ConfigError, PrepAssetsError
@@ -352,7 +352,3 @@ def test_only_the_engine_publishes() -> None:
     root = Path(__file__).resolve().parents[2] / "prep_assets"
     found = {path.relative_to(root).as_posix() for path in root.rglob("*.py") if ".accept(" in path.read_text("utf-8")}
     assert found == {"engine/execute.py", "extensions/changes/changes.py", "extensions/dagster/io_manager.py"}
-
-
-def test_a_plan_is_told_first(mine: Workspace) -> None:
-    assert isinstance(told(mine, "sft_packed")[0], Planned)

@@ -54,15 +54,6 @@ def test_records_are_matched_by_what_they_hold(tmp_path: Path, asset: str) -> No
     assert found.examples[2].after is None
 
 
-def test_amounts_are_those_of_the_stores(tmp_path: Path) -> None:
-    workspace, found = two_versions(tmp_path, "sft_tokens")
-    before, after = found.amounts["own"]
-    for amount, published in ((before, found.before), (after, found.after)):
-        counts = published.manifest.counts
-        assert (amount.records, amount.tokens, amount.trained_tokens) == (counts["kept"], counts["tokens"], counts["trained_tokens"])
-    assert workspace.published("sft_tokens", "own") == found.after
-
-
 def test_records_in_pieces_are_put_together(tmp_path: Path) -> None:
     """Rows shorter than a record cut it; with epochs it is there several times, cut at other places."""
     workspace, found = two_versions(tmp_path, row_len=16, epochs={"own": 2})
@@ -242,12 +233,6 @@ def test_records_tokens_and_refusals_are_counted(little: Workspace) -> None:
     assert len(found.difference.examples) == min(3, found.difference.went)
     back = changing(little, "sft", {"preprocessing": {"deduplicate": False}})
     assert one(back, "sft_tokens[three]").accepted == 1
-
-
-def test_a_packed_record_is_shown_before_and_after(little: Workspace) -> None:
-    [packed] = [effect for effect in changing(little, "sft", {"template": "plain"}) if effect.asset == "sft_packed"]
-    assert packed.difference is not None and packed.difference.changed > 0
-    assert all(each.before and each.after and ".jsonl:" in each.key[2] for each in packed.difference.examples)
 
 
 def test_a_change_that_cannot_be_built_says_so(little: Workspace, run: Command) -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from prep_assets.config.models import Sft
-from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
+from prep_assets.errors import ConfigError, StoreError
 from prep_assets.extensions.explain.streams import Place
 from prep_assets.extensions.explain.trace import Trace, Tracer, field_of, token_of, trace
 from prep_assets.extensions.explain.where import where
@@ -283,12 +283,6 @@ def test_a_store_that_is_out_of_date_is_told(mine: Workspace) -> None:
         trace(Workspace(mine.configs, mine.stores), "sft_packed", 0)
 
 
-def test_a_store_that_is_missing_is_told(mine: Workspace) -> None:
-    (mine.place("sft_packed").directory / "current").unlink()
-    with pytest.raises(PrepAssetsError, match="sft_packed: no store in"):
-        trace(Workspace(mine.configs, mine.stores), "sft_packed", 0)
-
-
 def test_a_wrong_token_is_named(mine: Workspace, run: Command) -> None:
     import h5py
 
@@ -321,12 +315,6 @@ def test_the_command_shows_the_way(made: Workspace, run: Command) -> None:
     assert said["token"]["place"] == 20
     assert [step["asset"] for step in said["token"]["piece"]["path"]] == ["sft_export_trl", "sft_packed", "sft_tokens"]
     assert set(said["stores"]["sft_packed"]) == {"build_key", "content"}
-
-
-def test_the_command_shows_a_line_and_its_row(made: Workspace, run: Command) -> None:
-    result = run(made, "trace", "rl_prompts", "--row", 0)
-    assert result.exit_code == 0, result.output
-    assert "gsm8k/gsm8k.jsonl:" in result.output
 
 
 def test_a_family_of_documents_cut_for_filling_in(tmp_path: Path) -> None:

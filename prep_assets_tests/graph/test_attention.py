@@ -292,11 +292,6 @@ def test_documents_of_pretraining(make: Make, tmp_path: Path) -> None:
     assert all(trials[mutation.name].tried for mutation in ATTENTION_MASK_MUTATIONS)
 
 
-def test_a_document_whose_only_hidden_region_has_no_weight_is_not_trained_by_the_fast_way(make: Make, tmp_path: Path) -> None:
-    workspace = make(minimal("pretrain", {"d": domain(jsonl(tmp_path / "rows.jsonl", DOCUMENTS[3:] + DOCUMENTS[1:2]), "semantic")}))
-    assert [each.reason for each in refusals(build(workspace, "pretrain_tokens", "d"))] == ["trained_unattended"]
-
-
 def test_pairs_have_no_attention_mask_and_say_so(make: Make, tmp_path: Path) -> None:
     rows = [
         row(

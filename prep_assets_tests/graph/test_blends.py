@@ -17,7 +17,6 @@ from typer.testing import CliRunner
 from prep_assets.cli.main import app
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.extensions.explain.previews import preview
-from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.blends import training_streams
 from prep_assets.pipeline.workspace import Workspace
@@ -137,18 +136,6 @@ def test_people_look_at_it(documents: Workspace) -> None:
         record = int(np.searchsorted(stream.ends, item * 32 + place, "right"))
         assert origin.endswith(f":{stream.row[record] + 1}")
         assert shown.positions[place] == item * 32 + place - stream.span(record, record + 1).start
-
-
-def test_its_corruptions_are_caught(documents: Workspace) -> None:
-    trials = selftest(documents, documents.built("pretrain_blend"))
-    assert [trial.mutation for trial in trials] == [
-        "",
-        "an item of nowhere",
-        "an item lost",
-        "an item used twice",
-        "domains one after another",
-    ]
-    assert all(trial.passed and trial.tried for trial in trials)
 
 
 @pytest.mark.parametrize(

@@ -8,11 +8,9 @@ from typing import Any
 
 import numpy as np
 import pytest
-from tokenizers import Tokenizer
 
 from prep_assets.checks import of_conversations as conversations
 from prep_assets.config.models import Sft
-from prep_assets.engine import build as build_stores
 from prep_assets.engine.execute import verdicts_of as verdicts
 from prep_assets.errors import ConfigError, PrepAssetsError, TemplateError
 from prep_assets.extensions.explain.previews import preview
@@ -20,13 +18,11 @@ from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.open import open_store
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.text import render as render_module
 from prep_assets.text.load_template import named_templates
 from prep_assets.text.template import ChatTemplate
-from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, failing, jsonl, minimal, refusals, resealed, workspace_in
 from prep_assets_tests.graph.workspaces import verdicts as verdicts_by_name
 
@@ -318,11 +314,6 @@ def test_with_one_example_for_each_answer_every_prompt_is_one_that_a_server_send
     assert all(before.endswith("<think>\n\n</think>\n\n") for _, before, _ in found)
 
 
-def test_where_every_prompt_is_served_nothing_is_counted(tmp_path: Path) -> None:
-    _, published = sft(tmp_path, UNSERVED, expand="none")
-    assert "unserved_prompts" not in published.manifest.counts
-
-
 def test_where_nothing_is_lost_a_record_stays_one(tmp_path: Path) -> None:
     workspace, published = sft(tmp_path, [STEPS, PLAIN, CHAT])
     assert [row for row, _, _ in records(workspace, published)] == [0, 1, 2, 2, 2, 2]
@@ -389,28 +380,6 @@ def test_what_it_cannot_go_with_is_refused(tmp_path: Path) -> None:
 
 
 # ModelLink's --json-keys with several keys: one file, a token stream and a Megatron pair for each, in one run.
-
-
-JSON_KEYS_ROWS = [{"title": f"Title {n}", "text": f"A document about {n}.\n\nIt ends."} for n in range(5)]
-
-
-def test_each_key_is_what_the_handler_writes(make: Make, tmp_path: Path) -> None:
-    file = jsonl(tmp_path / "rows.jsonl", JSON_KEYS_ROWS)
-    keys = ("title", "text")
-    domains = {
-        key: domain(file, "GeneralPretrainHandler", options={"text_key": key}, ignore=[each for each in keys if each != key])
-        for key in keys
-    }
-    workspace = make(minimal("pretrain", domains, exports={"megatron": {"from": "pretrain_tokens", "to": "megatron"}}))
-    build_stores(workspace, "pretrain_export_megatron")
-    tokenizer = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
-    end = tokenizer.token_to_id("<|endoftext|>")
-    for key in keys:
-        published = workspace.built("pretrain_export_megatron", key)
-        assert (published.directory / "train_text_document.idx").is_file()
-        store = open_store(published.directory)
-        found = [store.fetch_record(n, "sequence").tolist() for n in range(store.num_records)]
-        assert found == [[*tokenizer.encode(row[key], add_special_tokens=False).ids, end] for row in JSON_KEYS_ROWS]
 
 
 # `training_template`: tags of a variant of the template prove masks in builds and checks, and a variant that can prove nothing is refused.

@@ -23,7 +23,7 @@ from prep_assets.proofs.documents import documents_begin_with
 from prep_assets.stores.open import open_store
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
-from prep_assets.text.documents import STARTS, Sentences, sentences_of
+from prep_assets.text.documents import STARTS, sentences_of
 from prep_assets.text.vocabulary import Ends, ends_of, load_vocabulary
 from prep_assets_tests.graph.workspaces import CONFIGS, TOKENIZER, build, domain, failing, jsonl, minimal, resealed, workspace_in
 
@@ -114,12 +114,6 @@ def test_documents_are_their_tokens_alone(unended: tuple[Workspace, Published]) 
     trials = selftest(workspace, published)
     assert all(each.passed for each in trials) and "an end-of-text token in the middle" in {each.mutation for each in trials if each.tried}
     assert trace(workspace, "pretrain_tokens", 2).differs == ()
-
-
-def test_a_begin_of_text_token_still_stands(tmp_path: Path) -> None:
-    made = tokenizer(tmp_path / "tokenizer", "<|im_start|>")
-    workspace, published = built(tmp_path, made, append_eod=False)
-    assert all(each.passed for each in selftest(workspace, published))
 
 
 def test_weighted_documents_too(tmp_path: Path) -> None:
@@ -270,11 +264,6 @@ def test_what_stands_around_a_document_is_of_its_first_and_last_sentence(punkt: 
     _, published = made(tmp_path, tokenizer=str(tokenizer(tmp_path / "t", "<|im_start|>")), append_eod=append_eod)
     starts = open_tokens(published.directory, "docs_train").record(1, STARTS)
     assert starts[0] == 1 and starts[1] == 0 and starts.sum() == 4
-
-
-def test_sentences_are_the_text(punkt: Path) -> None:
-    for text in [*SENTENCES_TEXTS, " ", "a", "\n\n. ! ?"]:
-        assert "".join(Sentences("english").cut(text)) == text
 
 
 def test_what_cannot_be_cut_stops(punkt: Path, tmp_path: Path) -> None:

@@ -16,10 +16,8 @@ from hypothesis import strategies as st
 from prep_assets.config.family import Domain
 from prep_assets.config.models import Pretrain
 from prep_assets.data.files import find_files
-from prep_assets.errors import CheckFailed, ConfigError, Refused
+from prep_assets.errors import CheckFailed, ConfigError
 from prep_assets.exports import export
-from prep_assets.extensions.selftest.mutations import MASK_MUTATIONS
-from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph import pretrain
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline import documents
@@ -30,7 +28,6 @@ from prep_assets.pipeline.sources import Pinned, Router
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.schemas.reader import Account, Reader
 from prep_assets.schemas.registry import Convert, convert_with
-from prep_assets.schemas.text import TextField
 from prep_assets.stores.open import open_store
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
@@ -135,18 +132,6 @@ def test_the_shortcut_gives_what_the_long_way_gives(
     assert short == long
 
 
-@pytest.mark.parametrize("options", [{}, {"strip": True}, {"min_chars": 3}, {"max_chars": 3}, {"text_key": "body", "strip": True}], ids=str)
-def test_the_shortcut_is_taken_for_every_text_that_the_schema_takes(options: dict[str, Any]) -> None:
-    schema = convert_with("GeneralPretrainHandler", options)
-    assert isinstance(schema, TextField)
-    for text in ("", " \n", "a", "ab", "abc", "abcd", " ab\n", "\u2028\u732b "):
-        try:
-            expected = "".join(turn.text for turn in schema({schema.key: text}).turns)
-        except Refused:
-            expected = None
-        assert schema.plain({schema.key: text}) == expected
-
-
 def cats() -> list[dict[str, Any]]:
     """Rows of which every stage refuses some."""
     rows: list[dict[str, Any]] = [{"text": f"The cat number {i} sat on the mat. \u732b " * (1 + i % 7), "n": i} for i in range(60)]
@@ -246,22 +231,6 @@ def test_documents_are_counted_by_what_is_in_them(tmp_path: Path, monkeypatch: p
     assert by_engine(store, 1 << 20) == {"gigatoken": 200 - len(FOR_REFERENCE), "tokenizers": len(FOR_REFERENCE)}
     tokens = published.manifest.counts["tokens"]
     assert by_engine(store, tokens) and not by_engine(store, tokens - 1)
-
-
-def test_chats_are_counted_whole(tmp_path: Path) -> None:
-    chats = [
-        [("user", f"a {n}"), ("assistant", f"b{ODD * (n % 3 == 0)}"), ("user", "c"), ("assistant", ODD * (n % 5 == 0) + "d")]
-        for n in range(60)
-    ]
-    rows = ({"messages": [{"role": role, "content": text} for role, text in chat]} for chat in chats)
-    file = jsonl(tmp_path / "chats.jsonl", rows)
-    domains = {"chats": {"files": [str(file)], "schema": "messages"}}
-    workspace = workspace_in(tmp_path, minimal("sft", domains, template="chatml", tokenizer_loader="file"))
-    published = build(workspace, "sft_tokens", "chats")
-    odd = sum(any(ODD in text for _, text in chat) for chat in chats)
-    assert by_engine(store_of(workspace, published), 1 << 20) == {"gigatoken": 60 - odd, "tokenizers": odd}
-    workspace = workspace_in(tmp_path, minimal("sft", domains, template="chatml", tokenizer_loader="file", engine="reference"))
-    assert by_engine(store_of(workspace, published), 1 << 20) == {"tokenizers": 60}
 
 
 # `preprocessing.fim` from the configuration to a checked store.
@@ -403,13 +372,6 @@ def test_what_weighs_0_is_not_trained(
     assert published.manifest.counts["trained_tokens"] == int(np.sum(store.arrays["loss_mask"][:] != 0))
 
 
-def test_fractions_are_kept(make: Make, tmp_path: Path) -> None:
-    row = {"semantic_data_array": [{"content": [{"a": "Half."}, {"b": " Whole."}], "semantic_loss_weight": [0.5, 1]}]}
-    _, published = built(make, tmp_path, "semantic", {}, [SEMANTIC[0], row])
-    store = open_tokens(published.directory, "d_train")
-    assert sorted(set(store.record(1, "loss_mask").tolist())) == [0.5, 1.0]
-
-
 def test_documents_that_are_trained_in_full_have_no_mask(make: Make, tmp_path: Path) -> None:
     _, published = built(make, tmp_path, "semantic", {}, [SEMANTIC[1]])
     assert set(open_tokens(published.directory, "d_train").arrays) == {"tokens"}
@@ -441,12 +403,3 @@ def test_fill_in_the_middle_cannot_cut_them(make: Make, tmp_path: Path) -> None:
     fim = {"rate": 1.0, "prefix_token": "<|im_start|>", "suffix_token": "<|im_end|>", "middle_token": "<|pad|>"}
     with pytest.raises(ConfigError, match=r"regions that are not trained: preprocessing\.fim would cut"):
         built(make, tmp_path, "semantic", {}, SEMANTIC[:2], preprocessing={"fim": fim})
-
-
-def test_selftest_spoils_masks(make: Make, tmp_path: Path) -> None:
-    """Masked documents had no corruptions of their masks."""
-    row = {"semantic_data_array": [{"content": [{"a": "Half."}, {"b": " Whole."}], "semantic_loss_weight": [0.5, 1]}]}
-    workspace, published = built(make, tmp_path, "semantic", {}, [*SEMANTIC, row])
-    trials = [trial for trial in selftest(workspace, published) if trial.check == "mask_alignment"]
-    assert [trial.mutation for trial in trials if trial.mutation] == [mutation.name for mutation in MASK_MUTATIONS]
-    assert [trial for trial in trials if not trial.passed or not trial.tried] == []

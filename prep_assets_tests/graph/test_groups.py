@@ -17,13 +17,8 @@ from prep_assets.engine import state
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.extensions.explain.previews import preview
 from prep_assets.extensions.selftest.mutations import (
-    IMAGE_MUTATIONS,
-    MUTATIONS,
-    REWARD_MUTATIONS,
     ROLLOUT_MUTATIONS,
-    SELECTION_MUTATIONS,
     STEP_MUTATIONS,
-    TEXT_MUTATIONS,
 )
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.exports import asset_name
@@ -44,7 +39,6 @@ from prep_assets_tests.graph.workspaces import (
     out_of_date,
     part_of,
     refusals,
-    tree,
     verdicts,
     workspace_in,
 )
@@ -168,37 +162,6 @@ def test_prompts_and_groups_do_not_read_each_others_domains(made: Workspace) -> 
     assert open_lines(prompts.directory, "rl_prompts_train").sources == ("gsm8k",)
 
 
-def test_every_check_holds_and_looks_at_everything(made: Workspace) -> None:
-    store = part_of(made, "rl_groups", "scored")
-    found = verdicts(made, store)
-    expected = {
-        *("file_hashes", "accounting", "selection", "row_integrity", "mask_alignment", "tokenization_identity", "rewards"),
-        *("sampled_ids", "step_rewards", "runs", "source_texts"),
-    }
-    assert set(found) == expected
-    assert [name for name, verdict in found.items() if not verdict.passed] == []
-    counts = store.manifest.counts
-    assert found["mask_alignment"].numbers["rows_checked"] == counts["responses"] == found["rewards"].numbers["rewards_checked"]
-    assert found["mask_alignment"].numbers["trained_tokens"] == counts["trained_tokens"]
-    assert found["tokenization_identity"].numbers["rows_tokenized_again"] == counts["responses"] + counts["kept"]
-    held = verdicts(made, published(made))["merged"].numbers
-    counts = published(made).manifest.counts
-    assert held["records_checked"] == 2 * counts["kept"] + counts["responses"]
-
-
-def test_selftest_catches_every_corruption(made: Workspace) -> None:
-    trials = selftest(made, part_of(made, "rl_groups", "scored"))
-    assert [trial for trial in trials if not trial.passed] == []
-    means_nothing = {"a held-out row in the training part", "two turns in another order", *(each.name for each in IMAGE_MUTATIONS)}
-    assert {trial.mutation for trial in trials if not trial.tried} <= means_nothing
-    names = {trial.mutation for trial in trials}
-    assert names == {
-        "",
-        "border of prompt and response moved",
-        *(each.name for each in (*MUTATIONS, *REWARD_MUTATIONS, *SELECTION_MUTATIONS, *TEXT_MUTATIONS)),
-    }
-
-
 def test_a_group_as_it_is_shown(made: Workspace) -> None:
     store = open_groups(published(made).directory)
     row = next(i for i in range(len(store)) if len(store.responses_of(i)) == 3)
@@ -217,13 +180,6 @@ def test_a_group_as_it_is_shown(made: Workspace) -> None:
         preview(made, published(made), len(store))
     with pytest.raises(ConfigError, match=r"has no stream 'dev'\. There are: train, test"):
         preview(made, published(made), 0, stream="dev")
-
-
-def test_equal_bytes_in_another_folder_and_order(made: Workspace, tmp_path: Path) -> None:
-    family = made.family(Rl).model_dump(by_alias=True)
-    family["domains"] = dict(reversed(family["domains"].items()))
-    other = workspace_in(tmp_path, {"rl": family})
-    assert tree(build(other, "rl_groups").directory) == tree(published(made).directory)
 
 
 # -- which domains have groups ----------------------------------------------------------------------------------------------------------

@@ -11,7 +11,6 @@ import pytest
 
 from prep_assets.config.models import Sft
 from prep_assets.errors import CheckFailed, ConfigError
-from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline import images as image_parts
 from prep_assets.pipeline.images import media_ids
 from prep_assets.pipeline.workspace import Workspace
@@ -195,14 +194,6 @@ def test_a_wrong_count_fails_the_checks(make: Make, monkeypatch: pytest.MonkeyPa
         tokens_of(workspace, family)
 
 
-def test_the_selftest_spoils_images(make: Make) -> None:
-    workspace = make(image_tokens=QWEN)
-    published = tokens_of(workspace)
-    trials = {trial.mutation: trial for trial in selftest(workspace, published)}
-    for name in ("an image has a token too many", "an image has a token too few"):
-        assert (trials[name].tried, trials[name].caught) == (2, 2)
-
-
 @pytest.mark.parametrize("truncation", ["end", "prompt"])
 def test_truncation_never_cuts_through_an_image(make: Make, truncation: str) -> None:
     long = chat("<image> " + "and then " * 20 + "<image>", "wide.png", "tall.png", answer="One answer of a few words.")
@@ -220,8 +211,3 @@ def test_tokens_that_the_tokenizer_lacks_are_refused_before_a_record_is_read(mak
     workspace = make(image_tokens={**RULES["idefics3"], "longest_edge": 500})
     with pytest.raises(ConfigError, match=r"image_tokens: idefics3 writes '<row_1_col_5>', .* no control token of tokenizer"):
         tokens_of(workspace)
-
-
-def test_another_rule_gives_another_store(make: Make) -> None:
-    keys = {tokens_of(make(image_tokens=rule)).manifest.build_key for rule in (None, QWEN, {**QWEN, "max_pixels": 30_000})}
-    assert len(keys) == 3

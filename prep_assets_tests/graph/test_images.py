@@ -18,7 +18,6 @@ from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError, Refuse
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.images import ImageFiles, media_ids
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.images import open_images
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
@@ -302,27 +301,6 @@ def test_llama_factorys_photographs_have_the_tokens_that_qwens_processor_gives_t
     grids = {path: theirs(images=[load_image(str(source / path))])["image_grid_thw"][0] for *_, path, _ in found}
     assert len(grids) == 3
     assert [length for _, _, length, _, _ in found] == [int(grids[path].prod()) // 4 for *_, path, _ in found]
-
-
-@pytest.mark.parametrize(("file", "below"), [("mllm_demo.json", "."), ("v1_multimodal_demo.jsonl", "data")])
-def test_llama_factorys_demos(real_data: Path, tmp_path: Path, file: str, below: str) -> None:
-    source = real_data / "llama_factory"
-    (tmp_path / "images").mkdir()
-    (tmp_path / "images" / below).symlink_to(source) if below != "." else (tmp_path / "images" / "mllm_demo_data").symlink_to(
-        source / "mllm_demo_data"
-    )
-    options = {"tokenizer": tokenizer_in(tmp_path), "image_token": TOKEN, "packing": {"strategy": "ffd", "row_len": 256}}
-    options["preprocessing"] = {"deduplicate": False}
-    own = domain(source / file, "messages", image_dir=str(tmp_path / "images"))
-    workspace = workspace_in(tmp_path, {"sft": {**options, "domains": {"mine": own}}})
-    published = build_all(workspace, ["sft"])
-    store = open_tokens(published["sft_tokens", "mine"].directory, "train")
-    found = listed(store)
-    text = (source / file).read_text("utf-8")
-    assert len(found) == text.count("<image>") + text.count('"image_url"') > 0
-    for *_, path, sha256 in found:
-        assert sha256 == hashlib.sha256((tmp_path / "images" / path).read_bytes()).hexdigest()
-    assert len(open_images(published["sft_packed", ""].directory, "sft_packed")) == len(found)
 
 
 # Images in documents: tokens at their places, masked, and documents without any as they were; families that refuse images.

@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -282,15 +281,6 @@ def test_text_exports_refuse_rows_whose_weights_no_trainer_reads(make: Make, tmp
         export(pairs, format, tmp_path / "out", stream="preferences", **options)
 
 
-def test_selftest_spoils_weights(make: Make, tmp_path: Path) -> None:
-    """Pairs had no corruptions of the weights of their answers."""
-    workspace = built(make, tmp_path, "auto")
-    _pairs, tokens = workspace.built("preferences"), workspace.built("preference_tokens")
-    trials = selftest(workspace, part_of(workspace, "preferences", "d"))
-    assert [(trial.tried, trial.caught) for trial in trials if "loss weights" in trial.mutation] == [(1, 1), (1, 1)]
-    assert [trial for trial in [*trials, *selftest(workspace, tokens)] if not trial.passed] == []
-
-
 def test_answers_that_are_calls_or_parts_can_be_spoilt() -> None:
     """The selftest ended with a KeyError on them."""
     call = [{"role": "assistant", "tool_calls": [{"type": "function", "function": {"name": "add", "arguments": {}}}]}]
@@ -362,13 +352,6 @@ def test_the_training_file_is_shuffled_and_each_line_leads_back(make: Any, tmp_p
     order = lines.index["row"].tolist()
     assert sorted(order) == list(range(40)) != order
     assert [(row["prompt"], row["completion"], row["label"]) for row in lines] == [unpaired_said(UNPAIRED_ROWS[row]) for row in order]
-
-
-def test_without_labels_there_is_no_such_file(make: Any, tmp_path: Path) -> None:
-    workspace = make(minimal("preference", {"pairs": domains(tmp_path)["pairs"]}))
-    published = build_all(workspace, ["preference"])["preferences", ""]
-    assert not list(published.directory.glob("unpaired*"))
-    assert not [key for key in published.manifest.counts if key.startswith("unpaired")]
 
 
 def test_an_empty_prompt_or_answer_is_refused(make: Any, tmp_path: Path) -> None:
@@ -504,11 +487,3 @@ def test_pairs_that_are_held_out_are_read_as_the_others(make: Make, tmp_path: Pa
     assert len(PairDataset(open_store(written))) == len(held)
     traced = trace(workspace, "preference_tokens", 0, stream="test/rejected")
     assert traced.pieces[0].source is not None and not traced.differs
-
-
-def test_without_held_out_pairs_there_is_no_folder(make: Make, tmp_path: Path) -> None:
-    workspace = make(minimal("preference", {"d": domain(jsonl(tmp_path / "rows.jsonl", CUT_PAIRS_ROWS), "preference")}, test_fraction=0.0))
-    build_all(workspace, ["preference"])
-    tokens = workspace.built("preference_tokens")
-    assert not (tokens.directory / "test").exists()
-    assert np.array_equal(open_tokens(tokens.directory, "chosen").row, np.arange(23))

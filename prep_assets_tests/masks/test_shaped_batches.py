@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import TemplateError
 from prep_assets.pipeline import rendering
-from prep_assets.pipeline.rendering import BlockRenderer, ShapedChat, in_columns
+from prep_assets.pipeline.rendering import BlockRenderer, in_columns
 from prep_assets.proofs.chat_blocks import derived_forms, moved
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, PlainChat, Region, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, THINKING, USER, PlainChat, Region, Sample, Turn, turn
 from prep_assets.text import forms
 from prep_assets.text.chats import ChatColumns, outline_of
 from prep_assets_tests.corpus.chats import ACTS, CALLED, EVERY, NESTED, ROLES, TOOLS, WAYS, calls, chats, rich_chats, source
@@ -135,17 +135,6 @@ def test_json_is_written_as_the_template_writes_it(how: str, count: int) -> None
     assert alike(lists("{% for t in tools %}{{ t | tojson" + how + " }}{% endfor %}"), ASKED, MaskOptions()) == count
 
 
-def test_a_chat_with_more_than_columns_hold_is_none() -> None:
-    for region in (Region("image", "x.png"), Region("text", "a", attend=False), Region("text", "a", drop=True), Region(TOOL_CALL, "{}")):
-        assert in_columns(Sample((turn(USER, "Hi"), Turn(ASSISTANT, (region,))))) is None
-    assert in_columns(Sample((turn(USER, "Hi"),), documents=({"text": "a"},))) is None
-    assert in_columns(Sample((turn(USER, "Hi"), turn(ASSISTANT, "\u2003" * 17)), TOOLS)) is None
-    assert in_columns(Sample((Turn(USER, (Region("text", "Hi"),), " Ann"), turn(ASSISTANT, "Well")))) is None
-    chat = in_columns(ACTS)
-    assert chat is not None
-    assert isinstance(chat, ShapedChat) and chat.form.sample(chat.texts) == chat.whole == ACTS
-
-
 @pytest.mark.parametrize(
     ("token", "of_json", "of_space"), [("<|end|>", True, True), ("}}", False, True), ('"]', False, True), ("<e>\n", False, False)]
 )
@@ -234,11 +223,6 @@ def test_the_second_derivation_by_form_is_that_of_each_chat(name: str) -> None:
 
 
 LOOKS = "{% for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content.replace('needle', 'pin') }}<|im_end|>\n{% endfor %}"
-
-
-def test_a_text_that_the_template_changes_is_refused() -> None:
-    samples = [Sample((turn(USER, "Hi"), turn(ASSISTANT, text))) for text in ("Hello", "Well", "a needle", "Bye")]
-    assert run(bind_source(LOOKS), samples).kept == [0, 1, 3]
 
 
 def test_another_render_by_the_library_stops_the_build(monkeypatch: pytest.MonkeyPatch) -> None:

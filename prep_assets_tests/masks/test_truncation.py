@@ -326,21 +326,6 @@ def test_all_prompts_reversed(bound: Bound) -> None:
     assert verdicts(bound, sample, truncation, swapped, found.loss(0)) == (True, False)
 
 
-@pytest.mark.parametrize("mode", ["turns", "end", "start"])
-@pytest.mark.parametrize("over", [0, 3])
-def test_all_turns_but_the_last_untrained(bound: Bound, mode: str, over: int) -> None:
-    """Audit W2: the check asked only for as many of the newest answers as were trained. The row is at the limit, or was cut."""
-    sample = chat("One", "1 1 1 1 1 1", "Two", "2 2 2 2", "Three", "3 3 3 3", system="Count.")
-    limit = len(run(bound, [sample]).ids(0)) - over
-    found = run(bound, [sample], max_seq_len=limit, truncation=mode)
-    starts = np.flatnonzero(np.diff(found.loss(0), prepend=0) > 0)
-    assert len(starts) > 1
-    mask = np.where(np.arange(len(found.loss(0))) < starts[-1], 0, found.loss(0))
-    truncation = Truncation(mode, limit)
-    assert verdicts(bound, sample, truncation, found.ids(0), found.loss(0)) == (True, True)
-    assert not verdicts(bound, sample, truncation, found.ids(0), mask)[0]
-
-
 def test_a_round_too_few(bound: Bound) -> None:
     """More rounds are gone than must be."""
     sample = chat("One", LONG, "Two", LONG, "Three", "3")

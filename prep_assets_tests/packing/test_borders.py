@@ -80,16 +80,6 @@ def test_one_row(case: tuple[PackPlan, slice]) -> None:
         assert {f(plan, row).dtype for f in (seq_lengths, seq_start_id, cu_seqlens)} == {np.dtype(np.int32)}
 
 
-@settings(max_examples=examples(50))
-@given(plan_and_rows())
-def test_row_bounds_cut_the_ragged_columns(case: tuple[PackPlan, slice]) -> None:
-    plan, _ = case
-    for row in range(plan.rows):
-        members = slice(plan.row_bounds[row], plan.row_bounds[row + 1])
-        assert plan.length[members].tolist() == seq_lengths(plan, row).tolist()
-        assert plan.row_offset[members].tolist() == seq_start_id(plan, row).tolist()
-
-
 def test_refusals() -> None:
     plan = pack([3, 4], 8, "simple")
     assert position_ids(plan, ALL, "none") is None

@@ -32,14 +32,6 @@ def test_every_token_stands_where_the_plan_says(lengths: list[int], row_len: int
     assert (block.dtype, block.shape) == (np.dtype(np.uint32), (len(expected), row_len))
 
 
-def test_reads_a_memory_map(tmp_path: Path) -> None:
-    np.arange(7, dtype=np.uint16).tofile(tmp_path / "tokens.bin")
-    flat = np.memmap(tmp_path / "tokens.bin", dtype=np.uint16, mode="r")
-    block = gather_rows(flat, np.array([0, 3]), pack([3, 4], 5, "simple"), ALL, 9)
-    assert type(block) is np.ndarray
-    assert block.tolist() == [[0, 1, 2, 9, 9], [3, 4, 5, 6, 9]]
-
-
 @pytest.mark.parametrize(
     "dtype", [np.dtype("int32").newbyteorder("<"), np.dtype(">i4"), np.dtype("float16"), np.dtype("bool"), np.dtype("complex64")], ids=str
 )
@@ -100,19 +92,6 @@ def test_members_over_one_another_are_refused() -> None:
     plan = replace(pack([2, 2], 4, "simple"), row_offset=np.array([0, 1]))
     with pytest.raises(ConfigError, match="stand over one another"):
         gather_rows(np.zeros(4), np.array([0, 2]), plan, ALL, 0)
-
-
-def test_the_block_is_writable_and_apart_from_the_store() -> None:
-    flat = np.arange(4)
-    block = gather_rows(flat, np.array([0]), pack([4], 4, "simple"), ALL, 0)
-    block[:] = -1
-    assert flat.tolist() == [0, 1, 2, 3]
-
-
-def test_fractional_weights_keep_their_dtype() -> None:
-    flat = np.array([0.5, 1.0, 0.25], dtype=np.float16)
-    block = gather_rows(flat, np.array([0, 2]), pack([2, 1], 2, "simple"), ALL, 0)
-    assert (block.dtype, block.tolist()) == (np.dtype(np.float16), [[0.5, 1.0], [0.25, 0.0]])
 
 
 @pytest.mark.parametrize(("dtype", "fill"), [(np.uint16, -100), (np.uint8, 256), (np.int8, 128)])

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.packing import mix, pack, strategies
-from prep_assets.proofs.orders import expected_order, expected_places
+from prep_assets.proofs.orders import expected_places
 from prep_assets.proofs.packed import check_mixture
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
@@ -82,18 +82,6 @@ def test_what_is_packed_is_what_was_asked_for(chosen: dict[str, Any], buckets: b
     assert verdict.passed, verdict.summary
 
 
-@given(options)
-def test_the_order_of_the_mixture(chosen: dict[str, Any]) -> None:
-    try:
-        mixture = mix(LENGTHS, **{key: chosen[key] for key in ("weights", "epochs", "max_items", "seed", "shuffle")})
-    except ConfigError:
-        return
-    order = expected_order(LENGTHS, chosen)
-    assert np.array_equal(order.source, mixture.domain)
-    assert np.array_equal(order.record, mixture.record)
-    assert np.array_equal(order.length, mixture.lengths)
-
-
 # -- Rows, against the obvious derivation -----------------------------------------------------------------------------------------------
 
 
@@ -122,11 +110,6 @@ def test_rows(lengths: list[int], row_len: int, overlong: str) -> None:
     assert rows_of(lengths, strategy="ffd", **asked) == reference.decreasing(pieces, sizes, row_len, best=False)
     assert rows_of(lengths, strategy="bfd", **asked) == reference.decreasing(pieces, sizes, row_len, best=True)
     assert rows_of(lengths, strategy="bfd_split", **asked) == reference.decreasing(whole, [*map(len, whole)], row_len, best=True)
-
-
-def test_buckets_have_rows_of_their_own() -> None:
-    rows = rows_of([3, 9, 20, 4, 10, 5], strategy="bfd", row_len=32, buckets=[4, 9])
-    assert [[record for record, token in row if not token] for row in rows] == [[3, 0], [1, 5], [2, 4]]
 
 
 def test_a_record_that_must_not_be_too_long_fits_no_row() -> None:

@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import numpy as np
 import pytest
 
 from prep_assets.config.models import TRAINED
-from prep_assets.extensions.selftest.mutations import TEXT_MUTATIONS
+from prep_assets.extensions.selftest import trials as module
+from prep_assets.extensions.selftest.mutations import IMAGE_MUTATIONS, MUTATIONS, TEXT_MUTATIONS
 from prep_assets.extensions.selftest.stores import TESTED, selftest, text_trials
 from prep_assets.extensions.selftest.trials import Trial
 from prep_assets.graph.graph import CHECKS, EVERY, assets_of, store_of
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.proofs.mask import MaskRow
+from prep_assets.proofs.verdict import Verdict
 
 
 def trials_of(workspace: Workspace, asset: str) -> list[Trial]:
@@ -57,3 +63,32 @@ def test_texts_of_chats_and_pairs(pristine: Workspace) -> None:
     found = [trial for store in stores if store for trial in text_trials(store_of(pristine, store))]
     assert {trial.mutation for trial in found if trial.caught} == {"", *(mutation.name for mutation in TEXT_MUTATIONS)}
     assert all(trial.passed for trial in found)
+
+
+BLINDED = {"mask_alignment": "prove_masks", "tokenization_identity": "prove_identity", "row_integrity": "check_rows"}
+
+
+@pytest.mark.parametrize("check", BLINDED)
+def test_a_check_that_sees_nothing_is_found_out(pristine: Workspace, monkeypatch: pytest.MonkeyPatch, check: str) -> None:
+    """With a check that always passes, selftest reports each corruption that is this check's to catch, and no other."""
+    monkeypatch.setattr(module, BLINDED[check], lambda *_, **__: Verdict(True, "all is well", {}))
+    trials = selftest(pristine, pristine.built("sft_tokens", "chats"))
+    missed = {trial.mutation for trial in trials if not trial.passed}
+    assert missed == {mutation.name for mutation in MUTATIONS if mutation.caught_by == check and mutation not in IMAGE_MUTATIONS}
+    assert all(trial.caught == 0 for trial in trials if trial.mutation in missed)
+
+
+def test_a_check_that_always_fails_is_found_out_by_the_clean_rows(pristine: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(module, "prove_masks", lambda *_, **__: Verdict(False, "everything is wrong", {}))
+    clean = selftest(pristine, pristine.built("sft_tokens", "chats"))[0]
+    assert (clean.mutation, clean.passed, clean.caught, clean.tried) == ("", False, 2, 3)
+    assert "everything is wrong" in clean.shown
+
+
+def test_masks_that_are_equal_once_they_have_changed_places_are_no_corruption() -> None:
+    [swapped] = [mutation for mutation in MUTATIONS if mutation.name == "masks of two records swapped"]
+    periodic = [MaskRow("", np.zeros(count, np.int64), np.resize([0, 1], count), ()) for count in (4, 6)]
+    assert swapped.change(periodic, 0, None) is None
+    other = [*periodic[:1], replace(periodic[1], mask=np.array([0, 0, 0, 1, 1, 1]))]
+    changed = swapped.change(other, 0, None)
+    assert any(not np.array_equal(row.mask, before.mask) for row, before in zip(changed, other, strict=True))

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-import dagster as dg
 import pytest
 import yaml
 from typer.testing import CliRunner
@@ -15,11 +14,7 @@ from prep_assets.checks.bounds import BOUNDED, metrics_of
 from prep_assets.cli.main import app
 from prep_assets.config.models import Sft
 from prep_assets.engine import build as engine_build
-from prep_assets.engine.plan import Step
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError
-from prep_assets.extensions.dagster.io_manager import StoreIOManager
-from prep_assets.extensions.dagster.metadata import evaluations
-from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.graph.graph import EVERY, assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
@@ -84,19 +79,6 @@ def test_a_change_is_measured_against_the_last_good_build(tmp_path: Path) -> Non
     assert result.passed
     assert "Warning: tokens was" in result.summary
     assert "kept was" not in result.summary
-
-
-def test_a_warning_is_a_warning_in_dagster(tmp_path: Path) -> None:
-    workspace = of(tmp_path, 24, {TOKENS: {"warn": {"min": 10_000}}})
-    published = build(workspace, "sft_tokens", "rows")
-    found = verdicts(workspace, published)
-    site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))
-    step = Step(EVERY["sft_tokens"], "rows", "missing", "", requested=True)
-    told = {one.check_name: one for one in evaluations(dg.DagsterInstance.ephemeral(), site, workspace, step, found)}
-    assert told["accounting"].passed and told["accounting"].blocking, "automation waits for a blocking check that is not green"
-    assert (told["warnings"].passed, told["warnings"].severity, told["warnings"].blocking) == (False, dg.AssetCheckSeverity.WARN, False)
-    assert (told["file_hashes"].passed, told["file_hashes"].severity) == (True, dg.AssetCheckSeverity.WARN)
-    assert found["accounting"].numbers["tokens"] == published.manifest.counts["tokens"]
 
 
 def test_bounds_of_every_kind_of_metric(tmp_path: Path) -> None:

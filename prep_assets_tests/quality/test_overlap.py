@@ -9,7 +9,6 @@ import textwrap
 import unicodedata
 from collections.abc import Callable, Sequence
 from itertools import product
-from pathlib import Path
 from typing import get_args
 from urllib.parse import quote
 
@@ -19,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.config.models import Eval
-from prep_assets.quality.overlap import RULES, Leak, Passages, finds_planted, longest_passage
+from prep_assets.quality.overlap import RULES, Leak, Passages, longest_passage
 from prep_assets.quality.steps import Examples
 from prep_assets.quality.units import normalized, script, unprefixed
 from prep_assets.samples import Sample, document
@@ -153,25 +152,6 @@ def test_a_rule_searches_for_its_part_of_an_example() -> None:
     whole, question = list("SQAD"), list("SQD")
     assert texts == {"gpt3": whole, "open_r1": question, "open_instruct": question, "dolma": whole, "answers": ["A"]}
     assert [*RULES] == [*get_args(get_args(Eval.model_fields["rules"].annotation)[0])]
-
-
-def test_each_rule_finds_a_planted_text() -> None:
-    assert all(map(finds_planted, RULES))
-
-
-@pytest.mark.parametrize("name", RULES)
-def test_every_planted_question_of_gsm8k_is_found_and_alpaca_holds_none(real_data: Path, name: str) -> None:
-    rows = [json.loads(line) for line in (real_data / "gsm8k/train.jsonl").read_text("utf-8").splitlines()[:1000]]
-    alpaca = [
-        one["instruction"] + "\n" + one["output"]
-        for one in json.loads((real_data / "llama_factory/alpaca_en_demo.json").read_text("utf-8"))
-    ]
-    held_out = [RULES[name].text([("user", row["question"]), ("assistant", row["answer"])]) for row in rows]
-    passages = Passages.of(RULES[name], [held_out])
-    planted = [f"{alpaca[at % 999][:99]}\n{row['question']}\n{row['answer']}\n{alpaca[at % 999][99:]}" for at, row in enumerate(rows)]
-    found = passages.leaks(of(planted))
-    assert all(at in {leak.text for leak in found.get(at, ())} for at in range(len(rows)))
-    assert passages.leaks(of(alpaca)) == {}
 
 
 def test_texts_that_do_not_count_and_texts_without_passages() -> None:

@@ -130,21 +130,6 @@ def test_a_step_that_blocks_publishes_nothing(tmp_path: Path) -> None:
     assert workspace.published("sft_tokens", "rows") is None
 
 
-def test_verdicts_are_inspected(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    workspace = of(tmp_path, {f"{OWN}:short": {}})
-    build(workspace, "sft_quality", "rows")
-    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(workspace.configs))
-    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(workspace.stores))
-    shown = CliRunner().invoke(app, ["inspect", "sft_quality", "-p", "rows", "--row", "3"])
-    assert (shown.exit_code, json.loads(shown.stdout)["dropped"], shown.stderr) == (
-        0,
-        "short_answer",
-        "verdicts.parquet, row 3 counted from 0\n",
-    )
-    wrong = CliRunner().invoke(app, ["inspect", "sft_quality", "-p", "rows", "--row", "30"])
-    assert (wrong.exit_code, wrong.stderr) == (1, "error: row 30 of sft_quality: there are 30, numbered from 0\n")
-
-
 STORY = " ".join(f"word{n}" for n in range(200)) + " and then {} more."
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from itertools import product
 from typing import Any
 
@@ -18,19 +17,9 @@ from prep_assets.samples import ASSISTANT, USER, Pair, PlainChat, PlainPair, Sam
 from prep_assets.schemas import reader as reading
 from prep_assets.schemas.reader import Account, Reader, apply, plain_rows_of, without_speakers
 from prep_assets.schemas.registry import convert_with
-from prep_assets.text.render import InlineReasoning
 from prep_assets_tests.effort import examples
 
 texts = st.text(min_size=1, max_size=20).filter(str.strip)
-
-
-@given(st.lists(st.tuples(texts, texts), min_size=1, max_size=4), st.none() | texts)
-def test_every_text_comes_out_as_it_went_in(exchanges: list[tuple[str, str]], system: str | None) -> None:
-    messages = [{"role": "system", "content": system}] if system else []
-    for question, answer in exchanges:
-        messages += [{"role": "user", "content": question}, {"role": "assistant", "content": answer}]
-    sample = apply(convert_with("messages"), json.loads(json.dumps({"messages": messages})))
-    assert [{"role": turn.role, "content": turn.text} for turn in sample.turns] == messages
 
 
 KEYS = {"messages": ("messages", "role", "content"), "sharegpt": ("conversations", "from", "value")}
@@ -281,11 +270,6 @@ def test_columns_beside_the_texts(schema: str) -> None:
         apply(reader, row | beside) if schema == "preference" else None
         assert plain_of(reader, row | beside) is None
     assert plain_of(reader_of(schema, ("mine.inner",)), {**row, "mine.inner": "x"}) is None
-
-
-def test_texts_without_tags() -> None:
-    reasoning = InlineReasoning("auto", REASONING_TAGS, shown=True)
-    assert reasoning.leaves(("a", "< think>")) and not reasoning.leaves(("a", f"b{REASONING[-1]}"))
 
 
 def test_options_that_read_otherwise() -> None:

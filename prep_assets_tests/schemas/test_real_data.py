@@ -67,15 +67,6 @@ def test_files_without_a_bad_row_are_kept_whole(real_data, file, schema, options
     assert (len(rows), len(examples), refused) == (kept, kept, Counter())
 
 
-@pytest.mark.parametrize("name", ["alpaca_en_demo", "alpaca_zh_demo", "identity"])
-def test_alpaca_texts(real_data, name) -> None:
-    rows = rows_of(real_data / f"llama_factory/{name}.json")
-    for join in ("\n\n", "\n"):
-        for row, sample in zip(rows, run("alpaca", rows, join=join)[0], strict=True):
-            question = row["instruction"].strip() + (join + row["input"].strip() if row["input"].strip() else "")
-            assert [turn.text for turn in sample.turns] == [question, row["output"].strip()]
-
-
 def test_glaive_calls_observations_and_tools(real_data) -> None:
     rows = rows_of(real_data / "llama_factory/glaive_toolcall_en_demo.json")
     examples, _ = run("sharegpt", rows)
@@ -110,31 +101,6 @@ def test_weights_of_llama_factory_v1(real_data) -> None:
         for side, turns in (("chosen", pair.chosen), ("rejected", pair.rejected)):
             written = [(m["role"], m["content"][0]["value"], m["loss_weight"]) for m in row[f"{side}_messages"]]
             assert [(turn.role, turn.text, turn.regions[0].loss_weight) for turn in (*pair.prompt, *turns)] == written
-
-
-def test_images_stand_where_the_marks_stood(real_data) -> None:
-    rows = rows_of(real_data / "llama_factory/mllm_demo.json")
-    for row, sample in zip(rows, run("messages", rows)[0], strict=True):
-        regions = [region for turn in sample.turns for region in turn.regions]
-        assert [region.text for region in regions if region.kind == "image"] == row["images"]
-        for message, turn in zip(row["messages"], sample.turns, strict=True):
-            assert "".join("<image>" if r.kind == "image" else r.text for r in turn.regions) == message["content"]
-    rows = rows_of(real_data / "llama_factory/v1_multimodal_demo.jsonl")
-    for row, sample in zip(rows, run("messages", rows)[0], strict=True):
-        written = [[(part["type"].removesuffix("_url"), part["value"]) for part in message["content"]] for message in row["messages"]]
-        assert [[(region.kind, region.text) for region in turn.regions] for turn in sample.turns] == written
-
-
-def test_pairs_and_labels(real_data) -> None:
-    rows = rows_of(real_data / "llama_factory/dpo_en_demo.json")
-    roles = {"system": "system", "human": "user", "gpt": "assistant"}
-    for row, pair in zip(rows, run("sharegpt_pairwise", rows)[0], strict=True):
-        assert [(turn.role, turn.text) for turn in pair.prompt] == [(roles[m["from"]], m["value"]) for m in row["conversations"]]
-        assert (pair.chosen[0].text, pair.rejected[0].text) == (row["chosen"]["value"], row["rejected"]["value"])
-    rows = rows_of(real_data / "llama_factory/kto_en_demo.json")
-    for row, sample in zip(rows, run("kto", rows)[0], strict=True):
-        assert sample.label is row["label"]
-        assert [turn.text for turn in sample.turns] == [message["content"] for message in row["messages"]]
 
 
 def test_hh_rlhf(real_data) -> None:

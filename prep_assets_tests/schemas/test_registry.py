@@ -221,10 +221,6 @@ def test_a_schema_goes_before_another_projects_name_for_it() -> None:
     assert order[:3] == ["alpaca", "AlpacaStyleInstructionHandler", "GeneralInstructionHandler"]
 
 
-def test_no_rows() -> None:
-    assert all(fit.fitting == fit.rows == 0 for fit in sniff([]))
-
-
 # Functions of one's own, loaded by ``module:function``: read hooks as users of Cerebras Model Zoo have written them, given their kwargs; and whatever one does
 
 
@@ -303,11 +299,6 @@ def test_token_ids_are_refused() -> None:
     with pytest.raises(Refused) as raised:
         apply(convert_with("own_functions:token_hook"), {"ids": [1, 2]})
     assert raised.value.stage == "schema"
-
-
-def test_a_keyword_that_the_hook_does_not_take_stops() -> None:
-    with pytest.raises(ConfigError, match=r"takes no option 'answer_key'"):
-        convert_with("own_functions:pair_hook", {"prompt_key": "q", "answer_key": "a"})
 
 
 def reader(how: str, ignore: tuple[str, ...] = ()) -> Reader:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain, pairwise
@@ -94,13 +93,6 @@ def test_a_column_comes_back(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, bl
     assert len(spool) == 113
     assert np.array_equal(spool.array(), np.concatenate(parts))
     assert not list(tmp_path.iterdir())
-
-
-def test_a_table_comes_back() -> None:
-    kind = np.dtype([("row", "i8"), ("of", "i4")])
-    spool = Spool(kind)
-    spool.append(np.array([(1, 2), (3, 4)], kind))
-    assert spool.array().tolist() == [(1, 2), (3, 4)]
 
 
 def test_a_column_takes_a_megabyte_of_memory_however_long_it_is(tmp_path: Path) -> None:
@@ -218,20 +210,6 @@ def test_the_same_items_in_the_same_order(items: list[int | None], depth: int) -
     assert list(prefetch(iter(items), depth=depth)) == items
     assert list(prefetch(prefetch(iter(items), depth=depth))) == items
     assert threads() == set()
-
-
-def test_it_makes_only_a_few_items_ahead() -> None:
-    made: list[int] = []
-
-    def counting() -> Iterator[int]:
-        for i in range(100):
-            made.append(i)
-            yield i
-
-    with closing(prefetch(counting(), depth=2)) as items:
-        assert next(items) == 0
-        time.sleep(0.3)
-        assert len(made) <= 4  # one used, two queued, one in hand
 
 
 def test_an_error_comes_after_the_items_before_it_with_its_message() -> None:

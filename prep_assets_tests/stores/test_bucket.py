@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import json
 import os
-import subprocess
-import sys
 import time
 from collections import Counter
 from collections.abc import Callable
@@ -26,7 +23,6 @@ from prep_assets.extensions.buckets.bucket import Bucket, checked
 from prep_assets.stores.published import Place, open_published
 from prep_assets.stores.remote import Unanswered, local_root, remote_of
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.stores.s3 import S3, Fault
 
 OLD, NEW = "a" * 64, "b" * 64
@@ -123,37 +119,6 @@ def test_a_download_that_breaks_goes_on_where_it_broke(s3: S3, place: Place, pub
 def place_of(place: Place) -> Place:
     """The same place on the machine where we are now."""
     return Place(local_root(objects(place).url.removesuffix(f"/{place.asset}/{place.partition}")), place.asset, place.partition)
-
-
-WORKERS = """
-import os, sys
-from prep_assets.stores.open import open_store
-
-url, start, ended = sys.argv[1], os.pipe(), []
-for _ in range(8):
-    if not (child := os.fork()):
-        os.close(start[1])
-        os.read(start[0], 1)  # all begin at once
-        store = open_store(url)
-        os._exit(int(store.fetch(0, len(store), "sequence").sum()) % 251 + 1)
-    ended.append(child)
-os.close(start[1])
-print([os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in ended])
-"""
-
-
-def test_eight_processes_of_a_machine_download_a_file_once(
-    s3: S3, place: Place, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    published = publish_payload(place, OLD, FORMATS["tokens bin"])
-    elsewhere(monkeypatch, tmp_path / "elsewhere")
-    s3.calm()
-    command = [sys.executable, "-c", WORKERS, f"{url}/sft_tokens/gsm8k"]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True, timeout=100)
-    assert len(set(json.loads(done.stdout))) == 1 and json.loads(done.stdout)[0] > 0, done.stderr
-    asked = {path: count for (method, path), count in s3.asked.items() if method == "GET" and f"/versions/{published.version}/" in path}
-    files = {path: count for path, count in asked.items() if not path.endswith("manifest.json")}
-    assert len(files) == len(published.manifest.files) and set(files.values()) == {1}
 
 
 def test_a_training_job_of_eight_workers_downloads_a_file_once_and_goes_on_elsewhere_as_from_disk(

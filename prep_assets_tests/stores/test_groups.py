@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 import json
 import shutil
 from pathlib import Path
@@ -15,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.checks.of_exports import compare
-from prep_assets.errors import ConfigError, StoreError
+from prep_assets.errors import StoreError
 from prep_assets.exports import export
-from prep_assets.stores.groups import GroupStore, Scored, group_columns, group_dtypes, open_groups
+from prep_assets.stores.groups import Scored, group_columns, group_dtypes, open_groups
 from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.table import GROUPS, open_table
@@ -102,14 +101,6 @@ def folder(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return written(tmp_path / "g", ROWS, request.param)
 
 
-def test_a_conversation_is_the_untrained_prompt_and_one_response(folder: Path) -> None:
-    store = open_groups(folder)
-    assert [list(store.responses_of(group)) for group in (0, 1)] == [[0, 1], [2]]
-    ids, mask = store.conversation(0, 1)
-    assert (ids.tolist(), mask.tolist()) == ([1, 2, 4, 5], [0, 0, 1, 1])
-    assert store.prompts.tokens + store.responses.tokens == 3 + 5
-
-
 def test_the_first_token_of_a_response_keeps_its_mask(folder: Path) -> None:
     """A document's first token is never trained; a response's is, because its prompt predicts it."""
     meta = json.loads((export(folder, "astrai", folder / "a") / "shard_0000" / "meta.json").read_text())
@@ -128,11 +119,6 @@ def test_an_export_that_differs_is_seen(folder: Path) -> None:
         assert not compare(out, store, "astrai", {}).passed, key
         path.write_bytes(whole)
     assert compare(out, store, "astrai", {}).passed
-
-
-def test_other_layouts_have_no_groups(folder: Path) -> None:
-    with pytest.raises(ConfigError, match="layout 'axolotl' has no scored groups"):
-        export(folder, "hf_arrow", folder / "out", layout="axolotl")
 
 
 @pytest.mark.parametrize(
@@ -183,35 +169,8 @@ def test_domains_with_and_without_log_probabilities_are_read_together(tmp_path: 
     assert [lists(store.fetch_record(i, KEYS))["responses"] for i in range(store.num_records)] == [[[3, 4]], [[3, 4]]]
 
 
-def test_domains_that_are_not_named(folder: Path) -> None:
-    np.save(folder / "prompts.index" / "source.npy", np.array([0, 2], np.int32))
-    with pytest.raises(StoreError, match="2 domain numbers of 2 groups, which must be below 2"):
-        open_groups(folder)
-
-
 def test_what_an_exception_leaves_behind_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), TableWriter(tmp_path / "g", "", GROUPS, group_dtypes("int32"), domains=["a"]):
         raise RuntimeError
     with pytest.raises(StoreError, match="no token stream"):
         open_groups(tmp_path / "g")
-
-
-def test_no_groups_are_an_empty_store(tmp_path: Path) -> None:
-    with TableWriter(tmp_path / "g", "", GROUPS, group_dtypes("int32"), domains=[]):
-        pass
-    assert isinstance(found := open_groups(tmp_path / "g"), GroupStore) and len(found) == 0
-    assert len(DatasetFactory.load("grpo", tmp_path / "g")) == 0
-
-
-def test_a_disk_that_is_full_at_the_end_is_what_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full() -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    ids, mask = np.arange(3), np.ones(3, np.uint8)
-    with (
-        pytest.raises(OSError, match="No space left") as raised,
-        TableWriter(tmp_path, "", GROUPS, group_dtypes("int32"), domains=["a"]) as writer,
-    ):
-        writer.append(*group_columns([Scored(ids, (ids,), (mask,), np.array([1], np.float32), 0, 0, 0)]))
-        monkeypatch.setattr(writer._streams["prompts"]._arrays, "close", full)
-    assert raised.value.errno == errno.ENOSPC

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +12,6 @@ from hypothesis import strategies as st
 from prep_assets.errors import StoreError
 from prep_assets.stores import images as images_module
 from prep_assets.stores.images import Image, ImageBlock, image_fault
-from prep_assets.stores.open import open_store
 from prep_assets.stores.table import TOKENS
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.writer import TableWriter
@@ -85,22 +83,6 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, batches: list[list
 EXAMPLE: list[Record] = [(6, [(0, 2, "a.png", "00"), (3, 2, "b.png", None)]), (4, []), (5, [(1, 2, "a.png", "00")])]
 
 
-@pytest.mark.parametrize("storage", ["bin", "h5"])
-def test_batches_change_no_byte(tmp_path: Path, storage: str) -> None:
-    write(tmp_path / "one", [EXAMPLE], storage)
-    write(tmp_path / "many", [[record] for record in EXAMPLE], storage)
-    for path in sorted((tmp_path / "one" / "train.images").iterdir()):
-        assert path.read_bytes() == (tmp_path / "many" / "train.images" / path.name).read_bytes()
-    assert np.array_equal(np.load(tmp_path / "one" / "train.images" / "record.npy"), [0, 0, 2])
-
-
-def test_other_readers_see_the_tokens_only(tmp_path: Path) -> None:
-    for storage in ("bin", "h5"):
-        write(tmp_path / storage, [EXAMPLE], storage)
-        store = open_store(tmp_path / storage)
-        assert store.keys == ("loss_mask", "position_ids", "sequence") and len(store) == 15 and store.num_records == 3
-
-
 @pytest.mark.parametrize("part", ["record.npy", "end.npy", "images.jsonl"])
 def test_a_table_that_is_cut_short_is_refused(tmp_path: Path, part: str) -> None:
     write(tmp_path, [EXAMPLE])
@@ -162,9 +144,3 @@ def test_a_trained_token_of_an_image_and_a_foreign_image_token_are_found(tmp_pat
         found = image_fault(store.images, store.arrays, store.starts, np.diff(store.ends, prepend=0), TOKEN)
         assert found is not None and fault in found
         path.write_bytes(kept)
-
-
-def test_a_line_is_json_with_path_and_digest(tmp_path: Path) -> None:
-    write(tmp_path, [EXAMPLE])
-    lines = [json.loads(line) for line in (tmp_path / "train.images" / "images.jsonl").read_text().splitlines()]
-    assert lines == [{"path": "a.png", "sha256": "00"}, {"path": "b.png", "sha256": None}, {"path": "a.png", "sha256": "00"}]

@@ -30,12 +30,11 @@ from prep_assets.stores.manifest import Manifest, parse_results
 from prep_assets.stores.readers import read_bin
 from prep_assets.stores.table import LINES
 from prep_assets.stores.writer import TableWriter
-from prep_assets.text.tokenizer_files import read_object, templates_by_name
+from prep_assets.text.tokenizer_files import read_object
 from prep_assets_tests.effort import examples
 from prep_assets_tests.peak import peak
 
 Rows = list[dict[str, Any]]
-Contents = Callable[[Path], dict[str, bytes]]
 ROWS = st.lists(st.dictionaries(st.text(max_size=4), st.text(max_size=9) | st.integers() | st.none(), max_size=3), max_size=30)
 
 
@@ -62,19 +61,6 @@ def test_lines_and_index_have_the_order_that_random_gives(rows: Rows, seed: int 
         assert list(index) == [tuple(origin) for _, *origin in expected]
         assert list(lines) == [json.loads(line) for line, *_ in expected]
         assert (len(lines), lines.sources) == (len(rows), ("hh", "ultra"))
-
-
-def test_the_index_has_its_dtypes(tmp_path: Path) -> None:
-    write(tmp_path, [{"a": 1}])
-    index = open_lines(tmp_path, "pairs").index
-    assert {field: values.dtype for field, values in index.items()} == {"source": np.int32, "file": np.int32, "row": np.int64}
-
-
-def test_nothing_but_lines_and_index_is_left(tmp_path: Path, contents: Contents) -> None:
-    write(tmp_path, [{"a": number} for number in range(20)], seed=0)
-    assert sorted(contents(tmp_path)) == sorted(
-        ["pairs.jsonl", *(f"pairs.index/{part}" for part in ("file.npy", "row.npy", "source.npy", "sources.json"))]
-    )
 
 
 def test_lines_left_by_an_exception_cannot_be_opened(tmp_path: Path) -> None:
@@ -181,8 +167,3 @@ def test_what_is_only_remembered_is_made_again(tmp_path: Path) -> None:
     (tmp_path / "q.jsonl").write_bytes(DEEP)
     with pytest.raises(PrepAssetsError):
         list(read_quarantine(tmp_path / "q.jsonl"))
-
-
-@pytest.mark.parametrize("value", [1.5, True, ["a"], [{"name": ["a"], "template": "b"}], {"a": 1}])
-def test_templates_of_a_strange_kind_are_none(value: object) -> None:
-    assert templates_by_name(value) == {}

@@ -30,7 +30,7 @@ from prep_assets.stores.open import OpenStore, detect_format, open_store
 from prep_assets.stores.published import Draft, Place, open_published
 from prep_assets.stores.readers import map_dataset
 from prep_assets.stores.segments import Segmented
-from prep_assets.stores.table import LINES, TOKENS
+from prep_assets.stores.table import TOKENS
 from prep_assets.stores.version_folders import Published
 from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.effort import SOAK, examples
@@ -394,15 +394,6 @@ def test_two_streams_are_not_mixed(tmp_path: Path) -> None:
     assert open_store(tmp_path / "dev.h5").num_records == 3
 
 
-def test_two_files_of_lines_are_not_mixed(tmp_path: Path) -> None:
-    for name in ("rl_prompts_train", "rl_prompts_test"):
-        with TableWriter(tmp_path, name, LINES, domains=("d",)) as lines:
-            lines.append_object({"prompt": name, "gold": 1.0}, 0, 0)
-    with pytest.raises(StoreError, match="several streams"):
-        open_store(tmp_path)
-    assert open_store(tmp_path / "rl_prompts_test.jsonl").fetch_record(0, "prompt") == "rl_prompts_test"
-
-
 @pytest.mark.parametrize("storage", ["bin", "h5"])
 def test_published_domains_current_versions_only(tmp_path: Path, storage: Storage) -> None:
     publish(tmp_path, "sft_tokens", "b", "old", storage, [[9, 9, 9]])
@@ -475,14 +466,6 @@ def test_a_store_that_was_never_accepted_is_not_read(tmp_path: Path, change: Cal
     assert tokens(open_store(rejected.directory)) == [1, 2, 3]
 
 
-def test_a_killed_first_build_is_no_store(tmp_path: Path) -> None:
-    work = tmp_path / "t" / "versions" / ".writing-a" / "payload"
-    work.mkdir(parents=True)
-    (work / "a.jsonl").write_text('{"sequence": [1]}\n')
-    with pytest.raises(StoreError, match="no published store"):
-        open_store(tmp_path / "t")
-
-
 @pytest.mark.parametrize("as_file", [False, True])
 def test_a_current_that_leads_nowhere(tmp_path: Path, as_file: bool) -> None:
     gone = version_publish(tmp_path, "", "a", [1])
@@ -553,14 +536,6 @@ def test_nothing_is_read_under_a_manifest_that_cannot_be_read(tmp_path: Path, da
     damage(published.directory / "manifest.json")
     with pytest.raises(StoreError, match=r"manifest\.json"):
         open_store(tmp_path / opened)
-
-
-def test_nor_a_part_of_its_store(tmp_path: Path) -> None:
-    published = version_publish(tmp_path, "", "a", [1])
-    edited(published.directory / "manifest.json")
-    for part in ("current", "current/train"):
-        with pytest.raises(StoreError, match="edited or cut short"):
-            open_store(tmp_path / "t" / part)
 
 
 def test_a_link_keeps_the_name_that_says_its_format(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.open import open_store
-from prep_assets.stores.packed import DOCUMENT_FIELDS, _check_places, open_packed, write_documents
+from prep_assets.stores.packed import DOCUMENT_FIELDS, open_packed, write_documents
 from prep_assets.stores.table import PACKED
 from prep_assets.stores.tokens import StorageFormat
 from prep_assets.stores.writer import TableWriter
@@ -26,7 +26,6 @@ from prep_assets_tests.stores.payload import packed_dtypes
 
 STORAGE: list[StorageFormat] = ["bin", "h5"]
 Table = dict[str, npt.NDArray[Any]]
-Contents = Callable[[Path], dict[str, bytes]]
 
 
 def table(rows: int, row_len: int, loss_dtype: str = "int8") -> Table:
@@ -81,22 +80,6 @@ def test_rows_come_back(rows: int, row_len: int, sizes: list[int], storage: Stor
             assert store.documents[field].dtype == DOCUMENT_FIELDS[field]
 
 
-@pytest.mark.parametrize("storage", STORAGE)
-def test_blocks_cover_every_row_once(tmp_path: Path, storage: StorageFormat) -> None:
-    written = write(tmp_path, storage, 5, 4)
-    blocks = list(open_packed(tmp_path, "sft_packed").blocks(2 * 4))
-    assert [start for start, _, _ in blocks] == [0, 2, 4]
-    assert np.array_equal(np.concatenate([tokens for _, tokens, _ in blocks]), written["tokens"])
-    assert np.array_equal(np.concatenate([loss for _, _, loss in blocks]), written["loss_mask"])
-
-
-def test_pieces_of_a_row(tmp_path: Path) -> None:
-    write(tmp_path, "h5", 3, 4)
-    store = open_packed(tmp_path, "sft_packed")
-    expected = [[i for i, row in enumerate(store.documents["row"].tolist()) if row == number] for number in range(3)]
-    assert [list(range(*store.pieces(row).indices(100))) for row in range(3)] == expected
-
-
 def test_h5_is_the_layout_of_train_llm_from_scratch(tmp_path: Path) -> None:
     """Two contiguous data sets, no attributes, nothing else."""
     import h5py
@@ -121,14 +104,6 @@ def test_bin_is_the_layout_of_astrai(tmp_path: Path) -> None:
     assert np.fromfile(shard / "sequence.bin", "<i4").tolist() == written["tokens"].ravel().tolist()
     assert np.fromfile(shard / "loss_mask.bin", "i1").tolist() == written["loss_mask"].ravel().tolist()
     assert np.fromfile(shard / "position_ids.bin", "<i4").tolist() == [0, 1, 2, 3] * 5
-
-
-@pytest.mark.parametrize("storage", STORAGE)
-def test_two_writes_are_equal_to_the_byte(tmp_path: Path, contents: Contents, storage: StorageFormat) -> None:
-    for name, sizes in (("one", (3, 40)), ("two", (100,))):
-        (tmp_path / name).mkdir()
-        write(tmp_path / name, storage, 200, 33, sizes=sizes)
-    assert contents(tmp_path / "one") == contents(tmp_path / "two")
 
 
 def test_fewer_rows_than_planned_are_an_error(tmp_path: Path) -> None:
@@ -215,22 +190,3 @@ def test_what_does_not_fit_together_is_found_at_open(
     if "length" in said:
         with pytest.raises(StoreError, match=said):
             open_store(tmp_path)
-
-
-@pytest.mark.parametrize("block", [1, 2, 3, 100])
-@pytest.mark.parametrize(
-    ("field", "values", "entry"),
-    [
-        ("row", [0, 2, 2, 1, 1, 3, 3, 4, 4], "3 of 9"),
-        ("row", [-1, 1, 1, 2, 2, 3, 3, 4, 4], "0 of 9"),
-        ("row_offset", [0, 0, 2, 0, 1, 0, 1, 0, 1], "2 of 9"),
-        ("row_offset", [1, 0, 1, 0, 1, 0, 1, 0, 1], "0 of 9"),
-        ("length", [4, 1, 3, 1, 3, 1, 3, 1, 4], "8 of 9"),
-        ("length", [4, 1, 3, 0, 3, 1, 3, 1, 3], "3 of 9"),
-    ],
-)
-def test_documents_stand_one_after_another(tmp_path: Path, block: int, field: str, values: list[int], entry: str) -> None:
-    folder, fields = tmp_path / "x.documents", {name: array.astype(np.int64) for name, array in pieces(5, 4).items()}
-    _check_places(folder, fields, 4, block)
-    with pytest.raises(StoreError, match=rf"x.documents: entry {entry}.*in rows of 4 tokens"):
-        _check_places(folder, fields | {field: np.array(values)}, 4, block)

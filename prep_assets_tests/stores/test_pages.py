@@ -78,15 +78,6 @@ def test_what_was_written_is_there_again(tmp_path: Path) -> None:
     assert (array[::2] == 8).all() and (array[1::2] == 7).all()
 
 
-def test_arrays_that_are_gone_are_forgotten(tmp_path: Path) -> None:
-    before = len(pages._MAPPED)
-    array = mapped(in_file(tmp_path))
-    assert len(pages._MAPPED) == before + 1
-    del array
-    assert len(pages._MAPPED) == before
-    assert len(mapped(np.memmap(tmp_path / "file", np.int64, "r")[5:])) == SIZE // 8 - 5
-
-
 # who goes through files
 
 

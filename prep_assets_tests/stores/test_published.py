@@ -19,7 +19,6 @@ from hypothesis import strategies as st
 from prep_assets.errors import StoreError
 from prep_assets.stores import h5
 from prep_assets.stores import verification as written
-from prep_assets.stores.arrays import save_array
 from prep_assets.stores.h5 import FixedH5, GrowingH5
 from prep_assets.stores.published import Draft, Place, open_published
 from prep_assets.stores.verification import BLOCK, WrittenFile, prove, recording, sums_of, write_text
@@ -119,15 +118,6 @@ def test_a_build_that_fails_leaves_what_was_there(
         assert (open_published(place.root, "sft_tokens", "gsm8k").directory / "x").read_bytes() == b"old"
 
 
-def test_two_builds_of_one_input_have_equal_manifests(tmp_path: Path, publish: Publish, contents: Contents) -> None:
-    """Also elsewhere, and with files written in another order."""
-    files = {"b/2": b"two", "a/1": b"one", "c": b""}
-    first = publish(files=files, where=Place(tmp_path / "one", "rl_tokens"))
-    second = publish(files=dict(reversed(files.items())), where=Place(tmp_path / "two" / "deeper", "rl_tokens"))
-    assert contents(first.directory) == contents(second.directory)
-    assert first.manifest.content_hash == second.manifest.content_hash
-
-
 def test_without_links_a_pointer_file_does(place: Place, publish: Publish, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_links(*args: Any, **options: Any) -> None:
         raise OSError(errno.EPERM, "no symbolic links here")
@@ -209,13 +199,6 @@ def test_what_nobody_wrote_must_read_as_zeros(tmp_path: Path) -> None:
             other.write(b"x")
         with pytest.raises(StoreError, match=r"bytes 0 to 5,003"):
             prove(tmp_path, expected_files)
-
-
-def test_arrays_are_those_of_numpy(tmp_path: Path) -> None:
-    for values in (np.arange(5), np.zeros(0, np.int32), np.arange(6.0)):
-        save_array(tmp_path / "ours.npy", values)
-        np.save(tmp_path / "plain.npy", values)
-        assert (tmp_path / "ours.npy").read_bytes() == (tmp_path / "plain.npy").read_bytes()
 
 
 @pytest.mark.parametrize("rows", [0, 1, 7, 300])

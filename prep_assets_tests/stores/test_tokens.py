@@ -111,15 +111,6 @@ def test_shards_hold_whole_records_up_to_the_limit(records: Records, sizes: list
             assert len(shard) or len(found) == 1, f"shard {number} is empty"
 
 
-@settings(max_examples=examples(40), deadline=None)
-@given(RECORDS, st.lists(st.integers(0, 8), max_size=4), st.integers(1, 30))
-def test_shards_do_not_depend_on_how_records_come(records: Records, sizes: list[int], limit: int) -> None:
-    with folder() as one, folder() as other:
-        write(one, "bin", records, sizes=sizes, limit=limit)
-        write(other, "bin", records, limit=limit)
-        assert [shard.tolist() for shard in shards(one)] == [shard.tolist() for shard in shards(other)]
-
-
 def test_shards_are_filled_in_order(tmp_path: Path) -> None:
     """A record that does not fit starts the next shard; one that is longer than a shard has a shard of its own."""
     write(tmp_path, "bin", [[1, 2], [3, 4], [5, 6], [7] * 9, [8], [9, 9, 9, 9]], limit=5)
@@ -284,17 +275,6 @@ def test_slices_are_those_of_the_joined_array(lengths: list[int], start: int | N
     assert found.tolist() == joined[start:stop].tolist()
     assert found.dtype == segmented.dtype == np.uint16
     assert len(segmented) == len(joined)
-
-
-@given(st.lists(LENGTHS, min_size=1, max_size=4), EDGE, EDGE)
-def test_segmented_arrays_nest(nested: list[list[int]], start: int | None, stop: int | None) -> None:
-    flat = parts([length for lengths in nested for length in lengths])
-    pieces: list[Any] = []
-    at = 0
-    for lengths in nested:
-        pieces.append(Segmented(flat[at : at + len(lengths)]))
-        at += len(lengths)
-    assert Segmented(pieces)[start:stop].tolist() == np.concatenate(flat)[start:stop].tolist()
 
 
 def test_a_slice_inside_one_part_is_a_view() -> None:

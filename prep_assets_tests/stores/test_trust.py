@@ -92,13 +92,6 @@ def test_a_forced_build_replaces_figures_that_no_check_looks_at(workspace: Works
     assert (built.published.manifest.metrics, built.published.manifest.checks) == (manifest.metrics, manifest.checks)
 
 
-def test_a_forced_build_of_a_sound_store_keeps_its_version(workspace: Workspace) -> None:
-    published = workspace.built(ASSET, "notes")
-    [built] = build(workspace, ASSET, partition="notes", force=True)
-    assert built.published.version == published.version
-    assert workspace.place(ASSET, "notes").backend.names() == [published.version]
-
-
 # Folders without a manifest, and links.
 
 

@@ -177,15 +177,6 @@ def test_idefics3(kind: str, width: int, height: int, sizes: tuple[int, int], sp
     assert {f"{piece}>" for piece in found.replace("\n", "").split(">") if piece} <= known
 
 
-def test_gemma3() -> None:
-    rule = Fixed(rule="fixed", tokens=256, begin="\n\n<start_of_image>", end="<end_of_image>\n\n", mark="<start_of_image>")
-    theirs = bare_processor("Gemma3Processor", None, None)
-    full = f"\n\n<start_of_image>{TOKEN * 256}<end_of_image>\n\n"
-    theirs.full_image_sequence = full
-    assert placeholder_of(rule, TOKEN, 3, 5000) == theirs.replace_image_token({"num_crops": [0]}, 0)
-    assert tokens_around(rule) == ("<start_of_image>", "<end_of_image>")
-
-
 HEARD = {"sampling_rate": 16_000, "hop_length": 160, "chunk_length": 2}
 MEL = MelFrames(rule="mel_frames", **HEARD)
 
@@ -245,30 +236,6 @@ def test_a_rule_of_audio_is_what_the_files_say(kind: str, nested: bool, tmp_path
 QWEN2_FILM = {"patch_size": 14, "merge_size": 2, "temporal_patch_size": 2, "min_pixels": 100_352, "max_pixels": 602_112}
 QWEN3_FILM = {"patch_size": 16, "merge_size": 2, "temporal_patch_size": 2, "min_pixels": 4096, "max_pixels": 25_165_824}
 SAMPLED = {"fps": 2.0, "max_video_tokens": 20_000}
-
-
-@pytest.mark.parametrize(
-    ("numbers", "size", "tokens", "times"),
-    [
-        (QWEN2_FILM | {"min_pixels": 3136, "max_pixels": 12_845_056}, (20, 8.0, 96, 64), 60, []),
-        (QWEN2_FILM | {"min_pixels": 3136, "max_pixels": 12_845_056}, (1, 1.0, 28, 28), 4, []),
-        (QWEN2_FILM | SAMPLED, (20, 8.0, 96, 64), 280, []),
-        (QWEN2_FILM | SAMPLED, (900, 30.0, 1280, 720), 17_280, []),
-        (QWEN2_FILM | SAMPLED, (7193, 23.976023976, 1920, 1080), 36_000, []),
-        (QWEN2_FILM | SAMPLED, (3, 24.0, 640, 480), 391, []),
-        (QWEN3_FILM, (20, 8.0, 96, 64), 18, ["0.3", "1.5", "2.4"]),
-        (QWEN3_FILM, (3, 24.0, 20, 300), 30, ["0.0", "0.1"]),
-        (QWEN3_FILM, (250, 25.0, 640, 480), 3000, ["0.3", "1.3", "2.4", "3.4", "4.5", "5.5", "6.5", "7.6", "8.7", "9.7"]),
-        (QWEN3_FILM | {"max_video_tokens": 768}, (90, 30.0, 1920, 1080), 2160, ["0.3", "1.5", "2.7"]),
-    ],
-)
-def test_video_has_the_tokens_and_times_of_its_frames(
-    numbers: dict[str, Any], size: tuple[float, ...], tokens: int, times: list[str]
-) -> None:
-    """As the processors of transformers 5.23 write them."""
-    rule = Qwen3VLVideo(rule="qwen3_vl_video", **numbers) if times else Qwen2VLVideo(rule="qwen2_vl_video", **numbers)
-    for written in (placeholder_of(rule, TOKEN, *size), expected_text(rule, TOKEN, size)):
-        assert (written.count(TOKEN), re.findall(r"<([\d.]+) seconds>", written)) == (tokens, times)
 
 
 @cache

@@ -32,7 +32,6 @@ from prep_assets.samples import (
     Sample,
     Turn,
     changed,
-    document,
     turn,
 )
 from prep_assets.text.load_template import load_template
@@ -233,13 +232,6 @@ def assert_is(rendered: Rendered, chat: Chat, pieces: Pieces) -> None:
 # arbitrary contents
 
 
-@settings(max_examples=examples(80), deadline=None)
-@given(CHAT)
-def test_templates_that_keep_contents(vocabulary: Vocabulary, chat: Chat) -> None:
-    for name, layout in (("chatml", chatml), ("tokenizer", chatml), ("plain", plain)):
-        assert_is(render(sample_of(chat), load_template(name, vocabulary)), chat, layout(chat))
-
-
 @pytest.mark.parametrize("name", LAYOUTS)
 @settings(max_examples=examples(60), deadline=None)
 @given(chat=CHAT)
@@ -379,10 +371,6 @@ def test_a_prompt_and_its_completion_are_joined(texts: list[str]) -> None:
     assert [found.text[span.start : span.end] for span in found.spans if span.region.text] == [text for text in texts if text]
 
 
-def test_a_document_is_its_text() -> None:
-    assert render(document(" a\n"), None).text == " a\n"
-
-
 def test_chat_roles_need_a_template() -> None:
     with pytest.raises(Refused, match=r"needs_template: .*use the schema text, or put chats into sft"):
         render(sample_of([(USER, "Hi")]), None)
@@ -443,11 +431,6 @@ def test_the_placeholder_stands_where_the_image_stood_and_the_path_nowhere(sampl
     assert not any(low < end and start < high for low, high in rendered.content for start, end, _ in rendered.images)
 
 
-def test_the_whole_text_of_an_untemplated_sample() -> None:
-    sample = Sample((Turn(PROMPT, (picture(), text("What? "))), Turn(COMPLETION, (text("A dog."),))))
-    assert render(sample, template("<img><img>")).text == "<img><img>What? A dog.<eos>"
-
-
 def test_a_dropped_image_is_not_there() -> None:
     sample = Sample((Turn(USER, (picture(drop=True), text("Who?"))), Turn(ASSISTANT, (text("Kane."),))))
     rendered = render(sample, template("<img>"))
@@ -460,12 +443,6 @@ def test_without_an_image_token_a_sample_with_an_image_is_refused(first: str, se
     with pytest.raises(Refused) as refused:
         render(sample, template(""))
     assert refused.value.reason == "no_image_token" and "image_token" in refused.value.detail
-
-
-def test_a_document_without_any_template() -> None:
-    sample = Sample((Turn(DOCUMENT, (text("Left"), picture())),))
-    with pytest.raises(Refused, match="image_token"):
-        render(sample, None)
 
 
 def test_placeholders_that_are_not_told_from_typed_text_are_content_no_more() -> None:

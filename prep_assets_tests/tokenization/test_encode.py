@@ -210,13 +210,6 @@ def test_white_space_before_an_answer_is_trained_with_its_first_word(shipped: Lo
     assert shipped.vocabulary.decode(found.ids[found.loss != 0]) == " the\n<|endoftext|>"
 
 
-def test_a_document_is_trained_throughout(shipped: Loaded) -> None:
-    text = "Once <|endoftext|> upon a time 👍\n"
-    found = Encoder(shipped.vocabulary, shipped.engines, TRAINED).encode([render(document(text), None)])
-    assert found.ids.tolist() == shipped.ordinary([text])[0]
-    assert set(found.loss.tolist()) == {1.0}
-
-
 def test_the_stop_token_of_one_turn_is_not_that_of_the_next(shipped: Loaded) -> None:
     """Where only white space that somebody else wrote stands between an answer and a control token."""
     template = ChatTemplate("own", "{% for m in messages %}{{ m.content }}\n{% endfor %}<|endoftext|>", shipped.vocabulary.special)
@@ -366,11 +359,6 @@ def _said(refusal: Exception) -> tuple[str, str, str]:
     return refusal.reason, refusal.detail, refusal.stage  # type: ignore[attr-defined]
 
 
-def test_an_empty_batch(tokenizer: Loaded) -> None:
-    found = Encoder(tokenizer.vocabulary, tokenizer.engines, TRAINED).encode([])
-    assert (found.ids.tolist(), found.loss.tolist(), found.offsets.tolist(), found.kept.tolist(), found.refused) == ([], [], [0], [], ())
-
-
 # each reason, on purpose
 
 
@@ -444,12 +432,6 @@ def test_a_lossy_example_does_not_touch_the_next(open_tokenizer: Open) -> None:
     assert loaded.vocabulary.decode(found.ids[found.loss != 0]) == "\nYes"
 
 
-def test_prompts_have_nothing_to_train(shipped: Loaded) -> None:
-    batch = [render(Sample((turn(USER, "Hi"),)), load_template("chatml", shipped.vocabulary))]
-    assert len(Encoder(shipped.vocabulary, shipped.engines, TRAINED, trains=False).encode(batch).kept) == 1
-    assert len(Encoder(shipped.vocabulary, shipped.engines, TRAINED, trains=True).encode(batch).kept) == 0
-
-
 # Ids and masks against the projects that define them: train-llm-from-scratch and transformers.
 
 END_OF_TEXT = 50256
@@ -472,23 +454,6 @@ def test_golden_vector_of_train_llm_from_scratch(open_tokenizer: Open) -> None:
     assert found.loss.tolist() == [0] * 20 + [1] * 8
     assert (found.offsets.tolist(), found.kept.tolist(), found.refused) == ([0, 28], [0], ())
     assert (found.ids.dtype.name, found.loss.dtype.name, found.offsets.dtype.name) == ("uint32", "float32", "int64")
-
-
-@pytest.mark.parametrize(
-    ("text", "ids"),
-    [
-        ("<|system|>\n", [27, 91, 10057, 91, 29, 198]),
-        ("<think>", [27, 14925, 29]),
-        ("</think>", [3556, 14925, 29]),
-        ("</answer>", [3556, 41484, 29]),
-        ("</think><answer>", [3556, 14925, 6927, 41484, 29]),
-        ("<|endoftext|>", [27, 91, 437, 1659, 5239, 91, 29]),
-    ],
-)
-def test_golden_markers_of_train_llm_from_scratch(open_tokenizer: Open, text: str, ids: list[int]) -> None:
-    """Markers are ordinary text, the end-of-text token too where somebody types it."""
-    for engine in (open_tokenizer("gpt2").engines.first, open_tokenizer("gpt2").engines.reference):
-        assert engine.encode([text]).ids.tolist() == ids
 
 
 def gsm8k(path: Path) -> list[Chat]:

@@ -34,7 +34,7 @@ from prep_assets.text.engines import (
     verdict_key,
 )
 from prep_assets.text.ids import Engine, Flat, digit_cuts, ordinary, remembered, sorted_json
-from prep_assets.text.suspects import TRIED, edge_set, suspect_table, typed, unequal_texts
+from prep_assets.text.suspects import TRIED, edge_set, suspect_table, typed
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.workspaces import build, jsonl, minimal, refusals, workspace_in
@@ -64,12 +64,6 @@ def test_engines_agree_on_any_text(open_tokenizer: Open, name: str, texts: list[
 
 
 @pytest.mark.parametrize("name", FAST)
-def test_engines_agree_on_the_edge_set(open_tokenizer: Open, name: str) -> None:
-    loaded = open_tokenizer(name)
-    assert lists(loaded.engines.first.encode(edge_set())) == loaded.ordinary(edge_set())
-
-
-@pytest.mark.parametrize("name", FAST)
 def test_fast_engines_are_chosen_where_they_agree(open_tokenizer: Open, name: str) -> None:
     loaded = open_tokenizer(name)
     assert isinstance(loaded.engines.first, RoutedEngine)
@@ -87,13 +81,6 @@ def test_typed_control_tokens_are_ordinary_text(tokenizer: Loaded) -> None:
             ids = engine.encode([f"a{text}b"]).ids.tolist()
             assert control.isdisjoint(ids)
             assert b"".join(table[token] for token in ids).removeprefix(b" ") == f"a{text}b".encode()
-
-
-def test_nothing_in_nothing_out(tokenizer: Loaded) -> None:
-    for engine in (tokenizer.engines.first, tokenizer.engines.rest, tokenizer.engines.reference):
-        assert lists(engine.encode([])) == []
-        assert lists(engine.encode([""])) == [[]]
-        assert lists(engine.encode(["", "a", ""])) == [[], engine.encode(["a"]).ids.tolist(), []]
 
 
 @pytest.mark.parametrize("name", FAST)
@@ -407,11 +394,6 @@ def test_digits_are_cut_where_white_space_could_join() -> None:
     text = "a 1b  2 c\n\n3 d4 \u00e95 6"
     cuts = digit_cuts(np.frombuffer(text.encode(), np.uint8))
     assert [text.encode()[at : at + 1] for at in cuts] == [b"2", b"3", b"5"]
-
-
-def test_results_are_compared_text_by_text(shipped: Loaded) -> None:
-    one, other = (shipped.engines.first.encode(texts) for texts in (["a b", "c"], ["a b", "d"]))
-    assert unequal_texts(one, other) == [1]
 
 
 # What was found about engines is kept on disk, under a key of all that it depends on.

@@ -60,10 +60,6 @@ def test_known_tokenizers(open_tokenizer: Open, name: str, size: int, eos: int, 
     assert (vocabulary.size, vocabulary.eos_id, vocabulary.pad_id) == (size, eos, pad)
 
 
-def test_the_shipped_control_tokens(shipped: Loaded) -> None:
-    assert shipped.vocabulary.control == {"<|endoftext|>": 0, "<|im_start|>": 1, "<|im_end|>": 2, "<|pad|>": 3}
-
-
 def test_ids_with_a_hole() -> None:
     from tokenizers import Tokenizer, models
 
@@ -107,20 +103,6 @@ def test_sentencepiece_ids_are_bytes(open_tokenizer: Open, text: str) -> None:
     assert b"".join(table[token] for token in loaded.ordinary([text])[0]) == expected.encode()
 
 
-def test_every_single_byte_has_an_id(open_tokenizer: Open) -> None:
-    for name in ("shipped", "gpt2", "mistral_v3"):
-        table = open_tokenizer(name).vocabulary.token_bytes
-        assert table is not None
-        assert {bytes([byte]) for byte in range(256)} <= set(table)
-
-
-def test_byte_fallback_tokens_are_single_bytes(open_tokenizer: Open) -> None:
-    loaded = open_tokenizer("mistral_v3")
-    vocab, table = specification(loaded)["model"]["vocab"], loaded.vocabulary.token_bytes
-    assert table is not None
-    assert [table[vocab[f"<0x{byte:02X}>"]] for byte in range(256)] == [bytes([byte]) for byte in range(256)]
-
-
 def test_byte_lengths_and_control_tokens(tokenizer: Loaded) -> None:
     vocabulary = tokenizer.vocabulary
     table, lengths = vocabulary.token_bytes, vocabulary.byte_lengths
@@ -147,10 +129,6 @@ def test_a_normalizer_that_leaves_most_text_alone_keeps_the_table(shipped: Loade
     composed = "NFC" in str(normalizer)
     assert changed.is_normal("caf\u00e9") and changed.is_normal("cafe\u0301") == (not composed)
     assert changed.normalized("cafe\u0301") == ("caf\u00e9" if composed else "cafe\u0301")
-
-
-def test_prefix_space(tokenizer: Loaded) -> None:
-    assert tokenizer.vocabulary.prefix_space == ("first" if tokenizer.name == "mistral_v3" else "never")
 
 
 @pytest.mark.parametrize("scheme", ["first", "always", "never"])

@@ -258,10 +258,6 @@ def test_shared_memory_is_one_memory(stream: Path) -> None:
     assert open_store(stream).fetch(0, 1, "sequence").tolist() == [100]
 
 
-def test_shared_memory_by_name(stream: Path) -> None:
-    assert len(DatasetFactory.load("sft", stream, 16, share_memory=True)) == 3
-
-
 def test_more_than_there_is_of_shared_memory_is_told_before_it_is_copied(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Pages that do not fit end the process with a signal."""
     monkeypatch.setattr(shared, "SHARED", stream)

@@ -60,11 +60,6 @@ def test_prompts_have_the_ids_and_the_gold_of_their_row(workspace: Workspace) ->
     assert {dataset[i]["prompt"] for i in range(len(dataset))} == {row["prompt"] for row in QUESTIONS}
 
 
-def test_the_arithmetic_curriculum(workspace: Workspace) -> None:
-    dataset = PromptDataset(workspace.stores / "rl_tokens", workspace.stores / "arithmetic_prompts")
-    assert [dataset[i]["prompt"] for i in range(len(dataset))] == ["What is 12 + 13?", "What is 8 - 16?", "What is 12 - 9?"]
-
-
 @pytest.mark.parametrize("workers", [0, 2])
 def test_batches_are_padded_on_the_left(workspace: Workspace, workers: int) -> None:
     dataset = PromptDataset(workspace.stores / "rl_tokens", workspace.stores / "rl_prompts")

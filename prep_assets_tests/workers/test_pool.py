@@ -203,10 +203,6 @@ def wait_for(look):
     return found
 
 
-def test_a_number_of_workers_is_taken_at_its_word():
-    assert worker_count(7) == 7
-
-
 def test_auto_has_no_more_workers_than_processors_or_memory(monkeypatch, tmp_path):
     from prep_assets.workers import pool as count
     from prep_assets.workers import pool as memory

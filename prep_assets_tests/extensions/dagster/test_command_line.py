@@ -14,10 +14,8 @@ import dagster as dg
 import h5py
 import pytest
 
-from prep_assets.extensions.dagster.definitions import definitions
-from prep_assets.extensions.dagster.site import Site
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.extensions.dagster.runs import CONFIGS, DOMAINS, checks_of, evaluations, failures, materializations
+from prep_assets_tests.extensions.dagster.runs import DOMAINS, checks_of, evaluations, materializations
 
 pytestmark = pytest.mark.cli
 
@@ -91,25 +89,6 @@ def test_nothing_is_left_beside_history_and_stores(clone: Path) -> None:
     }
     left = {path.name for path in clone.iterdir()} - tracked
     assert left <= {".dagster", "data"}
-
-
-def test_on_missing_fail_in_the_file_stops_with_the_command(
-    tmp_path: Path, stores: Path, instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    configs = tmp_path / "configs"
-    shutil.copytree(CONFIGS, configs)
-    text = (configs / "rl.yaml").read_text("utf-8")
-    (configs / "rl.yaml").write_text("on_missing: fail\n" + text.replace("gsm8k:", "sums:"), "utf-8")
-    monkeypatch.setenv("PREP_ASSETS_CONFIG_DIR", str(configs))
-    job = definitions(Site()).resolve_implicit_global_asset_job_def()
-    result = job.execute_in_process(instance=instance, asset_selection=[dg.AssetKey("rl_prompts")], raise_on_error=False)
-    assert not result.success
-    assert (
-        "rl_prompts is made from rl_raw[sums] (no store yet), rl_prompts_by_domain[sums] (no store yet), and on_missing is fail. Build that first:"
-        in failures(result)
-    )
-    assert "  prep-assets build rl_raw --partition sums" in failures(result)
-    assert not (stores / "rl_raw").exists()
 
 
 def test_dg_shows_its_options() -> None:

@@ -111,21 +111,6 @@ def test_a_sensor_finds_domains_once_their_files_have_stopped_growing(project: P
     assert dg.evaluate_automation_conditions(defs=project.defs, instance=project.instance).total_requested == 0
 
 
-def test_a_value_that_is_gone_is_said(project: Project) -> None:
-    project.write("a", "wiki")
-    gone = project.write("b", "code")
-    for _ in range(4):
-        project.look()
-    for partition in project.partitions:
-        project.run("refresh_pretrain", partition_key=partition)
-    gone.unlink()
-    project.look()
-    project.run("refresh_pretrain", partition_key="wiki")
-    assert any(
-        "code: removed from the configuration; to delete the stores: prep-assets prune --removed" in project.look()[1] for _ in range(3)
-    )
-
-
 def test_a_night_covers_what_was_found_that_night(project: Project) -> None:
     project.write("a", "wiki", "code")
     when = datetime(2026, 3, 1, 3, tzinfo=UTC)
@@ -154,15 +139,6 @@ def test_loading_registers_in_the_home_of_dagster(tmp_path: Path, monkeypatch: p
         instance=project.instance, partition_key="code", raise_on_error=False
     )
     assert "max_domains is 100" in failures(done)
-
-
-def test_domains_that_the_configuration_names_are_static(tmp_path: Path) -> None:
-    jsonl(tmp_path / "a.jsonl", [{"text": "a", "source": "wiki"}])
-    named = {"wiki": {key: value for key, value in AUTO.items() if key != "domains"}}
-    workspace = workspace_in(tmp_path, minimal("pretrain", named))
-    site = Site(WorkspaceResource(configs=str(workspace.configs)), StoreIOManager(store_dir=str(workspace.stores)))
-    graph = definitions(site).resolve_asset_graph()
-    assert graph.get(dg.AssetKey("pretrain_raw")).partitions_def == dg.StaticPartitionsDefinition(["wiki"])
 
 
 def test_a_faulty_configuration_keeps_its_kind_of_partitions(tmp_path: Path) -> None:

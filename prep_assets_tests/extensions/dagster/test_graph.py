@@ -88,10 +88,6 @@ def names(keys: Any) -> set[str]:
     return {key.to_user_string() for key in keys}
 
 
-def test_definitions_are_loadable() -> None:
-    dg.Definitions.validate_loadable(defs)
-
-
 def test_the_graph_has_these_assets_and_no_other() -> None:
     assert names(graph.get_all_asset_keys()) == {*GRAPH, *REPORTS}
 
@@ -182,14 +178,6 @@ def test_every_way_to_load_the_code_location_gives_it_one_name() -> None:
     assert project["dg"]["project"]["code_location_target_module"] == served["module_name"] == "prep_assets.definitions"
 
 
-def test_history_is_kept_in_the_checkout_and_out_of_git() -> None:
-    instance = yaml.safe_load((ROOT / "dagster.yaml").read_text("utf-8"))
-    assert instance["storage"]["sqlite"]["base_dir"] == ".dagster"
-    assert instance["telemetry"] == {"enabled": False} == instance["nux"]
-    venv = yaml.safe_load((ROOT / "tools" / "venv" / "dagster.yaml").read_text("utf-8"))
-    assert instance["run_monitoring"] == venv["run_monitoring"]
-
-
 def test_an_instance_with_run_monitoring_opens(tmp_path: Path) -> None:
     """Its launcher cannot say whether a process lives, so nothing may ask it to resume a run."""
     shutil.copy(ROOT / "tools" / "venv" / "dagster.yaml", tmp_path)
@@ -228,12 +216,6 @@ def test_a_whole_family_is_built(workspace: Workspace) -> None:
     assert instance.get_materialized_partitions(dg.AssetKey("rl_prompts_by_domain")) == {"gsm8k"}
     assert instance.get_materialized_partitions(dg.AssetKey("rl_groups_by_domain")) == {"scored"}
     assert all([each.passed for each in evaluations(instance, "rl_groups", check)] == [True] for check in checks_of("rl_groups"))
-
-
-def test_a_domain_of_groups_has_no_prompts(workspace: Workspace) -> None:
-    instance = carried_out(workspace, "refresh_rl", partition_key="scored")
-    assert instance.get_materialized_partitions(dg.AssetKey("rl_groups_by_domain")) == {"scored"}
-    assert instance.get_materialized_partitions(dg.AssetKey("rl_prompts_by_domain")) == set()
 
 
 # -- what `make setup` puts into the checkout's own `.venv`, so that the plain `dagster` command finds the project and keeps its history -
@@ -497,32 +479,6 @@ def test_an_export_builds_what_it_needs_and_is_checked(with_exports: dg.Definiti
     ] * 2
     (made,) = materializations(history, "sft_export_trl")
     assert plain(made.metadata)["dagster/row_count"] == len(table)
-
-
-def test_one_partition_of_a_partitioned_export(with_exports: dg.Definitions, history: dg.DagsterInstance, built: Path) -> None:
-    assert run_of_exports(with_exports, history, "sft_export_by_domain", "dolly")
-    assert [each.name for each in (built / "sft_export_by_domain").iterdir()] == ["dolly"]
-    assert (built / "sft_export_by_domain" / "dolly" / "current" / "index.json").is_file()
-
-
-def test_a_damaged_export_fails_its_check(with_exports: dg.Definitions, history: dg.DagsterInstance, built: Path) -> None:
-    assert run_of_exports(with_exports, history, "rl_export_verl")
-    path = built / "rl_export_verl" / "current" / "train.parquet"
-    path.write_bytes(path.read_bytes()[:-1])
-    keys = [dg.AssetCheckKey(dg.AssetKey("rl_export_verl"), name) for name in ("file_hashes", "readable")]
-    job = dg.define_asset_job("checks_only", selection=dg.AssetSelection.checks(*keys))
-    resolved = dg.Definitions(assets=with_exports.assets, resources=with_exports.resources, jobs=[job]).resolve_job_def("checks_only")
-    resolved.execute_in_process(instance=history, raise_on_error=False)
-    for name in ("file_hashes", "readable"):
-        assert not evaluations(history, "rl_export_verl", name)[0].passed
-
-
-def test_a_faulty_export_is_told_with_its_name(configs: Path, caplog: pytest.LogCaptureFixture) -> None:
-    path = configs / "rl.yaml"
-    path.write_text(path.read_text("utf-8").replace("to: verl", "to: verll"), "utf-8")
-    loaded = definitions(Site())
-    assert "rl_export_verl" not in names(loaded.resolve_asset_graph().get_all_asset_keys())
-    assert "exports.verl.to: no export format 'verll'; did you mean 'verl'" in caplog.text
 
 
 PRIVATE = {

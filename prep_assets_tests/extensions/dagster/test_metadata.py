@@ -97,19 +97,6 @@ def test_a_token_store_shows_a_row_inline_and_as_a_picture(everything: Everythin
         assert "data:image/svg+xml;base64," in metadata["preview_row"]
 
 
-def test_token_stores_say_which_engine_their_documents_are_for(everything: Everything) -> None:
-    for metadata in all_of(everything, "sft_tokens"):
-        by_engine = [value for key, value in metadata.items() if key.startswith("documents_by_")]
-        assert metadata["documents_by_gigatoken"] > 0 and sum(by_engine) == metadata["kept"]
-
-
-def test_masked_and_trained_tokens_are_told_apart_at_a_glance(everything: Everything) -> None:
-    for metadata in all_of(everything, "sft_tokens"):
-        lines = metadata["preview"].split("```diff\n")[1].splitlines()
-        assert lines[0].startswith("  <|im_start|>")
-        assert any(line.startswith("+ ") for line in lines)
-
-
 @pytest.mark.parametrize("asset", ["preferences", "rl_prompts", "arithmetic_prompts"])
 def test_a_store_of_lines_shows_one(everything: Everything, asset: str) -> None:
     [metadata] = all_of(everything, asset)
@@ -142,15 +129,6 @@ def test_refused_records_are_counted_by_reason_with_the_path_of_the_quarantine(t
     packed = store_metadata(workspace, build(workspace, "sft_packed"))
     assert packed["refused_records"] == 3 and packed["refused"].records[0].data["store"] == "sft_tokens[one]"
     assert [refusal.id for refusal in read_quarantine(quarantine)] == ["rows.jsonl:2", "rows.jsonl:3", "rows.jsonl:4"]
-
-
-def test_without_refused_records_there_is_no_quarantine_to_show(everything: Everything, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PREP_ASSETS_STORE_DIR", str(everything.stores))
-    workspace = Workspace.open()
-    published = workspace.built("sft_raw", "dolly")
-    metadata = store_metadata(workspace, published)
-    assert metadata["refused_records"] == 0
-    assert "quarantine" not in metadata and "refused_by_reason" not in metadata
 
 
 # -- the report of a family as an asset, and what asset pages show first -----------------------------------------------------------------

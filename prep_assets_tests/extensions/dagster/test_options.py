@@ -64,13 +64,6 @@ def test_the_launchpad_shows_every_option_with_its_description(asset: str) -> No
     assert len(expected) > 10 and all(expected.values())
 
 
-@pytest.mark.parametrize("asset", SHIPPED_ASSETS)
-def test_no_option_has_to_be_set(asset: str) -> None:
-    fields = defs.resolve_assets_def(asset).op.config_schema.config_type.fields
-    assert not any(field.is_required for field in fields.values())
-    assert dg.validate_run_config(JOB, {"ops": {asset: {"config": {}}}})
-
-
 # -- what is set, and what is not -------------------------------------------------------------------------------------------------------
 
 # falsy values are values: they override as well
@@ -114,25 +107,6 @@ def test_a_mapping_to_sections_is_set_as_the_file_has_it() -> None:
 
 def test_as_configured_is_the_same_as_not_set() -> None:
     assert chosen(options("sft")(engine=AS_CONFIGURED, packing={"tail": AS_CONFIGURED, "row_len": None})) == {}
-
-
-@given(st.sets(st.sampled_from(sorted(VALUES))))
-@settings(max_examples=examples(40), deadline=None)
-def test_what_is_not_set_stays_as_the_file_says(paths: set[str]) -> None:
-    workspace = Workspace.open()
-    given_values = {path: VALUES[path] for path in sorted(paths)}
-    plain, with_options = (
-        each.family(FAMILIES["sft"]).model_dump()
-        for each in (workspace, workspace.overriding("sft", chosen(options("sft")(**nested(given_values)))))
-    )
-    for path in described(FAMILIES["sft"]):
-        before, after = plain, with_options
-        for key in path.split("."):
-            before, after = before.get(key), after.get(key)
-        if path == "mask":
-            assert after == {**before, **given_values.get(path, {})}
-        else:
-            assert after == given_values.get(path, before)
 
 
 @given(st.sets(st.sampled_from(sorted(VALUES))))
@@ -223,39 +197,6 @@ def test_what_was_published_with_options_is_known_downstream(built: Path, instan
     assert (standing.state, standing.overrides, standing.inherited) == ("current", (), ("sft_tokens[dolly]: mask.user",))
 
 
-def test_a_whole_section_may_be_set(built: Path, instance: dg.DagsterInstance) -> None:
-    chosen_options = {
-        "packing": {"strategy": "bfd", "row_len": 128, "overlong": "split", "max_items": {"chats": 5}},
-        "output": {"storage_format": "bin"},
-    }
-    assert run(instance, "sft_packed", options={"sft_packed": chosen_options}).success
-    draft = Workspace.open().place("sft_packed").draft()
-    assert draft is not None
-    recipe = draft.manifest.recipe
-    assert recipe["storage_format"] == "bin"
-    assert {key: recipe["packing"][key] for key in chosen_options["packing"]} == chosen_options["packing"]
-    assert recipe["packing"]["seed"] == 42
-    assert not list(draft.directory.glob("*.h5"))
-
-
-@pytest.mark.parametrize(
-    ("asset", "partition", "values"),
-    [
-        ("sft_tokens", "dolly", {"preprocessing": {"deduplicate": False}, "mask": {"user": "train"}, "train_on_eos": "none"}),
-        ("pretrain_tokens", "docs", {"output": {"storage_format": "bin", "max_tokens_per_shard": 500}, "preprocessing": {"min_chars": 50}}),
-        ("preferences_by_domain", "hh", {"test_fraction": 0.5, "max_per_source": 10}),
-        ("arithmetic_prompts", None, {"arithmetic": {"n": 10, "largest": 5, "seed": 9}}),
-    ],
-)
-def test_checks_hold_for_what_a_run_chose(
-    built: Path, instance: dg.DagsterInstance, asset: str, partition: str | None, values: dict[str, Any]
-) -> None:
-    result = run(instance, asset, partition=partition, options={asset: {**values, "publish": True}})
-    said = {check: evaluations(instance, asset, check)[0] for check in checks_of(asset) if evaluations(instance, asset, check)}
-    assert {check: evaluation.description for check, evaluation in said.items() if not evaluation.passed} == {}
-    assert result.success, failures(result)
-
-
 # -- what is refused --------------------------------------------------------------------------------------------------------------------
 
 
@@ -315,9 +256,3 @@ def test_an_option_that_cannot_apply_is_refused(
     assert not result.success
     assert "itself has no such options" in failures(result)
     assert said in failures(result)
-
-
-def test_an_option_that_says_what_the_file_says_is_no_draft(built: Path, instance: dg.DagsterInstance) -> None:
-    assert run(instance, "sft_packed", options={"sft_packed": {"packing": {"row_len": 1024}, "engine": "reference"}}).success
-    assert Workspace.open().place("sft_packed").draft() is None
-    assert materializations(instance, "sft_packed")

@@ -41,11 +41,6 @@ def loaded(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[list[str]
     return dict(zip(names, map(json.loads, said.stdout.splitlines()), strict=True))
 
 
-def test_there_are_recipes_of_one_family_of_two_and_of_four() -> None:
-    assert len(FOLDERS) > 9
-    assert {len(list((RECIPES / folder).glob("*.yaml"))) for folder in FOLDERS} == {1, 2, 4}
-
-
 @pytest.mark.parametrize("folder", [folder if folder in FEW else pytest.param(folder, marks=pytest.mark.soak) for folder in FOLDERS])
 def test_a_folder_of_recipes_loads_with_the_assets_of_its_files(loaded: dict[str, list[list[str]]], folder: str) -> None:
     """Definitions of a folder with one family stopped: the three other configurations were missing."""

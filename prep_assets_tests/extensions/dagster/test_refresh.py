@@ -69,13 +69,6 @@ def watch(tmp_path: Path) -> Watch:
     return Watch(tmp_path)
 
 
-def test_new_files_are_built_at_the_second_look(watch: Watch) -> None:
-    assert watch.look() == []
-    assert "a: new or changed, waits for the next look" in watch.skipped
-    assert [request.partition_key for request in watch.look()] == ["a", "b"]
-    assert watch.look() == [] and watch.skipped == "no new or changed source files"
-
-
 def test_a_changed_picture_rebuilds_its_domain(watch: Watch) -> None:
     pictures = watch.folder / "pictures"
     pictures.mkdir()
@@ -114,15 +107,6 @@ def test_a_domain_that_is_taken_out_is_reported(watch: Watch) -> None:
     assert "b: removed from the configuration; to delete the stores: prep-assets prune --removed" in watch.skipped
 
 
-def test_a_missing_source_is_said_and_does_not_keep_others_waiting(watch: Watch) -> None:
-    watch.settle()
-    (watch.folder / "a1.jsonl").unlink()
-    assert watch.look() == []
-    assert "a1" in watch.skipped or "a*" in watch.skipped
-    watch.write("b1", "other")
-    assert watch.settle() == ["b"]
-
-
 def test_a_source_that_vanishes_while_it_is_hashed_does_not_keep_others_waiting(watch: Watch) -> None:
     watch.look()
 
@@ -135,12 +119,6 @@ def test_a_source_that_vanishes_while_it_is_hashed_does_not_keep_others_waiting(
     assert [request.partition_key for request in watch.look(sign=sign)] == ["b"]
     watch.write("a1", "a1")
     assert watch.settle() == ["a"]
-
-
-def test_the_order_of_domains_does_not_matter(watch: Watch) -> None:
-    watch.settle()
-    watch.configure("b", "a")
-    assert watch.settle() == []
 
 
 def test_a_domain_that_is_new_in_the_configuration_waits_for_the_definitions(watch: Watch) -> None:
@@ -163,20 +141,6 @@ def test_a_source_without_a_sign_is_hashed_at_each_look(watch: Watch) -> None:
 def test_what_the_raw_asset_already_holds_is_not_asked_for(watch: Watch) -> None:
     build(watch.workspace, "sft_raw", "a")
     assert watch.settle() == ["b"]
-
-
-def test_run_keys_carry_the_content(tmp_path: Path) -> None:
-    keys = []
-    for folder, answer in (("here", "one"), ("there", "one"), ("elsewhere", "two")):
-        (tmp_path / folder).mkdir()
-        watch = Watch(tmp_path / folder)
-        watch.write("a1", answer)
-        watch.look()
-        keys.append({request.partition_key: str(request.run_key) for request in watch.look()})
-    here, there, elsewhere = keys
-    assert all(key.startswith(f"sft:{name}:") for name, key in here.items())
-    assert here == there
-    assert here["a"] != elsewhere["a"] and here["b"] == elsewhere["b"]
 
 
 def test_content_that_comes_back_has_a_new_run_key(watch: Watch) -> None:
@@ -232,16 +196,6 @@ def test_each_night_is_one_run_over_all_domains_with_a_key_of_its_own(instance: 
     keys = [str(request.run_key) for request in (*first, *second)]
     assert len(set(keys)) == len(keys)
     assert all("2026-03-0" in key for key in keys)
-
-
-def test_a_night_without_a_change_writes_nothing(built: Path, instance: dg.DagsterInstance) -> None:
-    before = sorted(str(path) for path in built.rglob("manifest.json"))
-    [request] = tick("nightly_preference", instance, datetime(2026, 3, 1, 3, tzinfo=UTC))
-    job = defs.resolve_job_def(defs.resolve_schedule_def("nightly_preference").job_name)
-    assert job.execute_in_process(instance=instance, run_config=request.run_config, tags=request.tags).success
-    names = [name for name, asset in ASSETS.items() if asset.family == "preference"]
-    assert all(each.metadata["version"].value["reused"] for name in names for each in materializations(instance, name))
-    assert sorted(str(path) for path in built.rglob("manifest.json")) == before
 
 
 def night(instance: dg.DagsterInstance, family: str) -> dict[str, int]:

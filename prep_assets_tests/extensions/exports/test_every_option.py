@@ -15,7 +15,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
 from prep_assets.exports.registry import Count, Size
 from prep_assets.stores.groups import Scored, group_columns, group_dtypes
-from prep_assets.stores.table import GROUPS, LINES, PACKED, PAIRS, TOKENS, Schema, Table, open_table
+from prep_assets.stores.table import GROUPS, PACKED, PAIRS, TOKENS, Schema, Table, open_table
 from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.extensions.exports.conftest import ROW_LEN, draw_documents, write_lines, write_stream
 from prep_assets_tests.extensions.exports.test_registry import contents
@@ -66,10 +66,6 @@ RESTATED = {("megatron", PACKED), ("megatron", PAIRS), ("megatron", TOKENS)}
 """Where a layout may say what is the default."""
 
 
-def test_the_options_of_the_table_are_there() -> None:
-    assert set(OTHER) <= {(name, option) for name, each in exports().items() for option in each.options}
-
-
 @pytest.fixture(scope="module")
 def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[Schema, Table]:
     """One source of each kind."""
@@ -92,10 +88,6 @@ def sources(tmp_path_factory: pytest.TempPathFactory) -> dict[Schema, Table]:
     chat = [{"role": role, "content": [{"type": "text", "text": "So."}]} for role in ("user", "assistant")]
     lengths = found[TOKENS].lengths.tolist()  # the one token of a document is not trained
     return found | {TOKENS: replace(found[TOKENS], chats=lambda: (chat if length > 1 else [] for length in lengths))}
-
-
-def test_there_is_a_source_of_each_kind(sources: dict[Schema, Table]) -> None:
-    assert set(sources) == {TOKENS, PACKED, PAIRS, GROUPS, LINES}
 
 
 def needed(name: str, kind: Schema) -> Iterator[tuple[str, Any]]:

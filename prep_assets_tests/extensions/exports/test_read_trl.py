@@ -60,15 +60,6 @@ def test_the_sft_collator_teaches_the_packed_rows(table: Table, tmp_path: Path) 
     assert taught == lessons(document for row in rows for document in table.rows[row])
 
 
-def test_the_sft_collator_teaches_the_documents(chats: Stream, tmp_path: Path) -> None:
-    """Padded: one document a row."""
-    collator = reader("trl.trainer.sft_trainer").DataCollatorForLanguageModeling(pad_token_id=0)
-    found, rows = load(export(chats.folder, "hf_arrow", tmp_path / "out")), some(len(chats.documents))
-    batch = collator([found[row] for row in rows])
-    for row, tokens, labels in zip(rows, batch["input_ids"].tolist(), batch["labels"].tolist(), strict=True):
-        assert lessons_of(tokens, shifted(labels), range(len(tokens))) == lessons([chats.documents[row]])
-
-
 def test_sft_steps(table: Table, tmp_path: Path) -> None:
     """The loss of a batch is the mean over the trained tokens of its documents, each of them run through the model alone."""
     import torch

@@ -30,7 +30,6 @@ from prep_assets.extensions.neighbours.attestation import (
     text_of,
     trained_in_words,
 )
-from prep_assets.extensions.neighbours.description import describe
 from prep_assets.extensions.neighbours.forget import forget, forgotten_rows
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
@@ -136,10 +135,6 @@ def test_it_says_what_the_files_say(watched: Workspace) -> None:
         said["trained"][0]
         == "Trained are turns of the roles assistant, completion; not trained are system, user; other roles are not trained."
     )
-
-
-def test_held_out_texts_are_no_sources(watched: Workspace) -> None:
-    assert {source.domain for source in describe(watched, "sft_packed")[0].sources} == {"own", "dolly"}
 
 
 def test_one_domain_has_only_its_own_sources_and_refusals(tmp_path: Path) -> None:

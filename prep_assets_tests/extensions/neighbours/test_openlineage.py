@@ -45,11 +45,6 @@ def test_an_event_has_what_the_store_says(said: dict[str, Description], tmp_path
     assert (above["name"], above["facets"]["version"]["datasetVersion"]) == ("sft_packed", said["sft_packed"].content_hash)
 
 
-def test_what_is_refused_is_told(said: dict[str, Description], tmp_path: Path) -> None:
-    ours = sent(said["rl_prompts"], tmp_path)["outputs"][0]["facets"]["prepAssets_store"]
-    assert sum(ours["refused"].values()) == 2
-
-
 def test_a_store_is_one_run_however_often_it_is_told(said: dict[str, Description]) -> None:
     reader("openlineage.client")
     from prep_assets.extensions.neighbours.openlineage import event

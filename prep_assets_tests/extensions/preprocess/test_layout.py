@@ -144,44 +144,6 @@ def pair(chosen: str, rejected: str) -> dict[str, Any]:
     }
 
 
-def test_pairs_survive_by_their_offsets(run: Run, tmp_path: Path) -> None:
-    run([pair("b", "c d e"), pair("f g", "h")], DPO)
-    meta = json.loads((shard(tmp_path) / "meta.json").read_text())
-    assert meta["chosen"] == {"shape": [19], "dtype": "int32", "offsets": [0, 9, 19]}
-    assert meta["rejected_mask"] == {"shape": [20], "dtype": "int32", "offsets": [0, 11, 20]}
-    found = read_bin(shard(tmp_path))
-    start, end = meta["rejected"]["offsets"][1:]
-    assert found["rejected"][start:end].tolist() == ids("<s> <|im_start|> user a <|im_end|> <|im_start|> assistant h <|im_end|>")
-
-
-GROUPS = [
-    {"prompt": [message("user", "a")], "responses": ["b c", "d"], "rewards": [0.8, -0.3]},
-    {"prompt": [message("user", "e f")], "responses": ["g"], "rewards": 1},
-]
-
-
-def test_groups_their_responses_and_rewards_survive(run: Run, tmp_path: Path) -> None:
-    run(GROUPS, GRPO)
-    meta = json.loads((shard(tmp_path) / "meta.json").read_text())
-    assert meta["responses"] == {"shape": [4], "dtype": "int32", "offsets": [0, 3, 4], "element_offsets": [0, 2, 3, 4]}
-    assert meta["masks"] == meta["responses"]
-    assert meta["rewards"] == {"shape": [3], "dtype": "float32", "offsets": [0, 2, 3]}
-    assert read_bin(shard(tmp_path))["rewards"].tolist() == np.array([0.8, -0.3, 1], np.float32).tolist()
-
-
-def test_groups_in_h5_have_their_offsets_beside_them(run: Run, tmp_path: Path) -> None:
-    run(GROUPS, changed(GRPO, output={"storage_format": "h5"}))
-    offsets = json.loads(shard(tmp_path, "__default__/data_0000.offsets.json").read_text())
-    assert offsets["responses"] == {"offsets": [0, 3, 4], "element_offsets": [0, 2, 3, 4]}
-    with h5py.File(shard(tmp_path, "__default__/data_0000.h5")) as file:
-        assert file["responses/data_0"][:].tolist() == ids("b c d g")
-
-
-def test_the_first_flat_output_counts_towards_a_shard(run: Run, tmp_path: Path) -> None:
-    run(GROUPS, changed(GRPO, output={"max_tokens_per_shard": 5}))
-    assert sorted(path.name for path in (tmp_path / "out" / "__default__").iterdir()) == ["shard_0000", "shard_0001"]
-
-
 def test_the_summary_states_what_astrais_document_promises_of_meta(run: Run, tmp_path: Path) -> None:
     run(SHORT_ROWS, SHORT)
     about = json.loads((tmp_path / "out" / "preprocess.json").read_text())

@@ -261,13 +261,6 @@ def test_the_conversation_is_rendered_once(content: str, tmp_path: Path, vocabul
     assert whole.tolist().count(vocabulary.control["<|im_end|>"]) == 2
 
 
-def test_text_is_the_same_either_way(tmp_path: Path, vocabulary: Vocabulary) -> None:
-    rows = [{"content": "some text that is long enough to be kept by the default bounds"}]
-    spans(tmp_path, rows, TEXT, vocabulary)
-    by_spans = read_bin(tmp_path / "out" / "__default__" / "shard_0000")["sequence"].tolist()
-    assert by_spans == vocabulary.backend.encode(rows[0]["content"]).ids
-
-
 def test_groups(tmp_path: Path, vocabulary: Vocabulary) -> None:
     row = {"prompt": [message("user", "2+2?")], "responses": ["4", "Five"], "rewards": [1.0, 0.25]}
     spans(tmp_path, [row], GRPO, vocabulary)
@@ -430,13 +423,6 @@ def bins(strategy: str, lengths: list[int], row_len: int = 10) -> list[list[int]
     return [plan.record[plan.row == row].tolist() for row in range(plan.rows)]
 
 
-@pytest.mark.parametrize(
-    ("lengths", "expected"), [((3, 7, 5, 2, 10, 4, 12), [[6], [4], [1, 0], [2, 5], [3]]), ((5, 5, 5, 5), [[0, 1], [2, 3]]), ((1,), [[0]])]
-)
-def test_bfd_fills_the_bins_that_astrai_fills(lengths: tuple[int, ...], expected: list[list[int]]) -> None:
-    assert bins("bfd", list(lengths)) == expected
-
-
 def best_fit(lengths: list[int], row_len: int) -> list[list[int]]:
     """Best fit, longest first, by looking at every bin for every record."""
     found: list[list[int]] = []
@@ -523,11 +509,3 @@ def test_each_response_of_a_group_is_cut_by_itself(run: Run, tmp_path: Path) -> 
     assert read_bin(shard)["responses"].tolist() == ids("c d e h i")
     assert json.loads((shard / "meta.json").read_text())["masks"]["element_offsets"] == [0, 2, 3, 5]
     assert outcome.totals.cut_by_packing == 3 + 3
-
-
-def test_masks_go_with_their_tokens(run: Run, tmp_path: Path) -> None:
-    row = chat(("user", "a"), ("assistant", "b"))
-    run([row], packed("simple", 6, keep_end=True, pipeline=SECTIONS_CHAT))
-    found = read_bin(tmp_path / "out" / "__default__" / "shard_0000")
-    assert found["sequence"].tolist() == ids("a <|im_end|> <|im_start|> assistant b <|im_end|>")[-6:]
-    assert found["loss_mask"].astype(int).tolist() == [0, 0, 1, 1, 1, 1]

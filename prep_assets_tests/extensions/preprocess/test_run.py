@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
@@ -30,10 +29,9 @@ from prep_assets.extensions.preprocess.astrai_run import (
 from prep_assets.stores.manifest import file_hash
 from prep_assets_tests.extensions.preprocess.conftest import Run, chat, ids, write_rows, write_tokenizer
 from prep_assets_tests.extensions.preprocess.pipelines import CHAT, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
-from prep_assets_tests.extensions.preprocess.reference import Documented, read_bin
+from prep_assets_tests.extensions.preprocess.reference import read_bin
 from prep_assets_tests.graph.workspaces import TOKENIZER
 
-SAMPLES = Path(__file__).resolve().parents[3] / "configs"
 SHORT = changed(TEXT, preprocessing={"min_chars": 0})
 GOOD = chat(("user", "a"), ("assistant", "b"))
 
@@ -138,12 +136,6 @@ def test_an_output_that_holds_something_is_refused(run: Run, tmp_path: Path) -> 
     assert contents(tmp_path / "out") == before
 
 
-def test_an_empty_directory_is_filled(run: Run, tmp_path: Path) -> None:
-    (tmp_path / "out").mkdir()
-    run([GOOD], CHAT)
-    assert (tmp_path / "out" / "preprocess.json").is_file()
-
-
 def test_overwriting_leaves_no_stale_shard(run: Run, tmp_path: Path) -> None:
     rows = [{"content": f"{letter} b"} for letter in "acdef"]
     run(rows, changed(SHORT, output={"max_tokens_per_shard": 2}))
@@ -182,47 +174,7 @@ def test_a_run_that_dies_while_writing_leaves_nothing(run: Run, tmp_path: Path, 
     assert [path.name for path in tmp_path.iterdir()] == ["rows.jsonl"]
 
 
-def test_what_a_killed_run_left_is_not_read(run: Run, tmp_path: Path) -> None:
-    left = tmp_path / ".out.writing" / "__default__" / "shard_0007"
-    left.mkdir(parents=True)
-    (left / "meta.json").write_text("{}")
-    run([GOOD], CHAT)
-    assert [path.name for path in (tmp_path / "out" / "__default__").iterdir()] == ["shard_0000"]
-    assert not (tmp_path / ".out.writing").exists()
-
-
-def test_two_runs_into_one_directory_do_not_mix(run: Run, tmp_path: Path) -> None:
-    import fcntl
-
-    work = tmp_path / ".out.writing"
-    work.mkdir()
-    handle = os.open(work, os.O_RDONLY)
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX)
-        with pytest.raises(StoreError, match="another run"):
-            run([GOOD], CHAT)
-    finally:
-        os.close(handle)
-
-
 # -- the shipped samples ----------------------------------------------------------------------------------------------------------------
-
-
-def test_the_shipped_chats_with_the_shipped_tokenizer(tmp_path: Path) -> None:
-    folder = tmp_path / "tokenizer"
-    folder.mkdir()
-    (folder / "tokenizer.json").write_bytes((SAMPLES / "tokenizer" / "tokenizer.json").read_bytes())
-    template = "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{{ m['content'] }}<|im_end|>\n{% endfor %}\n"
-    config = {"special_tokens": {"bos_token": "<|endoftext|>"}, "chat_template": template}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config), "utf-8")
-    source = SAMPLES / "samples" / "chats.jsonl"
-    preprocess([str(source)], tmp_path / "out", parse_pipeline(CHAT, "p"), load_tokenizer(folder))
-    documented = Documented(folder)
-    rows = [json.loads(line) for line in source.read_text("utf-8").splitlines()]
-    pairs = [documented.chat(row, CHAT["mask"], "mask", 2048) for row in rows]
-    found = read_bin(tmp_path / "out" / "__default__" / "shard_0000")
-    assert found["sequence"].tolist() == [token for pair in pairs if pair for token in pair[0]]
-    assert found["loss_mask"].tolist() == [trained for pair in pairs if pair for trained in pair[1]]
 
 
 # fields that nothing reads
