@@ -21,9 +21,9 @@ from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.documents import documents_begin_with
 from prep_assets.stores.open import open_store
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.tokens import STARTS, open_tokens
 from prep_assets.stores.version_folders import Published
-from prep_assets.text.documents import STARTS, sentences_of
+from prep_assets.text.documents import sentences_of
 from prep_assets.text.vocabulary import Ends, ends_of, load_vocabulary
 from prep_assets_tests.graph.workspaces import CONFIGS, TOKENIZER, build, domain, failing, jsonl, minimal, resealed, workspace_in
 
