@@ -61,25 +61,27 @@ class Import:
         return self.module.split(".")[0]
 
 
+def statements(nodes: Sequence[ast.AST], for_types: bool = False) -> Iterator[tuple[ast.AST, bool]]:
+    """Every statement below some, and whether it is for type checkers only. Expressions, which are most of a file, hold none."""
+    for node in nodes:
+        checked = isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
+        yield node, for_types or checked
+        for part in ("body", "orelse", "finalbody", "handlers", "cases"):
+            yield from statements(getattr(node, part, ()), for_types or checked)
+
+
 def imports_of(path: Path, base: Path) -> Iterator[Import]:
     """Every import of a file, those inside functions and those for type checkers too."""
     tree = ast.parse(path.read_text("utf-8"))
-    name = path.relative_to(base).as_posix()
-    for_types = {
-        id(inner)
-        for node in ast.walk(tree)
-        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING"
-        for inner in ast.walk(node)
-    }
-    at_top = {id(node) for node in tree.body}
-    for node in ast.walk(tree):
+    name, at_top = path.relative_to(base).as_posix(), {id(node) for node in tree.body}
+    for node, for_types in statements(tree.body):
         if isinstance(node, ast.Import):
             modules = [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             modules = [f"prep_assets.{alias.name}" for alias in node.names] if node.module == "prep_assets" else [node.module]
         else:
             continue
-        yield from (Import(name, module, id(node) in at_top, id(node) in for_types) for module in modules)
+        yield from (Import(name, module, id(node) in at_top, for_types) for module in modules)
 
 
 @cache
