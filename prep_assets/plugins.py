@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 PACKAGE = "prep-assets"
-GROUPS = ("schemas", "exports", "steps", "checks", "commands", "families", "addresses", "backends", "tokenizers", "templates")
+GROUPS = ("schemas", "exports", "steps", "checks", "commands", "families", "addresses", "backends", "tokenizers", "templates", "lists")
 
 
 @cache

@@ -123,18 +123,17 @@ class Tokenized(Struct, frozen=True, gc=False):
     text: str | None = None
 
 
-class Teacher(Struct, frozen=True, gc=False):
-    """The likeliest next tokens of a teacher model, as its log-probabilities say.
+class Listed(Struct, frozen=True, gc=False):
+    """Entries of lists beside tokens (`prep_assets.stores.lists`), as a row says them.
 
     Attributes:
-        counts: how many entries each token of the example has; 0 where the teacher says nothing of it.
-        ids, logprobs: entries of all tokens end to end, those of a token from the likeliest on. They are of what stands at the token, not behind it.
+        counts: how many entries each token of the example has.
+        values: by field, those of all entries end to end.
         of_trained: whether `counts` are of the trained tokens alone.
     """
 
     counts: tuple[int, ...]
-    ids: tuple[int, ...]
-    logprobs: tuple[float, ...]
+    values: Mapping[str, tuple[float, ...]]
     of_trained: bool = False
 
 
@@ -148,7 +147,7 @@ class Sample(Struct, frozen=True, gc=False):
         documents: sources for an answer (RAG), passed to the chat template.
         template_options: variables of the chat template for this row only (its ``chat_template_kwargs``).
         tokenized: ids and weights to store unchanged, which `turns` only prove; `None` if the turns are to be tokenized.
-        teacher: what a teacher holds for likely at each token, for distillation.
+        lists: the entries of lists beside the tokens.
     """
 
     turns: tuple[Turn, ...]
@@ -157,7 +156,7 @@ class Sample(Struct, frozen=True, gc=False):
     documents: tuple[Mapping[str, Any], ...] = ()
     template_options: Mapping[str, Any] = field(default_factory=dict)
     tokenized: Tokenized | None = None
-    teacher: Teacher | None = None
+    lists: Listed | None = None
 
 
 class PlainChat(Struct, frozen=True, gc=False):

@@ -20,6 +20,7 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.quality.steps import quality_steps
 from prep_assets.samples import MEDIA
 from prep_assets.schemas.registry import schema_code
+from prep_assets.stores.lists import declared
 from prep_assets.stores.manifest import Result, Ruled, digest
 from prep_assets.stores.version_folders import Published
 
@@ -144,7 +145,7 @@ STAGES = (
     "render",
     "reasoning",
     "tokenize",
-    "teacher",
+    *declared(),
     "pretrain",
     "pair",
     "prompt",

@@ -14,6 +14,7 @@ from prep_assets.pipeline.lines import RANKED, TIED, UNPAIRED, is_tied
 from prep_assets.stores.arrays import argsort, equals_previous, stretches, take
 from prep_assets.stores.groups import RUNS, GroupStore
 from prep_assets.stores.lines import Lines
+from prep_assets.stores.lists import list_entries
 from prep_assets.stores.table import GROUPS, PAIRS, SIDES
 from prep_assets.stores.tokens import TokenStore
 
@@ -96,7 +97,7 @@ def _of_streams(streams: Mapping[str, TokenStore]) -> dict[str, int]:
         "kept_test": max((len(stream) for name, stream in streams.items() if name.startswith("test/")), default=0),
         "examples": sum(map(len, stores)),
         "images": sum(len(stream.images) for stream in stores),
-        "teacher_entries": sum(len(stream.teachers.ids) for stream in stores if stream.teachers is not None),
+        **{f"{name}_entries": count for name, count in list_entries(each.lists for each in stores).items()},
     }
     if all("loss_mask" in stream.arrays for stream in stores):
         counts["trained_tokens"] = sum(map(_trained, stores))

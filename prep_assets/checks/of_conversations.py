@@ -26,7 +26,6 @@ from prep_assets.checks.sources_again import (
     stored_rows,
     streams_of,
 )
-from prep_assets.config.family import DISTILLED
 from prep_assets.config.models import Preference, Rl, Sft
 from prep_assets.errors import CheckFailed, Refused, StoreError
 from prep_assets.pipeline.asset import Check, FromLines, Reasons, Store
@@ -66,7 +65,6 @@ from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns, turns_of_r
 from prep_assets.proofs.rebuilt import render_again
 from prep_assets.proofs.second_reading import group_again, read_again, shown_by
 from prep_assets.proofs.tables import check_rows
-from prep_assets.proofs.teachers import Taught, check_teacher, entries_of_tokens
 from prep_assets.proofs.tokenized import left_of_tokenized, splits_character, tokenized_again
 from prep_assets.proofs.verdict import Tally, Verdict, Worst, combined
 from prep_assets.samples import ASSISTANT, MEDIA, USER, Group, PlainChat, Sample, changed
@@ -409,33 +407,6 @@ def rejected_chats(store: Store) -> Reasons:
         return found
 
     return reasons
-
-
-TAUGHT = "Entries of a teacher are those of their rows, read again, at the same tokens, as float16; more tokens are among their own than a neighbour's."
-
-
-def taught(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Taught]] | None:
-    """Return what gives each record with what a teacher says of its tokens, and what its row says; `None` where neither says anything.
-
-    Raises:
-        StoreError: the stream has entries and its rows have none, or the other way round.
-    """
-    domain, tokens = domain_source(store).domain, stream.held
-    teachers = tokens.teachers
-    if (domain.schema_name == DISTILLED) != (teachers is not None) and len(tokens):
-        has = "no" if teachers is None else "the"
-        raise StoreError(f"{stream.name} has {has} entries of a teacher, and is read with schema {domain.schema_name}")
-
-    def pairs(rows: StoredRows) -> Iterator[Taught]:
-        for number, identity, payload in rows.records() if teachers is not None else ():
-            part = teachers.block(slice(number, number + 1), tokens.span(number, number + 1))
-            again = entries_of_tokens(payload, domain.options, tokens.record(number, "loss_mask").tolist())
-            yield Taught(identity, tokens.record(number, "tokens"), part.counts, part.ids, part.logprobs, again)
-
-    return pairs
-
-
-TEACHER = relation("teacher", TAUGHT, (taught, lambda store: Tally(check_teacher)))
 
 
 class Sides(Conversations):

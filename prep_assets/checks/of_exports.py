@@ -7,7 +7,7 @@ arrays directly. Labels and masks of every format are converted to one form: whe
 from __future__ import annotations
 
 import random
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -102,7 +102,7 @@ def _row(source: Table, row: int) -> tuple[Tokens, ...]:
         for span in source.columns[name].spans(row)
     ]
     values = [values for name in source.has("value") for values in source.columns[name].arrays(row)]
-    return (*sequences, *map(Tokens, values), *_teacher(source, row))
+    return (*sequences, *map(Tokens, values), *_entries(source, row))
 
 
 def _sequence(source: Table, name: str, span: slice, images: Any = None, *, answer: bool = False) -> Tokens:
@@ -116,15 +116,14 @@ def _sequence(source: Table, name: str, span: slice, images: Any = None, *, answ
     return Tokens(ids, trained, np.zeros(1, np.int64), images, np.ones(len(ids), np.uint8) if attended is None else attended)
 
 
-def _teacher(source: Table, number: int) -> tuple[Tokens, ...]:
-    """The entries of a teacher for all tokens but the first, which nothing predicts: how many each has, ids, log-probabilities, whether it is trained."""
-    if source.teachers is None:
-        return ()
-    [span] = source.columns["tokens"].spans(number)
-    entries = source.teachers.block(slice(number, number + 1), span)
-    first, trained = int(entries.counts[0]), np.asarray(source.columns["loss_mask"].values[span]) != 0
-    counts = np.concatenate([[0], entries.counts[1:]])
-    return tuple(map(Tokens, (counts, entries.ids[first:], entries.logprobs[first:], np.repeat(trained, counts))))
+def _entries(source: Table, number: int) -> Iterator[Tokens]:
+    """The entries of lists for all tokens but the first, which nothing predicts: how many each has, their numbers, whether it is trained."""
+    for lists in source.lists.values():
+        [span] = source.columns["tokens"].spans(number)
+        entries = lists.read(slice(number, number + 1), span)
+        first, trained = int(entries.counts[0]), np.asarray(source.columns["loss_mask"].values[span]) != 0
+        counts = np.concatenate([[0], entries.counts[1:]])
+        yield from map(Tokens, (counts, *(values[first:] for values in entries.values.values()), np.repeat(trained, counts)))
 
 
 def _images(source: Table, row: int) -> tuple[tuple[str, tuple[int, ...] | None], ...]:

@@ -22,6 +22,7 @@ from prep_assets.proofs.packed import check_blend, check_mixture
 from prep_assets.proofs.tables import check_pieces, check_positions, check_rows
 from prep_assets.proofs.verdict import Verdict, Worst, combined, wrong_claim
 from prep_assets.stores.blends import BlendStore, open_blend
+from prep_assets.stores.lists import list_entries
 from prep_assets.stores.table import POSITIONS, Pieces, Table, open_stream
 
 
@@ -127,8 +128,8 @@ def packed_accounting(store: Store, name: str) -> Iterator[Verdict]:
     sources, tokens = _pieces(packed).domains, int(packed.lengths.sum())
     trained = nonzero(packed.columns["loss_mask"].values)
     totals = {"rows": len(packed), "tokens": tokens, "trained_tokens": trained}
-    teachers = [each.teachers for each in domains.values() if each.teachers is not None]
-    few = {"images": len(packed.images), "teacher_entries_left_out": sum(len(each.ids) for each in teachers)}
+    entries = {f"{each}_entries_left_out": count for each, count in list_entries(table.lists for table in domains.values()).items()}
+    few = {"images": len(packed.images), **entries}
     known = {*totals, *few, *_PROVEN_BY_MIXTURE, "trained_fraction", *(f"share_{source}" for source in sources)}
     fault = wrong_claim({**totals, **few, "trained_fraction": trained / max(1, tokens)}, {**dict.fromkeys(few, 0), **claimed})
     if fault or (fault := "; ".join(unknown_counts(claimed, known))):

@@ -30,13 +30,12 @@ from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine, Refusal
 from prep_assets.errors import Refused
 from prep_assets.pipeline.asset import FromLines, FromRows, LineEncoder, LineOf, Reasons, Store
-from prep_assets.pipeline.conversations import conversations_of
+from prep_assets.pipeline.conversations import conversations_of, encode_of
 from prep_assets.pipeline.documents import MaskedDocuments, document_text
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
 from prep_assets.pipeline.groups import TEST, Tokenize
 from prep_assets.pipeline.lines import form_of
 from prep_assets.pipeline.sources import domain_of
-from prep_assets.pipeline.teachers import encode_of
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, payload_print, places
 from prep_assets.proofs.rows import claim
 from prep_assets.proofs.sampled import Sampled

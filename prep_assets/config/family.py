@@ -25,6 +25,7 @@ from prep_assets.config.base import (
 )
 from prep_assets.config.mask import MASK_RULES
 from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, PROMPT, SYSTEM, TOOL, USER, Sample, asked_of
+from prep_assets.stores.lists import lists_of
 
 # Domains: the data sets of a family, with their files and schemas.
 
@@ -371,15 +372,14 @@ TAGS = {
 }
 """Role tags of data sets → roles."""
 
-DISTILLED = "distilled"
-"""The schema whose rows bring what a teacher says of their tokens."""
-OF_IDS = ("tokenized", DISTILLED)
-"""Schemas that say nothing without a tokenizer."""
 Stored = Literal["documents", "masked chats", "chats", "texts", "held out"]
 TOKENS = ("documents", "masked chats")
 """What families store as tokens."""
-TOKENIZED = (*OF_IDS, "nlg_read_hook")
-"""Schemas whose rows may bring token ids."""
+
+
+def of_ids(schema: str) -> bool:
+    """Whether rows of a schema say nothing without a tokenizer."""
+    return schema == "tokenized" or lists_of(schema) is not None
 
 
 RULES = (
@@ -532,20 +532,20 @@ def faults(family: Any) -> Iterator[str]:
 
 def _faults_of_domain(family: Any, domain: Any) -> Iterator[str]:
     """The faults of a domain's options for token ids, for weights of turns and for speaker names."""
-    sft, schema = family.stores == "masked chats", domain.schema_name
-    if schema in OF_IDS and not sft:
+    sft, schema, ids = family.stores == "masked chats", domain.schema_name, of_ids(domain.schema_name)
+    if ids and not sft:
         yield f"schema: {schema} brings token ids, which only sft takes"
-    elif schema in OF_IDS and domain.tokenized_by is None:
+    elif ids and domain.tokenized_by is None:
         yield "tokenized_by: needed, because ids say nothing without the tokenizer that made them. Set it to its folder, or to sha256:HEX"
-    if domain.redact and schema in OF_IDS:
+    if domain.redact and ids:
         yield f"redact: {', '.join(domain.redact)} cannot be replaced in token ids. Leave it out, or give the rows as text"
-    if schema == DISTILLED and sft and family.expand == "turns":
-        yield "schema: distilled has entries for the whole conversation, which expand: turns takes apart. Leave expand out"
-    if domain.tokenized_by is not None and not (sft and (schema in TOKENIZED or ":" in schema)):
+    if lists_of(schema) is not None and sft and family.expand == "turns":
+        yield f"schema: {schema} has entries for the whole conversation, which expand: turns takes apart. Leave expand out"
+    if domain.tokenized_by is not None and not (sft and (ids or schema == "nlg_read_hook" or ":" in schema)):
         yield f"tokenized_by: {domain.tokenized_by!r} has no effect here: no row brings token ids that are stored. Leave it out"
     if domain.tokenized_by is not None and family.tokenizer_class is not None:
         yield "tokenized_by: has no effect here: rows that bring ids are proven with a published tokenizer, and tokenizer_class is code"
-    if domain.weigh is not None and (schema in OF_IDS or family.stores not in TOKENS):
+    if domain.weigh is not None and (ids or family.stores not in TOKENS):
         yield f"weigh: {domain.weigh!r} has no effect here: the turns of samples are weighed, in pretrain and sft. Leave it out"
     if domain.speaker_names != "keep" and not isinstance(family, Chat):
         yield f"speaker_names: {domain.speaker_names!r} has no effect here: only messages have names. Leave it out"

@@ -19,6 +19,7 @@ from prep_assets.errors import ConfigError, require_known
 from prep_assets.exports.readable import Options, Readable
 from prep_assets.schemas.registry import check_options
 from prep_assets.stores.lines import Lines
+from prep_assets.stores.lists import declared
 from prep_assets.stores.manifest import MANIFEST, Manifest
 from prep_assets.stores.packed import PackedStore
 from prep_assets.stores.table import MARGIN, TOKENS, Schema, Table, open_table, table_of
@@ -50,7 +51,7 @@ class Export(Struct, frozen=True):
         readers: trainers of one layout or schema, keyed as `opens`, if not all of `read_by`.
         images: kinds of files whose paths it stores, with their positions or in their order.
         attention: whether it stores which tokens are attended.
-        teacher: whether it stores what a teacher says of tokens.
+        lists: names of lists beside tokens that it stores.
         margins: whether it stores the margins of pairs.
         chats: whether it needs the messages of each record (`Table.chats`).
         keeps_borders: whether it stores where documents of a token stream end, independent of token ids.
@@ -68,7 +69,7 @@ class Export(Struct, frozen=True):
     readers: Mapping[str, str] = field(default_factory=dict)
     images: tuple[str, ...] = ()
     attention: bool = False
-    teacher: bool = False
+    lists: tuple[str, ...] = ()
     margins: bool = False
     chats: bool = False
     only: Only = field(default_factory=dict)
@@ -270,7 +271,7 @@ def _recipe_of(source: object) -> Mapping[str, Any]:
 
 def _check_places(target: Export, source: Table) -> None:
     """Raises:
-    ConfigError: the format cannot store the images, the attention mask, the teacher or the margins of the source.
+    ConfigError: the format cannot store the images, the attention mask, the lists or the margins of the source.
     """
     count, kinds = len(source.images), source.images.kinds
     if not kinds <= {*target.images}:
@@ -283,11 +284,12 @@ def _check_places(target: Export, source: Table) -> None:
             f"export {target.name!r} cannot say which tokens are not attended, so a model would attend to all of them. Formats that can: "
             f"{_formats_that(lambda candidate: candidate.attention)}"
         )
-    if source.teachers is not None and not target.teacher:
-        raise ConfigError(
-            f"export {target.name!r} has no place for the {len(source.teachers.ids):,} entries of a teacher. Formats with one: "
-            f"{_formats_that(lambda candidate: candidate.teacher)}"
-        )
+    for name, lists in source.lists.items():
+        if name not in target.lists:
+            formats = _formats_that(lambda candidate, name=name: name in candidate.lists)  # type: ignore[misc]
+            raise ConfigError(
+                f"export {target.name!r} has no place for the {len(lists):,} {declared()[name].entries}. Formats with one: {formats}"
+            )
     if source.schema.fits(TOKENS) and (lost := source.has("value")):
         raise ConfigError(f"export {target.name!r} has no place for {', '.join(lost)}, and neither has another format of {TOKENS.name}s")
     if MARGIN in source.columns and not target.margins:

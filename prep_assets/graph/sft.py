@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.checks.of_conversations import IDENTITY, MASKED, TEACHER, Chats, rejected_chats
+from prep_assets.checks.of_conversations import IDENTITY, MASKED, Chats, rejected_chats
 from prep_assets.checks.of_packed import packed_accounting, packed_mask, packed_mixture, packed_rows
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, token_rows
 from prep_assets.checks.of_texts import SOURCE_TEXTS
@@ -43,10 +44,9 @@ from prep_assets.pipeline.asset import (
     ids_dtype,
     option_recipe,
 )
-from prep_assets.pipeline.conversations import conversations_of, firsts, write_records
+from prep_assets.pipeline.conversations import conversations_of, encode_of, firsts, write_records
 from prep_assets.pipeline.examples import Reading, content_digest, held_out, passed_over
 from prep_assets.pipeline.images import media_ids, write_images
-from prep_assets.pipeline.teachers import encode_of
 from prep_assets.pipeline.tokens import mask_columns, tokenize_rows
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.certificate import check_certificate
@@ -54,6 +54,7 @@ from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sample
 from prep_assets.stores.arrays import compress, cumulative_sums, fill_column, sizes, stretches, take
 from prep_assets.stores.guards import compared
+from prep_assets.stores.lists import declared, list_entries
 from prep_assets.stores.packed import POSITIONS, write_documents
 from prep_assets.stores.published import Draft
 from prep_assets.stores.segments import Segmented
@@ -157,16 +158,17 @@ def encode_chats(
     certify(workspace.template(family))
     counts = {"read": 0, "kept": 0, "tokens": 0, "trained_tokens": 0, "kept_dev": 0}
     conversations = conversations_of(workspace, reading.domain, quarantine)
-    images = examples = cut_away = entries = 0
+    images = examples = cut_away = 0
+    entries = Counter[str]()
     for items, in_test in reading.examples("tokenize", quarantine, plain=True):
-        kept, encoded, teacher = encode_of(conversations, reading.domain, items)
+        kept, encoded, lists = encode_of(conversations, reading.domain, items)
         arrays = {"tokens": encoded.ids, **mask_columns(encoded.loss, masks)}
         trained = int(np.count_nonzero(arrays["loss_mask"]))
         to_dev = np.full(len(kept), in_test)
         if family.test_fraction > 0 and not in_test:
             to_dev = np.array([held_out(content_digest(item.record), family.test_fraction) for item in kept], bool)
         for split, writer in enumerate(writers):
-            write_records(writer, encoded, kept, to_dev == bool(split), arrays, conversations.images.files, teacher)
+            write_records(writer, encoded, kept, to_dev == bool(split), arrays, conversations.images.files, lists)
         first = firsts(kept) if family.expand == "turns" else np.ones(len(kept), bool)
         counts["kept"] += int(np.count_nonzero(first))
         counts["kept_dev"] += int((to_dev & first).sum())
@@ -175,7 +177,7 @@ def encode_chats(
         counts["trained_tokens"] += trained
         images += len(encoded.images)
         cut_away += int(encoded.taken.sum())
-        entries += 0 if teacher is None else len(teacher.ids)
+        entries.update({f"{name}_entries": int(each.counts.sum()) for name, each in lists.items()})
     counts["read"] = reading.read
     counts["control_tokens_in_content"] = conversations.control_tokens
     if family.expand == "turns":
@@ -186,8 +188,7 @@ def encode_chats(
         counts["unserved_prompts"] = conversations.unserved_prompts
     if cut_away:
         counts["tokens_cut_away"] = cut_away
-    if entries:
-        counts["teacher_entries"] = entries
+    counts |= {name: count for name, count in entries.items() if count}
     if images or conversations.images_cut_away:
         counts |= {"images": images, "images_cut_away": conversations.images_cut_away}
     return {**counts, **conversations.tokenized.counts, **passed_over(reading)}
@@ -225,7 +226,7 @@ Each conversation is rendered once by the chat template and tokenized once; the 
         ),
         derived("mask_alignment", MASKED, Chats),
         derived("tokenization_identity", IDENTITY, Chats),
-        TEACHER,
+        *(lists.check() for lists in declared().values()),
         SELECTION,
         SOURCE_TEXTS,
     ),
@@ -305,7 +306,7 @@ def _write_table(target: Target, table: str, split: str, domains: list[str]) -> 
         "trained_tokens": trained,
         "tokens_left_out": left_out,
         "tokens_in_untrained_rows": untrained,
-        **({"teacher_entries_left_out": entries} if (entries := sum(len(each.teachers.ids) for each in ordered if each.teachers)) else {}),
+        **{f"{name}_entries_left_out": count for name, count in list_entries(each.lists for each in ordered).items() if count},
         **images,
     }
     # of the rows, not of what was offered: packing may leave tokens out

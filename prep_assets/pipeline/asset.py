@@ -667,7 +667,7 @@ class StorePart(Struct, frozen=True):
         begin, end = (int(stream.ends[record - 1]) if record else 0 for record in (records.start, records.stop))
         arrays = {key: Window(array, begin, end) for key, array in stream.arrays.items()}
         part = TokenStore(arrays, stream.ends[records] - begin, stream.file[records], stream.row[records], stream.images, begin)
-        return part if stream.teachers is None else replace(part, teachers=stream.teachers.part(records, slice(begin, end)))
+        return replace(part, lists={name: lists.part(records, slice(begin, end)) for name, lists in stream.lists.items()})
 
 
 class Store(Struct, frozen=True):

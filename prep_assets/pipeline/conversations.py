@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import compress
@@ -28,7 +28,7 @@ from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.samples import MEDIA, Sample
-from prep_assets.stores.teachers import TeacherBlock
+from prep_assets.stores.lists import Entries, lists_of
 from prep_assets.stores.writer import TableWriter
 from prep_assets.text.conversation import SpecialInContent, control_pattern, treat
 from prep_assets.text.encode import Encoded, Encoder
@@ -351,6 +351,14 @@ def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantin
     )
 
 
+def encode_of(conversations: Conversations, domain: Domain, items: Sequence[Item]) -> tuple[list[Item], Encoded, Mapping[str, Entries]]:
+    """The kept items of a block, their tokens, and lists beside these, by name; rejected items are in quarantine."""
+    if (lists := lists_of(domain.schema_name)) is None:
+        return *conversations.encode(items), {}
+    kept, encoded, entries = lists.encode(conversations, items)
+    return kept, encoded, {lists.name: entries}
+
+
 def write_records(
     writer: TableWriter,
     encoded: Encoded,
@@ -358,9 +366,9 @@ def write_records(
     chosen: npt.NDArray[np.bool_],
     arrays: dict[str, npt.NDArray[Any]],
     files: ImageFiles,
-    teacher: TeacherBlock | None = None,
+    lists: Mapping[str, Entries],
 ) -> None:
-    """Write the chosen records of a batch to a stream, with their images and what a teacher says of their tokens."""
+    """Write the chosen records of a batch to a stream, with their images and lists."""
     lengths, block, origin = np.diff(encoded.offsets), arrays, items
     if not chosen.all():
         tokens = np.repeat(chosen, lengths)
@@ -368,5 +376,5 @@ def write_records(
         origin = list(compress(items, chosen.tolist()))
     images = files.block(encoded.images.of(chosen)) if len(encoded.images) else None
     numbers, rows = [item.record.file for item in origin], [item.record.row for item in origin]
-    taught = None if teacher is None else teacher.only(chosen, lengths)
-    writer.append(block, lengths[chosen], numbers, rows, images=images, teacher=taught)
+    kept = {name: entries.only(chosen, lengths) for name, entries in lists.items()}
+    writer.append(block, lengths[chosen], numbers, rows, images=images, lists=kept)

@@ -15,8 +15,8 @@ from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected
 from prep_assets.proofs.formats import definition_of
 from prep_assets.proofs.mask import Left, Truncation, ids_of
-from prep_assets.proofs.teachers import entries_of_tokens
 from prep_assets.samples import Sample
+from prep_assets.stores.lists import lists_of
 from prep_assets.text.vocabulary import Vocabulary
 
 BROKEN = "\ufffd"
@@ -25,9 +25,10 @@ NO_TURNS = Derived("", (), (), 0, ())
 
 
 def tokenized_again(schema: str, row: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[list[int], list[float]] | None:
-    """Return ids and weights of a row; `None` for a schema of the user's own. Where a teacher's entries stand beside ids, and neither labels nor masks, they
-    say which tokens are trained."""
-    if schema not in ("tokenized", "distilled", "nlg_read_hook"):
+    """Return ids and weights of a row; `None` for a schema of the user's own. Where lists stand beside ids, and neither labels nor masks, they say which
+    tokens are trained."""
+    lists = lists_of(schema)
+    if schema not in ("tokenized", "nlg_read_hook") and lists is None:
         return None
     given = {**definition_of(schema)["x-options"], **options}
     if schema == "nlg_read_hook":
@@ -35,8 +36,8 @@ def tokenized_again(schema: str, row: Mapping[str, Any], options: Mapping[str, A
     settings = {**definition_of("tokenized")["x-options"], **given}
     masks = [row[key] for key in settings["mask_keys"] if row.get(key) is not None]
     labels = row.get(settings["labels_key"])
-    if schema == "distilled" and not masks and labels is None and not settings["shifted"]:
-        masks = [[bool(entries) for entries in entries_of_tokens({**row, "attention_mask": None}, options, row[settings["ids_key"]])]]
+    if lists is not None and not masks and labels is None and not settings["shifted"]:
+        masks = [lists.trains(row, options)]
     prompt: list[int] = []
     if row.get(settings["ids_key"]) is not None or row.get(settings["completion_ids_key"]) is None:
         ids = list(row[settings["ids_key"]])

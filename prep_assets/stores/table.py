@@ -32,9 +32,9 @@ from prep_assets.stores.groups import FURTHER, OF_RUNS, PROMPTS, RESPONSES, REWA
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.images import NO_IMAGES, Images
 from prep_assets.stores.lines import Lines, open_lines, row_of
+from prep_assets.stores.lists import StoredLists
 from prep_assets.stores.packed import POSITIONS as POSITIONS
 from prep_assets.stores.packed import PackedStore, open_packed
-from prep_assets.stores.teachers import Teachers
 from prep_assets.stores.tokens import ATTENTION, STARTS, TokenStore, open_tokens, signed
 
 Role = Literal["ids", "weight", "attention", "value", "json"]
@@ -280,7 +280,7 @@ class Table:
         opened: the stream, packed table or lines that it shows, if it is one of these.
         origins: of each record; of an index, of nothing.
         images: the images, audio and video in its records.
-        teachers: what a teacher says of its tokens; `None` where there is none.
+        lists: lists beside its tokens, by name.
         pieces: what each record of an index is made of.
         width: places of each record, if all have equally many; 0 otherwise.
         chats: gives the messages of each record, read from the sources again, for an export that asks for them.
@@ -293,7 +293,7 @@ class Table:
     columns: Mapping[str, Ragged] = field(default_factory=dict)
     opened: TokenStore | PackedStore | Lines | None = None
     images: Images = NO_IMAGES
-    teachers: Teachers | None = None
+    lists: Mapping[str, StoredLists] = field(default_factory=dict)
     pieces: Pieces | None = None
     width: int = 0
     chats: Callable[[], Iterator[Sequence[Mapping[str, Any]]]] | None = None
@@ -502,7 +502,7 @@ def table_of(name: str, store: TokenStore | PackedStore | Lines, domain: str = "
         columns = {key: Ragged(array, store.ends) for key, array in store.arrays.items()}
         if store.margins is not None:
             columns[MARGIN] = Ragged(store.margins, np.arange(1, len(store) + 1))
-        return Table(name, schema, len(store), _origins(store, domain), columns, store, store.images, store.teachers)
+        return Table(name, schema, len(store), _origins(store, domain), columns, store, store.images, store.lists)
     pieces = Pieces(store.sources, {key: np.asarray(values) for key, values in store.documents.items()})
     arrays = {"tokens": store.tokens, "loss_mask": store.loss_mask, ATTENTION: store.attention_mask, POSITIONS: store.position_ids}
     flat = {key: array.reshape(-1) for key, array in arrays.items() if array is not None}

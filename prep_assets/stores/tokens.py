@@ -6,14 +6,14 @@ Two formats hold the same arrays:
     h5    <name>.h5 with one flat dataset a key          train-llm-from-scratch's layout: ``tokens``
 
 and both have a folder ``<name>.index``, which no trainer reads, with the end and the origin of each record; and, with images, ``<name>.images``
-(see `prep_assets.stores.images`); and, with what a teacher says of its tokens, ``<name>.teacher`` (see `prep_assets.stores.teachers`). Where pairs have
+(see `prep_assets.stores.images`); and a folder for each of its lists (see `prep_assets.stores.lists`). Where pairs have
 margins, ``chosen.index`` has ``margin.npy``, float32, NaN for a pair without one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
@@ -26,8 +26,8 @@ from prep_assets.stores.arrays import batches, equals_previous, fill_column, pre
 from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.guards import Guards, load_array, load_columns
 from prep_assets.stores.images import NO_IMAGES, Images, open_images
+from prep_assets.stores.lists import StoredLists, open_lists
 from prep_assets.stores.readers import read_ours
-from prep_assets.stores.teachers import Teachers, open_teachers
 
 StorageFormat = Literal["bin", "h5"]
 BIN_NAMES = {"tokens": "sequence"}
@@ -62,7 +62,7 @@ class TokenStore:
         file, row: int32[n], int64[n]: source file and row of each record.
         images: the images in the records.
         before: for a part of a stream, the number of tokens before it.
-        teachers: what a teacher says of all tokens of the stream; `None` where there is none.
+        lists: lists beside the tokens, by name.
         margins: float32[n], by how much the reward of each record exceeds that of its counterpart, NaN where nothing says it; `None` where nothing says it
             of any record.
     """
@@ -73,7 +73,7 @@ class TokenStore:
     row: npt.NDArray[np.int64]
     images: Images = NO_IMAGES
     before: int = 0
-    teachers: Teachers | None = None
+    lists: Mapping[str, StoredLists] = field(default_factory=dict)
     margins: npt.NDArray[np.float32] | None = None
 
     def __len__(self) -> int:
@@ -147,8 +147,8 @@ def open_tokens(directory: Path, name: str, guards: Guards | None = None) -> Tok
     arrays = read_ours(directory, name, guards).arrays
     ends = columns["ends"]
     store = TokenStore(arrays, ends, columns["file"], columns["row"], open_images(directory, name, guards))
-    if (folder := directory / f"{name}.teacher").is_dir():
-        store = replace(store, teachers=open_teachers(folder, store.tokens, len(ends), guards))
+    if lists := open_lists(directory, name, store.tokens, len(ends), guards):
+        store = replace(store, lists=lists)
     if (path := index / "margin.npy").is_file():
         margins = load_array(path, guards)
         if len(margins) != len(ends):

@@ -35,9 +35,9 @@ from prep_assets.stores.arrays import Columns, Spool, batches, cumulative_sums, 
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.h5 import FixedH5, GrowingH5
 from prep_assets.stores.images import ImageBlock, ImageWriter
+from prep_assets.stores.lists import Entries, ListWriter, declared
 from prep_assets.stores.segments import BinShards
 from prep_assets.stores.table import MARGIN, TOKENS, Schema
-from prep_assets.stores.teachers import TeacherBlock, TeacherWriter
 from prep_assets.stores.tokens import BIN_NAMES, StorageFormat, TokenStore, open_tokens
 from prep_assets.stores.verification import WrittenFile, write_json
 
@@ -119,7 +119,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         domain: npt.ArrayLike = 0,
         *,
         images: ImageBlock | None = None,
-        teacher: TeacherBlock | None = None,
+        lists: Mapping[str, Entries] = {},
     ) -> None:
         """Append records.
 
@@ -127,7 +127,8 @@ class TableWriter(AbstractContextManager["TableWriter"]):
             columns: values of each, end to end; of a packed table (R, row length).
             lengths: of the arrays of the columns, by file, where the schema has several; a packed table needs none.
             file, row, domain: where each record comes from.
-            images, teacher: lists beside tokens.
+            images: files that tokens stand for.
+            lists: lists beside tokens, by name, which all records have or none.
         """
         if self._rows:
             self._count += len(next(iter(columns.values())))
@@ -145,7 +146,7 @@ class TableWriter(AbstractContextManager["TableWriter"]):
             if counted:
                 assert isinstance(lengths, Mapping)
                 origins = [np.repeat(np.broadcast_to(values, len(lengths[counted])), lengths[counted]) for values in origins]
-            stream.append(own, own_lengths, origins, images, teacher)
+            stream.append(own, own_lengths, origins, images, lists)
         self._count += 0 if self._rows else len(np.atleast_1d(row))
 
     def append_object(self, content: Mapping[str, Any], file: int, row: int, domain: int = 0) -> None:
@@ -206,15 +207,15 @@ class _Stream(AbstractContextManager["_Stream"]):
         self._images = None if index is None else ImageWriter(index.parent, index.stem)
         self._records = self._tokens = 0
         self._margins: Columns | None = None
-        self._teachers: TeacherWriter | None = None
+        self._lists: dict[str, ListWriter] = {}
 
     def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
         sound = False
         try:
             self._arrays.close()
-            for lists in (self._images, self._teachers):
-                if lists is not None:
-                    lists.close()
+            for beside in (self._images, *self._lists.values()):
+                if beside is not None:
+                    beside.close()
             sound = kind is None
         finally:
             for columns in (self._margins, self._columns):
@@ -230,7 +231,7 @@ class _Stream(AbstractContextManager["_Stream"]):
         lengths: Ints,
         origins: Sequence[npt.ArrayLike],
         images: ImageBlock | None,
-        teacher: TeacherBlock | None,
+        lists: Mapping[str, Entries],
     ) -> None:
         arrays = {BIN_NAMES.get(key, key): block[key] for key in self._keys} if isinstance(self._arrays, BinShards) else block
         self._arrays.append(arrays, lengths)
@@ -238,9 +239,10 @@ class _Stream(AbstractContextManager["_Stream"]):
             return
         if images is not None and self._images is not None:
             self._images.append(images, self._records)
-        if teacher is not None:
-            self._teachers = self._teachers or TeacherWriter(self._index.parent, self._index.stem)
-            self._teachers.append(teacher)
+        for name, entries in lists.items():
+            if name not in self._lists:
+                self._lists[name] = ListWriter(self._index.with_suffix(f".{name}"), declared()[name].fields)
+            self._lists[name].append(entries)
         self._append_margins(len(lengths), block.get(MARGIN))
         ends = self._tokens + np.cumsum(lengths, dtype=np.int64)
         self._records, self._tokens = self._records + len(ends), int(ends[-1]) if len(ends) else self._tokens
@@ -254,9 +256,9 @@ class _Stream(AbstractContextManager["_Stream"]):
         which = stored.images.of(records.start, records.stop)
         record, start, length = (np.asarray(column[which]) for column in (stored.images.record, stored.images.start, stored.images.length))
         images = ImageBlock(record - records.start, start, length, stored.images.references(np.arange(which.start, which.stop)))
-        teacher = None if stored.teachers is None else stored.teachers.block(records, tokens)
+        lists = {name: entries.read(records, tokens) for name, entries in stored.lists.items()}
         lengths = np.diff(stored.ends[records], prepend=tokens.start)
-        self.append({**block, **margins}, lengths, (stored.file[records], stored.row[records], domain), images, teacher)
+        self.append({**block, **margins}, lengths, (stored.file[records], stored.row[records], domain), images, lists)
 
     def _append_margins(self, count: int, margins: npt.NDArray[Any] | None) -> None:
         """Append margins, once a record has had one: there is no column before, and none of earlier records has any."""

@@ -12,9 +12,9 @@ USES: Mapping[str, str] = {
         stores.open stores.published stores.remote stores.table stores.version_folders stores.writer text.visible training
     """,
     "exports": """
-        errors exports.arrow exports.readable exports.registry packing.strategies samples schemas.rewards schemas.verifiers stores.arrays
-        stores.files stores.groups stores.h5 stores.images stores.manifest stores.open stores.readers stores.segments stores.table
-        stores.teachers stores.tokens stores.verification workers.pool
+        errors exports.arrow exports.readable exports.registry packing.strategies samples schemas.rewards schemas.verifiers
+        stores.arrays stores.files stores.groups stores.h5 stores.images stores.lists stores.manifest stores.open stores.readers
+        stores.segments stores.table stores.tokens stores.verification workers.pool
     """,
     "neighbours": """
         cli cli.html cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events
@@ -58,12 +58,12 @@ USES: Mapping[str, str] = {
         caches errors stores.files stores.manifest stores.remote stores.version_folders
     """,
     "selftest": """
-        checks.of_conversations checks.of_documents checks.of_lines checks.of_merged checks.of_packed checks.of_quality checks.of_stores
-        checks.of_texts checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph
-        pipeline.asset pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace plugins proofs.accounting proofs.derive
-        proofs.documents proofs.groups proofs.image_tokens proofs.mask proofs.mutations proofs.rows proofs.selection proofs.source_texts
-        proofs.tables proofs.teachers proofs.verdict quality.overlap quality.steps samples stores.blends stores.images stores.table
-        stores.tokens stores.version_folders text.template text.vocabulary
+        checks.of_conversations checks.of_documents checks.of_lines checks.of_merged checks.of_packed checks.of_quality
+        checks.of_stores checks.of_texts checks.relations checks.selection checks.sources_again cli cli.terminal config.models
+        errors graph.graph pipeline.asset pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace plugins
+        proofs.accounting proofs.derive proofs.documents proofs.groups proofs.image_tokens proofs.mask proofs.mutations proofs.rows
+        proofs.selection proofs.source_texts proofs.tables proofs.verdict quality.overlap quality.steps samples stores.blends
+        stores.images stores.table stores.tokens stores.version_folders text.template text.vocabulary
     """,
     "remote": """
         data.addresses data.local_files errors
@@ -107,5 +107,9 @@ USES: Mapping[str, str] = {
     "training": """
         errors pipeline.blends pipeline.workspace stores.blends stores.files stores.guards stores.manifest stores.open stores.packed
         stores.published stores.segments stores.table stores.tokens
+    """,
+    "distillation": """
+        checks.relations checks.sources_again errors pipeline.asset pipeline.conversations pipeline.examples proofs.formats
+        proofs.mutations proofs.verdict samples stores.lists text.encode text.vocabulary
     """,
 }

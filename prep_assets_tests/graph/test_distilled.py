@@ -17,7 +17,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.extensions.selftest.mutations import TEACHER_MUTATIONS
+from prep_assets.extensions.distillation.check import MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.extensions.token_ids.distillkit import compression_of
 from prep_assets.graph.graph import assets_of
@@ -506,7 +506,7 @@ def test_what_was_changed_on_disk_is_found(tmp_path: Path, name: str) -> None:
 def test_every_corruption_is_caught(tmp_path: Path) -> None:
     workspace, published = built(tmp_path, [distillkit(number) for number in range(3)], FORMS["distillkit"][1])
     trials = [trial for trial in selftest(workspace, published) if trial.check == "teacher" and trial.mutation]
-    assert {trial.mutation for trial in trials} == {mutation.name for mutation in TEACHER_MUTATIONS}
+    assert {trial.mutation for trial in trials} == {mutation.name for mutation in MUTATIONS}
     assert [trial for trial in trials if not trial.caught or trial.tried != trial.caught] == []
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs.teachers import Taught, check_teacher
+from prep_assets.extensions.distillation.proofs.entries import Taught, check_teacher
 from prep_assets.proofs.verdict import Verdict, Worst
 
 SAID = ((), ((5, -0.5), (6, -1.5)), ((9, -0.25), (7, -2.0), (6, -3.0)), ((8, -0.125),))

@@ -18,8 +18,8 @@ every export masks it, so that the others do too.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -31,14 +31,14 @@ from prep_assets.exports.registry import Progress
 from prep_assets.packing.strategies import within
 from prep_assets.stores.arrays import batches
 from prep_assets.stores.files import note_mapped_bytes
+from prep_assets.stores.lists import Entries
 from prep_assets.stores.table import Table
-from prep_assets.stores.teachers import TeacherBlock
 from prep_assets.workers.pool import require_memory
 
 BLOCK = 1 << 20
 """Tokens read at a time, about."""
 TAUGHT = 1 << 14
-"""Tokens with entries of a teacher read at a time, about: each has dozens."""
+"""Tokens with lists read at a time, about: each has dozens."""
 PADDED = 40
 """Bytes in memory per position of a padded row, over all arrays derived from it."""
 RECORDS = 1024
@@ -57,7 +57,7 @@ class Block:
         document_lengths: int64[D]. row_lengths, row_documents: int64[R].
         done: rows read so far, this block included.
         attended: bool[T]; `None` if the source has no attention mask, so all tokens are attended.
-        teacher: what a teacher says of the tokens; `None` if the source has nothing of it.
+        lists: lists beside the tokens, by name.
     """
 
     tokens: npt.NDArray[Any]
@@ -67,7 +67,7 @@ class Block:
     row_documents: Ints
     done: int
     attended: npt.NDArray[np.bool_] | None = None
-    teacher: TeacherBlock | None = None
+    lists: Mapping[str, Entries] = field(default_factory=dict)
 
     def ids(self, dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """The tokens as `dtype`.
@@ -143,7 +143,7 @@ def row_blocks(source: Table, progress: Progress) -> Iterator[Block]:
         ConfigError: loss weights other than 0 and 1, which no trainer's format can hold.
     """
     [name] = source.has("ids")
-    for part in batches(source.ends(name), BLOCK if source.teachers is None else TAUGHT):
+    for part in batches(source.ends(name), TAUGHT if source.lists else BLOCK):
         block = _block(source, name, part)
         yield block
         note_mapped_bytes(4 * len(block.tokens))
@@ -215,5 +215,5 @@ def _block(source: Table, name: str, part: slice) -> Block:
         per_row,
         part.stop,
         values(attention[0]) != 0 if attention else None,
-        None if source.teachers is None else source.teachers.block(part, span),
+        {name: lists.read(part, span) for name, lists in source.lists.items()},
     )

@@ -43,8 +43,8 @@ from prep_assets.samples import AUDIO, IMAGE, MEDIA
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.groups import FURTHER, OF_RUNS
 from prep_assets.stores.images import Images
+from prep_assets.stores.lists import Entries
 from prep_assets.stores.table import GROUPS, LINES, MARGIN, PACKED, PAIRS, SIDES, TOKENS, Table
-from prep_assets.stores.teachers import TeacherBlock
 
 Layout = Literal["trl", "axolotl", "llama_factory", "open_instruct"]
 FILE_ROWS = 100
@@ -84,7 +84,7 @@ _FILES = {
         "open_instruct": (*_LOAD, 'dataset.set_format("torch")'),
     },
     images=(IMAGE, AUDIO),
-    teacher=True,
+    lists=("teacher",),
     margins=True,
     kind="huggingface",
     only={
@@ -113,7 +113,7 @@ def hf_arrow(
             f"layout {layout!r} of a {source.schema.name} would lose "
             f"{images:,} images or audio. Export a token stream with layout 'llama_factory', or to a format with files"
         )
-    if source.teachers is not None and layout != "axolotl":
+    if source.lists and layout != "axolotl":
         raise ConfigError(f"layout {layout!r} has no place for what a teacher says of tokens. Export with layout 'axolotl'")
     if image_dir is not None and not images:
         raise ConfigError(f"export 'hf_arrow', option 'image_dir' = {image_dir!r} has no effect: the source has no images. Leave it out")
@@ -298,11 +298,11 @@ def _masked_columns(block: Block) -> dict[str, Any]:
         "input_ids": ragged(block.tokens, block.row_lengths, "int32"),
         "attention_mask": ragged(ones, block.row_lengths, "int8"),
         "labels": ragged(block.labels, block.row_lengths, "int64"),
-        **({} if block.teacher is None else _teacher_columns(block, block.teacher)),
+        **(_teacher_columns(block, block.lists["teacher"]) if "teacher" in block.lists else {}),
     }
 
 
-def _teacher_columns(block: Block, teacher: TeacherBlock) -> dict[str, Any]:
+def _teacher_columns(block: Block, teacher: Entries) -> dict[str, Any]:
     """``target_token_ids, target_logprobs, target_mask``, lists of lists: what the teacher says of the next token stands at each, as a model's outputs do.
     axolotl's loss (``integrations/kd/kernels/liger.py``) moves labels by one, and these not."""
     import pyarrow as pa
@@ -314,8 +314,8 @@ def _teacher_columns(block: Block, teacher: TeacherBlock) -> dict[str, Any]:
     counts = np.where(np.append(first[1:], True), 0, np.append(teacher.counts[1:], 0))
     borders = np.concatenate([[0], np.cumsum(block.row_lengths)]).astype(np.int32)
     values = {
-        "target_token_ids": (teacher.ids[kept], "int32"),
-        "target_logprobs": (teacher.logprobs[kept], "float32"),
+        "target_token_ids": (teacher.values["id"][kept], "int32"),
+        "target_logprobs": (teacher.values["logprob"][kept], "float32"),
         "target_mask": (np.repeat(block.next_trained, counts), "int8"),
     }
     return {name: pa.ListArray.from_arrays(borders, ragged(array, counts, dtype)) for name, (array, dtype) in values.items()}
@@ -431,7 +431,7 @@ def _listed(source: Table, layout: str) -> list[str]:
         return sorted(
             ["input_ids", "labels", *(["attention_mask"] if source.has("attention") else []), *(["seq_lengths"] if source.width else [])]
         )
-    of_teachers = ["target_token_ids", "target_logprobs", "target_mask"] if source.teachers is not None else []
+    of_teachers = ["target_token_ids", "target_logprobs", "target_mask"] if source.lists else []
     return sorted([*masked, *media, *of_teachers, *(["position_ids", "packing_params"] if media and source.width else [])])
 
 

@@ -31,7 +31,6 @@ from prep_assets.proofs.mutations import (
 from prep_assets.proofs.rows import Line
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
 from prep_assets.proofs.source_texts import TEXT, Said
-from prep_assets.proofs.teachers import Taught
 from prep_assets.stores.images import Image
 from prep_assets.stores.tokens import signed, unsigned
 from prep_assets.text.vocabulary import Vocabulary
@@ -653,37 +652,6 @@ MARGIN_MUTATIONS: tuple[Mutation, ...] = (
     ),
 )
 """Corruptions of margins; the check `margins` must catch each."""
-
-# What a teacher says of tokens.
-
-
-def _entries(key: str, change: Callable[[Array], Array]) -> Change:
-    """Mutate one array of entries of a record."""
-    return _mutate_alone(_changed(key, change))
-
-
-def _last_entry_lost(record: Taught) -> Taught:
-    counts = record.counts.copy()
-    counts[np.flatnonzero(counts)[-1]] -= 1
-    return replace(record, counts=counts, ids=record.ids[:-1], logprobs=record.logprobs[:-1])
-
-
-def _source_shifted(record: Taught) -> Taught:
-    """Entries one token before their own, where the second reading has them as well: only the tokens themselves tell."""
-    shifted, first = [*record.source[1:], ()], len(record.source[0])
-    counts = np.array([len(entries) for entries in shifted])
-    return replace(record, counts=counts, ids=record.ids[first:], logprobs=record.logprobs[first:], source=shifted)
-
-
-TEACHER_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("entries of a teacher one token later", "teacher", _entries("counts", lambda counts: np.roll(counts, 1))),
-    Mutation("entries of a teacher one token before, in the row as well", "teacher", _mutate_alone(_source_shifted)),
-    Mutation("ids of a teacher in another order", "teacher", _entries("ids", lambda ids: ids[::-1])),
-    Mutation("an entry of a teacher lost", "teacher", _mutate_alone(_last_entry_lost)),
-    Mutation("log-probabilities of a teacher as probabilities", "teacher", _entries("logprobs", np.exp)),
-    Mutation("log-probabilities of a teacher with 8 bits", "teacher", _entries("logprobs", lambda values: (values * 16).round() / 16)),
-)
-"""Corruptions of what a teacher says; the check `teacher` must catch each."""
 
 ROLLOUT_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a sampled id replaced", "sampled_ids", _mutate_first_response("tokens", lambda ids: [*ids[:-1], ids[-1] + 1])),

@@ -22,7 +22,6 @@ from prep_assets.checks.of_conversations import (
     margins,
     of_groups,
     prompt_renders,
-    taught,
 )
 from prep_assets.checks.of_documents import document_texts, masked_documents, masks_rule
 from prep_assets.checks.of_lines import LinesMatch, matched_questions
@@ -50,7 +49,6 @@ from prep_assets.proofs.rows import (
     check_prompts,
 )
 from prep_assets.proofs.tables import check_rows
-from prep_assets.proofs.teachers import check_teacher
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Sample
 from prep_assets.stores.blends import BlendStore, open_blend
@@ -178,10 +176,9 @@ def pair_trials(store: Store) -> list[Trial]:
 
 
 def sft_trials(store: Store) -> list[Trial]:
-    """Corrupt conversations, what a teacher says of them, and the generation tags of their template where it has any."""
+    """Corrupt conversations, and the generation tags of their template where it has any."""
     template, chats = store.workspace.template(store.workspace.family(Sft)), Chats(store)
     marked, trials = template.training or template.source, masked_trials(Chats, store)
-    trials += compared_trials(store, taught, mutations.TEACHER_MUTATIONS, "teacher", check_teacher)
     for stream in store.streams().values():
         trials += _file_trials(store, stream)
     if not marks_generated(marked):

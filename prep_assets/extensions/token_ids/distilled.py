@@ -2,7 +2,7 @@
 
 Where the distribution of a token stands differs, and nothing fails where it is read one place beside: vLLM's ``prompt_logprobs``, SGLang's
 ``input_top_logprobs`` and axolotl's KD data have it at the token itself; DistillKit (``sample_logits_vllm.py``) and NeMo-Aligner
-(``compute_topk_logits.py``) have it one place before, where a model puts it out. `prep_assets.pipeline.teachers` proves which of the two a row has.
+(``compute_topk_logits.py``) have it one place before, where a model puts it out. The extension `distillation` proves which of the two a row has.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from msgspec import Struct
 from prep_assets.array_types import Floats, Ints
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.extensions.token_ids.tokenized import MASKS, TokenColumns, integers
-from prep_assets.samples import Row, Sample, Teacher, changed
+from prep_assets.samples import Listed, Row, Sample, changed
 from prep_assets.schemas.fields import as_list, as_mapping, as_number, value_at, whole, wrong_type
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import ChatFormat, chat_sample, with_system_of
@@ -113,7 +113,7 @@ def distilled(
         read = entries(row)
         if row.get(ids_key) is None and not teacher_shifted:
             sample = chat_sample(row, with_system_of(row, ChatFormat().turns(value_at(row, messages_key), messages_key)))
-            return changed(sample, teacher=read.teacher(of_trained=True))
+            return changed(sample, lists=read.teacher(of_trained=True))
         length = len(as_list(value_at(row, ids_key), ids_key))
         lists = len(read.counts)
         _require(lists in (length, length - 1), f"{logprobs_key!r} has {lists} lists of entries for {length} token ids")
@@ -124,7 +124,7 @@ def distilled(
         sample = columns.sample(row, unmasked)
         assert sample.tokenized is not None
         padding = columns.shown(row, np.zeros(length)).start or 0
-        return changed(sample, teacher=read.at(places - padding, len(sample.tokenized.ids)).teacher())
+        return changed(sample, lists=read.at(places - padding, len(sample.tokenized.ids)).teacher())
 
     return convert
 
@@ -201,9 +201,10 @@ class Entries(Struct, frozen=True):
         kept = np.repeat(inside, self.counts)
         return Entries(counts, self.ids[kept], self.logprobs[kept])
 
-    def teacher(self, *, of_trained: bool = False) -> Teacher:
+    def teacher(self, *, of_trained: bool = False) -> Listed:
         """As part of a sample."""
-        return Teacher(tuple(self.counts.tolist()), tuple(self.ids.tolist()), tuple(self.logprobs.tolist()), of_trained)
+        values = {"id": tuple(self.ids.tolist()), "logprob": tuple(self.logprobs.tolist())}
+        return Listed(tuple(self.counts.tolist()), values, of_trained)
 
 
 def _named_entries(place: object, where: str) -> Iterator[tuple[int, float]]:

@@ -14,12 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.array_types import Ints
-from prep_assets.config.family import DISTILLED, Domain
 from prep_assets.errors import Refused
+from prep_assets.extensions.distillation import FIELDS, NAME
 from prep_assets.pipeline.conversations import Conversations, in_order
 from prep_assets.pipeline.examples import Item
-from prep_assets.samples import Sample, Teacher
-from prep_assets.stores.teachers import TeacherBlock
+from prep_assets.samples import Listed, Sample
+from prep_assets.stores.lists import Entries
 from prep_assets.text.encode import Encoded
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -27,15 +27,9 @@ FEWEST = 8
 """Tokens with entries of which one must be among its own; fewer may all be surprises."""
 
 
-def encode_of(conversations: Conversations, domain: Domain, items: Sequence[Item]) -> tuple[list[Item], Encoded, TeacherBlock | None]:
-    """The kept items of a block, their tokens and, where the schema is ``distilled``, what a teacher says of them; rejected items are in quarantine."""
-    if domain.schema_name == DISTILLED:
-        return _encode_distilled(conversations, items)
-    return *conversations.encode(items), None
-
-
-def _encode_distilled(conversations: Conversations, items: Sequence[Item]) -> tuple[list[Item], Encoded, TeacherBlock]:
-    """Rows with ids are judged before they are counted as kept."""
+def encode(conversations: Conversations, items: Sequence[Item]) -> tuple[list[Item], Encoded, Entries]:
+    """The kept items of a block, their tokens, and what a teacher says of them; rejected items are in quarantine. Rows with ids are judged before they are
+    counted as kept."""
     quarantine = conversations.quarantine
     limit, vocabulary = conversations.encoder.max_seq_len, conversations.encoder.vocabulary
     ready: list[Item] = []
@@ -50,7 +44,7 @@ def _encode_distilled(conversations: Conversations, items: Sequence[Item]) -> tu
         except Refused as refusal:
             item.reject(quarantine, refusal)
     kept, encoded = conversations.encode(ready)
-    blocks: list[TeacherBlock] = []
+    blocks: list[Entries] = []
     refused: list[int] = []
     for at, item in enumerate(kept):
         tokens, sample = slice(*encoded.offsets[at : at + 2].tolist()), item.example
@@ -65,26 +59,26 @@ def _encode_distilled(conversations: Conversations, items: Sequence[Item]) -> tu
     if refused:
         encoded = in_order([(np.arange(len(kept)), replace(encoded, kept=np.arange(len(kept)), refused=()))], np.array(refused))
         kept = [kept[at] for at in encoded.kept.tolist()]
-    return kept, encoded, TeacherBlock.joined(blocks)
+    return kept, encoded, Entries.joined(FIELDS, blocks)
 
 
-def _teacher(sample: Sample) -> Teacher:
-    if sample.teacher is None or not sample.teacher.ids:
+def _teacher(sample: Sample) -> Listed:
+    if sample.lists is None or not sample.lists.values["id"]:
         raise _refused("no_teacher", "no token of the row has entries of a teacher")
-    return sample.teacher
+    return sample.lists
 
 
 def _too_long(length: int, limit: int | None) -> Refused:
     return _refused("too_long", f"{length:,} tokens, max_seq_len is {limit:,}; rows with entries of a teacher are not cut")
 
 
-def _placed(teacher: Teacher, ids: Ints, weights: npt.NDArray[np.floating], vocabulary: Vocabulary) -> TeacherBlock:
+def _placed(teacher: Listed, ids: Ints, weights: npt.NDArray[np.floating], vocabulary: Vocabulary) -> Entries:
     """The entries of one example at its tokens.
 
     Raises:
         Refused: they are of other tokens, of no token of the vocabulary, or shifted.
     """
-    counts, entries = np.array(teacher.counts, np.int64), np.array(teacher.ids, np.int64)
+    counts, entries = np.array(teacher.counts, np.int64), np.array(teacher.values["id"], np.int64)
     if teacher.of_trained:
         trained = np.flatnonzero(weights)
         if len(trained) != len(counts):
@@ -101,7 +95,7 @@ def _placed(teacher: Teacher, ids: Ints, weights: npt.NDArray[np.floating], voca
         raise _refused("teacher_shifted", f"{detail}. If the source means that, change teacher_shifted")
     if named >= FEWEST and not said:
         raise _refused("teacher_of_other_tokens", f"none of {named} tokens is among its own entries")
-    return TeacherBlock(counts, np.array([len(entries)]), entries, np.array(teacher.logprobs))
+    return Entries(counts, np.array([len(entries)]), {"id": entries, "logprob": np.array(teacher.values["logprob"])})
 
 
 def own_tokens(ids: Ints, counts: Ints, entries: Ints) -> tuple[int, int, int, int]:
@@ -114,4 +108,4 @@ def own_tokens(ids: Ints, counts: Ints, entries: Ints) -> tuple[int, int, int, i
 
 
 def _refused(reason: str, detail: str) -> Refused:
-    return Refused(reason, detail, stage="teacher")
+    return Refused(reason, detail, stage=NAME)

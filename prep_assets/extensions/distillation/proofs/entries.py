@@ -124,6 +124,12 @@ def entries_of_tokens(row: Mapping[str, Any], options: Mapping[str, Any], weight
     return [lists[at - place] if 0 <= at - place < len(lists) else () for at in range(len(weights))]
 
 
+def trained_by_entries(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[bool]:
+    """Return whether each of the row's own ids has entries, and so is trained where neither labels nor masks say otherwise."""
+    ids = row[{**definition_of("distilled")["x-options"], **options}["ids_key"]]
+    return [bool(entries) for entries in entries_of_tokens({**row, "attention_mask": None}, options, ids)]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Taught:
     """One record.
@@ -131,7 +137,7 @@ class Taught:
     Attributes:
         id: of its row.
         tokens: int[T], its ids.
-        counts, ids, logprobs: the stored entries, see `prep_assets.stores.teachers`.
+        counts, ids, logprobs: the stored entries, see `prep_assets.stores.lists`.
         source: the entries of each token, read again.
     """
 
