@@ -1,4 +1,4 @@
-"""What packages add, by entry points of ten groups, read when a command first needs one:
+"""What packages add, by entry points of eleven groups, read when a command first needs one:
 
     [project.entry-points."prep_assets.schemas"]
     tickets = "acme_prep.tickets"

@@ -21,6 +21,7 @@ from prep_assets.own_code import added_code, own_code, own_code_hash, own_functi
 from prep_assets.samples import Contrast, Example, Row
 from prep_assets.schemas.fields import View, as_integer, as_text, expand, has_content, join, needed
 from prep_assets.schemas.fields import text_of as text_of  # a public name of this module: users' schemas import it
+from prep_assets.stores.lists import lists_of
 
 # Cerebras' semantic data arrays for embeddings, as its read hooks return them: turns with a type and one content.
 
@@ -265,12 +266,13 @@ def schema_named(name: str) -> Schema | None:
 
 def schema_code(name: str) -> str | None:
     """What decides what a schema from outside this package does: the hash of a function ``package.module:function``, or `added_code` of a registered one, and
-    of what other packages add as its variants; `None` for a shipped schema, which our version covers."""
+    of what other packages add as its variants or lists; `None` for a shipped schema, which our version covers."""
     if ":" in name:
         return own_code_hash(name)
     shipped = schema_named(name)
     variants = [each for each in schemas().values() if shipped and shipped.name in (each.name, each.variant_of)]
-    return "; ".join(code for each in variants if (code := added_code(each.factory.__module__))) or None
+    modules = [*(each.factory.__module__ for each in variants), *([lists.encode.__module__] if (lists := lists_of(name)) else [])]
+    return "; ".join(code for module in modules if (code := added_code(module))) or None
 
 
 def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: type | None = None, or_labels: bool = False) -> Convert:
