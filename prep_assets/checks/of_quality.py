@@ -11,16 +11,15 @@ from typing import Any
 
 import numpy as np
 
+from prep_assets import plugins
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import renumbered
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.leaks import passages_of, read_passages
 from prep_assets.pipeline.quality import Verdicts, examples_of, judged_domain, source_to_judge
 from prep_assets.pipeline.verdicts import FOUND, QUALITY, read_table, read_verdicts
-from prep_assets.proofs.known_verdicts import (
+from prep_assets.proofs.known_leaks import (
     ANSWER,
-    DEFAULTS,
-    KNOWN,
     LEAKS,
     OTHER,
     PASSAGES,
@@ -83,12 +82,19 @@ def _counts_fault(store: Store, table: Any) -> str:
     return ""
 
 
+def known_verdicts(part: str) -> Mapping[str, Any]:
+    """Return `KNOWN` or `DEFAULTS` of all quality steps, by name."""
+    found = (plugins.part_of(entry, part) for entry in plugins.ours("known_verdicts").values())
+    return {name: known for each in found for name, known in each.items()}
+
+
 def known_fault(name: str) -> str:
     """Return what a step says wrongly of examples whose verdicts are known, judged in two blocks; ``""`` where nothing is wrong, or none are known."""
-    options = quality_steps()[name].options if name in DEFAULTS else {}
-    if (defaults := {option: options[option].default for option in options}) != DEFAULTS.get(name, {}):
-        return f"{name} has the defaults {defaults}, and must have {DEFAULTS[name]}"
-    for known in KNOWN[name]() if name in KNOWN else ():
+    of_steps, must_have = known_verdicts("KNOWN"), known_verdicts("DEFAULTS")
+    options = quality_steps()[name].options if name in must_have else {}
+    if (defaults := {option: options[option].default for option in options}) != must_have.get(name, {}):
+        return f"{name} has the defaults {defaults}, and must have {must_have[name]}"
+    for known in of_steps[name]() if name in of_steps else ():
         verdicts = Verdicts([Configured(name, "drop", partial(quality_steps()[name].factory, **known.options), {})])
         middle = len(known.examples) // 2
         for block in (known.examples[:middle], known.examples[middle:]):

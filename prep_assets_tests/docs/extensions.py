@@ -31,8 +31,8 @@ USES: Mapping[str, str] = {
         text.spans text.template text.tokenizer_files text.visible text.vocabulary workers.pool workers.shards
     """,
     "quality": """
-        caches config.family config.loading errors limits own_code proofs.verdict quality.steps quality.units samples schemas.rewards
-        schemas.verifiers stores.arrays
+        caches config.family config.loading errors limits own_code proofs.known_leaks proofs.verdict quality.steps quality.units samples
+        schemas.rewards schemas.verifiers stores.arrays
     """,
     "ray": """
         errors own_process workers.pool workers.shards

@@ -22,12 +22,13 @@ from prep_assets.engine import build as engine_build
 from prep_assets.engine import execute
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError
 from prep_assets.extensions.quality import gopher
+from prep_assets.extensions.quality.proofs.known_verdicts import KNOWN
 from prep_assets.extensions.selftest.stores import quality_trials
 from prep_assets.graph.graph import EVERY, assets_of, store_of
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.verdicts import VERDICTS, Dropped, dropped_rows, read_verdicts
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.known_verdicts import KNOWN, LEAKS
+from prep_assets.proofs.known_leaks import LEAKS
 from prep_assets.proofs.selection import DROPPED, GOOD, reason_fault
 from prep_assets.quality import overlap
 from prep_assets.quality.steps import Examples, configured_steps

@@ -1,1 +1,1 @@
-"""What must hold of texts without private data, derived without the code that replaces it."""
+"""What quality steps must find, and what must hold of texts without private data: without the code that finds and replaces it."""

@@ -1,31 +1,19 @@
 """Examples with the verdicts that quality steps must give, written by their rules and not by their code: a step that says otherwise judges all rows wrongly.
 
-So with held-out texts and the rules that look for them. Most stand at the edge of a rule: one word, line or sign more or less changes the verdict.
+Most stand at the edge of a rule: one word, line or sign more or less changes the verdict.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
-from textwrap import wrap
 from typing import Any
 
 from msgspec import Struct
 
+from prep_assets.proofs.known_leaks import SENTENCES
 from prep_assets.samples import ASSISTANT, TEXT, TOOL_CALL, USER, Example, Pair, Region, Sample, Turn, changed, document, turn
 
-SENTENCES = (
-    "The keeper of the lighthouse walked down to the village every morning.",
-    "He bought bread and cheese from the baker, who had known him since they were boys.",
-    "On stormy days the path was slippery, and nobody expected him before noon.",
-    "His dog waited beside the garden gate until it could hear the familiar footsteps.",
-    "In winter they both slept near the stove.",
-    "A sailor once gave them a brass compass that never pointed north.",
-    "Children came on Sundays to count the steps and to look through the great lens.",
-    "When the fog rolled in, the horn could be heard from three islands.",
-    "Nobody remembers who painted the door red, but the colour has lasted well.",
-    "Letters arrived twice a month, tied with string and smelling of salt.",
-)
 PLAIN = " ".join(SENTENCES[:5])
 """63 words in five sentences."""
 _WORDS = PLAIN.replace(",", "").replace(".", "").split()
@@ -327,42 +315,3 @@ KNOWN: Mapping[str, Callable[[], Iterator[Known]]] = {
     "tool_calls": _tool_calls,
 }
 """By name of the step."""
-
-QUESTION, ANSWER = " ".join(SENTENCES[:2]), " ".join((SENTENCES[7], SENTENCES[2]))
-"""A held-out example: 28 and 26 words."""
-OTHER = " ".join(SENTENCES[6:7] * 2)
-"""Another held-out text."""
-_HELD = f"{SENTENCES[8]}\n{QUESTION}\n\n{ANSWER}\n{SENTENCES[9]}"
-_WHOLE = f"{SENTENCES[8]} {QUESTION} {ANSWER} {SENTENCES[9]}"
-QUOTED = "\n".join(f"> {line}" for line in wrap(_WHOLE, 40))
-QUOTED_WORDS = _WHOLE.casefold().replace(",", "").replace(".", "").split()
-TRAINING = (
-    _HELD,
-    _HELD.swapcase(),
-    " ".join(SENTENCES[4:6] + SENTENCES[:1]),
-    " ".join(SENTENCES[4:7]),
-    " ".join(SENTENCES[4:6] + SENTENCES[1:2]),
-    QUOTED,
-    " ".join((*ANSWER.split()[-7:], *OTHER.split()[:7])),
-)
-"""Texts that hold all of it; all in other case; 12 words of the question; nothing; 16 words of it; all, wrapped and quoted; the end of the answer with the
-beginning of the other text, which no held-out text has together."""
-PASSAGES = {4: 8, 8: 8, 10: 10, 13: 13, 90: 13}
-"""Words of each held-out text → words of a passage of the rule gpt3: the 5th percentile, at least 8 and at most 13."""
-PROBED = tuple(" ".join(f"probe{length}a{number}" for number in range(length)) for length in (12, 13, 50, 51, 20))
-"""Held-out texts of so many words, of which the last one is not searched for."""
-RECALL: Mapping[str, list[int]] = {
-    **{disguise: [4, 5] for disguise in ("verbatim", "other case", "wrapped", "split over turns")},
-    "under 13 words": [4, 4],
-    "13 to 50": [8, 12],
-    "over 50": [4, 4],
-}
-"""By disguise and by length: how many of the probes of `PROBED` are found, and how many there are."""
-LEAKS: Mapping[str, Mapping[int, int]] = {
-    "gpt3": {0: 54, 1: 54, 4: 16, 5: 54},
-    "open_r1": {0: 28, 1: 28, 2: 12, 4: 16, 5: 28},
-    "open_instruct": {0: 28, 1: 28, 4: 16, 5: 28},
-    "dolma": {0: 2},
-    "answers": {0: 26, 1: 26, 5: 26},
-}
-"""By name of the rule: index of a training text into which the example leaks → shared units."""
