@@ -290,7 +290,7 @@ def _check_places(target: Export, source: Table) -> None:
             raise ConfigError(
                 f"export {target.name!r} has no place for the {len(lists):,} {declared()[name].entries}. Formats with one: {formats}"
             )
-    if source.schema.fits(TOKENS) and (lost := source.has("value")):
+    if source.schema.fits(TOKENS) and (lost := [name for name in source.has("value") if name != STARTS]):
         raise ConfigError(f"export {target.name!r} has no place for {', '.join(lost)}, and neither has another format of {TOKENS.name}s")
     if MARGIN in source.columns and not target.margins:
         raise ConfigError(

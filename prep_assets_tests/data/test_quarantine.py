@@ -214,3 +214,11 @@ def test_bad_configuration_is_named(where: dict[str, Any], says: str) -> None:
 
 def test_the_operators_are_these() -> None:
     assert sorted(OPERATORS) == ["!=", "<", "<=", "==", ">", ">=", "exists", "in", "not_in"]
+
+
+def test_a_long_payload_is_cut_and_its_length_stated(tmp_path: Path) -> None:
+    with Quarantine(tmp_path / "q.jsonl") as quarantine:
+        quarantine.add("a:0", "schema", "wrong_type", "", {"text": "ü" * 5000})
+    (refusal,) = read_quarantine(tmp_path / "q.jsonl")
+    assert refusal.payload == '{"text": "' + "ü" * 1990
+    assert refusal.payload_length == 5012

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import closing
 from itertools import chain, pairwise
@@ -240,3 +241,17 @@ def test_whoever_stops_using_it_ends_the_threads_and_closes_the_source(stop: typ
             raise stop
     assert closed.is_set()
     assert threads() == set()
+
+
+def test_it_makes_only_a_few_items_ahead() -> None:
+    made: list[int] = []
+
+    def counting() -> Iterator[int]:
+        for i in range(100):
+            made.append(i)
+            yield i
+
+    with closing(prefetch(counting(), depth=2)) as items:
+        assert next(items) == 0
+        time.sleep(0.3)
+        assert len(made) <= 4  # one used, two queued, one in hand

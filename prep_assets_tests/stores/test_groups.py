@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.checks.of_exports import compare
-from prep_assets.errors import StoreError
+from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
 from prep_assets.stores.groups import Scored, group_columns, group_dtypes, open_groups
 from prep_assets.stores.open import open_store
@@ -174,3 +174,14 @@ def test_what_an_exception_leaves_behind_cannot_be_opened(tmp_path: Path) -> Non
         raise RuntimeError
     with pytest.raises(StoreError, match="no token stream"):
         open_groups(tmp_path / "g")
+
+
+def test_other_layouts_have_no_groups(folder: Path) -> None:
+    with pytest.raises(ConfigError, match="layout 'axolotl' has no scored groups"):
+        export(folder, "hf_arrow", folder / "out", layout="axolotl")
+
+
+def test_domains_that_are_not_named(folder: Path) -> None:
+    np.save(folder / "prompts.index" / "source.npy", np.array([0, 2], np.int32))
+    with pytest.raises(StoreError, match="2 domain numbers of 2 groups, which must be below 2"):
+        open_groups(folder)

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.open import open_store
-from prep_assets.stores.packed import DOCUMENT_FIELDS, open_packed, write_documents
+from prep_assets.stores.packed import DOCUMENT_FIELDS, _check_places, open_packed, write_documents
 from prep_assets.stores.table import PACKED
 from prep_assets.stores.tokens import StorageFormat
 from prep_assets.stores.writer import TableWriter
@@ -190,3 +190,22 @@ def test_what_does_not_fit_together_is_found_at_open(
     if "length" in said:
         with pytest.raises(StoreError, match=said):
             open_store(tmp_path)
+
+
+@pytest.mark.parametrize("block", [1, 2, 3, 100])
+@pytest.mark.parametrize(
+    ("field", "values", "entry"),
+    [
+        ("row", [0, 2, 2, 1, 1, 3, 3, 4, 4], "3 of 9"),
+        ("row", [-1, 1, 1, 2, 2, 3, 3, 4, 4], "0 of 9"),
+        ("row_offset", [0, 0, 2, 0, 1, 0, 1, 0, 1], "2 of 9"),
+        ("row_offset", [1, 0, 1, 0, 1, 0, 1, 0, 1], "0 of 9"),
+        ("length", [4, 1, 3, 1, 3, 1, 3, 1, 4], "8 of 9"),
+        ("length", [4, 1, 3, 0, 3, 1, 3, 1, 3], "3 of 9"),
+    ],
+)
+def test_documents_stand_one_after_another(tmp_path: Path, block: int, field: str, values: list[int], entry: str) -> None:
+    folder, fields = tmp_path / "x.documents", {name: array.astype(np.int64) for name, array in pieces(5, 4).items()}
+    _check_places(folder, fields, 4, block)
+    with pytest.raises(StoreError, match=rf"x.documents: entry {entry}.*in rows of 4 tokens"):
+        _check_places(folder, fields | {field: np.array(values)}, 4, block)

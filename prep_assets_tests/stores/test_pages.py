@@ -147,3 +147,12 @@ def test_a_file_that_another_thread_maps_meanwhile_is_no_fault(monkeypatch: pyte
 
     monkeypatch.setattr(pages, "_MAPPED", MappedMeanwhile())
     note_mapped_bytes(SMALL)
+
+
+def test_arrays_that_are_gone_are_forgotten(tmp_path: Path) -> None:
+    before = len(pages._MAPPED)
+    array = mapped(in_file(tmp_path))
+    assert len(pages._MAPPED) == before + 1
+    del array
+    assert len(pages._MAPPED) == before
+    assert len(mapped(np.memmap(tmp_path / "file", np.int64, "r")[5:])) == SIZE // 8 - 5

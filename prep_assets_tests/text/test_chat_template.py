@@ -549,3 +549,8 @@ def test_private_names_are_the_known_ones() -> None:
 def test_templates_are_compiled_without_the_rest_of_transformers() -> None:
     said = subprocess.run([sys.executable, "-c", ALONE], check=True, capture_output=True, text=True).stdout
     assert said.split("\n")[0] == '[1, "a"] True'
+
+
+def test_a_near_miss_is_named(vocabulary: Vocabulary) -> None:
+    with pytest.raises(TemplateError, match="did you mean 'enable_thinking'"):
+        load_template("qwen3", vocabulary, options={"enable_thinkin": False})

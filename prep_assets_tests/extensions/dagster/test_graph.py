@@ -493,3 +493,11 @@ def test_private_names_of_dagster_are_the_known_ones() -> None:
     taken = (node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ImportFrom))
     assert {(node.module, each.name) for node in taken for each in node.names if (node.module or "").startswith("dagster._")} == PRIVATE
     assert "<1.14" in next(line for line in (ROOT / "pyproject.toml").read_text("utf-8").splitlines() if '"dagster>=' in line)
+
+
+def test_a_faulty_export_is_told_with_its_name(configs: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = configs / "rl.yaml"
+    path.write_text(path.read_text("utf-8").replace("to: verl", "to: verll"), "utf-8")
+    loaded = definitions(Site())
+    assert "rl_export_verl" not in names(loaded.resolve_asset_graph().get_all_asset_keys())
+    assert "exports.verl.to: no export format 'verll'; did you mean 'verl'" in caplog.text

@@ -321,3 +321,14 @@ def test_astrais_own_h5_has_one_record_a_dataset(tmp_path: Path) -> None:
                 file.create_dataset(f"{key}/data_{number}", data=np.array(record, np.int32))
     store = open_store(tmp_path)
     assert [store.fetch_record(i, ["chosen", "rejected"])["rejected"].tolist() for i in (0, 1)] == [[4], [5, 6]]
+
+
+GROUPS = [
+    {"prompt": [message("user", "a")], "responses": ["b c", "d"], "rewards": [0.8, -0.3]},
+    {"prompt": [message("user", "e f")], "responses": ["g"], "rewards": 1},
+]
+
+
+def test_the_first_flat_output_counts_towards_a_shard(run: Run, tmp_path: Path) -> None:
+    run(GROUPS, changed(GRPO, output={"max_tokens_per_shard": 5}))
+    assert sorted(path.name for path in (tmp_path / "out" / "__default__").iterdir()) == ["shard_0000", "shard_0001"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from pathlib import Path, PurePosixPath
 from typing import Any
 from urllib.parse import unquote
@@ -384,3 +385,26 @@ def test_max_items_ends_workers_too(files: list[str], tmp_path: Path) -> None:
     outcomes = [preprocess(files, tmp_path / f"{n}", limited, load_tokenizer(Path(TOKENIZER)), workers=n) for n in (1, 2)]
     assert contents(tmp_path / "1") == contents(tmp_path / "2")
     assert [each.counts.kept for each in outcomes] == [60, 60]
+
+
+def test_what_a_killed_run_left_is_not_read(run: Run, tmp_path: Path) -> None:
+    left = tmp_path / ".out.writing" / "__default__" / "shard_0007"
+    left.mkdir(parents=True)
+    (left / "meta.json").write_text("{}")
+    run([GOOD], CHAT)
+    assert [path.name for path in (tmp_path / "out" / "__default__").iterdir()] == ["shard_0000"]
+    assert not (tmp_path / ".out.writing").exists()
+
+
+def test_two_runs_into_one_directory_do_not_mix(run: Run, tmp_path: Path) -> None:
+    import fcntl
+
+    work = tmp_path / ".out.writing"
+    work.mkdir()
+    handle = os.open(work, os.O_RDONLY)
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX)
+        with pytest.raises(StoreError, match="another run"):
+            run([GOOD], CHAT)
+    finally:
+        os.close(handle)
