@@ -1,12 +1,14 @@
-"""Where private data may stand in a block of texts: conditions that every value fulfils, by array operations. Libraries, which are slow, look there alone."""
+"""Where private data may stand in a block of texts: conditions that every value fulfils and that are quick to look for. Libraries, which are slow, look
+there alone."""
 
 from __future__ import annotations
 
 import re
+import string
 import sys
+from bisect import bisect_left
 from collections.abc import Iterator, Sequence
-from functools import cache, lru_cache
-from typing import Any
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -16,13 +18,16 @@ from prep_assets.config.family import PrivateKind as Kind
 
 Places = Iterator[tuple[int, int]]
 """Start and end of each value, or of each place, in a text."""
-_AROUND, _LONGEST_MAIL, _EDGE = 64, 400, 32
-"""Characters around a condition that decide about a value; those of an address; and zeros around a text, to look beside each character."""
-SHORTEST_SECRET, _STEP = 20, 10
-"""The fewest characters of a secret in a row; and the distance of those that are looked at first, between two of which each such row has all."""
-_LETTERS, _DIGITS = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz", "0123456789"
-_BETWEEN = "-x ()[]./~+X_\t\u2053\u223c\u30fc"
-"""What may stand between the digits of a number, up to four characters: phonenumbers' punctuation in plain characters, the + of Swedish ids, signs of cards."""
+_AROUND, _LONGEST_MAIL = 64, 400
+"""Characters around a condition that decide about a value; those of an address."""
+SHORTEST_SECRET = 20
+"""The fewest characters of a secret in a row."""
+_CHAIN = re.compile(r"[0-9](?:[-x ()\[\]./~+X_\t\u2053\u223c\u30fc]{0,4}[0-9]){4,}")
+"""Digits, and what may stand between them: phonenumbers' punctuation in plain characters, the + of Swedish ids, signs of cards."""
+_BEHIND_LETTERS = re.compile(r"[0-9](?:(?<=(?<![A-Za-z0-9])[A-Za-z]{2}.)|(?<=(?<![A-Za-z0-9])[A-Z]{2}\ .)|(?<=[A-Za-z]{6}.))")
+_IP = re.compile(r"[0-9](?:(?:\.[0-9]{1,3}){2}\.[0-9]|[0-9A-Fa-f]{3}:[0-9A-Fa-f]{0,4}:)")
+_OF_KEYS = re.compile(b"A+")
+_AS_KEYS = bytes(65 if chr(code) in f"{string.ascii_letters}{string.digits}_-/+.=\\" else 32 for code in range(256))
 
 
 @cache
@@ -38,21 +43,12 @@ def _plain_codes() -> npt.NDArray[np.uint32]:
     return plain
 
 
-def _codes(text: str) -> npt.NDArray[Any]:
-    return np.frombuffer(text.encode(), np.uint8) if text.isascii() else np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
-
-
 def plain(text: str) -> str:
     """A text with ASCII's spaces, hyphens and digits, and as many characters."""
-    return text if text.isascii() else _plain_codes()[_codes(text)].tobytes().decode("utf-32-le", "surrogatepass")
-
-
-@lru_cache(8)
-def _among(characters: str) -> npt.NDArray[np.bool_]:
-    """Which code points are those of characters: bool[0x110000]."""
-    among = np.zeros(sys.maxunicode + 1, np.bool_)
-    among[[*map(ord, characters)]] = True
-    return among
+    if text.isascii():
+        return text
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
+    return _plain_codes()[codes].tobytes().decode("utf-32-le", "surrogatepass")
 
 
 def places(text: str, ends: Ints, kinds: Sequence[Kind]) -> dict[int, dict[Kind, list[tuple[int, int]]]]:
@@ -63,79 +59,40 @@ def places(text: str, ends: Ints, kinds: Sequence[Kind]) -> dict[int, dict[Kind,
         ends: where each ends; the next one begins behind the character there.
     """
     where: dict[int, dict[Kind, list[tuple[int, int]]]] = {}
-    begins = np.append(0, ends[:-1] + 1)
-    for kind, (firsts, lasts) in _conditions(text, kinds).items():
-        numbers = np.searchsorted(ends, firsts)
-        low, high = begins[numbers], ends[numbers]
-        around = _LONGEST_MAIL if kind == "email" else _AROUND
-        spans = np.stack([numbers, np.maximum(firsts - around, low) - low, np.minimum(lasts + around, high) - low], axis=1)
-        for number, begin, end in spans[np.argsort(firsts, kind="stable")].tolist():
-            of = where.setdefault(number, {}).setdefault(kind, [])
-            if of and begin <= of[-1][1]:
-                of[-1] = (of[-1][0], max(end, of[-1][1]))
-            else:
-                of.append((begin, end))
+    until = ends.tolist()
+    for kind, first, last in sorted(place for place in _conditions(text) if place[0] in kinds):
+        number = bisect_left(until, first)
+        low, around = until[number - 1] + 1 if number else 0, _LONGEST_MAIL if kind == "email" else _AROUND
+        begin, end = max(first - around, low) - low, min(last + around, until[number]) - low
+        of = where.setdefault(number, {}).setdefault(kind, [])
+        if of and begin <= of[-1][1]:
+            of[-1] = (of[-1][0], max(end, of[-1][1]))
+        else:
+            of.append((begin, end))
     return where
 
 
-def _conditions(text: str, kinds: Sequence[Kind]) -> dict[Kind, tuple[Ints, Ints]]:
-    """Kind → the first and the last character of what a value of it must have."""
-    codes = _codes(f"{chr(0) * _EDGE}{text}{chr(0) * _EDGE}")
-    found: dict[Kind, tuple[Ints, Ints]] = {}
-    if "email" in kinds:
-        found["email"] = (at := np.flatnonzero(codes == ord("@")), at)
-    if "secret" in kinds:
-        found["secret"] = _secrets(codes, text)
-    if {*kinds} - {"email", "secret"}:
-        digits = np.flatnonzero(codes - codes.dtype.type(ord("0")) < 10)
-        found |= _numbers(codes, digits, kinds)
-    return {kind: (firsts - _EDGE, lasts - _EDGE) for kind, (firsts, lasts) in found.items() if len(firsts)}
-
-
-def _numbers(codes: npt.NDArray[Any], digits: Ints, kinds: Sequence[Kind]) -> dict[Kind, tuple[Ints, Ints]]:
-    """For each kind, chains of digits that are as long as a value's shortest, dots as of addresses, or letters before digits."""
-    between, letters, alnum = _among(_BETWEEN), _among(_LETTERS), _among(_LETTERS + _DIGITS)
-    gaps = np.diff(digits, append=len(codes)) - 1
-    linked = gaps <= 4
-    for at in range(1, 5):
-        linked &= (gaps < at) | between[codes[digits + at]]
-    last = np.flatnonzero(~linked)
-    counts = np.diff(last, prepend=-1)
-    firsts, lasts = digits[last - counts + 1], digits[last]
-
-    def chained(is_wanted: npt.NDArray[np.bool_]) -> tuple[Ints, Ints]:
-        return firsts[is_wanted], lasts[is_wanted]
-
-    after_plus = np.any([codes[firsts - at] == ord("+") for at in (1, 2, 3)], axis=0)
-    found: dict[Kind, tuple[Ints, Ints]] = {"phone": chained((counts >= 7) | (counts >= 5) & after_plus), "card": chained(counts >= 13)}
-    first_digits = digits[letters[codes[digits - 1]] & letters[codes[digits - 2]]]
-    after_two = first_digits[~alnum[codes[first_digits - 3]]]
-    after_six = first_digits[np.all([letters[codes[first_digits - at]] for at in range(3, 7)], axis=0)]
-    capitals = _among(_LETTERS[:26])
-    spaced = digits[(codes[digits - 1] == ord(" ")) & capitals[codes[digits - 2]] & capitals[codes[digits - 3]] & ~alnum[codes[digits - 4]]]
-    starts = np.concatenate([after_two, after_six, spaced])
-    found["iban"] = (starts, starts)
-    found["national_id"] = _both(chained(counts >= 6), (after_six, after_six))
-    dots = digits[(codes[digits + 1] == ord(".")) & alnum[codes[digits + 2]]]
-    is_fourth = dots[2:] - dots[:-2] <= 8
-    groups = digits[(codes[digits + 4] == ord(":")) & np.any([codes[digits + at] == ord(":") for at in range(5, 10)], axis=0)]
-    found["ip"] = _both((dots[:-2][is_fourth], dots[2:][is_fourth]), (groups, groups))
-    return {kind: spans for kind, spans in found.items() if kind in kinds}
-
-
-def _both(some: tuple[Ints, Ints], others: tuple[Ints, Ints]) -> tuple[Ints, Ints]:
-    return np.concatenate([some[0], others[0]]), np.concatenate([some[1], others[1]])
-
-
-def _secrets(codes: npt.NDArray[Any], text: str) -> tuple[Ints, Ints]:
-    """Rows of `SHORTEST_SECRET` characters as keys have them, by the parts of `_STEP` in them; and from where private keys begin to the end."""
-    of_keys = _among(f"{_LETTERS}{_DIGITS}_-/+.=\\")
-    sampled = of_keys[codes[::_STEP]]
-    starts = np.flatnonzero(sampled[:-1] & sampled[1:]) * _STEP
-    for at in range(1, _STEP):
-        starts = starts[of_keys[codes[starts + at]]]
-    row = of_keys[codes[starts[:, None] + np.arange(-_STEP, 2 * _STEP + 1)]]
-    length = np.cumprod(row[:, :_STEP][:, ::-1], axis=1).sum(axis=1) + np.cumprod(row[:, _STEP:], axis=1).sum(axis=1)
-    parts = starts[length >= SHORTEST_SECRET]
-    keys = np.array([found.start() + _EDGE for found in re.finditer("-----BEGIN ", text)], np.int64)
-    return _both((parts, parts + _STEP), (keys, np.full(len(keys), len(text) + _EDGE)))
+def _conditions(text: str) -> Iterator[tuple[Kind, int, int]]:
+    """Yield the first and the last character of what a value of a kind must have."""
+    for found in re.finditer("@", text):
+        yield "email", found.start(), found.start()
+    for found in _CHAIN.finditer(text):
+        first, last = found.start(), found.end() - 1
+        count = sum(map(str.isdigit, found[0]))
+        if count >= 7 or "+" in text[max(0, first - 3) : first]:
+            yield "phone", first, last
+        if count >= 13:
+            yield "card", first, last
+        if count >= 6:
+            yield "national_id", first, last
+    for found in _BEHIND_LETTERS.finditer(text):
+        yield "iban", found.start(), found.start()
+        yield "national_id", found.start(), found.start()
+    for found in _IP.finditer(text):
+        yield "ip", found.start(), found.end() - 1
+    keys, at = text.encode("ascii", "replace").translate(_AS_KEYS), 0
+    while (at := keys.find(b"A" * SHORTEST_SECRET, at)) >= 0 and (row := _OF_KEYS.match(keys, at)):
+        yield "secret", at, row.end() - 1
+        at = row.end()
+    for found in re.finditer("-----BEGIN ", text):
+        yield "secret", found.start(), len(text)
