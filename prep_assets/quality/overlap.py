@@ -66,21 +66,17 @@ class Rule(Struct, frozen=True):
         return "\n\n".join(wanted)
 
     def spans(self, text: str) -> list[tuple[int, int]]:
-        """Where the units of a text stand."""
-        text, place = normalized(text)
-        return [(place(start), place(end - 1) + 1) for start, end in self._spans(text)]
-
-    def _spans(self, text: str) -> list[tuple[int, int]]:
+        """Where the units of a text that is `normalized` stand."""
         return [
             found.span() for found in self.unit.finditer(text) if not self.least_words or len(WORD.findall(found[0])) >= self.least_words
         ]
 
     def units(self, text: str) -> list[str]:
         """The units of a text, as they are compared."""
-        text = normalized(text)[0]
+        text = normalized(text)
         if not self.least_words and text.isascii():
             return self.unit.findall(self.fold(text))
-        return [self.fold(text[start:end]) for start, end in self._spans(text)]
+        return [self.fold(text[start:end]) for start, end in self.spans(text)]
 
 
 _CHARACTERS = {1: (10, 13), 2: (30, 40)}
@@ -286,16 +282,3 @@ def finds_planted(name: str) -> bool:
     passages = Passages.of(rule, [[planted]])
     texts = [Sample((turn("document", text),)) for text in (f"{before}\n{planted}\n{after}", f"{before}\n{after}")]
     return list(passages.leaks(Examples(["planted", "clean"], texts))) == [0]
-
-
-def longest_passage(rule: Rule, training: str, held_out: str) -> tuple[tuple[int, int], tuple[int, int]]:
-    """Where the longest run of units that two texts share stands in each of them, for people to look at."""
-    from difflib import SequenceMatcher
-
-    spans = rule.spans(training), rule.spans(held_out)
-    left, right = rule.units(training), rule.units(held_out)
-    found = SequenceMatcher(None, left, right, autojunk=False).find_longest_match()
-    if not found.size:
-        return (0, 0), (0, 0)
-    ends = ((places[at][0], places[at + found.size - 1][1]) for places, at in zip(spans, (found.a, found.b), strict=True))
-    return next(ends), next(ends)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import re
 import unicodedata
-from bisect import bisect_right
-from collections.abc import Callable
 from itertools import groupby
 from urllib.parse import unquote
 
@@ -42,7 +40,8 @@ _JOINED = re.compile(rf"[{_ZERO_WIDTH}]")
 _IN_A_WORD = re.compile(rf"<<|</?(?:{_INLINE})\b", re.IGNORECASE)
 
 
-def _replaced(found: re.Match[str]) -> str:
+def replaced(found: re.Match[str]) -> str:
+    """What `normalized` puts in place of what it found."""
     text = found[0]
     match text[0]:
         case "&":
@@ -80,31 +79,15 @@ def unprefixed(text: str) -> str:
 _FIRST = re.compile(r"[ \t]*((\d{1,6})([^\w\s]?)|(?=\S*\w)\S{1,6})[ \t]+")
 
 
-def normalized(text: str) -> tuple[str, Callable[[int], int]]:
+def normalized(text: str) -> str:
     """A text without zero-width characters, no-break spaces, HTML entities, signs that lines begin with (``> ``, ``# ``, ``// ``), escaped line feeds, bytes
-    of URLs (``%20``), calculator notes and tags of reasoning and answers, accents composed; and where a character of it stands in the given text."""
-    if text.isascii() and not _MAYBE.search(text):
-        return text, int
-    pieces, starts, places, at, length = list[str](), [0], [0], 0, 0
-    for found in (_ASCII if text.isascii() else _ANY).finditer(text):
-        for piece, begin in ((text[at : found.start()], at), (_replaced(found), found.start())):
-            pieces.append(piece)
-            starts.append(length)
-            places.append(begin)
-            length += len(piece)
-        at = found.end()
-    if not pieces:
-        return text, int
-    pieces.append(text[at:])
-    starts.append(length)
-    places.append(at)
+    of URLs (``%20``), calculator notes and tags of reasoning and answers, accents composed."""
+    return odd(text).sub(replaced, text) if not text.isascii() or _MAYBE.search(text) else text
 
-    def place(character: int) -> int:
-        number = bisect_right(starts, character) - 1
-        following = places[number + 1] if number + 1 < len(places) else len(text)
-        return min(places[number] + character - starts[number], max(places[number], following - 1))
 
-    return "".join(pieces), place
+def odd(text: str) -> re.Pattern[str]:
+    """What finds in a text what `normalized` replaces."""
+    return _ASCII if text.isascii() else _ANY
 
 
 def fold(word: str) -> str:

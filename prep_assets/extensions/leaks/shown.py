@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
+from difflib import SequenceMatcher
 from random import Random
 
 import numpy as np
@@ -13,7 +14,8 @@ from prep_assets.pipeline.leaks import HeldOut
 from prep_assets.pipeline.quality import examples_of, source_to_judge
 from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.quality.overlap import RULES, longest_passage
+from prep_assets.quality.overlap import RULES, Rule
+from prep_assets.quality.units import normalized, odd, replaced
 from prep_assets.stores.version_folders import Published
 
 AROUND = 80
@@ -70,6 +72,25 @@ def _texts(workspace: Workspace, held: HeldOut, ids: Collection[str]) -> Mapping
         if len(found) == len(set(ids)):
             break
     return found
+
+
+def longest_passage(rule: Rule, training: str, held_out: str) -> tuple[tuple[int, int], tuple[int, int]]:
+    """Where the longest run of units that two texts share stands in each of them."""
+    found = SequenceMatcher(None, rule.units(training), rule.units(held_out), autojunk=False).find_longest_match()
+    if not found.size:
+        return (0, 0), (0, 0)
+    return _stands(rule, training, found.a, found.size), _stands(rule, held_out, found.b, found.size)
+
+
+def _stands(rule: Rule, text: str, first: int, count: int) -> tuple[int, int]:
+    """Where some units of a text begin and end in it: they are cut in the text that is `normalized`."""
+    places, at = list[int](), 0
+    for found in odd(text).finditer(text):
+        places += [*range(at, found.start()), *(min(found.start() + more, found.end() - 1) for more in range(len(replaced(found))))]
+        at = found.end()
+    places += range(at, len(text))
+    units = rule.spans(normalized(text))[first : first + count]
+    return places[units[0][0]], places[units[-1][1] - 1] + 1
 
 
 def _excerpt(text: str, start: int, end: int) -> Excerpt:

@@ -14,28 +14,11 @@ from functools import cache, lru_cache
 from itertools import groupby
 from typing import Any
 
-KEYS = {
-    "AKIA": 20,
-    "ASIA": 20,
-    "ABIA": 20,
-    "ghp_": 40,
-    "gho_": 40,
-    "ghu_": 40,
-    "ghs_": 40,
-    "ghr_": 40,
-    "github_pat_": 71,
-    "glpat-": 26,
-    "sk-": 40,
-    "hf_": 37,
-    "xoxb-": 20,
-    "xoxp-": 20,
-    "xoxa-": 20,
-    "AIza": 39,
-    "sk_live_": 28,
-    "rk_live_": 28,
-    "npm_": 40,
-    "pypi-": 55,
-}
+_FEWEST = {
+    20: "AKIA ASIA ABIA xoxb- xoxp- xoxa-", 26: "glpat-", 28: "sk_live_ rk_live_", 37: "hf_", 39: "AIza", 40: "ghp_ gho_ ghu_ ghs_ ghr_ sk- npm_",
+    55: "pypi-", 71: "github_pat_",
+}  # fmt: skip
+KEYS = {prefix: fewest for fewest, prefixes in _FEWEST.items() for prefix in prefixes.split()}
 """First letters of a service's keys → the fewest characters of one."""
 ADVERTISED = ("078-05-1120", "457-55-5462", "219-09-9999")
 """Social security numbers that advertisements printed."""
