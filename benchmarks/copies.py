@@ -182,6 +182,10 @@ def shared(language: str, seed: int = SEED) -> Mapping[str, list[Sample]]:
     return {
         "nothing": chats(),
         "a system prompt": chats(system=[long]),
+        "a system prompt but for its date": [
+            chat(system=[f"{long} 2026-05-{day % 28 + 1:02} {day}:00"], user=[asked], assistant=[answer])
+            for day, (asked, answer) in enumerate(short)
+        ],
         "tools": chats(tools=(tool,)),
         "documents": chats(documents=({"text": long},)),
         "template options": chats(template_options={"persona": long}),

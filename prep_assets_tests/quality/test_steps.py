@@ -702,6 +702,8 @@ def test_what_examples_share_does_not_make_them_alike() -> None:
     assert alike([asked(ASKED[0], text) for text in LONG]) == [], "they differ in their documents"
     assert alike([asked(question, text) for text in LONG[:3] for question in ASKED]) == [], "documents that several have tell others apart"
     assert alike([asked(ASKED[0], system=text) for text in LONG]) == [], "what is asked stands in the system prompt"
+    dated = [asked(f"{number} and then {LONG[number][:50]}", system=f"{LONG[0]} Today is May {number}.") for number in range(6)]
+    assert alike(dated) == [], "system prompts that differ in a date alone are no likeness"
 
 
 def test_alike_examples_are_found_beside_what_they_share() -> None:
@@ -711,6 +713,7 @@ def test_alike_examples_are_found_beside_what_they_share() -> None:
     ) == [1]
     assert alike([asked(ASKED[0], LONG[0]), asked(ASKED[0], LONG[0].replace("w0x40", "other")), asked(ASKED[0], LONG[1])]) == [1]
     assert alike([asked(LONG[1], system=system) for system in (ASKED[0], ASKED[1])] * 2) == [1, 2, 3]
+    assert alike([asked(LONG[1], system=f"Today is May {day}.") for day in range(3)] + [asked(LONG[1])]) == [1, 2, 3], "nor a difference"
 
 
 def test_chinese_texts_are_compared_by_characters() -> None:

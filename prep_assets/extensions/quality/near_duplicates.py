@@ -30,8 +30,8 @@ _TWIN = (
 class NearDuplicates(AcrossDomains):
     """Notes 8 bytes for each bucket of an example, on disk; clusters them at the end.
 
-    Of system prompts, tools, documents and other context it notes signatures too, four bytes a hash: what one example alone has is compared like its
-    turns, what several have is left out. Examples with different documents are never alike, though others have the same documents.
+    Of system prompts, tools, documents and other context it notes signatures too, four bytes a hash: turns must be alike, and turns together with what one
+    example alone has; what several have is left out. Examples with different documents are never alike, though others have the same documents.
     """
 
     def __init__(self, words: int, buckets: int, hashes: int, keep: Literal["first", "longest"]) -> None:
@@ -97,10 +97,10 @@ class NearDuplicates(AcrossDomains):
         keys = np.zeros(len(counts), np.uint64)
         together = shared & is_document
         np.add.at(keys, rows[together], mixed(parts[together]))
-        at = order[np.searchsorted(known, parts, sorter=order) % len(order)]
+        at = order[np.searchsorted(known, parts, sorter=order) % max(1, len(order))]
         bands, self._particular = self._bands.array().reshape(-1, self._buckets), Spool(np.uint64)
         for begin in range(0, len(counts), _BATCH):
-            some = np.array(bands[begin : begin + _BATCH])
+            turns = np.array(bands[begin : begin + _BATCH])
             there = slice(*np.searchsorted(rows, [begin, begin + _BATCH]))
 
             def digests(wanted: npt.NDArray[np.bool_], before: Any, there: slice = there) -> tuple[npt.NDArray[np.int64], Any]:
@@ -111,7 +111,9 @@ class NearDuplicates(AcrossDomains):
                 return changed, band_digests(least, self._buckets)
 
             changed, of_context = digests(~shared & ~is_document, own)
-            some[changed - begin] = of_context
+            beside = turns.copy()
+            beside[changed - begin] = of_context
+            some = np.where(turns > 0, mixed(turns ^ mixed(beside)) | np.uint64(1), beside)
             key = np.repeat(keys[begin : begin + _BATCH, None], self._buckets, axis=1)
             changed, of_documents = digests(~shared & is_document, None)
             key[changed - begin] ^= mixed(of_documents)
@@ -119,8 +121,7 @@ class NearDuplicates(AcrossDomains):
 
     def finish(self, kept: npt.NDArray[np.bool_]) -> Judged:
         """Find the kept examples that are like one of an earlier domain; cluster the others, and find all but one of each cluster."""
-        if len(self._parts):
-            self._compare_what_is_particular()
+        self._compare_what_is_particular()
         bands, sizes = self._particular.array().reshape(-1, self._buckets), np.asarray(self._sizes.array())
         foreign: dict[int, str] = {}
         for domain, earlier in self._earlier.items():
@@ -210,7 +211,7 @@ def _join(parent: npt.NDArray[np.int64], left: int, right: int) -> None:
     corrupted=((document(_TWIN), document(_TWIN.replace(" came", " finally came"))), REASON),
     libraries=("rensa",),
     clusters=True,
-    version=4,
+    version=5,
 )
 def near_duplicates(
     *,
