@@ -273,12 +273,3 @@ def recall(passages: Mapping[str, Passages], texts: Mapping[int, str]) -> dict[s
                 counts[0] += hit
                 counts[1] += 1
     return found
-
-
-def finds_planted(name: str) -> bool:
-    """Whether a rule finds an invented text inside another, and nothing in what surrounds it."""
-    rule, words = RULES[name], [f"word{number}" for number in range(40)]
-    before, planted, after = (" ".join(words[start::3]) for start in range(3))
-    passages = Passages.of(rule, [[planted]])
-    texts = [Sample((turn("document", text),)) for text in (f"{before}\n{planted}\n{after}", f"{before}\n{after}")]
-    return list(passages.leaks(Examples(["planted", "clean"], texts))) == [0]

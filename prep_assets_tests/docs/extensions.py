@@ -80,7 +80,7 @@ USES: Mapping[str, str] = {
     """,
     "leaks": """
         checks.of_quality cli cli.terminal config.models data.quarantine errors graph.graph pipeline.leaks pipeline.quality
-        pipeline.verdicts pipeline.workspace quality.overlap stores.version_folders text.visible
+        pipeline.verdicts pipeline.workspace quality.overlap quality.units stores.version_folders text.visible
     """,
     "explain": """
         caches checks.bounds checks.of_conversations checks.of_exports checks.of_merged checks.selection cli cli.html cli.stores

@@ -9,6 +9,7 @@ from contextlib import suppress
 from decimal import Decimal, InvalidOperation
 from fractions import Fraction
 from functools import lru_cache
+from typing import Any
 
 from prep_assets.errors import PrepAssetsError
 from prep_assets.extensions.quality.golds import plain
@@ -130,13 +131,20 @@ def _unit(words: str) -> str:
 
 def boxed_equal(gold: str, answer: str) -> bool:
     """Whether math-verify takes an answer for a gold, both in ``\\boxed{}`` and parsed as verl's reward function does (verl/utils/reward_score/math_verify)."""
+    from math_verify import ExprExtractionConfig, LatexExtractionConfig
+
+    latex, any_form = (LatexExtractionConfig(),), (ExprExtractionConfig(), LatexExtractionConfig())
+    return verifies((f"\\boxed{{{gold}}}", latex), (f"\\boxed{{{answer}}}", any_form))
+
+
+def verifies(gold: tuple[Any, ...], answer: tuple[Any, ...]) -> bool:
+    """Whether math-verify takes an answer for a gold, each with its forms of extraction, if any, without its own limits of time."""
     import logging
 
-    from math_verify import ExprExtractionConfig, LatexExtractionConfig, parse, verify
+    from math_verify import parse, verify
 
     logging.getLogger("math_verify").setLevel(logging.CRITICAL)
-    forms = ((gold, (LatexExtractionConfig(),)), (answer, (ExprExtractionConfig(), LatexExtractionConfig())))
-    expected, found = (parse(f"\\boxed{{{text}}}", form, parsing_timeout=None) for text, form in forms)
+    expected, found = (parse(*each, parsing_timeout=None) for each in (gold, answer))
     return bool(expected) and bool(verify(expected, found, timeout_seconds=None))
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import logging
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -11,7 +10,7 @@ from msgspec import Struct
 
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
 from prep_assets.extensions.quality.constraints import CONSTRAINTS, keeps, misfit
-from prep_assets.extensions.quality.rl_golds import boxed_equal
+from prep_assets.extensions.quality.rl_golds import boxed_equal, verifies
 from prep_assets.extensions.quality.verified_code import TooSlow, failure
 from prep_assets.limits import limited
 from prep_assets.own_code import own_function
@@ -25,22 +24,15 @@ MATH, BARE, NONE = "math", "math_bare", "none"
 STEP = "quality step 'verified_golds'"
 
 
-def passes_boxed(answer: str, gold: str) -> bool:
-    """Whether verl's reward function takes an answer for a gold, which it puts into ``\\boxed{}`` first."""
-    return limited(_over_limit(f"verified_golds: comparing {gold!r}"), boxed_equal, gold, answer)
-
-
 def passes_bare(answer: str, gold: str) -> bool:
     """Whether math-verify takes an answer for a gold, each parsed as TRL and open-r1 parse them."""
-    from math_verify import parse, verify
+    return limited(_over_limit(f"verified_golds: comparing {gold!r}"), verifies, (gold,), (answer,))
 
-    logging.getLogger("math_verify").setLevel(logging.ERROR)
 
-    def passes() -> bool:
-        expected, found = (parse(text, parsing_timeout=None) for text in (gold, answer))
-        return bool(expected) and bool(verify(expected, found, timeout_seconds=None))
-
-    return limited(_over_limit(f"verified_golds: comparing {gold!r}"), passes)
+def _fails_boxed(prompt: Prompt, where: str) -> str:
+    """What is wrong with a gold that verl's reward function, which puts it into ``\\boxed{}`` first, does not take for itself."""
+    passes = limited(_over_limit(f"verified_golds: comparing {prompt.gold!r}"), boxed_equal, prompt.gold, prompt.gold)
+    return "" if passes else _no_reward(prompt)
 
 
 def _over_limit(what: str) -> Callable[[str, Any], PrepAssetsError]:
@@ -150,7 +142,7 @@ def verified_golds(*, verifiers: Mapping[str, str] | None = None, code_seconds: 
     if code_seconds is not None and not 0 < code_seconds < float("inf"):
         raise ConfigError(f"{STEP}, option 'code_seconds' = {code_seconds}: needs a number above 0")
     built_in = {
-        MATH: _Known(lambda prompt, where: "" if passes_boxed(prompt.gold, prompt.gold) else _no_reward(prompt)),
+        MATH: _Known(_fails_boxed),
         BARE: _Known(_by_answer(passes_bare)),
         CODE: _Known(_passes_tests(code_seconds), told=True),
         IFEVAL: _Known(_keeps_constraints, told=True),

@@ -56,8 +56,9 @@ from prep_assets.plugins import redaction
 from prep_assets.proofs.accounting import COUNTED, Refusals, Stored, places
 from prep_assets.proofs.selection import GOOD, Selected, select
 from prep_assets.proofs.verdict import Verdict, combined
-from prep_assets.quality.overlap import finds_planted
-from prep_assets.quality.steps import tried_on_itself
+from prep_assets.quality.overlap import RULES, Passages
+from prep_assets.quality.steps import Examples, tried_on_itself
+from prep_assets.samples import document
 from prep_assets.stores.version_folders import Published
 
 
@@ -71,6 +72,15 @@ def leak_trials(store: Store) -> list[Trial]:
         Trial("a planted text", rule, 1, found := int(finds_planted(rule)), "finds it" if found else "finds nothing")
         for rule in store.workspace.family(Eval).rules
     ]
+
+
+def finds_planted(name: str) -> bool:
+    """Whether a rule finds an invented text inside another, and nothing in what surrounds it."""
+    rule, words = RULES[name], [f"word{number}" for number in range(40)]
+    before, planted, after = (" ".join(words[start::3]) for start in range(3))
+    passages = Passages.of(rule, [[planted]])
+    texts = [document(text) for text in (f"{before}\n{planted}\n{after}", f"{before}\n{after}")]
+    return list(passages.leaks(Examples(["planted", "clean"], texts))) == [0]
 
 
 def quality_trials(store: Store) -> list[Trial]:
