@@ -17,7 +17,7 @@ from prep_assets_tests.schemas.test_pages import OWN
 
 ELSEWHERE = {
     "graph/test_agent_steps.py": {"agent_steps"},
-    "graph/test_distilled.py": {"distilled"},
+    "extensions/distillation/test_distilled.py": {"distilled"},
     "extensions/contrastive/test_contrastive.py": {"contrastive", "ctx_embed_gen_hook", "ques_embed_gen_hook"},
     "graph/test_rankings.py": {"compared", "group_best", "group_kto", "group_list", "group_pair"},
     "graph/test_runs.py": {"verifiers_trace"},

@@ -19,6 +19,7 @@ ROOMS = (
     "extensions/cerebras",
     "extensions/contrastive/lines",
     "extensions/contrastive/schema",
+    "extensions/distillation/entries",
     "extensions/datasets",
     "extensions/exports",
     "extensions/preprocess/handlers",

@@ -20,9 +20,9 @@ from prep_assets.graph.graph import asset_named, assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
+from prep_assets_tests.extensions.distillation.test_distilled import checkout
 from prep_assets_tests.extensions.exports.readers import bypass, stand_in
 from prep_assets_tests.extensions.exports.test_vision_messages import RULE, SIZES
-from prep_assets_tests.graph.test_distilled import checkout
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, jsonl, make, minimal, workspace_in
 
 Image = pytest.importorskip("PIL.Image")
