@@ -1,19 +1,18 @@
-"""Checks of tokenized conversations: chats, both sides of preference pairs, scored groups, RL prompts."""
+"""Checks of tokenized conversations: chats, and both sides of preference pairs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import lru_cache, partial
-from itertools import chain, groupby, pairwise
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct, structs
+from msgspec import structs
 
-from prep_assets.checks.of_stores import ids_type
-from prep_assets.checks.relations import Derivation, Judge, Pairs, has_few_tokens, is_small, relation
+from prep_assets.checks.relations import Derivation, Judge, has_few_tokens, is_small, relation
 from prep_assets.checks.selection import chats as chats_again
 from prep_assets.checks.sources_again import (
     StoredRows,
@@ -26,29 +25,17 @@ from prep_assets.checks.sources_again import (
     stored_rows,
     streams_of,
 )
-from prep_assets.config.models import Preference, Rl, Sft
+from prep_assets.config.models import Preference, Sft
 from prep_assets.errors import CheckFailed, Refused, StoreError
-from prep_assets.pipeline.asset import Check, FromLines, Reasons, Store
+from prep_assets.pipeline.asset import Reasons, Store
 from prep_assets.pipeline.examples import Item, converter
-from prep_assets.pipeline.groups import conversation_of, conversations, splits
-from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of, weighted
+from prep_assets.pipeline.lines import pair_sample, weighted
 from prep_assets.proofs.certificate import writes_unserved
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answers_derivation
 from prep_assets.proofs.derive import Derived, MaskOptions, derive, examples_again
 from prep_assets.proofs.groups import (
     Margin,
-    Rollout,
-    RunRow,
-    Runs,
-    Scores,
-    Stepwise,
-    calls_of_steps,
-    calls_of_trace,
     check_margins,
-    check_rewards,
-    check_runs,
-    check_sampled,
-    check_steps,
 )
 from prep_assets.proofs.mask import (
     Conversation,
@@ -63,14 +50,11 @@ from prep_assets.proofs.mask import (
 )
 from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns, turns_of_rows
 from prep_assets.proofs.rebuilt import render_again
-from prep_assets.proofs.second_reading import group_again, read_again, shown_by
-from prep_assets.proofs.tables import check_rows
+from prep_assets.proofs.second_reading import read_again, shown_by
 from prep_assets.proofs.tokenized import left_of_tokenized, splits_character, tokenized_again
 from prep_assets.proofs.verdict import Tally, Verdict, Worst, combined
-from prep_assets.samples import ASSISTANT, MEDIA, USER, Group, PlainChat, Sample, changed
+from prep_assets.samples import ASSISTANT, MEDIA, USER, PlainChat, Sample, changed
 from prep_assets.schemas.reader import PlainMessages, rows_by_columns
-from prep_assets.stores.groups import LOGPROBS, OF_RUNS, PROMPTS, RESPONSES, STEP_ENDS, STEP_REWARDS, GroupStore
-from prep_assets.stores.table import open_stream
 from prep_assets.text.chats import plain_chat
 from prep_assets.text.conversation import control_pattern, treat
 from prep_assets.text.template import ChatTemplate
@@ -467,213 +451,3 @@ def fresh_render(identity: str, ids: Any, sample: Sample, template: ChatTemplate
     """
     derived = derive(sample, MaskOptions(), template, typed_controls=allowed)
     return Conversation(identity, ids, derived.text, derived.controls, derived.typed)
-
-
-# Scored groups.
-
-
-class StoredGroup(Struct, frozen=True):
-    """A group of a store with its source, and what its proofs compare.
-
-    Attributes:
-        number: its number in the store.
-        id: its record id.
-        source: the group that its row gives.
-        payload: the row.
-    """
-
-    store: Store
-    stored: GroupStore
-    number: int
-    id: str
-    source: Group
-    payload: Mapping[str, Any]
-
-    @property
-    def records(self) -> Sequence[int]:
-        """The numbers of its responses."""
-        return self.stored.responses_of(self.number)
-
-    def _responses(self) -> Iterator[tuple[str, Sample, npt.NDArray[Any], npt.NDArray[Any]]]:
-        """Yield id, conversation, ids and mask of each response with its prompt; none where ids were sampled.
-
-        Raises:
-            StoreError: another number of responses than in the source.
-        """
-        if self.source.sampled is not None:
-            return
-        try:
-            samples = conversations(self.source)
-        except Refused as refusal:
-            raise StoreError(f"the store holds {self.id}, which cannot be read as a conversation: {refusal}") from refusal
-        if len(self.records) != len(samples):
-            raise StoreError(f"{self.id}: {len(self.records)} responses are stored, the source has {len(samples)}")
-        for number, (record, sample) in enumerate(zip(self.records, samples, strict=True)):
-            yield f"{self.id}, response {number}", sample, *self.stored.conversation(self.number, record)
-
-    def rows(self) -> Iterator[MaskRow]:
-        """Yield each response with its prompt, and what must be trained."""
-        expected = self.store.once("answers", lambda: answers_derivation(_template(self.store), alone=is_small(self.store)))
-        return (MaskRow(identity, ids, mask, expected(sample).expected) for identity, sample, ids, mask in self._responses())
-
-    def renders(self) -> Iterator[Conversation]:
-        """Yield each response with its prompt, and a fresh render of both."""
-        return (fresh_render(identity, ids, sample, _template(self.store)) for identity, sample, ids, _ in self._responses())
-
-    def prompts(self) -> Iterator[Conversation]:
-        """Yield the prompt with a fresh render that ends with the generation prompt, where the response begins; nothing where its ids were sampled."""
-        if self.source.sampled is None or self.source.sampled.prompt is None:
-            ids = self.stored.prompts.record(self.number, "tokens")
-            yield _prompted(self.store, f"{self.id}, prompt", ids, conversation_of(self.source, self.source.prompt))
-
-    def scores(self) -> Iterator[Scores]:
-        """Yield its rewards, and those of its source."""
-        yield Scores(self.id, self.stored.rewards.record(self.number, "rewards"), len(self.records), self.source.rewards)
-
-    def rollouts(self) -> Iterator[Rollout]:
-        """Yield its rollouts where the source has sampled ids."""
-        if self.source.sampled is not None:
-            responses = self.stored.responses
-            rollout = [{key: responses.record(record, key).tolist() for key in responses.arrays} for record in self.records]
-            yield Rollout(self.id, self.stored.prompts.record(self.number, "tokens").tolist(), rollout, self.source.sampled)
-
-    def runs(self) -> Iterator[Runs]:
-        """Yield its rows where they are of runs of agents, with the calls of its row."""
-        of_runs = self.stored.rewards.arrays.keys() & {*OF_RUNS}
-        if not of_runs:
-            return
-        domain, rows = domain_source(self.store).domain, list[RunRow]()
-        calls_of = calls_of_trace if domain.schema_name == "verifiers_trace" else calls_of_steps
-        numbers = (self.stored.rewards.record(self.number, name).tolist() for name in OF_RUNS)
-        for record, run, turn in zip(self.records, *numbers, strict=True):
-            ids, mask = self.stored.conversation(self.number, record)
-            has_logprobs = LOGPROBS in self.stored.responses.arrays
-            logprobs = self.stored.responses.record(record, LOGPROBS).tolist() if has_logprobs else []
-            rows.append(RunRow(run, turn, ids.tolist(), mask.tolist(), [0.0] * (len(ids) - len(logprobs)) + logprobs if logprobs else []))
-        yield Runs(self.id, rows, calls_of(self.payload, domain.options))
-
-    def stepwise(self) -> Iterator[Stepwise]:
-        """Yield each response that is judged step by step, with what stands at the ends of its steps."""
-        for number, (record, steps) in enumerate(zip(self.records, self.source.steps, strict=False)):
-            ids, ends, rewards = (self.stored.responses.record(record, key) for key in ("tokens", STEP_ENDS, STEP_REWARDS))
-            marked = np.flatnonzero(ends)
-            texts = [self.store.vocabulary.decode(ids[: end + 1]) for end in marked]
-            follows = [self.store.vocabulary.decode(ids[end + 1 : end + 2]) for end in marked[:-1]]
-            elsewhere, sampled, places = int(np.count_nonzero(rewards[ends == 0])), self.source.sampled, None
-            if sampled is not None and sampled.masks is not None:
-                edges = pairwise([*sampled.masks[number], 0])
-                places = marked.tolist(), [token for token, pair in enumerate(edges) if pair == (1, 0)]
-            yield Stepwise(f"{self.id}, response {number}", texts, rewards[marked].tolist(), elsewhere, steps, places, [*follows, ""])
-
-
-def groups_of(store: Store, stream: StoredStream) -> Callable[[StoredRows], Sequence[StoredGroup]]:
-    """Return what gives the groups of a split with their sources; all checks take the same.
-
-    Raises:
-        StoreError: groups of another domain; later: a record of the store gives no group.
-    """
-    stored, family, name = stream.held, store.workspace.family(Rl), store.partition
-    if list(stored.sources) != [name]:
-        raise StoreError(f"its index has the domains {', '.join(stored.sources)}, it is of {name}")
-    shown, convert = shown_by(_template(store)), converter(domain_source(store).domain, Group)
-
-    @lru_cache(1)
-    def groups(rows: StoredRows) -> list[StoredGroup]:
-        found = list[StoredGroup]()
-        for number, identity, payload in rows.records():
-            group = example_of(convert, payload, f"{name}/{identity}", Group)
-            found.append(
-                StoredGroup(store, stored, number, f"{name}/{identity}", group_again(group, family.model_dump(), **shown), payload)
-            )
-        return found
-
-    return groups
-
-
-def _template(store: Store) -> ChatTemplate:
-    return store.once("template", lambda: store.workspace.template(store.workspace.family(Rl)))
-
-
-def _prompted(store: Store, identity: str, ids: Any, sample: Sample) -> Conversation:
-    """A prompt with a fresh render that ends with the generation prompt."""
-
-    def make() -> PlainDerivation:
-        return PlainDerivation(MaskOptions(), _template(store), typed_controls=False, prompted=True, alone=is_small(store))
-
-    derived = store.once("prompted", make)(sample)
-    return Conversation(identity, ids, derived.text, derived.controls, derived.typed)
-
-
-def _group_integrity(store: Store) -> Verdict:
-    """Check the rows of prompts and responses."""
-    size, types, folders = store.vocabulary.size, ids_type(store), splits(store.directory).values()
-    tables = (open_stream(folder, name) for folder in folders for name in (PROMPTS, RESPONSES))
-    return combined(check_rows(table, vocabulary_size=size, types=types) for table in tables)
-
-
-GROUP_ROWS = Check("row_integrity", "Ids are inside the vocabulary, and every response trains something.", _group_integrity)
-
-
-def of_groups(of_group: Callable[[StoredGroup], Iterable[T]]) -> Pairs:
-    """What is compared of each group."""
-
-    def pairs(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterable[T]]:
-        groups = store.once(f"groups of {stream.name}", lambda: groups_of(store, stream))
-        return lambda rows: chain.from_iterable(map(of_group, groups(rows)))
-
-    return pairs
-
-
-def _identity(store: Store) -> IdentityProof:
-    return IdentityProof(store.vocabulary, whole=has_few_tokens(store))
-
-
-GROUP_CHECKS = (
-    relation(
-        "mask_alignment",
-        "Trained tokens of every prompt with each of its responses decode to exactly the answer and its stop token.",
-        (of_groups(StoredGroup.rows), lambda store: MaskProof(store.vocabulary)),
-    ),
-    relation("tokenization_identity", IDENTITY, (of_groups(StoredGroup.renders), _identity), (of_groups(StoredGroup.prompts), _identity)),
-    relation(
-        "rewards",
-        "Every reward is finite, each response of a group has one, and they are those of the source.",
-        (of_groups(StoredGroup.scores), lambda store: Tally(check_rewards)),
-    ),
-    relation(
-        "sampled_ids",
-        "Ids and log-probabilities that the source has as sampled are stored as they are, every sampled token is trained, and no other.",
-        (of_groups(StoredGroup.rollouts), lambda store: Tally(check_sampled)),
-    ),
-    relation(
-        "step_rewards",
-        "Where responses are judged step by step, each reward stands at the token with which the text of its step ends.",
-        (of_groups(StoredGroup.stepwise), lambda store: Tally(check_steps)),
-    ),
-    relation(
-        "runs",
-        "Rows of agents' runs are those that the calls of their sources give: joined where a prompt begins with all tokens before, else begun anew.",
-        (of_groups(StoredGroup.runs), lambda store: Tally(check_runs)),
-    ),
-)
-
-
-# RL prompts.
-
-
-def prompt_renders(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Conversation]]:
-    """Return what gives each record of a stream of prompts with a fresh render of its line, generation prompt included."""
-    assert isinstance(store.asset.source, FromLines)
-    asset, file = store.asset.source.files[stream.name]
-    require_current(store, "prompts", asset)
-    shown = shown_by(_template(store))
-
-    def pairs(rows: StoredRows) -> Iterator[Conversation]:
-        for line, (number, _, payload) in zip(rows.rows.tolist(), rows.records(), strict=True):
-            sample = read_again(sample_of(payload, turns_of(payload["prompt"], USER)), store.recipe, **shown)
-            yield _prompted(store, f"{file} line {line + 1}", stream.held.record(number, "tokens"), sample)
-
-    return pairs
-
-
-PROMPT_IDENTITY = relation("tokenization_identity", IDENTITY, (prompt_renders, _identity))

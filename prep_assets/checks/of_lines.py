@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from fractions import Fraction
 from itertools import groupby, zip_longest
 from operator import itemgetter
 from typing import Any
@@ -12,30 +11,21 @@ from typing import Any
 from prep_assets.checks.relations import Compares, Derivation, Judge, is_small
 from prep_assets.checks.selection import line_of
 from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, stored_rows, streams_of
-from prep_assets.config.models import Preference, Rl
+from prep_assets.config.models import Preference
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.examples import converter
-from prep_assets.pipeline.lines import form_of, prompt_row
+from prep_assets.pipeline.lines import form_of
 from prep_assets.pipeline.sources import unrendered_reasoning
-from prep_assets.proofs.plain_reading import RANKINGS, pair_line, plain_texts, questions, ranking_lines
+from prep_assets.proofs.plain_reading import RANKINGS, pair_line, plain_texts, ranking_lines
 from prep_assets.proofs.rows import (
-    CONVERTED,
-    Converted,
-    Gold,
     Line,
-    as_number,
-    check_golds,
     check_lines,
     fits_strings,
-    is_told,
     lines_verdict,
-    second_reading,
-    stands_in,
-    worked_out,
 )
-from prep_assets.proofs.verdict import Rule, Tally, Verdict, Worst, combined
-from prep_assets.samples import Prompt, Row
+from prep_assets.proofs.verdict import Rule, Tally, Verdict, Worst
+from prep_assets.samples import Row
 from prep_assets.schemas.reader import apply
 
 # Lines of a JSONL store of one domain, joined with their source rows.
@@ -159,66 +149,3 @@ class PairsMatch(LinesMatch):
         if domain.schema_name in RANKINGS:
             return ranking_lines(row, domain.schema_name, domain.options, self._form, tags)
         return None if texts is None else pair_line(row, texts, domain.schema_name, self._form, tags)
-
-
-class Golds(OfLines):
-    """Checks every gold against a second reading of its row."""
-
-    rule = check_golds
-
-    def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
-        """The verdict on all files."""
-        return {"gold_answers": combined(results)}
-
-    def pairs(self, file: StoredStream) -> Callable[[StoredRows], Iterator[Gold]]:
-        """The gold of each line."""
-        objects = iter(file.held)
-        return lambda rows: (Gold(name, *self._second_gold(row, line)) for name, _, row, line in self.with_rows(objects, rows))
-
-    def _second_gold(self, payload: Row, content: Row) -> tuple[str, object, Fraction | Converted | None]:
-        prompt = content["prompt"] if isinstance(content["prompt"], str) else str(content["prompt"])
-        gold = content["gold"] if content.get("verifier", "number") == "number" else as_number(content["gold"])
-        if "arguments" not in content or is_told(content["arguments"], payload):
-            answers = [value for value in payload.values() if isinstance(value, str) and "####" in value]
-            if answers:
-                return prompt, gold, second_reading(answers[0])
-            arithmetic = worked_out(prompt)
-            if arithmetic is not None:
-                return prompt, gold, arithmetic
-            if stands_in(content["gold"], payload):
-                return prompt, 1, Fraction(1)
-        # the user's own schema computes it: the only check left is that it gives the same gold and arguments again
-        try:
-            example = apply(self.convert, payload)
-        except Refused:
-            return prompt, content["gold"], None
-        made = prompt_row(example, "messages") if isinstance(example, Prompt) else {}
-        same = all(made.get(name) == content.get(name) for name in ("gold", "arguments"))
-        return prompt, content["gold"], CONVERTED if same else None
-
-
-# The generated arithmetic curriculum.
-
-
-def arithmetic_golds(store: Store) -> Verdict:
-    """Check every gold against the value of its question."""
-    rows = enumerate(store.lines_of(store.asset.name))
-    return check_golds(Gold(f"line {number + 1}", row["prompt"], row["gold"], worked_out(row["prompt"])) for number, row in rows)
-
-
-def questions_match(store: Store) -> Verdict:
-    """Check generated questions against their seed."""
-    return lines_verdict([check_lines(matched_questions(store))], stored=len(store.lines_of(store.asset.name)))
-
-
-def matched_questions(store: Store) -> Iterator[Line]:
-    """Yield the stored questions with those drawn again."""
-    options = store.workspace.family(Rl).arithmetic
-    drawn = questions(options.n, options.largest, options.seed, options.levels or ("seed",), unique=options.unique)
-    for number, (stored, question) in enumerate(zip_longest(store.lines_of(store.asset.name), drawn), 1):
-        if question is None:
-            yield Line(f"line {number}", stored or {}, None, None)
-            continue
-        text, value, level = question
-        made = {"prompt": text, "gold": float(value), **({} if options.levels is None else {"level": level})}
-        yield Line(f"line {number}", stored or {}, made, {"prompt": text})

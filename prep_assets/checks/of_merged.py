@@ -14,13 +14,12 @@ from msgspec import Struct
 from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Check, FromParts, Store
-from prep_assets.pipeline.groups import splits
 from prep_assets.pipeline.tokens import by_domain
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.tables import Copies, check_copies
 from prep_assets.proofs.verdict import Verdict, combined
 from prep_assets.stores.arrays import Spool, argsort, compress, concatenate, cumulative_sums, equals, fill_column, take
-from prep_assets.stores.groups import PROMPTS, STREAMS
+from prep_assets.stores.groups import PROMPTS, STREAMS, splits
 from prep_assets.stores.table import GROUPS, LINES, Ragged, Table, open_stream, open_table
 from prep_assets.stores.version_folders import Published
 

@@ -182,8 +182,8 @@ class SourceTexts(Derivation):
         shows = template is not None and template.form.shows_calls
         calls, sorts = shows and recipe.get("calls") == "auto", shows and template is not None and sorts_arguments(template)
         if isinstance(store.asset.source, FromLines):
-            kind = "prompts" if store.asset.family == "rl" else "pairs"
-            self.reading = Reading(f"lines of {kind}", {}, "Prompt" if kind == "prompts" else "Pair", tags, calls=calls, sorts=sorts)
+            line = store.asset.source.gives.__name__
+            self.reading = Reading(f"lines of {line.lower()}s", {}, line, tags, calls=calls, sorts=sorts)
             self._weighs = True
         else:
             domain, gives = domain_source(store).domain, domain_source(store).gives

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import cast
 
@@ -10,10 +10,9 @@ from prep_assets.checks.sources_again import domain_source, images_again
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import CheckFailed, Refused
-from prep_assets.pipeline.asset import FromRows, Store
+from prep_assets.pipeline.asset import Conversations, FromLines, FromRows, Store
 from prep_assets.pipeline.examples import converter
-from prep_assets.pipeline.groups import conversation_of, conversations
-from prep_assets.pipeline.lines import pair_sample, sample_of, turns_of
+from prep_assets.pipeline.lines import pair_sample
 from prep_assets.proofs import rejected_renders, value_rules
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.formats import Format, format_of, read_by, without
@@ -22,7 +21,7 @@ from prep_assets.proofs.second_reading import NoCall, conflicting_thoughts, read
 from prep_assets.proofs.source_fields import Unlike
 from prep_assets.proofs.source_formats import Reading
 from prep_assets.proofs.source_texts import ANSWERS, TEXT
-from prep_assets.samples import ASSISTANT, COMPLETION, THINKING, TOOL, USER, Example, Group, Pair, Row, Sample, parts_of
+from prep_assets.samples import ASSISTANT, COMPLETION, THINKING, TOOL, USER, Example, Pair, Row, Sample, parts_of
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import selected_schema
 from prep_assets.text.conversation import control_pattern, treat
@@ -73,15 +72,11 @@ def kept_rows(store: Store) -> Kept | None:
     return lambda row: kept_fault(definition, given(row))
 
 
-Conversations = Callable[[Row], Sequence[tuple[Sample, bool]]]
-"""Fields of a row → what a template renders of it, and whether each ends with the generation prompt; raises where it cannot tell."""
-
-
 class Misread(Exception):
     """A row whose example lacks one of its texts, so that no oracle can judge it by the example."""
 
 
-def _read(store: Store, gives: type) -> Callable[[Row], Example]:
+def read_as_said(store: Store, gives: type) -> Callable[[Row], Example]:
     """Return what converts a row by its schema, and compares the turns with the texts that the row has on a second reading.
 
     Raises:
@@ -110,8 +105,9 @@ def _may_say(role: str, said: str) -> bool:
     return said not in (USER, ASSISTANT, TOOL) or (said == ASSISTANT) == (role in (ASSISTANT, COMPLETION))
 
 
-def _of_chats(store: Store) -> Conversations:
-    read, images = _read(store, Sample), images_again(store)
+def rendered_chats(store: Store) -> Conversations:
+    """Return what a template renders of a row of a chat."""
+    read, images = read_as_said(store, Sample), images_again(store)
 
     def chat(row: Row) -> list[tuple[Sample, bool]]:
         sample = read(row)
@@ -122,42 +118,18 @@ def _of_chats(store: Store) -> Conversations:
     return chat
 
 
-def _of_pairs(store: Store) -> Conversations:
+def rendered_pairs(store: Store) -> Conversations:
+    """Return what a template renders of a line of a pair."""
     return lambda row: [(pair_sample(row, side), False) for side in ("chosen", "rejected")]
-
-
-def _of_prompts(store: Store) -> Conversations:
-    return lambda row: [(sample_of(row, turns_of(row["prompt"], USER)), True)]
-
-
-def _of_groups(store: Store) -> Conversations:
-    read = _read(store, Group)
-
-    def chats(row: Row) -> list[tuple[Sample, bool]]:
-        group = read(row)
-        if not isinstance(group, Group) or group.sampled is not None:
-            return []
-        return [(conversation_of(group, group.prompt), True), *((sample, False) for sample in conversations(group))]
-
-    return chats
-
-
-RENDERED: Mapping[str, Callable[[Store], Conversations]] = {
-    "sft_tokens": _of_chats,
-    "preference_tokens_by_domain": _of_pairs,
-    "rl_tokens_by_domain": _of_prompts,
-    "arithmetic_tokens": _of_prompts,
-    "rl_groups_by_domain": _of_groups,
-}
-"""What is rendered of a row, by asset."""
 
 
 def _rendered(store: Store) -> tuple[ChatTemplate, Conversations] | None:
     """Return the template of a store and what it renders of a row; `None` for a store without one."""
-    if store.asset.name not in RENDERED:
+    source = store.asset.source
+    if not isinstance(source, FromRows | FromLines) or source.rendered is None:
         return None
     template = store.workspace.template(cast("Chat", store.workspace.family(FAMILIES[store.asset.family])))
-    return template, RENDERED[store.asset.name](store)
+    return template, source.rendered(store)
 
 
 def of_render(store: Store) -> Oracle:

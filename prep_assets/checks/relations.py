@@ -116,11 +116,11 @@ class Relation(Derivation):
 
     def __init__(self, store: Store, name: str, relations: Sequence[tuple[Pairs, Callable[[Store], Proof]]]) -> None:
         super().__init__(store)
-        self._name, self._relations = name, relations
+        self._name, self.relations = name, relations
 
     def judges(self) -> Sequence[tuple[StoredStream | None, Judge]]:
         """One for each stream that a check looks at."""
-        found = [(held, pairs(self.store, held), proof) for held in streams_of(self.store) for pairs, proof in self._relations]
+        found = [(held, pairs(self.store, held), proof) for held in streams_of(self.store) for pairs, proof in self.relations]
         return [(held, Compares(pairs, proof(self.store))) for held, pairs, proof in found if pairs is not None]
 
     def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
@@ -131,6 +131,14 @@ class Relation(Derivation):
 def relation(name: str, description: str, *relations: tuple[Pairs, Callable[[Store], Proof]]) -> Check:
     """Return a check by what it compares, and the proofs that do."""
     return derived(name, description, partial(Relation, name=name, relations=relations))
+
+
+def pairs_of(store: Store, name: str, at: int = 0) -> Pairs:
+    """Return what a check of a store compares, of its relations that with this number."""
+    kind = next(check.derived for check in store.asset.checks if check.name == name)
+    relation = kind and kind(store)
+    assert isinstance(relation, Relation)
+    return relation.relations[at][0]
 
 
 def require(sound: bool) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from functools import cache, lru_cache, partial
@@ -33,7 +33,6 @@ from prep_assets.pipeline.asset import FromLines, FromRows, LineEncoder, LineOf,
 from prep_assets.pipeline.conversations import conversations_of, encode_of
 from prep_assets.pipeline.documents import MaskedDocuments, document_text
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
-from prep_assets.pipeline.groups import TEST, Tokenize
 from prep_assets.pipeline.lines import form_of
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, payload_print, places
@@ -44,6 +43,7 @@ from prep_assets.proofs.verdict import Verdict, Worst, merged
 from prep_assets.samples import Record
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.arrays import Spool, compress, concatenate, equals, equals_previous, fill_column, stretches, take
+from prep_assets.stores.groups import TEST
 from prep_assets.stores.lines import Lines
 from prep_assets.text.documents import sentences_of
 
@@ -263,7 +263,7 @@ def _one_by_one(judge: Callable[[Item], object]) -> Reasons:
     return lambda items: [_reason(judge, item) for item in items]
 
 
-def _as_built(built: Callable[[Quarantine], Callable[[Sequence[Item]], object]]) -> Reasons:
+def as_built(built: Callable[[Quarantine], Callable[[Sequence[Item]], object]]) -> Reasons:
     """Return the reasons that a build notes for items; `built`: quarantine → what does with items as a build does."""
     noted = RecordingQuarantine()
     encode = built(noted)
@@ -321,7 +321,7 @@ def documents(store: Store) -> Reasons:
     workspace, family = store.workspace, store.workspace.family(Pretrain)
     if media_tokens(family) or "trained_tokens" in store.manifest.counts:
         masked = MaskedDocuments(workspace, family, domain_of(family, store.partition))
-        return _as_built(lambda quarantine: partial(masked.encode, quarantine=quarantine))
+        return as_built(lambda quarantine: partial(masked.encode, quarantine=quarantine))
     options, vocabulary, engine = family.preprocessing, workspace.vocabulary(family), workspace.engines(family).reference
     fim, sentences = options.fim, sentences_of(family.split_sentences)
 
@@ -348,13 +348,7 @@ def documents(store: Store) -> Reasons:
 def chats(store: Store) -> Reasons:
     """Return a function that judges rejected chats again."""
     domain = domain_of(store.family, store.partition)
-    return _as_built(lambda quarantine: partial(encode_of, conversations_of(store.workspace, domain, quarantine), domain))
-
-
-def groups(store: Store) -> Reasons:
-    """Return a function that judges rejected groups again."""
-    tokenize = Tokenize(store.workspace, store.partition)
-    return _as_built(lambda quarantine: lambda items: deque(tokenize(items, quarantine), 0))
+    return as_built(lambda quarantine: partial(encode_of, conversations_of(store.workspace, domain, quarantine), domain))
 
 
 def lines(store: Store) -> Reasons:

@@ -30,7 +30,6 @@ from prep_assets.data.tables import TABLES, rows_at_once
 from prep_assets.errors import CheckFailed, Refused, StoreError
 from prep_assets.pipeline.asset import END, Content, FromLines, FromRows, Store, StorePart
 from prep_assets.pipeline.examples import Stretch, converter, shards_of
-from prep_assets.pipeline.groups import splits
 from prep_assets.pipeline.images import CONTENT_NAME, REMEMBERED, REMOTE
 from prep_assets.pipeline.lines import UNPAIRED
 from prep_assets.pipeline.sources import domain_of, pinned
@@ -54,7 +53,7 @@ from prep_assets.proofs.source_fields import is_wrapped
 from prep_assets.samples import IMAGE, MEDIA, Group, Pair, Prompt, Record, Sample, Turn
 from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import prefetch, stretches
-from prep_assets.stores.groups import open_groups
+from prep_assets.stores.groups import open_groups, splits
 from prep_assets.stores.images import Image, Images
 from prep_assets.stores.lines import INDEX_FIELDS, row_of
 from prep_assets.stores.table import GROUPS, LINES

@@ -668,6 +668,10 @@ class Family(Model):
         """Whether some of its domains are found in files (`domains: auto`)."""
         return any(domain.domains for domain in self.domains.values())
 
+    def form_of(self, name: str) -> type:
+        """What the rows of a domain become."""
+        return self.form_of_rows
+
     @staticmethod
     def asked(example: Any) -> object:
         """What decides whether an example is held out, whatever form a file gives it: its prompt."""

@@ -1,4 +1,4 @@
-"""Typed models of `configs/{pretrain,sft,preference,rl,eval}.yaml`.
+"""Typed models of `configs/{pretrain,sft,preference,eval}.yaml`.
 
 One file describes one family. All models are frozen and raise for unknown keys. The launchpad and the reference page of the documentation show the
 descriptions of fields.
@@ -16,7 +16,7 @@ from prep_assets.config.base import LONGEST, MOST, MOST_SEED, AudioTokens, Fixed
 from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Stored, WindowBlend
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import ConfigError
-from prep_assets.samples import AUDIO, IMAGE, VIDEO, Pair, Prompt
+from prep_assets.samples import AUDIO, IMAGE, VIDEO, Pair
 
 Bos = Annotated[
     Literal["auto", "true", "false"],
@@ -106,35 +106,6 @@ class Preference(Chat):
     """text: strings, rejecting other rows; messages: {role, content} with reasoning, tool calls and tools; auto: strings if all rows fit, else messages."""
 
 
-class Arithmetic(Model):
-    """The arithmetic curriculum."""
-
-    n: int = Field(default=5000, ge=1, le=100_000_000)
-    """Number of questions."""
-    largest: int = Field(default=20, ge=1, le=MOST)
-    """Largest operand."""
-    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0)
-    """Seed of the generator."""
-    levels: tuple[str, ...] | None = None
-    """Named levels in order. null: train-llm-from-scratch's one level."""
-    unique: bool = False
-    """Never ask the same question twice."""
-
-
-class Rl(Chat):
-    """`configs/rl.yaml`: prompts with a verifiable answer."""
-
-    form_of_rows: ClassVar[type] = Prompt
-    code_version: ClassVar[str] = "17"
-
-    form: RowFormOption = "auto"
-    """text: strings, rejecting other rows; messages: {role, content} with reasoning, tool calls and tools; auto: strings if all rows fit, else messages."""
-
-    test_fraction: float = Field(default=0.0, ge=0, lt=1)
-    """Share of prompts held out, by hash."""
-    arithmetic: Arithmetic = Arithmetic()
-
-
 class Eval(Family):
     """`configs/eval.yaml`: held-out data sets, such as benchmarks, that no other family may train on."""
 
@@ -150,7 +121,7 @@ class Eval(Family):
     """Also search for what other domains hold out, by test_files or test_fraction."""
 
 
-_KNOWN: Mapping[str, type[Family]] = {"pretrain": Pretrain, "sft": Sft, "preference": Preference, "rl": Rl, "eval": Eval}
+_KNOWN: Mapping[str, type[Family]] = {"pretrain": Pretrain, "sft": Sft, "preference": Preference, "eval": Eval}
 """Families of the kernel, whose configuration is known without their module."""
 
 

@@ -17,7 +17,7 @@ from prep_assets.pipeline.asset import BLEND_COLUMNS, LEAK_COLUMNS, VERDICT_COLU
 from prep_assets.pipeline.blends import BLEND, write_blend_of
 from prep_assets.pipeline.leaks import leaks_recipe, write_leaks
 from prep_assets.pipeline.merging import merge_parts
-from prep_assets.pipeline.quality import domains_before, domains_with_golds, quality_recipe, write_verdicts
+from prep_assets.pipeline.quality import domains_before, domains_with_golds, family_with_golds, quality_recipe, write_verdicts
 from prep_assets.pipeline.verdicts import drops_leaks
 from prep_assets.pipeline.workspace import Workspace
 
@@ -29,11 +29,11 @@ def _no_steps(family: str, workspace: Workspace) -> str:
 def _golds(family: str, workspace: Workspace) -> list[str]:
     """The assets with golds that steps judge by."""
     options = workspace.family(FAMILIES[family])
-    return ["rl_raw"] if any(domains_with_golds(workspace, options, name) for name in options.domains) else []
+    return [f"{family_with_golds()}_raw"] if any(domains_with_golds(workspace, options, name) for name in options.domains) else []
 
 
-def quality_asset(raw: Asset) -> Asset:
-    """The asset that judges the examples of a family."""
+def quality_asset(raw: Asset, *further: str) -> Asset:
+    """The asset that judges the examples of a family. `further`: options that limit what it reads."""
     return Asset(
         name=f"{raw.family}_quality",
         family=raw.family,
@@ -47,7 +47,7 @@ Steps drop examples, note something about them, or block publication. Who reads 
         reads=partial(_golds, raw.family),
         before=partial(domains_before, raw.family),
         partitioned=True,
-        options=("quality.steps", "preprocessing.deduplicate", *(["max_per_source"] if raw.family == "preference" else [])),
+        options=("quality.steps", "preprocessing.deduplicate", *further),
         checks=(INTEGRITY, NOT_BLOCKED, VERDICTS_AGAIN),
         absent=partial(_no_steps, raw.family),
         stage="quality",

@@ -11,6 +11,7 @@ from prep_assets.checks.of_lines import PairsMatch
 from prep_assets.checks.of_merged import MERGED_LINES, MERGED_RECORDS
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, token_rows
 from prep_assets.checks.of_texts import SOURCE_TEXTS
+from prep_assets.checks.rejections import rendered_pairs
 from prep_assets.checks.relations import derived
 from prep_assets.checks.selection import LINE_SELECTION, SELECTION
 from prep_assets.checks.sources_again import by_prompt
@@ -41,7 +42,7 @@ from prep_assets.stores.published import Published
 from prep_assets.stores.table import LINES, PAIRS, SIDES, TOKENS
 
 PREFERENCE_RAW = raw_asset("preference", "Source files of preference pairs, pinned by content hash.")
-PREFERENCE_QUALITY = quality_asset(PREFERENCE_RAW)
+PREFERENCE_QUALITY = quality_asset(PREFERENCE_RAW, "max_per_source")
 PREFERENCE_LEAKS = leaks_asset(PREFERENCE_RAW, PREFERENCE_QUALITY)
 
 # Preference pairs: those of one domain, and those of all domains as ``preferences.jsonl``, shuffled, with a held-out test file.
@@ -151,7 +152,9 @@ Pairs that are held out are in the folder `test`.""",
         MARGINS,
     ),
     streams=STREAMS,
-    source=FromLines({f"{folder}chosen": (PREFERENCES_BY_DOMAIN.name, name) for folder, name in FOLDERS.items()}, PairEncoder),
+    source=FromLines(
+        {f"{folder}chosen": (PREFERENCES_BY_DOMAIN.name, name) for folder, name in FOLDERS.items()}, PairEncoder, Pair, rendered_pairs
+    ),
     may_be_empty=_only_unpaired,
     columns=MASKED_TOKEN_COLUMNS,
 )

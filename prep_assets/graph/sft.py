@@ -16,6 +16,7 @@ from prep_assets.checks.of_conversations import IDENTITY, MASKED, Chats, rejecte
 from prep_assets.checks.of_packed import packed_accounting, packed_mask, packed_mixture, packed_rows
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, token_rows
 from prep_assets.checks.of_texts import SOURCE_TEXTS
+from prep_assets.checks.rejections import rendered_chats
 from prep_assets.checks.relations import derived
 from prep_assets.checks.selection import SELECTION
 from prep_assets.checks.sources_again import by_fields
@@ -232,7 +233,7 @@ Each conversation is rendered once by the chat template and tokenized once; the 
     ),
     in_parts=True,
     streams={split: Stream(TOKENS, split, masked=True) for split in ("train", "dev")},
-    source=FromRows(Sample, rejected_chats, by_fields),
+    source=FromRows(Sample, rejected_chats, by_fields, rendered=rendered_chats),
     columns=MASKED_TOKEN_COLUMNS,
 )
 

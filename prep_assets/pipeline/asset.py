@@ -36,7 +36,9 @@ from prep_assets.stores.table import TOKENS, Schema, Table, table_of
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.agreement import ComparedEngine
+from prep_assets.text.encode import Encoder
 from prep_assets.text.engines import RoutedEngine
+from prep_assets.text.spans import Rendered
 from prep_assets.text.vocabulary import Vocabulary
 
 VERSIONS = {"raw": "4", "export": "6", "quality": "2", "leaks": "4"}
@@ -78,13 +80,6 @@ PAIR_COLUMNS = (
     ("prompt", "string", "What both answers reply to."),
     ("chosen", "string", "The preferred answer."),
     ("rejected", "string", "The other answer."),
-)
-PROMPT_COLUMNS = (("prompt", "string", "The question."), ("gold", "float64", "The right answer."))
-GROUP_COLUMNS = (
-    ("prompts", "int32[P]", "Token ids of the prompt, ended by the generation prompt."),
-    ("responses", "list of int32[R]", "Token ids of each response."),
-    ("masks", "list of uint8[R]", "1 where a token of a response is trained."),
-    ("rewards", "float32[G]", "The reward of each response."),
 )
 
 
@@ -349,6 +344,9 @@ class LineEncoder(Protocol):
         """Tokenize lines of the file `name`. Returns the indices of the kept lines, and per stream its arrays, record lengths and the number of truncated
         tokens. Rejected lines are in quarantine."""
 
+    def rendered(self, line: Mapping[str, Any], stream: str) -> tuple[Encoder, Rendered]:
+        """A line as it is tokenized in a stream, and what tokenizes it; or raises `Refused`."""
+
 
 class Corruptions(Struct, frozen=True, eq=False):
     """What checks must catch: the rows that they judge, the `Mutation`s of a list of the first of them, and how each check judges them."""
@@ -376,6 +374,37 @@ class Check(Struct, frozen=True):
     corruptions: Corruptions | None = None
 
 
+class Shown(Struct, frozen=True):
+    """A sequence of a record, as it is explained token by token: a render, which says why each token is trained.
+
+    Attributes:
+        encoder, rendered: what tokenizes it, and its text.
+        continues: whether its first tokens are those of the first sequence of the record, which it leaves out.
+    """
+
+    encoder: Encoder
+    rendered: Rendered
+    continues: bool = False
+
+
+class Given(Struct, frozen=True):
+    """A sequence of ids that the source has.
+
+    Attributes:
+        ids: the ids.
+        whys: of each, whether it is trained, why, and whose it is.
+    """
+
+    ids: Sequence[int]
+    whys: Sequence[tuple[bool, str, str]]
+
+
+Sequences = Callable[[Item], Sequence[Shown | Given]]
+"""An item → its sequences, in the order of the store; or raises `Refused`."""
+Conversations = Callable[[Mapping[str, Any]], Sequence[tuple[Sample, bool]]]
+"""Fields of a row, or a line → what a template renders of it, and whether each ends with the generation prompt; raises where it cannot tell."""
+
+
 class FromRows(Struct, frozen=True):
     """The source of an asset made from rows of source files, with what its proofs need to read them a second time.
 
@@ -386,6 +415,8 @@ class FromRows(Struct, frozen=True):
         plain: whether a prompt of one user turn is compared as text, whatever form the store has.
         line: workspace → what makes lines of examples, for a store of lines.
         lists: columns of such lines whose lengths are counted.
+        rendered: store → what a template renders of a row, to judge rejected rows; `None`: nothing.
+        sequences: workspace and domain → the sequences of a record.
     """
 
     gives: type
@@ -394,6 +425,8 @@ class FromRows(Struct, frozen=True):
     plain: bool = False
     line: Callable[[Workspace], LineOf] | None = None
     lists: tuple[str, ...] = ()
+    rendered: Callable[[Store], Conversations] | None = None
+    sequences: Callable[[Workspace, str], Sequences] | None = None
 
 
 class FromLines(Struct, frozen=True):
@@ -402,10 +435,24 @@ class FromLines(Struct, frozen=True):
     Attributes:
         files: stream → the asset and the file whose lines it holds.
         encoder: workspace → what tokenizes the lines.
+        gives: what a line is: a `Pair` or a `Prompt`.
+        rendered: as of `FromRows`, of a line.
     """
 
     files: Mapping[str, tuple[str, str]]
     encoder: Callable[[Workspace], LineEncoder]
+    gives: type
+    rendered: Callable[[Store], Conversations] | None = None
+
+
+class Generated(Struct, frozen=True):
+    """The source of an asset whose lines are made from options.
+
+    Attributes:
+        lines: workspace → the lines, in order.
+    """
+
+    lines: Callable[[Workspace], Iterator[Mapping[str, Any]]]
 
 
 class FromParts(Struct, frozen=True):
@@ -441,7 +488,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
         promises: what a manifest says that they prove.
         in_parts: whether checks that derive the store a second time run on parts of a large store.
         streams: its parts by name; the first is the default for exports.
-        source: where its records come from; `None` if they are generated, or made from whole stores.
+        source: where its records come from; `None` if they are made from whole stores.
         domains: the family's configuration → the domains that it reads.
         absent: why a configuration does not have it, empty if it does; `None`: every configuration of the family has it.
         reads: further assets whose stores it reads, in all their partitions; `depends` has their contents.
@@ -467,7 +514,7 @@ class Asset(Struct, frozen=True, kw_only=True, eq=False):
     partitioned: bool = False
     options: tuple[str, ...] = ()
     streams: Mapping[str, Stream] = field(default_factory=dict)
-    source: FromRows | FromLines | FromParts | None = None
+    source: FromRows | FromLines | FromParts | Generated | None = None
     domains: Callable[[Any], Sequence[str]] = _all_domains
     absent: Callable[[Workspace], str] | None = None
     reads: Callable[[Workspace], Sequence[str]] = lambda workspace: ()

@@ -22,7 +22,7 @@ from prep_assets.pipeline.examples import Source, reading_recipe
 from prep_assets.pipeline.quality import examples_of, is_held_out, sides_recipe, source_to_judge
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import QUALITY, VERDICTS, drops_leaks, read_table
-from prep_assets.pipeline.workspace import Workspace, form_of_domain
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.quality.overlap import RULES, Passages, recall
 from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
 from prep_assets.schemas.registry import convert_with
@@ -242,7 +242,7 @@ def read_passages(published: Published) -> Held:
 def leaks_recipe(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
     """What the leaks of a domain depend on, apart from its sources and what is held out."""
     options = workspace.family(FAMILIES[family])
-    form = form_of_domain(options, name)
+    form = options.form_of(name)
     return {
         "domain": name,
         **reading_recipe(domain_of(options, name), attended=form is Sample),

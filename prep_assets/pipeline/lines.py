@@ -16,7 +16,7 @@ import msgspec
 import numpy as np
 import xxhash
 
-from prep_assets.config.models import Preference, Rl, RowFormOption
+from prep_assets.config.models import Preference, RowFormOption
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
 from prep_assets.pipeline.asset import FromRows, Line, LineOf, NeedsMore, RowForm, Target
@@ -44,7 +44,6 @@ from prep_assets.samples import (
     changed,
     parts_of,
 )
-from prep_assets.schemas.rewards import gold_as_json_number, number_text
 from prep_assets.stores.files import Digests
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Draft
@@ -217,37 +216,6 @@ def sample_of(row: Mapping[str, Any], turns: Sequence[Turn]) -> Sample:
     options = dict(row.get("chat_template_kwargs", {}))
     documents = tuple(options.pop("documents", ()))
     return Sample(tuple(turns), tuple(json.loads(row.get("tools", "[]"))), documents=documents, template_options=options)
-
-
-# Rows of prompts: ``{prompt, gold}``.
-
-
-def prompt_of(example: object) -> Prompt:
-    """Require a prompt without images; reject anything else."""
-    if not isinstance(example, Prompt):
-        raise Refused("not_a_prompt", f"the schema gives {type(example).__name__}, RL needs a Prompt", stage="prompt")
-    reject_images(example.prompt, "prompt")
-    return example
-
-
-def prompt_row(example: Prompt, form: RowForm) -> dict[str, Any]:
-    """``{prompt, gold}``: the gold of a number verifier is a JSON number, as train-llm-from-scratch writes it, and as ``gold_text`` its digits where others
-    are shorter, such as 2.50 and 0.00005; of any other verifier it is text, with the verifier's name. What the verifier is told is JSON text, as tools are.
-
-    Raises:
-        Refused: the prompt is empty, or does not fit the form.
-    """
-    columns = extra_columns(example)
-    prompt = written(example.prompt, form, columns, "prompt")
-    if not says_something(prompt):
-        raise Refused("empty_prompt", "the prompt is empty", stage="prompt")
-    if example.arguments:
-        columns = {"arguments": example.arguments, **columns}
-    if example.verifier == "number":
-        gold = gold_as_json_number(example.gold)
-        spelling = {} if example.gold == number_text(gold) else {"gold_text": example.gold}
-        return {"prompt": prompt, "gold": gold, **spelling, **columns}
-    return {"prompt": prompt, "gold": example.gold, "verifier": example.verifier, **columns}
 
 
 # Rows of preferences in TRL's forms: ``{prompt, chosen, rejected}`` for a pair, ``{prompt, completion, label}`` for a labelled answer.
@@ -532,16 +500,5 @@ def pair_line(workspace: Workspace) -> LineOf:
             answers = labelled_answers(example)
             return example, lambda form: [preference_row(answer, form) for answer in answers]
         return example, partial(preference_row, example)
-
-    return line
-
-
-def prompt_line(workspace: Workspace) -> LineOf:
-    """Lines of prompts with their gold answers."""
-    reasoning = unrendered_reasoning(workspace.family(Rl))
-
-    def line(content: AnyExample) -> tuple[AnyExample, Line]:
-        prompt = prompt_of(reasoning.read(as_example(content)))
-        return prompt, partial(prompt_row, prompt)
 
     return line

@@ -1,10 +1,9 @@
-"""Merge the stores of domains: lines in order or shuffled, tokens in the order of their lines, groups in order."""
+"""Merge the stores of domains: lines in order or shuffled, tokens in the order of their lines."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -13,20 +12,22 @@ from prep_assets.array_types import Ints
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.pipeline.asset import FromParts, Target
-from prep_assets.pipeline.groups import TEST, group_folders, group_writer, splits
 from prep_assets.pipeline.lines import FURTHER, LEFT_OUT, TIED, UNTEMPLATED, form_of, strings_as_messages
 from prep_assets.pipeline.tokens import add, by_domain, writers_of
 from prep_assets.stores.arrays import argsort, compress, fill_column, numbers, stretches, take, zeros
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.published import Draft
-from prep_assets.stores.table import GROUPS, LINES
+from prep_assets.stores.table import LINES
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets.stores.version_folders import Published
 from prep_assets.stores.writer import TableWriter
 
+Merge = Callable[[Target, Mapping[str, Published]], None]
+"""Writes the stores of all domains as one."""
 
-def merge_parts(target: Target, quarantine: Quarantine) -> Draft:
-    """Write the stores of all domains as one. Every record was kept, so that as many are read."""
+
+def merge_parts(target: Target, quarantine: Quarantine, *, merge: Merge | None = None) -> Draft:
+    """Write the stores of all domains as one: by `merge`, or as lines or tokens. Every record was kept, so that as many are read."""
     asset, workspace = target.asset, target.workspace
     assert isinstance(asset.source, FromParts)
     parts = {name: workspace.built(asset.parts, name) for name in asset.domains(target.family)}
@@ -37,8 +38,8 @@ def merge_parts(target: Target, quarantine: Quarantine) -> Draft:
     counts = {**counts, "read": counts.get("kept", 0)}
     if asset.holds(LINES):
         counts = {"read": counts["read"], **_merge_lines(target, parts)}
-    elif asset.holds(GROUPS):
-        _merge_groups(target, parts)
+    elif merge is not None:
+        merge(target, parts)
     else:
         _merge_tokens(target, parts, merged_stores)
     return Draft(counts, {})
@@ -95,16 +96,6 @@ def _mixed_forms(parts: Mapping[str, Published]) -> bool:
             f"Set form: text, which refuses rows of {rich}, or let the schema of {', '.join(stuck)} give user and assistant turns"
         )
     return True
-
-
-def _merge_groups(target: Target, parts: Mapping[str, Published]) -> None:
-    """Write the groups of all domains, domain by domain."""
-    with ExitStack() as stack:
-        for split, folder in zip(("train", TEST), group_folders(target, parts), strict=False):
-            writer = stack.enter_context(group_writer(target, folder, tuple(parts), target.family.output.storage_format))
-            for number, part in enumerate(parts.values()):
-                if split in (folders := splits(part.directory)):
-                    writer.append_stored(folders[split], domain=number)
 
 
 def _merge_tokens(target: Target, parts: Mapping[str, Published], merged_stores: Sequence[Published]) -> None:

@@ -1,4 +1,4 @@
-"""Lines of prompts and of preference pairs as tokens."""
+"""Lines of preference pairs as tokens."""
 
 from __future__ import annotations
 
@@ -10,63 +10,19 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.config.mask import MaskPolicy
-from prep_assets.config.models import Preference, Rl
+from prep_assets.config.models import Preference
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
 from prep_assets.pipeline.conversations import in_order
-from prep_assets.pipeline.lines import pair_sample, plain_sides, sample_of, turns_of
+from prep_assets.pipeline.lines import pair_sample, plain_sides
 from prep_assets.pipeline.rendering import Proven, block_renderer
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import MaskOptions
-from prep_assets.samples import USER
 from prep_assets.stores.table import SIDES
 from prep_assets.text.encode import Encoded, Encoder
-from prep_assets.text.render import InlineReasoning, render
+from prep_assets.text.render import InlineReasoning
 from prep_assets.text.spans import Rendered
-from prep_assets.text.template import ChatTemplate
-
-# Prompts, ended by the template's generation prompt.
-
-
-def prompt_encoder(workspace: Workspace) -> Encoder:
-    """What tokenizes prompts: nothing of them is trained."""
-    family, nothing = workspace.family(Rl), MaskPolicy(mask={}, mask_default="mask", train_on_eos="none")
-    return Encoder(workspace.vocabulary(family), workspace.engines(family), nothing, family.preprocessing.max_seq_len, trains=False)
-
-
-def generation_prompt(template: ChatTemplate, reasoning: InlineReasoning, content: dict[str, Any]) -> Rendered:
-    """A line of a prompt file, rendered up to where a model continues."""
-    sample = sample_of(content, turns_of(content["prompt"], USER))
-    return render(reasoning.read(sample), template, generation_prompt=True)
-
-
-class PromptEncoder:
-    """Tokenizes lines of prompts up to where a model continues: what a rollout starts from."""
-
-    def __init__(self, workspace: Workspace) -> None:
-        family = workspace.family(Rl)
-        self._template, self._reasoning, self._encoder = (
-            workspace.template(family),
-            inline_reasoning(workspace, family),
-            prompt_encoder(workspace),
-        )
-
-    def encode(
-        self, batch: Sequence[dict[str, Any]], first: int, quarantine: Quarantine, *, name: str
-    ) -> tuple[list[int], list[tuple[Mapping[str, Any], Any, int]]]:
-        """See `LineEncoder`."""
-        refused: dict[int, Refused] = {}
-        at, rendered = list[int](), list[Rendered]()
-        for number, content in enumerate(batch):
-            try:
-                rendered.append(generation_prompt(self._template, self._reasoning, content))
-                at.append(number)
-            except Refused as refusal:
-                refused[number] = refusal
-        encoded = self._encoder.encode(rendered)
-        reject_lines(batch, first, {**refused, **{at[position]: fault for position, fault in encoded.refused}}, quarantine, name)
-        return [at[position] for position in encoded.kept.tolist()], [({"tokens": encoded.ids}, np.diff(encoded.offsets), 0)]
 
 
 def reject_lines(batch: Sequence[Mapping[str, Any]], first: int, refused: Mapping[int, Refused], quarantine: Quarantine, name: str) -> None:
@@ -121,6 +77,11 @@ class PairEncoder:
         kept = np.array([side // 2 not in refused for side in encoded.kept.tolist()], bool)
         chosen = [_select_records(encoded, kept & (encoded.kept % 2 == side)) for side in (0, 1)]
         return [number for number in range(len(batch)) if number not in refused], chosen
+
+    def rendered(self, line: Mapping[str, Any], stream: str) -> tuple[Encoder, Rendered]:
+        """See `LineEncoder`."""
+        sides = rendered_pair(line, self._renderer, self._reasoning)
+        return self._renderer.encoder, sides[SIDES.index(stream.rpartition("/")[2])]
 
     def _encoded(self, batch: Sequence[Mapping[str, Any]], refused: dict[int, Refused]) -> Encoded:
         """Both sides of every pair that is not rejected: pair n has the positions 2n and 2n + 1."""

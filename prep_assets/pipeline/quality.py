@@ -15,7 +15,7 @@ import xxhash
 from msgspec import Struct, msgpack, structs
 
 from prep_assets.config.family import Chat, Domain, Family
-from prep_assets.config.models import FAMILIES, Eval, Pretrain, Rl, Sft, family_name
+from prep_assets.config.models import FAMILIES, Eval, Pretrain, Sft, family_name
 from prep_assets.data import tables
 from prep_assets.data.quarantine import Quarantine, Refusal
 from prep_assets.errors import ConfigError, Refused
@@ -25,7 +25,7 @@ from prep_assets.pipeline.documents import document_text
 from prep_assets.pipeline.examples import Item, Reading, Source, asked_digest, content_digest, converter, held_out, reading_recipe
 from prep_assets.pipeline.sources import domain_of, unrendered_reasoning
 from prep_assets.pipeline.verdicts import FOUND, VERDICTS
-from prep_assets.pipeline.workspace import Workspace, form_of_domain
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.quality.steps import (
     CLUSTER,
     AcrossDomains,
@@ -67,7 +67,7 @@ def steps_of(options: Family, name: str) -> list[Configured]:
     Raises:
         ConfigError: a step or an option that does not exist, or does not fit the domain; or examples that are alike may stand on two sides of a split.
     """
-    steps = configured_steps(options.quality.steps, form_of_domain(options, name))
+    steps = configured_steps(options.quality.steps, options.form_of(name))
     for step in steps:
         if step.across and step.clusters and step.action == "note" and len(options.domains) > 1 and holds_out(options, options.domains):
             raise ConfigError(
@@ -82,14 +82,14 @@ def domains_before(family: str, workspace: Workspace, name: str) -> tuple[str, .
     options = workspace.family(FAMILIES[family])
     if not any(step.across for step in steps_of(options, name)):
         return ()
-    names, form = list(options.domains), form_of_domain(options, name)
-    return tuple(before for before in names[: names.index(name)] if form_of_domain(options, before) is form)
+    names, form = list(options.domains), options.form_of(name)
+    return tuple(before for before in names[: names.index(name)] if options.form_of(before) is form)
 
 
 def quality_recipe(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
     """What the verdicts on a domain depend on, apart from its sources."""
     options = workspace.family(FAMILIES[family])
-    form = form_of_domain(options, name)
+    form = options.form_of(name)
     return {
         "domain": name,
         **reading_recipe(domain_of(options, name), attended=form is Sample),
@@ -137,25 +137,35 @@ def is_held_out(options: Family, item: Item, in_test: bool) -> bool | None:
 
 
 def domains_with_golds(workspace: Workspace, options: Family, name: str) -> list[str]:
-    """The domains of rl whose golds the steps of a domain judge by.
+    """The domains of prompts whose golds the steps of a domain judge by.
 
     Raises:
-        ConfigError: a step needs golds, and there is no rl.yaml.
+        ConfigError: a step needs golds, and there are no prompts.
     """
     if not any(step.golds for step in steps_of(options, name)):
         return []
-    if not workspace.has("rl"):
+    if not workspace.has(family := family_with_golds()):
+        [step] = [step.name for step in steps_of(options, name) if step.golds][:1]
         raise ConfigError(
-            "quality step 'rl_golds' judges by the golds of the family rl, and there is no rl.yaml. Leave it out, or write one"
+            f"quality step {step!r} judges by the golds of the family {family}, and there is no {family}.yaml. Leave it out, or write one"
         )
-    rl = workspace.family(Rl)
-    return sorted(domain for domain in rl.domains if form_of_domain(rl, domain) is Prompt)
+    prompts = workspace.family(FAMILIES[family])
+    return sorted(domain for domain in prompts.domains if prompts.form_of(domain) is Prompt)
+
+
+def family_with_golds() -> str:
+    """The family whose rows are prompts with golds."""
+    return next(name for name, model in FAMILIES.items() if model.form_of_rows is Prompt)
 
 
 def _golds_known(family: str, workspace: Workspace, name: str) -> dict[str, Any]:
     """The golds that steps judge by: contents of the sources of rl, and how they are read."""
     domains = domains_with_golds(workspace, workspace.family(FAMILIES[family]), name)
-    golds = {domain: [workspace.content("rl_raw", domain), reading_recipe(workspace.family(Rl).domains[domain])] for domain in domains}
+    known = family_with_golds() if domains else ""
+    golds = {
+        domain: [workspace.content(f"{known}_raw", domain), reading_recipe(workspace.family(FAMILIES[known]).domains[domain])]
+        for domain in domains
+    }
     return {"golds": golds} if golds else {}
 
 
@@ -351,7 +361,7 @@ def source_to_judge(workspace: Workspace, family: str, name: str) -> Source:
     """The rows of a domain before quality steps drop any."""
     kind, options = FAMILIES[family], workspace.family(FAMILIES[family])
     limit = LIMIT if LIMIT in kind.model_fields else ""
-    return replace(Source.of(workspace, kind, name, gives=form_of_domain(options, name), limit=limit), refuses=())
+    return replace(Source.of(workspace, kind, name, gives=options.form_of(name), limit=limit), refuses=())
 
 
 def examples_of(reading: Reading, doing: str) -> Iterator[tuple[Examples, Sequence[Item], bool]]:
@@ -392,7 +402,7 @@ def judged_domain(source: Source, payload: Path) -> Verdicts:
     for domain in domains_before(family, source.workspace, source.name):
         verdicts.look_back(domain, source.workspace.built(f"{family}_quality", domain))
     for domain in domains_with_golds(source.workspace, source.family, source.name):
-        for examples, _, _ in examples_of(source_to_judge(source.workspace, "rl", domain).reading(), "read golds of"):
+        for examples, _, _ in examples_of(source_to_judge(source.workspace, family_with_golds(), domain).reading(), "read golds of"):
             verdicts.learn([example for example in examples.examples if isinstance(example, Prompt)])
     runner = source.workspace.runner(source.family) if verdicts.in_shards else None
     if runner and runner.elsewhere and not payload.is_relative_to(source.workspace.stores):

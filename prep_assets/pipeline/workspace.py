@@ -20,12 +20,12 @@ from prep_assets.caches import bounded_cache
 from prep_assets.config.base import FromProcessor, ImageRule
 from prep_assets.config.family import Chat, Family
 from prep_assets.config.loading import VARIANT, config_dir, load_family, store_dir, with_tombstones
-from prep_assets.config.models import FAMILIES, TRAINED, Rl, family_name, media_mark, media_tokens
+from prep_assets.config.models import FAMILIES, TRAINED, family_name, media_mark, media_tokens
 from prep_assets.errors import ConfigError, StoreError, TemplateError
-from prep_assets.own_code import own_code_gives, own_code_hash
+from prep_assets.own_code import own_code_hash
 from prep_assets.pipeline.source_files import Progress, SourceFiles, with_found_domains
-from prep_assets.samples import Group, Pair, Prompt
-from prep_assets.schemas.registry import convert_with, schema_named
+from prep_assets.samples import Pair
+from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Place, open_published
 from prep_assets.stores.remote import local_root, remote_of
@@ -452,35 +452,10 @@ def check_domains(family: Family, where: str) -> None:
     for name, domain in family.domains.items():
         if ":" in domain.schema_name:
             continue
-        gives = form_of_domain(family, name)
+        gives = family.form_of(name)
         try:
             convert_with(domain.schema_name, domain.options, gives=gives, or_labels=gives is Pair)
         except ConfigError as error:
             faults.append(f"  domains.{name}: {error}")
     if faults:
         raise ConfigError("\n".join([f"{where}:", *faults]))
-
-
-def form_of_domain(family: Family, name: str) -> type:
-    """What the rows of a domain become: what its family reads, and in the family rl a `Group` if its schema gives that and no `Prompt`.
-
-    A user's function is imported for it, in the family rl alone.
-    """
-    schema = family.domains[name].schema_name
-    if not isinstance(family, Rl):
-        return family.form_of_rows
-    if ":" in schema:
-        return Group if own_code_gives(schema, Group) else Prompt
-    known = schema_named(schema)
-    groups = known is not None and known.can_give(Group) and not known.can_give(Prompt)
-    return Group if groups and schema != "group_kto" else Prompt  # whose labels are for preferences alone
-
-
-def group_domains(family: Rl) -> tuple[str, ...]:
-    """Domains of scored groups, sorted: `rl_groups` reads them."""
-    return tuple(sorted(name for name in family.domains if form_of_domain(family, name) is Group))
-
-
-def prompt_domains(family: Rl) -> tuple[str, ...]:
-    """All other domains, sorted: `rl_prompts` reads them, and raises on a schema that gives no `Prompt`."""
-    return tuple(sorted(set(family.domains) - set(group_domains(family))))

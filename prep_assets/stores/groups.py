@@ -29,6 +29,8 @@ FURTHER: Mapping[str, str] = {LOGPROBS: "float32", STEP_ENDS: "uint8", STEP_REWA
 """Columns that responses may have, and their dtypes: the log-probability of each token; 1 where a step ends, and its reward there, 0 elsewhere."""
 OF_RUNS = RUNS, TURNS = ("runs", "turns")
 """Columns of rewards, int32: the number of a response's run in the group, and of its first call in the run."""
+TEST = "test"
+"""Folder of the groups that are held out."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -138,3 +140,9 @@ def open_groups(directory: Path, guards: Guards | None = None) -> GroupStore:
     if len(source) != len(prompts) or (len(source) and not 0 <= int(source.min()) <= int(source.max()) < len(sources)):
         raise StoreError(f"{index}: {len(source):,} domain numbers of {len(prompts):,} groups, which must be below {len(sources)}")
     return GroupStore(prompts, responses, rewards, source, sources)
+
+
+def splits(directory: Path) -> dict[str, Path]:
+    """The folders of a store that hold groups: those to train on, then those held out, where any are."""
+    test = directory / TEST
+    return {"train": directory, **({TEST: test} if test.is_dir() else {})}

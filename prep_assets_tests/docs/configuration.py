@@ -13,6 +13,7 @@ from pydantic.fields import FieldInfo
 from prep_assets.config import family, models
 from prep_assets.config.base import RULES, Model, descriptions
 from prep_assets.extensions.contrastive.config import Contrasts
+from prep_assets.extensions.rl.config import Arithmetic
 
 SECTIONS: dict[str, type[Model]] = {
     **models.FAMILIES,
@@ -37,7 +38,7 @@ SECTIONS: dict[str, type[Model]] = {
     "blend": family.Blend,
     "windowblend": family.WindowBlend,
     "phase": family.Phase,
-    "arithmetic": models.Arithmetic,
+    "arithmetic": Arithmetic,
     "contrasts": Contrasts,
 }
 """What each table of the page shows: the fields that a model declares itself, not those that it inherits."""

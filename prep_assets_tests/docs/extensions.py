@@ -18,9 +18,9 @@ USES: Mapping[str, str] = {
     """,
     "neighbours": """
         cli cli.html cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events
-        engine.execute errors exports.arrow exports.registry graph.figures graph.graph graph.unchanged pipeline.asset pipeline.examples
-        pipeline.sources pipeline.workspace records samples schemas.reader stores.files stores.manifest stores.published stores.verification
-        stores.version_folders text.visible version where
+        engine.execute errors exports.arrow exports.registry graph.figures graph.graph graph.unchanged pipeline.asset
+        pipeline.examples pipeline.sources pipeline.workspace records samples schemas.reader stores.files stores.manifest
+        stores.published stores.verification stores.version_folders text.visible version where
     """,
     "preprocess": """
         cli cli.stores config.base config.family config.loading config.mask config.models data data.addresses data.blocks data.files
@@ -84,12 +84,12 @@ USES: Mapping[str, str] = {
     """,
     "explain": """
         caches checks.bounds checks.of_conversations checks.of_exports checks.of_merged checks.selection cli cli.html cli.stores
-        cli.terminal config.family config.mask config.models data.addresses data.blocks data.files data.quarantine data.read engine.status
-        errors exports.readable exports.registry graph.exports graph.figures graph.graph graph.pretrain graph.unchanged pipeline.asset
-        pipeline.blends pipeline.conversations pipeline.documents pipeline.examples pipeline.groups pipeline.lines pipeline.pairs
-        pipeline.sources pipeline.tokens pipeline.verdicts pipeline.workspace proofs.mask samples schemas.reader schemas.rewards
-        stores.blends stores.groups stores.manifest stores.published stores.table stores.version_folders text.documents text.encode
-        text.spans text.visible text.vocabulary version
+        cli.terminal config.family config.mask config.models data.addresses data.blocks data.files data.quarantine data.read
+        engine.status errors exports.readable exports.registry graph.exports graph.figures graph.graph graph.pretrain
+        graph.unchanged pipeline.asset pipeline.blends pipeline.conversations pipeline.documents pipeline.examples pipeline.lines
+        pipeline.sources pipeline.tokens pipeline.verdicts pipeline.workspace proofs.mask samples schemas.reader stores.blends
+        stores.groups stores.manifest stores.published stores.table stores.version_folders text.documents text.encode text.spans
+        text.visible text.vocabulary version
     """,
     "keep": """
         cli cli.stores cli.terminal engine engine.events engine.execute engine.plan engine.scrub engine.status errors graph.graph
@@ -101,8 +101,8 @@ USES: Mapping[str, str] = {
     """,
     "contrastive": """
         checks checks.of_lines checks.of_stores checks.of_texts checks.relations checks.selection checks.sources_again config.base
-        config.family errors graph.optional graph.raw pipeline.asset pipeline.lines pipeline.workspace proofs.formats proofs.mutations
-        proofs.rows proofs.verdict samples schemas.fields schemas.registry stores.table
+        config.family errors graph.optional graph.raw pipeline.asset pipeline.lines pipeline.workspace proofs.formats
+        proofs.mutations proofs.rows proofs.verdict samples schemas.fields schemas.registry stores.table
     """,
     "training": """
         errors pipeline.blends pipeline.workspace stores.blends stores.files stores.guards stores.manifest stores.open stores.packed
@@ -111,5 +111,14 @@ USES: Mapping[str, str] = {
     "distillation": """
         checks.relations checks.sources_again errors pipeline.asset pipeline.conversations pipeline.examples proofs.formats
         proofs.mutations proofs.verdict samples stores.lists text.encode text.vocabulary
+    """,
+    "rl": """
+        checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections
+        checks.relations checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine
+        errors graph.optional graph.raw own_code pipeline.asset pipeline.examples pipeline.images pipeline.lines pipeline.merging
+        pipeline.pairs pipeline.rendering pipeline.sources pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive
+        proofs.groups proofs.mask proofs.mutations proofs.rows proofs.second_reading proofs.tables proofs.verdict samples
+        schemas.reader schemas.registry schemas.rewards stores.files stores.groups stores.published stores.table
+        stores.version_folders stores.writer text.encode text.render text.spans text.template text.vocabulary
     """,
 }

@@ -12,10 +12,11 @@ import pyarrow as pa
 import pytest
 from tokenizers import Tokenizer
 
-from prep_assets.config.models import TRAINED, Rl
+from prep_assets.config.models import TRAINED
 from prep_assets.engine import state
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.extensions.explain.previews import preview
+from prep_assets.extensions.rl.config import Rl, group_domains, prompt_domains
 from prep_assets.extensions.selftest.mutations import (
     ROLLOUT_MUTATIONS,
     STEP_MUTATIONS,
@@ -23,7 +24,7 @@ from prep_assets.extensions.selftest.mutations import (
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.exports import asset_name
 from prep_assets.graph.graph import ASSETS, EVERY, asset_named, assets_of, family_exports
-from prep_assets.pipeline.workspace import Workspace, group_domains, prompt_domains
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.groups import open_groups
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.version_folders import Published

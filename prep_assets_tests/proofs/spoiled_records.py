@@ -90,7 +90,10 @@ KIT = [
     *((each, "rl_tokens_by_domain", on_ids("prompts", each)) for each in kit.PROMPT_TOKEN_MUTATIONS),
     *((each, "arithmetic_tokens", on_ids("arithmetic", each)) for each in kit.PROMPT_TOKEN_MUTATIONS),
     *((each, name, on_lines(file, each)) for name, file in LINES.items() for each in fitting(of_lines_of(name), *UNFIT.get(name, ()))),
-    *((each, "arithmetic_prompts", on_lines("arithmetic_prompts", each)) for each in fitting(kit.PROMPT_MUTATIONS, "verifier", "digits")),
+    *(
+        (each, "arithmetic_prompts", on_lines("arithmetic_prompts", each))
+        for each in fitting(of_lines_of("arithmetic_prompts"), "verifier", "digits")
+    ),
 ]
 
 # -- masks and tokens -------------------------------------------------------------------------------------------------------------------

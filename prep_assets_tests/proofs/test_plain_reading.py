@@ -8,8 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from prep_assets.proofs.plain_reading import as_text, plain_texts, plain_turns, questions, turns_of_rows
-from prep_assets.schemas.rewards import LEVELS, arithmetic_rows
+from prep_assets.proofs.plain_reading import as_text, plain_texts, plain_turns, turns_of_rows
 
 
 def test_plain_rows() -> None:
@@ -70,11 +69,3 @@ PLAIN = st.lists(st.fixed_dictionaries({"who": st.sampled_from("ab"), "what": st
 @given(st.lists(PLAIN, max_size=4) | st.lists(st.one_of(PLAIN, st.lists(MESSAGES, max_size=3), TEXTS), max_size=4))
 def test_turns_of_a_block_are_those_of_each_row(values: list[Any]) -> None:
     assert turns_of_rows(values, "who", "what") == [plain_turns(value, "who", "what") for value in values]
-
-
-@pytest.mark.parametrize("levels", [(name,) for name in LEVELS] + [("mul", "seed", "add_sub"), ("two_step", "add")])
-@pytest.mark.parametrize("unique", [False, True])
-def test_questions_of_arithmetic(levels: tuple[str, ...], unique: bool) -> None:
-    for n, largest, seed in ((34, 20, 0), (11, 3, 7), (2, 0, 1)) if not unique else ((34, 20, 0), (12, 3, 7)):
-        rows = [(row["prompt"], int(row["gold"]), row["level"]) for row in arithmetic_rows(n, largest, seed, levels, unique)]
-        assert [*questions(n, largest, seed, levels, unique=unique)] == rows

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.pipeline.lines import prompt_row
+from prep_assets.extensions.rl.prompts import prompt_row
 from prep_assets.samples import Prompt
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.pipeline.lines import prompt_row
+from prep_assets.extensions.rl.prompts import prompt_row
 from prep_assets.samples import Prompt
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with

@@ -10,8 +10,8 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
-from prep_assets.config.models import Rl
 from prep_assets.errors import StoreError
+from prep_assets.extensions.rl.config import Rl
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.training import PadPrompts, PromptDataset, RowDataset
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in

@@ -25,6 +25,8 @@ ROOMS = (
     "extensions/preprocess/handlers",
     "extensions/preprocess/sections",
     "extensions/quality",
+    "extensions/rl/groups",
+    "extensions/rl/prompts",
     "extensions/token_ids",
     "packing",
     "pipeline",

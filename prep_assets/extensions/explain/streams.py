@@ -25,7 +25,7 @@ from prep_assets.exports.registry import reader
 from prep_assets.graph.exports import Exporting, open_export_source
 from prep_assets.graph.graph import EVERY, asset_named, lines_of, open_stream, streams
 from prep_assets.graph.unchanged import Unchanged
-from prep_assets.pipeline.asset import FromParts
+from prep_assets.pipeline.asset import FromParts, Generated
 from prep_assets.pipeline.lines import strings_as_messages
 from prep_assets.pipeline.sources import domain_of, pinned, read_sources, router_of
 from prep_assets.pipeline.verdicts import QUALITY, found_of
@@ -288,7 +288,7 @@ def _line_row(opened: Opened, place: Place, table: Table) -> Row:
             [stored], found = table.objects([place.row]), part.objects([line, *more])
             line = next(at for at, each in zip((line, *more), found, strict=True) if stored in (each, strings_as_messages(each)))
         path = (place, Place(part_asset, origin.domain, place.stream, line))
-    generated = place.asset == "arithmetic_prompts"
+    generated = isinstance(EVERY[place.asset].source, Generated)
     return Row(place, len(table), np.zeros(0, np.int64), None, (Piece(0, 0, 0, 0, path, None if generated else origin),))
 
 

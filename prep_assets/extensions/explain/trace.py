@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache
-from itertools import pairwise
+from functools import cache, partial
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Literal
 
@@ -16,7 +16,7 @@ from msgspec import Struct
 from prep_assets.array_types import Float32s, Ints
 from prep_assets.checks.selection import RaisingQuarantine
 from prep_assets.config.mask import MaskPolicy
-from prep_assets.config.models import Preference, Pretrain, Rl, Sft
+from prep_assets.config.models import Pretrain, Sft
 from prep_assets.data.addresses import file_name
 from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import SourceFile, record_id
@@ -37,21 +37,18 @@ from prep_assets.extensions.explain.streams import (
 )
 from prep_assets.graph.graph import EVERY, family_of, holds, one_partition
 from prep_assets.graph.pretrain import fill_in_the_middle
-from prep_assets.pipeline.asset import FromRows
+from prep_assets.pipeline.asset import FromLines, FromRows, Generated, Given, LineEncoder
 from prep_assets.pipeline.conversations import conversations_of
 from prep_assets.pipeline.documents import POLICY, MaskedDocuments
 from prep_assets.pipeline.examples import Item, converter
-from prep_assets.pipeline.groups import Tokenize
 from prep_assets.pipeline.lines import form_of
-from prep_assets.pipeline.pairs import generation_prompt, pair_renderer, prompt_encoder, rendered_pair
-from prep_assets.pipeline.sources import domain_of, inline_reasoning, read_sources
+from prep_assets.pipeline.sources import domain_of, read_sources
 from prep_assets.pipeline.tokens import BY_DOMAIN
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.samples import ASSISTANT, DOCUMENT, MEDIA, TEXT, USER, Group, Record, Sample
+from prep_assets.samples import DOCUMENT, MEDIA, TEXT, Record, Sample
 from prep_assets.schemas.reader import apply
-from prep_assets.schemas.rewards import arithmetic_rows
 from prep_assets.stores.manifest import label_of
-from prep_assets.stores.table import SIDES, TOKENS
+from prep_assets.stores.table import TOKENS
 from prep_assets.text.documents import Cut, cut_of, sentences_of
 from prep_assets.text.encode import Encoder
 from prep_assets.text.spans import Rendered, Span, characters
@@ -353,53 +350,42 @@ def line_maker(workspace: Workspace, asset: str, name: str, store: Path) -> Call
     return lines
 
 
-def pair_sequence(workspace: Workspace, line: Mapping[str, Any], side: str) -> TokenSequence:
-    """The tokens of one side of a pair."""
-    family = workspace.family(Preference)
-    renderer = pair_renderer(workspace)
-    rendered = rendered_pair(dict(line), renderer, inline_reasoning(workspace, family))
-    return rendered_sequence(renderer.encoder, rendered[SIDES.index(side.rpartition("/")[2])], binary=True)
+def line_sequence(encoder: LineEncoder, line: Mapping[str, Any], stream: str) -> TokenSequence:
+    """The tokens of a line in a stream."""
+    tokenizes, rendered = encoder.rendered(line, stream)
+    sequence = rendered_sequence(tokenizes, rendered, binary=True)
+    if tokenizes.trains:
+        return sequence
+    because = "a prompt is given to the model, and nothing of it is trained"
+    return replace(sequence, why=lambda token: replace(sequence.why(token), because=because, option=""))
 
 
-def prompt_sequence(workspace: Workspace, line: Mapping[str, Any]) -> TokenSequence:
-    """The tokens of a prompt, generation prompt included."""
-    family = workspace.family(Rl)
-    rendered = generation_prompt(workspace.template(family), inline_reasoning(workspace, family), dict(line))
-    sequence = rendered_sequence(prompt_encoder(workspace), rendered)
-    return replace(
-        sequence,
-        why=lambda token: replace(sequence.why(token), because="a prompt is given to the model, and nothing of it is trained", option=""),
+def of_items(asset: str, workspace: Workspace, name: str) -> Derive:
+    """Derive the sequences of a row by what its asset says of them."""
+    source, family = EVERY[asset].source, family_of(workspace, asset)
+    assert isinstance(source, FromRows) and source.sequences is not None
+    vocabulary, convert, of = (
+        workspace.vocabulary(family),
+        converter(domain_of(family, name), source.gives),
+        source.sequences(workspace, name),
     )
-
-
-def groups(workspace: Workspace, name: str) -> Derive:
-    """Derive the sequence of a group's prompt, then those of its responses."""
-    family = workspace.family(Rl)
-    vocabulary = workspace.vocabulary(family)
-    convert, tokenize = converter(domain_of(family, name), Group), Tokenize(workspace, name)
-    response_why = Why(True, "sampled", "a token that a model sampled; all of them are trained", "", None, ASSISTANT)
-    between_why = Why(
-        False, "sampled", "a token between the model's turns, which it did not sample; none of them is trained", "", None, USER
-    )
-    prompt_why = Why(False, "sampled", "a token of the prompt as the source has it; prompts are not trained", "", None, USER)
 
     def derive(file: SourceFile, record: Record) -> list[TokenSequence]:
-        renders = tokenize.renders(Item(file, record, apply(convert, record.payload)))
-        if isinstance(renders, Refused):
-            raise renders
-        prompt = None if renders.prompt is None else rendered_sequence(tokenize.prompts, renders.prompt)
-        if renders.group.sampled is None:
-            assert prompt is not None
-            return [prompt, *(rendered_sequence(tokenize.whole, response, binary=True).part(len(prompt)) for response in renders.whole)]
-        prompt_ids, responses, masks = renders.group.sampled.prompt, renders.group.sampled.responses, renders.group.sampled.masks
-        head = prompt or _spelled(vocabulary, prompt_ids or (), [prompt_why] * len(prompt_ids or ()))
-        of_masks = [[response_why if value else between_why for value in mask] for mask in masks or [(1,) * len(ids) for ids in responses]]
-        return [head, *(_spelled(vocabulary, ids, whys) for ids, whys in zip(responses, of_masks, strict=True))]
+        found = list[TokenSequence]()
+        for each in of(Item(file, record, apply(convert, record.payload))):
+            if isinstance(each, Given):
+                found.append(
+                    _spelled(vocabulary, each.ids, [Why(is_trained, "sampled", why, "", None, role) for is_trained, why, role in each.whys])
+                )
+            else:
+                sequence = rendered_sequence(each.encoder, each.rendered, binary=True)
+                found.append(sequence.part(len(found[0])) if each.continues else sequence)
+        return found
 
     return derive
 
 
-def _spelled(vocabulary: Vocabulary, ids: tuple[int, ...], whys: Sequence[Why]) -> TokenSequence:
+def _spelled(vocabulary: Vocabulary, ids: Sequence[int], whys: Sequence[Why]) -> TokenSequence:
     return spelled(vocabulary, ids, np.array([why.trained for why in whys], np.float32), lambda token: whys[token])
 
 
@@ -516,7 +502,7 @@ class Tracer:
     def __init__(self, workspace: Workspace, draft: tuple[str, str] | None = None) -> None:
         self.opened = Opened(workspace, draft)
         self.workspace = self.opened.workspace
-        self._sequences = cache(lambda asset, domain: _SEQUENCES[asset](self.opened.made_with(asset, domain), domain))
+        self._sequences = cache(lambda derive, asset, domain: derive(self.opened.made_with(asset, domain), domain))
         self._lines = cache(self._line_maker)
 
     def place(self, asset: str, row: int, partition: str | None, stream: str | None) -> Place:
@@ -579,19 +565,22 @@ class Tracer:
     def _derived(self, piece: Piece, file: SourceFile | None, record: Any) -> tuple[Mapping[str, Any] | None, TokenSequence | None]:
         """The line and the tokens that a record gives."""
         last, domain = piece.path[-1], piece.origin.domain if piece.origin else ""
-        if last.asset in _SEQUENCES:
+        if derive := _derives(last.asset):
             assert file is not None
-            return None, self._sequences(last.asset, domain)(file, record)[piece.part]
-        generated = last.asset == "arithmetic_prompts"
-        line = _arithmetic(self.opened.made_with(last.asset), last.row) if generated else self._line(last, domain, record)
+            return None, self._sequences(derive, last.asset, domain)(file, record)[piece.part]
+        source = EVERY[last.asset].source
+        line = (
+            _generated(source, self.opened.made_with(last.asset), last)
+            if isinstance(source, Generated)
+            else self._line(last, domain, record)
+        )
         # the store in which the line was tokenized: the last token store on the path
         tokens = next((place for place in reversed(piece.path) if holds(place.asset, TOKENS)), None)
         if len(piece.path) == 1 or tokens is None:
             return line, None
-        workspace = self.opened.made_with(tokens.asset, tokens.partition)
-        if tokens.stream.rpartition("/")[2] in SIDES:
-            return line, pair_sequence(workspace, line, tokens.stream)
-        return line, prompt_sequence(workspace, line)
+        made = EVERY[tokens.asset].source
+        assert isinstance(made, FromLines)
+        return line, line_sequence(made.encoder(self.opened.made_with(tokens.asset, tokens.partition)), line, tokens.stream)
 
     def _line(self, place: Place, domain: str, record: Record) -> Mapping[str, Any]:
         """The line that a record gives; of several, the one with the number of the stored one among those of its row."""
@@ -614,18 +603,23 @@ def _stores(piece: Piece) -> list[tuple[str, str]]:
 _SEQUENCES: Mapping[str, Callable[[Workspace, str], Derive]] = {
     "sft_tokens": conversations,
     "pretrain_tokens": documents,
-    "rl_groups_by_domain": groups,
 }
 
 
-def _arithmetic(workspace: Workspace, number: int) -> Mapping[str, Any]:
-    """The line of a generated question."""
-    options = workspace.family(Rl).arithmetic
-    levels = {} if options.levels is None else {"levels": options.levels}
-    for index, row in enumerate(arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **levels)):
-        if index == number:
-            return {"prompt": row["prompt"]}
-    raise StoreError(f"arithmetic_prompts has a line {number:,}, and {options.n:,} are generated. Build it again")
+@cache
+def _derives(asset: str) -> Callable[[Workspace, str], Derive] | None:
+    """What derives the sequences of a row of an asset; `None` for one of lines, or made of lines."""
+    source = EVERY[asset].source if asset in EVERY else None
+    if isinstance(source, FromRows) and source.sequences is not None:
+        return partial(of_items, asset)
+    return _SEQUENCES.get(asset)
+
+
+def _generated(source: Generated, workspace: Workspace, place: Place) -> Mapping[str, Any]:
+    """The prompt of a generated line."""
+    if (line := next(islice(source.lines(workspace), place.row, None), None)) is None:
+        raise StoreError(f"{place.asset} has a line {place.row:,}, and fewer are generated. Build it again")
+    return {"prompt": line["prompt"]}
 
 
 def _differing_places(row: Row, piece: Piece, sequence: TokenSequence) -> tuple[int, ...]:

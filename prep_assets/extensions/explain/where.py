@@ -15,7 +15,7 @@ import xxhash
 from msgspec import Struct
 
 from prep_assets.array_types import Float32s, Ints
-from prep_assets.config.models import FAMILIES, Preference
+from prep_assets.config.models import FAMILIES
 from prep_assets.data.files import SourceFile, record_id
 from prep_assets.data.quarantine import read_quarantine
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest, require_known
@@ -388,7 +388,7 @@ def _not_read(workspace: Workspace, family: str, name: str, record: Any) -> str:
     if isinstance(record, Record) and router.key and str(record.payload.get(router.key)) != router.value:
         return f"its {router.key!r} is {record.payload.get(router.key)!r}, which makes it another domain's"
     limits = {"max_items": configured.domains[name].max_items}
-    if isinstance(configured, Preference):
-        limits["max_per_source"] = configured.max_per_source
+    if (limit := getattr(configured, "max_per_source", None)) is not None:
+        limits["max_per_source"] = limit
     shown = ", ".join(f"{limit}: {count:,}" for limit, count in limits.items() if count is not None)
     return f"the domain is not read so far ({shown})" if shown else "no store is built of it"

@@ -10,7 +10,7 @@ from typing import Any
 from prep_assets.cli.html import render_template
 from prep_assets.config.family import Family
 from prep_assets.config.loading import read_tombstones
-from prep_assets.config.models import FAMILIES, Eval, Pretrain, Rl, Sft
+from prep_assets.config.models import FAMILIES, Eval, Pretrain, Sft
 from prep_assets.errors import StoreError
 from prep_assets.extensions.neighbours.description import Chain, Description, describe, own_stores
 from prep_assets.extensions.neighbours.forget import forgotten_rows
@@ -18,6 +18,7 @@ from prep_assets.graph.figures import made_from, refused_counts
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.workspace import Workspace, arguments
+from prep_assets.samples import Prompt
 from prep_assets.stores.files import installed_version, loads
 from prep_assets.stores.manifest import Manifest, Result, described, digest, fault, signature_of
 from prep_assets.stores.version_folders import Published
@@ -290,7 +291,7 @@ def trained_in_words(family: Family) -> list[str]:
     if isinstance(family, Eval):
         return ["Nothing is trained: it is held out."]
     if not isinstance(family, Sft):
-        what = "Responses are trained by their rewards" if isinstance(family, Rl) else "The trainer decides what is trained"
+        what = "Responses are trained by their rewards" if family.form_of_rows is Prompt else "The trainer decides what is trained"
         return [f"{what}; this family has no option of masks."]
     return [
         *family.sentences(),
@@ -340,7 +341,7 @@ def _eu_summary(content: Mapping[str, Any], family: Family) -> list[dict[str, An
         "Training data size: text": f"{size}: {tokens:,} in this store" if size else TO_STATE,
         "Training data size: images": TO_STATE if images else "none",
         "Data sets": data_sets or "none",
-        "Sums that prep-assets makes, by no model": f"{family.arithmetic.n:,}" if isinstance(family, Rl) and sums else "none",
+        "Sums that prep-assets makes, by no model": f"{family.model_dump()['arithmetic']['n']:,}" if sums else "none",
         "Records forgotten": opt_outs if isinstance(opt_outs, str) else f"{len(opt_outs['forgotten']):,}; none of them is in the store",
         "Examples that quality steps dropped, for whatever reason": dropped,
     }

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations, groupby, pairwise
@@ -304,7 +303,7 @@ ATTENTION_MASK_MUTATIONS = tuple(
 """Mutations of documents with unattended tokens."""
 
 
-# JSONL stores: pairs, prompts and golds.
+# JSONL stores: pairs.
 
 
 def _swapped(line: Line) -> Line | None:
@@ -326,18 +325,7 @@ def _reweighed(value: Any, change: Callable[[float], Any]) -> Any:
     return {key: inner for key, inner in parts.items() if inner is not LOST}
 
 
-def _gold(change: Callable[[float], Any]) -> Change:
-    """Mutate a gold that is a number."""
-    return field("gold", lambda gold: change(gold) if isinstance(gold, float) else gold)
-
-
-def _one_less(told: str) -> str:
-    """What a verifier is told, without its last test, constraint or criterion."""
-    value = json.loads(told)
-    return json.dumps(value[:-1] if isinstance(value, list) else dict(list(value.items())[:-1]))
-
-
-SANITY, GOLD = "pair_sanity", "gold_answers"
+SANITY = "pair_sanity"
 
 
 def _of_list(line: Line, part: slice) -> Line | None:
@@ -372,37 +360,6 @@ PAIR_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a response of a list lost", SANITY, field("responses", lambda answers: answers[:-1])),
 )
 """Corruptions of preference pairs and labelled answers."""
-
-PROMPT_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a prompt altered", MATCH, field("prompt", longer)),
-    Mutation("prompts shifted against golds", MATCH, of_next_line("prompt")),
-    Mutation("golds shifted against prompts", MATCH, of_next_line("gold")),
-    Mutation("a prompt truncated", MATCH, field("prompt", half_as_long)),
-    Mutation("a prompt invented", MATCH, row_lost),
-    Mutation("a gold as a whole number", MATCH, _gold(lambda gold: int(gold) if gold.is_integer() else gold)),
-    Mutation("a gold as text", GOLD, _gold(str)),
-    Mutation("a gold off by one", GOLD, _gold(lambda gold: gold + 1)),
-    Mutation("a gold of the other sign", GOLD, _gold(lambda gold: -gold)),
-    Mutation("a gold tenfold", GOLD, _gold(lambda gold: gold * 10)),
-    Mutation("a gold with other digits", MATCH, field("gold_text", lambda digits: f"{digits}0")),
-    Mutation("a gold without its digits", MATCH, field("gold_text", lambda _: LOST)),
-    Mutation("a gold that is no number", GOLD, _gold(lambda gold: float("nan"))),
-    Mutation("what the next verifier is told", MATCH, of_next_line("arguments")),
-    Mutation("a verifier that is not told its last test", MATCH, field("arguments", _one_less)),
-    Mutation("a verifier that is told nothing", MATCH, field("arguments", lambda _: LOST)),
-)
-"""Corruptions of RL prompts and of generated questions."""
-
-
-def _second_gold(lines: Sequence[Line], at: int) -> list[Line] | None:
-    """Make the next line the same prompt with another gold."""
-    gold, after = lines[at].stored["gold"], (at + 1) % len(lines)
-    second = replace(lines[after], stored={**lines[at].stored, "gold": gold + 1 if isinstance(gold, float) else f"{gold}!"})
-    return None if after == at or gold == "" else [*lines[:after], second, *lines[after + 1 :]]
-
-
-TWO_GOLDS: tuple[Mutation, ...] = (Mutation("a prompt with two golds", "prompt_sanity", _second_gold),)
-"""A corruption of RL prompts alone."""
 
 
 # Selection: rows lost, wrongly rejected, wrongly stored, or on the wrong side of the split.

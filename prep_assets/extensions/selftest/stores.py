@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.checks.of_lines import LinesMatch, PairsMatch
+from prep_assets.checks.of_lines import PairsMatch
 from prep_assets.checks.of_quality import LEAKS_AGAIN, VERDICTS_AGAIN, same_rows
 from prep_assets.checks.of_stores import ACCOUNTING, stored_texts
 from prep_assets.checks.of_texts import SOURCE_TEXTS, SourceTexts
@@ -23,10 +23,8 @@ from prep_assets.config.models import Eval
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.selftest.mutations import (
     PAIR_MUTATIONS,
-    PROMPT_MUTATIONS,
     SELECTION_MUTATIONS,
     TEXT_MUTATIONS,
-    TWO_GOLDS,
     StoredRows,
 )
 from prep_assets.extensions.selftest.tables import merged_trials, packed_trials
@@ -41,7 +39,6 @@ from prep_assets.extensions.selftest.trials import (
     line_trials,
     pair_trials,
     prompt_token_trials,
-    question_trials,
     sft_trials,
     trials_of,
     tried,
@@ -51,7 +48,7 @@ from prep_assets.pipeline.asset import Corruptions, FromLines, FromRows, Store
 from prep_assets.pipeline.quality import as_read, steps_of
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import read_verdicts
-from prep_assets.pipeline.workspace import Workspace, form_of_domain
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.plugins import redaction
 from prep_assets.proofs.accounting import COUNTED, Refusals, Stored, places
 from prep_assets.proofs.selection import GOOD, Selected, select
@@ -85,7 +82,7 @@ def finds_planted(name: str) -> bool:
 
 def quality_trials(store: Store) -> list[Trial]:
     """Try each configured step on the examples that it must find wrong, as a build reads them. A step of the user's own has none."""
-    read = partial(as_read, domain_of(store.family, store.partition), form_of_domain(store.family, store.partition))
+    read = partial(as_read, domain_of(store.family, store.partition), store.family.form_of(store.partition))
     return [
         clean("the stored verdicts", [VERDICTS_AGAIN.run(store)]),
         *(
@@ -117,9 +114,7 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "preferences": merged_trials,
     "preference_tokens_by_domain": pair_trials,
     "preference_tokens": merged_trials,
-    "rl_prompts_by_domain": partial(line_trials, LinesMatch, ("gold_answers", "prompt_sanity"), (*PROMPT_MUTATIONS, *TWO_GOLDS)),
     "rl_prompts": merged_trials,
-    "arithmetic_prompts": question_trials,
     "rl_tokens_by_domain": prompt_token_trials,
     "arithmetic_tokens": prompt_token_trials,
     "rl_tokens": merged_trials,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from functools import partial
 from itertools import islice
 from typing import Any, TypeVar
@@ -18,15 +17,12 @@ from prep_assets.checks.of_conversations import (
     Chats,
     Conversations,
     Sides,
-    StoredGroup,
     margins,
-    of_groups,
-    prompt_renders,
 )
 from prep_assets.checks.of_documents import document_texts, masked_documents, masks_rule
-from prep_assets.checks.of_lines import LinesMatch, matched_questions
+from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.of_packed import MIXTURE, blend_verdict
-from prep_assets.checks.relations import Pairs
+from prep_assets.checks.relations import Pairs, pairs_of
 from prep_assets.checks.sources_again import StoredRows, StoredStream, references, stored_rows, streams_of
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.errors import CheckFailed
@@ -41,12 +37,9 @@ from prep_assets.proofs.image_tokens import check_references
 from prep_assets.proofs.mask import Conversation, MaskRow, prove_identity, prove_masks
 from prep_assets.proofs.mutations import Mutation
 from prep_assets.proofs.rows import (
-    Gold,
     Line,
-    check_golds,
     check_lines,
     check_pairs,
-    check_prompts,
 )
 from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Verdict
@@ -218,17 +211,19 @@ def group_trials(store: Store) -> list[Trial]:
     trials, identity = list[Trial](), partial(prove_identity, vocabulary=store.vocabulary)
     moved = Mutation("border of prompt and response moved", IDENTITY, lambda prompts, at: [replace(prompts[at], ids=prompts[at].ids[:-1])])
     for stream in streams_of(store):
-        rows = first_of(store, stream, of_groups(StoredGroup.rows)(store, stream))
-        trials += _rows(rows, first_of(store, stream, of_groups(StoredGroup.renders)(store, stream)), store.vocabulary)
-        prompts = first_of(store, stream, of_groups(StoredGroup.prompts)(store, stream))
+        rows = first_of(store, stream, pairs_of(store, MASK)(store, stream))
+        trials += _rows(rows, first_of(store, stream, pairs_of(store, IDENTITY)(store, stream)), store.vocabulary)
+        prompts = first_of(store, stream, pairs_of(store, IDENTITY, 1)(store, stream))
         trials += trials_of(prompts, len(prompts), (moved,), {IDENTITY: identity}, what=IDENTITY)
-    of_groups_alone: tuple[tuple[Callable[[StoredGroup], Iterable[Any]], Sequence[Mutation], str, Judge], ...] = (
-        (StoredGroup.scores, mutations.REWARD_MUTATIONS, "rewards", check_rewards),
-        (StoredGroup.stepwise, mutations.STEP_MUTATIONS, "step_rewards", check_steps),
-        (StoredGroup.rollouts, mutations.ROLLOUT_MUTATIONS, "sampled_ids", check_sampled),
-        (StoredGroup.runs, mutations.RUN_MUTATIONS, "runs", check_runs),
+    of_groups_alone: tuple[tuple[str, Sequence[Mutation], Judge], ...] = (
+        ("rewards", mutations.REWARD_MUTATIONS, check_rewards),
+        ("step_rewards", mutations.STEP_MUTATIONS, check_steps),
+        ("sampled_ids", mutations.ROLLOUT_MUTATIONS, check_sampled),
+        ("runs", mutations.RUN_MUTATIONS, check_runs),
     )
-    return trials + [trial for part, *how in of_groups_alone for trial in compared_trials(store, of_groups(part), *how)]  # type: ignore[arg-type]
+    for check, corruptions, judge in of_groups_alone:
+        trials += compared_trials(store, pairs_of(store, check), corruptions, check, judge)
+    return trials
 
 
 def _rows(rows: list[MaskRow], renders: list[Conversation], vocabulary: Vocabulary) -> list[Trial]:
@@ -283,7 +278,7 @@ def prompt_token_trials(store: Store) -> list[Trial]:
     """Corrupt tokenized prompts."""
     trials: list[Trial] = []
     for stream in streams_of(store):
-        renders = first_of(store, stream, prompt_renders(store, stream))
+        renders = first_of(store, stream, pairs_of(store, IDENTITY)(store, stream))
         identity = partial(_identity, renders, vocabulary=store.vocabulary)
         trials += _token_trials([render.ids for render in renders], mutations.PROMPT_TOKEN_MUTATIONS, identity, store.vocabulary)
     return trials
@@ -306,36 +301,14 @@ def line_trials(kind: type[LinesMatch], others: Sequence[str], mutations: Sequen
     return _trials(list(islice(kind(store).lines(), ROWS)), others, mutations)
 
 
-def question_trials(store: Store) -> list[Trial]:
-    """Corrupt generated questions."""
-    return _trials(list(islice(matched_questions(store), ROWS)), ("gold_answers",), mutations.PROMPT_MUTATIONS)
-
-
 def _trials(lines: list[Line], others: Sequence[str], mutations: Sequence[Mutation]) -> list[Trial]:
-    golds = [_gold(line) for line in lines]
-
     def pairs(corrupted: Sequence[Line]) -> Verdict:
         labelled, ranked = ([line.stored for line in corrupted if key in line.stored] for key in ("label", "responses"))
         others = [line.stored for line in corrupted if not {"label", "responses"} & line.stored.keys()]
         return check_pairs(others, [], labelled, (), ranked)
 
-    def golds_agree(corrupted: Sequence[Line]) -> Verdict:
-        numbered = [(line, gold) for line, gold in zip(corrupted, golds, strict=True) if "verifier" not in line.stored]
-        return check_golds(Gold(line.id, "", line.stored.get("gold"), gold) for line, gold in numbered)
-
-    checks: dict[str, Judge] = {
-        MATCH: check_lines,
-        "pair_sanity": pairs,
-        "gold_answers": golds_agree,
-        "prompt_sanity": lambda corrupted: check_prompts([line.stored for line in corrupted], []),
-    }
+    checks: dict[str, Judge] = {MATCH: check_lines, "pair_sanity": pairs}
     return trials_of(lines, len(lines), mutations, {name: checks[name] for name in (MATCH, *others)})
-
-
-def _gold(line: Line) -> Fraction | None:
-    """Return the gold from the row of a line."""
-    gold = (line.made or {}).get("gold")
-    return Fraction(repr(gold)) if isinstance(gold, float) else None
 
 
 # Selftest of blends: an item used twice, lost, of nowhere; domains one after another; a border of phases moved.

@@ -3,48 +3,71 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterator, Mapping
 from functools import partial
+from typing import Any
 
 from prep_assets.checks import selection
-from prep_assets.checks.of_conversations import GROUP_CHECKS, GROUP_ROWS, PROMPT_IDENTITY
-from prep_assets.checks.of_lines import Golds, LinesMatch, arithmetic_golds, questions_match
+from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.of_merged import MERGED_LINES, MERGED_RECORDS
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, PLAIN_ROWS
 from prep_assets.checks.of_texts import SOURCE_TEXTS
 from prep_assets.checks.relations import derived
 from prep_assets.checks.selection import LINE_SELECTION, SELECTION
 from prep_assets.checks.sources_again import by_prompt
-from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
+from prep_assets.extensions.rl.checks import (
+    GROUP_CHECKS,
+    GROUP_ROWS,
+    PROMPT_IDENTITY,
+    Golds,
+    arithmetic_golds,
+    matched_questions,
+    questions_match,
+    refused_groups,
+    rendered_groups,
+    rendered_prompts,
+)
+from prep_assets.extensions.rl.config import Rl, group_domains, prompt_domains
+from prep_assets.extensions.rl.groups import merge_groups, sequences, write_groups
+from prep_assets.extensions.rl.mutations import GOLD, JUDGES, MATCH, PROMPT_MUTATIONS, TWO_GOLDS
+from prep_assets.extensions.rl.prompts import PromptEncoder, prompt_line
+from prep_assets.extensions.rl.proofs.golds import check_prompts
 from prep_assets.graph.optional import leaks_asset, merged_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
-    GROUP_COLUMNS,
-    PROMPT_COLUMNS,
     REASONING,
     TEMPLATE,
     TOKEN_COLUMNS,
     TYPED,
     Asset,
     Check,
+    Corruptions,
     FromLines,
     FromParts,
     FromRows,
+    Generated,
     Stream,
     Target,
 )
-from prep_assets.pipeline.groups import TEST as HELD_OUT
-from prep_assets.pipeline.groups import write_groups
-from prep_assets.pipeline.lines import prompt_line, write_lines
-from prep_assets.pipeline.pairs import PromptEncoder
+from prep_assets.pipeline.lines import write_lines
+from prep_assets.pipeline.merging import merge_parts
 from prep_assets.pipeline.tokens import tokenize_lines
-from prep_assets.pipeline.workspace import Workspace, group_domains, prompt_domains
-from prep_assets.proofs.rows import check_prompts
+from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Group, Prompt
 from prep_assets.schemas.rewards import arithmetic_rows, gold_as_json_number
+from prep_assets.stores.groups import TEST as HELD_OUT
 from prep_assets.stores.published import Draft
 from prep_assets.stores.table import GROUPS, LINES, TOKENS
 from prep_assets.stores.writer import TableWriter
+
+PROMPT_COLUMNS = (("prompt", "string", "The question."), ("gold", "float64", "The right answer."))
+GROUP_COLUMNS = (
+    ("prompts", "int32[P]", "Token ids of the prompt, ended by the generation prompt."),
+    ("responses", "list of int32[R]", "Token ids of each response."),
+    ("masks", "list of uint8[R]", "1 where a token of a response is trained."),
+    ("rewards", "float32[G]", "The reward of each response."),
+)
 
 RL_RAW = raw_asset("rl", "Source files of questions with known answers, pinned by content hash.")
 RL_QUALITY = quality_asset(RL_RAW)
@@ -85,6 +108,7 @@ RL_PROMPTS_BY_DOMAIN = Asset(
     domains=prompt_domains,
     kind="json",
     columns=PROMPT_COLUMNS,
+    corruptions=(Corruptions(lambda store: LinesMatch(store).lines(), (*PROMPT_MUTATIONS, *TWO_GOLDS), JUDGES),),
 )
 
 
@@ -94,6 +118,7 @@ RL_PROMPTS = merged_asset(
     options=(),
     checks=(INTEGRITY, ACCOUNTING, MERGED_LINES),
     may_be_empty=lambda workspace, _: not prompt_domains(workspace.family(Rl)),
+    corruptions=(),
 )
 
 
@@ -102,18 +127,22 @@ RL_PROMPTS = merged_asset(
 QUESTIONS, ARITHMETIC_STREAM = "arithmetic_prompts", "arithmetic"
 
 
+def _questions(workspace: Workspace) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Level and line of each question."""
+    options = workspace.family(Rl).arithmetic
+    chosen = {} if options.levels is None else {"levels": options.levels}
+    for row in arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **chosen):
+        level = {} if options.levels is None else {"level": str(row["level"])}
+        yield str(row["level"]), {"prompt": row["prompt"], "gold": gold_as_json_number(str(row["gold"])), **level}
+
+
 def _write_arithmetic(target: Target, quarantine: Quarantine) -> Draft:
     """Generate the curriculum."""
-    options = target.family.arithmetic
     levels = Counter[str]()
-    chosen = {} if options.levels is None else {"levels": options.levels}
     with TableWriter(target.payload, QUESTIONS, LINES, domains=(ARITHMETIC_STREAM,)) as lines:
-        for at, row in enumerate(arithmetic_rows(options.n, options.largest, options.seed, unique=options.unique, **chosen)):
-            levels[f"level_{row['level']}"] += 1
-            shown = {"prompt": row["prompt"], "gold": gold_as_json_number(str(row["gold"]))}
-            if options.levels is not None:
-                shown["level"] = str(row["level"])
-            lines.append_object(shown, 0, at)
+        for at, (level, line) in enumerate(_questions(target.workspace)):
+            levels[f"level_{level}"] += 1
+            lines.append_object(line, 0, at)
     return Draft({"read": len(lines), "kept": len(lines), **levels}, {})
 
 
@@ -130,8 +159,10 @@ ARITHMETIC_PROMPTS = Asset(
         Check("source_match", "The questions are those that the options give, in their order.", questions_match),
     ),
     streams={QUESTIONS: Stream(LINES, QUESTIONS)},
+    source=Generated(lambda workspace: (line for _, line in _questions(workspace))),
     kind="json",
     columns=PROMPT_COLUMNS,
+    corruptions=(Corruptions(matched_questions, PROMPT_MUTATIONS, {name: JUDGES[name] for name in (MATCH, GOLD)}),),
 )
 
 
@@ -153,7 +184,7 @@ ARITHMETIC_TOKENS = Asset(
     options=OPTIONS,
     checks=PROMPT_CHECKS,
     streams={ARITHMETIC_STREAM: Stream(TOKENS, ARITHMETIC_STREAM)},
-    source=FromLines({ARITHMETIC_STREAM: (QUESTIONS, QUESTIONS)}, PromptEncoder),
+    source=FromLines({ARITHMETIC_STREAM: (QUESTIONS, QUESTIONS)}, PromptEncoder, Prompt, rendered_prompts),
     domains=lambda family: (),
     columns=TOKEN_COLUMNS,
 )
@@ -176,7 +207,7 @@ RL_TOKENS_BY_DOMAIN = Asset(
     options=OPTIONS,
     checks=PROMPT_CHECKS,
     streams={STREAM: Stream(TOKENS, STREAM)},
-    source=FromLines({STREAM: (RL_PROMPTS_BY_DOMAIN.name, TRAIN)}, PromptEncoder),
+    source=FromLines({STREAM: (RL_PROMPTS_BY_DOMAIN.name, TRAIN)}, PromptEncoder, Prompt, rendered_prompts),
     domains=prompt_domains,
     may_be_empty=_all_held_out,
     columns=TOKEN_COLUMNS,
@@ -239,7 +270,7 @@ RL_GROUPS_BY_DOMAIN = Asset(
         *GROUP_CHECKS,
     ),
     streams=SPLITS,
-    source=FromRows(Group, selection.groups, by_prompt),
+    source=FromRows(Group, refused_groups, by_prompt, rendered=rendered_groups, sequences=sequences),
     domains=group_domains,
     absent=absent,
     columns=GROUP_COLUMNS,
@@ -249,6 +280,7 @@ RL_GROUPS_BY_DOMAIN = Asset(
 RL_GROUPS = merged_asset(
     RL_GROUPS_BY_DOMAIN,
     "Prompts with several responses and a reward for each, as token ids, masks and rewards: offline GRPO.",
+    write=partial(merge_parts, merge=merge_groups),
     options=("output",),
     checks=(INTEGRITY, ACCOUNTING, GROUP_ROWS, MERGED_RECORDS),
 )

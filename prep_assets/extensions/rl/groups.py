@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from itertools import groupby, pairwise
@@ -14,10 +14,10 @@ import numpy.typing as npt
 
 from prep_assets.config.family import StorageFormat
 from prep_assets.config.mask import MaskPolicy
-from prep_assets.config.models import Rl
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, Refused
-from prep_assets.pipeline.asset import Target, holds_out, ids_dtype
+from prep_assets.extensions.rl.config import Rl, group_domains
+from prep_assets.pipeline.asset import Given, Sequences, Shown, Target, holds_out, ids_dtype
 from prep_assets.pipeline.examples import Item, Source, asked_digest, held_out, passed_over
 from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.lines import weighted
@@ -25,12 +25,13 @@ from prep_assets.pipeline.pairs import answer_policy
 from prep_assets.pipeline.rendering import Proven
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.tokens import add
-from prep_assets.pipeline.workspace import Workspace, group_domains
-from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, Group, Region, Sample, Turn, changed
+from prep_assets.pipeline.workspace import Workspace
+from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, USER, Group, Region, Sample, Turn, changed
 from prep_assets.schemas.registry import schema_named, schemas
-from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, Scored, group_columns, group_dtypes
+from prep_assets.stores.groups import LOGPROBS, OF_RUNS, STEP_ENDS, STEP_REWARDS, TEST, Scored, group_columns, group_dtypes, splits
 from prep_assets.stores.published import Draft
 from prep_assets.stores.table import GROUPS
+from prep_assets.stores.version_folders import Published
 from prep_assets.stores.writer import TableWriter
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.render import render
@@ -241,16 +242,6 @@ def reject_masked(group: Group) -> None:
         if len(turns) != 1 or any(region.loss_weight not in (None, 1.0) for region in turns[0].regions):
             detail = f"response {number} has {len(turns)} turns or untrained parts; its ids do not say which of them the model sampled"
             raise Refused("sampled_ids_without_mask", detail, stage="group")
-
-
-TEST = "test"
-"""Folder of the groups that are held out."""
-
-
-def splits(directory: Path) -> dict[str, Path]:
-    """The folders of a store that hold groups: those to train on, then those held out, where any are."""
-    test = directory / TEST
-    return {"train": directory, **({TEST: test} if test.is_dir() else {})}
 
 
 def conversations(group: Group) -> tuple[Sample, ...]:
@@ -466,3 +457,39 @@ def _counts(group: Scored) -> dict[str, int]:
     sampled = {} if group.retokenized is None else {"sampled": len(group.responses), "retokenized_otherwise": group.retokenized}
     rows = [] if group.runs is None else np.unique(group.runs[:, 0], return_counts=True)[1].tolist()
     return counts | sampled | ({"runs": len(rows), "runs_split": sum(number > 1 for number in rows)} if rows else {})
+
+
+def merge_groups(target: Target, parts: Mapping[str, Published]) -> None:
+    """Write the groups of all domains, domain by domain."""
+    with ExitStack() as stack:
+        for split, folder in zip(("train", TEST), group_folders(target, parts), strict=False):
+            writer = stack.enter_context(group_writer(target, folder, tuple(parts), target.family.output.storage_format))
+            for number, part in enumerate(parts.values()):
+                if split in (folders := splits(part.directory)):
+                    writer.append_stored(folders[split], domain=number)
+
+
+# The sequences of a group as they are explained.
+
+_RESPONSE = True, "a token that a model sampled; all of them are trained", ASSISTANT
+_BETWEEN = False, "a token between the model's turns, which it did not sample; none of them is trained", USER
+_PROMPT = False, "a token of the prompt as the source has it; prompts are not trained", USER
+
+
+def sequences(workspace: Workspace, name: str) -> Sequences:
+    """The sequence of a group's prompt, then those of its responses."""
+    tokenize = Tokenize(workspace, name)
+
+    def of(item: Item) -> list[Shown | Given]:
+        renders = tokenize.renders(item)
+        if isinstance(renders, Refused):
+            raise renders
+        prompt = None if renders.prompt is None else Shown(tokenize.prompts, renders.prompt)
+        if renders.group.sampled is None:
+            assert prompt is not None
+            return [prompt, *(Shown(tokenize.whole, response, continues=True) for response in renders.whole)]
+        ids, responses, masks = renders.group.sampled.prompt or (), renders.group.sampled.responses, renders.group.sampled.masks
+        of_masks = [[_RESPONSE if value else _BETWEEN for value in mask] for mask in masks or [(1,) * len(each) for each in responses]]
+        return [prompt or Given(ids, [_PROMPT] * len(ids)), *map(Given, responses, of_masks)]
+
+    return of

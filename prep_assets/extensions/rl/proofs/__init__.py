@@ -1,0 +1,1 @@
+"""What must hold of prompts and their golds, derived without the code that makes them."""
