@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import CheckFailed, Refused
+from prep_assets.extensions.contrastive import schema as contrastive
 from prep_assets.extensions.preprocess import handlers
 from prep_assets.graph.graph import CHECKS, run_check
 from prep_assets.pipeline import lines
@@ -120,9 +121,9 @@ LOST: Mapping[str, tuple[str, Any, str, Callable[..., Any], str]] = {
     "golds": ("prompts", rewards, "plain_number", some(rewards.plain_number, "bad_gold", lambda text: text == "4"), "no 'bad_gold'"),
     "passages": (
         "queries",
-        preference,
+        contrastive,
         "_as_texts",
-        some(preference._as_texts, "empty_text", lambda value, _: "It is 3." in value),
+        some(contrastive._as_texts, "empty_text", lambda value, _: "It is 3." in value),
         "no rule",
     ),
 }

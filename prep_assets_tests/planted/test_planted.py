@@ -195,7 +195,7 @@ PLANTS: Mapping[str, Change] = {
         "pass",
     ),
     "reasoning of answers in lines": ("preference messages", "pipeline/lines", 'message["reasoning_content"] = texts[THINKING]', "pass"),
-    "golds that are numbers": ("rl", "pipeline/lines", 'if example.verifier == "number":', 'if example.verifier != "number":'),
+    "golds that are numbers": ("rl", "extensions/rl/prompts", 'if example.verifier == "number":', 'if example.verifier != "number":'),
     "lines that only messages hold": (
         "preference",
         "pipeline/lines",

@@ -378,7 +378,15 @@ def of_lines(file: str, change: Callable[[list[dict[str, Any]]], list[dict[str, 
 PAIR, PAIR_TOKENS, PROMPT, SUMS, GROUPS = (
     *("preferences_by_domain", "preference_tokens_by_domain", "rl_prompts_by_domain", "arithmetic_prompts", "rl_groups_by_domain"),
 )
-MASK, IDENTITY, ROWS, MATCH, SELECTION, SANITY, GOLD = kit.MASK, kit.IDENTITY, kit.ROWS, kit.MATCH, kit.SELECTION, kit.SANITY, kit.GOLD
+MASK, IDENTITY, ROWS, MATCH, SELECTION, SANITY, GOLD = (
+    kit.MASK,
+    kit.IDENTITY,
+    kit.ROWS,
+    kit.MATCH,
+    kit.SELECTION,
+    kit.SANITY,
+    "gold_answers",
+)
 TEXTS_OF_ROWS = "source_texts"
 OTHER_PROMPT: dict[str, Any] = {"prompt": "What is 1 + 1?"}
 SPOILED = [
