@@ -32,7 +32,8 @@ $(VENV)/.installed-lint: $(VENV)/.installed
 test: $(VENV)/.installed-test
 	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3
 
-# all tests, random ones with all of their examples, a sixth of which `make test` tries, those of grids with every cell, and those that take long
+# all tests, random ones with all of their examples, a sixth of which `make test` tries, those of grids with every cell, engines on all code points, and tests
+# that take long
 # SOAK_SEED repeats a run; seeds and commits of all runs are in build/soak-seeds.txt
 soak: SOAK_SEED := $(or $(SOAK_SEED),$(shell date +%s))
 soak: $(VENV)/.installed-test
