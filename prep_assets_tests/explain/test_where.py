@@ -7,6 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from prep_assets.config.loading import FILE, payload_digest, read_tombstones
@@ -18,6 +19,8 @@ from prep_assets.extensions.explain.where import Whereabouts, where
 from prep_assets.extensions.neighbours.forget import forget, needles_of, records_with
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
+from prep_assets.stores.packed import open_documents
+from prep_assets.stores.tokens import open_tokens
 from prep_assets_tests.explain.conftest import Command, with_sources
 from prep_assets_tests.explain.made import EXPORTS, WITH_TOKENS, chat, every_place, small
 from prep_assets_tests.graph.workspaces import all_unchecked, domain, jsonl, minimal, workspace_in
@@ -290,3 +293,21 @@ def test_the_command(workspace: Workspace, run: Command) -> None:
     assert "no trace is left" in shown.output
     assert "deleted" in shown.output
     assert run(workspace, "forget", "one#99").exit_code == 1
+
+
+def test_the_pack_plan_itself_says_the_same(made: Workspace) -> None:
+    """Without `rows` and `holding`: straight from the files that packing wrote."""
+    packed, tokens = made.published("sft_packed"), made.published("sft_tokens", "gsm8k")
+    assert packed is not None
+    assert tokens is not None
+    documents, sources, _ = open_documents(packed.directory, "sft_packed")
+    store = open_tokens(tokens.directory, "train")
+    [found] = [each for each in where(made, "gsm8k#5") if each.family == "sft"]
+    records = np.flatnonzero(store.row == 5)
+    mine = np.isin(documents["record"], records) & (np.asarray(documents["source"]) == sources.index("gsm8k"))
+    expected = {
+        (int(row), int(offset), int(offset + length), int(start))
+        for row, offset, length, start in zip(*(documents[field][mine] for field in ("row", "row_offset", "length", "start")), strict=True)
+    }
+    assert {(each.row, each.start, each.end, each.first) for each in found.found if each.asset == "sft_packed"} == expected
+    assert expected

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from prep_assets.config.family import Domain
 from prep_assets.config.models import Pretrain
 from prep_assets.data.files import find_files
-from prep_assets.errors import CheckFailed, ConfigError
+from prep_assets.errors import CheckFailed, ConfigError, Refused
 from prep_assets.exports import export
 from prep_assets.graph import pretrain
 from prep_assets.graph.graph import EVERY, store_of
@@ -28,6 +28,7 @@ from prep_assets.pipeline.sources import Pinned, Router
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.schemas.reader import Account, Reader
 from prep_assets.schemas.registry import Convert, convert_with
+from prep_assets.schemas.text import TextField
 from prep_assets.stores.open import open_store
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.version_folders import Published
@@ -403,3 +404,15 @@ def test_fill_in_the_middle_cannot_cut_them(make: Make, tmp_path: Path) -> None:
     fim = {"rate": 1.0, "prefix_token": "<|im_start|>", "suffix_token": "<|im_end|>", "middle_token": "<|pad|>"}
     with pytest.raises(ConfigError, match=r"regions that are not trained: preprocessing\.fim would cut"):
         built(make, tmp_path, "semantic", {}, SEMANTIC[:2], preprocessing={"fim": fim})
+
+
+@pytest.mark.parametrize("options", [{}, {"strip": True}, {"min_chars": 3}, {"max_chars": 3}, {"text_key": "body", "strip": True}], ids=str)
+def test_the_shortcut_is_taken_for_every_text_that_the_schema_takes(options: dict[str, Any]) -> None:
+    schema = convert_with("GeneralPretrainHandler", options)
+    assert isinstance(schema, TextField)
+    for text in ("", " \n", "a", "ab", "abc", "abcd", " ab\n", "\u2028\u732b "):
+        try:
+            expected = "".join(turn.text for turn in schema({schema.key: text}).turns)
+        except Refused:
+            expected = None
+        assert schema.plain({schema.key: text}) == expected

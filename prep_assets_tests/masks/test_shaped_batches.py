@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import TemplateError
 from prep_assets.pipeline import rendering
-from prep_assets.pipeline.rendering import BlockRenderer, in_columns
+from prep_assets.pipeline.rendering import BlockRenderer, ShapedChat, in_columns
 from prep_assets.proofs.chat_blocks import derived_forms, moved
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.samples import ASSISTANT, THINKING, USER, PlainChat, Region, Sample, Turn, turn
+from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, PlainChat, Region, Sample, Turn, turn
 from prep_assets.text import forms
 from prep_assets.text.chats import ChatColumns, outline_of
 from prep_assets_tests.corpus.chats import ACTS, CALLED, EVERY, NESTED, ROLES, TOOLS, WAYS, calls, chats, rich_chats, source
@@ -360,3 +360,14 @@ def test_reasoning_that_truncation_cuts_away_is_not_the_templates() -> None:
         assert alike(bound, [sample] * 4, MaskOptions(), max_seq_len=limit, truncation="turns") in (0, 4)
         for count in (1, 4):
             assert run(bound, [sample] * count, max_seq_len=limit, truncation="turns").left_out == lost * count, (limit, count)
+
+
+def test_a_chat_with_more_than_columns_hold_is_none() -> None:
+    for region in (Region("image", "x.png"), Region("text", "a", attend=False), Region("text", "a", drop=True), Region(TOOL_CALL, "{}")):
+        assert in_columns(Sample((turn(USER, "Hi"), Turn(ASSISTANT, (region,))))) is None
+    assert in_columns(Sample((turn(USER, "Hi"),), documents=({"text": "a"},))) is None
+    assert in_columns(Sample((turn(USER, "Hi"), turn(ASSISTANT, "\u2003" * 17)), TOOLS)) is None
+    assert in_columns(Sample((Turn(USER, (Region("text", "Hi"),), " Ann"), turn(ASSISTANT, "Well")))) is None
+    chat = in_columns(ACTS)
+    assert chat is not None
+    assert isinstance(chat, ShapedChat) and chat.form.sample(chat.texts) == chat.whole == ACTS

@@ -554,3 +554,11 @@ def test_templates_are_compiled_without_the_rest_of_transformers() -> None:
 def test_a_near_miss_is_named(vocabulary: Vocabulary) -> None:
     with pytest.raises(TemplateError, match="did you mean 'enable_thinking'"):
         load_template("qwen3", vocabulary, options={"enable_thinkin": False})
+
+
+def test_what_the_shipped_templates_write(vocabulary: Vocabulary) -> None:
+    assert {name: load_template(name, vocabulary).render(CHAT, generation_prompt=True) for name in ("plain", "chatml", "tokenizer")} == {
+        "plain": "<|user|>\nHi<|endoftext|><|assistant|>\nHello!<|endoftext|><|assistant|>\n",
+        "chatml": "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello!<|im_end|>\n<|im_start|>assistant\n",
+        "tokenizer": "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\nHello!<|im_end|>\n<|im_start|>assistant\n",
+    }
