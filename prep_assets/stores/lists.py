@@ -16,6 +16,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
+from glob import escape
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,8 @@ from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError
 from prep_assets.stores.arrays import Columns
 from prep_assets.stores.guards import Guards, load_array
+
+COUNT = "count.npy"
 
 
 class Lists(Struct, frozen=True, eq=False):
@@ -136,16 +139,15 @@ def open_lists(directory: Path, name: str, tokens: int, records: int, guards: Gu
     """Open the lists of the stream `name`, which has so many tokens and records.
 
     Raises:
-        StoreError: the files are inconsistent.
+        StoreError: the files are inconsistent, or no installed package declares such lists.
     """
-    # most streams have none, and the packages that declare some are loaded only then
-    if not any(path.is_dir() for path in directory.glob(f"{name}.*") if path.suffix not in OTHERS):
-        return {}
     found = {}
-    for lists in declared().values():
-        folder = directory / f"{name}.{lists.name}"
-        if not folder.is_dir():
-            continue
+    # most streams have none; the packages that declare some are loaded only where one has
+    for folder in (path.parent for path in directory.glob(f"{escape(name)}.*/{COUNT}")):
+        if (lists := declared().get(folder.name[len(name) + 1 :])) is None:
+            raise StoreError(
+                f"{folder} has lists that no installed package declares. Install the one that wrote them, or build it again without"
+            )
         count, end, *values = (load_array(folder / f"{column}.npy", guards) for column in ("count", "end", *lists.fields))
         entries = int(end[-1]) if len(end) else 0
         if (len(count), len(end), *map(len, values)) != (tokens, records, *[entries] * len(values)):
@@ -164,7 +166,3 @@ def list_entries(tables: Iterable[Mapping[str, StoredLists]]) -> Counter[str]:
     for lists in tables:
         counts.update({name: len(entries) for name, entries in lists.items()})
     return counts
-
-
-OTHERS = (".index", ".images", ".documents")
-"""Suffixes of folders of a stream that are no lists."""

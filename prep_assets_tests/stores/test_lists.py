@@ -94,6 +94,13 @@ def test_lists_cut_short_are_found_at_open(tmp_path: Path, column: str) -> None:
         tokens.open_tokens(tmp_path, "train")
 
 
+def test_lists_that_nobody_declares_are_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    written(tmp_path, drawn(2), 2)
+    monkeypatch.setattr(lists, "declared", dict)
+    with pytest.raises(StoreError, match=r"train.seen has lists that no installed package declares"):
+        tokens.open_tokens(tmp_path, "train")
+
+
 def test_the_code_that_makes_lists_is_in_recipes(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: Any = SimpleNamespace(name="sightings", variant_of="", factory=drawn)
     monkeypatch.setattr(registry, "schemas", lambda: {"sightings": shown})
