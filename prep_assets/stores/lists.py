@@ -30,7 +30,8 @@ from prep_assets.errors import StoreError
 from prep_assets.stores.arrays import Columns
 from prep_assets.stores.guards import Guards, load_array
 
-COUNT = "count.npy"
+COUNT, OTHERS = "count.npy", ("index", "images", "documents")
+"""A file that all lists have, and what other folders of a stream are called."""
 
 
 class Lists(Struct, frozen=True, eq=False):
@@ -142,12 +143,17 @@ def open_lists(directory: Path, name: str, tokens: int, records: int, guards: Gu
         StoreError: the files are inconsistent, or no installed package declares such lists.
     """
     found = {}
-    # most streams have none; the packages that declare some are loaded only where one has
-    for folder in (path.parent for path in directory.glob(f"{escape(name)}.*/{COUNT}")):
-        if (lists := declared().get(folder.name[len(name) + 1 :])) is None:
-            raise StoreError(
-                f"{folder} has lists that no installed package declares. Install the one that wrote them, or build it again without"
-            )
+    for folder in directory.glob(f"{escape(name)}.*"):
+        suffix = folder.name[len(name) + 1 :]
+        # most streams have none; the packages that declare some are loaded only where one may have
+        if suffix in OTHERS or "." in suffix or not folder.is_dir():
+            continue
+        if (lists := declared().get(suffix)) is None:
+            if (folder / COUNT).is_file():
+                raise StoreError(
+                    f"{folder} has lists that no installed package declares. Install the one that wrote them, or build it again without"
+                )
+            continue
         count, end, *values = (load_array(folder / f"{column}.npy", guards) for column in ("count", "end", *lists.fields))
         entries = int(end[-1]) if len(end) else 0
         if (len(count), len(end), *map(len, values)) != (tokens, records, *[entries] * len(values)):

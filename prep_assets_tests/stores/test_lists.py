@@ -94,6 +94,21 @@ def test_lists_cut_short_are_found_at_open(tmp_path: Path, column: str) -> None:
         tokens.open_tokens(tmp_path, "train")
 
 
+@pytest.mark.parametrize("column", ["count", "end", "place"])
+def test_lists_without_a_file_are_not_taken_for_none(tmp_path: Path, column: str) -> None:
+    (written(tmp_path, drawn(2), 2) / "train.seen" / f"{column}.npy").unlink()
+    with pytest.raises(StoreError, match=rf"{column}.npy"):
+        tokens.open_tokens(tmp_path, "train")
+
+
+def test_a_stream_whose_name_goes_on_has_its_own(tmp_path: Path) -> None:
+    written(tmp_path, drawn(2), 2)
+    with TableWriter(tmp_path, "tr[a]in", TOKENS, {"tokens": "int32"}) as out:
+        out.append({"tokens": np.zeros(2)}, np.array([2]), [0], [0])
+    (tmp_path / "train.seen").rename(tmp_path / "tr[a]in.more.seen")
+    assert tokens.open_tokens(tmp_path, "tr[a]in").lists == {}
+
+
 def test_lists_that_nobody_declares_are_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path, drawn(2), 2)
     monkeypatch.setattr(lists, "declared", dict)
