@@ -106,9 +106,9 @@ PLANTS: Mapping[str, Change] = {
     "the type of ids": ("pretrain fim", "pipeline/asset", 'if family.output.dtype == "auto":', 'if family.output.dtype != "auto":'),
     "a row of a packed table": (
         "sft",
-        "stores/packed",
-        "self._file.write(key, self._at * row_len, block[key])",
-        "self._file.write(key, self._at * row_len, block[key][::-1])",
+        "stores/h5",
+        "self.write(name, self._appended, block[name])",
+        "self.write(name, self._appended, block[name][::-1])",
     ),
     "what a certificate says of tools": (
         "sft ids",
