@@ -222,6 +222,8 @@ def concatenate(columns: Sequence[npt.NDArray[Any]], dtype: npt.DTypeLike = np.i
 
 def predecessors(column: npt.NDArray[Any], part: slice, first: int) -> npt.NDArray[Any]:
     """Return the predecessor of each element of a stretch; `first` is that of the column's first element."""
+    if part.start == part.stop:
+        return column[:0]
     return np.concatenate([column[part.start - 1 : part.start] if part.start else [first], column[part.start : part.stop - 1]])
 
 
