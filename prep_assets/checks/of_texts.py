@@ -24,7 +24,7 @@ from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
 from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.sampled import Sampled
-from prep_assets.proofs.source_fields import Unlike, is_wrapped, step_rewards
+from prep_assets.proofs.source_fields import OFFERED, Unlike, is_wrapped, offered_fault, step_rewards
 from prep_assets.proofs.source_formats import Reading
 from prep_assets.proofs.source_texts import EARLIER, EXACT, TEXT, Held, Missing, Policy, Said, missing, single
 from prep_assets.proofs.verdict import Numbers, Rule, Tally, Verdict, Worst, combined, holds
@@ -220,7 +220,7 @@ class SourceTexts(Derivation):
         kinds: dict[type, Callable[[StoredStream, Found], Callable[[StoredRows], Iterator[Unmet]]]]
         kinds = {GroupStore: self._groups, Lines: self._lines, TokenStore: self._tokens}
         tallies = [(stream, Tally(STANDS)) for stream in streams_of(self.store)]
-        return [(stream, Compares(self._spaced(kinds[type(stream.held)](stream, tally)), tally)) for stream, tally in tallies]
+        return [(stream, Compares(self._converted(kinds[type(stream.held)](stream, tally)), tally)) for stream, tally in tallies]
 
     def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
         """The verdict on all streams."""
@@ -234,31 +234,38 @@ class SourceTexts(Derivation):
                 whole = Verdict(False, detail, whole.numbers, Worst("counts", detail))
         return {"source_texts": whole}
 
-    def _spaced(self, look: Callable[[StoredRows], Iterator[Unmet]]) -> Callable[[StoredRows], Iterator[Unmet]]:
-        """Look at rows, and at what their schema makes of the white space around their texts, where it has the option ``strip``: of all rows of a small store,
-        and of one in 64."""
-        if isinstance(self.store.asset.source, FromLines) or "strip" not in self.reading.options:
+    def _converted(self, look: Callable[[StoredRows], Iterator[Unmet]]) -> Callable[[StoredRows], Iterator[Unmet]]:
+        """Look at rows, and at what their schema makes of the white space around their texts, where it has the option ``strip``, and of their documents and
+        template options: of all rows of a small store, and of one in 64."""
+        if isinstance(self.store.asset.source, FromLines) or not self.reading.known:
             return look
         source = domain_source(self.store)
-        convert, strip, every = converter(source.domain, source.gives), self.reading.options["strip"], is_small(self.store)
+        convert, every, strips = converter(source.domain, source.gives), is_small(self.store), "strip" in self.reading.options
 
         def both(stored: StoredRows) -> Iterator[Unmet]:
             yield from look(stored)
             for at in np.flatnonzero(every | (stored.rows % 64 == 0)).tolist():
-                example = apply(convert, stored.payloads[at])
-                parts = parts_of(as_example(example, self.identity(stored, at), source.gives))
-                turns = [turn for part in parts for turn in part]
-                if any(region.kind in MEDIA for turn in turns for region in turn.regions):  # they cut texts
-                    continue
-                others = (SYSTEM, TOOL) if strip else ()
-                made = [region.text for turn in turns for region in turn.regions if region.kind == TEXT and turn.role not in others]
-                said = [each.text for each in self.reading.texts(stored.payloads[at]) if each.kind == TEXT and each.text.strip()]
-                wrong = [text for text in made if text != text.strip()] if strip else [one for one in said if one not in "\n".join(made)]
-                wrong += [turn.role for turn in turns if strip and not any(region.text.strip() for region in turn.regions)]
-                if wrong:
-                    yield Unmet(self.identity(stored, at), f"strip is {strip}, and not so of {wrong[0][:60]!r}")
+                row = stored.payloads[at]
+                if strips or not OFFERED.isdisjoint(row):
+                    identity = self.identity(stored, at)
+                    example: Any = as_example(apply(convert, row), identity, source.gives)
+                    unlike = offered_fault({key: row[key] for key in row if key not in self.reading.ignore}, example)
+                    if fault := unlike or (self._space_fault(row, example) if strips else ""):
+                        yield Unmet(identity, fault)
 
         return both
+
+    def _space_fault(self, row: Row, example: object) -> str:
+        """How white space around a text, or a turn without one, is not as the option ``strip`` says; ``""`` where it is."""
+        strip, turns = self.reading.options["strip"], [turn for turns in parts_of(example) for turn in turns]
+        if any(region.kind in MEDIA for turn in turns for region in turn.regions):  # they cut texts
+            return ""
+        others = (SYSTEM, TOOL) if strip else ()
+        made = [region.text for turn in turns for region in turn.regions if region.kind == TEXT and turn.role not in others]
+        said = [each.text for each in self.reading.texts(row) if each.kind == TEXT and each.text.strip()]
+        wrong = [text for text in made if text != text.strip()] if strip else [one for one in said if one not in "\n".join(made)]
+        wrong += [turn.role for turn in turns if strip and not any(region.text.strip() for region in turn.regions)]
+        return f"strip is {strip}, and not so of {wrong[0][:60]!r}" if wrong else ""
 
     def identity(self, stored: StoredRows, at: int) -> str:
         """The id of a record."""

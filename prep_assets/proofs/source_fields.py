@@ -60,6 +60,32 @@ def is_call(text: str) -> bool:
     return isinstance(calls, list) and bool(calls) and all(isinstance(call, Mapping) and {"name", "function"} & {*call} for call in calls)
 
 
+OFFERED = frozenset(("chat_template_kwargs", "documents"))
+"""Columns of what a template is given beside turns and tools; null, ``""``, ``[]`` and ``{}`` are nothing."""
+
+
+def offered_fault(row: Row, example: Any) -> str:
+    """Return how an example has other documents or template options than its row; ``""`` where it has not, and where its kind has none."""
+    if not hasattr(example, "template_options"):
+        return ""
+    options, documents = (by_message(row.get(key)) for key in ("chat_template_kwargs", "documents"))
+    options = (json.loads(options) if options.strip() else {}) if isinstance(options, str) else options
+    wanted = {key: value for key, value in (options or {}).items() if value not in (None, "", [], {})}
+    for name, said, made in (
+        ("template options", wanted, example.template_options),
+        ("documents", [*(documents or ())], [*example.documents]),
+    ):
+        if _without_nulls(said) != _without_nulls(made):
+            return f"its {name} are {said!r:.200}, and its schema gives {made!r:.200}"
+    return ""
+
+
+def _without_nulls(value: Any) -> Any:
+    if isinstance(value, Mapping):
+        return {key: _without_nulls(inner) for key, inner in value.items() if inner is not None}
+    return [*map(_without_nulls, value)] if isinstance(value, list | tuple) else value
+
+
 def is_wrapped(tool: Row) -> bool:
     """Whether a tool that has a name has the wrapper ``{"type": "function", "function": …}`` once, as templates expect it."""
     function = tool.get("function")

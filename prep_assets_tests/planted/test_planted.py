@@ -284,6 +284,24 @@ PLANTS: Mapping[str, Change] = {
         "answer.strip() if not strip else answer",
     ),
     "the form of lines": ("preference", "pipeline/lines", "set(_weights(turns[0])) != {1.0}", "set(_weights(turns[0])) == {1.0}"),
+    "a template option of a row": (
+        "sft phi",
+        "schemas/turns",
+        '"template_options": options_by_name}',
+        '"template_options": {}}',
+    ),
+    "an empty system turn": (
+        "schemas sft 0",
+        "extensions/cerebras/hooks",
+        "turn.role != SYSTEM or turn.text.strip()",
+        "turn.role == SYSTEM or turn.text.strip()",
+    ),
+    "the key of reasoning": (
+        "sft ffd",
+        "text/environment",
+        "reasoning=reasoning or REASONING_KEYS[0]",
+        "reasoning=reasoning or REASONING_KEYS[1]",
+    ),
     "the wrapper of a tool": ("sft turns", "schemas/turns", "tool if is_wrapped else", "tool if not is_wrapped else"),
     "the type of a mask": (
         "pretrain images",

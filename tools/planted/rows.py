@@ -67,6 +67,11 @@ def chats(count: int) -> list[Row]:
     ]
 
 
+def opted_chats(count: int = 12) -> list[Row]:
+    """Chats with template options of their own."""
+    return [{**chat(n, 2), "chat_template_kwargs": {"end_with_eos": n % 2 == 0, "unused": ""}} for n in range(count)]
+
+
 def odd_chats() -> list[Row]:
     """White space, typed control tokens, reasoning in tags, several turns of a role, developers, Unicode."""
     answers = (

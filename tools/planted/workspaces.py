@@ -218,7 +218,13 @@ def _chats(files: _Files, folder: Path) -> dict[str, tuple[Families, float]]:
         "sft llama2": (_sft({**plain, **said}, "llama2", tokenizer=spaces, reasoning="inline"), 0.5),
         "sft vicuna": (_sft({**plain, **weighted}, "vicuna", tokenizer=spaces, train_on_eos="none"), 0.5),
         "sft phi": (
-            _sft({**plain, **weighted}, "phi", tokenizer=control, special_in_content="allow", template_options={"end_with_eos": False}),
+            _sft(
+                {**plain, **weighted, "opted": files.of("opted", rows.opted_chats(), "messages")},
+                "phi",
+                tokenizer=control,
+                special_in_content="allow",
+                template_options={"end_with_eos": False},
+            ),
             0.5,
         ),
         "sft ids": (
