@@ -248,7 +248,7 @@ class SourceTexts(Derivation):
                 row = stored.payloads[at]
                 if strips or not OFFERED.isdisjoint(row):
                     identity = self.identity(stored, at)
-                    example: Any = as_example(apply(convert, row), identity, source.gives)
+                    example: object = as_example(apply(convert, row), identity, source.gives)
                     unlike = offered_fault({key: row[key] for key in row if key not in self.reading.ignore}, example)
                     if fault := unlike or (self._space_fault(row, example) if strips else ""):
                         yield Unmet(identity, fault)

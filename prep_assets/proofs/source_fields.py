@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, takewhile
 from typing import Any, TypeVar
 
-from prep_assets.samples import Row
+from prep_assets.samples import Group, Pair, Prompt, Row, Sample
 
 REASONINGS = ("reasoning_content", "reasoning", "thinking", "thought", "tool_plan", "Complex_CoT")
 CALLS = ("tool_calls", "function_call", "function_calls")
@@ -64,9 +64,9 @@ OFFERED = frozenset(("chat_template_kwargs", "documents"))
 """Columns of what a template is given beside turns and tools; null, ``""``, ``[]`` and ``{}`` are nothing."""
 
 
-def offered_fault(row: Row, example: Any) -> str:
+def offered_fault(row: Row, example: object) -> str:
     """Return how an example has other documents or template options than its row; ``""`` where it has not, and where its kind has none."""
-    if not hasattr(example, "template_options"):
+    if not isinstance(example, Sample | Pair | Prompt | Group):
         return ""
     options, documents = (by_message(row.get(key)) for key in ("chat_template_kwargs", "documents"))
     options = (json.loads(options) if options.strip() else {}) if isinstance(options, str) else options

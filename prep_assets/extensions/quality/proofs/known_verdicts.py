@@ -237,7 +237,8 @@ def _private_data() -> Iterator[Known]:
         "The router is at 192.168.1.1, version 10.2.3.4 of nothing.",
         "It stands at 48.8566, 2.3522 on the map, since 1889-03-31.",
     )
-    yield Known({}, tuple(map(document, (*private, *clean))), dict(enumerate(private.values())))
+    counts = {kind: [int(at == place) for at in range(11)] for place, kind in enumerate(("email", "phone", "card", "iban", "ip"))}
+    yield Known({}, tuple(map(document, (*private, *clean))), dict(enumerate(private.values())), counts)
     several = document(f"{' '.join(private)} {[*private][1]}")
     yield Known({}, (several,), {0: "private_email: 1 × email, 2 × phone"})
     yield Known({"kinds": ["ip", "phone"]}, (several,), {0: "private_ip: 1 × ip, 2 × phone"})
