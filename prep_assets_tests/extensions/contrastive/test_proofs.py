@@ -52,6 +52,16 @@ def test_rows_that_are_not_sound(row: dict[str, Any], says: str) -> None:
     assert verdict.summary.startswith("1 of 2 rows fail; first train line 2: ")
 
 
+def test_several_rows_of_a_kind_are_counted() -> None:
+    alone, whole = (
+        {"query": "q", "positives": ["a"], "negatives": []},
+        {**RIGHT, "instruction": "", "positive_scores": [1.0, 0.5], "negative_scores": [0.0]},
+    )
+    assert check_contrasts([alone, {**alone, "query": "r"}, whole], []).numbers["rows_without_negatives"] == 2
+    verdict = check_contrasts([whole, {"query": "t"}, {"query": " "}], [])
+    assert verdict.numbers["rows_failed"] == 2 and verdict.worst is not None and verdict.worst.note.endswith('{"query": "t"}')
+
+
 def test_a_query_on_both_sides_and_an_id_given_twice() -> None:
     both = check_contrasts([RIGHT], [RIGHT])
     assert (
