@@ -18,6 +18,7 @@ from prep_assets.exports.readable import Readable, Tokens
 from prep_assets.exports.registry import reader
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.table import Role, Table
+from prep_assets.stores.tokens import STARTS
 
 SAMPLE = 100
 """Rows that are compared in addition to the first and the last, and the first of each domain."""
@@ -101,7 +102,7 @@ def _row(source: Table, row: int) -> tuple[Tokens, ...]:
         for name in source.has("ids")
         for span in source.columns[name].spans(row)
     ]
-    values = [values for name in source.has("value") for values in source.columns[name].arrays(row)]
+    values = [values for name in source.has("value") if name != STARTS for values in source.columns[name].arrays(row)]
     return (*sequences, *map(Tokens, values), *_entries(source, row))
 
 

@@ -26,7 +26,12 @@ def test_trainers_readers_run_where_their_tests_or_what_they_read_changed() -> N
     others = {*ROOT.glob("prep_assets_tests/**/test_*.py")} - {Path(__file__).resolve()}
     touched = [path.relative_to(ROOT).as_posix() for path in others if "pytest.mark.readers" in path.read_text("utf-8")]
     assert len(touched) > 10
-    touched += ["prep_assets/exports/mds.py", "prep_assets/training/items.py", "prep_assets_tests/readers.txt", "constraints.txt"]
+    touched += [
+        "prep_assets/exports/mds.py",
+        "prep_assets/extensions/training/items.py",
+        "prep_assets_tests/readers.txt",
+        "constraints.txt",
+    ]
     assert [path for path in touched if not any(fnmatch(path, pattern) for pattern in patterns)] == []
     assert [pattern for pattern in patterns if not any(ROOT.glob(pattern))] == []
     assert not any(fnmatch("prep_assets/packing/mixing.py", pattern) for pattern in patterns)

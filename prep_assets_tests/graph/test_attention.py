@@ -15,7 +15,7 @@ from tokenizers import Tokenizer
 
 from prep_assets.checks.of_exports import compare
 from prep_assets.config.models import Sft
-from prep_assets.errors import ConfigError
+from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
 from prep_assets.exports.registry import exports
 from prep_assets.extensions.explain.previews import preview
@@ -376,6 +376,12 @@ def test_exports_are_read_back_and_spoiled_ones_are_not(sft: Workspace, tmp_path
     mask = np.asarray(source.attention_mask)
     for name, other in {"lost": None, "shifted": np.roll(mask, 1, axis=1), "inverted": (1 - mask).astype(np.uint8)}.items():
         out = export(replace(source, attention_mask=other), format, tmp_path / name, **options)
+        if other is None and format == "hf_parquet":  # its columns are compared before its rows
+            with pytest.raises(
+                StoreError, match=r"the columns are \['input_ids', 'labels', 'seq_lengths'\], TRL reads \['attention_mask', "
+            ):
+                compare(out, table_of("", source), format, options)
+            continue
         verdict = compare(out, table_of("", source), format, options)
         assert not verdict.passed and "attended" in verdict.summary
 

@@ -502,7 +502,7 @@ class Tracer:
     def __init__(self, workspace: Workspace, draft: tuple[str, str] | None = None) -> None:
         self.opened = Opened(workspace, draft)
         self.workspace = self.opened.workspace
-        self._sequences = cache(lambda derive, asset, domain: derive(self.opened.made_with(asset, domain), domain))
+        self._sequences = cache(self._sequence_maker)
         self._lines = cache(self._line_maker)
 
     def place(self, asset: str, row: int, partition: str | None, stream: str | None) -> Place:
@@ -565,9 +565,9 @@ class Tracer:
     def _derived(self, piece: Piece, file: SourceFile | None, record: Any) -> tuple[Mapping[str, Any] | None, TokenSequence | None]:
         """The line and the tokens that a record gives."""
         last, domain = piece.path[-1], piece.origin.domain if piece.origin else ""
-        if derive := _derives(last.asset):
+        if derive := self._sequences(last.asset, domain):
             assert file is not None
-            return None, self._sequences(derive, last.asset, domain)(file, record)[piece.part]
+            return None, derive(file, record)[piece.part]
         source = EVERY[last.asset].source
         line = (
             _generated(source, self.opened.made_with(last.asset), last)
@@ -590,6 +590,10 @@ class Tracer:
         origins = self.opened.stream(place.asset, place.partition, place.stream).origins
         return lines[origins.records(*origins.of(place.row)).index(place.row)]
 
+    def _sequence_maker(self, asset: str, domain: str) -> Derive | None:
+        derive = _derives(asset)
+        return None if derive is None else derive(self.opened.made_with(asset, domain), domain)
+
     def _line_maker(self, asset: str, domain: str) -> Callable[[Record], Sequence[Mapping[str, Any]]]:
         return line_maker(self.opened.made_with(asset, domain), asset, domain, self.opened.published(asset, domain).directory)
 
@@ -606,7 +610,6 @@ _SEQUENCES: Mapping[str, Callable[[Workspace, str], Derive]] = {
 }
 
 
-@cache
 def _derives(asset: str) -> Callable[[Workspace, str], Derive] | None:
     """What derives the sequences of a row of an asset; `None` for one of lines, or made of lines."""
     source = EVERY[asset].source if asset in EVERY else None
