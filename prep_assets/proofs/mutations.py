@@ -93,7 +93,7 @@ longer = mutate_last_text(lambda text: text + " Hurry.")
 
 
 def blank(value: Any) -> Any:
-    return " " if isinstance(value, str) else [{**value[-1], "content": " "}]
+    return " " if isinstance(value, str) else [{"role": value[-1]["role"], "content": " "}]
 
 
 row_lost = mutate_one(lambda line: replace(line, made=None))

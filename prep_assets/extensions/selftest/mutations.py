@@ -135,9 +135,10 @@ def _control_doubled(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
     return replace(row, ids=np.append(control, row.ids).astype(row.ids.dtype), mask=np.append(0, row.mask))
 
 
-def _tail_cut(row: MaskRow, vocabulary: Vocabulary) -> MaskRow:
+def _tail_cut(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
     keep = max(1, _first_run(row.mask)[1] - 2)
-    return replace(row, ids=row.ids[:keep], mask=row.mask[:keep])
+    # of a record that truncation cut, white space at the end is looked at by `tokenization_identity`
+    return replace(row, ids=row.ids[:keep], mask=row.mask[:keep]) if vocabulary.decode(row.ids[keep:]).strip() else None
 
 
 def _longest_placeholder(row: MaskRow, vocabulary: Vocabulary) -> int | None:
