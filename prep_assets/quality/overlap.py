@@ -183,6 +183,11 @@ class Passages(Struct, frozen=True, dict=True):
         order = np.lexsort((starts, texts, hashes))
         return cls(rule, units, sizes, hashes[order], texts[order].astype(np.int32), starts[order].astype(np.int32))
 
+    @property
+    def too_short(self) -> Bools:
+        """bool[t], which texts have no passage, so that nothing can share one."""
+        return self.units < self.sizes
+
     @cached_property
     def _filter(self) -> tuple[Bools, np.uint64]:
         """Whether a passage may begin with these bits, of a hash that is shifted to the right by so many."""
