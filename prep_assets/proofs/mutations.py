@@ -93,6 +93,7 @@ longer = mutate_last_text(lambda text: text + " Hurry.")
 
 
 def blank(value: Any) -> Any:
+    """A text, or messages, with white space alone and no call."""
     return " " if isinstance(value, str) else [{"role": value[-1]["role"], "content": " "}]
 
 

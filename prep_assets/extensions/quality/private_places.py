@@ -25,9 +25,12 @@ SHORTEST_SECRET = 20
 _CHAIN = re.compile(r"[0-9](?:[-x ()\[\]./~+X_\t\u2053\u223c\u30fc]{0,4}[0-9]){4,}")
 """Digits, and what may stand between them: phonenumbers' punctuation in plain characters, the + of Swedish ids, signs of cards."""
 _BEHIND_LETTERS = re.compile(r"[0-9](?:(?<=(?<![A-Za-z0-9])[A-Za-z]{2}.)|(?<=(?<![A-Za-z0-9])[A-Z]{2}\ .)|(?<=[A-Za-z]{6}.))")
+"""A digit behind what an IBAN or a national id begins with: the country's two letters, or six letters of a name."""
 _IP = re.compile(r"[0-9](?:(?:\.[0-9]{1,3}){2}\.[0-9]|[0-9A-Fa-f]{3}:[0-9A-Fa-f]{0,4}:)")
+"""The beginning of an address of IPv4, or of IPv6 with a group of four digits."""
 _OF_KEYS = re.compile(b"A+")
 _AS_KEYS = bytes(65 if chr(code) in f"{string.ascii_letters}{string.digits}_-/+.=\\" else 32 for code in range(256))
+"""Byte → ``A`` where it may be part of a secret, else a space, so that long rows of them are found at once."""
 
 
 @cache
