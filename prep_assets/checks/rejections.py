@@ -21,7 +21,7 @@ from prep_assets.proofs.second_reading import NoCall, conflicting_thoughts, read
 from prep_assets.proofs.source_fields import Unlike
 from prep_assets.proofs.source_formats import Reading
 from prep_assets.proofs.source_texts import ANSWERS, TEXT
-from prep_assets.samples import ASSISTANT, COMPLETION, THINKING, TOOL, USER, Example, Pair, Row, Sample, parts_of
+from prep_assets.samples import ASSISTANT, COMPLETION, THINKING, TOOL, USER, Example, Row, Sample, parts_of
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import selected_schema
 from prep_assets.text.conversation import control_pattern, treat
@@ -39,7 +39,7 @@ def _definition(store: Store) -> Format | None:
     """Return the definition of a domain's rows; `None` for a user's schema."""
     domain, source = domain_source(store).domain, store.asset.source
     assert isinstance(source, FromRows)
-    schema = selected_schema(domain.schema_name, source.gives, or_labels=source.gives is Pair)
+    schema = selected_schema(domain.schema_name, source.gives)
     return None if schema is None else format_of(schema.name, domain.options)
 
 

@@ -34,7 +34,7 @@ from prep_assets.pipeline.sources import Benchmarks, Pinned, Router, domain_of, 
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.plugins import redaction as redaction_part
-from prep_assets.samples import Example, Pair, PlainChat, PlainPair, Record
+from prep_assets.samples import Example, PlainChat, PlainPair, Record
 from prep_assets.schemas.reader import Account, Reader, weighed_by, without_speakers
 from prep_assets.schemas.registry import convert_with, schema_code
 from prep_assets.stores.arrays import concatenate, save_array, stretches, zeros
@@ -182,12 +182,10 @@ def held_out(identity: bytes, fraction: float) -> bool:
 def converter(domain: Domain, gives: type) -> Reader:
     """The row function of a domain in a family that needs the form `gives`. Every reader of its rows uses it.
 
-    For `Pair`, labelled samples are accepted too.
-
     Raises:
         ConfigError: no such schema or option, or the schema has no such form.
     """
-    convert = convert_with(domain.schema_name, domain.options, gives=gives, or_labels=gives is Pair)
+    convert = convert_with(domain.schema_name, domain.options, gives=gives)
     if domain.speaker_names != "keep":
         convert = without_speakers(domain.speaker_names, convert)
     if domain.weigh is not None:

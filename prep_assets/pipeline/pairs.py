@@ -17,19 +17,13 @@ from prep_assets.pipeline.conversations import in_order
 from prep_assets.pipeline.lines import pair_sample, plain_sides
 from prep_assets.pipeline.rendering import Proven, block_renderer
 from prep_assets.pipeline.sources import inline_reasoning
+from prep_assets.pipeline.tokens import answer_policy, reject_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import MaskOptions
-from prep_assets.stores.table import SIDES
+from prep_assets.stores.table import MARGIN, SIDES
 from prep_assets.text.encode import Encoded, Encoder
 from prep_assets.text.render import InlineReasoning
 from prep_assets.text.spans import Rendered
-
-
-def reject_lines(batch: Sequence[Mapping[str, Any]], first: int, refused: Mapping[int, Refused], quarantine: Quarantine, name: str) -> None:
-    """Put lines of the file `name` into quarantine, in their order."""
-    for number, fault in sorted(refused.items()):
-        quarantine.add(f"{name}.jsonl:{first + number + 1}", fault.stage, fault.reason, fault.detail, batch[number])
-
 
 # Tokenized preference pairs: both sides rendered and encoded, loss on the answer and its stop token only.
 
@@ -43,11 +37,6 @@ def pair_renderer(workspace: Workspace) -> Proven:
     limit = family.preprocessing.max_seq_len
     encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), answer_policy(), limit, truncation=family.truncation)
     return Proven(workspace.template(family), encoder)
-
-
-def answer_policy() -> MaskPolicy:
-    """Loss on a region that says so itself, on nothing else: the answers carry weight 1, the prompt weight 0."""
-    return MaskPolicy(mask={}, mask_default="mask")
 
 
 class PairEncoder:
@@ -75,8 +64,10 @@ class PairEncoder:
             _reject_equal_tokens(encoded, refused)
         reject_lines(batch, first, refused, quarantine, name)
         kept = np.array([side // 2 not in refused for side in encoded.kept.tolist()], bool)
-        chosen = [_select_records(encoded, kept & (encoded.kept % 2 == side)) for side in (0, 1)]
-        return [number for number in range(len(batch)) if number not in refused], chosen
+        (chosen, *chosen_counts), rejected = (_select_records(encoded, kept & (encoded.kept % 2 == side)) for side in (0, 1))
+        pairs = [number for number in range(len(batch)) if number not in refused]
+        margins = np.array([batch[number].get(MARGIN, np.nan) for number in pairs], np.float32)
+        return pairs, [({**chosen, MARGIN: margins}, *chosen_counts), rejected]
 
     def rendered(self, line: Mapping[str, Any], stream: str) -> tuple[Encoder, Rendered]:
         """See `LineEncoder`."""

@@ -14,10 +14,12 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.config.family import Family, StorageFormat
+from prep_assets.config.mask import MaskPolicy
 from prep_assets.data import tables
 from prep_assets.data.files import Part
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.data.tables import LineCuts, parts, shard_size
+from prep_assets.errors import Refused
 from prep_assets.pipeline.asset import FromLines, FromRows, LineEncoder, NeedsMore, Target, ids_dtype
 from prep_assets.pipeline.examples import FirstPass, Pace, PinnedDuplicates, Reading, Source, is_held_out, note_records, without_duplicates
 from prep_assets.pipeline.workspace import Workspace
@@ -25,7 +27,7 @@ from prep_assets.stores.guards import Guards
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.published import Draft
 from prep_assets.stores.remote import backend_of, remote_of
-from prep_assets.stores.table import MARGIN, TOKENS
+from prep_assets.stores.table import TOKENS
 from prep_assets.stores.tokens import ATTENTION, unsigned
 from prep_assets.stores.version_folders import staging, version_of
 from prep_assets.stores.writer import TableWriter
@@ -331,14 +333,23 @@ def _encode_lines(
     for first, batch in batches:
         kept, streams = lines.encode(batch, first, quarantine, name=name)
         rows = [first + number for number in kept]
-        # of a pair; the first stream has its chosen side
-        margins = np.array([batch[number].get(MARGIN, np.nan) for number in kept], np.float32)
         add(counts, {"read": len(batch), "kept": len(rows)})
-        for number, (writer, (arrays, lengths, taken)) in enumerate(zip(writers, streams, strict=True)):
-            writer.append({**arrays, **({} if number else {MARGIN: margins})}, lengths, [0] * len(rows), rows)
+        for writer, (arrays, lengths, taken) in zip(writers, streams, strict=True):
+            writer.append(arrays, lengths, [0] * len(rows), rows)
             add(counts, {"tokens": len(arrays["tokens"]), **({"trained_tokens": int(arrays["loss_mask"].sum())} if masked else {})})
             add(counts, {"tokens_cut_away": taken} if taken else {})
     return counts
+
+
+def answer_policy() -> MaskPolicy:
+    """Loss on a region that says so itself, on nothing else: the answers carry weight 1, the prompt weight 0."""
+    return MaskPolicy(mask={}, mask_default="mask")
+
+
+def reject_lines(batch: Sequence[Mapping[str, Any]], first: int, refused: Mapping[int, Refused], quarantine: Quarantine, name: str) -> None:
+    """Put lines of the file `name` into quarantine, in their order."""
+    for number, fault in sorted(refused.items()):
+        quarantine.add(f"{name}.jsonl:{first + number + 1}", fault.stage, fault.reason, fault.detail, batch[number])
 
 
 @dataclass(frozen=True)

@@ -24,7 +24,6 @@ from prep_assets.config.models import FAMILIES, TRAINED, family_name, media_mark
 from prep_assets.errors import ConfigError, StoreError, TemplateError
 from prep_assets.own_code import own_code_hash
 from prep_assets.pipeline.source_files import Progress, SourceFiles, with_found_domains
-from prep_assets.samples import Pair
 from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.manifest import digest
 from prep_assets.stores.published import Place, open_published
@@ -454,7 +453,7 @@ def check_domains(family: Family, where: str) -> None:
             continue
         gives = family.form_of(name)
         try:
-            convert_with(domain.schema_name, domain.options, gives=gives, or_labels=gives is Pair)
+            convert_with(domain.schema_name, domain.options, gives=gives)
         except ConfigError as error:
             faults.append(f"  domains.{name}: {error}")
     if faults:

@@ -18,7 +18,7 @@ from prep_assets import plugins
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import ConfigError, Refused, nearest
 from prep_assets.own_code import added_code, own_code, own_code_hash, own_function, within_limits
-from prep_assets.samples import Contrast, Example, Row
+from prep_assets.samples import Contrast, Example, Pair, Row
 from prep_assets.schemas.fields import View, as_integer, as_text, expand, has_content, join, needed
 from prep_assets.schemas.fields import text_of as text_of  # a public name of this module: users' schemas import it
 from prep_assets.stores.lists import lists_of
@@ -275,26 +275,25 @@ def schema_code(name: str) -> str | None:
     return "; ".join(code for module in modules if (code := added_code(module))) or None
 
 
-def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: type | None = None, or_labels: bool = False) -> Convert:
+def convert_with(name: str, options: Mapping[str, Any] | None = None, *, gives: type | None = None) -> Convert:
     """The row function of the schema called `name` (or ``package.module:function``), bound to `options`.
 
     Args:
         gives: the type that the caller needs. A schema of another type is replaced by its variant of this type:
-            ``gsm8k`` by ``gsm8k_prompt`` where a `Prompt` is needed. A user's function is taken as it is.
-        or_labels: whether a schema with labelled samples is accepted as well.
+            ``gsm8k`` by ``gsm8k_prompt`` where a `Prompt` is needed. Labelled samples stand for a `Pair`. A user's function is taken as it is.
 
     Raises:
         ConfigError: no such schema or option, an option of the wrong type, or no way to `gives`; the message names what is allowed and
             the nearest match.
     """
-    selected = selected_schema(name, gives, or_labels=or_labels)
+    selected = selected_schema(name, gives)
     if selected is None:
         return _own_function(name, dict(options or {}))
     check_options(f"schema {name!r}", options or {}, selected.factory)
     return selected.factory(**(options or {}))
 
 
-def selected_schema(name: str, gives: type | None = None, *, or_labels: bool = False) -> Schema | None:
+def selected_schema(name: str, gives: type | None = None) -> Schema | None:
     """The schema that `convert_with` takes; `None` for a user's function.
 
     Raises:
@@ -309,7 +308,7 @@ def selected_schema(name: str, gives: type | None = None, *, or_labels: bool = F
             f"no schema {name!r}{nearest(name, names_and_aliases) or '.'} Known: {', '.join(known)}; or 'package.module:function'"
         )
     if gives is not None:
-        fitting = [schema for schema in known.values() if schema.can_give(gives) or (or_labels and schema.labels)]
+        fitting = [schema for schema in known.values() if schema.can_give(gives) or (gives is Pair and schema.labels)]
         candidates = [schema for schema in fitting if selected.name in (schema.name, schema.variant_of)]
         if not candidates:
             names = ", ".join(schema.name for schema in fitting)

@@ -116,7 +116,7 @@ USES: Mapping[str, str] = {
         checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections
         checks.relations checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine
         errors graph.optional graph.raw own_code pipeline.asset pipeline.examples pipeline.images pipeline.lines pipeline.merging
-        pipeline.pairs pipeline.rendering pipeline.sources pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive
+        pipeline.rendering pipeline.sources pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive
         proofs.groups proofs.mask proofs.mutations proofs.rows proofs.second_reading proofs.tables proofs.verdict samples
         schemas.reader schemas.registry schemas.rewards stores.files stores.groups stores.published stores.table
         stores.version_folders stores.writer text.encode text.render text.spans text.template text.vocabulary

@@ -21,10 +21,9 @@ from prep_assets.pipeline.asset import Given, Sequences, Shown, Target, holds_ou
 from prep_assets.pipeline.examples import Item, Source, asked_digest, held_out, passed_over
 from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.lines import weighted
-from prep_assets.pipeline.pairs import answer_policy
 from prep_assets.pipeline.rendering import Proven
 from prep_assets.pipeline.sources import inline_reasoning
-from prep_assets.pipeline.tokens import add
+from prep_assets.pipeline.tokens import add, answer_policy
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import ASSISTANT, COMPLETION, TEXT, USER, Group, Region, Sample, Turn, changed
 from prep_assets.schemas.registry import schema_named, schemas

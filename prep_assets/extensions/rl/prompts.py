@@ -16,8 +16,8 @@ from prep_assets.pipeline.asset import Line, LineOf, RowForm
 from prep_assets.pipeline.examples import AnyExample, as_example
 from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.lines import extra_columns, sample_of, says_something, turns_of, written
-from prep_assets.pipeline.pairs import reject_lines
 from prep_assets.pipeline.sources import inline_reasoning, unrendered_reasoning
+from prep_assets.pipeline.tokens import reject_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import USER, Prompt
 from prep_assets.schemas.rewards import gold_as_json_number, number_text
