@@ -10,14 +10,11 @@ from typing import Any
 
 from prep_assets.checks.relations import Compares, Derivation, Judge, is_small
 from prep_assets.checks.selection import line_of
-from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, stored_rows, streams_of
-from prep_assets.config.models import Preference
+from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, reading_of, stored_rows, streams_of
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.lines import form_of
-from prep_assets.pipeline.sources import unrendered_reasoning
-from prep_assets.proofs.plain_reading import RANKINGS, pair_line, plain_texts, ranking_lines
 from prep_assets.proofs.rows import (
     Line,
     check_lines,
@@ -31,7 +28,7 @@ from prep_assets.schemas.reader import apply
 # Lines of a JSONL store of one domain, joined with their source rows.
 
 ONE_IN = 64
-"""One in so many lines that a second reading gives is also converted by the schema; so are the first, and all of a small store."""
+"""One in so many lines that columns give is also converted by the schema; so are the first, and all of a small store."""
 
 
 class OfLines(Derivation):
@@ -76,6 +73,7 @@ class LinesMatch(OfLines):
     def __init__(self, store: Store) -> None:
         super().__init__(store)
         self._line, self._form, self._is_small = line_of(store), form_of(store.directory), is_small(store)
+        self.reading = reading_of(store)
 
     def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
         """The verdict on all files; with form ``auto`` lines are messages where one of them is more than strings hold."""
@@ -87,32 +85,21 @@ class LinesMatch(OfLines):
             verdict = Verdict(False, detail, verdict.numbers, Worst("form", detail)) if verdict.passed else verdict
         return {"source_match": verdict}
 
-    def texts(self, row: Row) -> Mapping[str, str] | None:
-        """Return the texts of a plain row by column of its line, in a second reading; `None` for any other."""
-        return plain_texts(row, self.source.domain.schema_name, self.source.domain.options)
-
-    def whole(self, row: Row, texts: Mapping[str, str] | None) -> Row | list[Row] | None:
-        """Return the line of a row from its second reading, or its lines; `None` where only the schema can convert it."""
-        return None
-
     def pairs(self, file: StoredStream) -> Callable[[StoredRows], Iterator[Line]]:
-        """Return what gives each line of a file, in source order, with the line its row gives: by a second reading where that is enough, also by the schema for
-        one in `ONE_IN` of these, and by the schema for all others."""
+        """Return what gives each line of a file, in source order, with the line its row gives: by the schema, and of lines that are the texts of the columns
+        of a plain row, and no more, only for one in `ONE_IN`."""
         also, objects = True, iter(file.held)
 
         def lines(rows: StoredRows) -> Iterator[Line]:
             nonlocal also
             for identity, own in groupby(self.with_rows(objects, rows), key=itemgetter(0)):
                 _, numbers, payloads, stored = zip(*own, strict=True)
-                texts = self.texts(payloads[0])
-                whole = self.whole(payloads[0], texts)
-                also = also or self._is_small or numbers[0] % ONE_IN == 0
-                converted = self._convert_row(payloads[0]) if whole is None or also else whole
-                texts, also = {} if texts is None and whole else texts, False
-                if whole is not None and converted == (list(stored) if isinstance(converted, list) else stored[0]):
-                    converted = whole
+                by_columns = self.reading.line(payloads[0], self._form) == stored[0]
+                sampled = also or self._is_small or numbers[0] % ONE_IN == 0
+                converted = self._convert_row(payloads[0]) if sampled or not by_columns else stored[0]
+                also = False
                 for line, made in zip_longest(stored, converted if isinstance(converted, list) else [converted]):
-                    yield Line(identity, line or {}, made, None if made is None else texts)
+                    yield Line(identity, line or {}, made, by_columns)
 
         return lines
 
@@ -128,24 +115,3 @@ class LinesMatch(OfLines):
         """Yield the lines of the store."""
         found = ((self.pairs(file), stored_rows(self.store, file)) for file in self.files)
         return (line for lines, joined in found for rows in joined for line in lines(rows))
-
-
-class PairsMatch(LinesMatch):
-    """Checks lines of preferences."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        domain = self.source.domain
-        self._reasoning, self._ignored = unrendered_reasoning(store.workspace.family(Preference)), {*domain.ignore}
-        fields = domain.weigh is None and domain.speaker_names == "keep" and not any("." in path for path in domain.ignore)
-        self._by_texts = fields and self._ignored.isdisjoint(("prompt", "chosen", "rejected"))
-
-    def whole(self, row: Row, texts: Mapping[str, str] | None) -> Row | list[Row] | None:
-        """For schemas like `preference`, and for rankings."""
-        domain, tags = self.source.domain, self._reasoning.strings
-        if not self._by_texts:
-            return None
-        row = {key: row[key] for key in row if key not in self._ignored} if self._ignored else row
-        if domain.schema_name in RANKINGS:
-            return ranking_lines(row, domain.schema_name, domain.options, self._form, tags)
-        return None if texts is None else pair_line(row, texts, domain.schema_name, self._form, tags)

@@ -15,7 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks.relations import Compares, Derivation, Judge, derived, is_small
-from prep_assets.checks.sources_again import StoredRows, StoredStream, as_example, domain_source, streams_of
+from prep_assets.checks.sources_again import StoredRows, StoredStream, as_example, domain_source, reading_of, streams_of
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.pipeline.asset import FromLines, Store
@@ -186,12 +186,8 @@ class SourceTexts(Derivation):
             self.reading = Reading(f"lines of {line.lower()}s", {}, line, tags, calls=calls, sorts=sorts)
             self._weighs = True
         else:
-            domain, gives = domain_source(store).domain, domain_source(store).gives
-            chosen_by = frozenset((*domain.where, *filter(None, [domain.domain_key])))
-            self.reading = Reading(
-                domain.schema_name, domain.options, gives.__name__, tags, frozenset(domain.ignore), chosen_by, calls, sorts
-            )
-            self._weighs = domain.weigh is None
+            self.reading = reading_of(store, tags=tags, calls=calls, sorts=sorts)
+            self._weighs = domain_source(store).domain.weigh is None
         self.name = store.partition or store.asset.name
         self.policy, self.truncation = self._policy(), Truncation()
         limit = recipe.get("preprocessing", {}).get("max_seq_len", recipe.get("max_seq_len"))
@@ -534,17 +530,15 @@ class SourceTexts(Derivation):
 
     def _plain_line(self, found: Found, row: Row, line: Row) -> bool:
         """Whether a line of a pair holds the texts of its plain row and no more, each on its side."""
-        said = self.reading.plain(row) if "chosen" in line and self.reading.gives == "Pair" else None
-        if said is None:
+        if (sides := self.reading.sides(row)) is None:
             return False
-        for side in ("prompt", "chosen", "rejected"):
-            texts = [text.strip() for text, role in said if (role if role in ("chosen", "rejected") else "prompt") == side]
-            value = line[side]
+        for side, said in sides.items():
+            value = line.get(side, ())
             stored = [value] if isinstance(value, str) else [message["content"] for message in value if len(message) == 2]
-            if not texts or [text.strip() if isinstance(text, str) else text for text in stored] != texts:
+            if not said or [text.strip() if isinstance(text, str) else text for text in stored] != [text.strip() for text, _ in said]:
                 return False
         found.numbers["rows_compared"] += 1
-        found.numbers["texts_found"] += len(said)
+        found.numbers["texts_found"] += sum(map(len, sides.values()))
         return True
 
     # Groups.
@@ -598,7 +592,7 @@ def sides_of(lines: Sequence[Row]) -> dict[str, Held]:
         sides["label"] = sides["label[0]"]
     for side, answer in answers.items():
         sides[side] = Held(prompt + b"\x00" + _joined(answer), begins=len(prompt) + 1)
-    for field_name in ("gold", "verifier", "margin"):
+    for field_name in ("gold", "verifier", "margin", "rewards"):
         if field_name in line:
             sides[field_name] = Held(json.dumps(line[field_name]).encode())
     sides |= {name: Held(_joined(line[name])) for name in ("query", "positives", "negatives", "instruction") if name in line}

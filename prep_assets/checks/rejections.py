@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 from typing import cast
 
-from prep_assets.checks.sources_again import domain_source, images_again
+from prep_assets.checks.sources_again import domain_source, images_again, reading_of
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import CheckFailed, Refused
@@ -19,7 +19,6 @@ from prep_assets.proofs.formats import Format, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
 from prep_assets.proofs.second_reading import NoCall, conflicting_thoughts, read_again, shown_by
 from prep_assets.proofs.source_fields import Unlike
-from prep_assets.proofs.source_formats import Reading
 from prep_assets.proofs.source_texts import ANSWERS, TEXT
 from prep_assets.samples import ASSISTANT, COMPLETION, THINKING, TOOL, USER, Example, Row, Sample, parts_of
 from prep_assets.schemas.reader import apply
@@ -82,9 +81,7 @@ def read_as_said(store: Store, gives: type) -> Callable[[Row], Example]:
     Raises:
         Misread: a text of the row stands in no turn of its role.
     """
-    domain = domain_source(store).domain
-    convert, chosen_by = converter(domain, gives), frozenset((*domain.where, *filter(None, [domain.domain_key])))
-    reading = Reading(domain.schema_name, domain.options, gives.__name__, (), frozenset(domain.ignore), chosen_by)
+    convert, reading = converter(domain_source(store).domain, gives), reading_of(store, gives)
 
     def read(row: Row) -> Example:
         example = apply(convert, row)

@@ -50,6 +50,7 @@ from prep_assets.proofs.second_reading import (
 from prep_assets.proofs.second_reading import Rows as SourceRows
 from prep_assets.proofs.selection import Passages, Rules, Selected, select
 from prep_assets.proofs.source_fields import is_wrapped
+from prep_assets.proofs.source_formats import Reading
 from prep_assets.samples import IMAGE, MEDIA, Group, Pair, Prompt, Record, Sample, Turn
 from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import prefetch, stretches
@@ -252,6 +253,14 @@ def domain_source(store: Store) -> DomainSource:
     source = source_of(store)
     assert isinstance(source, DomainSource)
     return source
+
+
+def reading_of(store: Store, gives: type | None = None, **template: Any) -> Reading:
+    """Return what reads the rows of a store by the columns of their definition; `template`: what of a template matters, see `Reading`."""
+    source = domain_source(store)
+    domain, made = source.domain, source.gives if gives is None else gives
+    chosen_by = frozenset((*domain.where, *filter(None, [domain.domain_key])))
+    return Reading(domain.schema_name, domain.options, made.__name__, ignore=frozenset(domain.ignore), chosen_by=chosen_by, **template)
 
 
 def require_current(store: Store, key: str, label: str) -> None:

@@ -7,7 +7,7 @@ from itertools import chain
 
 from prep_assets.checks import selection
 from prep_assets.checks.of_conversations import IDENTITY, MARGINS, Sides
-from prep_assets.checks.of_lines import PairsMatch
+from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.of_merged import MERGED_LINES, MERGED_RECORDS
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, token_rows
 from prep_assets.checks.of_texts import SOURCE_TEXTS
@@ -85,7 +85,7 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lis
         INTEGRITY,
         ACCOUNTING,
         SANITY,
-        derived("source_match", "Every pair is what its row says, prompt and answers, each on its side.", PairsMatch),
+        derived("source_match", "Every pair is what its row says, prompt and answers, each on its side.", LinesMatch),
         SELECTION,
         SOURCE_TEXTS,
     ),

@@ -161,6 +161,23 @@ class Reading(Struct, dict=True):
                 return None
         return said
 
+    def sides(self, row: Row) -> dict[str, list[tuple[str, str]]] | None:
+        """Return texts and roles of a plain row of a pair, by prompt and answer; `None` for any other row."""
+        said = self.plain(row) if self.gives == "Pair" else None
+        sides = {"prompt": list[tuple[str, str]](), "chosen": [], "rejected": []}
+        for text, role in said or ():
+            sides[role if role in sides else "prompt"].append((text, role if role in ("system", "user", "tool") else "assistant"))
+        return None if said is None else sides
+
+    def line(self, row: Row, form: str) -> Row | None:
+        """Return the line of a plain row of a pair, all of whose texts stand in it as in the row; `None` for any other row."""
+        sides = self.sides(row)
+        if sides is None:
+            return None
+        if form == "messages":
+            return {side: [{"role": role, "content": text} for text, role in said] for side, said in sides.items()}
+        return {side: said[0][0] for side, said in sides.items()} if {*map(len, sides.values())} == {1} else None
+
     def _plan(self, names: Sequence[str]) -> list[tuple[str, str]] | None:
         """Return the columns with texts and their roles, in order, a column without a role where it must be empty; `None` for a user's schema."""
         plan, left = list[tuple[str, str]](), {*names} - self.ignore - self.chosen_by

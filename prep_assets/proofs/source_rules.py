@@ -265,10 +265,11 @@ def best_and_worst(walk: Walk, value: Any, role: str, path: str) -> None:
 
 @rule
 def ordered(walk: Walk, value: Any, role: str, path: str) -> None:
-    """All responses, the best first; equal ones in the order of the row."""
+    """All responses and their rewards, the best first; equal ones in the order of the row."""
     rewards = _ranked(walk)
     order = sorted(range(len(rewards)), key=lambda number: -rewards[number])
     _responses(walk, value, order, [f"responses[{number}]" for number in range(len(order))], path)
+    walk.said.append(Said(path, "rewards", walk.turn, EXACT, json.dumps([float(rewards[number]) for number in order])))
 
 
 @rule

@@ -58,7 +58,7 @@ def on_ids(stream: str, mutation: kit.Mutation) -> Spoil:
 
 def on_lines(file: str, mutation: kit.Mutation) -> Spoil:
     def change(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [dict(line.stored) for line in by_kit(mutation, [Line("", row, row, None) for row in rows])]
+        return [dict(line.stored) for line in by_kit(mutation, [Line("", row, row) for row in rows])]
 
     return lambda published: corruption.lines(published, file, change)
 

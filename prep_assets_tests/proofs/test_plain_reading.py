@@ -1,4 +1,4 @@
-"""What plain rows say, read in the most obvious way."""
+"""Turns of plain rows, one by one and of a block at once."""
 
 from __future__ import annotations
 
@@ -8,36 +8,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from prep_assets.proofs.plain_reading import as_text, plain_texts, plain_turns, turns_of_rows
-
-
-def test_plain_rows() -> None:
-    dialogue = {"chosen": "\n\nHuman: a\n\nAssistant: b\n\nHuman: c \n\nAssistant: d ", "rejected": "\n\nHuman: c\n\nAssistant: e"}
-    assert plain_texts(dialogue, "hh", {}) == {"prompt": "Human: a\n\nAssistant: b\n\nHuman: c", "chosen": "d", "rejected": "e"}
-    message = {"role": "assistant", "content": " 7 "}
-    rated = {"prompt": " p ", "chosen": [{}, message], "rejected": [{}, {**message, "content": "9"}]}
-    assert plain_texts(rated, "ultrafeedback", {}) == {"prompt": "p", "chosen": "7", "rejected": "9"}
-    assert plain_texts({**rated, "rejected": [{**message, "thinking": "x"}]}, "ultrafeedback", {}) is None
-    completions = [{"overall_score": score, "response": text} for score, text in ((2, "b"), (4, " a "), (1, "c "), (4, "d"), (1, "e"))]
-    ranked = {"instruction": " i ", "completions": completions}
-    assert plain_texts(ranked, "ultrafeedback", {}) == {"prompt": "i", "chosen": "a", "rejected": "c"}, (
-        "the first of the best and of the worst"
-    )
-    plain = {"prompt": " p", "chosen": "c ", "rejected": "r"}
-    assert plain_texts(plain, "preference", {}) == plain
-    for other in ({**plain, "system": "s"}, {**plain, "tools": [{}]}, {**plain, "chosen": [message]}, {"chosen": "c", "rejected": "r"}):
-        assert plain_texts(other, "preference", {}) is None
-    assert plain_texts(plain, "preference", {"template": False}) is None and plain_texts(plain, "kto", {}) is None
-    assert plain_texts({"question": " q "}, "gsm8k", {}) == {"prompt": "q"} == plain_texts({"prompt": "q"}, "rl_prompt", {})
-    for row, schema, options in (
-        ({"prompt": [message]}, "rl_prompt", {}),
-        ({"prompt": "q", "tools": [1]}, "rl_prompt", {}),
-        ({"prompt": "q"}, "rl_prompt", {"system": "s"}),
-    ):
-        assert plain_texts(row, schema, options) is None
-    assert as_text("x") == "x" == as_text([{"role": "user", "content": "x"}])
-    for value in ([], [{"role": "user"}], [{"role": "user", "content": "x"}] * 2, 1):
-        assert as_text(value) is None
+from prep_assets.proofs.plain_reading import plain_turns, turns_of_rows
 
 
 @pytest.mark.parametrize(

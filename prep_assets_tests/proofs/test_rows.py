@@ -12,19 +12,18 @@ from prep_assets.proofs.verdict import Verdict, Worst
 # -- Lines against their rows: each difference, in the words of the verdict ---------------------------------------------------------------
 
 ROW = {"prompt": "p", "chosen": [{"role": "assistant", "content": "c"}], "gold": 2.0}
-PLAIN = {"prompt": "p", "chosen": "c"}
 
 
-def line(stored: dict[str, Any], made: dict[str, Any] | None = ROW, plain: dict[str, str] | None = None) -> Line:
-    return Line("a:0", stored, made, plain)
+def line(stored: dict[str, Any], made: dict[str, Any] | None = ROW, by_columns: bool = False) -> Line:
+    return Line("a:0", stored, made, by_columns)
 
 
 def test_lines_of_their_rows() -> None:
     numbers = {"lines_checked": 2, "lines_failed": 0, "lines_read_twice": 1}
-    assert lines_verdict([check_lines([line(dict(ROW)), line(dict(ROW), plain=PLAIN)])], stored=2) == Verdict(
+    assert lines_verdict([check_lines([line(dict(ROW)), line(dict(ROW), by_columns=True)])], stored=2) == Verdict(
         True, "2 lines are those of their rows, 1 also by a second reading", numbers
     )
-    thousands = lines_verdict([check_lines([line(dict(ROW), plain=PLAIN)] * 2000)], stored=2000)
+    thousands = lines_verdict([check_lines([line(dict(ROW), by_columns=True)] * 2000)], stored=2000)
     assert thousands.summary == "2,000 lines are those of their rows, 2,000 also by a second reading"
 
 
@@ -40,20 +39,11 @@ LONG = "x" * 300
         (line({**ROW, "more": "é"}), 'more is "é", its row gives missing'),
         (line({"gold": 2.0, "prompt": "p"}, {"prompt": "p", "gold": 2.0}), "order of fields is missing, its row gives missing"),
         (line({"n": LONG}, {"n": LONG + "y"}), f'n is "{LONG[:199]}, its row gives "{LONG[:199]}'),
-        (line(dict(ROW), plain={"prompt": "q"}), "prompt is \"p\", by a second reading its row says 'q'"),
-        (
-            line({**ROW, "prompt": LONG}, {**ROW, "prompt": LONG}, {"prompt": "q"}),
-            f"prompt is \"{LONG[:199]}, by a second reading its row says 'q'",
-        ),
-        (line(dict(ROW), plain={"prompt": "p", "chosen": LONG}), None),
     ],
 )
-def test_a_line_that_differs(given: Line, says: str | None) -> None:
-    if says is None:
-        written = '[{"role": "assistant", "content": "c"}]'
-        says = f"chosen is {written}, by a second reading its row says {LONG[:200]!r}"
+def test_a_line_that_differs(given: Line, says: str) -> None:
     verdict = lines_verdict([check_lines([line(dict(ROW)), given, given])], stored=3)
-    numbers = {"lines_checked": 3, "lines_failed": 2, "lines_read_twice": 2 * (given.plain is not None)}
+    numbers = {"lines_checked": 3, "lines_failed": 2, "lines_read_twice": 0}
     assert verdict == Verdict(False, f"2 of 3 lines differ from their rows; first a:0: {says}", numbers, Worst("a:0", says))
 
 

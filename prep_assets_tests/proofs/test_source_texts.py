@@ -68,7 +68,8 @@ def held(example: Example, name: str) -> dict[str, Held]:
         kept = [number for number in range(len(example.responses)) if not example.labels or example.labels[number] is not None]
         order = sorted(kept, key=lambda number: -example.rewards[number]) if name == "group_list" else kept
         answers = {f"responses[{at}]": example.responses[number] for at, number in enumerate(order)}
-        labels = {f"label[{at}]": Held(json.dumps(example.labels[number]).encode()) for at, number in enumerate(order) if example.labels}
+        labels["rewards"] = Held(json.dumps([example.rewards[number] for number in order]).encode())
+        labels |= {f"label[{at}]": Held(json.dumps(example.labels[number]).encode()) for at, number in enumerate(order) if example.labels}
     whole = {side: Held(prompt + shown(turns)[0], shown((*example.prompt, *turns))[1], len(prompt)) for side, turns in answers.items()}
     return {"prompt": Held(prompt), **labels, **whole}
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -16,7 +15,7 @@ from prep_assets.checks.sources_again import by_fields
 from prep_assets.extensions.contrastive.config import Contrastive
 from prep_assets.extensions.contrastive.lines import contrast_line
 from prep_assets.extensions.contrastive.mutations import CONTRASTS, MATCH, MUTATIONS
-from prep_assets.extensions.contrastive.proofs.rows import check_contrasts, texts_of
+from prep_assets.extensions.contrastive.proofs.rows import check_contrasts
 from prep_assets.graph.optional import leaks_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import PUBLISHED, Asset, Check, Corruptions, FromRows, Store, Stream, option_recipe
@@ -24,7 +23,7 @@ from prep_assets.pipeline.lines import write_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.rows import check_lines
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.samples import Contrast, Row
+from prep_assets.samples import Contrast
 from prep_assets.stores.table import LINES
 
 CONTRASTIVE_RAW = raw_asset("contrastive", "Source files of queries with positive and negative texts, pinned by content hash.")
@@ -48,15 +47,6 @@ def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
 
 def _sanity(store: Store) -> Verdict:
     return check_contrasts(store.lines_of(TRAIN), store.lines_of(TEST))
-
-
-class ContrastsMatch(LinesMatch):
-    """Compares the lines with their rows."""
-
-    def texts(self, row: Row) -> Mapping[str, str] | None:
-        """The texts of a row of strings."""
-        domain = self.source.domain
-        return texts_of(row) if domain.schema_name == "contrastive" and not domain.options else None
 
 
 CONTRASTIVE = Asset(
@@ -83,7 +73,7 @@ Texts that are only to be embedded stand there with their ids.""",
             "Nothing is empty, no text stands twice in a row, no query in both train and test, no id is given twice.",
             _sanity,
         ),
-        derived(MATCH, "Every line is what its row says, each text on its side.", ContrastsMatch),
+        derived(MATCH, "Every line is what its row says, each text on its side.", LinesMatch),
         SELECTION,
         SOURCE_TEXTS,
     ),
@@ -93,7 +83,7 @@ Texts that are only to be embedded stand there with their ids.""",
     columns=COLUMNS,
     corruptions=(
         Corruptions(
-            rows=lambda store: ContrastsMatch(store).lines(),
+            rows=lambda store: LinesMatch(store).lines(),
             mutations=MUTATIONS,
             judges={MATCH: check_lines, CONTRASTS: lambda lines: check_contrasts([line.stored for line in lines], [])},
         ),

@@ -127,11 +127,11 @@ def matched_questions(store: Store) -> Iterator[Line]:
     drawn = questions(options.n, options.largest, options.seed, options.levels or ("seed",), unique=options.unique)
     for number, (stored, question) in enumerate(zip_longest(store.lines_of(store.asset.name), drawn), 1):
         if question is None:
-            yield Line(f"line {number}", stored or {}, None, None)
+            yield Line(f"line {number}", stored or {}, None)
             continue
         text, value, level = question
         made = {"prompt": text, "gold": float(value), **({} if options.levels is None else {"level": level})}
-        yield Line(f"line {number}", stored or {}, made, {"prompt": text})
+        yield Line(f"line {number}", stored or {}, made, by_columns=True)
 
 
 # Scored groups.

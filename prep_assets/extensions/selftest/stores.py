@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.checks.of_lines import PairsMatch
+from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.of_quality import LEAKS_AGAIN, VERDICTS_AGAIN, same_rows
 from prep_assets.checks.of_stores import ACCOUNTING, stored_texts
 from prep_assets.checks.of_texts import SOURCE_TEXTS, SourceTexts
@@ -110,7 +110,7 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "pretrain_tokens": document_trials,
     "sft_tokens": sft_trials,
     "sft_packed": packed_trials,
-    "preferences_by_domain": partial(line_trials, PairsMatch, ("pair_sanity",), PAIR_MUTATIONS),
+    "preferences_by_domain": partial(line_trials, LinesMatch, ("pair_sanity",), PAIR_MUTATIONS),
     "preferences": merged_trials,
     "preference_tokens_by_domain": pair_trials,
     "preference_tokens": merged_trials,

@@ -1,4 +1,4 @@
-"""Each way in which a contrastive row is not sound, in the words of the verdict; a second reading of plain rows; rows that no definition rejects."""
+"""Each way in which a contrastive row is not sound, in the words of the verdict; rows that no definition rejects."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.extensions.contrastive.proofs.rows import check_contrasts, texts_of
+from prep_assets.extensions.contrastive.proofs.rows import check_contrasts
 from prep_assets.extensions.contrastive.proofs.rules import several_fields
 from prep_assets.proofs.formats import format_of
 from prep_assets.proofs.verdict import Verdict
@@ -72,16 +72,6 @@ def test_a_query_on_both_sides_and_an_id_given_twice() -> None:
     twice = check_contrasts([{"query": "a", "id": 1}], [{"query": "b", "id": 1}])
     assert twice.worst is not None and twice.worst.note.startswith("the id 1 was given to another text before")
     assert check_contrasts([RIGHT, RIGHT], []).passed
-
-
-def test_a_second_reading() -> None:
-    many = {"query": "why so", "negative_1": "a", "negative_12": ["b"], "negative_x": "y", "pos": None, "negatives": ["c"], "n": 7}
-    assert texts_of(many) == {"query": "why so", "negatives": "a\nb\nc"}
-    row = {"query": "q", "pos": ["a", "b"], "negative_2": "d", "source": "s"}
-    assert texts_of({**row, "documents": "d", "history": ["h"]}) == {"query": "q", "positives": "a\nb", "negatives": "d"}
-    assert texts_of({"anchor": "q", "positive": "p"}) == {"query": "q", "positives": "p"}
-    assert texts_of({"query": "q", "pos": [{"text": "p"}]}) is None
-    assert texts_of({"query": "q", "pos": ["p"], "neg": ["a"], "negatives": ["b"]}) is None
 
 
 def test_two_spellings_of_one_field() -> None:

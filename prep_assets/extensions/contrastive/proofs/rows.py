@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from typing import Any
 
 from prep_assets.proofs.rows import Rows, judged
 from prep_assets.proofs.verdict import Verdict, Worst, shown, some_fail
-from prep_assets.samples import Row
 
 SIDES = ("positives", "negatives")
 OPTIONAL_CONTRAST_FIELDS = {"instruction", "positive_scores", "negative_scores"}
@@ -58,27 +56,3 @@ def _contrast_fault(row: Mapping[str, Any]) -> str | None:
         if scores is not None and len(scores) != len(row[side]):
             return f"{len(scores)} scores for {len(row[side])} {side}"
     return None if row["positives"] else "there is no positive text"
-
-
-# A second reading of plain rows.
-
-_NUMBERED = re.compile(r"negative_\d+")
-_SIDES = {
-    "query": {"query", "anchor", "question", "ques"},
-    "positives": {"positive", "positives", "pos", "context_positive"},
-    "negatives": {"negative", "negatives", "neg", "context_negative", "hard_negatives"},
-}
-
-
-def texts_of(row: Row) -> dict[str, str] | None:
-    """Return query, positives and negatives of a row, those of a side one per line; `None` for passages, and for a row that only the schema can read."""
-    texts_by_side: dict[str, list[str]] = {"query": [], "positives": [], "negatives": []}
-    for key, value in row.items():
-        side = "negatives" if _NUMBERED.fullmatch(key) else next((side for side, names in _SIDES.items() if key in names), None)
-        if side is None or value is None:
-            continue
-        for text in [value] if isinstance(value, str) else value:
-            if not isinstance(text, str):
-                return None
-            texts_by_side[side].append(text)
-    return None if len(row.keys() & _SIDES["negatives"]) > 1 else {side: "\n".join(texts) for side, texts in texts_by_side.items() if texts}
