@@ -4,33 +4,32 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/pip --disable-pip-version-check
-INSTALL := $(PIP) install --quiet --constraint constraints.txt
+# code is compiled when it is first imported: pip would compile 19,000 files, in a minute
+INSTALL := $(PIP) install --quiet --no-compile --constraint constraints.txt
 
 .PHONY: bench sim killpoints faults fulldisk memory powercut crashstates fuzz demo docs test soak test-extras test-readers test-ui test-cluster mutants planted grid setup lint ui clean release-check pages-of-version
 demo: setup
 	@$(BIN)/prep-assets demo
 
 setup: $(VENV)/.installed
-$(VENV)/.installed: pyproject.toml constraints.txt tools/venv/sitecustomize.py tools/venv/dagster.yaml
-	@echo "Installing into $(VENV), about a minute …"
+NEEDED := pyproject.toml constraints.txt tools/venv/sitecustomize.py tools/venv/dagster.yaml
+$(VENV)/.installed: EXTRAS := cli,dagster,fast
+$(VENV)/.installed-test: EXTRAS := test
+$(VENV)/.installed $(VENV)/.installed-test: $(NEEDED)
+	@echo "Installing [$(EXTRAS)] into $(VENV), about a minute …"
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(INSTALL) --editable '.[cli,dagster,fast]'
+	@$(INSTALL) --editable '.[$(EXTRAS)]'
 	@cp tools/venv/sitecustomize.py "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')"
 	@mkdir -p .dagster && cp tools/venv/dagster.yaml .dagster/
-	@touch $@
-
-$(VENV)/.installed-test: $(VENV)/.installed
-	@echo "Installing what the tests need (torch among it) …"
-	@$(INSTALL) --editable '.[test]'
-	@touch $@
+	@touch $(VENV)/.installed $@
 
 $(VENV)/.installed-lint: $(VENV)/.installed
 	@$(INSTALL) --editable '.[lint]'
 	@touch $@
 
-# three processes for two processors, as some tests wait; code is compiled once, not by each process that a test starts
+# code is compiled once, not by each process that a test starts
 test: $(VENV)/.installed-test
-	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 3
+	@PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2
 
 # all tests, random ones with all of their examples, a sixth of which `make test` tries, those of grids with every cell, engines on all code points, and tests
 # that take long

@@ -16,6 +16,7 @@ from prep_assets.data.blocks import OPERATORS, conditions, filter_blocks
 from prep_assets.data.quarantine import Quarantine, Refusal, _line, read_quarantine, refusal
 from prep_assets.data.read import read_blocks
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets_tests.cells import cells
 
 
 def test_lines_are_the_refusals_as_they_came(tmp_path: Path) -> None:
@@ -120,7 +121,7 @@ def test_a_file_cut_short_stops(tmp_path: Path) -> None:
 Source = Callable[..., Any]
 
 
-@pytest.mark.parametrize(
+@cells(
     "spec, value, holds",
     [
         ("en", "en", True),

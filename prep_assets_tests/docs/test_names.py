@@ -6,13 +6,13 @@ import re
 from functools import cache
 from pathlib import Path
 
-import pytest
 import typer
 
 from prep_assets.cli.main import app
 from prep_assets.config.models import FAMILIES
 from prep_assets.extensions.preprocess.modellink import parser
 from prep_assets.graph.graph import ASSETS, CHECKS
+from prep_assets_tests.cells import cells
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, PAGES, code, label, read
 
@@ -20,13 +20,13 @@ COMMANDS = typer.main.get_command(app).commands  # type: ignore[attr-defined]
 VARIABLE = re.compile(r"PREP_ASSETS_[A-Z]+(?:_[A-Z]+)*")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=label)
+@cells("page", PAGES, ids=label)
 def test_commands_exist(page: Path) -> None:
     named = {command for text in code(page) for command in re.findall(r"\bprep-assets ([a-z]+(?:-[a-z]+)*)\b(?!\.)", text)}
     assert sorted(named - set(COMMANDS)) == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=label)
+@cells("page", PAGES, ids=label)
 def test_options_of_commands_exist(page: Path) -> None:
     unknown = []
     for text in code(page):
@@ -37,7 +37,7 @@ def test_options_of_commands_exist(page: Path) -> None:
     assert unknown == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=label)
+@cells("page", PAGES, ids=label)
 def test_selected_assets_exist(page: Path) -> None:
     named = {name for text in code(page) for name in re.findall(r"(?:--select|--assets) '?\d*[+*]?(?:key:)?\"?([a-z_]+)", text)}
     exports = {name for name in named if re.match(f"({'|'.join(FAMILIES)})_export_", name)}
@@ -51,7 +51,7 @@ def variables() -> set[str]:
     return {name for path in sources for name in VARIABLE.findall(path.read_text("utf-8"))}
 
 
-@pytest.mark.parametrize("page", PAGES, ids=label)
+@cells("page", PAGES, ids=label)
 def test_variables_are_read_somewhere(page: Path) -> None:
     assert set(VARIABLE.findall(read(page))) <= variables()
 
@@ -74,7 +74,7 @@ def keys(family: str) -> set[str]:
 FOREIGN = {"docs/preprocess.md"}
 
 
-@pytest.mark.parametrize("page", [page for page in PAGES if label(page) not in FOREIGN], ids=label)
+@cells("page", [page for page in PAGES if label(page) not in FOREIGN], ids=label)
 def test_configuration_keys_exist(page: Path) -> None:
     every = {key for family in FAMILIES for key in keys(family)}
     sections = {key.partition(".")[0] for key in every}

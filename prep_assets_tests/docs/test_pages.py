@@ -6,8 +6,7 @@ import os
 import re
 from pathlib import Path
 
-import pytest
-
+from prep_assets_tests.cells import cells
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, PAGES, label, prose, read
 
@@ -25,7 +24,7 @@ def anchors(page: Path) -> set[str]:
     return names
 
 
-@pytest.mark.parametrize("page", PAGES, ids=label)
+@cells("page", PAGES, ids=label)
 def test_links_resolve(page: Path) -> None:
     broken = []
     for target in LINK.findall(re.sub(r"`[^`\n]*`", "", prose(page))):

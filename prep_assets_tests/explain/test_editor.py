@@ -17,6 +17,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.extensions.start.editor import json_schema
 from prep_assets.graph.graph import family_assets
 from prep_assets.pipeline.quality import steps_of
+from prep_assets_tests.cells import cells
 from prep_assets_tests.docs.pages import PAGES, blocks
 from prep_assets_tests.graph.families import FAMILIES as TRIED
 from prep_assets_tests.graph.families import LAST
@@ -54,7 +55,7 @@ def load(folder: Path, family: str, values: Any) -> None:
         steps_of(loaded, name)
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: str(path.relative_to(CONFIGS)))
+@cells("path", FILES, ids=lambda path: str(path.relative_to(CONFIGS)))
 def test_shipped_files_are_right(path: Path) -> None:
     assert marked(path.stem, yaml.safe_load(path.read_text("utf-8"))) == []
 
@@ -109,7 +110,7 @@ def test_there_are_more_than_a_hundred() -> None:
     assert len(MISTAKES) > 250
 
 
-@pytest.mark.parametrize(("family", "path", "value"), MISTAKES)
+@cells(("family", "path", "value"), MISTAKES)
 def test_a_mistake_is_marked_and_refused(family: str, path: str, value: Any, tmp_path: Path) -> None:
     wrong = with_mistake(family, path, value)
     assert marked(family, BASES[family]) == []

@@ -19,6 +19,7 @@ from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, PlainChat, Region, Sample, Turn, turn
 from prep_assets.text import forms
 from prep_assets.text.chats import ChatColumns, outline_of
+from prep_assets_tests.cells import cells
 from prep_assets_tests.corpus.chats import ACTS, CALLED, EVERY, NESTED, ROLES, TOOLS, WAYS, calls, chats, rich_chats, source
 from prep_assets_tests.corpus.policies import POLICIES
 from prep_assets_tests.effort import SOAK, examples
@@ -294,7 +295,7 @@ def test_what_is_looked_for_in_the_digits_of_a_number() -> None:
     assert by_form(bound, *chats, calls({"city": "x12"}), calls({"in": [12]})) == 4
 
 
-@pytest.mark.parametrize(
+@cells(
     "asks",
     [
         *("{{ v if v else '' }}", "{{ SHOWN if v or v is none else 'zero' }}", "{{ 'many' if v is number and v > 3 else SHOWN }}"),

@@ -20,6 +20,7 @@ from prep_assets.proofs.derive import (
     with_placeholders,
 )
 from prep_assets.samples import AUDIO, COMPLETION, DOCUMENT, IMAGE, PROMPT, TEXT, THINKING, TOOL_CALL, Region, Sample, Turn
+from prep_assets_tests.cells import cells
 from prep_assets_tests.proofs.conversations import chat, marked, says, template, user
 
 # -- The examples that one conversation becomes: one for each answer where its render loses reasoning -------------------------------------
@@ -94,7 +95,7 @@ def derived(*turns: Turn, image: str = "", eos: str = "<|end|>", **options: Any)
     return untemplated(chat(*turns), policy, template(image=image, eos=eos))
 
 
-@pytest.mark.parametrize(
+@cells(
     ("turns", "options", "shown"),
     [
         ([says("One.", role=DOCUMENT)], {}, "⟦One.<|end|>⟧"),

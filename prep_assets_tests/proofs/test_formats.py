@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import jsonschema_rs
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -17,6 +16,7 @@ from prep_assets.proofs.formats import defined, definition_of, files, format_of,
 from prep_assets.proofs.rejected_rows import beyond, kept_fault, ruling
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
+from prep_assets_tests.cells import cells
 from prep_assets_tests.corpus.rejected_rows import REFUSED
 from prep_assets_tests.corpus.rows import CASES
 from prep_assets_tests.effort import examples
@@ -60,13 +60,13 @@ def test_every_reason_has_a_rule_or_none() -> None:
         assert all(rule is None or callable(rule) for rule in beyond(name).values()), name
 
 
-@pytest.mark.parametrize("number", range(len(ROWS)))
+@cells("number", range(len(ROWS)))
 def test_rows_that_a_schema_takes_are_accepted(number: int) -> None:
     name, row, options = ROWS[number]
     assert fault(name, options, row) == ""
 
 
-@pytest.mark.parametrize(("name", "number"), [(name, number) for name, (_, cases) in REFUSED.items() for number in range(len(cases))])
+@cells(("name", "number"), [(name, number) for name, (_, cases) in REFUSED.items() for number in range(len(cases))])
 def test_rows_that_a_schema_refuses_are_not_or_the_reason_is_listed(name: str, number: int) -> None:
     row, cases = REFUSED[name]
     changed, reason, *options = cases[number]

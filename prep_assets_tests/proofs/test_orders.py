@@ -16,6 +16,7 @@ from prep_assets.proofs.orders import expected_places
 from prep_assets.proofs.packed import check_mixture
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
+from prep_assets_tests.cells import cells
 from prep_assets_tests.effort import examples
 from prep_assets_tests.packing import reference
 from prep_assets_tests.peak import peak
@@ -250,8 +251,8 @@ def overlong_as(done: Any) -> Any:
 MIXED: dict[str, Any] = {"weights": {"alpha": 1.0, "beta": 2.0, "gamma": 0.5}, "epochs": {"alpha": 2.5}, "max_items": {"beta": 20}}
 
 
-@pytest.mark.parametrize("strategy", ["concat", "simple", "ffd", "bfd", "bfd_split"])
-@pytest.mark.parametrize(
+@cells("strategy", ["concat", "simple", "ffd", "bfd", "bfd_split"])
+@cells(
     ("mixed", "bug"),
     [({}, unshuffled), ({}, other_seed), (MIXED, unshuffled), (MIXED, other_seed), *((MIXED, without(option)) for option in MIXED)],
 )

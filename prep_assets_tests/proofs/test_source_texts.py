@@ -28,6 +28,7 @@ from prep_assets.samples import (
 )
 from prep_assets.schemas.fields import unread, view_of
 from prep_assets.schemas.registry import convert_with, schemas
+from prep_assets_tests.cells import cells
 from prep_assets_tests.corpus.rows import CASES
 from prep_assets_tests.proofs.conversations import template
 
@@ -100,7 +101,7 @@ def fault(said: Sequence[Said], sides: Mapping[str, Held]) -> Missing | None:
     return found or (Missing(lost[0], "is lost") if lost else None)
 
 
-@pytest.mark.parametrize(("name", "row", "options"), ALL)
+@cells(("name", "row", "options"), ALL)
 def test_clean_rows_hold(name: str, row: Mapping[str, Any], options: dict[str, Any]) -> None:
     example, said = read(name, row, options)
     assert fault(said, held(example, name)) is None
@@ -154,7 +155,7 @@ BY_IDS = ("agent_steps", "verifiers_trace")
 """Schemas whose rows hold ids, which `runs` compares."""
 
 
-@pytest.mark.parametrize(("name", "row", "options"), [case for case in ALL if case.values[0] not in BY_IDS])
+@cells(("name", "row", "options"), [case for case in ALL if case.values[0] not in BY_IDS])
 def test_each_text_is_missed(name: str, row: Mapping[str, Any], options: dict[str, Any]) -> None:
     example, said = read(name, row, options)
     unseen = [what for what, spoiled in in_turn(example) if fault(said, held(spoiled, name)) is None]

@@ -14,6 +14,7 @@ from prep_assets.proofs.derive import MaskOptions, derive, disagreement
 from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text import spans
 from prep_assets.text.render import render
+from prep_assets_tests.cells import cells
 from prep_assets_tests.proofs import conversations
 from prep_assets_tests.proofs.conversations import marked
 from prep_assets_tests.proofs.harmony import CHAT, HARMONY, derived_of, template
@@ -104,7 +105,7 @@ def test_white_space_before_an_answer_is_its_own(parts: tuple[str, ...], back: s
 # -- whole conversations ----------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("source", "options", "sample", "more", "text", "counts"), TRAINED)
+@cells(("source", "options", "sample", "more", "text", "counts"), TRAINED)
 def test_what_is_trained(
     source: str, options: dict[str, Any], sample: Sample, more: dict[str, Any], text: str, counts: tuple[int, int]
 ) -> None:

@@ -11,6 +11,7 @@ import pytest
 
 from prep_assets.proofs import words as module
 from prep_assets.proofs.words import _SPLITS, cuts_before_spaces, cuts_unspaced, unproven_id, whole_tokens
+from prep_assets_tests.cells import cells
 
 # -- Where a tokenizer lets texts be cut, by what its file says ---------------------------------------------------------------------------
 
@@ -30,7 +31,7 @@ def of_words(*steps: dict[str, Any], normalizer: Any = None, tokens: Any = (TOKE
     return {"model": model, "added_tokens": tokens, "normalizer": normalizer, "pre_tokenizer": {"type": "Sequence", "pretokenizers": steps}}
 
 
-@pytest.mark.parametrize(
+@cells(
     ("spec", "cuts"),
     [
         (of_words(BYTES), True),

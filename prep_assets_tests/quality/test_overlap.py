@@ -24,6 +24,7 @@ from prep_assets.quality.steps import Examples
 from prep_assets.quality.units import normalized, script, unprefixed
 from prep_assets.samples import Sample, document
 from prep_assets.schemas.registry import convert_with
+from prep_assets_tests.cells import cells
 
 WORDS = st.sampled_from(["a", "b", "İ", "ß", "don't", "…", "\n", " the the ", "12"])
 LONG = st.lists(WORDS, max_size=40).map(" ".join)
@@ -111,8 +112,8 @@ DISGUISES: dict[str, Callable[[str], str]] = {
 }
 
 
-@pytest.mark.parametrize("name", DISGUISES)
-@pytest.mark.parametrize("rule", ["gpt3", "open_r1", "open_instruct", "answers"])
+@cells("name", DISGUISES)
+@cells("rule", ["gpt3", "open_r1", "open_instruct", "answers"])
 def test_what_editors_and_pages_put_between_words_hides_nothing(rule: str, name: str) -> None:
     text = QUESTION.replace("Tara", "Téa")
     disguised = f"Read this: {DISGUISES[name](text)} Done."

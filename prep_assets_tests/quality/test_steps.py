@@ -33,6 +33,7 @@ from prep_assets.extensions.quality.swapped_labels import swapped_labels
 from prep_assets.extensions.quality.tool_calls import tool_calls
 from prep_assets.quality.steps import Examples, Step, configured_steps, quality_steps, tried_on_itself
 from prep_assets.samples import TOOL_CALL, Pair, Prompt, Region, Sample, Turn, document, turn
+from prep_assets_tests.cells import cells
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.corpus.private_data import SENTENCES, planted
 from prep_assets_tests.corpus.words import ODD, TEXTS, sentences, words_of
@@ -326,7 +327,7 @@ def test_the_final_answer_of_a_text(text: str, answer: str | None) -> None:
     assert final_answer(text) == answer
 
 
-@pytest.mark.parametrize(
+@cells(
     ("gold", "verifier", "reason"),
     [
         ("\\frac{3}{4}", "math", ""),
@@ -481,7 +482,7 @@ def test_pages_of_fineweb(text: str, reason: str) -> None:
 # -- private data -------------------------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
+@cells(
     ("text", "redacted_text"),
     [
         # what follows a number is not part of it
@@ -529,7 +530,7 @@ def test_private_data_and_what_stands_beside_them(text: str, redacted_text: str)
     assert not [*private_data_left(redacted_text, KINDS)]
 
 
-@pytest.mark.parametrize(
+@cells(
     "text",
     [
         "CNP {1630615123457}", "CPR: {070761-4285}", "fødselsnummer {11077941012}", "PPS number {6433435F}", "AHV-Nr. {756.9217.0769.85}", "{756.9217.0769.85}",

@@ -18,6 +18,7 @@ from prep_assets.extensions.quality.verified_code import program_of
 from prep_assets.extensions.quality.verified_golds import verified_golds
 from prep_assets.quality.steps import Examples, configured_steps
 from prep_assets.samples import Prompt, turn
+from prep_assets_tests.cells import cells
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="limits of processes are POSIX's")
 INCREMENT = ["assert f(1) == 2", "assert f(2) == 3"]
@@ -31,7 +32,7 @@ def found(gold: str, verifier: str, told: Any, **options: Any) -> tuple[str, str
     return judged.found.get(0, ("", ""))
 
 
-@pytest.mark.parametrize(
+@cells(
     ("gold", "told", "why"),
     [
         ("def f(x):\n    return x + 1", INCREMENT, ""),
@@ -200,7 +201,7 @@ def test_every_constraint_is_tried() -> None:
     assert {name for name, *_ in CASES} == set(CONSTRAINTS)
 
 
-@pytest.mark.parametrize(("name", "kwargs", "kept", "missed"), CASES)
+@cells(("name", "kwargs", "kept", "missed"), CASES)
 def test_a_gold_must_keep_its_constraints(name: str, kwargs: dict[str, Any], kept: list[str], missed: list[str]) -> None:
     for text in filter(None, kept):
         assert found(text, "ifeval", told_of(name, kwargs)) == ("", ""), text

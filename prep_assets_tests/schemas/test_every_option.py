@@ -15,6 +15,7 @@ from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import Example
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with, schemas
+from prep_assets_tests.cells import cells
 
 TOOL = {"type": "function", "function": {"name": "add", "description": "Adds.", "parameters": {"type": "object", "properties": {}}}}
 CALL = {"from": "function_call", "value": '{"name": "add", "arguments": {}}'}
@@ -326,7 +327,7 @@ def test_every_option_of_every_schema_is_walked() -> None:
     assert set(ROWS_OF) <= set(ALL)
 
 
-@pytest.mark.parametrize(("name", "option", "value", "row"), NAMING)
+@cells(("name", "option", "value", "row"), NAMING)
 def test_a_row_with_another_name_needs_the_option_that_says_so(name: str, option: str, value: str, row: Mapping[str, Any]) -> None:
     before = outcome(name, row_for(name, option))
     assert not isinstance(before, str), before
@@ -334,7 +335,7 @@ def test_a_row_with_another_name_needs_the_option_that_says_so(name: str, option
     assert outcome(name, row) != before
 
 
-@pytest.mark.parametrize(("name", "option"), [pytest.param(*each, id="-".join(each)) for each in OTHER])
+@cells(("name", "option"), [pytest.param(*each, id="-".join(each)) for each in OTHER])
 def test_another_value_changes_the_example_or_refuses_the_row(name: str, option: str) -> None:
     value, beside = OTHER[name, option]
     row = row_for(name, option)

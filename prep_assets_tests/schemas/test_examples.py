@@ -10,13 +10,14 @@ import pytest
 
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
+from prep_assets_tests.cells import cells
 from prep_assets_tests.corpus.rows import ANSWER, CALL, CASES, GPT, ONE_CALL, USER, chat, said, shares
 from prep_assets_tests.schemas.conftest import in_short
 
 BARE = {"name": "f", "parameters": {}}
 
 
-@pytest.mark.parametrize(
+@cells(
     ("name", "row", "options", "example"),
     [
         pytest.param(name, case[0], dict(*case[1:-1]), case[-1], id=f"{name}-{number}")

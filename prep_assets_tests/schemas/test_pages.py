@@ -12,12 +12,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from prep_assets.proofs.formats import files
 from prep_assets.samples import Turn
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import Schema, convert_with, schemas
+from prep_assets_tests.cells import cells
 from prep_assets_tests.conftest import ROOT
 
 PAGES = Path(__file__).resolve().parents[2] / "docs" / "schemas"
@@ -103,7 +102,7 @@ def page_of(name: str) -> str:
     return page.read_text("utf-8")
 
 
-@pytest.mark.parametrize("name", OWN)
+@cells("name", OWN)
 def test_a_page_shows_what_its_row_becomes_and_every_option(name: str) -> None:
     blocks = [json.loads(block) for block in re.findall(r"```json\n(.*?)\n```\n", page_of(name), re.DOTALL)]
     row, given = blocks[0], (blocks[1] if len(blocks) > 1 else {})

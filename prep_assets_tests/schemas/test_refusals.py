@@ -10,6 +10,7 @@ import pytest
 
 from prep_assets.errors import ConfigError
 from prep_assets.schemas.registry import convert_with, schemas
+from prep_assets_tests.cells import cells
 from prep_assets_tests.corpus import rows as sound
 from prep_assets_tests.corpus.rejected_rows import ALPACA_ROW, REFUSED
 from prep_assets_tests.corpus.rows import ANSWER, GPT, chat, group, said, shares
@@ -35,7 +36,7 @@ def test_every_schema_has_rows_that_it_reads_and_rows_that_it_refuses() -> None:
     assert all(name in (Path(__file__).parents[1] / file).read_text("utf-8") for file, names in ELSEWHERE.items() for name in names)
 
 
-@pytest.mark.parametrize(
+@cells(
     ("name", "row", "reason", "options"),
     [
         pytest.param(name, {**row, **unfit[0]}, unfit[1], unfit[2] if len(unfit) > 2 else {}, id=f"{name}-{number}")
@@ -87,7 +88,7 @@ def test_a_refusal_says_where_and_what(refusal, name: str, row: Mapping[str, Any
 SECTION = {"field": "p", "action": "train"}
 
 
-@pytest.mark.parametrize(
+@cells(
     ("name", "options", "message"),
     [
         *(

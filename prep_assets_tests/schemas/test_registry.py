@@ -46,13 +46,14 @@ from prep_assets.schemas.fields import text_of
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schema, schemas
 from prep_assets.schemas.sniff import sniff
+from prep_assets_tests.cells import cells
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.schemas.conftest import in_short
 
 # Names, aliases, options and their types.
 
 
-@pytest.mark.parametrize("name", list(schemas()))
+@cells("name", list(schemas()))
 def test_the_example_row_becomes_what_the_schema_says_it_gives(name: str) -> None:
     found = schemas()[name]
     example = apply(convert_with(name), found.example)
@@ -62,7 +63,7 @@ def test_the_example_row_becomes_what_the_schema_says_it_gives(name: str) -> Non
     ]
 
 
-@pytest.mark.parametrize("name", list(schemas()))
+@cells("name", list(schemas()))
 def test_options_are_keyword_only_have_defaults_and_are_explained(name: str) -> None:
     found = schemas()[name]
     explained = inspect.getdoc(found.factory) or ""
@@ -187,7 +188,7 @@ RECOGNISED = (
 )
 
 
-@pytest.mark.parametrize("name", RECOGNISED.split())
+@cells("name", RECOGNISED.split())
 def test_the_example_of_a_schema_is_recognised_as_its_own(name: str) -> None:
     best = sniff([schemas()[name].example] * 2)[0]
     assert (best.schema, best.fitting, best.rows, best.refusal) == (name, 2, 2, "")

@@ -22,6 +22,7 @@ from prep_assets.schemas.fields import View, unread, view_of, whole
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets.schemas.turns import MOST_SHARED, tools_at
+from prep_assets_tests.cells import cells
 from prep_assets_tests.effort import examples
 
 ROW: dict[str, Any] = {
@@ -218,14 +219,14 @@ def places(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     return [place for key, inner in items for place in ((*path, key), *places(inner, (*path, key)))]
 
 
-@pytest.mark.parametrize("name", NAMES)
+@cells("name", NAMES)
 @settings(max_examples=examples(15), deadline=None, suppress_health_check=list(HealthCheck))
 @given(row=rows)
 def test_arbitrary_json_is_converted_or_refused(name: str, row: dict[str, Any]) -> None:
     require_example_or_refusal(name, row)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@cells("name", NAMES)
 @settings(max_examples=examples(30), deadline=None, suppress_health_check=list(HealthCheck))
 @given(data=st.data())
 def test_an_example_row_with_something_altered_is_converted_or_refused(name: str, data: st.DataObject) -> None:
@@ -249,7 +250,7 @@ def test_an_example_row_with_something_altered_is_converted_or_refused(name: str
     require_example_or_refusal(name, row)
 
 
-@pytest.mark.parametrize("name", NAMES)
+@cells("name", NAMES)
 def test_a_row_of_nulls_and_an_empty_row_are_refused(name: str) -> None:
     for row in ({}, dict.fromkeys(schemas()[name].example)):
         with pytest.raises(Refused) as caught:
@@ -298,8 +299,8 @@ PLAIN: dict[str, dict[str, Any]] = {
 OFFERED = {"documents": [{"title": "t", "text": "d"}], "chat_template_kwargs": {"enable_thinking": False}}
 
 
-@pytest.mark.parametrize("tools", ["tools", "functions", "available_tools"])
-@pytest.mark.parametrize(("name", "row"), [*CHATS.items(), *PAIRS.items(), *PROMPTS.items()])
+@cells("tools", ["tools", "functions", "available_tools"])
+@cells(("name", "row"), [*CHATS.items(), *PAIRS.items(), *PROMPTS.items()])
 def test_what_a_row_offers_its_answers_is_carried(convert, name: str, row: dict[str, Any], tools: str) -> None:
     """Audit W11 and W19: a system prompt, tools, documents and variables of the template vanished from most schemas."""
     example = convert(name, {**row, "system": "Be brief.", tools: json.dumps([TOOL]), **OFFERED})
@@ -324,8 +325,8 @@ def test_an_empty_template_variable_is_absent(convert, empty: object, as_text: b
 MORE = {**OFFERED, "system": "s", "tools": [TOOL], "history": [["q", "a"]], "thinking": "t", "margin": 1, "context": "c"}
 
 
-@pytest.mark.parametrize("field", MORE)
-@pytest.mark.parametrize("name", PLAIN)
+@cells("field", MORE)
+@cells("name", PLAIN)
 def test_what_has_no_place_refuses_its_row(refusal, name: str, field: str) -> None:
     if (name, field) == ("GeneralInstructionHandler", "history"):
         return  # the next test

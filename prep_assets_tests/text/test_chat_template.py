@@ -26,6 +26,7 @@ from prep_assets.text.render import render
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.template_options import effective, without_effect
 from prep_assets.text.vocabulary import Vocabulary
+from prep_assets_tests.cells import cells
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.effort import examples
 
@@ -426,7 +427,7 @@ def test_what_may_differ_is_for_jinja(body: str) -> None:
     assert written(LOOP.replace("BODY", body)) is None
 
 
-@pytest.mark.parametrize(
+@cells(
     ("source", "expected"),
     [
         (named_templates()["plain"], True),

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from prep_assets.samples import ASSISTANT, TOOL_CALL, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
 from prep_assets.text.chats import MOST_BLANKS, ChatColumns, any_of, outline_of, outlined, plain_chat
+from prep_assets_tests.cells import cells
 from prep_assets_tests.corpus.chats import rich_chats
 from prep_assets_tests.effort import examples
 
@@ -35,7 +36,7 @@ def test_the_outline_of_a_plain_chat_takes_any_texts() -> None:
     assert (outline.size, outline.json, outline.tools, outline.sample(chat.texts)) == (2, (), 0, sample)
 
 
-@pytest.mark.parametrize(
+@cells(
     "sample",
     [
         asks(Region("image", "x.png")),

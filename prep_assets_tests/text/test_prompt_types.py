@@ -19,6 +19,7 @@ from prep_assets.text.certify import certify, policy_faults
 from prep_assets.text.load_template import load_template
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
+from prep_assets_tests.cells import cells
 from prep_assets_tests.masks.bound import SHIPPED
 
 TYPES = {
@@ -76,8 +77,8 @@ def test_every_prompt_type_that_they_offer_is_there() -> None:
     assert set(shipped()) == set(OFFERED.split()) == set(TYPES)
 
 
-@pytest.mark.parametrize("system", [SYSTEM, None])
-@pytest.mark.parametrize("name", TYPES)
+@cells("system", [SYSTEM, None])
+@cells("name", TYPES)
 def test_renders_are_their_slots(name: str, system: str | None) -> None:
     """What efficient_eos leaves to the label, our text holds: the stop word, where the next question begins with it, else the end-of-text token."""
     type_ = TYPES[name]
@@ -102,7 +103,7 @@ def bound(name: str) -> ChatTemplate:
     return load_template(f"prompt_type:{name}", Vocabulary(name, backend, vocabulary.special, None))
 
 
-@pytest.mark.parametrize("name", TYPES)
+@cells("name", TYPES)
 def test_answers_are_trained_with_a_stop_token_in_every_round(name: str) -> None:
     found = certify(template := bound(name))
     assert policy_faults(template, train_on_eos="turn", train_headers=False) == []

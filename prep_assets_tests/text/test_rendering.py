@@ -39,6 +39,7 @@ from prep_assets.text.render import InlineReasoning, render
 from prep_assets.text.spans import Rendered
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary
+from prep_assets_tests.cells import cells
 from prep_assets_tests.effort import examples
 
 # Where contents stand in a render: against layouts written down in Python, and by search where contents are unique; reasoning in the text of answers.
@@ -610,7 +611,7 @@ def test_other_text_with_tags_of_calls_stays_text(words: str) -> None:
     assert typed(turn(ASSISTANT, words)) == [[(TEXT, words)]]
 
 
-@pytest.mark.parametrize(
+@cells(
     "held",
     [
         *("{'name': 'add'", '{"name": ""}', '{"arguments": {}}', '["add"]', '{"name": "add", "a": 2}', '{"name": "add", "arguments": [2]}'),

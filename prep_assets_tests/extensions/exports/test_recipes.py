@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from prep_assets.exports.registry import exports
+from prep_assets_tests.cells import cells
 from prep_assets_tests.extensions.exports.readers import olmo, reader
 
 PAGES = Path(__file__).resolve().parents[3] / "docs" / "formats"
@@ -40,7 +41,7 @@ def named(places: dict[tuple[str, str], str]) -> list[Any]:
     return [pytest.param(text, id=" ".join(place).strip()) for place, text in places.items()]
 
 
-@pytest.mark.parametrize("text", named(CODE))
+@cells("text", named(CODE))
 def test_code_is_code(text: str) -> None:
     ast.parse(text)
 

@@ -34,6 +34,7 @@ from prep_assets.extensions.preprocess.astrai import (
 from prep_assets.extensions.preprocess.astrai_run import folder_of
 from prep_assets.samples import Group
 from prep_assets.schemas.registry import convert_with
+from prep_assets_tests.cells import cells
 from prep_assets_tests.extensions.preprocess.pipelines import (
     CHAT,
     DPO,
@@ -138,7 +139,7 @@ def test_a_faulty_section_is_one_fault() -> None:
         parse_pipeline({"input": {"sections": []}}, "sft.json")
 
 
-@pytest.mark.parametrize(("values", "said"), [fault[1:] for fault in FAULTS], ids=[str(fault[0]) for fault in FAULTS])
+@cells(("values", "said"), [fault[1:] for fault in FAULTS], ids=[str(fault[0]) for fault in FAULTS])
 def test_what_means_nothing_is_refused_with_a_remedy(values: Any, said: tuple[str, ...]) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_pipeline(values, "sft.json")
