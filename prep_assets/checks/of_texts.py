@@ -25,7 +25,7 @@ from prep_assets.proofs.mask import Truncation, puts_spaces, solid
 from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.sampled import Sampled
 from prep_assets.proofs.source_fields import OFFERED, Unlike, is_wrapped, offered_fault, step_rewards
-from prep_assets.proofs.source_formats import Reading
+from prep_assets.proofs.source_rows import Reading
 from prep_assets.proofs.source_texts import EARLIER, EXACT, TEXT, Held, Missing, Policy, Said, missing, single
 from prep_assets.proofs.verdict import Numbers, Rule, Tally, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable

@@ -13,10 +13,11 @@ from prep_assets.errors import CheckFailed, Refused
 from prep_assets.pipeline.asset import Conversations, FromLines, FromRows, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.lines import pair_sample
-from prep_assets.proofs import rejected_renders, value_rules
+from prep_assets.proofs import rejected_renders
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.formats import Format, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
+from prep_assets.proofs.row_rules import rewards_of
 from prep_assets.proofs.second_reading import NoCall, conflicting_thoughts, read_again, shown_by
 from prep_assets.proofs.source_fields import Unlike
 from prep_assets.proofs.source_texts import ANSWERS, TEXT
@@ -193,7 +194,7 @@ def of_lines(store: Store) -> Oracle:
             return None
         accepting, read = found
         try:
-            rewards = {float(each) for each in value_rules.rewards_of(read, accepting)}
+            rewards = {float(each) for each in rewards_of(read, accepting)}
         except (AttributeError, KeyError, TypeError, ValueError):
             return None
         return f"it has {len(rewards)} different rewards" if len(rewards) > 1 else ""

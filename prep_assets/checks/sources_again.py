@@ -50,7 +50,7 @@ from prep_assets.proofs.second_reading import (
 from prep_assets.proofs.second_reading import Rows as SourceRows
 from prep_assets.proofs.selection import Passages, Rules, Selected, select
 from prep_assets.proofs.source_fields import is_wrapped
-from prep_assets.proofs.source_formats import Reading
+from prep_assets.proofs.source_rows import Reading
 from prep_assets.samples import IMAGE, MEDIA, Group, Pair, Prompt, Record, Sample, Turn
 from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import prefetch, stretches

@@ -27,7 +27,9 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache, partial
+from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from msgspec import Struct
@@ -89,6 +91,21 @@ def files() -> Mapping[str, Path]:
     """Return the file of each definition, by name: of this folder, and of the proofs of extensions."""
     found = (*FOLDER.glob("*.json"), *FOLDER.parents[1].glob("extensions/*/proofs/formats/*.json"))
     return {path.stem: path for path in sorted(found, key=lambda path: path.stem)}
+
+
+@cache
+def _rule_modules() -> Sequence[ModuleType]:
+    """Return the modules with rules of rows and of columns: of this package, then of extensions."""
+    own = (f"prep_assets.proofs.{name}" for name in ("row_rules", "pair_rules", "source_rules"))
+    found = sorted(path.parts[-3] for path in FOLDER.parents[1].glob("extensions/*/proofs/rules.py"))
+    return [*map(import_module, (*own, *(f"prep_assets.extensions.{name}.proofs.rules" for name in found)))]
+
+
+@cache
+def rule_named(name: str) -> Callable[..., Any]:
+    """Return the rule that definitions call by this name."""
+    rule: Callable[..., Any] = next(vars(module)[name] for module in _rule_modules() if name in vars(module))
+    return rule
 
 
 def defined() -> list[str]:

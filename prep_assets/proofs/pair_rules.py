@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from itertools import takewhile, zip_longest
-from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from prep_assets.proofs.formats import Format
@@ -15,7 +14,7 @@ from prep_assets.samples import Row
 # Sides of a pair.
 
 
-def _sides(row: Row, format: Format) -> tuple[Any, Any]:
+def sides_of(row: Row, format: Format) -> tuple[Any, Any]:
     better, worse = (under(row, format, option) for option in ("chosen_key", "rejected_key"))
     if better is None and format.name == "alpaca_pairwise":
         better, worse = row["output"]
@@ -36,7 +35,7 @@ def _says(message: Message, format: Format) -> tuple[Any, ...]:
 
 def equal_sides(row: Row, format: Format) -> bool | None:
     """Both answers are the same; of messages, whose spelling may differ, only what they say for certain is compared."""
-    better, worse = _sides(row, format)
+    better, worse = sides_of(row, format)
     if isinstance(better, str):
         strip = format.options.get("strip") or format.name in ("hh", "dpo_read_hook")
         return bool(better.strip() == worse.strip() if strip else better == worse)
@@ -62,7 +61,7 @@ def _alike(first: Message, second: Message, format: Format) -> bool:
 
 def other_prompts(row: Row, format: Format) -> bool | None:
     """Two chats first differ in a turn that is no answer. Beside a prompt, either may leave it out."""
-    better, worse = _sides(row, format)
+    better, worse = sides_of(row, format)
     if not isinstance(better, list):
         return None
     if under(row, format, "prompt_key") is not None and len({letters(side[:1], format) == "a" for side in (better, worse)}) > 1:
@@ -77,7 +76,7 @@ def other_prompts(row: Row, format: Format) -> bool | None:
 
 def pair_order(row: Row, format: Format) -> bool | None:
     """The order of a pair: none of texts is wrong, nor is one of chats that alternate, end with an answer, and first differ in one."""
-    sides, prompt = _sides(row, format), under(row, format, "prompt_key")
+    sides, prompt = sides_of(row, format), under(row, format, "prompt_key")
     if not all(isinstance(side, list) for side in sides):
         return None if any(isinstance(side, list) for side in sides) or isinstance(prompt, list) else False
     if isinstance(prompt, str):
@@ -94,12 +93,12 @@ def pair_order(row: Row, format: Format) -> bool | None:
 
 def no_sides(row: Row, format: Format) -> bool | None:
     """A side is not there."""
-    return None if None in _sides(row, format) else False
+    return None if None in sides_of(row, format) else False
 
 
 def nothing_before(row: Row, format: Format) -> bool | None:
     """Two chats have no common beginning, or none with words."""
-    better, worse = _sides(row, format)
+    better, worse = sides_of(row, format)
     if under(row, format, "prompt_key") is not None:
         prompt = under(row, format, "prompt_key")
         return None if not isinstance(prompt, str) else not prompt.strip()
@@ -108,7 +107,7 @@ def nothing_before(row: Row, format: Format) -> bool | None:
 
 def no_side(row: Row, format: Format) -> bool | None:
     """A side has nothing behind the prompt."""
-    better, worse = _sides(row, format)
+    better, worse = sides_of(row, format)
     if isinstance(better, str):
         return None
     shorter = min(better, worse, key=len)
@@ -118,7 +117,7 @@ def no_side(row: Row, format: Format) -> bool | None:
 def _dialogues(row: Row, format: Format) -> list[list[str]]:
     """Return prompt and answer of both sides of an HH row, stripped."""
     return [
-        [part.strip() for part in re.split("\n\nAssistant:(?!.*\n\nAssistant:)", side, flags=re.DOTALL)] for side in _sides(row, format)
+        [part.strip() for part in re.split("\n\nAssistant:(?!.*\n\nAssistant:)", side, flags=re.DOTALL)] for side in sides_of(row, format)
     ]
 
 
@@ -145,71 +144,17 @@ def hh_turns(row: Row, format: Format) -> bool:
     if not format.options["split_turns"]:
         return False
     before, *turns = re.split(
-        "\n\n(?:Human|Assistant):", re.split("\n\nAssistant:(?!.*\n\nAssistant:)", _sides(row, format)[0], flags=re.DOTALL)[0]
+        "\n\n(?:Human|Assistant):", re.split("\n\nAssistant:(?!.*\n\nAssistant:)", sides_of(row, format)[0], flags=re.DOTALL)[0]
     )
     return bool(before.strip()) or not all(turn.strip() for turn in turns)
 
 
 def hh_open(row: Row, format: Format) -> bool:
     """A dialogue ends with a person's turn."""
-    return any("\n\nHuman:" in side[side.rindex("\n\nAssistant:") :] for side in _sides(row, format))
+    return any("\n\nHuman:" in side[side.rindex("\n\nAssistant:") :] for side in sides_of(row, format))
 
 
 def hh_equal(row: Row, format: Format) -> bool:
     """Both last answers are the same."""
     (_, better), (_, worse) = _dialogues(row, format)
     return better == worse
-
-
-_LOWER = str.maketrans(ascii_uppercase + "ſKİı", ascii_lowercase + "skii")
-"""A letter for a letter, as regular expressions take upper and lower case of ASCII to be the same."""
-
-
-def _end_of_prompt(row: Row, format: Format) -> int | None:
-    """Where the prompt ends in the better of two texts: behind the last mark of an answer, in upper or lower case. -1 where there is none."""
-    better, mark = _sides(row, format)[0], format.options["assistant_role"]
-    if not isinstance(better, str) or under(row, format, "prompt_key") is not None or not mark.isascii():
-        return None
-    text = better.translate(_LOWER)
-    return text.rfind(mark.lower()) + len(mark) if mark.lower() in text else -1
-
-
-def dpo_no_mark(row: Row, format: Format) -> bool | None:
-    """The better text has no mark of an answer."""
-    end = _end_of_prompt(row, format)
-    return None if end is None else end < 0
-
-
-def dpo_prompts(row: Row, format: Format) -> bool | None:
-    """Two texts differ before the last mark of the better one."""
-    end, (better, worse) = _end_of_prompt(row, format), _sides(row, format)
-    return None if end is None or end < 0 else better[:end] != worse[:end]
-
-
-def ultra_last(row: Row, format: Format) -> bool | None:
-    """A side ends with an empty message, or with another's than the assistant."""
-    sides = _sides(row, format)
-    return None if sides[0] is None else any(side[-1]["role"] != "assistant" or not side[-1]["content"].strip() for side in sides)
-
-
-def ultra_prompts(row: Row, format: Format) -> bool | None:
-    """A side has other messages before its answer than the prompt."""
-    sides, prompt = _sides(row, format), under(row, format, "prompt_key")
-    if sides[0] is None or format.options["prompt_check"] != "strict":
-        return None
-    return any([(each["role"], each["content"].strip()) for each in side[:-1]] != [("user", prompt.strip())] for side in sides)
-
-
-def ultra_equal(row: Row, format: Format) -> bool | None:
-    """Both sides end with the same text."""
-    sides = _sides(row, format)
-    return None if sides[0] is None else sides[0][-1]["content"].strip() == sides[1][-1]["content"].strip()
-
-
-def ultra_margin(row: Row, format: Format) -> bool | None:
-    """The scores of both sides are nearer to each other than the least margin."""
-    least = format.options["min_margin"]
-    if _sides(row, format)[0] is None:
-        scores = sorted(each["overall_score"] for each in under(row, format, "completions_key"))
-        return bool(scores[-1] == scores[0] or scores[-1] - scores[0] < (least or 0))
-    return least is not None and row["score_chosen"] - row["score_rejected"] < least

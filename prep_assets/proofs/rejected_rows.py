@@ -4,14 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
-from importlib import import_module
-from pathlib import Path
-from typing import Any
 
-from prep_assets.proofs import pair_rules, value_rules
-from prep_assets.proofs import row_rules as rules
-from prep_assets.proofs.formats import FOLDER, Format, definition_of, files
-from prep_assets.proofs.row_rules import Judged, Message, Rule, chats, letters
+from prep_assets.proofs.formats import Format, definition_of, rule_named
+from prep_assets.proofs.row_rules import Judged, Message, Rule, chats, letters, no_json
 from prep_assets.proofs.source_fields import CALLS, REASONINGS, WEIGHTS
 from prep_assets.samples import Row
 
@@ -24,35 +19,28 @@ Rules = dict[str, Rule | None]
 @lru_cache(1 << 8)
 def beyond(name: str) -> Rules:
     """Return the reasons beyond a definition, as its ``x-beyond`` lists them."""
-    return _rules(definition_of(name).get("x-beyond", ()), _beside(files()[name]))
+    return _rules(definition_of(name).get("x-beyond", ()))
 
 
-def _rules(listed: Sequence[str | Mapping[str, str | None]], known: Mapping[str, Any]) -> Rules:
+def _rules(listed: Sequence[str | Mapping[str, str | None]]) -> Rules:
     found: dict[str, Rule | None] = {}
     for each in listed:
-        found |= _shared(each) if isinstance(each, str) else {reason: _named(rule, known) for reason, rule in each.items()}
+        found |= _shared(each) if isinstance(each, str) else {reason: _named(rule) for reason, rule in each.items()}
     return found
-
-
-def _beside(path: Path) -> Mapping[str, Any]:
-    """Return the rules that a definition may name: those of this package, and those of the extension that has it."""
-    shared = vars(rules) | vars(value_rules) | vars(pair_rules)
-    if path.parent == FOLDER:
-        return shared
-    return shared | vars(import_module(f"prep_assets.extensions.{path.parts[-4]}.proofs.rules"))
 
 
 @lru_cache(1 << 4)
 def _shared(name: str) -> Rules:
-    return _rules(definition_of("common")["x-beyond"][name], _beside(files()["common"]))
+    return _rules(definition_of("common")["x-beyond"][name])
 
 
-def _named(name: str | None, known: Mapping[str, Any]) -> Rule | None:
+def _named(name: str | None) -> Rule | None:
     """Return the rule of this name, or that which the function of this name makes of the words behind it."""
     if name is None:
         return None
     name, *given = name.split()
-    rule: Rule = known[name](*given) if given else known[name]
+    found = rule_named(name)
+    rule: Rule = found(*given) if given else found
     return rule
 
 
@@ -96,9 +84,7 @@ def kept_fault(format: Format, row: Row) -> str:
 @lru_cache(1 << 8)
 def _of_kept(name: str) -> list[tuple[str, Rule, Sequence[str] | None]]:
     """Return the rules that rows of a schema are judged by, their reasons, and the fields that each needs."""
-    return [
-        (reason, rule, _ABOUT.get(reason)) for reason, rule in beyond(name).items() if rule is not None and rule is not value_rules.no_json
-    ]
+    return [(reason, rule, _ABOUT.get(reason)) for reason, rule in beyond(name).items() if rule is not None and rule is not no_json]
 
 
 def _must(rule: Rule | None, row: Row, format: Format) -> bool | None:

@@ -1,15 +1,17 @@
 """Rules about rows that JSON Schema cannot say: the order of roles, calls and their results, what must agree, and files. Each looks at the raw row.
 
-`rejected_rows.py` says which rule derives which reason of which schema.
+Definitions name them in ``x-beyond``; those of one format are in `proofs/rules.py` of its extension.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from datetime import datetime
+from fractions import Fraction
 from itertools import groupby, pairwise
 from typing import Any, TypeVar
 
@@ -449,17 +451,38 @@ def _placed(message: Message, kind: str, mark: str, format: Format) -> Iterator[
             yield part.get("index")
 
 
-def llava_places(row: Row, format: Format) -> bool:
-    """Marks of images stand elsewhere than in questions, are several of one image, or as many as the images are not."""
-    image, mark = under(row, format, "image_key"), format.options["image_token"]
-    counts = [
-        (role, message[format.options["content_key"]].count(mark))
-        for chat in chats(row, format)
-        for message, role in zip(chat, letters(chat, format), strict=True)
-    ]
-    if any(count and role != "u" for role, count in counts):
+# Values.
+
+
+def no_json(row: Row, format: Format) -> bool | None:
+    """A value has no place in JSON: a number that is not finite, a date, bytes. JSON Schema takes 2.0 for an integer."""
+    try:
+        return None if re.search("[0-9]\\.0(?![0-9])", json.dumps(row, allow_nan=False)) else False
+    except (TypeError, ValueError, RecursionError):
         return True
-    placed = sum(count for _, count in counts)
-    if isinstance(image, list):
-        return bool(placed != len(image))
-    return any(count > 1 for _, count in counts) or bool(placed) != (image is not None)
+
+
+def number(text: str) -> Fraction | None:
+    """Return the number that a text is, as people write it; `None` for anything else."""
+    plain = re.sub("^([+−-]?)\\$|^\\$([+−-])", r"\1\2", text).replace("−", "-").removesuffix(".")
+    grouped = re.fullmatch("[+-]?[0-9]{1,3}(?:,[0-9]{3})+(?:\\.[0-9]+)?", plain)
+    plain = plain.replace(",", "") if grouped else plain
+    return Fraction(plain) if re.fullmatch("[+-]?(?:[0-9]+(?:\\.[0-9]+)?|\\.[0-9]+)", plain) else None
+
+
+def _length(value: Any) -> int:
+    return len(value) if isinstance(value, list) else 1
+
+
+def uneven(*options: str) -> Rule:
+    """Return a rule: the arrays that these options name have different lengths."""
+
+    def rule(row: Row, format: Format) -> bool:
+        return len({_length(value) for option in options if (value := under(row, format, option)) is not None}) > 1
+
+    return rule
+
+
+def rewards_of(row: Row, format: Format) -> list[float]:
+    ranks = under(row, format, "ranks_key")
+    return [-rank for rank in ranks] if ranks is not None else under(row, format, "rewards_key")

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import accumulate, groupby, takewhile
-from typing import Any, TypeVar
+from typing import Any
 
 from prep_assets.samples import Group, Pair, Prompt, Row, Sample
 
@@ -141,17 +141,6 @@ def _listed_calls(message: Row) -> list[Row]:
     parsed = [json.loads(calls) if isinstance(calls, str) else calls for calls in held]
     calls = [call for each in parsed for call in ([each] if isinstance(each, Mapping) else each)]
     return [*calls, *(part for part in parts if part.get("type") in ("tool_use", "tool_call"))]
-
-
-_Rule = TypeVar("_Rule", bound=Callable[..., None])
-RULES: dict[str, Callable[..., None]] = {}
-"""What becomes of the value of a column, by name. Each gets the row on its way, the value, the role and the path."""
-
-
-def rule(function: _Rule) -> _Rule:
-    """Register a rule under its name."""
-    RULES[function.__name__.strip("_")] = function
-    return function
 
 
 def step_rewards(schema: str, options: Mapping[str, Any], row: Row) -> list[float] | None:

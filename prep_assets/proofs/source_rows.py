@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 from msgspec import Struct, field
 
-from prep_assets.proofs.formats import definition_of, neutral_names, resolved, roles_of, without
+from prep_assets.proofs.formats import definition_of, neutral_names, resolved, roles_of, rule_named, without
 from prep_assets.proofs.second_reading import call_object
 from prep_assets.proofs.source_fields import (
     CALLERS,
@@ -18,7 +18,6 @@ from prep_assets.proofs.source_fields import (
     KNOWN,
     REASONINGS,
     ROLES,
-    RULES,
     STRETCHES,
     WEIGHTS,
     Unlike,
@@ -41,7 +40,7 @@ class Column(NamedTuple):
         role: whose text it is and on which side it stands: ``chosen``, ``rejected``, ``responses`` and the fields of lines are sides, all others are the
             prompt, or the one conversation or document of a record. ``skip`` is a column without text, ``unread`` one that the schema leaves out.
         names: its names, of which a row has one at most.
-        rule: what becomes of a value, by its name in `source_fields.RULES`; without one its strings stand verbatim, and messages are read as messages.
+        rule: what becomes of a value, by its name, see `formats.rule_named`; without one its strings stand verbatim, and messages are read as messages.
     """
 
     role: str
@@ -234,7 +233,7 @@ class Walk:
             if "." in names and rule in ("", "sections", "request"):  # the whole row
                 self.seen.update(row if role == "skip" or rule == "sections" else ())
                 if rule:
-                    RULES[rule](self, row, role, "")
+                    rule_named(rule)(self, row, role, "")
                 continue
             for name in names:
                 found = self._found(name)
@@ -265,7 +264,7 @@ class Walk:
     def _column(self, role: str, name: str, value: Any, rule: str) -> None:
         if role in ("skip", "unread"):
             return
-        RULES[rule or "text"](self, value, role, name)
+        rule_named(rule or "text")(self, value, role, name)
 
     # A text, in pieces.
 
@@ -330,7 +329,7 @@ class Walk:
         rule = "tools" if name in self.reading.tool_keys else "files" if name in self.reading.file_keys else NAMES.get(name)
         rule = rule or NAMES.get(name.lower())
         if rule == "tools" or (rule == "documents"):
-            RULES[rule](self, value, "", name)
+            rule_named(rule)(self, value, "", name)
         elif name == "margin" and self.reading.gives == "Pair":
             self.said.append(Said(name, name, self.turn, EXACT, json.dumps(value)))
         elif rule is None:
@@ -410,7 +409,7 @@ class Walk:
                 self.calls(message[name], whose, f"{path}.{name}", weight)
         for name in ("tools", "functions"):
             if message.get(name):
-                RULES["tools"](self, message[name], "", f"{path}.{name}")
+                rule_named("tools")(self, message[name], "", f"{path}.{name}")
         known = {key, *self.reading.content_keys, *REASONINGS, *CALLS, *FIELDS_OF_MESSAGES, *self.reading.role_keys}
         for name in message:
             known_name = name in known or name in ("refusal", "reasoning_details", "tools", "functions", *NAMES, *WEIGHTS, *STRETCHES)

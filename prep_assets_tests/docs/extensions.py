@@ -25,10 +25,11 @@ USES: Mapping[str, str] = {
     "preprocess": """
         cli cli.stores config.base config.family config.loading config.mask config.models data data.addresses data.blocks data.files
         data.quarantine data.read data.tables engine engine.events engine.execute errors graph.graph packing packing.strategies
-        pipeline.asset pipeline.examples pipeline.source_files pipeline.sources pipeline.workspace samples schemas.fields
-        schemas.instructions schemas.messages schemas.reader schemas.registry schemas.rewards schemas.turns stores.arrays stores.files
-        stores.manifest stores.segments stores.verification stores.version_folders text.encode text.engines text.load_template text.render
-        text.spans text.template text.tokenizer_files text.visible text.vocabulary workers.pool workers.shards
+        pipeline.asset pipeline.examples pipeline.source_files pipeline.sources pipeline.workspace proofs.formats proofs.row_rules
+        proofs.source_rows proofs.source_rules proofs.source_texts samples schemas.fields schemas.instructions schemas.messages
+        schemas.reader schemas.registry schemas.rewards schemas.turns stores.arrays stores.files stores.manifest stores.segments
+        stores.verification stores.version_folders text.encode text.engines text.load_template text.render text.spans text.template
+        text.tokenizer_files text.visible text.vocabulary workers.pool workers.shards
     """,
     "quality": """
         caches config.family config.loading errors limits own_code proofs.known_leaks proofs.verdict quality.steps quality.units samples
@@ -43,16 +44,19 @@ USES: Mapping[str, str] = {
         text.visible text.vocabulary
     """,
     "agents": """
-        errors samples schemas.fields schemas.preference schemas.registry schemas.rewards schemas.turns
+        errors proofs.formats proofs.row_rules proofs.source_rows proofs.source_rules proofs.source_texts samples schemas.fields
+        schemas.preference schemas.registry schemas.rewards schemas.turns
     """,
     "token_ids": """
-        errors samples schemas.fields schemas.registry schemas.turns
+        errors proofs.formats proofs.row_rules proofs.source_fields samples schemas.fields schemas.registry schemas.turns
     """,
     "cerebras": """
-        errors samples schemas.fields schemas.messages schemas.preference schemas.registry schemas.text schemas.turns
+        errors proofs.formats proofs.pair_rules proofs.row_rules proofs.source_rows proofs.source_rules proofs.source_texts samples
+        schemas.fields schemas.messages schemas.preference schemas.registry schemas.text schemas.turns
     """,
     "datasets": """
-        errors samples schemas.fields schemas.instructions schemas.preference schemas.reader schemas.registry schemas.rewards schemas.turns
+        errors proofs.formats proofs.pair_rules proofs.row_rules proofs.source_rows proofs.source_rules proofs.source_texts samples
+        schemas.fields schemas.instructions schemas.preference schemas.reader schemas.registry schemas.rewards schemas.turns
     """,
     "buckets": """
         caches errors stores.files stores.manifest stores.remote stores.version_folders
@@ -113,12 +117,12 @@ USES: Mapping[str, str] = {
         proofs.mutations proofs.verdict samples stores.lists text.encode text.vocabulary
     """,
     "rl": """
-        checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections
-        checks.relations checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine
-        errors graph.optional graph.raw own_code pipeline.asset pipeline.examples pipeline.images pipeline.lines pipeline.merging
-        pipeline.rendering pipeline.sources pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive
-        proofs.groups proofs.mask proofs.mutations proofs.rows proofs.second_reading proofs.tables proofs.verdict samples
-        schemas.reader schemas.registry schemas.rewards stores.files stores.groups stores.published stores.table
-        stores.version_folders stores.writer text.encode text.render text.spans text.template text.vocabulary
+        checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections checks.relations
+        checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine errors graph.optional
+        graph.raw own_code pipeline.asset pipeline.examples pipeline.images pipeline.lines pipeline.merging pipeline.rendering
+        pipeline.sources pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats proofs.groups proofs.mask
+        proofs.mutations proofs.row_rules proofs.rows proofs.second_reading proofs.source_fields proofs.source_rows proofs.source_rules
+        proofs.source_texts proofs.tables proofs.verdict samples schemas.reader schemas.registry schemas.rewards stores.files stores.groups
+        stores.published stores.table stores.version_folders stores.writer text.encode text.render text.spans text.template text.vocabulary
     """,
 }

@@ -28,7 +28,7 @@ from prep_assets.pipeline import lines as lines_module
 from prep_assets.pipeline.pairs import PairEncoder
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.rows import Line
-from prep_assets.proofs.source_formats import Reading
+from prep_assets.proofs.source_rows import Reading
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.stores.lines import open_lines
 from prep_assets.stores.open import open_store

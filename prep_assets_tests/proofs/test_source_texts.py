@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from prep_assets.proofs.rebuilt import sorts_arguments
-from prep_assets.proofs.source_formats import Reading
+from prep_assets.proofs.source_rows import Reading
 from prep_assets.proofs.source_texts import CALL, EARLIER, Held, Missing, Policy, Said, missing, single
 from prep_assets.samples import (
     ASSISTANT,

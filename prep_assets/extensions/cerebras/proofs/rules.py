@@ -1,0 +1,176 @@
+"""Rules about rows that JSON Schema cannot say, and about columns, by the names that definitions in `formats` give them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from itertools import groupby
+from string import ascii_lowercase, ascii_uppercase
+from typing import Any
+
+from prep_assets.proofs.formats import Format, definition_of
+from prep_assets.proofs.pair_rules import sides_of
+from prep_assets.proofs.row_rules import chats, letters, under
+from prep_assets.proofs.source_rows import Walk
+from prep_assets.proofs.source_rules import key_of, text
+from prep_assets.proofs.source_texts import ANYWHERE, TEXT, Said
+from prep_assets.samples import Row
+
+# Rows that must be rejected.
+
+
+def other_question(row: Row, format: Format) -> bool:
+    """The first message is another text than the prompt."""
+    return bool(under(row, format, "completion_key")[0]["content"].strip() != under(row, format, "prompt_key").strip())
+
+
+def image_or_text(row: Row, format: Format) -> bool:
+    """At some position both of image and text stand, or neither."""
+    images, texts = (under(row, format, option) for option in ("images_key", "texts_key"))
+    return len(images) == len(texts) and any((image is None) == (text is None) for image, text in zip(images, texts, strict=True))
+
+
+def nothing_interleaved(row: Row, format: Format) -> bool:
+    """There is neither an image nor a text with words."""
+    return not any(under(row, format, "images_key")) and not any(text and text.strip() for text in under(row, format, "texts_key"))
+
+
+def _regions(row: Row, format: Format) -> tuple[Sequence[Row], bool]:
+    """Return the turns of a semantic data array, and whether they are one document."""
+    turns = row[str(format.options["array_key"])]
+    return turns, bool(format.options["pretraining"]) or not any("type" in turn for turn in turns)
+
+
+def uneven_regions(row: Row, format: Format) -> bool:
+    """A turn has a list of weights or masks with another number of entries than regions."""
+    masks = ("semantic_loss_weight", "semantic_drop_mask", "semantic_attention_mask")
+    return any(
+        turn.get(mask) is not None and len(turn[mask]) != len(turn["content"]) for turn in _regions(row, format)[0] for mask in masks
+    )
+
+
+def empty_region(row: Row, format: Format) -> bool:
+    """A turn of a chat has no regions, or one without a text."""
+    turns, document = _regions(row, format)
+    texts = [[region[name] for region in turn["content"] for name in region if name != "include_tags"] for turn in turns]
+    return not document and any(not each or None in each or "" in each for each in texts)
+
+
+def blank_regions(row: Row, format: Format) -> bool:
+    """A document has nothing but white space."""
+    turns, document = _regions(row, format)
+    regions = [({**region, "include_tags": ""}, region.get("include_tags")) for turn in turns for region in turn["content"]]
+    return document and not any(text and (text.strip() or tagged) for region, tagged in regions for text in region.values())
+
+
+def mixed_types(row: Row, format: Format) -> bool:
+    """Some turns have a type and others have none, or types with and without a template stand together in no pair."""
+    turns, document = _regions(row, format)
+    types = {turn.get("type") for turn in turns}
+    mixed = types & {"prompt", "completion"} and types & {"system", "user", "assistant", "tool"} and not types & {"chosen", "rejected"}
+    return not document and (any("type" not in turn for turn in turns) or bool(mixed))
+
+
+def llava_places(row: Row, format: Format) -> bool:
+    """Marks of images stand elsewhere than in questions, are several of one image, or as many as the images are not."""
+    image, mark = under(row, format, "image_key"), format.options["image_token"]
+    counts = [
+        (role, message[format.options["content_key"]].count(mark))
+        for chat in chats(row, format)
+        for message, role in zip(chat, letters(chat, format), strict=True)
+    ]
+    if any(count and role != "u" for role, count in counts):
+        return True
+    placed = sum(count for _, count in counts)
+    if isinstance(image, list):
+        return bool(placed != len(image))
+    return any(count > 1 for _, count in counts) or bool(placed) != (image is not None)
+
+
+_LOWER = str.maketrans(ascii_uppercase + "ſKİı", ascii_lowercase + "skii")
+"""A letter for a letter, as regular expressions take upper and lower case of ASCII to be the same."""
+
+
+def _end_of_prompt(row: Row, format: Format) -> int | None:
+    """Where the prompt ends in the better of two texts: behind the last mark of an answer, in upper or lower case. -1 where there is none."""
+    better, mark = sides_of(row, format)[0], format.options["assistant_role"]
+    if not isinstance(better, str) or under(row, format, "prompt_key") is not None or not mark.isascii():
+        return None
+    text = better.translate(_LOWER)
+    return text.rfind(mark.lower()) + len(mark) if mark.lower() in text else -1
+
+
+def dpo_no_mark(row: Row, format: Format) -> bool | None:
+    """The better text has no mark of an answer."""
+    end = _end_of_prompt(row, format)
+    return None if end is None else end < 0
+
+
+def dpo_prompts(row: Row, format: Format) -> bool | None:
+    """Two texts differ before the last mark of the better one."""
+    end, (better, worse) = _end_of_prompt(row, format), sides_of(row, format)
+    return None if end is None or end < 0 else better[:end] != worse[:end]
+
+
+# What becomes of a column.
+
+
+def common(walk: Walk, value: str, role: str, path: str) -> None:
+    """Words, each with the white space before it: common ones are not trained, all others are."""
+    words = walk.options.get("words", definition_of("common_words_mask")["x-options"]["words"])
+    for is_common, run in groupby(re.split(r"(?<=\S)(?=\s)", value), key=lambda word: word.strip() in words):
+        walk.say("".join(run), role, path, weight=float(not is_common))
+
+
+def second(walk: Walk, value: Any, role: str, path: str) -> None:
+    """The second message is the answer, the first repeats the prompt; later ones are refused or left out."""
+    common(walk, value[1]["content"], role, path)
+
+
+def cut(walk: Walk, value: Any, role: str, path: str) -> None:
+    """An answer; without a prompt a text that is cut behind its last mark of an assistant."""
+    if not isinstance(value, str) or walk.options.get("prompt_key") is not None:
+        text(walk, value, role, path)
+        return
+    marks = list(
+        re.finditer(re.escape(walk.options.get("assistant_role", "assistant:")), str(walk.row[key_of(walk, "chosen")]), re.IGNORECASE)
+    )
+    for piece in (value[: marks[-1].end()], value[marks[-1].end() :]):
+        walk.say(piece, role, path)
+        walk.turn += 1
+
+
+def beside_files(walk: Walk, value: Sequence[Row], role: str, path: str) -> None:
+    """Messages; with ``phase: 1`` the text beside an image is left out."""
+    mark = walk.options.get("image_token", "<image>")
+    for message in value:
+        content = next((message[key] for key in walk.reading.content_keys if message.get(key) is not None), "")
+        if walk.options.get("phase") != 1 or mark not in content:
+            walk.message(message, role, path)
+        walk.turn += 1
+
+
+def headers(walk: Walk, value: str, role: str, path: str) -> None:
+    """A chat that Llama 3's template wrote: its control tokens and roles are left out."""
+    for whose, content in re.findall(r"<\|start_header_id\|>(.*?)<\|end_header_id\|>\n\n(.*?)<\|(?:eot|eom)_id\|>", value, re.DOTALL):
+        walk.say(content, walk._role({"role": whose.strip()}), path)
+        walk.turn += 1
+
+
+def regions(walk: Walk, value: Sequence[Row], role: str, path: str) -> None:
+    """Cerebras' arrays: regions by name, with weights by region, of which those that are dropped are left out."""
+    sides = {"chosen": "chosen", "rejected": "rejected"} if any(turn.get("type") == "chosen" for turn in value) else {}
+    for turn in value:
+        kind, content = turn.get("type", "document"), turn["content"]
+        weights, drops = turn.get("semantic_loss_weight"), turn.get("semantic_drop_mask")
+        for number, region in enumerate(content):
+            [name] = [key for key in region if key != "include_tags"]
+            default = (walk.options.get("semantic_drop_mask") or {}).get(name, False)
+            weight = (walk.options.get("semantic_loss_weight") or {}).get(name) if weights is None else weights[number]
+            if region[name] and name != "image" and not (default if drops is None else drops[number]):
+                whose = sides.get(kind) or {"assistant": "assistant", "completion": "assistant", "system": "system"}.get(kind, "user")
+                spoken = "assistant" if kind in sides else kind if kind in ("prompt", "completion", "document") else whose
+                where, its_kind = sides.get(kind, walk.prompt), ANYWHERE if whose == "system" else TEXT
+                own = None if weight is None else float(weight)
+                walk.said.append(Said(path, where, walk.turn, its_kind, region[name], own, spoken))
+        walk.turn += 1
