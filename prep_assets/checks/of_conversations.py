@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import structs
 
-from prep_assets.checks.relations import Derivation, Judge, has_few_tokens, is_small, relation
+from prep_assets.checks.relations import Derivation, Judge, has_few_tokens, is_small
 from prep_assets.checks.selection import chats as chats_again
 from prep_assets.checks.sources_again import (
     StoredRows,
@@ -21,22 +21,16 @@ from prep_assets.checks.sources_again import (
     domain_source,
     example_of,
     images_again,
-    require_current,
     stored_rows,
     streams_of,
 )
-from prep_assets.config.models import Preference, Sft
+from prep_assets.config.models import Sft
 from prep_assets.errors import CheckFailed, Refused, StoreError
 from prep_assets.pipeline.asset import Reasons, Store
 from prep_assets.pipeline.examples import Item, converter
-from prep_assets.pipeline.lines import pair_sample, weighted
 from prep_assets.proofs.certificate import writes_unserved
-from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answers_derivation
+from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation
 from prep_assets.proofs.derive import Derived, MaskOptions, derive, examples_again
-from prep_assets.proofs.groups import (
-    Margin,
-    check_margins,
-)
 from prep_assets.proofs.mask import (
     Conversation,
     IdentityProof,
@@ -48,12 +42,12 @@ from prep_assets.proofs.mask import (
     left_of,
     straddled,
 )
-from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns, turns_of_rows
+from prep_assets.proofs.plain_reading import turns_of_rows
 from prep_assets.proofs.rebuilt import render_again
 from prep_assets.proofs.second_reading import read_again, shown_by
 from prep_assets.proofs.tokenized import left_of_tokenized, splits_character, tokenized_again
-from prep_assets.proofs.verdict import Tally, Verdict, Worst, combined
-from prep_assets.samples import ASSISTANT, MEDIA, USER, PlainChat, Sample, changed
+from prep_assets.proofs.verdict import Verdict, Worst, combined
+from prep_assets.samples import MEDIA, PlainChat, Sample, changed
 from prep_assets.schemas.reader import PlainMessages, rows_by_columns
 from prep_assets.text.chats import plain_chat
 from prep_assets.text.conversation import control_pattern, treat
@@ -66,6 +60,7 @@ IDENTITY = "Every row's tokens decode to a fresh render of its source; its contr
 # Chats, and the sides of preference pairs. One reading of the source serves both proofs.
 
 T = TypeVar("T")
+MASKS = "mask_alignment"
 BLOCK_TOKENS = 1 << 20
 Source = Sample | PlainChat
 """A conversation ready to render, or in columns as in its row, not yet processed."""
@@ -174,7 +169,7 @@ class Conversations(Derivation):
         ):
             detail = f"{unserved:,} trained answers stand behind a prompt that no server sends, the manifest counts {counted:,}"
             mask = Verdict(False, detail, mask.numbers, Worst("counts", detail))
-        return {"mask_alignment": mask, "tokenization_identity": identity}
+        return {MASKS: mask, "tokenization_identity": identity}
 
     def sound(self, results: Sequence[Proven]) -> bool:
         """See `Derivation.sound`."""
@@ -393,54 +388,11 @@ def rejected_chats(store: Store) -> Reasons:
     return reasons
 
 
-class Sides(Conversations):
-    """What the sides of preference pairs must have become, derived from their lines."""
-
-    def __init__(self, store: Store) -> None:
-        super().__init__(store)
-        self._template = store.workspace.template(store.workspace.family(Preference))
-        self.derivation = answers_derivation(self._template, alone=is_small(store))
-        self.truncation = Truncation(store.recipe["truncation"], store.recipe["max_seq_len"])
-        require_current(store, "pairs", f"preferences_by_domain[{store.partition}]")
-
-    def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
-        """A prompt and one answer to it."""
-        return [_plain_side(payload, side) or self._again(pair_sample(payload, side)) for payload in payloads]
-
-    def sample(self, chat: PlainChat) -> Sample:
-        """Only the answer, the last turn, is trained."""
-        *prompt, answer = chat.sample().turns
-        return self._again(Sample((*(weighted(turn, 0.0) for turn in prompt), weighted(answer, 1.0))))
-
-    def _again(self, sample: Sample) -> Sample:
-        return read_again(sample, self.store.recipe, **shown_by(self._template))
-
-    def identity(self, stored: StoredRows, at: int) -> str:
-        """Records are named by their lines."""
-        return f"line {stored.rows[at] + 1}"
-
-
-def _plain_side(row: Mapping[str, Any], side: str) -> PlainChat | None:
-    """A prompt with an answer of one turn of an assistant, by a second reading; `None` for any other row."""
-    prompt = plain_turns(row["prompt"], role=USER) if row.keys() <= PLAIN_PAIR else None
-    answer = plain_turns(row[side], role=ASSISTANT) if prompt else None
-    if prompt is None or answer is None or answer[0] != (ASSISTANT,):
-        return None
-    return PlainChat(prompt[0] + answer[0], prompt[1] + answer[1])
-
-
-def margins(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Margin]] | None:
-    """Return what gives the margin of each pair, and that of its line; `None` for the rejected sides."""
-
-    def pairs(rows: StoredRows) -> Iterator[Margin]:
-        for number, identity, line in rows.records():
-            stored = np.nan if stream.held.margins is None else float(stream.held.margins[number])
-            yield Margin(f"line {identity.rpartition(':')[2]}", None if np.isnan(stored) else stored, line.get("margin"))
-
-    return pairs if stream.name.endswith("chosen") else None
-
-
-MARGINS = relation("margins", "The margin of every pair is that of its line, as float32.", (margins, lambda store: Tally(check_margins)))
+def conversations_of(store: Store) -> Conversations | None:
+    """Return what derives the masks of the conversations of a store; `None` where it holds none."""
+    found = (check.derived for check in store.asset.checks if check.name == MASKS)
+    kind = next((kind for kind in found if isinstance(kind, type) and issubclass(kind, Conversations)), None)
+    return None if kind is None else kind(store)
 
 
 def fresh_render(identity: str, ids: Any, sample: Sample, template: ChatTemplate, *, allowed: bool = False) -> Conversation:

@@ -12,7 +12,6 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.pipeline.asset import Conversations, FromLines, FromRows, Store
 from prep_assets.pipeline.examples import converter
-from prep_assets.pipeline.lines import pair_sample
 from prep_assets.proofs import rejected_renders
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.formats import Format, format_of, read_by, without
@@ -114,11 +113,6 @@ def rendered_chats(store: Store) -> Conversations:
         return [(images(sample), False)]
 
     return chat
-
-
-def rendered_pairs(store: Store) -> Conversations:
-    """Return what a template renders of a line of a pair."""
-    return lambda row: [(pair_sample(row, side), False) for side in ("chosen", "rejected")]
 
 
 def _rendered(store: Store) -> tuple[ChatTemplate, Conversations] | None:

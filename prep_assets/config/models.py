@@ -1,4 +1,4 @@
-"""Typed models of `configs/{pretrain,sft,preference,eval}.yaml`.
+"""Typed models of `configs/{pretrain,sft,eval}.yaml`.
 
 One file describes one family. All models are frozen and raise for unknown keys. The launchpad and the reference page of the documentation show the
 descriptions of fields.
@@ -12,11 +12,11 @@ from typing import Annotated, ClassVar, Literal
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from prep_assets import plugins
-from prep_assets.config.base import LONGEST, MOST, MOST_SEED, AudioTokens, Fixed, ImageRule, Model, VideoTokens, younger
+from prep_assets.config.base import LONGEST, AudioTokens, Fixed, ImageRule, Model, VideoTokens, younger
 from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Stored, WindowBlend
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import ConfigError
-from prep_assets.samples import AUDIO, IMAGE, VIDEO, Pair
+from prep_assets.samples import AUDIO, IMAGE, VIDEO
 
 Bos = Annotated[
     Literal["auto", "true", "false"],
@@ -86,26 +86,6 @@ class Sft(MaskPolicy, Images, Chat):
     """Share of records held out in sft_dev_packed, by hash."""
 
 
-class Preference(Chat):
-    """`configs/preference.yaml`: preference pairs."""
-
-    form_of_rows: ClassVar[type] = Pair
-    code_version: ClassVar[str] = "20"
-
-    max_per_source: int | None = Field(default=None, ge=1, le=MOST)
-    """Use only so many records of each domain, the first."""
-    test_fraction: float = Field(default=0.05, ge=0, lt=1)
-    """Share of prompts held out, by hash."""
-    seed: int = Field(ge=-MOST_SEED, le=MOST_SEED, default=0)
-    """Seed of the shuffle."""
-    shuffle: bool = True
-    """Shuffle the training file."""
-    truncation: Literal["drop", "end"] = "drop"
-    """A side longer than max_seq_len: reject the pair, or cut the side's end, unless no answer is left or both become equal."""
-    form: RowFormOption = "auto"
-    """text: strings, rejecting other rows; messages: {role, content} with reasoning, tool calls and tools; auto: strings if all rows fit, else messages."""
-
-
 class Eval(Family):
     """`configs/eval.yaml`: held-out data sets, such as benchmarks, that no other family may train on."""
 
@@ -121,7 +101,7 @@ class Eval(Family):
     """Also search for what other domains hold out, by test_files or test_fraction."""
 
 
-_KNOWN: Mapping[str, type[Family]] = {"pretrain": Pretrain, "sft": Sft, "preference": Preference, "eval": Eval}
+_KNOWN: Mapping[str, type[Family]] = {"pretrain": Pretrain, "sft": Sft, "eval": Eval}
 """Families of the kernel, whose configuration is known without their module."""
 
 

@@ -76,11 +76,6 @@ PACKED_COLUMNS = (
     ("loss_mask", "int8[N, row_len]", "1 where a token is trained."),
     ("documents", "table", "row, row_offset, length, source, record, start of each piece of a document."),
 )
-PAIR_COLUMNS = (
-    ("prompt", "string", "What both answers reply to."),
-    ("chosen", "string", "The preferred answer."),
-    ("rejected", "string", "The other answer."),
-)
 
 
 # Options that several assets of a family depend on.
@@ -349,11 +344,13 @@ class LineEncoder(Protocol):
 
 
 class Corruptions(Struct, frozen=True, eq=False):
-    """What checks must catch: the rows that they judge, the `Mutation`s of a list of the first of them, and how each check judges them."""
+    """What checks must catch: the rows that they judge (`by_stream`: those of each stream), the `Mutation`s of a list of the first of them, and how each check
+    judges them."""
 
     rows: Callable[[Store], Iterable[Any]]
     mutations: tuple[Any, ...]
     judges: Mapping[str, Callable[[Any], Verdict]]
+    by_stream: bool = False
 
 
 class Check(Struct, frozen=True):

@@ -1,4 +1,4 @@
-"""Proofs of scored groups: their rewards, ids that a model sampled, and rows of agents' runs; and of the margins of pairs."""
+"""Proofs of scored groups: their rewards, ids that a model sampled, and rows of agents' runs."""
 
 from __future__ import annotations
 
@@ -59,35 +59,6 @@ check_rewards = Rule(
         "{rewards_checked:,} rewards of {groups_checked:,} groups are those of their sources; in {groups_of_equal_rewards:,} all are equal"
     ).format_map,
     ("groups_failed", "groups fail"),
-)
-
-
-# Margins of pairs, which are differences of rewards.
-
-
-@dataclass(frozen=True, slots=True)
-class Margin:
-    """The stored margin of a pair, and that of its line; `None` where there is none."""
-
-    id: str
-    stored: float | None
-    source: float | None
-
-
-def _margin_fault(pair: Margin, numbers: Counter[str]) -> str | None:
-    numbers["pairs_checked"] += 1
-    numbers["margins_checked"] += pair.stored is not None
-    same = (pair.stored is None) == (pair.source is None)
-    if pair.stored is not None and pair.source is not None:
-        same = bool(np.isclose(pair.stored, pair.source, **AS_FLOAT32))
-    said, stored = ("none" if margin is None else f"{margin:g}" for margin in (pair.source, pair.stored))
-    return None if same else f"its margin is {stored}, its line says {said}"
-
-
-check_margins = Rule(
-    _margin_fault,
-    ("pairs_checked", "margins_checked"),
-    "{margins_checked:,} margins of {pairs_checked:,} pairs are those of their lines, as float32".format_map,
 )
 
 

@@ -62,12 +62,12 @@ USES: Mapping[str, str] = {
         caches errors stores.files stores.manifest stores.remote stores.version_folders
     """,
     "selftest": """
-        checks.of_conversations checks.of_documents checks.of_lines checks.of_merged checks.of_packed checks.of_quality
-        checks.of_stores checks.of_texts checks.relations checks.selection checks.sources_again cli cli.terminal config.models
-        errors graph.graph pipeline.asset pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace plugins
-        proofs.accounting proofs.derive proofs.documents proofs.groups proofs.image_tokens proofs.mask proofs.mutations proofs.rows
-        proofs.selection proofs.source_texts proofs.tables proofs.verdict quality.overlap quality.steps samples stores.blends
-        stores.images stores.table stores.tokens stores.version_folders text.template text.vocabulary
+        checks.of_conversations checks.of_documents checks.of_merged checks.of_packed checks.of_quality checks.of_stores
+        checks.of_texts checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph
+        pipeline.asset pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace plugins proofs.accounting
+        proofs.derive proofs.documents proofs.groups proofs.image_tokens proofs.mask proofs.mutations proofs.selection
+        proofs.source_texts proofs.tables proofs.verdict quality.overlap quality.steps samples stores.blends stores.images
+        stores.table stores.tokens stores.version_folders text.template text.vocabulary
     """,
     "remote": """
         data.addresses data.local_files errors
@@ -115,6 +115,14 @@ USES: Mapping[str, str] = {
     "distillation": """
         checks.relations checks.sources_again errors pipeline.asset pipeline.conversations pipeline.examples proofs.formats
         proofs.mutations proofs.verdict samples stores.lists text.encode text.vocabulary
+    """,
+    "preference": """
+        checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.relations
+        checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine errors
+        graph.optional graph.raw pipeline.asset pipeline.conversations pipeline.examples pipeline.images pipeline.lines
+        pipeline.rendering pipeline.sources pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.groups
+        proofs.mask proofs.mutations proofs.plain_reading proofs.rows proofs.second_reading proofs.verdict samples stores.files
+        stores.published stores.table text.encode text.render text.spans
     """,
     "rl": """
         checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections checks.relations

@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from prep_assets.checks.of_conversations import Sides
 from prep_assets.engine.execute import verdicts_of as verdicts
+from prep_assets.extensions.preference.checks import Sides
+from prep_assets.extensions.preference.lines import pair_sample
 from prep_assets.graph.graph import EVERY, store_of
-from prep_assets.pipeline.lines import pair_sample
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import PlainChat
 from prep_assets_tests.graph.workspaces import build_all, domain, jsonl, minimal, resealed, workspace_in

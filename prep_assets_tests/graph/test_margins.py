@@ -12,7 +12,7 @@ import torch
 
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
-from prep_assets.extensions.selftest.mutations import MARGIN_MUTATIONS
+from prep_assets.extensions.preference.mutations import MARGIN_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.lines import open_lines

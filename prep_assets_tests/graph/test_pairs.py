@@ -15,17 +15,17 @@ from tokenizers import Tokenizer
 
 from prep_assets.caches import CACHES
 from prep_assets.checks.sources_again import prompt_of_line
-from prep_assets.config.models import Preference
 from prep_assets.engine import state
 from prep_assets.engine.execute import verdicts_of as verdicts
 from prep_assets.errors import CheckFailed, ConfigError, Refused
 from prep_assets.exports import export
 from prep_assets.extensions.explain.trace import trace
-from prep_assets.extensions.selftest.mutations import PAIR_MUTATIONS
+from prep_assets.extensions.preference.config import Preference
+from prep_assets.extensions.preference.mutations import PAIR_MUTATIONS
+from prep_assets.extensions.preference.pairs import PairEncoder
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline import lines as lines_module
-from prep_assets.pipeline.pairs import PairEncoder
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.rows import Line
 from prep_assets.proofs.source_rows import Reading

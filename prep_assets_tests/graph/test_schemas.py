@@ -15,9 +15,10 @@ import yaml
 
 from prep_assets.checks.selection import SELECTION
 from prep_assets.config.family import Domain
-from prep_assets.config.models import Preference, Sft
+from prep_assets.config.models import Sft
 from prep_assets.engine import state
 from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.extensions.preference.config import Preference
 from prep_assets.extensions.rl.config import Rl
 from prep_assets.graph.graph import ASSETS, EVERY
 from prep_assets.own_code import own_code_hash, source_files

@@ -15,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from prep_assets.config.models import FAMILIES, Preference
+from prep_assets.config.models import FAMILIES
 from prep_assets.data import tables as cuts
 from prep_assets.data.files import SourceFile
 from prep_assets.engine import build
@@ -23,6 +23,7 @@ from prep_assets.engine import execute as checking
 from prep_assets.engine.events import Progress
 from prep_assets.errors import ConfigError, SourceError, StoreError
 from prep_assets.extensions.buckets.bucket import Bucket
+from prep_assets.extensions.preference.config import Preference
 from prep_assets.extensions.ray import tasks
 from prep_assets.graph import raw
 from prep_assets.pipeline import tokens as domain_in_shards

@@ -16,7 +16,6 @@ from tokenizers import Tokenizer
 
 from prep_assets.config.models import TRAINED
 from prep_assets.extensions.selftest import mutations as kit
-from prep_assets.extensions.selftest.stores import TRIALS
 from prep_assets.graph.graph import CHECKS, EVERY
 from prep_assets.pipeline.asset import FromRows
 from prep_assets.pipeline.leaks import PASSAGES, TEXTS
@@ -76,7 +75,7 @@ LINES = {
 
 def of_lines_of(name: str) -> Sequence[kit.Mutation]:
     """What the selftest does to the lines of an asset."""
-    return [mutation for each in EVERY[name].corruptions for mutation in each.mutations] or TRIALS[name].args[2]
+    return [mutation for each in EVERY[name].corruptions for mutation in each.mutations]
 
 
 UNFIT = {"preferences_by_domain": ("label", "weights", "list"), "rl_prompts_by_domain": ("verifier", "digits")}

@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 
 from prep_assets.proofs.groups import (
-    Margin,
     Rollout,
     RunRow,
     Runs,
@@ -20,7 +19,6 @@ from prep_assets.proofs.groups import (
     Stepwise,
     calls_of_steps,
     calls_of_trace,
-    check_margins,
     check_rewards,
     check_runs,
     check_sampled,
@@ -253,27 +251,3 @@ def test_of_answers_the_places_are_compared_and_not_the_texts() -> None:
     moved = check_steps([replace(answers, places=((3, 8, 12), (3, 9, 12)))])
     assert moved.summary == "a: answers end at the tokens [3, 8, 12], by the source's mask at [3, 9, 12]"
     assert not check_steps([replace(answers, rewards=(1.0, 0.5, -0.5))]).passed
-
-
-# -- Margins of pairs: what is stored, and what the line says -----------------------------------------------------------------------------
-
-MARGIN_RIGHT = (Margin("a", float(np.float32(0.1)), 0.1), Margin("b", None, None), Margin("c", -0.0, 0.0))
-
-
-def test_margins_as_float32() -> None:
-    numbers = {"pairs_checked": 3, "margins_checked": 2}
-    assert check_margins(MARGIN_RIGHT) == Verdict(True, "2 margins of 3 pairs are those of their lines, as float32", numbers)
-
-
-@pytest.mark.parametrize(
-    ("wrong", "says"),
-    [
-        (Margin("x", None, 0.5), "its margin is none, its line says 0.5"),
-        (Margin("x", 0.0, None), "its margin is 0, its line says none"),
-        (Margin("x", 0.5 + 1e-7, 0.5), "its margin is 0.5, its line says 0.5"),
-    ],
-)
-def test_another_margin(wrong: Margin, says: str) -> None:
-    verdict = check_margins([*MARGIN_RIGHT, wrong, *MARGIN_RIGHT])
-    assert (verdict.passed, verdict.summary, verdict.worst) == (False, f"x: {says}", Worst("x", says))
-    assert verdict.numbers == {"pairs_checked": 4, "margins_checked": 2 + (wrong.stored is not None)}

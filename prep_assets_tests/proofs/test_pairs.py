@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 from typing import Any
 
+import numpy as np
 import pytest
 
+from prep_assets.extensions.preference.proofs.pairs import Margin, check_margins, check_pairs
 from prep_assets.extensions.rl.proofs.golds import check_prompts
 from prep_assets.pipeline.lines import Claims
-from prep_assets.proofs.rows import check_pairs
 from prep_assets.proofs.verdict import Verdict, Worst
 
 
@@ -238,3 +239,27 @@ def test_a_prompt_of_a_list_on_both_sides() -> None:
     assert not verdict.passed and verdict.numbers["prompts_in_both"] == 1
     across = check_pairs([], [{"prompt": "q?", "chosen": "x", "rejected": "y"}], (), (), [RANKING_GOOD])
     assert not across.passed and across.numbers["prompts_in_both"] == 1
+
+
+# -- Margins of pairs: what is stored, and what the line says -----------------------------------------------------------------------------
+
+RIGHT = (Margin("a", float(np.float32(0.1)), 0.1), Margin("b", None, None), Margin("c", -0.0, 0.0))
+
+
+def test_margins_as_float32() -> None:
+    numbers = {"pairs_checked": 3, "margins_checked": 2}
+    assert check_margins(RIGHT) == Verdict(True, "2 margins of 3 pairs are those of their lines, as float32", numbers)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "says"),
+    [
+        (Margin("x", None, 0.5), "its margin is none, its line says 0.5"),
+        (Margin("x", 0.0, None), "its margin is 0, its line says none"),
+        (Margin("x", 0.5 + 1e-7, 0.5), "its margin is 0.5, its line says 0.5"),
+    ],
+)
+def test_another_margin(wrong: Margin, says: str) -> None:
+    verdict = check_margins([*RIGHT, wrong, *RIGHT])
+    assert (verdict.passed, verdict.summary, verdict.worst) == (False, f"x: {says}", Worst("x", says))
+    assert verdict.numbers == {"pairs_checked": 4, "margins_checked": 2 + (wrong.stored is not None)}

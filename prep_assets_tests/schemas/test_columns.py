@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import Refused
-from prep_assets.pipeline.lines import preference_row
+from prep_assets.extensions.preference.lines import preference_row
 from prep_assets.samples import ASSISTANT, USER, Pair, PlainChat, PlainPair, Sample
 from prep_assets.schemas import reader as reading
 from prep_assets.schemas.reader import Account, Reader, apply, plain_rows_of, without_speakers

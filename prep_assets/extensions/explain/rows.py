@@ -13,12 +13,12 @@ from typing import Any
 import numpy as np
 from msgspec import Struct
 
-from prep_assets.checks.of_conversations import Chats, Sides
+from prep_assets.checks.of_conversations import conversations_of
 from prep_assets.checks.of_merged import merged_streams
 from prep_assets.errors import PrepAssetsError
 from prep_assets.extensions.explain.streams import RowName, row_names, sft_split
 from prep_assets.graph.graph import EVERY, lines_of, open_stream, store_of
-from prep_assets.pipeline.asset import Store
+from prep_assets.pipeline.asset import FromParts, Store
 from prep_assets.pipeline.blends import BLEND, training_streams
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mask import MaskRow, prove_masks, trained_runs
@@ -270,22 +270,24 @@ def proofs(
 def _mask_rows(
     workspace: Workspace, published: Published, domain: str, stream: str, records: Sequence[int]
 ) -> Iterator[tuple[int, MaskRow]]:
-    asset = published.manifest.asset
-    if asset in ("sft_packed", "sft_tokens"):
-        tokens = published if asset == "sft_tokens" else tokens_of(workspace, published, domain)
-        return Chats(store_of(workspace, tokens)).rows(stream, records)
-    if asset == "preference_tokens_by_domain":
-        return Sides(store_of(workspace, published)).rows(stream, records)
-    return _merged_pairs(store_of(workspace, published), stream, records) if asset == "preference_tokens" else iter(())
+    packed = published.manifest.asset == "sft_packed"
+    store = store_of(workspace, tokens_of(workspace, published, domain) if packed else published)
+    if isinstance(store.asset.source, FromParts):
+        return _merged_rows(store, stream, records)
+    conversations = conversations_of(store)
+    return iter(()) if conversations is None else conversations.rows(stream, records)
 
 
-def _merged_pairs(store: Store, stream: str, records: Sequence[int]) -> Iterator[tuple[int, MaskRow]]:
-    """Records of merged pairs, with the expected answers from the stores of their domains."""
+def _merged_rows(store: Store, stream: str, records: Sequence[int]) -> Iterator[tuple[int, MaskRow]]:
+    """Records of a merged store, with the expected answers from the stores of their domains."""
+    parts = [store_of(store.workspace, store.above(store.asset.parts, name)) for name in store.domains]
+    opened = list(filter(None, map(conversations_of, parts)))
+    if not opened:
+        return
     [merged] = (candidate for candidate in merged_streams(store) if candidate.name == stream)
-    for number, name in enumerate(store.domains):
+    for number, conversations in enumerate(opened):
         wanted = {int(merged.copies.record[record]): record for record in records if merged.copies.part[record] == number}
-        part = store_of(store.workspace, store.above(store.asset.parts, name))
-        for at, row in Sides(part).rows(stream, list(wanted)) if wanted else ():
+        for at, row in conversations.rows(stream, list(wanted)) if wanted else ():
             [ids], [mask] = (merged.table.columns[key].arrays(wanted[at]) for key in ("tokens", "loss_mask"))
             yield wanted[at], replace(row, ids=ids, mask=mask)
 

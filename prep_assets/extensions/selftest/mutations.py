@@ -12,22 +12,13 @@ import numpy.typing as npt
 from msgspec import structs
 
 from prep_assets.array_types import Array
-from prep_assets.proofs.groups import Margin, Rollout, RunRow, Runs, Stepwise
+from prep_assets.proofs.groups import Rollout, RunRow, Runs, Stepwise
 from prep_assets.proofs.mask import MaskRow
 from prep_assets.proofs.mutations import (
-    LOST,
     Change,
     Mutation,
-    blank,
-    field,
-    half_as_long,
-    longer,
     mutate_one,
-    of_next_line,
-    row_lost,
-    with_fields,
 )
-from prep_assets.proofs.rows import Line
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
 from prep_assets.proofs.source_texts import TEXT, Said
 from prep_assets.stores.images import Image
@@ -304,65 +295,6 @@ ATTENTION_MASK_MUTATIONS = tuple(
 """Mutations of documents with unattended tokens."""
 
 
-# JSONL stores: pairs.
-
-
-def _swapped(line: Line) -> Line | None:
-    return with_fields(line, chosen=line.stored["rejected"], rejected=line.stored["chosen"]) if "chosen" in line.stored else None
-
-
-def _all_swapped(lines: Sequence[Line], at: int) -> list[Line] | None:
-    changed = [_swapped(line) or line for line in lines]
-    return None if changed == list(lines) else changed
-
-
-def _reweighed(value: Any, change: Callable[[float], Any]) -> Any:
-    """Change or remove the loss weights in the parts of an answer."""
-    if isinstance(value, list):
-        return [_reweighed(inner, change) for inner in value]
-    if not isinstance(value, dict):
-        return value
-    parts = {key: change(inner) if key == "loss_weight" else _reweighed(inner, change) for key, inner in value.items()}
-    return {key: inner for key, inner in parts.items() if inner is not LOST}
-
-
-SANITY = "pair_sanity"
-
-
-def _of_list(line: Line, part: slice) -> Line | None:
-    """A ranked line with these of its responses."""
-    kept = {key: line.stored[key][part] for key in ("responses", "rewards") if key in line.stored}
-    return with_fields(line, **kept) if kept and len(kept["rewards"]) > 1 else None
-
-
-PAIR_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("one pair swapped", MATCH, mutate_one(_swapped)),
-    Mutation("all pairs swapped", MATCH, _all_swapped),
-    Mutation("prompts of the next pair", MATCH, of_next_line("prompt")),
-    Mutation("a prompt altered", MATCH, field("prompt", longer)),
-    Mutation("a better answer truncated", MATCH, field("chosen", half_as_long)),
-    Mutation("a worse answer truncated", MATCH, field("rejected", half_as_long)),
-    Mutation("a label inverted", MATCH, field("label", lambda label: not label)),
-    Mutation("a pair invented", MATCH, row_lost),
-    Mutation("loss weights of an answer lost", MATCH, field("chosen", lambda answer: _reweighed(answer, lambda weight: LOST))),
-    Mutation("loss weights of an answer inverted", MATCH, field("chosen", lambda answer: _reweighed(answer, lambda weight: 1.0 - weight))),
-    Mutation("an empty prompt", SANITY, field("prompt", blank)),
-    Mutation("an empty answer", SANITY, field("chosen", blank)),
-    Mutation(
-        "both answers the same",
-        SANITY,
-        mutate_one(lambda line: with_fields(line, chosen=line.stored["rejected"]) if "chosen" in line.stored else None),
-    ),
-    Mutation("a worse answer lost", SANITY, field("rejected", lambda _: LOST)),
-    Mutation("responses of a list exchanged", MATCH, field("responses", lambda answers: [answers[-1], *answers[1:-1], answers[0]])),
-    Mutation("rewards of a list doubled", MATCH, field("rewards", lambda rewards: [2 * reward for reward in rewards])),
-    Mutation("the best of a list lost", MATCH, mutate_one(lambda line: _of_list(line, slice(1, None)))),
-    Mutation("a list from the worst on", SANITY, mutate_one(lambda line: _of_list(line, slice(None, None, -1)))),
-    Mutation("a response of a list lost", SANITY, field("responses", lambda answers: answers[:-1])),
-)
-"""Corruptions of preference pairs and labelled answers."""
-
-
 # Selection: rows lost, wrongly rejected, wrongly stored, or on the wrong side of the split.
 
 _NOWHERE = 1 << 39
@@ -589,27 +521,6 @@ STEP_MUTATIONS: tuple[Mutation, ...] = (
     ),
 )
 """Corruptions of rewards of steps; the check `step_rewards` must catch each."""
-
-# Margins of pairs.
-
-
-def _margin_of_next(pairs: Sequence[Margin], at: int) -> list[Margin] | None:
-    other = pairs[(at + 1) % len(pairs)].stored
-    return [replace(pairs[at], stored=other)] if pairs[at].stored != other else None
-
-
-MARGIN_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a margin lost", "margins", _mutate_alone(lambda pair: None if pair.stored is None else replace(pair, stored=None))),
-    Mutation("a margin inverted", "margins", _mutate_alone(_changed("stored", lambda margin: -margin))),
-    Mutation("a margin as a whole number", "margins", _mutate_alone(_changed("stored", lambda margin: float(round(margin))))),
-    Mutation("the margin of another pair", "margins", _margin_of_next),
-    Mutation(
-        "a margin where the source has none",
-        "margins",
-        _mutate_alone(lambda pair: replace(pair, stored=0.0) if pair.source is None else None),
-    ),
-)
-"""Corruptions of margins; the check `margins` must catch each."""
 
 ROLLOUT_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("a sampled id replaced", "sampled_ids", _mutate_first_response("tokens", lambda ids: [*ids[:-1], ids[-1] + 1])),

@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.checks.of_lines import LinesMatch
+from prep_assets.checks.of_conversations import conversations_of
 from prep_assets.checks.of_quality import LEAKS_AGAIN, VERDICTS_AGAIN, same_rows
 from prep_assets.checks.of_stores import ACCOUNTING, stored_texts
 from prep_assets.checks.of_texts import SOURCE_TEXTS, SourceTexts
@@ -22,7 +22,6 @@ from prep_assets.checks.selection import Selection
 from prep_assets.config.models import Eval
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.selftest.mutations import (
-    PAIR_MUTATIONS,
     SELECTION_MUTATIONS,
     TEXT_MUTATIONS,
     StoredRows,
@@ -36,15 +35,14 @@ from prep_assets.extensions.selftest.trials import (
     clean,
     document_trials,
     group_trials,
-    line_trials,
-    pair_trials,
+    masked_trials,
     prompt_token_trials,
     sft_trials,
     trials_of,
     tried,
 )
 from prep_assets.graph.graph import EVERY, store_of
-from prep_assets.pipeline.asset import Corruptions, FromLines, FromRows, Store
+from prep_assets.pipeline.asset import Corruptions, FromLines, FromParts, FromRows, Store
 from prep_assets.pipeline.quality import as_read, steps_of
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import read_verdicts
@@ -110,18 +108,11 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "pretrain_tokens": document_trials,
     "sft_tokens": sft_trials,
     "sft_packed": packed_trials,
-    "preferences_by_domain": partial(line_trials, LinesMatch, ("pair_sanity",), PAIR_MUTATIONS),
-    "preferences": merged_trials,
-    "preference_tokens_by_domain": pair_trials,
-    "preference_tokens": merged_trials,
-    "rl_prompts": merged_trials,
     "rl_tokens_by_domain": prompt_token_trials,
     "arithmetic_tokens": prompt_token_trials,
-    "rl_tokens": merged_trials,
     "rl_groups_by_domain": group_trials,
-    "rl_groups": merged_trials,
 }
-"""What is done to the rows of assets with tokens or lines that do not say it themselves."""
+"""What is done to the rows of assets that do not say it themselves."""
 OF_STAGES: Mapping[str, Callable[[Store], list[Trial]]] = {"blend": blend_trials, "quality": quality_trials, "leaks": leak_trials}
 """What is done to those of all families that judge or order rows."""
 TESTED = tuple(name for name, asset in EVERY.items() if asset.streams or asset.stage in OF_STAGES)
@@ -136,18 +127,29 @@ def selftest(workspace: Workspace, published: Published) -> list[Trial]:
     store = store_of(workspace, published)
     if store.asset.name not in TESTED:
         raise ConfigError(f"{store.asset.name} holds neither tokens, lines nor verdicts; selftest is for {', '.join(TESTED)}")
-    named = TRIALS.get(store.asset.name) or OF_STAGES.get(store.asset.stage)
-    own = named(store) if named else [trial for each in store.asset.corruptions for trial in corrupted(store, each)]
-    tried = [*own, *selection_trials(store), *text_trials(store), *redaction_trials(store)]
+    tried = [*_own_trials(store), *selection_trials(store), *text_trials(store), *redaction_trials(store)]
     return tried + [
         trial for check in store.asset.checks if check.corruptions for trial in corrupted(store, check.corruptions, what=check.name)
     ]
 
 
-def corrupted(store: Store, tried: Corruptions, *, what: str = "every check") -> list[Trial]:
-    """Corruptions of the first rows."""
-    first = list(islice(tried.rows(store), ROWS))
-    return trials_of(first, len(first), tried.mutations, tried.judges, what=what)
+def _own_trials(store: Store) -> list[Trial]:
+    """Corruptions of what a store holds."""
+    if named := TRIALS.get(store.asset.name) or OF_STAGES.get(store.asset.stage):
+        return named(store)
+    if isinstance(store.asset.source, FromParts):
+        return merged_trials(store)
+    chats = conversations_of(store)
+    masked = [] if chats is None else masked_trials(chats)
+    return masked + [trial for each in store.asset.corruptions for trial in corrupted(store, each)]
+
+
+def corrupted(store: Store, tried: Corruptions, *, what: str = "") -> list[Trial]:
+    """Corruptions of the first rows, or of the first of each stream."""
+    listed = tried.rows(store) if tried.by_stream else [tried.rows(store)]
+    label = what or ("every check" if len(tried.judges) > 1 else next(iter(tried.judges)))
+    first = [list(islice(rows, ROWS)) for rows in listed]
+    return [trial for rows in first for trial in trials_of(rows, len(rows), tried.mutations, tried.judges, what=label)]
 
 
 def selection_trials(store: Store) -> list[Trial]:

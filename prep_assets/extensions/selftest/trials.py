@@ -13,34 +13,23 @@ import numpy as np
 from msgspec import Struct
 
 from prep_assets.array_types import Array
-from prep_assets.checks.of_conversations import (
-    Chats,
-    Conversations,
-    Sides,
-    margins,
-)
+from prep_assets.checks.of_conversations import Chats, Conversations
 from prep_assets.checks.of_documents import document_texts, masked_documents, masks_rule
-from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.of_packed import MIXTURE, blend_verdict
 from prep_assets.checks.relations import Pairs, pairs_of
 from prep_assets.checks.sources_again import StoredRows, StoredStream, references, stored_rows, streams_of
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.errors import CheckFailed
 from prep_assets.extensions.selftest import mutations
-from prep_assets.extensions.selftest.mutations import IDENTITY, MASK, MATCH
+from prep_assets.extensions.selftest.mutations import IDENTITY, MASK
 from prep_assets.extensions.selftest.mutations import ROWS as INTEGRITY
 from prep_assets.pipeline.asset import Store
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.documents import Text, documents_begin_with, prove_texts
-from prep_assets.proofs.groups import check_margins, check_rewards, check_runs, check_sampled, check_steps
+from prep_assets.proofs.groups import check_rewards, check_runs, check_sampled, check_steps
 from prep_assets.proofs.image_tokens import check_references
 from prep_assets.proofs.mask import Conversation, MaskRow, prove_identity, prove_masks
 from prep_assets.proofs.mutations import Mutation
-from prep_assets.proofs.rows import (
-    Line,
-    check_lines,
-    check_pairs,
-)
 from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Sample
@@ -146,9 +135,9 @@ def first_of(store: Store, stream: StoredStream, pairs: Callable[[StoredRows], I
 _TAGS = re.compile(r"\{%([-+]?)\s*(end)?generation\s*([-+]?)%\}")
 
 
-def masked_trials(kind: type[Conversations], store: Store) -> list[Trial]:
-    """Corrupt every stream of a store of conversations of this kind."""
-    trials, chats = list[Trial](), kind(store)
+def masked_trials(chats: Conversations) -> list[Trial]:
+    """Corrupt every stream of a store of conversations."""
+    trials, store = list[Trial](), chats.store
     for name in store.streams():
         rows = first(row for _, row in chats.rows(name))
         trials += _rows(rows, first(chats.renders(name)), store.vocabulary)
@@ -161,17 +150,10 @@ def compared_trials(store: Store, pairs: Pairs, corruptions: Sequence[Mutation],
     return [trial for rows in first_pairs for trial in trials_of(rows, len(rows), corruptions, {check: judge}, what=check)]
 
 
-def pair_trials(store: Store) -> list[Trial]:
-    """Corrupt both sides of pairs, and their margins."""
-    has_margins = any(stream.held.margins is not None for stream in streams_of(store))
-    found = compared_trials(store, margins, mutations.MARGIN_MUTATIONS, "margins", check_margins) if has_margins else []
-    return masked_trials(Sides, store) + found
-
-
 def sft_trials(store: Store) -> list[Trial]:
     """Corrupt conversations, and the generation tags of their template where it has any."""
     template, chats = store.workspace.template(store.workspace.family(Sft)), Chats(store)
-    marked, trials = template.training or template.source, masked_trials(Chats, store)
+    marked, trials = template.training or template.source, masked_trials(chats)
     for stream in store.streams().values():
         trials += _file_trials(store, stream)
     if not marks_generated(marked):
@@ -291,24 +273,6 @@ def _token_trials(
         return check_rows(stream_of(ids), vocabulary_size=vocabulary.size, **options)
 
     return trials_of(rows, len(rows), mutations, {IDENTITY: identity, INTEGRITY: integrity}, vocabulary.eos_id, vocabulary.size)
-
-
-# Selftest of JSONL stores: corruptions of pairs, prompts and golds.
-
-
-def line_trials(kind: type[LinesMatch], others: Sequence[str], mutations: Sequence[Mutation], store: Store) -> list[Trial]:
-    """Corrupt lines; `source_match` or one of the `others` must catch it."""
-    return _trials(list(islice(kind(store).lines(), ROWS)), others, mutations)
-
-
-def _trials(lines: list[Line], others: Sequence[str], mutations: Sequence[Mutation]) -> list[Trial]:
-    def pairs(corrupted: Sequence[Line]) -> Verdict:
-        labelled, ranked = ([line.stored for line in corrupted if key in line.stored] for key in ("label", "responses"))
-        others = [line.stored for line in corrupted if not {"label", "responses"} & line.stored.keys()]
-        return check_pairs(others, [], labelled, (), ranked)
-
-    checks: dict[str, Judge] = {MATCH: check_lines, "pair_sanity": pairs}
-    return trials_of(lines, len(lines), mutations, {name: checks[name] for name in (MATCH, *others)})
 
 
 # Selftest of blends: an item used twice, lost, of nowhere; domains one after another; a border of phases moved.

@@ -10,11 +10,11 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.config.mask import MaskPolicy
-from prep_assets.config.models import Preference
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
+from prep_assets.extensions.preference.config import Preference
+from prep_assets.extensions.preference.lines import pair_sample, plain_sides
 from prep_assets.pipeline.conversations import in_order
-from prep_assets.pipeline.lines import pair_sample, plain_sides
 from prep_assets.pipeline.rendering import Proven, block_renderer
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.tokens import answer_policy, reject_lines
@@ -67,7 +67,8 @@ class PairEncoder:
         (chosen, *chosen_counts), rejected = (_select_records(encoded, kept & (encoded.kept % 2 == side)) for side in (0, 1))
         pairs = [number for number in range(len(batch)) if number not in refused]
         margins = np.array([batch[number].get(MARGIN, np.nan) for number in pairs], np.float32)
-        return pairs, [({**chosen, MARGIN: margins}, *chosen_counts), rejected]
+        stored = {} if np.isnan(margins).all() else {MARGIN: margins}
+        return pairs, [({**chosen, **stored}, *chosen_counts), rejected]
 
     def rendered(self, line: Mapping[str, Any], stream: str) -> tuple[Encoder, Rendered]:
         """See `LineEncoder`."""

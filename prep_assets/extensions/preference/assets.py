@@ -6,40 +6,48 @@ from functools import partial
 from itertools import chain
 
 from prep_assets.checks import selection
-from prep_assets.checks.of_conversations import IDENTITY, MARGINS, Sides
+from prep_assets.checks.of_conversations import IDENTITY
 from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.of_merged import MERGED_LINES, MERGED_RECORDS
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, token_rows
 from prep_assets.checks.of_texts import SOURCE_TEXTS
-from prep_assets.checks.rejections import rendered_pairs
 from prep_assets.checks.relations import derived
 from prep_assets.checks.selection import LINE_SELECTION, SELECTION
 from prep_assets.checks.sources_again import by_prompt
+from prep_assets.extensions.preference.checks import MARGINS, Sides, first_margins, rendered_pairs
+from prep_assets.extensions.preference.lines import pair_line
+from prep_assets.extensions.preference.mutations import JUDGES, MARGIN_MUTATIONS, PAIR_MUTATIONS
+from prep_assets.extensions.preference.pairs import PairEncoder
+from prep_assets.extensions.preference.proofs.pairs import check_margins, check_pairs
 from prep_assets.graph.optional import leaks_asset, merged_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
     MASKED_TOKEN_COLUMNS,
-    PAIR_COLUMNS,
     REASONING,
     TEMPLATE,
     TYPED,
     Asset,
     Check,
+    Corruptions,
     FromLines,
     FromParts,
     FromRows,
     Store,
     Stream,
 )
-from prep_assets.pipeline.lines import FURTHER, pair_line, write_lines
-from prep_assets.pipeline.pairs import PairEncoder
+from prep_assets.pipeline.lines import FURTHER, write_lines
 from prep_assets.pipeline.tokens import tokenize_lines
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.rows import check_pairs
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Pair
 from prep_assets.stores.published import Published
 from prep_assets.stores.table import LINES, PAIRS, SIDES, TOKENS
+
+PAIR_COLUMNS = (
+    ("prompt", "string", "What both answers reply to."),
+    ("chosen", "string", "The preferred answer."),
+    ("rejected", "string", "The other answer."),
+)
 
 PREFERENCE_RAW = raw_asset("preference", "Source files of preference pairs, pinned by content hash.")
 PREFERENCE_QUALITY = quality_asset(PREFERENCE_RAW, "max_per_source")
@@ -93,6 +101,7 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lis
     source=FromRows(Pair, selection.lines, by_prompt, plain=True, line=pair_line),
     kind="json",
     columns=PAIR_COLUMNS,
+    corruptions=(Corruptions(lambda store: LinesMatch(store).lines(), PAIR_MUTATIONS, JUDGES),),
 )
 
 
@@ -157,6 +166,7 @@ Pairs that are held out are in the folder `test`.""",
     ),
     may_be_empty=_only_unpaired,
     columns=MASKED_TOKEN_COLUMNS,
+    corruptions=(Corruptions(first_margins, MARGIN_MUTATIONS, {MARGINS.name: check_margins}, by_stream=True),),
 )
 
 

@@ -1,0 +1,1 @@
+"""Proofs of preference pairs, labelled answers and ranked lists."""
