@@ -383,7 +383,7 @@ MASK, IDENTITY, ROWS, MATCH, SELECTION, SANITY, GOLD = (
     kit.ROWS,
     kit.MATCH,
     kit.SELECTION,
-    kit.SANITY,
+    "pair_sanity",
     "gold_answers",
 )
 TEXTS_OF_ROWS = "source_texts"
