@@ -147,9 +147,6 @@ STAGES = (
     "tokenize",
     *declared(),
     "pretrain",
-    "pair",
-    "prompt",
-    "group",
 )
 """Of rejections, before the slash, beside those that a family has."""
 

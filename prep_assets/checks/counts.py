@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from itertools import chain
 from typing import Any
 
 import numpy as np
 
 from prep_assets.checks.sources_again import streams_of
 from prep_assets.pipeline.asset import FromParts, FromRows, Store
-from prep_assets.pipeline.lines import RANKED, TIED, UNPAIRED, is_tied
 from prep_assets.stores.arrays import argsort, equals_previous, stretches, take
 from prep_assets.stores.groups import RUNS, GroupStore
 from prep_assets.stores.lines import Lines
@@ -19,7 +19,6 @@ from prep_assets.stores.table import GROUPS, PAIRS, SIDES
 from prep_assets.stores.tokens import TokenStore
 
 UNCOUNTED: Mapping[str, str] = {
-    "answers_left_out": "responses without a label are in no line",
     "control_tokens_in_content": "whether a token was typed only the texts of the source say",
     "images_cut_away": "images that truncation cuts away are in no record",
     "masks_of_their_own": "whether a row brings its mask only the source says",
@@ -34,18 +33,21 @@ UNCOUNTED: Mapping[str, str] = {
 """Counts that no store can give again, with the reason. Merged stores have the sum of their parts."""
 
 
+def uncounted(store: Store) -> Sequence[str]:
+    """Return the counts that a store cannot give again."""
+    return [*UNCOUNTED, *(store.asset.source.uncounted if isinstance(store.asset.source, FromRows) else ())]
+
+
 def stored_records(store: Store) -> int:
     """Count the records in a store."""
-    if lines := store.lines():
-        return sum(map(_rows_of_lines, lines.values()))
+    if store.lines():
+        return sum(_rows_of_lines(stream.held) if stream.several else len(stream) for stream in streams_of(store))
     counted = [stream for stream in streams_of(store) if not (store.holds(PAIRS) and stream.name.endswith(SIDES[1]))]
     return sum(int(stream.held.begins_row.sum()) if stream.several else len(stream) for stream in counted)
 
 
 def _rows_of_lines(lines: Lines) -> int:
-    """Count the rows that lines come from: several labelled answers may be of one."""
-    if not lines.path.stem.startswith(UNPAIRED):
-        return len(lines)
+    """Count the rows that lines come from."""
     places = (take(lines.places, lines.of(number)) for number in range(len(lines.sources)))
     return sum(int(np.count_nonzero(~equals_previous(take(column, argsort(column))))) for column in places)
 
@@ -53,8 +55,8 @@ def _rows_of_lines(lines: Lines) -> int:
 def recounted(store: Store) -> dict[str, int]:
     """Return every count of a manifest that the store gives again, beside read and kept records."""
     if files := store.lines():
-        lists = store.asset.source.lists if isinstance(store.asset.source, FromRows) else ()
-        return dict(_of_files([*files.values()], lists)) | _of_parts(store, ("answers_left_out",))
+        source = store.asset.source
+        return _of_files(store, files) | _of_parts(store, source.counts if isinstance(source, FromParts) else ())
     held = {stream.name: stream.held for stream in streams_of(store)}
     totals = _of_groups(held) if store.holds(GROUPS) else _of_streams(held)
     return _of_parts(store, [*UNCOUNTED, *store.manifest.counts]) | totals
@@ -70,17 +72,16 @@ def _of_parts(store: Store, keys: Sequence[str]) -> dict[str, int]:
     return {key: count for key, count in total.items() if key not in ("read", "kept")}
 
 
-def _of_files(files: Sequence[Lines], lists: Sequence[str]) -> Iterator[tuple[str, int]]:
-    """Yield the lines of each file, tied rankings, and the lengths of lists."""
-    counted = Counter(dict.fromkeys(lists, 0))
-    for lines in files:
-        stem, split = lines.path.stem, "test" if lines.path.stem.endswith("_test") else "train"
-        further = next((kind for kind in (UNPAIRED, RANKED) if stem.startswith(kind)), "")
-        yield f"{further}_{split}" if further else split, len(lines)
-        for row in lines:
-            counted[TIED] += is_tied(row)
-            counted.update({key: len(row.get(key, ())) for key in lists})
-    yield from counted.items()
+def _of_files(store: Store, files: Mapping[str, Lines]) -> dict[str, int]:
+    """Count the lines of each file, and what the asset counts of each line."""
+    asset, stems = store.asset, {stream.stem: stream.counted for stream in store.asset.streams.values()}
+    source = asset.source if isinstance(asset.source, FromRows) else None
+    lists, counts = (source.lists, source.counts) if source else ((), {})
+    counted = Counter(dict.fromkeys((*lists, *counts), 0))
+    for row in chain.from_iterable(files.values()) if counted else ():
+        counted.update({key: len(row.get(key, ())) for key in lists})
+        counted.update({key: count(row) for key, count in counts.items()})
+    return {**{stems[stem]: len(lines) for stem, lines in files.items()}, **counted}
 
 
 def _of_streams(streams: Mapping[str, TokenStore]) -> dict[str, int]:

@@ -114,13 +114,13 @@ def _require_domains(store: Store, table: Table) -> None:
 def _files(store: Store) -> Iterator[Merged]:
     """Yield the JSONL files."""
     parts = _parts_above(store, store.asset.parts)
-    for file in store.asset.streams:
+    for file, stream in store.asset.streams.items():
         numbers = [number for number, part in enumerate(parts) if (part.directory / f"{file}.jsonl").is_file()]
         if not numbers and not (store.directory / f"{file}.jsonl").is_file():
             continue
         merged = open_stream(store.directory, file)
         _require_domains(store, merged)
-        seed = store.recipe["seed"] if store.recipe.get("shuffle") and not file.endswith("_test") else None
+        seed = store.recipe["seed"] if store.recipe.get("shuffle") and not stream.held_out else None
         offered = [open_stream(parts[number].directory, file) for number in numbers]
         copies = _end_to_end(offered, numbers, seed)
         if any(not isinstance(row["prompt"], str) for row in merged):

@@ -8,7 +8,7 @@ from itertools import chain
 
 import numpy as np
 
-from prep_assets.checks.counts import UNCOUNTED, metrics_again, recounted, stored_records
+from prep_assets.checks.counts import metrics_again, recounted, stored_records, uncounted
 from prep_assets.checks.sources_again import references, streams_of
 from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.errors import StoreError
@@ -84,7 +84,7 @@ def accounting(store: Store) -> Verdict:
         neutral=NEUTRAL,
         ignored=ignored,
         recounted=recounted(store),
-        uncounted=UNCOUNTED,
+        uncounted=uncounted(store),
         metrics=(store.manifest.metrics, metrics_again(store)),
     )
     domain = domain_of(store.family, store.partition) if store.partition else None
@@ -142,7 +142,7 @@ def _available(store: Store) -> int | None:
         parts = [store.above(source.assets[0], name) for name in store.domains]
         return sum(int(part.manifest.counts["kept"]) for part in (*parts, *map(store.above, source.assets[1:])))
     names, family = store.domains, store.family
-    if any(domain_of(family, name).max_items for name in names) or getattr(family, "max_per_source", None):
+    if any(domain_of(family, name).max_items for name in names) or family.most_rows:
         return None
     return sum(int(store.above(store.raw, name).manifest.counts["read"]) for name in names)
 

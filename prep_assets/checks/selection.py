@@ -36,7 +36,6 @@ from prep_assets.pipeline.examples import Item, Reading, Source, converter
 from prep_assets.pipeline.lines import form_of
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, payload_print, places
-from prep_assets.proofs.rows import claim
 from prep_assets.proofs.sampled import Sampled
 from prep_assets.proofs.selection import GOOD, Again, Believed, Rules, Selected, beliefs_hold, select
 from prep_assets.proofs.verdict import Verdict, Worst, merged
@@ -99,7 +98,7 @@ class Selection(Derivation):
 
     def _rules(self) -> Rules:
         family = self.store.family
-        return domain_source(self.store).rules(family.preprocessing.deduplicate, getattr(family, "max_per_source", None))
+        return domain_source(self.store).rules(family.preprocessing.deduplicate, family.most_rows)
 
     def _passed_over(self) -> Fields:
         """Return a counter of the fields that the schema passes over; a row that it rejects has none."""
@@ -351,9 +350,15 @@ def chats(store: Store) -> Reasons:
     return as_built(lambda quarantine: partial(encode_of, conversations_of(store.workspace, domain, quarantine), domain))
 
 
-def lines(store: Store) -> Reasons:
+Claim = Callable[[Mapping[str, Any]], tuple[str, str] | None]
+"""A line → what it is about, and what it says of that; `None` where it says nothing that another line could contradict."""
+
+
+def lines(store: Store, *, claim: Claim = lambda row: None) -> Reasons:
     """Return a function that judges the rejected rows of a store of lines again."""
     form, line, convert = form_of(store.directory), line_of(store), refused_rows_of(store)
+    assert isinstance(store.asset.source, FromRows)
+    contradiction = store.asset.source.contradiction
 
     def rows_of(item: Item) -> Sequence[Mapping[str, Any]]:
         made = line(item.content)[1](form)
@@ -371,9 +376,11 @@ def lines(store: Store) -> Reasons:
 
     def judge(item: Item) -> None:
         for row in rows_of(item):
-            stage, reason = ("pair", "contradicting_labels") if "label" in row else ("prompt", "contradicting_golds")
-            if (said := claim(row)) is not None and len(values(f"{stage}/{reason}").get(said[0], ())) > 1:
-                raise Refused(reason, "", stage=stage)
+            if contradiction is None or (said := claim(row)) is None:
+                continue
+            rejection = contradiction.rejection(row)
+            if len(values(f"{rejection.stage}/{rejection.reason}").get(said[0], ())) > 1:
+                raise rejection
 
     return _one_by_one(judge)
 

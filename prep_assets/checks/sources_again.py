@@ -31,7 +31,6 @@ from prep_assets.errors import CheckFailed, Refused, StoreError
 from prep_assets.pipeline.asset import END, Content, FromLines, FromRows, Store, StorePart
 from prep_assets.pipeline.examples import Stretch, converter, shards_of
 from prep_assets.pipeline.images import CONTENT_NAME, REMEMBERED, REMOTE
-from prep_assets.pipeline.lines import UNPAIRED
 from prep_assets.pipeline.sources import domain_of, pinned
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import build_command
@@ -69,7 +68,7 @@ T = TypeVar("T")
 
 def parts_of(store: Store) -> list[Shard]:
     """Return the parts of a store of one domain, as tasks of shards; none where a row limit makes rows depend on all before them."""
-    if domain_of(store.family, store.partition).max_items is not None or getattr(store.family, "max_per_source", None) is not None:
+    if domain_of(store.family, store.partition).max_items is not None or store.family.most_rows is not None:
         return []
     sources = pinned(store.workspace, type(store.family), store.raw, store.partition)
     shards = shards_of(sources, store.family.cluster.shards)
@@ -309,10 +308,10 @@ def streams_of(store: Store) -> list[StoredStream]:
             for split, each in groups.items()
         ]
     if store.holds(LINES):
-        found = list[StoredStream]()
+        found, of_several = list[StoredStream](), {stream.stem for stream in store.asset.streams.values() if stream.several}
         for stem, lines in store.lines().items():
             domain, file, row = (lines.index[key] for key in INDEX_FIELDS)
-            found.append(StoredStream(stem, lines, np.arange(1, len(lines) + 1), file, row, stem.startswith(UNPAIRED), domain))
+            found.append(StoredStream(stem, lines, np.arange(1, len(lines) + 1), file, row, stem in of_several, domain))
         return found
     source, several, found = store.asset.source, store.recipe.get("expand") == "turns", []
     numbers = {name.rpartition("/")[0]: number for number, name in enumerate(source.files)} if isinstance(source, FromLines) else {}

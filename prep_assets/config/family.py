@@ -668,6 +668,11 @@ class Family(Model):
         """Whether some of its domains are found in files (`domains: auto`)."""
         return any(domain.domains for domain in self.domains.values())
 
+    @property
+    def most_rows(self) -> int | None:
+        """How many rows of each domain are used, the first; `None`: all."""
+        return None
+
     def form_of(self, name: str) -> type:
         """What the rows of a domain become."""
         return self.form_of_rows

@@ -13,7 +13,7 @@ from prep_assets.checks.of_quality import LEAKS_AGAIN, NO_LEAKS, NOT_BLOCKED, VE
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.config.models import FAMILIES
 from prep_assets.graph.eval import EVAL_PASSAGES
-from prep_assets.pipeline.asset import BLEND_COLUMNS, LEAK_COLUMNS, VERDICT_COLUMNS, Asset, FromParts
+from prep_assets.pipeline.asset import BLEND_COLUMNS, LEAK_COLUMNS, VERDICT_COLUMNS, Asset, FromParts, FromRows
 from prep_assets.pipeline.blends import BLEND, write_blend_of
 from prep_assets.pipeline.leaks import leaks_recipe, write_leaks
 from prep_assets.pipeline.merging import merge_parts
@@ -92,6 +92,7 @@ def merged_asset(part: Asset, description: str, *, promises: tuple[str, ...] = (
         promises: what holds of what `merge_parts` writes.
         attributes: what else is not as in `part`.
     """
+    counts = (*part.source.counts, *part.source.uncounted) if isinstance(part.source, FromRows) else ()
     merged = {
         "name": part.name.removesuffix("_by_domain"),
         "description": description,
@@ -99,7 +100,7 @@ def merged_asset(part: Asset, description: str, *, promises: tuple[str, ...] = (
         "promises": promises,
         "inputs": (("domains", part),),
         "partitioned": False,
-        "source": FromParts((part.name,)),
+        "source": FromParts((part.name,), counts=counts),
     }
     return replace(part, **{**merged, **attributes})
 

@@ -19,7 +19,7 @@ from prep_assets.config.family import AUDIO_AND_VIDEO, Chat, Family
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.data.recognize import of_row
-from prep_assets.errors import ConfigError, PrepAssetsError, SourceError
+from prep_assets.errors import ConfigError, PrepAssetsError, Refused, SourceError
 from prep_assets.pipeline.examples import AnyExample, Item, Stretch, reading_recipe
 from prep_assets.pipeline.sources import SOURCES, domain_of, read_sources
 from prep_assets.pipeline.workspace import Workspace
@@ -310,11 +310,23 @@ class Stream(Struct, frozen=True):
         schema: of the table that it opens as.
         stem: file stem, with ``{partition}`` for the domain; `None`: the whole store.
         masked: whether it is a token stream with a loss mask.
+        held_out: whether it has the lines that are held out, beside a stream of those to train on.
+        column: lines that have it stand here; empty: those that stand in no other stream.
+        several: whether a row may give several of its lines.
     """
 
     schema: Schema
     stem: str | None
     masked: bool = False
+    held_out: bool = False
+    column: str = ""
+    several: bool = False
+
+    @property
+    def counted(self) -> str:
+        """The count of its lines in a manifest: ``train`` or ``test``, with the name of its file for lines told by a column."""
+        split = "test" if self.held_out else "train"
+        return f"{str(self.stem).removesuffix('_test')}_{split}" if self.column else split
 
 
 # What an asset is given by other files: the lines of its rows, what encodes lines, and why its rows are rejected.
@@ -326,6 +338,22 @@ LineOf = Callable[[AnyExample], tuple[AnyExample, Line]]
 """The content of an item → the example as it is written, with reasoning read, and its line; or raises `Refused`."""
 Reasons = Callable[[Sequence[Item]], Sequence[str]]
 """Items → why the family rejects each, ``stage/reason: detail``; ``""`` for none."""
+
+
+class Contradiction(Struct, frozen=True):
+    """What several lines of a domain may say of one thing, such as the label of an answer: none stands beside one that says otherwise.
+
+    Attributes:
+        columns: where a line says it; all other columns are what it is about.
+        said: line → what it says, as it is compared; `None`: nothing.
+        rejection: line → why it is rejected where another one says otherwise.
+    """
+
+    columns: tuple[str, ...]
+    said: Callable[[Mapping[str, Any]], str | None]
+    rejection: Callable[[Mapping[str, Any]], Refused]
+
+
 Content = Callable[[Mapping[str, Any]], bytes]
 """Fields of a row → the bytes whose hash decides whether it is held out."""
 
@@ -412,6 +440,9 @@ class FromRows(Struct, frozen=True):
         plain: whether a prompt of one user turn is compared as text, whatever form the store has.
         line: workspace → what makes lines of examples, for a store of lines.
         lists: columns of such lines whose lengths are counted.
+        counts: what else is counted: count → how much of it a line has.
+        uncounted: what is counted of examples, and stands in no line: count → how much of it an example has.
+        contradiction: what no two lines may say of one thing.
         rendered: store → what a template renders of a row, to judge rejected rows; `None`: nothing.
         sequences: workspace and domain → the sequences of a record.
     """
@@ -422,6 +453,9 @@ class FromRows(Struct, frozen=True):
     plain: bool = False
     line: Callable[[Workspace], LineOf] | None = None
     lists: tuple[str, ...] = ()
+    counts: Mapping[str, Callable[[Mapping[str, Any]], int]] = field(default_factory=dict)
+    uncounted: Mapping[str, Callable[[AnyExample], int]] = field(default_factory=dict)
+    contradiction: Contradiction | None = None
     rendered: Callable[[Store], Conversations] | None = None
     sequences: Callable[[Workspace, str], Sequences] | None = None
 
@@ -458,10 +492,12 @@ class FromParts(Struct, frozen=True):
     Attributes:
         assets: the assets whose stores it merges; the first has one per domain.
         lines: token stream → the asset and the file of merged lines whose order it follows. Other streams are copied from one store.
+        counts: of lines, beside those of files: what is counted of the parts.
     """
 
     assets: tuple[str, ...]
     lines: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    counts: tuple[str, ...] = ()
 
 
 def _all_domains(family: Any) -> Sequence[str]:

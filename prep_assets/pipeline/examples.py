@@ -485,17 +485,14 @@ class Source:
     refuses: tuple[str, ...] = ()
 
     @classmethod
-    def of(cls, workspace: Workspace, kind: type[Family], name: str, *, gives: type, limit: str = "") -> Source:
+    def of(cls, workspace: Workspace, kind: type[Family], name: str, *, gives: type) -> Source:
         """The source of a pinned domain.
-
-        Args:
-            limit: option of the family that limits training records, in addition to the domain's own.
 
         Raises:
             StoreError, SourceError: see `pinned`.
         """
         family = workspace.family(kind)
-        limits = (domain_of(family, name).max_items, getattr(family, limit) if limit else None)
+        limits = (domain_of(family, name).max_items, family.most_rows)
         fewest = min((number for number in limits if number is not None), default=None)
         sources = pinned(workspace, kind, f"{family_name(kind)}_raw", name)
         return cls(workspace, kind, name, gives, sources, router_of(workspace, family, name), fewest, dropping(workspace, kind))

@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence, Set
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +15,7 @@ import xxhash
 from prep_assets.config.models import RowFormOption
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
-from prep_assets.pipeline.asset import FromRows, Line, NeedsMore, RowForm, Target
+from prep_assets.pipeline.asset import Contradiction, FromRows, Line, NeedsMore, RowForm, Target
 from prep_assets.pipeline.examples import Source, asked_digest, held_out, passed_over
 from prep_assets.samples import (
     ASSISTANT,
@@ -222,10 +220,6 @@ def weighted(turn: Turn, weight: float | None) -> Turn:
 
 # Writing the lines of one domain.
 
-UNPAIRED, UNPAIRED_TEST = "unpaired", "unpaired_test"
-RANKED, RANKED_TEST = "ranked", "ranked_test"
-FURTHER = {"label": (UNPAIRED, UNPAIRED_TEST), "responses": (RANKED, RANKED_TEST)}
-"""Column by which lines other than pairs are told → the files that they go to, which exist only if a domain gives any."""
 BLOCK_BYTES, AUTO_BYTES = 4 << 20, 256 << 10
 """Bytes of source read at a time: fewer if a row may show that the file needs the other form."""
 
@@ -235,38 +229,36 @@ def write_lines(
     quarantine: Quarantine,
     *,
     doing: str,
-    files: tuple[str, str],
-    limit: str = "",
 ) -> Draft:
     """Write the rows of a domain as lines, in the order of the sources.
 
-    With form ``auto``, lines are strings until a row needs messages. Lines other than pairs go to the files of `FURTHER`. A group of labelled responses gives
-    several lines, and counts as one record. Where lines turn out to contradict each other (`Claims`), all are written
-    again without these.
+    With form ``auto``, lines are strings until a row needs messages. A row that gives several lines counts as one record. Where lines turn out to contradict
+    each other (`Claims`), all are written again without these. A file of lines told by a column exists only if the domain gives any.
 
     Args:
         doing: label of the progress.
-        files: names of the files of training and held-out lines.
-        limit: option of the family that limits the training rows of a domain.
     """
     family, source = target.family, target.asset.source
     assert isinstance(source, FromRows)
     configured: RowFormOption = getattr(family, "form", "text")
     auto = configured == "auto" and "form" not in target.needed
     form: RowForm = "messages" if "form" in target.needed or configured == "messages" else "text"
-    claims = Claims(target.needed.get("contradicting", frozenset()))
-    reading = Source.of(target.workspace, type(family), target.partition, gives=source.gives, limit=limit).reading()
+    claims = Claims(source.contradiction, target.needed.get("contradicting", frozenset()))
+    reading = Source.of(target.workspace, type(family), target.partition, gives=source.gives).reading()
     assert source.line is not None
     line, untemplated, lists, records = source.line(target.workspace), 0, dict.fromkeys(source.lists, 0), 0
-    ordered = dict.fromkeys((TIED, LEFT_OUT), 0)
+    counted = dict.fromkeys((*source.counts, *source.uncounted), 0)
     with ExitStack() as stack:
 
-        def open_writers(names: tuple[str, str]) -> list[TableWriter]:
-            return [stack.enter_context(TableWriter(target.payload, name, LINES, domains=(target.partition,))) for name in names]
+        def open_writers(column: str) -> dict[bool, tuple[str, TableWriter]]:
+            """Whether lines are held out → their count and their writer."""
+            streams = [stream for stream in target.asset.streams.values() if stream.column == column]
+            writers = (TableWriter(target.payload, str(stream.stem), LINES, domains=(target.partition,)) for stream in streams)
+            return {stream.held_out: (stream.counted, stack.enter_context(writer)) for stream, writer in zip(streams, writers, strict=True)}
 
-        writers = {"": open_writers(files)}
-        plain = source.gives is Pair
-        for items, in_test in reading.examples(doing, quarantine, block_bytes=AUTO_BYTES if auto else BLOCK_BYTES, plain=plain):
+        columns = dict.fromkeys(stream.column for stream in target.asset.streams.values() if stream.column)
+        files = {"": open_writers("")}
+        for items, in_test in reading.examples(doing, quarantine, block_bytes=AUTO_BYTES if auto else BLOCK_BYTES, plain=True):
             for item in items:
                 try:
                     example, write = line(item.content)
@@ -280,35 +272,34 @@ def write_lines(
                 untemplated += is_untemplated(example)
                 records += 1
                 for row in rows:
-                    if (kind := next((key for key in FURTHER if key in row), "")) not in writers:
-                        writers[kind] = open_writers(FURTHER[kind])
-                    writers[kind][to_test].append_object(row, item.record.file, item.record.row)
-                    ordered[TIED] += is_tied(row)
+                    if (column := next((column for column in columns if column in row), "")) not in files:
+                        files[column] = open_writers(column)
+                    files[column][to_test][1].append_object(row, item.record.file, item.record.row)
                     for column in lists:
                         lists[column] += len(row.get(column, ()))
-                if isinstance(example, Group):
-                    ordered[LEFT_OUT] += example.labels.count(None)
-        kept = {
-            f"{FURTHER[kind][0] + '_' if kind else ''}{split}": len(writer)
-            for kind, pair_of_writers in writers.items()
-            for split, writer in zip(("train", "test"), pair_of_writers, strict=True)
-        }
+                    for name, count in source.counts.items():
+                        counted[name] += count(row)
+                for name, count_of in source.uncounted.items():
+                    counted[name] += count_of(example)
+        kept = {name: len(writer) for writers in files.values() for name, writer in writers.values()}
     if claims.found:
         raise NeedsMore({"contradicting": claims.rejected | claims.found})
-    extra = {key: count for key, count in {UNTEMPLATED: untemplated, **ordered}.items() if count}
+    extra = {key: count for key, count in {UNTEMPLATED: untemplated, **counted}.items() if count}
     counts = {"read": reading.read, "kept": records, **kept, **lists, **extra}
     return Draft({**counts, **passed_over(reading)}, {})
 
 
 @dataclass(slots=True)
 class Claims:
-    """Finds lines that are alike in all but their label (KTO) or gold. Digests are on disk if there are many, see `Digests`.
+    """Finds lines that contradict each other. Digests are on disk if there are many, see `Digests`.
 
     Attributes:
+        contradiction: what they may say of one thing; `None`: nothing.
         rejected: digests of what the lines to reject are about.
         found: digests of further ones so far.
     """
 
+    contradiction: Contradiction | None
     rejected: Set[bytes]
     found: set[bytes] = field(default_factory=set)
     seen: Digests = field(default_factory=Digests)
@@ -317,42 +308,21 @@ class Claims:
         """Note what a record's lines say.
 
         Raises:
-            Refused: ``contradicting_labels``, ``contradicting_golds``: other lines of the domain say otherwise.
+            Refused: other lines of the domain say otherwise.
         """
+        if (of := self.contradiction) is None:
+            return
         for row in rows:
-            if "label" not in row and row.get("gold", "") == "":
+            if (claim := of.said(row)) is None:
                 return
-            about = msgspec.json.encode({key: row[key] for key in row if key not in ("label", "gold", "gold_text")})
-            said = about + str(row["label"] if "label" in row else _gold_value(row["gold"])).encode()
-            about, said = xxhash.xxh3_128_digest(about), xxhash.xxh3_128_digest(said)
+            about = msgspec.json.encode({key: row[key] for key in row if key not in of.columns})
+            about, said = xxhash.xxh3_128_digest(about), xxhash.xxh3_128_digest(about + claim.encode())
             if about in self.rejected:
-                if "label" in row:
-                    detail = "one answer to one prompt is labelled both True and False in this domain. Keep the right one of the two"
-                    raise Refused("contradicting_labels", detail, stage="pair")
-                detail = f"the gold is {str(row['gold'])[:60]!r}, and another row of this domain has another one for the same prompt. Keep the right one"
-                raise Refused("contradicting_golds", detail, stage="prompt")
+                raise of.rejection(row)
             if about in self.seen and said not in self.seen:
                 self.found.add(about)
             self.seen.add(about)
             self.seen.add(said)
-
-
-_VALUE = re.compile(r"[+-]?([0-9]{1,400}|[0-9]{1,3}(,[0-9]{3}){1,99})(\.[0-9]{1,400}|/(?=0*[1-9])[0-9]{1,400})?")
-
-
-def _gold_value(gold: str | float) -> str:
-    """A gold as it is compared: a plain number or fraction by its value, text without case and white space."""
-    text = "".join(str(gold).split()).casefold()
-    return str(Fraction(text.replace(",", ""))) if _VALUE.fullmatch(text) else text
-
-
-TIED, LEFT_OUT = "tied", "answers_left_out"
-"""Counts of ranked lines with two equal rewards, and of responses that are neither desirable nor undesirable."""
-
-
-def is_tied(row: Mapping[str, Any]) -> bool:
-    """Whether two responses of a ranked line have the same reward."""
-    return "rewards" in row and len(set(row["rewards"])) < len(row["rewards"])
 
 
 def _row_in_form(write: Line, form: RowForm, auto: bool) -> Mapping[str, Any] | list[dict[str, Any]]:

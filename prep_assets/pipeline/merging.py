@@ -12,7 +12,7 @@ from prep_assets.array_types import Ints
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.pipeline.asset import FromParts, Target
-from prep_assets.pipeline.lines import FURTHER, LEFT_OUT, TIED, UNTEMPLATED, form_of, strings_as_messages
+from prep_assets.pipeline.lines import UNTEMPLATED, form_of, strings_as_messages
 from prep_assets.pipeline.tokens import add, by_domain, writers_of
 from prep_assets.stores.arrays import argsort, compress, fill_column, numbers, stretches, take, zeros
 from prep_assets.stores.lines import Lines, open_lines
@@ -57,20 +57,19 @@ def _merge_lines(target: Target, parts: Mapping[str, Published]) -> dict[str, in
     """
     mixed, counts = _mixed_forms(parts), {"kept": 0}
     shuffled = getattr(target.family, "shuffle", False)
-    for name in target.asset.streams:
+    source = target.asset.source
+    assert isinstance(source, FromParts)
+    for name, stream in target.asset.streams.items():
         with_file = [(number, part) for number, part in enumerate(parts.values()) if (part.directory / f"{name}.jsonl").is_file()]
         if parts and not with_file:
             continue
-        held_out = name.endswith("_test")
-        seed = target.family.seed if shuffled and not held_out else None
+        seed = target.family.seed if shuffled and not stream.held_out else None
         with TableWriter(target.payload, name, LINES, domains=tuple(parts), shuffle_seed=seed) as writer:
             for number, part in with_file:
                 _append(writer, open_lines(part.directory, name), number, as_messages=mixed)
-        split = "test" if held_out else "train"
-        further = next((train for train, _ in FURTHER.values() if name.startswith(train)), "")
-        counts[f"{further}_{split}" if further else split] = len(writer)
+        counts[stream.counted] = len(writer)
     for part in parts.values():
-        add(counts, {key: count for key, count in part.manifest.counts.items() if key in ("kept", TIED, LEFT_OUT)})
+        add(counts, {key: count for key, count in part.manifest.counts.items() if key in ("kept", *source.counts)})
     return counts
 
 

@@ -47,8 +47,6 @@ from prep_assets.stores.published import Draft
 from prep_assets.stores.verification import WrittenFile
 from prep_assets.stores.version_folders import Published
 
-LIMIT = "max_per_source"
-"""An option of families that limits the records of a domain."""
 BLOCK_BYTES = 1 << 18
 """Of a file, for one block of examples, whose columns of characters and words then fit into a processor's cache."""
 _SHARD = "verdicts.msgpack"
@@ -94,7 +92,7 @@ def quality_recipe(family: str, workspace: Workspace, name: str) -> dict[str, An
         "domain": name,
         **reading_recipe(domain_of(options, name), attended=form is Sample),
         "deduplicate": options.preprocessing.deduplicate,
-        "limit": getattr(options, LIMIT, None),
+        "limit": options.most_rows,
         "steps": [[step.name, dict(step.recipe)] for step in steps_of(options, name)],
         **_left_before(family, workspace, name),
         **_golds_known(family, workspace, name),
@@ -360,8 +358,7 @@ class Verdicts:
 def source_to_judge(workspace: Workspace, family: str, name: str) -> Source:
     """The rows of a domain before quality steps drop any."""
     kind, options = FAMILIES[family], workspace.family(FAMILIES[family])
-    limit = LIMIT if LIMIT in kind.model_fields else ""
-    return replace(Source.of(workspace, kind, name, gives=options.form_of(name), limit=limit), refuses=())
+    return replace(Source.of(workspace, kind, name, gives=options.form_of(name)), refuses=())
 
 
 def examples_of(reading: Reading, doing: str) -> Iterator[tuple[Examples, Sequence[Item], bool]]:

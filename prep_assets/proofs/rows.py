@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any
 
 from prep_assets.proofs.second_reading import fingerprint
@@ -108,9 +106,9 @@ def judged(
             yield name, f"{name} line {number:,}", row, fault
 
 
-def contradicted(row: Mapping[str, Any], known: Digests) -> bool:
-    """Whether one of the lines before, whose digests are `known`, says otherwise; adds this one."""
-    if (said := claim(row)) is None:
+def contradicted(said: tuple[str, str] | None, known: Digests) -> bool:
+    """Whether one of the lines before, whose digests are `known`, says otherwise of the same; adds what this one says."""
+    if said is None:
         return False
     about, whole = fingerprint(said[0]), fingerprint(said)
     other = about in known and whole not in known
@@ -119,18 +117,9 @@ def contradicted(row: Mapping[str, Any], known: Digests) -> bool:
     return other
 
 
-def claim(row: Mapping[str, Any]) -> tuple[str, str] | None:
-    """Return what a labelled answer or a prompt with a gold is about, and what it says; `None` for another line. Golds that are plain numbers or fractions are
-    equal by value, others without case and white space."""
-    value = row["label"] if "label" in row else row.get("gold", "")
-    if value == "":
-        return None
-    about = json.dumps({key: row[key] for key in row.keys() - {"label", "gold", "gold_text"}}, sort_keys=True)
-    words = "".join(str(value).casefold().split())
-    number = re.fullmatch(r"([+-]?(?:[0-9]{1,3}(?:,[0-9]{3}){1,99}|[0-9]{1,400}))(?:\.([0-9]{1,400})|/([0-9]{1,400}))?", words)
-    if number is None or (number[3] and not int(number[3])):
-        return about, words
-    return about, str(Fraction(int(number[1].replace(",", "") + (number[2] or "")), 10 ** len(number[2] or "") * int(number[3] or 1)))
+def about(row: Mapping[str, Any], *claims: str) -> str:
+    """Return what a line is about: all but the columns in which it says something of it."""
+    return json.dumps({key: row[key] for key in row.keys() - {*claims}}, sort_keys=True)
 
 
 def fits_strings(line: Mapping[str, Any]) -> bool:

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from prep_assets.extensions.preference.proofs.pairs import Margin, check_margins, check_pairs
+from prep_assets.extensions.rl.prompts import GOLDS
 from prep_assets.extensions.rl.proofs.golds import check_prompts
 from prep_assets.pipeline.lines import Claims
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -148,7 +149,7 @@ OTHER_GOLDS = [
 def test_a_prompt_with_two_golds(golds: tuple[Any, Any], equal: bool) -> None:
     """The check and the build compare golds alike, by other code."""
     one, two = ({"prompt": "Q?", "gold": gold, "verifier": "own"} for gold in golds)
-    claims = Claims(frozenset())
+    claims = Claims(GOLDS, frozenset())
     claims.check([one, two])
     assert not claims.found if equal else len(claims.found) == 1
     found = check_prompts([one], [two])
@@ -156,7 +157,7 @@ def test_a_prompt_with_two_golds(golds: tuple[Any, Any], equal: bool) -> None:
     assert equal or (found.worst is not None and found.worst.where == "test line 1" and "another gold as well" in found.worst.note)
     for changed in ({**two, "prompt": "R?"}, {**two, "verifier": "math"}, {**two, "arguments": "[]"}, {**two, "gold": ""}):
         assert check_prompts([one, changed], []).passed
-        Claims(frozenset()).check([one, changed])
+        Claims(GOLDS, frozenset()).check([one, changed])
 
 
 def test_a_prompt_on_both_sides() -> None:

@@ -55,11 +55,7 @@ CONTRASTIVE = Asset(
     description="""Queries with positive and negative texts as `contrastive.jsonl`, and a held-out `contrastive_test.jsonl` that shares no query with it.
 
 Texts that are only to be embedded stand there with their ids.""",
-    write=partial(
-        write_lines,
-        doing="contrast",
-        files=(TRAIN, TEST),
-    ),
+    write=partial(write_lines, doing="contrast"),
     promises=("queries and texts are not empty",),
     inputs=(("raw", CONTRASTIVE_RAW), ("quality", CONTRASTIVE_QUALITY), ("leaks", CONTRASTIVE_LEAKS)),
     depends=_depends,
@@ -77,7 +73,7 @@ Texts that are only to be embedded stand there with their ids.""",
         SELECTION,
         SOURCE_TEXTS,
     ),
-    streams={TRAIN: Stream(LINES, TRAIN), TEST: Stream(LINES, TEST)},
+    streams={TRAIN: Stream(LINES, TRAIN), TEST: Stream(LINES, TEST, held_out=True)},
     source=FromRows(Contrast, selection.lines, by_fields, line=contrast_line, lists=("positives", "negatives")),
     kind="json",
     columns=COLUMNS,

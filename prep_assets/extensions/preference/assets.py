@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from functools import partial
-from itertools import chain
 
 from prep_assets.checks import selection
 from prep_assets.checks.of_conversations import IDENTITY
@@ -15,10 +14,10 @@ from prep_assets.checks.relations import derived
 from prep_assets.checks.selection import LINE_SELECTION, SELECTION
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.extensions.preference.checks import MARGINS, Sides, first_margins, rendered_pairs
-from prep_assets.extensions.preference.lines import pair_line
+from prep_assets.extensions.preference.lines import LABELS, LEFT_OUT, TIED, is_tied, left_out, pair_line
 from prep_assets.extensions.preference.mutations import JUDGES, MARGIN_MUTATIONS, PAIR_MUTATIONS
 from prep_assets.extensions.preference.pairs import PairEncoder
-from prep_assets.extensions.preference.proofs.pairs import check_margins, check_pairs
+from prep_assets.extensions.preference.proofs.pairs import check_margins, check_pairs, claim
 from prep_assets.graph.optional import leaks_asset, merged_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
@@ -35,7 +34,7 @@ from prep_assets.pipeline.asset import (
     Store,
     Stream,
 )
-from prep_assets.pipeline.lines import FURTHER, write_lines
+from prep_assets.pipeline.lines import write_lines
 from prep_assets.pipeline.tokens import tokenize_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
@@ -58,7 +57,16 @@ PREFERENCE_LEAKS = leaks_asset(PREFERENCE_RAW, PREFERENCE_QUALITY)
 # Answers with a label instead of a counterpart go to ``unpaired.jsonl``, lists of answers to ``ranked.jsonl``.
 
 TRAIN, TEST = "preferences", "preferences_test"
-FILES = {name: Stream(LINES, name) for name in (TRAIN, TEST, *chain.from_iterable(FURTHER.values()))}
+UNPAIRED, RANKED = "unpaired", "ranked"
+FILES = {
+    name: Stream(LINES, name, held_out=name.endswith("_test"), **told)
+    for names, told in (
+        ((TRAIN, TEST), {}),
+        ((UNPAIRED, f"{UNPAIRED}_test"), {"column": "label", "several": True}),
+        ((RANKED, f"{RANKED}_test"), {"column": "responses"}),
+    )
+    for name in names
+}
 
 
 def pairs(store: Store) -> Verdict:
@@ -79,12 +87,7 @@ PREFERENCES_BY_DOMAIN = Asset(
     description="""Pairs of a domain as `preferences.jsonl`, and a held-out `preferences_test.jsonl` that shares no prompt with it.
 
 Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lists of answers to `ranked.jsonl` and `ranked_test.jsonl`.""",
-    write=partial(
-        write_lines,
-        doing="pair",
-        files=(TRAIN, TEST),
-        limit="max_per_source",
-    ),
+    write=partial(write_lines, doing="pair"),
     promises=("prompts and answers are not empty", "chosen differs from rejected"),
     inputs=(("raw", PREFERENCE_RAW), ("quality", PREFERENCE_QUALITY), ("leaks", PREFERENCE_LEAKS)),
     partitioned=True,
@@ -98,7 +101,16 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lis
         SOURCE_TEXTS,
     ),
     streams=FILES,
-    source=FromRows(Pair, selection.lines, by_prompt, plain=True, line=pair_line),
+    source=FromRows(
+        Pair,
+        partial(selection.lines, claim=claim),
+        by_prompt,
+        plain=True,
+        line=pair_line,
+        counts={TIED: is_tied},
+        uncounted={LEFT_OUT: left_out},
+        contradiction=LABELS,
+    ),
     kind="json",
     columns=PAIR_COLUMNS,
     corruptions=(Corruptions(lambda store: LinesMatch(store).lines(), PAIR_MUTATIONS, JUDGES),),

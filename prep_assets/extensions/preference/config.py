@@ -17,6 +17,7 @@ class Preference(Chat):
 
     form_of_rows: ClassVar[type] = Pair
     code_version: ClassVar[str] = "20"
+    stages: ClassVar[tuple[str, ...]] = ("pair",)
 
     max_per_source: int | None = Field(default=None, ge=1, le=MOST)
     """Use only so many records of each domain, the first."""
@@ -30,3 +31,8 @@ class Preference(Chat):
     """A side longer than max_seq_len: reject the pair, or cut the side's end, unless no answer is left or both become equal."""
     form: RowFormOption = "auto"
     """text: strings, rejecting other rows; messages: {role, content} with reasoning, tool calls and tools; auto: strings if all rows fit, else messages."""
+
+    @property
+    def most_rows(self) -> int | None:
+        """See `Family`."""
+        return self.max_per_source

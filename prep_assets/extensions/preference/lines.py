@@ -10,7 +10,7 @@ import numpy as np
 
 from prep_assets.errors import Refused
 from prep_assets.extensions.preference.config import Preference
-from prep_assets.pipeline.asset import Line, LineOf, RowForm
+from prep_assets.pipeline.asset import Contradiction, Line, LineOf, RowForm
 from prep_assets.pipeline.examples import AnyExample, as_example
 from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.lines import extra_columns, reject_fractions, sample_of, says_something, turns_of, weighted, written
@@ -44,6 +44,29 @@ def preference_row(example: object, form: RowForm) -> dict[str, Any]:
     if abs(example.margin) > _LARGEST_FLOAT32:
         raise Refused("margin_out_of_range", f"a margin of {example.margin:g}, which no float32 holds", stage="pair")
     return row | extra_columns(example) | {"margin": example.margin}
+
+
+TIED, LEFT_OUT = "tied", "answers_left_out"
+"""Counts of ranked lines with two equal rewards, and of responses that are neither desirable nor undesirable."""
+
+
+def is_tied(row: Mapping[str, Any]) -> bool:
+    """Whether two responses of a ranked line have the same reward."""
+    return "rewards" in row and len(set(row["rewards"])) < len(row["rewards"])
+
+
+def left_out(example: AnyExample) -> int:
+    """How many responses of a group have no label, where others have one."""
+    return example.labels.count(None) if isinstance(example, Group) else 0
+
+
+def _two_labels(row: Mapping[str, Any]) -> Refused:
+    detail = "one answer to one prompt is labelled both True and False in this domain. Keep the right one of the two"
+    return Refused("contradicting_labels", detail, stage="pair")
+
+
+LABELS = Contradiction(("label",), lambda row: str(row["label"]) if "label" in row else None, _two_labels)
+"""No answer of a domain is labelled good and bad."""
 
 
 def _ranked_row(group: Group, form: RowForm) -> dict[str, Any]:

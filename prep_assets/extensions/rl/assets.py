@@ -31,8 +31,8 @@ from prep_assets.extensions.rl.checks import (
 from prep_assets.extensions.rl.config import Rl, group_domains, prompt_domains
 from prep_assets.extensions.rl.groups import merge_groups, sequences, write_groups
 from prep_assets.extensions.rl.mutations import GOLD, JUDGES, MATCH, PROMPT_MUTATIONS, TWO_GOLDS
-from prep_assets.extensions.rl.prompts import PromptEncoder, prompt_line
-from prep_assets.extensions.rl.proofs.golds import check_prompts
+from prep_assets.extensions.rl.prompts import GOLDS, PromptEncoder, prompt_line
+from prep_assets.extensions.rl.proofs.golds import check_prompts, claim
 from prep_assets.graph.optional import leaks_asset, merged_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
@@ -76,18 +76,14 @@ RL_LEAKS = leaks_asset(RL_RAW, RL_QUALITY)
 # RL prompts, of one domain and of all as one: questions with a verifiable answer → ``rl_prompts_train.jsonl`` and ``rl_prompts_test.jsonl``.
 
 TRAIN, TEST = "rl_prompts_train", "rl_prompts_test"
-FILES = {TRAIN: Stream(LINES, TRAIN), TEST: Stream(LINES, TEST)}
+FILES = {TRAIN: Stream(LINES, TRAIN), TEST: Stream(LINES, TEST, held_out=True)}
 
 
 RL_PROMPTS_BY_DOMAIN = Asset(
     name="rl_prompts_by_domain",
     family="rl",
     description="Prompts of a domain with their gold answers: `rl_prompts_train.jsonl` and `rl_prompts_test.jsonl`.",
-    write=partial(
-        write_lines,
-        doing="prompts",
-        files=(TRAIN, TEST),
-    ),
+    write=partial(write_lines, doing="prompts"),
     promises=("prompts are not empty",),
     inputs=(("raw", RL_RAW), ("quality", RL_QUALITY), ("leaks", RL_LEAKS)),
     partitioned=True,
@@ -104,7 +100,7 @@ RL_PROMPTS_BY_DOMAIN = Asset(
         SOURCE_TEXTS,
     ),
     streams=FILES,
-    source=FromRows(Prompt, selection.lines, by_prompt, plain=True, line=prompt_line),
+    source=FromRows(Prompt, partial(selection.lines, claim=claim), by_prompt, plain=True, line=prompt_line, contradiction=GOLDS),
     domains=prompt_domains,
     kind="json",
     columns=PROMPT_COLUMNS,

@@ -32,6 +32,7 @@ class Rl(Chat):
 
     form_of_rows: ClassVar[type] = Prompt
     code_version: ClassVar[str] = "17"
+    stages: ClassVar[tuple[str, ...]] = ("pair", "prompt", "group")
 
     form: RowFormOption = "auto"
     """text: strings, rejecting other rows; messages: {role, content} with reasoning, tool calls and tools; auto: strings if all rows fit, else messages."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
+from fractions import Fraction
 from functools import partial
 from typing import Any
 
@@ -12,7 +14,7 @@ from prep_assets.config.mask import MaskPolicy
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
 from prep_assets.extensions.rl.config import Rl
-from prep_assets.pipeline.asset import Line, LineOf, RowForm
+from prep_assets.pipeline.asset import Contradiction, Line, LineOf, RowForm
 from prep_assets.pipeline.examples import AnyExample, as_example
 from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.lines import extra_columns, sample_of, says_something, turns_of, written
@@ -66,6 +68,32 @@ def prompt_line(workspace: Workspace) -> LineOf:
         return prompt, partial(prompt_row, prompt)
 
     return line
+
+
+# Prompts that contradict each other.
+
+_VALUE = re.compile(r"[+-]?([0-9]{1,400}|[0-9]{1,3}(,[0-9]{3}){1,99})(\.[0-9]{1,400}|/(?=0*[1-9])[0-9]{1,400})?")
+
+
+def _gold_value(gold: str | float) -> str:
+    """A gold as it is compared: a plain number or fraction by its value, text without case and white space."""
+    text = "".join(str(gold).split()).casefold()
+    return str(Fraction(text.replace(",", ""))) if _VALUE.fullmatch(text) else text
+
+
+def _said(row: Mapping[str, Any]) -> str | None:
+    return None if row.get("gold", "") == "" else _gold_value(row["gold"])
+
+
+def _two_golds(row: Mapping[str, Any]) -> Refused:
+    detail = (
+        f"the gold is {str(row['gold'])[:60]!r}, and another row of this domain has another one for the same prompt. Keep the right one"
+    )
+    return Refused("contradicting_golds", detail, stage="prompt")
+
+
+GOLDS = Contradiction(("gold", "gold_text"), _said, _two_golds)
+"""No prompt of a domain has two golds."""
 
 
 # Prompts, ended by the template's generation prompt.

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from prep_assets.proofs.groups import AS_FLOAT32
-from prep_assets.proofs.rows import ON_BOTH_SIDES, Rows, contradicted, judged
+from prep_assets.proofs.rows import ON_BOTH_SIDES, Rows, about, contradicted, judged
 from prep_assets.proofs.verdict import Rule, Verdict, Worst, shown, some_fail
 from prep_assets.stores.files import Digests
 
@@ -59,7 +59,7 @@ def check_pairs(
     worst: Worst | None = None
     for name, where, row, fault in judged(files, "prompt", _pair_fault):
         labelled, ordered = name.startswith("unpaired"), name.startswith("ranked")
-        if labelled and one_domain and fault is None and contradicted(row, answers):
+        if labelled and one_domain and fault is None and contradicted(claim(row), answers):
             fault = "the same answer has the other label as well"
         numbers["lists_checked" if ordered else "labelled_checked" if labelled else "pairs_checked"] += 1
         if fault is not None:
@@ -84,6 +84,11 @@ def check_pairs(
     if "lists_checked" in numbers:
         summary += f"; {numbers['lists_checked']:,} lists are in the order of their rewards, {numbers['tied']:,} with equal ones"
     return Verdict(True, summary, numbers)
+
+
+def claim(row: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return what a labelled answer is about, and its label; `None` for another line."""
+    return (about(row, "label"), str(row["label"])) if "label" in row else None
 
 
 def _list_fault(row: Mapping[str, Any]) -> str | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import json
 import operator
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
@@ -12,7 +13,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Any
 
-from prep_assets.proofs.rows import Rows, contradicted
+from prep_assets.proofs.rows import Rows, about, contradicted
 from prep_assets.proofs.verdict import Numbers, Rule, Verdict, Worst, shown, some_fail
 from prep_assets.stores.files import Digests
 
@@ -158,7 +159,7 @@ def check_prompts(train: Rows, test: Rows) -> Verdict:
     for name, rows in {"train": train, "test": test}.items():
         for number, row in enumerate(rows, 1):
             checked += 1
-            if contradicted(row, known):
+            if contradicted(claim(row), known):
                 failed, worst = (
                     failed + 1,
                     worst or Worst(f"{name} line {number:,}", f"the same prompt has another gold as well: {shown(row)}"),
@@ -166,3 +167,15 @@ def check_prompts(train: Rows, test: Rows) -> Verdict:
     if worst is not None:
         return some_fail(failed, checked, "prompts have two golds", worst, {"prompts_checked": checked, "prompts_failed": failed})
     return Verdict(True, f"each of {checked:,} prompts has one gold", {"prompts_checked": checked, "prompts_failed": 0})
+
+
+def claim(row: Mapping[str, Any]) -> tuple[str, str] | None:
+    """Return what a prompt is, and its gold; `None` where it has none. Golds that are plain numbers or fractions are equal by value, others without case and
+    white space."""
+    if (gold := row.get("gold", "")) == "":
+        return None
+    prompt, words = about(row, "gold", "gold_text"), "".join(str(gold).casefold().split())
+    number = re.fullmatch(r"([+-]?(?:[0-9]{1,3}(?:,[0-9]{3}){1,99}|[0-9]{1,400}))(?:\.([0-9]{1,400})|/([0-9]{1,400}))?", words)
+    if number is None or (number[3] and not int(number[3])):
+        return prompt, words
+    return prompt, str(Fraction(int(number[1].replace(",", "") + (number[2] or "")), 10 ** len(number[2] or "") * int(number[3] or 1)))
