@@ -1,7 +1,4 @@
-"""Pretokenized rows: a second reading, and what their records must be.
-
-The reading goes value by value, and shares no code with the schema.
-"""
+"""Pretokenized rows: what their records must be."""
 
 from __future__ import annotations
 
@@ -13,7 +10,7 @@ import numpy as np
 
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Derived, Expected
-from prep_assets.proofs.formats import definition_of
+from prep_assets.proofs.formats import definition_of, resolved, rule_named
 from prep_assets.proofs.mask import Left, Truncation, ids_of
 from prep_assets.samples import Sample
 from prep_assets.stores.lists import lists_of
@@ -25,44 +22,13 @@ NO_TURNS = Derived("", (), (), 0, ())
 
 
 def tokenized_again(schema: str, row: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[list[int], list[float]] | None:
-    """Return ids and weights of a row; `None` for a schema of the user's own. Where lists stand beside ids, and neither labels nor masks, they say which
-    tokens are trained."""
-    lists = lists_of(schema)
-    if schema not in ("tokenized", "nlg_read_hook") and lists is None:
+    """Return ids and weights of a row, read by the rule that its definition names in ``x-tokens``; `None` where it names none. Where lists stand beside ids,
+    and neither labels nor masks, they say which tokens are trained."""
+    found, lists = resolved(schema, options), lists_of(schema)
+    if found is None or (name := definition_of(found[0]).get("x-tokens")) is None:
         return None
-    given = {**definition_of(schema)["x-options"], **options}
-    if schema == "nlg_read_hook":
-        given = {"prompt_ids_key": given["context_key"], "completion_ids_key": given["completion_key"]}
-    settings = {**definition_of("tokenized")["x-options"], **given}
-    masks = [row[key] for key in settings["mask_keys"] if row.get(key) is not None]
-    labels = row.get(settings["labels_key"])
-    if lists is not None and not masks and labels is None and not settings["shifted"]:
-        masks = [lists.trains(row, options)]
-    prompt: list[int] = []
-    if row.get(settings["ids_key"]) is not None or row.get(settings["completion_ids_key"]) is None:
-        ids = list(row[settings["ids_key"]])
-    else:
-        prompt = list(row[settings["prompt_ids_key"]])
-        ids = prompt + list(row[settings["completion_ids_key"]])
-    pairs: list[tuple[int, float]] = []
-    last: tuple[int, float] | None = None
-    for at, token in enumerate(ids):
-        if row.get("attention_mask") is not None and "attention_mask" not in settings["mask_keys"] and not row["attention_mask"][at]:
-            continue
-        weight = 0.0 if at < len(prompt) else 1.0
-        for mask in masks:
-            place = at - (len(ids) - len(mask))
-            weight *= float(mask[place]) if place >= 0 else 0.0
-        if labels is not None and not masks and labels[at] == -100:
-            weight = 0.0
-        if not settings["shifted"]:
-            pairs.append((token, weight))
-            continue
-        pairs.append((token, last[1] if last else 0.0))
-        last = (labels[at] if labels is not None else token, weight)
-    if last is not None and labels is not None and last[1]:
-        pairs.append(last)
-    return [token for token, _ in pairs], [weight for _, weight in pairs]
+    read: tuple[list[int], list[float]] = rule_named(name)(row, found[1], None if lists is None else lambda: lists.trains(row, options))
+    return read
 
 
 def left_of_tokenized(sample: Sample, truncation: Truncation, derive: Callable[[Sample], Derived], vocabulary: Vocabulary) -> Left:
