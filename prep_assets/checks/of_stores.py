@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Collection, Iterable, Iterator
 from dataclasses import replace
 from itertools import chain
 
 import numpy as np
+from msgspec import structs
 
 from prep_assets.checks.counts import metrics_again, recounted, stored_records, uncounted
 from prep_assets.checks.sources_again import references, streams_of
@@ -129,8 +131,14 @@ def raw_accounting(store: Store) -> Verdict:
 
 
 def refusals_of(store: Store) -> Iterable[Refusal]:
-    """The lines of the quarantine of a store; none where it has no quarantine."""
-    return read_quarantine(store.published.quarantine) if store.published.quarantine else ()
+    """The lines of the quarantine of a store, numbered by other code than wrote them: in files, ids count records from 0."""
+    path = store.published.quarantine
+    if path is None or not path.is_file():
+        return
+    with path.open(encoding="utf-8") as lines:
+        for rejection, line in zip(read_quarantine(path), lines, strict=True):
+            name, colon, row = json.loads(line)["id"].rpartition(":")
+            yield structs.replace(rejection, id=f"{name}{colon}{int(row) + 1}") if row.isdecimal() else rejection
 
 
 def _available(store: Store) -> int | None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from functools import partial
 from typing import cast
 
@@ -19,10 +20,11 @@ from prep_assets.proofs.rejected_rows import kept_fault, ruling
 from prep_assets.proofs.row_rules import rewards_of
 from prep_assets.proofs.second_reading import NoCall, conflicting_thoughts, read_again, shown_by
 from prep_assets.proofs.source_fields import Unlike
-from prep_assets.proofs.source_texts import ANSWERS, TEXT
-from prep_assets.samples import ASSISTANT, COMPLETION, THINKING, TOOL, USER, Example, Row, Sample, parts_of
+from prep_assets.proofs.source_texts import ANSWERS, TEXT, Said
+from prep_assets.samples import ASSISTANT, COMPLETION, THINKING, TOOL, USER, Example, Pair, Row, Sample, parts_of
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import selected_schema
+from prep_assets.stores.lists import declared
 from prep_assets.text.conversation import control_pattern, treat
 from prep_assets.text.template import ChatTemplate
 
@@ -53,14 +55,27 @@ def of_schema(store: Store) -> Oracle:
     """What the definition of a format says, and the rules beyond it."""
     if (opened := _given(store)) is None:
         return lambda reason, row: None
-    domain, (definition, given) = domain_source(store).domain, opened
+    domain, (definition, given), reading = domain_source(store).domain, opened, reading_of(store)
 
     def judge(reason: str, row: Row) -> Ruling:
         found = ruling(definition, given(row), reason)
+        if found is None and reason == "empty_answer" and reading.gives == Pair.__name__:
+            with suppress(Unlike):
+                found = _answered(reading.texts(given(row)))
         # names in front of texts and weights of a user's function are beyond any definition
         return None if found and (domain.weigh is not None or reason == "name_before_reasoning") else found
 
     return judge
+
+
+def _answered(said: Iterable[Said]) -> Ruling:
+    """Judge a pair that is rejected since an answer is empty: right where each side has one text, and the prompt has others."""
+    texts: dict[str, list[str]] = {}
+    for each in said:
+        texts.setdefault(each.side, []).append(each.text.strip())
+    prompt, *answers = (texts.get(side, []) for side in ("prompt", "chosen", "rejected"))
+    right = prompt and all(len(answer) == 1 and answer[0] and answer[0] not in prompt for answer in answers)
+    return "each side has a text" if right else None
 
 
 def kept_rows(store: Store) -> Kept | None:
@@ -231,14 +246,18 @@ ORACLES: Mapping[str, Callable[[Store], Oracle]] = {
 def rulings(store: Store) -> Oracle:
     """Return what judges the rejections of a store, by ``stage/reason``."""
     opened: dict[str, Oracle] = {}
+    source = store.asset.source
+    oracles = {**ORACLES, **{lists.name: lists.judge for lists in declared().values()}}
+    if isinstance(source, FromRows):
+        oracles |= source.oracles
 
     def judge(why: str, row: Row) -> Ruling:
         stage, _, reason = why.partition("/")
-        name = next((each for each in (why, stage) if each in ORACLES), None)
+        name = next((each for each in (why, stage) if each in oracles), None)
         if name is None:
             return None
         if name not in opened:
-            opened[name] = ORACLES[name](store)
+            opened[name] = oracles[name](store)
         return opened[name](reason, row)
 
     return judge

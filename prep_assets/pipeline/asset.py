@@ -445,6 +445,7 @@ class FromRows(Struct, frozen=True):
         contradiction: what no two lines may say of one thing.
         rendered: store → what a template renders of a row, to judge rejected rows; `None`: nothing.
         sequences: workspace and domain → the sequences of a record.
+        oracles: stage, or stage and reason → store → what derives such a rejection again from reason and row, as `checks.rejections` says.
     """
 
     gives: type
@@ -458,6 +459,7 @@ class FromRows(Struct, frozen=True):
     contradiction: Contradiction | None = None
     rendered: Callable[[Store], Conversations] | None = None
     sequences: Callable[[Workspace, str], Sequences] | None = None
+    oracles: Mapping[str, Callable[[Store], Callable[[str, Mapping[str, Any]], str | None]]] = field(default_factory=dict)
 
 
 class FromLines(Struct, frozen=True):

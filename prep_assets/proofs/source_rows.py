@@ -107,8 +107,10 @@ class Reading(Struct, dict=True):
         found = resolved(self.schema, self.options, self.gives)
         self.known, roles = found is not None or self.schema in LINES, dict[str, str]()
         items: Iterable[str] = LINES.get(self.schema, "").split()
+        self.writes: Sequence[str] | None = ()
         if found is not None:
             self.schema, self.options, listed = found
+            self.writes = None if definition_of(listed).get("x-open") else definition_of(listed).get("x-writes", ())
             items, roles = (
                 definition_of(listed)["x-columns"],
                 {tag: own if own in KNOWN else "user" for tag, own in roles_of(*found[:2])[0].items()},

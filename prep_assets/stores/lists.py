@@ -45,6 +45,7 @@ class Lists(Struct, frozen=True, eq=False):
         encode: `Conversations` and items → kept items, their tokens and lists; the rejected items are in quarantine.
         check: gives the `Check` of token streams.
         trains: row and options → whether each token of its ids is trained, where the row has neither labels nor masks.
+        judge: store → what derives a rejection of the stage again from its reason and row, as `checks.rejections` says.
     """
 
     name: str
@@ -54,6 +55,7 @@ class Lists(Struct, frozen=True, eq=False):
     encode: Callable[[Any, Sequence[Any]], tuple[list[Any], Any, Entries]]
     check: Callable[[], Any]
     trains: Callable[[Mapping[str, Any], Mapping[str, Any]], list[bool]]
+    judge: Callable[[Any], Callable[[str, Mapping[str, Any]], str | None]]
 
 
 @cache

@@ -104,9 +104,9 @@ USES: Mapping[str, str] = {
         text.vocabulary
     """,
     "contrastive": """
-        checks checks.of_lines checks.of_stores checks.of_texts checks.relations checks.selection checks.sources_again config.base
+        checks checks.of_lines checks.of_stores checks.of_texts checks.rejections checks.relations checks.selection checks.sources_again config.base
         config.family errors graph.optional graph.raw pipeline.asset pipeline.lines pipeline.workspace proofs.formats
-        proofs.mutations proofs.rows proofs.verdict samples schemas.fields schemas.registry stores.table
+        proofs.mutations proofs.rows proofs.source_texts proofs.verdict samples schemas.fields schemas.registry stores.table
     """,
     "training": """
         errors pipeline.blends pipeline.workspace stores.blends stores.files stores.guards stores.manifest stores.open stores.packed

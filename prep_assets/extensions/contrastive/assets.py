@@ -9,13 +9,14 @@ from prep_assets.checks import selection
 from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY
 from prep_assets.checks.of_texts import SOURCE_TEXTS
+from prep_assets.checks.rejections import Oracle
 from prep_assets.checks.relations import derived
 from prep_assets.checks.selection import SELECTION
-from prep_assets.checks.sources_again import by_fields
+from prep_assets.checks.sources_again import by_fields, reading_of
 from prep_assets.extensions.contrastive.config import Contrastive
 from prep_assets.extensions.contrastive.lines import contrast_line
 from prep_assets.extensions.contrastive.mutations import CONTRASTS, MATCH, MUTATIONS
-from prep_assets.extensions.contrastive.proofs.rows import check_contrasts
+from prep_assets.extensions.contrastive.proofs.rows import check_contrasts, rejected_again
 from prep_assets.graph.optional import leaks_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import PUBLISHED, Asset, Check, Corruptions, FromRows, Store, Stream, option_recipe
@@ -23,7 +24,7 @@ from prep_assets.pipeline.lines import write_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.rows import check_lines
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.samples import Contrast
+from prep_assets.samples import Contrast, Row
 from prep_assets.stores.table import LINES
 
 CONTRASTIVE_RAW = raw_asset("contrastive", "Source files of queries with positive and negative texts, pinned by content hash.")
@@ -47,6 +48,20 @@ def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
 
 def _sanity(store: Store) -> Verdict:
     return check_contrasts(store.lines_of(TRAIN), store.lines_of(TEST))
+
+
+def _rejections(store: Store) -> Oracle:
+    """What derives again why a row is rejected for its texts."""
+    reading, limit = reading_of(store, Contrast), store.recipe["preprocessing"]["max_seq_len"]
+    encoder = None if limit is None else store.vocabulary.encoder
+
+    def judge(reason: str, row: Row) -> str | None:
+        if not reading.known:
+            return None
+        length = (lambda text: 0) if encoder is None else lambda text: len(encoder.encode(text).ids)
+        return rejected_again(reason, reading.texts(row), length, limit)
+
+    return judge
 
 
 CONTRASTIVE = Asset(
@@ -74,7 +89,9 @@ Texts that are only to be embedded stand there with their ids.""",
         SOURCE_TEXTS,
     ),
     streams={TRAIN: Stream(LINES, TRAIN), TEST: Stream(LINES, TEST, held_out=True)},
-    source=FromRows(Contrast, selection.lines, by_fields, line=contrast_line, lists=("positives", "negatives")),
+    source=FromRows(
+        Contrast, selection.lines, by_fields, oracles={"contrast": _rejections}, line=contrast_line, lists=("positives", "negatives")
+    ),
     kind="json",
     columns=COLUMNS,
     corruptions=(

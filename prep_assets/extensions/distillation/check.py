@@ -15,10 +15,11 @@ from prep_assets.checks.relations import relation
 from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, stored_rows, streams_of
 from prep_assets.errors import StoreError
 from prep_assets.extensions.distillation import NAME, SCHEMA
-from prep_assets.extensions.distillation.proofs.entries import Taught, check_teacher, entries_of_tokens
+from prep_assets.extensions.distillation.proofs.entries import Taught, check_teacher, entries_of_tokens, rejected_again
 from prep_assets.pipeline.asset import Corruptions, Store
 from prep_assets.proofs.mutations import Change, Mutation
 from prep_assets.proofs.verdict import Tally
+from prep_assets.samples import Row
 
 TAUGHT = "Entries of a teacher are those of their rows, read again, at the same tokens, as float16; more tokens are among their own than a neighbour's."
 
@@ -42,6 +43,12 @@ def taught(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterato
             yield Taught(identity, tokens.record(number, "tokens"), part.counts, part.values["id"], part.values["logprob"], again)
 
     return pairs
+
+
+def rejections_of(store: Store) -> Callable[[str, Row], str | None]:
+    """Return what derives again why a row with ids of its own is rejected for its entries."""
+    options, limit = domain_source(store).domain.options, store.recipe["preprocessing"]["max_seq_len"]
+    return lambda reason, row: rejected_again(reason, row, options, limit)
 
 
 def _mutate_alone(change: Callable[[Taught], Taught]) -> Change:

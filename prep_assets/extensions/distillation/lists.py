@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from prep_assets.extensions.distillation import FIELDS, NAME, SCHEMA
@@ -27,6 +27,12 @@ def _trains(row: Mapping[str, Any], options: Mapping[str, Any]) -> list[bool]:
     return trained_by_entries(row, options)
 
 
+def _judge(store: Any) -> Callable[[str, Mapping[str, Any]], str | None]:
+    from prep_assets.extensions.distillation.check import rejections_of
+
+    return rejections_of(store)
+
+
 TEACHER = Lists(
     name=NAME,
     entries="entries of a teacher",
@@ -35,4 +41,5 @@ TEACHER = Lists(
     encode=_encode,
     check=_check,
     trains=_trains,
+    judge=_judge,
 )

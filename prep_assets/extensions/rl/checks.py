@@ -221,10 +221,10 @@ class StoredGroup(Struct, frozen=True):
         """Yield each response that is judged step by step, with what stands at the ends of its steps."""
         for number, (record, steps) in enumerate(zip(self.records, self.source.steps, strict=False)):
             ids, ends, rewards = (self.stored.responses.record(record, key) for key in ("tokens", STEP_ENDS, STEP_REWARDS))
-            marked = np.flatnonzero(ends)
+            marked = np.flatnonzero(ends == 1)
             texts = [self.store.vocabulary.decode(ids[: end + 1]) for end in marked]
             follows = [self.store.vocabulary.decode(ids[end + 1 : end + 2]) for end in marked[:-1]]
-            elsewhere, sampled, places = int(np.count_nonzero(rewards[ends == 0])), self.source.sampled, None
+            elsewhere, sampled, places = int(np.count_nonzero(rewards[ends != 1])), self.source.sampled, None
             if sampled is not None and sampled.masks is not None:
                 edges = pairwise([*sampled.masks[number], 0])
                 places = marked.tolist(), [token for token, pair in enumerate(edges) if pair == (1, 0)]

@@ -79,8 +79,10 @@ def best(walk: Walk, value: Any, role: str, path: str) -> None:
 
 
 def best_and_worst(walk: Walk, value: Any, role: str, path: str) -> None:
-    """The response with the largest reward is chosen, the one with the smallest rejected; of equal ones the first."""
+    """The response with the largest reward is chosen, the one with the smallest rejected; of equal ones the first. With ``margin`` by how much."""
     rewards = _ranked(walk)
+    if walk.options.get("margin"):
+        walk.said.append(Said(path, "margin", walk.turn, EXACT, json.dumps(float(max(rewards)) - float(min(rewards)))))
     _responses(walk, value, [rewards.index(choose(rewards)) for choose in (max, min)], ANSWERS[:2], path)
 
 

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from prep_assets.proofs.rows import Rows, judged
+from prep_assets.proofs.source_texts import Said
 from prep_assets.proofs.verdict import Verdict, Worst, shown, some_fail
 
 SIDES = ("positives", "negatives")
@@ -56,3 +57,30 @@ def _contrast_fault(row: Mapping[str, Any]) -> str | None:
         if scores is not None and len(scores) != len(row[side]):
             return f"{len(scores)} scores for {len(row[side])} {side}"
     return None if row["positives"] else "there is no positive text"
+
+
+def rejected_again(reason: str, said: Iterable[Said], length: Callable[[str], int], limit: int | None) -> str | None:
+    """Judge a row that is rejected for its texts; `length` gives their tokens. Returns ``""`` where the reason holds, `None` where no second reading can
+    tell, else why the row is right."""
+    texts: dict[str, list[str]] = {}
+    for each in said:
+        texts.setdefault(each.side.partition("[")[0], []).append(each.text)
+    query, positives, negatives = (texts.get(side, []) for side in ("query", *SIDES))
+    instruction = "".join(texts.get("instruction", ()))
+    longest = max(map(length, [*(instruction + text for text in query), *positives, *negatives]), default=0)
+    asked, good = ([text.strip() for text in side] for side in (query, positives))
+    repeats, before = "", {*asked}
+    for text in [*good, *map(str.strip, negatives)]:
+        if text in before:
+            repeats = repeats or (
+                "positive_among_negatives" if len({*good}) == len(good) and text in {*good} - {*asked} else "repeated_text"
+            )
+        before.add(text)
+    holds = {
+        "too_long": limit is not None and longest > limit,
+        "positive_among_negatives": repeats == reason,
+        "repeated_text": repeats == reason,
+    }.get(reason)
+    if holds is None:
+        return None
+    return "" if holds else f"its longest text has {longest:,} tokens, and of its texts {repeats or 'no two are the same'}"

@@ -130,6 +130,26 @@ def trained_by_entries(row: Mapping[str, Any], options: Mapping[str, Any]) -> li
     return [bool(entries) for entries in entries_of_tokens({**row, "attention_mask": None}, options, ids)]
 
 
+def rejected_again(reason: str, row: Mapping[str, Any], options: Mapping[str, Any], limit: int | None) -> str | None:
+    """Judge a row that is rejected for its entries. Returns ``""`` where the reason holds, `None` where no second reading can tell, else why the row is
+    right. Of rows without ids of their own, and of padded ones, none can."""
+    ids = row.get({**definition_of("distilled")["x-options"], **options}["ids_key"])
+    if ids is None or not all(row.get("attention_mask") or ()):
+        return None
+    named = [{token for token, _ in entries} for entries in entries_of_tokens({**row, "attention_mask": None}, options, ids)]
+    own, before, behind = (sum(map(set.__contains__, sets, tokens)) for sets, tokens in ((named, ids), (named, ids[1:]), (named[1:], ids)))
+    holds = {
+        "too_long": limit is not None and len(ids) > limit,
+        "no_teacher": not any(named),
+        "teacher_shifted": max(before, behind) > own,
+        "teacher_of_other_tokens": sum(map(bool, named)) >= 8 and not own,
+    }.get(reason)
+    if holds is None:
+        return None
+    says = f"{len(ids):,} ids, {own:,} of them among their own entries, {before:,} among those before them, {behind:,} among those behind"
+    return "" if holds else says
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Taught:
     """One record.

@@ -25,6 +25,23 @@ def no_gold_answer(row: Row, format: Format) -> bool:
     return number(answer.strip()) is None
 
 
+def _section_lengths(row: Row, format: Format) -> list[int]:
+    """Return how many characters each section of a row has; a blank one is left out."""
+    texts = ["" if row.get(each["field"]) is None else str(row[each["field"]]) for each in format.options["sections"]]
+    return [len(text) for text in texts if text.strip()]
+
+
+def short_section(row: Row, format: Format) -> bool:
+    """A section has fewer characters than ``min_chars``."""
+    return bool(min(_section_lengths(row, format), default=0) < format.options["min_chars"])
+
+
+def long_section(row: Row, format: Format) -> bool:
+    """A section has more characters than ``max_chars``."""
+    most = format.options["max_chars"]
+    return bool(most is not None and max(_section_lengths(row, format), default=0) > most)
+
+
 # What becomes of a column.
 
 
