@@ -49,7 +49,7 @@ PROVES = {
     "images": ("import PIL", ("dagster", "torch")),
     "audio": ("import soundfile", ("dagster", "torch")),
     "video": (
-        "import av; from prep_assets.data.blocks import frames_of\n"
+        "import av; from prep_assets.extensions.media.headers import frames_of\n"
         "with av.open('a.mp4', 'w') as file:\n"
         "    stream = file.add_stream('mpeg4', 4); stream.width = stream.height = 32; stream.pix_fmt = 'yuv420p'\n"
         "    for _ in range(8):\n"

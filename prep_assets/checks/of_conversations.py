@@ -20,7 +20,7 @@ from prep_assets.checks.sources_again import (
     as_example,
     domain_source,
     example_of,
-    images_again,
+    files_of,
     stored_rows,
     streams_of,
 )
@@ -240,7 +240,7 @@ class Chats(Conversations):
         limit = recipe["preprocessing"]["max_seq_len"]
         self.truncation = Truncation(recipe["truncation"], limit, recipe["truncation_keeps_stop"], recipe["truncation_keeps"])
         self._domain = domain_source(store).domain
-        self._convert, self._images = converter(self._domain, Sample), images_again(store)
+        self._convert, self._images = converter(self._domain, Sample), files_of(store).ready_again
         self._stripped = control_pattern(self.vocabulary.control) if recipe["special_in_content"] == "strip" else None
 
     def sample(self, chat: PlainChat) -> Sample:

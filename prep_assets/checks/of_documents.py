@@ -14,15 +14,13 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks.of_conversations import fresh_render
-from prep_assets.checks.of_stores import image_verdicts, types_of
+from prep_assets.checks.of_stores import types_of
 from prep_assets.checks.relations import Relation, has_few_tokens, relation
-from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, example_of, images_again
-from prep_assets.config.base import tokens_around
+from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, example_of, files_of
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.examples import converter
-from prep_assets.pipeline.images import media_ids
 from prep_assets.proofs.documents import (
     Cut,
     MaskedDocument,
@@ -55,7 +53,7 @@ def pretrain_rows(store: Store) -> Verdict:
     limit, types = family.preprocessing.max_seq_len, types_of(store, tables)
     longest = None if limit is None else limit + ended + (begin is not None)
     check = partial(check_rows, vocabulary_size=size, types=types, eos_id=end, bos_id=begin, ended=ended, longest=longest)
-    return combined(chain(map(check, tables), image_verdicts(store, tables)))
+    return combined(chain(map(check, tables), files_of(store).verdicts(tables)))
 
 
 def _converter(store: Store) -> SchemaReader:
@@ -84,9 +82,7 @@ def masked_documents(store: Store, stream: StoredStream) -> Callable[[StoredRows
 
 def masks_rule(store: Store) -> Rule[MaskedDocument]:
     """What must hold of masks, with the family's vocabulary and image tokens."""
-    around = chain.from_iterable(map(tokens_around, store.workspace.media_rules(store.family).values()))
-    files = [*media_ids(store.workspace, store.family).values(), *(store.vocabulary.control[token] for token in around)]
-    return document_masks(store.vocabulary, files)
+    return document_masks(store.vocabulary, files_of(store).all_ids())
 
 
 class Unmasked(NamedTuple):
@@ -151,15 +147,15 @@ def document_conversations(store: Store, stream: StoredStream) -> Callable[[Stor
     token, which `row_integrity` checks, is left out."""
     family, vocabulary, begin, convert = store.workspace.family(Pretrain), store.vocabulary, _begin(store), _converter(store)
     special = {"eos_token": vocabulary.special["eos_token"]} if family.append_eod else {}
-    again, marks = images_again(store), store.workspace.media_marks(family)
-    template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), **marks)
+    files = files_of(store)
+    template = ChatTemplate("none", "", special, control=tuple(sorted(vocabulary.control)), **files.marks())
 
     def pairs(rows: StoredRows) -> Iterator[Conversation]:
         for number, identity, payload in rows.records():
             sample = example_of(convert, payload, identity, Sample)
             regions = (region for turn in sample.turns for region in turn.regions)
             _require_size(identity, "".join(region.text for region in regions if region.kind not in MEDIA and not region.drop), family)
-            document = Sample((Turn(DOCUMENT, tuple(region for turn in again(sample).turns for region in turn.regions)),))
+            document = Sample((Turn(DOCUMENT, tuple(region for turn in files.ready_again(sample).turns for region in turn.regions)),))
             yield fresh_render(identity, stream.held.record(number, "tokens")[begin:], document, template)
 
     return pairs if len(stream.held.images) else None

@@ -10,13 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks.counts import nonzero
-from prep_assets.checks.of_stores import ids_type, image_verdicts
+from prep_assets.checks.of_stores import ids_type
+from prep_assets.checks.sources_again import files_of
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.blends import TOKENS, training_streams
+from prep_assets.pipeline.media import record_files
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import unknown_counts
-from prep_assets.proofs.image_tokens import check_packed_images
 from prep_assets.proofs.orders import Trained
 from prep_assets.proofs.packed import check_blend, check_mixture
 from prep_assets.proofs.tables import check_pieces, check_positions, check_rows
@@ -54,7 +55,7 @@ def packed_rows(store: Store, name: str) -> Iterator[Verdict]:
     yield check_rows(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id, types=types)
     if (store.directory / name).is_dir():
         yield check_positions(table.columns[POSITIONS].values, table)
-    yield from image_verdicts(store, [table])
+    yield from files_of(store).verdicts([table])
 
 
 @of_each_table
@@ -117,7 +118,7 @@ def packed_mask(store: Store, name: str) -> Iterator[Verdict]:
     packed, tables = _table(store, name), _domains(store, name)
     yield check_pieces(packed, tables)
     if len(packed.images) or any(len(table.images) for table in tables.values()):
-        yield check_packed_images(packed, tables)
+        yield record_files().check_packed(packed, tables)
 
 
 @of_each_table

@@ -4,23 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator
-from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 from msgspec import structs
 
 from prep_assets.checks.counts import metrics_again, recounted, stored_records, uncounted
-from prep_assets.checks.sources_again import references, streams_of
+from prep_assets.checks.sources_again import files_of, streams_of
 from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Check, FromLines, FromParts, FromRows, Store
-from prep_assets.pipeline.images import media_ids
 from prep_assets.pipeline.sources import domain_of, read_sources, strings_in
 from prep_assets.pipeline.workspace import build_command
-from prep_assets.plugins import redaction
+from prep_assets.plugins import of_extension
 from prep_assets.proofs.accounting import account
-from prep_assets.proofs.image_tokens import check_images, check_references
 from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.schemas.fields import NEUTRAL
@@ -91,7 +88,7 @@ def accounting(store: Store) -> Verdict:
     )
     domain = domain_of(store.family, store.partition) if store.partition else None
     if domain and domain.redact and verdict.passed:
-        verdict = combined([verdict, redaction("holds")(stored_texts(store), domain.redact, domain.countries)])
+        verdict = combined([verdict, of_extension("redaction", "holds")(stored_texts(store), domain.redact, domain.countries)])
     return verdict
 
 
@@ -182,7 +179,7 @@ def token_rows(store: Store) -> Verdict:
     types = types_of(store, streams.values()) if isinstance(source, FromRows) else ids_type(store)
     longest = store.family.preprocessing.max_seq_len if store.asset.name == "sft_tokens" else None
     records = (check_rows(stream, vocabulary_size=size, types=types, longest=longest) for stream in streams.values())
-    return combined(chain(records, image_verdicts(store, streams.values())))
+    return combined(chain(records, files_of(store).verdicts(streams.values())))
 
 
 def ids_type(store: Store) -> dict[str, str]:
@@ -204,14 +201,3 @@ def _has_fractions(stream: Table) -> bool:
 
 
 PLAIN_ROWS = Check("row_integrity", "Ids are inside the vocabulary.", token_rows)
-
-
-def image_verdicts(store: Store, tables: Iterable[Table]) -> Iterator[Verdict]:
-    """Yield verdicts on whether images and audio stand where their tokens do, and are their files; none for a family without them."""
-    ids, rules = media_ids(store.workspace, store.family), store.workspace.media_rules(store.family)
-    for table in tables if ids else ():
-        verdict = check_images(table, ids, rules)
-        remedy = "Where the chat template writes the image token by itself, name another control token as image_token"
-        yield verdict if verdict.passed else replace(verdict, summary=f"{verdict.summary}. {remedy}")
-        if table.pieces is None and len(table.images):
-            yield check_references(references(store, table.images))

@@ -7,7 +7,7 @@ from contextlib import suppress
 from functools import partial
 from typing import cast
 
-from prep_assets.checks.sources_again import domain_source, images_again, reading_of
+from prep_assets.checks.sources_again import domain_source, files_of, reading_of
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import CheckFailed, Refused
@@ -119,7 +119,7 @@ def _may_say(role: str, said: str) -> bool:
 
 def rendered_chats(store: Store) -> Conversations:
     """Return what a template renders of a row of a chat."""
-    read, images = read_as_said(store, Sample), images_again(store)
+    read, images = read_as_said(store, Sample), files_of(store).ready_again
 
     def chat(row: Row) -> list[tuple[Sample, bool]]:
         sample = read(row)

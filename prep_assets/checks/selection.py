@@ -25,7 +25,7 @@ from prep_assets.checks.sources_again import (
     source_of,
     streams_of,
 )
-from prep_assets.config.models import Pretrain, media_tokens
+from prep_assets.config.models import Pretrain
 from prep_assets.data.files import record_id
 from prep_assets.data.quarantine import Quarantine, Refusal
 from prep_assets.errors import Refused
@@ -34,6 +34,7 @@ from prep_assets.pipeline.conversations import conversations_of, encode_of
 from prep_assets.pipeline.documents import MaskedDocuments, document_text
 from prep_assets.pipeline.examples import Item, Reading, Source, converter
 from prep_assets.pipeline.lines import form_of
+from prep_assets.pipeline.media import record_files
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.proofs.accounting import Fields, Ledger, Refusals, Stored, payload_print, places
 from prep_assets.proofs.sampled import Sampled
@@ -318,7 +319,7 @@ def refused_lines(encoder: LineEncoder) -> Again:
 def documents(store: Store) -> Reasons:
     """Return a function that judges rejected documents again."""
     workspace, family = store.workspace, store.workspace.family(Pretrain)
-    if media_tokens(family) or "trained_tokens" in store.manifest.counts:
+    if record_files()(workspace, family).tokens or "trained_tokens" in store.manifest.counts:
         masked = MaskedDocuments(workspace, family, domain_of(family, store.partition))
         return as_built(lambda quarantine: partial(masked.encode, quarantine=quarantine))
     options, vocabulary, engine = family.preprocessing, workspace.vocabulary(family), workspace.engines(family).reference

@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-from base64 import b64decode
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing, suppress
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
-from io import BytesIO
+from functools import cached_property, partial
 from itertools import pairwise
 from pathlib import Path
 from typing import IO, Any, Literal, TypeVar
@@ -20,8 +17,7 @@ import numpy.typing as npt
 from msgspec import Struct
 
 from prep_assets.config.family import Domain
-from prep_assets.config.models import media_tokens
-from prep_assets.data.blocks import Unreadable, size_of
+from prep_assets.data.blocks import Unreadable
 from prep_assets.data.files import Part, SourceFile, open_stored
 from prep_assets.data.read import read_blocks
 from prep_assets.data.stream import seekable
@@ -30,12 +26,11 @@ from prep_assets.data.tables import TABLES, rows_at_once
 from prep_assets.errors import CheckFailed, Refused, StoreError
 from prep_assets.pipeline.asset import END, Content, FromLines, FromRows, Store, StorePart
 from prep_assets.pipeline.examples import Stretch, converter, shards_of
-from prep_assets.pipeline.images import CONTENT_NAME, REMEMBERED, REMOTE
+from prep_assets.pipeline.media import RecordFiles, record_files
 from prep_assets.pipeline.sources import domain_of, pinned
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import places
-from prep_assets.proofs.image_tokens import Measures, counted_again
 from prep_assets.proofs.second_reading import (
     ALL,
     ROWS,
@@ -54,7 +49,6 @@ from prep_assets.samples import IMAGE, MEDIA, Group, Pair, Prompt, Record, Sampl
 from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import prefetch, stretches
 from prep_assets.stores.groups import open_groups, splits
-from prep_assets.stores.images import Image, Images
 from prep_assets.stores.lines import INDEX_FIELDS, row_of
 from prep_assets.stores.table import GROUPS, LINES
 from prep_assets.workers.shards import Shard
@@ -430,7 +424,7 @@ def _next_rows(offered: npt.NDArray[np.int64], file: int, stream: StoredStream, 
     return indices if is_next.all() else indices[: int(np.argmin(is_next))]
 
 
-# Examples of rows, by the schema of the domain; and the images of a row, counted a second time.
+# Examples of rows, by the schema of the domain; and the files that they name.
 
 
 def example_of(convert: Reader, payload: Mapping[str, Any], identity: str, kind: type[T]) -> T:
@@ -456,45 +450,10 @@ def as_example(example: object, identity: str, kind: type[T]) -> T:
     return example
 
 
-def images_again(store: Store) -> Callable[[Sample], Sample]:
-    """Return what gives the files in a sample their placeholders, counted a second time."""
-    folder = store.workspace.image_folder(domain_of(store.family, store.partition))
-    rules, tokens = store.workspace.media_rules(store.family), media_tokens(store.family)
-
-    def size_again(kind: str, path: str) -> Measures | None:
-        if path.startswith("data:"):
-            return size_of(kind, BytesIO(b64decode(path.partition(",")[2])))
-        return size_of_file(kind, path)
-
-    @lru_cache(REMEMBERED)
-    def size_of_file(kind: str, path: str) -> Measures | None:
-        if folder is None or REMOTE.match(path):
-            return None
-        try:
-            return size_of(kind, folder / path)
-        except Refused as refusal:
-            raise CheckFailed(str(refusal)) from refusal
-
-    return lambda sample: counted_again(sample, rules, tokens, size_again)
-
-
-def references(store: Store, images: Images) -> Iterator[tuple[Image, Image]]:
-    """Yield each reference to a file, and the same read again from the file; without a hash where the file is not there."""
-    folder = store.workspace.image_folder(domain_of(store.family, store.partition))
-
-    @lru_cache(REMEMBERED)
-    def again(image: Image) -> Image:
-        held = CONTENT_NAME.fullmatch(image.path)  # by its row, which has no other name for it
-        if REMOTE.match(image.path) or (folder is None and not held):
-            return image
-        if folder is not None:
-            with suppress(OSError, Refused), (folder / image.path).open("rb") as file:
-                sha256 = hashlib.file_digest(file, "sha256").hexdigest()
-                return Image(image.path, sha256, image.size and size_of(image.kind, folder / image.path), image.kind)
-        return Image(image.path, held[1] if held else None, image.size if held else None, image.kind)
-
-    for part in stretches(len(images), REMEMBERED):
-        yield from ((image, again(image)) for image in images.references(np.arange(part.start, part.stop)))
+def files_of(store: Store) -> RecordFiles:
+    """What the records of a store have of files."""
+    domain = None if store.partition not in store.family.domains else domain_of(store.family, store.partition)
+    return record_files()(store.workspace, store.family, domain)
 
 
 def shown_text(turn: Turn, image: str) -> str:
@@ -565,14 +524,14 @@ def by_prompt(store: Store) -> Content:
 
 def by_text(store: Store) -> Content:
     """Split by the text of a document."""
-    convert, image = converter(domain_source(store).domain, Sample), store.workspace.media_marks(store.family).get(IMAGE, "")
-    with_placeholders = images_again(store)
+    convert, files = converter(domain_source(store).domain, Sample), files_of(store)
+    image = files.marks().get(IMAGE, "")
 
     def text(payload: Mapping[str, Any]) -> bytes:
         document = apply(convert, payload)
         assert isinstance(document, Sample)
         with suppress(CheckFailed):  # a rejected record, which is on no side
-            document = with_placeholders(document)
+            document = files.ready_again(document)
         return "".join(shown_text(turn, image) for turn in document.turns).encode()
 
     return text

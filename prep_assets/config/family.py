@@ -5,22 +5,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
-from functools import partial
-from typing import Annotated, Any, ClassVar, Literal, Self
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal, Self
 
-from pydantic import AfterValidator, BaseModel, Field, PrivateAttr, field_validator, model_validator
+from pydantic import AfterValidator, Field, PrivateAttr, field_validator, model_validator
 
+from prep_assets import plugins
 from prep_assets.config.base import (
     LONGEST,
     MOST,
     MOST_DOMAINS,
     MOST_EPOCHS,
-    MOST_PATCHES,
     MOST_SEED,
     MOST_WORKERS,
-    ImageTokens,
     Model,
+    NoOptions,
     Rule,
+    apply_rule,
+    options_of_media,
     younger,
 )
 from prep_assets.config.mask import MASK_RULES
@@ -57,7 +58,13 @@ PrivateKind = Literal["email", "phone", "ip", "card", "iban", "national_id", "se
 """A kind of private data, see `prep_assets.extensions.quality.redaction`."""
 
 
-class Domain(Model):
+if TYPE_CHECKING:
+    OfDomain = NoOptions
+else:
+    OfDomain = options_of_media("domain")
+
+
+class Domain(OfDomain):
     """One data set."""
 
     files: tuple[str, ...] = Field(min_length=1)
@@ -80,8 +87,6 @@ class Domain(Model):
     """auto: a domain for each value of `domain_key`, instead of this one."""
     max_domains: int = Field(default=100, ge=1, le=MOST_DOMAINS)
     """Most domains of `domains: auto`; more stop the build."""
-    image_dir: str | None = None
-    """Folder of images, audio and video, relative to this file. null: only URLs of images are accepted."""
     where: dict[str, Any] = Field(default={})
     """Only rows that match, e.g. {language: en}; others count as rejected."""
     max_items: int | None = Field(default=None, ge=1, le=MOST)
@@ -471,17 +476,6 @@ RULES = (
     ),
     Rule("decontaminate.words", lambda family: not family.decontaminate.files, "no benchmark is looked for. Set decontaminate.files"),
     *(
-        Rule(name, lambda family: not _takes_images(family), "records with images are refused. Set image_token")
-        for name in ("image_patches", "image_tokens")
-    ),
-    Rule("audio_tokens", lambda family: family.audio_token is None, "records with audio are refused. Set audio_token"),
-    Rule("video_tokens", lambda family: family.video_token is None, "records with video are refused. Set video_token"),
-    Rule(
-        "image_patches",
-        lambda family: family.image_tokens is not None,
-        "image_tokens says how many tokens stand for an image. Leave one of the two out",
-    ),
-    *(
         Rule(path, lambda family: family.stores in ("texts", "held out"), "its stores hold lines of text and no tokens. Leave it out")
         for path in ("output.storage_format", "output.dtype", "output.max_tokens_per_shard", "pad_vocab_to", "engine")
     ),
@@ -514,17 +508,13 @@ DOMAIN_RULES = (
 def faults(family: Any) -> Iterator[str]:
     """The faults of a family's options in combination: one line each, beginning with the option's path."""
     for rule in RULES:
-        yield from _apply_rule(family, rule, family)
+        yield from apply_rule(family, rule, family)
     for name, domain in family.domains.items():
         for rule in DOMAIN_RULES:
-            yield from _apply_rule(domain, rule, domain, f"domains.{name}.")
-        if domain.image_dir is not None and not (_takes_images(family) or any(map(partial(_has, family), AUDIO_AND_VIDEO))):
-            remedy = "Set image_token" if isinstance(family, Images) else "Leave it out"
-            yield f"domains.{name}.image_dir: has no effect here: records with images are refused. {remedy}"
+            yield from apply_rule(domain, rule, domain, f"domains.{name}.")
         yield from (f"domains.{name}.{fault}" for fault in _faults_of_domain(family, domain))
-    for name in AUDIO_AND_VIDEO:
-        if _has(family, name) and not _has(family, f"{name}s"):
-            yield f"{name}: needs {name}s, the rule for their number, e.g. {name}s: {{rule: processor}}"
+    if (media := plugins.of_extension("media", "options")) is not None:
+        yield from media.faults(family)
     if family.stores == "masked chats":
         yield from _unknown_roles(family)
         yield from _unknown_domains(family)
@@ -551,28 +541,6 @@ def _faults_of_domain(family: Any, domain: Any) -> Iterator[str]:
         yield f"speaker_names: {domain.speaker_names!r} has no effect here: only messages have names. Leave it out"
     elif domain.speaker_names == "leave_out" and ":" in schema:
         yield f"speaker_names: leave_out cannot count the names that {schema!r} reads. Leave them out in that function"
-
-
-def _apply_rule(model: BaseModel, rule: Rule, subject: Any, prefix: str = "") -> Iterator[str]:
-    *sections, name = rule.path.split(".")
-    for key in sections:
-        if key not in type(model).model_fields:
-            return
-        model = getattr(model, key)
-    field = type(model).model_fields.get(name)
-    if field is not None and (value := getattr(model, name)) != field.get_default() and rule.idle(subject):
-        yield f"{prefix}{rule.path}: {value!r} has no effect here: {rule.why}"
-
-
-AUDIO_AND_VIDEO = ("audio_token", "video_token")
-
-
-def _has(family: Any, option: str) -> bool:
-    return getattr(family, option, None) is not None
-
-
-def _takes_images(family: Any) -> bool:
-    return bool(getattr(family, "image_token", None) or getattr(family, "template_options", {}).get("image_token"))
 
 
 def _unknown_roles(family: Any) -> Iterator[str]:
@@ -688,17 +656,6 @@ class Family(Model):
         if problems:
             raise ValueError("\n  ".join(problems))
         return self
-
-
-class Images(Model):
-    """What families have whose records may hold images."""
-
-    image_token: str | None = None
-    """Control token that stands for an image. null: records with images are rejected."""
-    image_patches: int = Field(default=1, ge=1, le=MOST_PATCHES)
-    """Number of these tokens per image."""
-    image_tokens: ImageTokens | None = None
-    """The processor's rule for the number of tokens, e.g. {rule: processor}, from preprocessor_config.json. null: image_patches."""
 
 
 class Chat(Family):

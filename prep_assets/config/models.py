@@ -7,16 +7,14 @@ descriptions of fields.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal
 
 from pydantic import BeforeValidator, Field, WithJsonSchema
 
 from prep_assets import plugins
-from prep_assets.config.base import LONGEST, AudioTokens, Fixed, ImageRule, Model, VideoTokens, younger
-from prep_assets.config.family import Blend, Chat, Documents, Family, Images, Packing, Stored, WindowBlend
+from prep_assets.config.base import LONGEST, Model, NoOptions, options_of_media, younger
+from prep_assets.config.family import Blend, Chat, Documents, Family, Packing, Stored, WindowBlend
 from prep_assets.config.mask import MaskPolicy
-from prep_assets.errors import ConfigError
-from prep_assets.samples import AUDIO, IMAGE, VIDEO
 
 Bos = Annotated[
     Literal["auto", "true", "false"],
@@ -26,7 +24,14 @@ Bos = Annotated[
 """Accepts YAML's true and false as the words."""
 
 
-class Pretrain(Images, Family):
+if TYPE_CHECKING:
+    OfPretrain = NoOptions
+    OfSft = NoOptions
+else:
+    OfPretrain, OfSft = options_of_media("pretrain"), options_of_media("sft")
+
+
+class Pretrain(OfPretrain, Family):
     """`configs/pretrain.yaml`: documents → flat token streams."""
 
     stores: ClassVar[Stored] = "documents"
@@ -56,7 +61,7 @@ class Keep(Model):
     """Fewest tokens that stay (Cerebras' max_turn_length); shorter texts stay whole."""
 
 
-class Sft(MaskPolicy, Images, Chat):
+class Sft(MaskPolicy, OfSft, Chat):
     """`configs/sft.yaml`: instructions and chats → tokens with a loss mask → packed rows."""
 
     stores: ClassVar[Stored] = "masked chats"
@@ -71,14 +76,6 @@ class Sft(MaskPolicy, Images, Chat):
     """End an answer that `end` cuts with the stop token."""
     truncation_keeps: dict[str, Keep] = Field(default={})
     """What `prompt` leaves of untrained texts, by role. Default: their start, one token at least."""
-    audio_token: str | None = None
-    """Control token that stands for audio. null: records with audio are rejected."""
-    audio_tokens: AudioTokens | None = None
-    """The processor's rule for the number of its tokens, e.g. {rule: processor}; needed with audio_token."""
-    video_token: str | None = None
-    """Control token that stands for video. null: records with video are rejected."""
-    video_tokens: VideoTokens | None = None
-    """The processor's rule for the number of its tokens, e.g. {rule: processor}; needed with video_token."""
     packing: Packing = Packing()
     blend: Blend | None = None
     """Order of the conversations of all domains: sft_blend."""
@@ -130,32 +127,3 @@ TRAINED = tuple(name for name in plugins.ours("families") if name != "eval")
 def family_name(kind: type[Family]) -> str:
     """The name of a family, after its configuration file."""
     return next(name for name, model in FAMILIES.items() if model is kind)
-
-
-def image_token(family: Family) -> str | None:
-    """The control token of images; `None` if the family rejects images. ``template_options.image_token`` counts as well.
-
-    Raises:
-        ConfigError: two different tokens.
-    """
-    if not isinstance(family, Pretrain | Sft):
-        return None
-    legacy = family.template_options.get("image_token") if isinstance(family, Sft) else None
-    if family.image_token and legacy and family.image_token != legacy:
-        raise ConfigError(f"image_token is {family.image_token!r}, template_options.image_token {legacy!r}. Leave the second one out")
-    return family.image_token or legacy
-
-
-def media_tokens(family: Family) -> dict[str, str]:
-    """Kind → the control token that stands for files of that kind, of those that the family takes."""
-    others = ((kind, getattr(family, f"{kind}_token", None)) for kind in (AUDIO, VIDEO))
-    return {kind: token for kind, token in ((IMAGE, image_token(family)), *others) if token}
-
-
-def media_mark(family: Family, kind: str, rule: ImageRule | None) -> str:
-    """The text in place of a file: of an image its token, once for each patch, or with a `rule`, which counts the tokens, the single token that the
-    template writes. ``""`` if the family rejects the kind."""
-    token = media_tokens(family).get(kind, "")
-    if rule is not None:
-        return rule.mark or token if isinstance(rule, Fixed) else token
-    return token * (family.image_patches if isinstance(family, Pretrain | Sft) else 1)

@@ -24,7 +24,7 @@ from msgspec.structs import replace
 
 from prep_assets.checks.of_exports import compare
 from prep_assets.checks.of_stores import INTEGRITY
-from prep_assets.checks.sources_again import StoredStream, domain_source, example_of, images_again, stored_rows
+from prep_assets.checks.sources_again import StoredStream, domain_source, example_of, files_of, stored_rows
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine
@@ -34,7 +34,7 @@ from prep_assets.exports.registry import Progress, check_borders, check_options_
 from prep_assets.own_code import added_code
 from prep_assets.pipeline.asset import Asset, Check, Store, Target, vocabulary_size
 from prep_assets.pipeline.examples import converter
-from prep_assets.pipeline.images import shown_images
+from prep_assets.pipeline.media import shown_files
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.certificate import certified, ends_answers_alone
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -197,7 +197,7 @@ def _chats(store: Store, source: Table) -> Iterator[list[dict[str, Any]]]:
     stream = source.opened
     assert isinstance(store.family, Chat) and isinstance(stream, TokenStore)
     template, backend = store.workspace.template(store.family), store.vocabulary.backend
-    convert, ready = converter(domain_source(store).domain, Sample), images_again(store)
+    convert, ready = converter(domain_source(store).domain, Sample), files_of(store).ready_again
     joined = stored_rows(store, StoredStream("", stream, stream.ends, stream.file, stream.row, several=True))
     for number, identity, payload in chain.from_iterable(rows.records() for rows in joined):
         sample = ready(example_of(convert, payload, identity, Sample))
@@ -207,7 +207,7 @@ def _chats(store: Store, source: Table) -> Iterator[list[dict[str, Any]]]:
             written = re.split("|".join(map(re.escape, template.marks.values())), template.render(chat))
         except Refused as error:
             raise ConfigError(f"option 'messages': {identity} as messages in parts: {error}") from error
-        placeholders = [region.placeholder or template.image for region in shown_images(sample.turns)]
+        placeholders = [region.placeholder or template.image for region in shown_files(sample.turns)]
         text = "".join(chain.from_iterable(zip_longest(written, placeholders, fillvalue="")))
         if backend.encode(text, add_special_tokens=False).ids != stream.record(number, "tokens").tolist():
             raise ConfigError(

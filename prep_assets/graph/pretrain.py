@@ -18,12 +18,12 @@ from prep_assets.checks.of_texts import SOURCE_TEXTS
 from prep_assets.checks.relations import derived
 from prep_assets.checks.selection import SELECTION
 from prep_assets.checks.sources_again import by_text
-from prep_assets.config.models import Pretrain, media_tokens
+from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError
 from prep_assets.graph.optional import blend_asset, leaks_asset, quality_asset
 from prep_assets.graph.raw import raw_asset
-from prep_assets.pipeline.asset import IMAGES, TOKEN_COLUMNS, TOKENIZER, Asset, Check, FromRows, NeedsMore, Stream, Target, option_recipe
+from prep_assets.pipeline.asset import MEDIA, TOKEN_COLUMNS, TOKENIZER, Asset, Check, FromRows, NeedsMore, Stream, Target, option_recipe
 from prep_assets.pipeline.documents import (
     Documents,
     Sizes,
@@ -35,6 +35,7 @@ from prep_assets.pipeline.documents import (
     write_masked_documents,
 )
 from prep_assets.pipeline.examples import Reading, held_out, passed_over
+from prep_assets.pipeline.media import record_files
 from prep_assets.pipeline.tokens import tokenize_rows
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Example, Sample
@@ -61,10 +62,10 @@ def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
     """What a domain's token stream depends on."""
     family = workspace.family(Pretrain)
     return {
-        **option_recipe(workspace, family, ("tokenizer", "image_tokens", "append_eod", "preprocessing", "output", "test_fraction")),
+        **option_recipe(workspace, family, ("tokenizer", *MEDIA["pretrain"], "append_eod", "preprocessing", "output", "test_fraction")),
         "bos": ends_of(workspace.vocabulary(family), family.bos).bos is not None,
         **({"split_sentences": cutter.identity} if (cutter := sentences_of(family.split_sentences)) else {}),
-        **workspace.media_marks(family),
+        **record_files()(workspace, family).marks(),
     }
 
 
@@ -106,7 +107,7 @@ def write_documents(workspace: Workspace, reading: Reading, writers: Sequence[Ta
         if fim is not None:
             fim.check(text)
 
-    takes_files = bool(media_tokens(family))
+    takes_files = bool(record_files()(workspace, family).tokens)
 
     def text_of(example: Example) -> str:
         stop_at_masks(example, images=takes_files)
@@ -203,7 +204,7 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
     inputs=(("raw", PRETRAIN_RAW), ("quality", PRETRAIN_QUALITY), ("leaks", PRETRAIN_LEAKS)),
     depends=_depends,
     partitioned=True,
-    options=(*TOKENIZER, *IMAGES, "append_eod", "split_sentences", "bos", "preprocessing", "output", "test_fraction"),
+    options=(*TOKENIZER, *MEDIA["pretrain"], "append_eod", "split_sentences", "bos", "preprocessing", "output", "test_fraction"),
     checks=(
         INTEGRITY,
         ACCOUNTING,

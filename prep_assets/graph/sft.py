@@ -29,10 +29,9 @@ from prep_assets.graph.raw import raw_asset
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.packing.plan import PerToken
 from prep_assets.pipeline.asset import (
-    IMAGES,
     MASKED_TOKEN_COLUMNS,
+    MEDIA,
     PACKED_COLUMNS,
-    RECORDED,
     TEMPLATE,
     TYPED,
     Asset,
@@ -47,7 +46,7 @@ from prep_assets.pipeline.asset import (
 )
 from prep_assets.pipeline.conversations import conversations_of, encode_of, firsts, write_records
 from prep_assets.pipeline.examples import Reading, content_digest, held_out, passed_over
-from prep_assets.pipeline.images import media_ids, write_images
+from prep_assets.pipeline.media import record_files
 from prep_assets.pipeline.tokens import mask_columns, tokenize_rows
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.certificate import check_certificate
@@ -115,7 +114,7 @@ SFT_TEMPLATE = Asset(
     description="Certificate of the chat template: what it makes of system prompts, reasoning and tools, and how masks are proven.",
     write=_write_template,
     depends=lambda workspace, _: option_recipe(workspace, workspace.family(Sft), TEMPLATE),
-    options=(*TEMPLATE, *IMAGES, *RECORDED),
+    options=(*TEMPLATE, *MEDIA["sft"]),
     checks=(INTEGRITY, Check("policy_supported", "The chat template supports the mask policy that the configuration asks for.", _policy)),
     kind="json",
 )
@@ -136,7 +135,7 @@ MASK = (
 def _write_tokens(target: Target, quarantine: Quarantine) -> Draft:
     """Render, tokenize and mask one domain."""
     check_policy(target.workspace)
-    media_ids(target.workspace, target.family)  # an invalid token of files raises before a record is read
+    record_files()(target.workspace, target.family).ids()  # an invalid token of files raises before a record is read
     masks = {"loss_mask": "uint8", **target.needed}
     counts = tokenize_rows(target, quarantine, partial(encode_chats, masks=masks), masks)
     metrics = {"trained_fraction": counts["trained_tokens"] / max(1, counts["tokens"])}
@@ -169,7 +168,7 @@ def encode_chats(
         if family.test_fraction > 0 and not in_test:
             to_dev = np.array([held_out(content_digest(item.record), family.test_fraction) for item in kept], bool)
         for split, writer in enumerate(writers):
-            write_records(writer, encoded, kept, to_dev == bool(split), arrays, conversations.images.files, lists)
+            write_records(writer, encoded, kept, to_dev == bool(split), arrays, conversations.files, lists)
         first = firsts(kept) if family.expand == "turns" else np.ones(len(kept), bool)
         counts["kept"] += int(np.count_nonzero(first))
         counts["kept_dev"] += int((to_dev & first).sum())
@@ -209,8 +208,7 @@ Each conversation is rendered once by the chat template and tokenized once; the 
         *TEMPLATE,
         *TYPED,
         "expand",
-        *IMAGES,
-        *RECORDED,
+        *MEDIA["sft"],
         *MASK,
         "preprocessing",
         "test_fraction",
@@ -298,7 +296,7 @@ def _write_table(target: Target, table: str, split: str, domains: list[str]) -> 
     fields = {name: getattr(plan, name) for name in ("row", "row_offset", "length", "start")}
     fields |= {"source": take(mixture.domain, plan.record), "record": take(mixture.record, plan.record)}
     write_documents(target.payload, table, fields, mixture.domains, options.row_len)
-    images = write_images(target.payload, table, plan, mixture, ordered)
+    images = record_files().write_packed(target.payload, table, plan, mixture, ordered)
     left_out = int(plan.dropped[:, 2].sum())
     counts = {
         "rows": plan.rows,

@@ -7,7 +7,7 @@ from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
-from itertools import pairwise
+from itertools import chain, pairwise
 from pathlib import Path
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -15,12 +15,14 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
-from prep_assets.config.family import AUDIO_AND_VIDEO, Chat, Family
+from prep_assets.config.base import options_of_media
+from prep_assets.config.family import Chat, Family
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.data.recognize import of_row
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused, SourceError
 from prep_assets.pipeline.examples import AnyExample, Item, Stretch, reading_recipe
+from prep_assets.pipeline.media import record_files
 from prep_assets.pipeline.sources import SOURCES, domain_of, read_sources
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.accounting import places
@@ -86,8 +88,8 @@ REASONING = ("reasoning", "reasoning_tags")
 TYPED = (*REASONING, "calls")
 """What is read in the text of answers before a template renders them."""
 TEMPLATE = (*TOKENIZER, "template", "template_options", "training_template")
-IMAGES = ("image_token", "image_patches", "image_tokens")
-RECORDED = tuple(option for token in AUDIO_AND_VIDEO for option in (token, f"{token}s"))
+MEDIA = {family: tuple(options_of_media(family).model_fields) for family in ("pretrain", "sft")}
+"""Of files in records, by family."""
 
 
 # Builds: everything that decides a store's bytes, and the function that writes them.
@@ -659,9 +661,9 @@ def option_recipe(workspace: Workspace, family: Family, options: Sequence[str]) 
         recipe["tokenizer"] = tokenizer_recipe(workspace, family)
     if "template" in options and isinstance(family, Chat):
         recipe["template"] = workspace.template(family).hash
-    if "image_tokens" in options:
-        recipe |= {f"{kind}_rule": rule.model_dump() for kind, rule in workspace.media_rules(family).items()}
-    plain = [option.partition(".") for option in options if option not in (*TEMPLATE, *IMAGES, *RECORDED)]
+    resolved = {*TEMPLATE, *chain.from_iterable(MEDIA.values())}
+    recipe |= record_files()(workspace, family).recipe() if {*options} & resolved - {*TEMPLATE} else {}
+    plain = [option.partition(".") for option in options if option not in resolved]
     parts = {name: {part for whole, _, part in plain if whole == name} for name, *_ in plain}
     values = family.model_dump(include={name: True if "" in fields else fields for name, fields in parts.items()})
     lifted = values.pop("preprocessing") if parts.get("preprocessing", {""}) - {""} else {}

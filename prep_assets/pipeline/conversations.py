@@ -22,7 +22,7 @@ from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
 from prep_assets.pipeline.documents import TokenizedRows
 from prep_assets.pipeline.examples import Item
-from prep_assets.pipeline.images import ImageFiles, ImageParts, media_ids, shown_images
+from prep_assets.pipeline.media import RecordFiles, record_files, shown_files
 from prep_assets.pipeline.rendering import BlockRenderer, RenderedChats, block_renderer, check_mask
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.workspace import Workspace
@@ -148,10 +148,9 @@ class Conversations(Struct, dict=True, weakref=True):
         template, encoder: the chat template, and the tokenizer with its mask policy.
         reasoning: how reasoning in the text of answers is read.
         special_in_content: what happens to control tokens that are typed in content.
-        images: the images of records.
+        files: the files in records.
         quarantine: where rejected records go.
         made_by: the tokenizer that made the ids that rows bring, from the domain's configuration; `None` if it names none.
-        media: the ids that stand for images and audio.
         expand: whether a record becomes one example per answer if the template would drop reasoning from history, or write another than a server's prompt
             before an answer.
         reasoning_left_out: turns of kept records that lost their reasoning so far.
@@ -164,10 +163,9 @@ class Conversations(Struct, dict=True, weakref=True):
     encoder: Encoder
     reasoning: InlineReasoning
     special_in_content: SpecialInContent
-    images: ImageParts
+    files: RecordFiles
     quarantine: Quarantine
     made_by: str | None = None
-    media: tuple[int, ...] = ()
     expand: bool = False
     control_tokens: int = 0
     reasoning_left_out: int = 0
@@ -179,7 +177,7 @@ class Conversations(Struct, dict=True, weakref=True):
         """The proof of rows that bring their ids."""
         this = proxy(self)  # what is kept here does not hold the tokenizer when this goes
         render, sample = partial(Conversations._render_messages, this), partial(Conversations._sample, this)
-        return TokenizedRows(self.encoder, render, sample, self.quarantine, self.made_by, self.media)
+        return TokenizedRows(self.encoder, render, sample, self.quarantine, self.made_by, tuple(self.files.ids().values()))
 
     def encode(self, items: Sequence[Item]) -> tuple[list[Item], Encoded]:
         """The kept items of a block and their tokens; rejected ones are in quarantine."""
@@ -234,7 +232,7 @@ class Conversations(Struct, dict=True, weakref=True):
         if self.expand and rejected:
             encoded = in_order([(np.arange(len(examples.at)), encoded)], np.array(rejected))
         if self.template.marks:
-            shown = sum(len(shown_images(item.example.turns)) for item in examples.kept(encoded) if isinstance(item.example, Sample))
+            shown = sum(len(shown_files(item.example.turns)) for item in examples.kept(encoded) if isinstance(item.example, Sample))
             self.images_cut_away += shown - len(encoded.images)
         lost, unserved = examples.lost(encoded.kept, self._renderer.lost)
         self.reasoning_left_out += 0 if self.expand else lost
@@ -293,7 +291,7 @@ class Conversations(Struct, dict=True, weakref=True):
             why = "its label says that the answer is a bad one; SFT would teach it. Read such rows as preferences, or leave them out"
             raise Refused("undesirable", why, stage="render")
         # without their tokens, rendering rejects the record, whatever its files are
-        return self.reasoning.read(self.images.ready(example) if self.template.marks else example)
+        return self.reasoning.read(self.files.ready(example) if self.template.marks else example)
 
     def _marked(self, sample: Sample) -> Rendered:
         return render(sample, self.template) if self.special_in_content == "allow" else self._renderer.render(sample)
@@ -309,7 +307,7 @@ class Conversations(Struct, dict=True, weakref=True):
 
     def _reject_typed_images(self, sample: Sample) -> None:
         """Reject typed image tokens. With control tokens allowed, they would count as images that do not exist."""
-        tokens = {*self.template.marks.values(), *self.images.tokens.values()}
+        tokens = {*self.template.marks.values(), *self.files.tokens.values()}
         for region in (region for turn in sample.turns for region in turn.regions if region.kind not in MEDIA):
             if typed := sorted(token for token in tokens if token in region.text):
                 raise Refused("image_token_in_content", f"{typed[0]!r} stands for images, and is typed in a text", stage="render")
@@ -343,10 +341,9 @@ def conversations_of(workspace: Workspace, domain: Domain, quarantine: Quarantin
         encoder,
         reasoning,
         family.special_in_content,
-        ImageParts.of_domain(workspace, family, domain),
+        record_files()(workspace, family, domain),
         quarantine,
         domain.tokenized_by,
-        tuple(media_ids(workspace, family).values()),
         family.expand == "turns",
     )
 
@@ -365,7 +362,7 @@ def write_records(
     items: Sequence[Item],
     chosen: npt.NDArray[np.bool_],
     arrays: dict[str, npt.NDArray[Any]],
-    files: ImageFiles,
+    files: RecordFiles,
     lists: Mapping[str, Entries],
 ) -> None:
     """Write the chosen records of a batch to a stream, with their images and lists."""

@@ -22,7 +22,7 @@ from prep_assets.data.quarantine import Quarantine, Refusal, refusal, unreadable
 from prep_assets.errors import CheckFailed, ConfigError, Refused
 from prep_assets.pipeline.asset import NeedsMore
 from prep_assets.pipeline.examples import Item, Reading, held_out, passed_over
-from prep_assets.pipeline.images import ImageParts, shown_images
+from prep_assets.pipeline.media import record_files, shown_files
 from prep_assets.pipeline.tokens import mask_columns
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import ASSISTANT, MEDIA, USER, Example, Record, Region, Sample, changed, turn
@@ -233,7 +233,7 @@ def stop_at_masks(example: Example, *, images: bool) -> None:
     if not isinstance(example, Sample):
         return
     plain = all(region.loss_weight in (None, 1) and region.attend for region in _shown_regions(example))
-    if not plain or (images and shown_images(example.turns)):
+    if not plain or (images and shown_files(example.turns)):
         raise NeedsMore({"loss_mask": "uint8"})
 
 
@@ -250,7 +250,7 @@ def _weights(sample: Sample) -> list[float]:
 def untemplated(workspace: Workspace, family: Pretrain) -> ChatTemplate:
     """The renderer of documents: no template, only the placeholder of images."""
     control = tuple(sorted(workspace.vocabulary(family).control))
-    return ChatTemplate("none", "", {}, control=control, **workspace.media_marks(family))
+    return ChatTemplate("none", "", {}, control=control, **record_files()(workspace, family).marks())
 
 
 def write_masked_documents(
@@ -283,11 +283,11 @@ def write_masked_documents(
             ids, lengths = ends.around(encoded.ids[chosen], per_document[rows])
             loss = ends.weights_around(encoded.loss[chosen], per_document[rows], ending[rows])
             records = [kept[int(at)].record for at in encoded.kept[rows]]
-            images = documents.images.files.block(encoded.images.of(rows))
+            images = documents.files.block(encoded.images.of(rows)) if len(encoded.images) else None
             block = {"tokens": ids, **mask_columns(loss, masks)}
             writer.append(block, lengths, [record.file for record in records], [record.row for record in records], images=images)
             counts["tokens_dev" if split else "tokens_train"] += len(ids)
-            counts["images"] += len(images.images)
+            counts["images"] += 0 if images is None else len(images.images)
             counts["kept"] += len(records)
             counts["trained_tokens"] += int((loss > 0).sum())
     return {**counts, "read": reading.read, "tokens": counts["tokens_train"] + counts["tokens_dev"], **passed_over(reading)}
@@ -302,7 +302,7 @@ class MaskedDocuments:
 
     def __init__(self, workspace: Workspace, family: Pretrain, domain: Domain) -> None:
         self._template, self._limit = untemplated(workspace, family), family.preprocessing.max_seq_len
-        self.images = ImageParts.of_domain(workspace, family, domain)
+        self.files = record_files()(workspace, family, domain)
         self._sizes = Sizes(family.preprocessing.min_chars, family.preprocessing.max_chars)
         self._encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), POLICY, trains=False)
 
@@ -330,7 +330,7 @@ class MaskedDocuments:
     def _render(self, example: Example) -> Rendered:
         if not isinstance(example, Sample):
             raise Refused("not_a_document", f"the schema gives {type(example).__name__}, pretraining needs a Sample", stage="pretrain")
-        example = self.images.ready(example)
+        example = self.files.ready(example)
         if not any(_weights(example) or [1.0]):
             raise Refused("nothing_to_train", "every region of this document weighs 0", stage="pretrain")
         rendered = render(example, self._template)

@@ -33,7 +33,7 @@ from prep_assets.pipeline.source_files import Progress
 from prep_assets.pipeline.sources import Benchmarks, Pinned, Router, domain_of, pinned, router_of
 from prep_assets.pipeline.verdicts import Dropped, dropped_rows, dropping
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.plugins import redaction as redaction_part
+from prep_assets.plugins import of_extension
 from prep_assets.samples import Example, PlainChat, PlainPair, Record
 from prep_assets.schemas.reader import Account, Reader, weighed_by, without_speakers
 from prep_assets.schemas.registry import convert_with, schema_code
@@ -123,7 +123,7 @@ def reading_recipe(domain: Domain, *, attended: bool = False) -> dict[str, Any]:
     own_code = [schema_code(domain.schema_name), *([own_code_hash(domain.weigh)] if domain.weigh is not None else [])]
     redaction = {}
     if domain.redact:
-        redaction = {"redact": redaction_part("recipe")(domain.redact, domain.countries)}
+        redaction = {"redact": of_extension("redaction", "recipe")(domain.redact, domain.countries)}
     attention = {"attention": True} if attended and (domain.schema_name == "semantic" or ":" in domain.schema_name) else {}
     return {"schema": [*domain.reading, *own_code], **redaction, **attention}
 

@@ -21,7 +21,8 @@ from prep_assets.data.files import SourceFile, find, find_files, record_id
 from prep_assets.data.pins import Pin, pin_files, pin_folder
 from prep_assets.data.read import read_blocks
 from prep_assets.errors import ConfigError, PrepAssetsError, SourceError, SourceUnavailable
-from prep_assets.plugins import redaction
+from prep_assets.pipeline.media import record_files
+from prep_assets.plugins import of_extension
 from prep_assets.samples import Record
 from prep_assets.stores.files import loads
 from prep_assets.stores.manifest import digest
@@ -80,13 +81,13 @@ class SourceFiles:
     def _pin_cache(self, files: tuple[SourceFile, ...]) -> Path:
         return self.stores / ".hashes" / f"{digest([file.url for file in files])[:20]}.json"
 
-    def image_folder(self, domain: Domain) -> Path | None:
-        """The folder of a domain's images; `None` if it has none."""
-        return None if domain.image_dir is None else self.configs / domain.image_dir
+    def media_folder(self, domain: Domain) -> Path | None:
+        """The folder of the files that a domain's rows name; `None` if it has none."""
+        return record_files().folder(self.configs, domain)
 
-    def image_pin(self, domain: Domain) -> dict[str, str | int] | None:
-        """The pin of a domain's image folder: number and size of its files, and a hash of their names and contents."""
-        folder = self.image_folder(domain)
+    def media_pin(self, domain: Domain) -> dict[str, str | int] | None:
+        """The pin of this folder: number and size of its files, and a hash of their names and contents."""
+        folder = self.media_folder(domain)
         if folder is None:
             return None
         return pin_folder(folder, self.stores / ".hashes" / f"images-{digest(str(folder.absolute()))[:20]}.jsonl").identity
@@ -96,7 +97,7 @@ def _redacting(domain: Domain, files: tuple[SourceFile, ...]) -> tuple[SourceFil
     """The files of a domain, to be read without the private data that it replaces."""
     if not domain.redact:
         return files
-    redactor = redaction("redactor")(domain.redact, domain.forgotten, domain.countries)
+    redactor = of_extension("redaction", "redactor")(domain.redact, domain.forgotten, domain.countries)
     return tuple(replace(file, redact=redactor) for file in files)
 
 

@@ -81,7 +81,7 @@ def pinned(workspace: Workspace, kind: type[Family], asset: str, name: str) -> P
             raise SourceError(f"{asset}[{name}]: {error}:\n  {remedy}") from error
     if (found_images := images_pinned(workspace, domain).get("images")) != (expected_images := listed.get("images")):
         raise SourceError(
-            f"{asset}[{name}]: the images in {workspace.image_folder(domain)} changed since they were pinned: expected {expected_images}, "
+            f"{asset}[{name}]: the images in {workspace.media_folder(domain)} changed since they were pinned: expected {expected_images}, "
             f"found {found_images}. Pin them again, or restore the old ones:\n  {remedy}"
         )
     if benchmarks_pinned(workspace, family).get("benchmarks") != listed.get("benchmarks"):
@@ -126,7 +126,7 @@ def identities(workspace: Workspace, files: tuple[SourceFile, ...]) -> list[dict
 
 def images_pinned(workspace: Workspace, domain: Domain) -> dict[str, Any]:
     """The pin of the image folder, if any. It is part of the recipe: another image gives another store."""
-    pin = workspace.image_pin(domain)
+    pin = workspace.media_pin(domain)
     return {} if pin is None else {"images": pin}
 
 

@@ -17,12 +17,12 @@ from msgspec import Struct
 
 from prep_assets import plugins
 from prep_assets.caches import bounded_cache
-from prep_assets.config.base import FromProcessor, ImageRule
 from prep_assets.config.family import Chat, Family
 from prep_assets.config.loading import VARIANT, config_dir, load_family, store_dir, with_tombstones
-from prep_assets.config.models import FAMILIES, TRAINED, family_name, media_mark, media_tokens
+from prep_assets.config.models import FAMILIES, TRAINED, family_name
 from prep_assets.errors import ConfigError, StoreError, TemplateError
 from prep_assets.own_code import own_code_hash
+from prep_assets.pipeline.media import record_files
 from prep_assets.pipeline.source_files import Progress, SourceFiles, with_found_domains
 from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.manifest import digest
@@ -394,25 +394,6 @@ class Workspace(SourceFiles):
     def _tokenizer(self, family: Family) -> Opened:
         return self.once(("tokenizer", family_name(type(family))), lambda: open_tokenizer(family, self.configs, self.stores / ".hashes"))
 
-    def media_rules(self, family: Family) -> dict[str, ImageRule]:
-        """Kind of files → the rule for the number of their tokens; without images if `image_patches` sets it.
-
-        Raises:
-            ConfigError: the named processor's files do not tell the rule.
-        """
-        rules = {kind: rule for kind in media_tokens(family) if (rule := getattr(family, f"{kind}_tokens", None)) is not None}
-        for kind in [kind for kind, rule in rules.items() if isinstance(rule, FromProcessor)]:
-            from prep_assets.text.images import rule_beside
-            from prep_assets.text.vocabulary import folder_of
-
-            rules[kind] = rule_beside(folder_of(family.tokenizer, base=self.configs, revision=family.tokenizer_revision), kind)
-        return rules
-
-    def media_marks(self, family: Family) -> dict[str, Any]:
-        """Kind of files → the placeholder of one in a text, before its rule counts."""
-        rules = self.media_rules(family)
-        return {kind: media_mark(family, kind, rules.get(kind)) for kind in media_tokens(family)}
-
     def template(self, family: Chat) -> ChatTemplate:
         """The family's chat template."""
         from prep_assets.text.load_template import load_template
@@ -423,7 +404,7 @@ class Workspace(SourceFiles):
                 self._tokenizer(family).vocabulary,
                 base=self.configs,
                 options=family.template_options,
-                **self.media_marks(family),
+                **record_files()(self, family).marks(),
                 training=family.training_template,
             )
 

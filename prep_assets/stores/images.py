@@ -19,7 +19,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from msgspec import Struct
@@ -158,48 +157,3 @@ def open_images(directory: Path, name: str, guards: Guards | None = None) -> Ima
     if not count or int(columns["end"][-1]) != size:
         raise StoreError(f"{folder}: its parts do not fit together: {count:,} images, {LINES} has {size:,} bytes. Build it again")
     return Images(columns["record"], columns["start"], columns["length"], columns["end"], lines)
-
-
-def image_fault(images: Images, arrays: Any, starts: Ints, lengths: Ints, *token: int, mixed: bool = False) -> str | None:
-    """Return what is wrong with the images of a stream, or `None`. Each must be inside its record, cover image tokens only and be masked, and there must be
-    no other image tokens.
-
-    Args:
-        arrays: ``tokens`` and optionally ``loss_mask`` of the whole stream.
-        starts, lengths: int64[n], of its records.
-        token: ids of the tokens of images, audio and video.
-        mixed: allow other tokens between those of one image.
-    """
-    record, start, length = (np.asarray(values) for values in (images.record, images.start, images.length))
-    if len(images):
-        inside = (record >= 0) & (record < len(starts)) & (start >= 0) & (length > 0)
-        if not inside.all() or (start + length > lengths[np.where(inside, record, 0)]).any():
-            return "an image does not stand inside its record"
-        begin = starts[record] + start
-        if (np.diff(begin) < length[:-1]).any():
-            return "images overlap or are not in order"
-    else:
-        begin = np.empty(0, np.int64)
-    total = int((starts[-1] + lengths[-1]) if len(starts) else 0)
-    return _token_fault(arrays, begin, length, total, token, mixed)
-
-
-def _token_fault(
-    arrays: Any, begin: Ints, length: Ints, total: int, token: tuple[int, ...], mixed: bool, block: int = 1 << 22
-) -> str | None:
-    for first in range(0, total, block):
-        stop = min(first + block, total)
-        expected = np.zeros(stop - first + 1, np.int64)
-        low, high = np.searchsorted(begin + length, first, "right"), np.searchsorted(begin, stop)
-        np.add.at(expected, np.maximum(begin[low:high], first) - first, 1)
-        np.add.at(expected, np.minimum(begin[low:high] + length[low:high], stop) - first, -1)
-        covered = np.cumsum(expected[:-1]) > 0
-        is_image = np.isin(np.asarray(arrays["tokens"][first:stop]), token)
-        if (wrong := np.flatnonzero(is_image & ~covered if mixed else is_image != covered)).size:
-            at = int(wrong[0])
-            return f"token {first + at:,} " + (
-                "is the image token, and no image stands there" if is_image[at] else "of an image is another token"
-            )
-        if "loss_mask" in arrays and (np.asarray(arrays["loss_mask"][first:stop])[covered] != 0).any():
-            return "a token of an image is trained"
-    return None

@@ -49,7 +49,7 @@ from prep_assets.text.conversation import (
     unmark,
     unmarked_strings,
 )
-from prep_assets.text.images import expanded
+from prep_assets.text.placeholders import expanded
 from prep_assets.text.spans import Rendered, Span, Stop, control_pattern
 from prep_assets.text.template import Block, Chat, ChatTemplate, common_length
 from prep_assets.text.template_options import without_effect

@@ -11,8 +11,9 @@ from pydantic import BaseModel
 from pydantic.fields import FieldInfo
 
 from prep_assets.config import family, models
-from prep_assets.config.base import RULES, Model, descriptions
+from prep_assets.config.base import Model, descriptions
 from prep_assets.extensions.contrastive.config import Contrasts
+from prep_assets.extensions.media.options import BY_NAME, Folder, Images, Media
 from prep_assets.extensions.rl.config import Arithmetic
 
 SECTIONS: dict[str, type[Model]] = {
@@ -28,7 +29,9 @@ SECTIONS: dict[str, type[Model]] = {
     "cluster": family.Cluster,
     "refresh": family.Refresh,
     "export": family.Export,
-    "images": family.Images,
+    "images": Images,
+    "media": Media,
+    "folder": Folder,
     "documents": family.Documents,
     "fim": family.Fim,
     "chat": family.Chat,
@@ -64,7 +67,7 @@ def table(model: type[Model]) -> str:
 def rules() -> str:
     """The rules of processors, a row for each."""
     rows = []
-    for name, rule in RULES.items():
+    for name, rule in BY_NAME.items():
         fields = {key: field for key, field in rule.model_fields.items() if key != "rule"}
         keys = [f"`{key}`" + ("" if field.is_required() else f" ({_default(field)})") for key, field in fields.items()]
         rows.append(_cells(f"`{name}`", ", ".join(keys) or "–", descriptions(rule).get("rule") or _first_line(rule)))

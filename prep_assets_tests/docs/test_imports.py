@@ -191,7 +191,12 @@ def proves(parts: Sequence[str]) -> bool:
 def shares_code(found: Import) -> bool:
     """Whether a proof uses code of what it proves."""
     module = found.module.removeprefix("prep_assets.")
-    made_it = module not in FACTS if found.there in MADE_IT else found.there in BELOW and not proves(module.split("."))
+    # options say what is asked for, as those of the kernel do
+    made_it = (
+        module not in FACTS
+        if found.there in MADE_IT
+        else found.there in BELOW and not (proves(parts := module.split(".")) or parts[2:] == ["options"])
+    )
     return proves(found.file.removesuffix(".py").split("/")) and not found.types and made_it
 
 

@@ -23,7 +23,7 @@ from prep_assets.extensions.explain.rows import read
 from prep_assets.extensions.explain.trace import Tracer, token_of
 from prep_assets.extensions.selftest.mutations import ATTENTION_MASK_MUTATIONS, ATTENTION_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
-from prep_assets.pipeline.images import media_ids
+from prep_assets.pipeline.media import record_files
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.table import PACKED, TOKENS, table_of
@@ -497,7 +497,7 @@ def test_images_are_hidden_whole(tmp_path: Path) -> None:
     workspace = with_pictures(tmp_path, "sft", PICTURED, packing={"row_len": 64, "strategy": "bfd"})
     built = build_all(workspace, ["sft"])
     store = open_tokens(built["sft_tokens", "d"].directory, "train")
-    token = media_ids(workspace, workspace.family(Sft)).get("image")
+    token = record_files()(workspace, workspace.family(Sft)).ids().get("image")
     for number in range(3):
         pictured = store.record(number, "tokens") == token
         assert pictured.sum() == 3

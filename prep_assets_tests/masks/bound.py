@@ -19,7 +19,7 @@ from prep_assets.config.mask import MaskPolicy
 from prep_assets.data.files import SourceFile
 from prep_assets.pipeline.conversations import Conversations
 from prep_assets.pipeline.examples import Item
-from prep_assets.pipeline.images import ImageFiles, ImageParts
+from prep_assets.pipeline.media import RecordFiles
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import MaskRow, prove_identity, prove_masks
 from prep_assets.proofs.verdict import Verdict
@@ -149,7 +149,7 @@ def run(
     refusals = Refusals()
     encoder = Encoder(bound.vocabulary, bound.engines, policy_of(options or MaskOptions()), **limits)
     as_it_is = InlineReasoning("inline", REASONING_TAGS, shown=False)
-    conversations = Conversations(bound.template, encoder, as_it_is, special_in_content, ImageParts(ImageFiles(Path())), refusals)  # type: ignore[arg-type]
+    conversations = Conversations(bound.template, encoder, as_it_is, special_in_content, RecordFiles(None, None), refusals)  # type: ignore[arg-type]
     items = [Item(_FILE, Record(0, row, {}), sample) for row, sample in enumerate(samples)]
     kept, encoded = conversations.encode(items)
     positions = [item.record.row for item in kept]

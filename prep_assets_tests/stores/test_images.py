@@ -10,8 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
-from prep_assets.stores import images as images_module
-from prep_assets.stores.images import Image, ImageBlock, image_fault
+from prep_assets.extensions.media.proofs import tokens as proof
+from prep_assets.extensions.media.proofs.tokens import image_fault
+from prep_assets.stores.images import Image, ImageBlock
 from prep_assets.stores.table import TOKENS
 from prep_assets.stores.tokens import open_tokens
 from prep_assets.stores.writer import TableWriter
@@ -119,8 +120,8 @@ def changed(folder: Path, field: str, at: int, value: int) -> None:
 )
 def test_a_wrong_place_is_found(tmp_path: Path, monkeypatch, field: str, at: int, value: int, fault: str, block: int) -> None:
     write(tmp_path, [EXAMPLE])
-    real = images_module._token_fault
-    monkeypatch.setattr(images_module, "_token_fault", lambda *given: real(*given, block=block))
+    real = proof._token_fault
+    monkeypatch.setattr(proof, "_token_fault", lambda *given: real(*given, block=block))
     changed(tmp_path, field, at, value)
     store = open_tokens(tmp_path, "train")
     found = image_fault(store.images, store.arrays, store.starts, np.diff(store.ends, prepend=0), TOKEN)

@@ -17,7 +17,7 @@ from prep_assets.data.read import read_blocks
 from prep_assets.errors import PrepAssetsError, Refused
 from prep_assets.pipeline.conversations import Conversations
 from prep_assets.pipeline.examples import Item
-from prep_assets.pipeline.images import ImageFiles, ImageParts
+from prep_assets.pipeline.media import RecordFiles
 from prep_assets.proofs.chat_blocks import PlainDerivation
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.mask import Conversation, MaskRow, prove_identity, prove_masks
@@ -135,7 +135,7 @@ def cells(
         return
     derive = PlainDerivation(MaskOptions(), bound, typed_controls=False)
     reasoning = InlineReasoning("auto", REASONING_TAGS, bound.form.shows_reasoning)
-    conversations = Conversations(bound, encoder, reasoning, "text", ImageParts(ImageFiles(Path())), _Refusals())  # type: ignore[arg-type]
+    conversations = Conversations(bound, encoder, reasoning, "text", RecordFiles(None, None), _Refusals())  # type: ignore[arg-type]
     for each in data:
         conversations.quarantine = _Refusals()  # type: ignore[assignment]
         yield each.name, _cell(each, conversations, derive)

@@ -157,7 +157,7 @@ def _domain_memory(
     """The cursor's entry of a domain. Its files and images have ``settled`` when their signs are those of the last tick; only then are they
     hashed, once. Files of benchmarks count as files of every domain."""
     files, test_files = workspace.files(domain, fetch=False), workspace.test_files(domain, fetch=False)
-    benchmarks, images = workspace.benchmarks(family, fetch=False), workspace.image_folder(domain)
+    benchmarks, images = workspace.benchmarks(family, fetch=False), workspace.media_folder(domain)
     signs = {file.url: sign(file) for file in (*files, *test_files, *benchmarks)}
     seen = digest([signs, folder_sign(images) if images is not None else None])
     memory = {"done": known.get("done"), "asked": known.get("asked", 0), "seen": seen}
@@ -165,7 +165,7 @@ def _domain_memory(
         return memory
     if known.get("settled") != seen or not all(signs.values()):
         contents = [content for file_set in (files, test_files, benchmarks) for content in _contents(workspace, file_set, signs)]
-        memory["done"] = digest([*contents, *([workspace.image_pin(domain)] if images is not None else [])])
+        memory["done"] = digest([*contents, *([workspace.media_pin(domain)] if images is not None else [])])
     return {**memory, "settled": seen}
 
 

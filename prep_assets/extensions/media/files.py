@@ -5,43 +5,42 @@ from __future__ import annotations
 import base64
 import io
 import os
-import re
 import stat
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cached_property, lru_cache
 from hashlib import sha256
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from msgspec import Struct
 
 from prep_assets.array_types import Ints
-from prep_assets.config.base import Fixed, ImageRule, tokens_around
 from prep_assets.config.family import Chat, Domain, Family
-from prep_assets.config.models import Pretrain, media_tokens
-from prep_assets.data.blocks import size_of
+from prep_assets.config.models import Pretrain
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
+from prep_assets.extensions.media.check import CONTENT_NAME, REMEMBERED, REMOTE, counting, of_tables, references
+from prep_assets.extensions.media.headers import size_of
+from prep_assets.extensions.media.options import Fixed, FromProcessor, ImageRule, media_mark, media_tokens, tokens_around
+from prep_assets.extensions.media.proofs.tokens import check_packed_images, check_references
+from prep_assets.extensions.media.rules import placeholder_of, rule_beside
 from prep_assets.packing import Mixture, PackPlan
 from prep_assets.packing.plan import place_runs
 from prep_assets.packing.strategies import within
-from prep_assets.pipeline.workspace import Workspace
+from prep_assets.pipeline.media import Opened, RecordFiles, shown_files
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import IMAGE, MEDIA, Region, Sample, Turn, changed
-from prep_assets.stores.images import MEASURES, Image, ImageBlock, ImageWriter
+from prep_assets.stores.images import MEASURES, Image, ImageBlock, Images, ImageWriter
 from prep_assets.stores.manifest import file_hash
+from prep_assets.stores.table import Table
 from prep_assets.stores.tokens import TokenStore
-from prep_assets.text.images import placeholder_of
 from prep_assets.text.spans import Placed
 from prep_assets.text.template import ChatTemplate
-from prep_assets.text.vocabulary import Vocabulary
+from prep_assets.text.vocabulary import Vocabulary, folder_of
 
 # Images, audio and video in records: the ids that stand for them among the tokens, and the content of their files, which are hashed and never decoded.
-
-REMOTE = re.compile("(https?|s3|gs|gcs|hf|az|abfss?|oss)://", re.IGNORECASE)
-"""What an image's address begins with that is not a file of this machine."""
-
-REMEMBERED = 1 << 16
-"""Images whose digests are kept, so that one that many records share is hashed once."""
 
 DURATION = 0.05
 """Seconds by which what a row says of a duration may differ from the file: rows have rounded numbers."""
@@ -81,24 +80,6 @@ def media_id(kind: str, token: str, vocabulary: Vocabulary, stop: str = "", writ
     return vocabulary.control[token]
 
 
-def media_ids(workspace: Workspace, family: Family) -> dict[str, int]:
-    """Kind of files → the id of its token, with what the family's tokenizer and template say; see `media_id`."""
-    if not (tokens := media_tokens(family)):
-        return {}
-    if len({*tokens.values()}) < len(tokens):
-        twice = [kind for kind in tokens if list(tokens.values()).count(tokens[kind]) > 1]
-        named = " and ".join(f"{kind}_token" for kind in twice)
-        raise ConfigError(f"{named} are both {tokens[twice[0]]!r}, which could not tell which stands where. Name two")
-    stop = written = ""
-    if isinstance(family, Chat):
-        template = workspace.template(family)
-        stop, written = template.stop_token, _text_around(template)
-    elif isinstance(family, Pretrain) and (fim := family.preprocessing.fim).rate:
-        written = "\n".join((fim.prefix_token, fim.suffix_token, fim.middle_token))
-    rules, vocabulary = workspace.media_rules(family), workspace.vocabulary(family)
-    return {kind: media_id(kind, token, vocabulary, stop, written, rules.get(kind)) for kind, token in tokens.items()}
-
-
 def _text_around(template: ChatTemplate) -> str:
     """What a template writes around the words of short chats. What it writes beside tools, say, `row_integrity` finds."""
     system, chat = {"role": "system", "content": "0"}, ({"role": "user", "content": "1"}, {"role": "assistant", "content": "2"})
@@ -109,8 +90,6 @@ def _text_around(template: ChatTemplate) -> str:
     return "\n".join(written)
 
 
-CONTENT_NAME = re.compile(r"([0-9a-f]{64})\.\w+")
-"""The path in a store of an image that its row held: its sha256 and format."""
 _FORMATS = {b"\x89PNG": "png", b"\xff\xd8\xff": "jpg", b"GIF8": "gif", b"RIFF": "webp", b"BM": "bmp"}
 
 
@@ -135,22 +114,6 @@ def embedded_name(content: bytes) -> str:
     """The path that a store gives an image that its row holds: `CONTENT_NAME`."""
     suffix = next((suffix for begin, suffix in _FORMATS.items() if content.startswith(begin)), "bin")
     return f"{sha256(content).hexdigest()}.{suffix}"
-
-
-def shown_images(turns: Iterable[Turn]) -> list[Region]:
-    """The images, audio and video of a record that are not dropped before rendering."""
-    return [region for turn in turns for region in turn.regions if region.kind in MEDIA and not region.drop]
-
-
-def reject_images(turns: Iterable[Turn], stage: str) -> None:
-    """Reject (``unsupported_media``) turns with images in families of text only."""
-    images = shown_images(turns)
-    if images:
-        raise Refused(
-            "unsupported_media",
-            f"{images[0].kind} {images[0].text[:200]!r}: this family has text only; images need pretrain or sft, audio and video sft",
-            stage=stage,
-        )
 
 
 class ImageFiles(Struct, frozen=True, dict=True):
@@ -238,86 +201,6 @@ class ImageFiles(Struct, frozen=True, dict=True):
         return lru_cache(REMEMBERED)(size_of)
 
 
-# The images of a record, ready to be rendered: each is there, and has the placeholder that its processor writes for its resolution.
-
-
-class ImageParts(Struct, frozen=True):
-    """The images, audio and video of a domain.
-
-    Attributes:
-        files: the files themselves.
-        rules: kind → how many tokens stand for one; none: equally many for each.
-        tokens: kind → the token that stands for one, of the kinds that the family takes.
-    """
-
-    files: ImageFiles
-    rules: Mapping[str, ImageRule] = {}
-    tokens: Mapping[str, str] = {}
-
-    @classmethod
-    def of_domain(cls, workspace: Workspace, family: Family, domain: Domain) -> ImageParts:
-        """The images of a domain, as the configuration reads them."""
-        return cls(ImageFiles(workspace.image_folder(domain)), workspace.media_rules(family), media_tokens(family))
-
-    def ready(self, sample: Sample) -> Sample:
-        """The sample with a placeholder for each file that is shown. Files are never decoded.
-
-        Raises:
-            Refused: an image that is not there (see `ImageFiles.digest`), or whose resolution is not known, contradicted, or refused by the rule.
-        """
-        if not shown_images(sample.turns):
-            return sample
-        turns = [changed(turn, regions=self._regions(turn)) for turn in sample.turns]
-        return changed(sample, turns=tuple(turns))
-
-    def _regions(self, turn: Turn) -> tuple[Region, ...]:
-        return tuple(self._ready(region) if region.kind in MEDIA and not region.drop else region for region in turn.regions)
-
-    def _ready(self, region: Region) -> Region:
-        content = embedded(region)
-        if content is None:
-            self.files.digest(region.text)  # one that is not there would be trained on as if it were
-        else:
-            region = changed(region, text=embedded_name(content))
-        rule, token = self.rules.get(region.kind), self.tokens.get(region.kind, "")
-        if rule is None:
-            return region
-        if isinstance(rule, Fixed) and region.kind == IMAGE:
-            return changed(region, size=None, placeholder=placeholder_of(rule, token, 1, 1))
-        size = self._size(region, content)
-        try:
-            return changed(region, size=size, placeholder=placeholder_of(rule, token, *size))
-        except Refused as refusal:
-            raise Refused(refusal.reason, f"{region.text[:200]!r}: {refusal.detail}", stage="render") from refusal
-
-    def _size(self, region: Region, content: bytes | None) -> tuple[float, ...]:
-        resolution = self.files.size(region) if content is None else size_of(region.kind, io.BytesIO(content))
-        if region.kind != IMAGE:
-            return self._length(region, resolution)
-        if resolution is None and region.size is None:
-            detail = f"{region.text[:200]!r} is a URL, which is not opened; state its width and height in the row, or store the file below image_dir"
-            raise Refused("no_resolution", detail, stage="render")
-        if resolution is not None and region.size is not None and resolution != region.size:
-            stated, read = (" x ".join(map(str, size)) for size in (region.size, resolution))
-            raise Refused("resolution_differs", f"{region.text[:200]!r} has {read} pixels, its row says {stated}", stage="render")
-        width, height = resolution or region.size or ()
-        return int(width), int(height)
-
-    def _length(self, region: Region, length: tuple[float, ...] | None) -> tuple[float, ...]:
-        if length is None:
-            raise Refused(
-                "no_length", f"{region.text[:200]!r} is a URL, which is not opened; store the file below image_dir", stage="render"
-            )
-        seconds = length[0] / length[1]
-        if region.size is not None and abs(region.size[0] - seconds) > DURATION + 1 / length[1]:
-            detail = (
-                f"{region.text[:200]!r} has {length[0]:,} {MEASURES[region.kind][0]}, {length[1]:,} per second, {seconds:.3f} s; its row says "
-                f"{region.size[0]:g} s"
-            )
-            raise Refused("duration_differs", detail, stage="render")
-        return length
-
-
 # The images of a packed table: those of its records, at their places in the rows.
 
 BLOCK = 1 << 14
@@ -372,3 +255,158 @@ def _references(stores: Sequence[TokenStore], domain: Ints, number: Ints) -> lis
         for place, image in zip(positions.tolist(), store.images.references(number[positions]), strict=True):
             references[place] = image
     return references
+
+
+# What the kernel asks for.
+
+
+class FilesOfRecords(RecordFiles):
+    """The images, audio and video in records of a family, or of one of its domains."""
+
+    def __init__(self, workspace: Opened, family: Family, domain: Domain | None = None) -> None:
+        super().__init__(workspace, family, domain)
+        self.tokens = media_tokens(family)
+
+    @cached_property
+    def rules(self) -> Mapping[str, ImageRule]:
+        """Kind of files → the rule for the number of their tokens; without images if `image_patches` sets it.
+
+        Raises:
+            ConfigError: the named processor's files do not tell the rule.
+        """
+        family, rules = self.family, dict[str, ImageRule]()
+        for kind in self.tokens:
+            rule: ImageRule | FromProcessor | None = getattr(family, f"{kind}_tokens", None)
+            if isinstance(rule, FromProcessor):
+                rule = rule_beside(folder_of(family.tokenizer, base=self.workspace.configs, revision=family.tokenizer_revision), kind)
+            if rule is not None:
+                rules[kind] = rule
+        return rules
+
+    def recipe(self) -> dict[str, Any]:
+        """See `RecordFiles.recipe`."""
+        return {f"{kind}_rule": rule.model_dump() for kind, rule in self.rules.items()}
+
+    def marks(self) -> dict[str, Any]:
+        """See `RecordFiles.marks`: of an image as many tokens as it has, or with a rule the single token that the template writes."""
+        return {kind: media_mark(self.family, kind, self.rules.get(kind)) for kind in self.tokens}
+
+    def ids(self) -> dict[str, int]:
+        """See `RecordFiles.ids`, and `media_id`."""
+        if not (tokens := self.tokens):
+            return {}
+        if len({*tokens.values()}) < len(tokens):
+            twice = [kind for kind in tokens if list(tokens.values()).count(tokens[kind]) > 1]
+            named = " and ".join(f"{kind}_token" for kind in twice)
+            raise ConfigError(f"{named} are both {tokens[twice[0]]!r}, which could not tell which stands where. Name two")
+        stop, written, family = "", "", self.family
+        if isinstance(family, Chat):
+            template = self.workspace.template(family)
+            stop, written = template.stop_token, _text_around(template)
+        elif isinstance(family, Pretrain) and (fim := family.preprocessing.fim).rate:
+            written = "\n".join((fim.prefix_token, fim.suffix_token, fim.middle_token))
+        vocabulary = self.workspace.vocabulary(family)
+        return {kind: media_id(kind, token, vocabulary, stop, written, self.rules.get(kind)) for kind, token in tokens.items()}
+
+    def all_ids(self) -> list[int]:
+        """See `RecordFiles.all_ids`."""
+        around = chain.from_iterable(map(tokens_around, self.rules.values()))
+        return [*self.ids().values(), *(self.workspace.vocabulary(self.family).control[token] for token in around)]
+
+    @staticmethod
+    def folder(configs: Path, domain: Domain) -> Path | None:
+        """See `RecordFiles.folder`."""
+        folder = getattr(domain, "image_dir", None)
+        return None if folder is None else configs / folder
+
+    @cached_property
+    def files(self) -> ImageFiles:
+        """The files of the domain."""
+        return ImageFiles(None if self.domain is None else self.folder(self.workspace.configs, self.domain))
+
+    # Placeholders: each file is there, and has the placeholder that its processor writes for its size.
+
+    def ready(self, sample: Sample) -> Sample:
+        """See `RecordFiles.ready`; no file is decoded.
+
+        Raises:
+            Refused: an image that is not there (see `ImageFiles.digest`), or whose resolution is not known, contradicted, or refused by the rule.
+        """
+        if not shown_files(sample.turns):
+            return sample
+        turns = [changed(turn, regions=self._regions(turn)) for turn in sample.turns]
+        return changed(sample, turns=tuple(turns))
+
+    def _regions(self, turn: Turn) -> tuple[Region, ...]:
+        return tuple(self._ready(region) if region.kind in MEDIA and not region.drop else region for region in turn.regions)
+
+    def _ready(self, region: Region) -> Region:
+        content = embedded(region)
+        if content is None:
+            self.files.digest(region.text)  # one that is not there would be trained on as if it were
+        else:
+            region = changed(region, text=embedded_name(content))
+        rule, token = self.rules.get(region.kind), self.tokens.get(region.kind, "")
+        if rule is None:
+            return region
+        if isinstance(rule, Fixed) and region.kind == IMAGE:
+            return changed(region, size=None, placeholder=placeholder_of(rule, token, 1, 1))
+        size = self._size(region, content)
+        try:
+            return changed(region, size=size, placeholder=placeholder_of(rule, token, *size))
+        except Refused as refusal:
+            raise Refused(refusal.reason, f"{region.text[:200]!r}: {refusal.detail}", stage="render") from refusal
+
+    def _size(self, region: Region, content: bytes | None) -> tuple[float, ...]:
+        resolution = self.files.size(region) if content is None else size_of(region.kind, io.BytesIO(content))
+        if region.kind != IMAGE:
+            return self._length(region, resolution)
+        if resolution is None and region.size is None:
+            detail = f"{region.text[:200]!r} is a URL, which is not opened; state its width and height in the row, or store the file below image_dir"
+            raise Refused("no_resolution", detail, stage="render")
+        if resolution is not None and region.size is not None and resolution != region.size:
+            stated, read = (" x ".join(map(str, size)) for size in (region.size, resolution))
+            raise Refused("resolution_differs", f"{region.text[:200]!r} has {read} pixels, its row says {stated}", stage="render")
+        width, height = resolution or region.size or ()
+        return int(width), int(height)
+
+    def _length(self, region: Region, length: tuple[float, ...] | None) -> tuple[float, ...]:
+        if length is None:
+            raise Refused(
+                "no_length", f"{region.text[:200]!r} is a URL, which is not opened; store the file below image_dir", stage="render"
+            )
+        seconds = length[0] / length[1]
+        if region.size is not None and abs(region.size[0] - seconds) > DURATION + 1 / length[1]:
+            detail = (
+                f"{region.text[:200]!r} has {length[0]:,} {MEASURES[region.kind][0]}, {length[1]:,} per second, {seconds:.3f} s; its row says "
+                f"{region.size[0]:g} s"
+            )
+            raise Refused("duration_differs", detail, stage="render")
+        return length
+
+    def block(self, placed: Placed) -> ImageBlock:
+        """See `RecordFiles.block`."""
+        return self.files.block(placed)
+
+    @cached_property
+    def _counted_again(self) -> Callable[[Sample], Sample]:
+        return counting(self.files.folder, self.rules, self.tokens)
+
+    def ready_again(self, sample: Sample) -> Sample:
+        """See `RecordFiles.ready_again`."""
+        return self._counted_again(sample)
+
+    def verdicts(self, tables: Iterable[Table]) -> Iterator[Verdict]:
+        """See `RecordFiles.verdicts`."""
+        return of_tables(tables, ids, self.rules, self.files.folder) if (ids := self.ids()) else iter(())
+
+    def read_again(self, images: Images) -> Iterator[tuple[Image, Image]]:
+        """See `RecordFiles.read_again`; without a hash where the file is not there."""
+        return references(images, self.files.folder)
+
+    compare, check_packed = staticmethod(check_references), staticmethod(check_packed_images)
+
+    @staticmethod
+    def write_packed(payload: Path, table: str, plan: PackPlan, mixture: Mixture, stores: Sequence[TokenStore]) -> dict[str, int]:
+        """See `RecordFiles.write_packed`."""
+        return write_images(payload, table, plan, mixture, stores)

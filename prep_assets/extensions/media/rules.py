@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import math
-from bisect import bisect_right
 from collections.abc import Callable, Mapping
-from dataclasses import replace
-from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from pydantic import ValidationError
 
-from prep_assets.config.base import (
+from prep_assets.errors import ConfigError, Refused
+from prep_assets.extensions.media.options import (
     LARGEST_SIDE,
     Fixed,
     Idefics3,
@@ -25,9 +23,7 @@ from prep_assets.config.base import (
     Qwen2VLVideo,
     Qwen3VLVideo,
 )
-from prep_assets.errors import ConfigError, Refused
 from prep_assets.samples import AUDIO, IMAGE, VIDEO
-from prep_assets.text.spans import Rendered
 from prep_assets.text.tokenizer_files import read_object
 
 # The rule of a processor, from the files next to its tokenizer.
@@ -342,43 +338,3 @@ def _rows_of_tiles(rule: Idefics3, token: str, rows: int, columns: int) -> str:
     ]
     global_tile = f"{rule.fake_image_token}{rule.global_image_token}{tile}{rule.fake_image_token}"
     return "".join(tile_rows) + ("\n" if rows else "") + global_tile
-
-
-# The single image token of a template's render → the placeholder of the processor.
-
-
-def expanded(rendered: Rendered, marks: Mapping[str, str], image: str) -> Rendered:
-    """`rendered` with the placeholder of each file instead of its mark. White space at the ends of a placeholder is not part of the file.
-
-    Args:
-        marks: the text of each kind in the render.
-        image: the placeholder of images whose region has none.
-    """
-    texts = [region.placeholder or image for _, _, region in rendered.images]
-    written = [marks[region.kind] for _, _, region in rendered.images]
-    if texts == written:
-        return rendered
-    ends = [end for _, end, _ in rendered.images]
-    growth = [0, *accumulate(len(text) - len(mark) for text, mark in zip(texts, written, strict=True))]
-
-    def move(at: int) -> int:
-        """The new position of a border; the end of an image moves behind its placeholder."""
-        return at + growth[bisect_right(ends, at)]
-
-    marked = zip([0, *ends], ends, written, texts, strict=False)
-    parts = [rendered.text[low : end - len(mark)] + text for low, end, mark, text in marked]
-    images = []
-    for (_, end, region), text in zip(rendered.images, texts, strict=True):
-        lead = len(text) - len(text.lstrip())
-        images.append((move(end) - len(text) + lead, move(end) - len(text) + len(text.rstrip()), region))
-    return replace(
-        rendered,
-        text="".join([*parts, rendered.text[ends[-1] :]]),
-        spans=tuple(
-            replace(span, start=move(span.start), end=move(span.end), header=move(span.header) if span.header >= 0 else -1)
-            for span in rendered.spans
-        ),
-        content=tuple((move(start), move(end)) for start, end in rendered.content),
-        stops=tuple(replace(stop, start=move(stop.start), end=move(stop.end)) for stop in rendered.stops),
-        images=tuple(images),
-    )

@@ -12,8 +12,8 @@ from prep_assets.errors import Refused
 from prep_assets.extensions.preference.config import Preference
 from prep_assets.pipeline.asset import Contradiction, Line, LineOf, RowForm
 from prep_assets.pipeline.examples import AnyExample, as_example
-from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.lines import extra_columns, reject_fractions, sample_of, says_something, turns_of, weighted, written
+from prep_assets.pipeline.media import reject_files
 from prep_assets.pipeline.sources import unrendered_reasoning
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import ASSISTANT, COMPLETION, USER, Group, Pair, PlainChat, PlainPair, Sample, Turn, changed
@@ -107,7 +107,7 @@ def _plain_row(pair: PlainPair, form: RowForm) -> dict[str, Any] | None:
 
 
 def _row(parts: Mapping[str, Sequence[Turn]], columns: dict[str, Any], form: RowForm) -> dict[str, Any]:
-    reject_images([turn for turns in parts.values() for turn in turns], "pair")
+    reject_files([turn for turns in parts.values() for turn in turns], "pair")
     parts = {part: turns if part != "prompt" else [weighted(turn, None) for turn in turns] for part, turns in parts.items()}
     reject_fractions([turn for turns in parts.values() for turn in turns], "pair")
     row = {part: written(turns, form, columns, "pair") if turns else "" for part, turns in parts.items()}

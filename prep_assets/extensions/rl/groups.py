@@ -19,8 +19,8 @@ from prep_assets.errors import ConfigError, Refused
 from prep_assets.extensions.rl.config import Rl, group_domains
 from prep_assets.pipeline.asset import Given, Sequences, Shown, Target, holds_out, ids_dtype
 from prep_assets.pipeline.examples import Item, Source, asked_digest, held_out, passed_over
-from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.lines import weighted
+from prep_assets.pipeline.media import reject_files
 from prep_assets.pipeline.rendering import Proven
 from prep_assets.pipeline.sources import inline_reasoning
 from prep_assets.pipeline.tokens import add, answer_policy
@@ -249,7 +249,7 @@ def conversations(group: Group) -> tuple[Sample, ...]:
     Raises:
         Refused: an image; a weight that is neither 0 nor 1, which a mask cannot hold.
     """
-    reject_images((*group.prompt, *(turn for response in group.responses for turn in response)), "group")
+    reject_files((*group.prompt, *(turn for response in group.responses for turn in response)), "group")
     prompt = tuple(weighted(turn, 0.0) for turn in group.prompt)
     return tuple(conversation_of(group, (*prompt, *map(_answer, response))) for response in group.responses)
 

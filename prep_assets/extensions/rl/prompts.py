@@ -16,8 +16,8 @@ from prep_assets.errors import Refused
 from prep_assets.extensions.rl.config import Rl
 from prep_assets.pipeline.asset import Contradiction, Line, LineOf, RowForm
 from prep_assets.pipeline.examples import AnyExample, as_example
-from prep_assets.pipeline.images import reject_images
 from prep_assets.pipeline.lines import extra_columns, sample_of, says_something, turns_of, written
+from prep_assets.pipeline.media import reject_files
 from prep_assets.pipeline.sources import inline_reasoning, unrendered_reasoning
 from prep_assets.pipeline.tokens import reject_lines
 from prep_assets.pipeline.workspace import Workspace
@@ -35,7 +35,7 @@ def prompt_of(example: object) -> Prompt:
     """Require a prompt without images; reject anything else."""
     if not isinstance(example, Prompt):
         raise Refused("not_a_prompt", f"the schema gives {type(example).__name__}, RL needs a Prompt", stage="prompt")
-    reject_images(example.prompt, "prompt")
+    reject_files(example.prompt, "prompt")
     return example
 
 

@@ -47,7 +47,7 @@ from prep_assets.pipeline.quality import as_read, steps_of
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.plugins import redaction
+from prep_assets.plugins import of_extension
 from prep_assets.proofs.accounting import COUNTED, Refusals, Stored, places
 from prep_assets.proofs.selection import GOOD, Selected, select
 from prep_assets.proofs.verdict import Verdict, combined
@@ -99,7 +99,7 @@ def redaction_trials(store: Store) -> list[Trial]:
     if first is None:
         return []
     name, text = first
-    holds, invented = redaction("holds"), redaction("invented")
+    holds, invented = of_extension("redaction", "holds"), of_extension("redaction", "invented")
     trials = [clean("the first text", [holds([first], kinds)])]
     return trials + [tried(f"{kind} is put back", ACCOUNTING.name, [holds([(name, f"{text} {invented[kind]}")], kinds)]) for kind in kinds]
 

@@ -17,7 +17,7 @@ from prep_assets.checks.of_conversations import Chats, Conversations
 from prep_assets.checks.of_documents import document_texts, masked_documents, masks_rule
 from prep_assets.checks.of_packed import MIXTURE, blend_verdict
 from prep_assets.checks.relations import Pairs, pairs_of
-from prep_assets.checks.sources_again import StoredRows, StoredStream, references, stored_rows, streams_of
+from prep_assets.checks.sources_again import StoredRows, StoredStream, files_of, stored_rows, streams_of
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.errors import CheckFailed
 from prep_assets.extensions.selftest import mutations
@@ -27,7 +27,6 @@ from prep_assets.pipeline.asset import Store
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.documents import Text, documents_begin_with, prove_texts
 from prep_assets.proofs.groups import check_rewards, check_runs, check_sampled, check_steps
-from prep_assets.proofs.image_tokens import check_references
 from prep_assets.proofs.mask import Conversation, MaskRow, prove_identity, prove_masks
 from prep_assets.proofs.mutations import Mutation
 from prep_assets.proofs.tables import check_rows
@@ -171,8 +170,9 @@ def sft_trials(store: Store) -> list[Trial]:
 
 def _file_trials(store: Store, stream: TokenStore) -> list[Trial]:
     """Corrupt what a stream says of the files of images and audio."""
-    files = first(references(store, stream.images), TRIES)
-    return trials_of(files, len(files), mutations.FILE_MUTATIONS, {INTEGRITY: check_references}, what="files")
+    of_store = files_of(store)
+    files = first(of_store.read_again(stream.images), TRIES)
+    return trials_of(files, len(files), mutations.FILE_MUTATIONS, {INTEGRITY: of_store.compare}, what="files")
 
 
 def _by_tags(sample: Sample, options: MaskOptions, template: ChatTemplate) -> Verdict:

@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.config.base import (
+from prep_assets.errors import CheckFailed
+from prep_assets.extensions.media.options import (
     Fixed,
     Idefics3,
     ImageRule,
@@ -22,10 +23,9 @@ from prep_assets.config.base import (
     Qwen3VLVideo,
     tokens_around,
 )
-from prep_assets.errors import CheckFailed
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import IMAGE, Region, Sample, changed
-from prep_assets.stores.images import Image, Images, image_fault
+from prep_assets.stores.images import Image, Images
 from prep_assets.stores.table import Table
 
 # Number of tokens of an image, derived a second time: follows in pixels how each processor resizes, cuts and pads the picture.
@@ -260,6 +260,59 @@ def check_images(table: Table, ids: Mapping[str, int], rules: Mapping[str, Image
     if fault is not None:
         return Verdict(False, fault, numbers, Worst("images", fault))
     return Verdict(True, f"{len(images):,} images stand where the image token does, untrained", numbers)
+
+
+def image_fault(
+    images: Images, arrays: Any, starts: npt.NDArray[np.int64], lengths: npt.NDArray[np.int64], *token: int, mixed: bool = False
+) -> str | None:
+    """Return what is wrong with the images of a stream, or `None`. Each must be inside its record, cover image tokens only and be masked, and there must be
+    no other image tokens.
+
+    Args:
+        arrays: ``tokens`` and optionally ``loss_mask`` of the whole stream.
+        starts, lengths: int64[n], of its records.
+        token: ids of the tokens of images, audio and video.
+        mixed: allow other tokens between those of one image.
+    """
+    record, start, length = (np.asarray(values) for values in (images.record, images.start, images.length))
+    if len(images):
+        inside = (record >= 0) & (record < len(starts)) & (start >= 0) & (length > 0)
+        if not inside.all() or (start + length > lengths[np.where(inside, record, 0)]).any():
+            return "an image does not stand inside its record"
+        begin = starts[record] + start
+        if (np.diff(begin) < length[:-1]).any():
+            return "images overlap or are not in order"
+    else:
+        begin = np.empty(0, np.int64)
+    total = int((starts[-1] + lengths[-1]) if len(starts) else 0)
+    return _token_fault(arrays, begin, length, total, token, mixed)
+
+
+def _token_fault(
+    arrays: Any,
+    begin: npt.NDArray[np.int64],
+    length: npt.NDArray[np.int64],
+    total: int,
+    token: tuple[int, ...],
+    mixed: bool,
+    block: int = 1 << 22,
+) -> str | None:
+    for first in range(0, total, block):
+        stop = min(first + block, total)
+        expected = np.zeros(stop - first + 1, np.int64)
+        low, high = np.searchsorted(begin + length, first, "right"), np.searchsorted(begin, stop)
+        np.add.at(expected, np.maximum(begin[low:high], first) - first, 1)
+        np.add.at(expected, np.minimum(begin[low:high] + length[low:high], stop) - first, -1)
+        covered = np.cumsum(expected[:-1]) > 0
+        is_image = np.isin(np.asarray(arrays["tokens"][first:stop]), token)
+        if (wrong := np.flatnonzero(is_image & ~covered if mixed else is_image != covered)).size:
+            at = int(wrong[0])
+            return f"token {first + at:,} " + (
+                "is the image token, and no image stands there" if is_image[at] else "of an image is another token"
+            )
+        if "loss_mask" in arrays and (np.asarray(arrays["loss_mask"][first:stop])[covered] != 0).any():
+            return "a token of an image is trained"
+    return None
 
 
 def _miscounted(

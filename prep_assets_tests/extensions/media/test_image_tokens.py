@@ -11,14 +11,31 @@ import numpy as np
 import pytest
 from msgspec import structs
 
-from prep_assets.config.base import Fixed, Idefics3, ImageRule, InternVL, LlavaNext, MelFrames, Qwen2VL, Qwen2VLVideo, Qwen3VLVideo
 from prep_assets.errors import CheckFailed, Refused
-from prep_assets.proofs.image_tokens import LARGEST, check_images, check_packed_images, check_references, counted_again, expected_text
+from prep_assets.extensions.media.options import (
+    Fixed,
+    Idefics3,
+    ImageRule,
+    InternVL,
+    LlavaNext,
+    MelFrames,
+    Qwen2VL,
+    Qwen2VLVideo,
+    Qwen3VLVideo,
+)
+from prep_assets.extensions.media.proofs.tokens import (
+    LARGEST,
+    check_images,
+    check_packed_images,
+    check_references,
+    counted_again,
+    expected_text,
+)
+from prep_assets.extensions.media.rules import placeholder_of
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import AUDIO, IMAGE, TEXT, USER, Region, Sample, Turn, changed
 from prep_assets.stores.images import Image, ImageBlock, Images, ImageWriter, open_images
 from prep_assets.stores.table import Pieces, Table
-from prep_assets.text.images import placeholder_of
 from prep_assets_tests.proofs.tables import packed, store, with_column
 
 SIDES = [

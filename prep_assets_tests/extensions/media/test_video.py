@@ -14,9 +14,9 @@ from tokenizers import Tokenizer
 
 from prep_assets.checks.of_exports import compare
 from prep_assets.config.models import Sft
-from prep_assets.data.blocks import frames_of
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
+from prep_assets.extensions.media.headers import frames_of
 from prep_assets.extensions.neighbours.description import tables_of
 from prep_assets.extensions.neighbours.hub import features
 from prep_assets.extensions.selftest.stores import selftest

@@ -15,8 +15,8 @@ import pytest
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.engine import state
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError, Refused, SourceError
+from prep_assets.extensions.media.files import FilesOfRecords, ImageFiles
 from prep_assets.graph.graph import assets_of
-from prep_assets.pipeline.images import ImageFiles, media_ids
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import open_tokens
@@ -57,7 +57,7 @@ def test_chats_with_images(make_sft: Make, patches: int) -> None:
     tokens = published["sft_tokens", "mine"]
     counts = tokens.manifest.counts
     assert (counts["kept"], counts["images"], counts["images_cut_away"]) == (4, 4, 0)
-    store, token = open_tokens(tokens.directory, "train"), media_ids(workspace, workspace.family(Sft)).get("image")
+    store, token = open_tokens(tokens.directory, "train"), FilesOfRecords(workspace, workspace.family(Sft)).ids().get("image")
     paths = [row["images"] for row in ROWS]
     found = listed(store)
     assert [(record, path) for record, _, _, path, _ in found] == [(i, path) for i, images in enumerate(paths) for path in images]
@@ -74,7 +74,7 @@ def test_chats_with_images(make_sft: Make, patches: int) -> None:
 def test_a_packed_table_has_the_images_of_its_records(make_sft: Make, storage: str, strategy: str, epochs: Any) -> None:
     workspace = make_sft(packing={"strategy": strategy, "row_len": 64, "epochs": epochs}, output={"storage_format": storage})
     published = build_all(workspace, ["sft"])["sft_packed", ""]
-    packed, token = open_packed(published.directory, "sft_packed"), media_ids(workspace, workspace.family(Sft)).get("image")
+    packed, token = open_packed(published.directory, "sft_packed"), FilesOfRecords(workspace, workspace.family(Sft)).ids().get("image")
     store = open_tokens(workspace.published("sft_tokens", "mine").directory, "train")
     held = [(row, place) for row in range(len(packed)) for place in np.flatnonzero(np.asarray(packed.tokens[row]) == token).tolist()]
     assert list(zip(packed.images.record.tolist(), packed.images.start.tolist(), strict=True)) == held
@@ -181,9 +181,9 @@ def test_a_sentinel_of_fill_in_the_middle_is_no_image_token(tmp_path: Path) -> N
         workspace = workspace_in(tmp_path, {"pretrain": {**family, **options}})
         if refused:
             with pytest.raises(ConfigError, match="sentinel of fim"):
-                media_ids(workspace, workspace.family(Pretrain)).get("image")
+                FilesOfRecords(workspace, workspace.family(Pretrain)).ids().get("image")
         else:
-            assert media_ids(workspace, workspace.family(Pretrain)).get("image") is not None
+            assert FilesOfRecords(workspace, workspace.family(Pretrain)).ids().get("image") is not None
 
 
 def test_links_to_files_stay_in_the_folder_and_folders_may_be_links(tmp_path: Path) -> None:
@@ -330,7 +330,7 @@ def test_documents_with_images(tmp_path: Path, storage: str, patches: int) -> No
         (2, "1.png", digest("1.png")),
     ]
     tokens, mask = (np.asarray(store.arrays[key][:]) for key in ("tokens", "loss_mask"))
-    token = media_ids(workspace, workspace.family(Pretrain)).get("image")
+    token = FilesOfRecords(workspace, workspace.family(Pretrain)).ids().get("image")
     assert (mask == (tokens != token)).all() and (mask == 0).sum() == 3 * patches
     plain = open_tokens(published["pretrain_tokens", "docs"].directory, "docs_train")
     assert list(plain.arrays) == ["tokens"] and len(plain.images) == 0

@@ -18,22 +18,22 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from prep_assets.config.base import (
+from prep_assets.config.models import Sft
+from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError, Refused
+from prep_assets.extensions.media.options import (
     Fixed,
     Idefics3,
-    ImageRule,
     InternVL,
     LlavaNext,
     MelFrames,
     Qwen2VL,
     Qwen2VLVideo,
     Qwen3VLVideo,
+    media_mark,
     tokens_around,
 )
-from prep_assets.config.models import Sft, media_mark
-from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError, Refused
-from prep_assets.proofs.image_tokens import expected_text
-from prep_assets.text.images import AUDIO_RULES, RULES, VIDEO_RULES, placeholder_of, rule_beside
+from prep_assets.extensions.media.proofs.tokens import expected_text
+from prep_assets.extensions.media.rules import AUDIO_RULES, RULES, VIDEO_RULES, placeholder_of, rule_beside
 from prep_assets_tests.effort import examples
 from prep_assets_tests.extensions.exports.readers import stand_in
 
@@ -357,35 +357,6 @@ def test_a_rule_of_video_is_what_the_files_say(files: dict[str, Any], expected: 
     else:
         rule = rule_beside(tmp_path, "video")
         assert {name: getattr(rule, name) for name in expected} == expected
-
-
-def rules() -> list[ImageRule]:
-    """One of each rule that asks for a resolution."""
-    return [
-        QWEN[0],
-        LlavaNext(
-            rule="llava_next",
-            image_size=336,
-            patch_size=14,
-            image_grid_pinpoints=PINPOINTS,
-            num_additional_image_tokens=1,
-            vision_feature_select_strategy="default",
-        ),
-        InternVL(rule="internvl", image_seq_length=4, tile_height=448, tile_width=448, min_patches=1, max_patches=12),
-        Idefics3(rule="idefics3", image_seq_len=3, longest_edge=1456, tile=364),
-    ]
-
-
-@settings(max_examples=examples(200), deadline=None)
-@given(st.sampled_from(rules()), sides, sides)
-def test_two_derivations_agree(rule: ImageRule, width: int, height: int) -> None:
-    try:
-        found = placeholder_of(rule, TOKEN, width, height)
-    except Refused:
-        with pytest.raises(CheckFailed):
-            expected_text(rule, TOKEN, (width, height))
-        return
-    assert found == expected_text(rule, TOKEN, (width, height))
 
 
 # The rule that a processor's files say, compared with what that processor of transformers writes for pictures.

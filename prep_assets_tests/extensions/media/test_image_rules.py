@@ -11,10 +11,10 @@ import pytest
 
 from prep_assets.config.models import Sft
 from prep_assets.errors import CheckFailed, ConfigError
-from prep_assets.pipeline import images as image_parts
-from prep_assets.pipeline.images import media_ids
+from prep_assets.extensions.media import files as image_parts
+from prep_assets.extensions.media.files import FilesOfRecords
+from prep_assets.extensions.media.proofs.tokens import expected_text
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.image_tokens import expected_text
 from prep_assets.stores.packed import open_packed
 from prep_assets.stores.tokens import TokenStore, open_tokens
 from prep_assets_tests.graph.pictures import AROUND, PLACES, TOKEN, chat, png, tokenizer_in
@@ -100,8 +100,8 @@ def test_chats(make: Make, rule: str) -> None:
     workspace = make(image_tokens=RULES[rule])
     published = build_all(workspace, ["sft"])
     family = workspace.family(Sft)
-    store, token = open_tokens(published["sft_tokens", "mine"].directory, "train"), media_ids(workspace, family).get("image")
-    vocabulary, counted = workspace.vocabulary(family), workspace.media_rules(family).get("image")
+    store, token = open_tokens(published["sft_tokens", "mine"].directory, "train"), FilesOfRecords(workspace, family).ids().get("image")
+    vocabulary, counted = workspace.vocabulary(family), FilesOfRecords(workspace, family).rules.get("image")
     assert counted is not None
     for record, row in enumerate(ROWS):
         found = placed(store, record)
@@ -124,7 +124,7 @@ def test_a_template_that_writes_images_itself(make: Make, tmp_path: Path, rule: 
     assert refusals(published) == []
     store, vocabulary = open_tokens(published.directory, "train"), workspace.vocabulary(workspace.family(Sft))
     text = "".join(vocabulary.decode([one]) for one in store.record(0, "tokens"))
-    counted = workspace.media_rules(workspace.family(Sft)).get("image")
+    counted = FilesOfRecords(workspace, workspace.family(Sft)).rules.get("image")
     assert counted is not None
     wrote = [f"<|vision_start|>{expected_text(counted, TOKEN, SIZES[name])}<|vision_end|>" for name in ROWS[0]["images"]]
     assert f"Look: {wrote[0]}What is it?{wrote[1]} And {wrote[2]}<|im_end|>" in text
@@ -201,7 +201,7 @@ def test_truncation_never_cuts_through_an_image(make: Make, truncation: str) -> 
         workspace = make([long, chat("Hi.")], image_tokens=RULES["idefics3"], truncation=truncation, preprocessing={"max_seq_len": limit})
         published = tokens_of(workspace)
         assert {each.reason for each in refusals(published)} <= {"too_long", "image_cut", "nothing_to_train", "no_prompt_left"}
-        store, token = open_tokens(published.directory, "train"), media_ids(workspace, workspace.family(Sft)).get("image")
+        store, token = open_tokens(published.directory, "train"), FilesOfRecords(workspace, workspace.family(Sft)).ids().get("image")
         for record in range(len(store)):
             found = placed(store, record)
             assert (store.record(record, "tokens") == token).sum() == sum(int((ids == token).sum()) for *_, ids in found)

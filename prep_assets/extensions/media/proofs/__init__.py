@@ -1,0 +1,1 @@
+"""How many tokens a file has, and where they are: derived a second time."""
