@@ -26,6 +26,7 @@ from prep_assets.stores.groups import GroupStore
 from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import MANIFEST, build_key, described
 from prep_assets.stores.table import PAIRS, SIDES, Table
+from prep_assets.stores.tokens import ATTENTION
 from prep_assets.stores.version_folders import KEY_LENGTH, name_of
 
 # Files and recipe of every store.
@@ -165,9 +166,23 @@ def token_rows(store: Store) -> Verdict:
     """Check the rows of every stream, and their images; both sides of pairs must hold the same records.
 
     Raises:
-        StoreError: they do not.
+        StoreError: they do not, or a stream or column is there that says nothing.
     """
     streams, size = store.tables(), store.vocabulary.size
+    attended = [stream.columns[ATTENTION].values for stream in streams.values() if ATTENTION in stream.columns]
+    if (
+        attended
+        and isinstance(store.asset.source, FromRows)
+        and all(bool(np.all(mask[part])) for mask in attended for part in stretches(len(mask), 1 << 20))
+    ):
+        raise StoreError(f"every token is attended, and {ATTENTION} is stored")
+    if (
+        "dev" in streams
+        and store.partition
+        and not store.recipe.get("test_fraction")
+        and not domain_of(store.family, store.partition).test_files
+    ):
+        raise StoreError("nothing is held out, and there is a stream dev")
     for name, stream in streams.items() if store.holds(PAIRS) else ():
         other = streams[name.removesuffix(SIDES[0]) + SIDES[1]] if name.endswith(SIDES[0]) else stream
         if not np.array_equal(stream.origins.row, other.origins.row):

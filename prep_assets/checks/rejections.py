@@ -13,6 +13,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.pipeline.asset import Conversations, FromLines, FromRows, Store
 from prep_assets.pipeline.examples import converter
+from prep_assets.pipeline.sources import strings_in
 from prep_assets.proofs import rejected_renders
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.formats import Format, format_of, read_by, without
@@ -61,21 +62,20 @@ def of_schema(store: Store) -> Oracle:
         found = ruling(definition, given(row), reason)
         if found is None and reason == "empty_answer" and reading.gives == Pair.__name__:
             with suppress(Unlike):
-                found = _answered(reading.texts(given(row)))
+                found = _answered(reading.texts(given(row)), given(row))
         # names in front of texts and weights of a user's function are beyond any definition
         return None if found and (domain.weigh is not None or reason == "name_before_reasoning") else found
 
     return judge
 
 
-def _answered(said: Iterable[Said]) -> Ruling:
-    """Judge a pair that is rejected since an answer is empty: right where each side has one text, and the prompt has others."""
-    texts: dict[str, list[str]] = {}
+def _answered(said: Iterable[Said], row: Row) -> Ruling:
+    """Judge a pair that is rejected since an answer is empty: right where each side says what the other does not, and no field is empty."""
+    texts: dict[str, set[str]] = {}
     for each in said:
-        texts.setdefault(each.side, []).append(each.text.strip())
-    prompt, *answers = (texts.get(side, []) for side in ("prompt", "chosen", "rejected"))
-    right = prompt and all(len(answer) == 1 and answer[0] and answer[0] not in prompt for answer in answers)
-    return "each side has a text" if right else None
+        texts.setdefault(each.side, set()).add(each.text.strip())
+    chosen, rejected = (texts.get(side, set()) for side in ("chosen", "rejected"))
+    return "each side has a text" if chosen - rejected and rejected - chosen and all(map(str.strip, strings_in(row))) else None
 
 
 def kept_rows(store: Store) -> Kept | None:

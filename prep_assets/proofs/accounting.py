@@ -79,6 +79,7 @@ def account(
     for name, number in (recounted or {}).items():
         if counts.get(name, number) != number:
             faults.append(f"{name}: {number:,} in the store, the manifest says {counts[name]:,}")
+    faults += [f"{name} is {counts[name]:,}" for name in uncounted if isinstance(counts.get(name), int) and counts[name] < 0]
     faults += unknown_counts(counts, (*_ALWAYS, *(recounted or {}), *uncounted))
     claimed_metrics, metrics_again = metrics
     if fault := wrong_claim(metrics_again, claimed_metrics):

@@ -27,6 +27,7 @@ from prep_assets.extensions.rl.checks import (
     refused_groups,
     rendered_groups,
     rendered_prompts,
+    steps_again,
 )
 from prep_assets.extensions.rl.config import Rl, group_domains, prompt_domains
 from prep_assets.extensions.rl.groups import merge_groups, sequences, write_groups
@@ -266,7 +267,9 @@ RL_GROUPS_BY_DOMAIN = Asset(
         *GROUP_CHECKS,
     ),
     streams=SPLITS,
-    source=FromRows(Group, refused_groups, by_prompt, rendered=rendered_groups, sequences=sequences),
+    source=FromRows(
+        Group, refused_groups, by_prompt, rendered=rendered_groups, sequences=sequences, oracles={"tokenize/step_inside_token": steps_again}
+    ),
     domains=group_domains,
     absent=absent,
     columns=GROUP_COLUMNS,

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from itertools import chain, pairwise, zip_longest
+from itertools import accumulate, chain, pairwise, zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
@@ -229,6 +229,21 @@ class StoredGroup(Struct, frozen=True):
                 edges = pairwise([*sampled.masks[number], 0])
                 places = marked.tolist(), [token for token, pair in enumerate(edges) if pair == (1, 0)]
             yield Stepwise(f"{self.id}, response {number}", texts, rewards[marked].tolist(), elsewhere, steps, places, [*follows, ""])
+
+
+def steps_again(store: Store) -> Callable[[str, Row], str | None]:
+    """Return what judges groups that are rejected since a step shares a token with its neighbour: right where each step ends with a token of the text alone."""
+    convert, encoder = converter(domain_source(store).domain, Group), store.vocabulary.encoder
+
+    def judge(reason: str, row: Row) -> str | None:
+        group = example_of(convert, row, "", Group)
+        for steps in group.steps:
+            offsets = encoder.encode("".join(text for text, _ in steps), add_special_tokens=False).offsets
+            if not {*accumulate(len(text) for text, _ in steps)} <= {end for _, end in offsets}:
+                return None
+        return "each of its steps ends with a token"
+
+    return judge
 
 
 def groups_of(store: Store, stream: StoredStream) -> Callable[[StoredRows], Sequence[StoredGroup]]:
