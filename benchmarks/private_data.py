@@ -112,7 +112,7 @@ class Inventor:
         )
         body = brand + self.of(string.digits, length - len(brand) - 1)
         total = sum(int(digit) if at % 2 else sum(map(int, str(2 * int(digit)))) for at, digit in enumerate(reversed(body)))
-        return self.spaced(body + str(-total % 10), sizes, ("", " ", " ", "-", "\u00a0", "\u202f", "\u2011"))
+        return self.spaced(body + str(-total % 10), sizes, ("", " ", " ", "-", "\u00a0", "\u202f", "\u2011", ",", "|", "/", "&nbsp;"))
 
     def with_card(self) -> str:
         """What follows cards: an expiry date, a code, another number, a word."""
@@ -296,7 +296,20 @@ class Inventor:
         )
         if self.chance.random() < 0.1:
             return f"{given}@{self.chance.choice(('münchen-kreis.de', '例子.公司', 'почта.рф', 'xn--mnchen-3ya.de', 'bücher-laden.at'))}"
-        return f"{local}@{domain}"
+        return self.chance.choice(self.WRITTEN)(f"{local}@{domain}") if self.chance.random() < 0.4 else f"{local}@{domain}"
+
+    WRITTEN: Sequence[Callable[[str], str]] = (
+        lambda mail: mail.replace("@", "%40"),
+        lambda mail: mail.replace("@", "&#64;"),
+        lambda mail: mail.replace("@", "&#x40;").replace(".", "&#x2e;"),
+        lambda mail: mail.replace("@", "&commat;"),
+        lambda mail: mail.replace("@", " (at) ").replace(".", " (dot) "),
+        lambda mail: mail.replace("@", "[at]"),
+        lambda mail: mail.replace("@", " [AT] ").replace(".", "[DOT]"),
+        lambda mail: mail.replace("@", "\\u0040"),
+        lambda mail: "".join(f"&#{ord(character)};" for character in mail),
+        lambda mail: f"mailto:{BEHIND}{mail.replace('.', '%2E').replace('@', '%40')}",
+    )
 
     # -- phone numbers: plans of countries, with # for any digit and N for one from 2 to 9
 
@@ -501,6 +514,23 @@ def not_private(inventor: Inventor) -> Iterator[str]:
     yield chance.choice(("16", "17")) + digits(11)
     yield f"{digits(4)} {digits(4)} {digits(4)}"
     yield "0." + digits(16)
+    yield f"{digits(4)},{digits(4)},{digits(4)}"
+    yield f"{digits(1)},{digits(3)},{digits(3)},{digits(3)},{digits(3)}"
+    yield f"| {digits(4)} | {digits(4)} | {digits(4)} | {digits(4)} |"
+    yield f"[{digits(4)}, {digits(4)}, {digits(4)}, {digits(4)}, {digits(4)}]"
+    yield f"{digits(2)},{digits(2)} € - {digits(3)},{digits(2)} €, {digits(1)}.{digits(3)},{digits(2)} €"
+    yield f"{digits(2)}.{digits(6)},{digits(2)}.{digits(6)}|{digits(2)}.{digits(4)},-{digits(2)}.{digits(4)}"
+    yield chance.choice(
+        (
+            "git%40github.com:acme/x.git",
+            "a(at)b",
+            "user%40example.com",
+            "look [at] this [dot]",
+            "100%25 of 40%20",
+            "visit us at acme dot com",
+            "&copy;2024 acme.io",
+        )
+    )
     yield of(hexadecimal, 32)
     yield f"{of(hexadecimal, 8)}-{of(hexadecimal, 4)}-4{of(hexadecimal, 3)}-a{of(hexadecimal, 3)}-{of(hexadecimal, 12)}"
     yield chance.choice(

@@ -25,7 +25,7 @@ from prep_assets.extensions.quality.language import identifier
 from prep_assets.extensions.quality.near_duplicates import clusters, near_duplicates
 from prep_assets.extensions.quality.pairs import pair_answers
 from prep_assets.extensions.quality.private_data import private_data
-from prep_assets.extensions.quality.private_places import places, plain
+from prep_assets.extensions.quality.private_places import decoded, places, plain
 from prep_assets.extensions.quality.proofs.private_data import private_data_left
 from prep_assets.extensions.quality.redaction import FORMS, KINDS, _values, private_values, redacted, values_of
 from prep_assets.extensions.quality.rl_golds import boxed_equal, equal_answers, final_answer
@@ -516,6 +516,24 @@ def test_pages_of_fineweb(text: str, reason: str) -> None:
         ("https://hooks.slack.com/services/T0000ABC/B0000ABC/abcdefabcdef", "<SECRET>"),
         ("-----BEGIN PGP PRIVATE KEY BLOCK-----\nlQOY\n-----END PGP PRIVATE KEY BLOCK-----", "<SECRET>"),
         ("http://104.16.132.229:8080/x", "http://<IP_ADDRESS>:8080/x"),
+        # cards as lists and tables have them; numbers that are no card in lists, prices, sums and addresses
+        ("4012,8888,8888,1881; 4012|8888|8888|1881|12|27; 3782:822463:10005", "<CREDIT_CARD>; <CREDIT_CARD>|12|27; <CREDIT_CARD>"),
+        (
+            "[4012, 8888, 8888, 1881] 4012 | 8888 | 8888 | 1881, 4012+8888+8888+1881",
+            "[4012, 8888, 8888, 1881] 4012 | 8888 | 8888 | 1881, 4012+8888+8888+1881",
+        ),
+        ("1200,4012,8888,8888,1881 4,222,222,222,222 4.222.222.222.222", "1200,4012,8888,8888,1881 4,222,222,222,222 4.222.222.222.222"),
+        ("2600:1406:8888:1888:: and 1.234,50 €, 48.8566,2.3522", "2600:1406:8888:1888:: and 1.234,50 €, 48.8566,2.3522"),
+        # what is encoded or spelt
+        ("anna.b%40mail.ru, anna&#46;b&commat;mail&period;ru, anna&#x40;mail.ru", "<EMAIL_ADDRESS>, <EMAIL_ADDRESS>, <EMAIL_ADDRESS>"),
+        ("mailto:%61nna%2Eb%2540mail.ru?cc=1 and anna\\u0040mail.ru\\nBye", "mailto:<EMAIL_ADDRESS>?cc=1 and <EMAIL_ADDRESS>\\nBye"),
+        ("anna (at) mail (dot) ru, anna.b[AT]mail.ru; an\u200bna@\u200bmail.ru", "<EMAIL_ADDRESS>, <EMAIL_ADDRESS>; <EMAIL_ADDRESS>"),
+        ("tel:%2B49%2030%20901820&x=4012%208888%208888%201881", "tel:<PHONE_NUMBER>&x=<CREDIT_CARD>"),
+        ("8[.]8[.]8[.]8 and zoe@post.xn--p1ai", "<IP_ADDRESS> and <EMAIL_ADDRESS>"),
+        (
+            "git%40github.com:a/b.git, user&#64;example.com, f(at)x, 40%20mm",
+            "git%40github.com:a/b.git, user&#64;example.com, f(at)x, 40%20mm",
+        ),
         # what belongs to nobody
         ("Section 4.1.2.3, chapter 8.2.1.4", "Section 4.1.2.3, chapter 8.2.1.4"),
         ("git clone git@github.com:org/repo.git", "git clone git@github.com:org/repo.git"),
@@ -541,13 +559,32 @@ def test_private_data_and_what_stands_beside_them(text: str, redacted_text: str)
         "{glptt-a1b2c3d4e5f6a1b2c3d4e5f6}", "{lin_api_A1b2C3d4E5f6A1b2C3d4E5f6A1b2C3d4E5f6A1b2}", "{GOCSPX-aB1_aB1_aB1_aB1_aB1_aB1_aB1_}",
         "secretAccessKey: '{wJalrXUtnFEMI/K7MDENG/bPxRfiCYzzzzzzzKEY}'",
         "先月の手紙には{omar@münchen-kreis.de}と", "先月の手紙には@app.routeと", "{zoe@post.xn--p1ai}", "({+49 (0) 30 / 90 18 76 55})",
-        "gsk_short", "r8_x",
+        "gsk_short", "r8_x", "卡号 {4012, 8888, 8888, 1881}", "Karte: {4 0 1 2 8 8 8 8 8 8 8 8 1 8 8 1}, 9",
     ],
 )  # fmt: skip
 def test_ids_behind_their_names_and_keys_of_more_services(text: str) -> None:
     """What stands in braces, and nothing else."""
     clean = re.sub("[{}]", "", text)
     assert [clean[start:end] for _, start, end in private_values(clean)] == re.findall("{(.*)}", text)
+
+
+@pytest.mark.parametrize(
+    ("text", "is_address"),
+    [
+        ("write to j.smith at mail dot ru", True),
+        ("zoe AT acme DOT org", True),
+        ("mail me: zoe at acme dot org", True),
+        ("zoe at gmail dot com", True),
+        ("anna [ät] mail [punkt] ru", True),
+        ("anna &lt;at&gt; mail.ru", True),
+        ("see us at acme dot org", False),
+        ("mail us at acme dot org", False),
+        ("the product is 2 at each dot here", False),
+        ("look at the dot product", False),
+    ],
+)
+def test_addresses_that_are_spelt(text: str, is_address: bool) -> None:
+    assert ("<EMAIL_ADDRESS>" in redacted(text, KINDS)) is is_address
 
 
 def test_national_phone_numbers_of_a_country() -> None:
@@ -579,7 +616,9 @@ def planted_or_cut(seed: int) -> str:
 
 def everywhere(text: str, kinds: Sequence[PrivateKind], countries: Sequence[str] | None) -> list[tuple[str, int, int]]:
     """The values of a text whose places are the whole text, for each kind."""
-    return _values(plain(text), {kind: [(0, len(text))] for kind in kinds}, countries, text)
+    meant, starts, ends = decoded(text) or (text, np.arange(len(text)), np.arange(1, len(text) + 1))
+    found = _values(plain(meant), {kind: [(0, len(meant))] for kind in kinds}, countries, meant)
+    return [(kind, int(starts[start]), int(ends[end - 1])) for kind, start, end in found]
 
 
 PIECES = [
@@ -594,6 +633,7 @@ PIECES = [
     "xoxb-",
     "sk-",
     "aws key ",
+    *("%40", "&#64;", " (at) ", "%20", "card", "4012,", "8888,"),
 ]
 PIECES += ["-----BEGIN RSA PRIVATE KEY-----\n", "BSN ", "RSSMRA85T10A562S"]
 

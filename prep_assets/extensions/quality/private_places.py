@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from prep_assets.array_types import Ints
 from prep_assets.config.family import PrivateKind as Kind
+from prep_assets.quality.units import replaced
 
 Places = Iterator[tuple[int, int]]
 """Start and end of each value, or of each place, in a text."""
@@ -28,6 +29,12 @@ _BEHIND_LETTERS = re.compile(r"[0-9](?:(?<=(?<![A-Za-z0-9])[A-Za-z]{2}.)|(?<=(?<
 """A digit behind what an IBAN or a national id begins with: the country's two letters, or six letters of a name."""
 _IP = re.compile(r"[0-9](?:(?:\.[0-9]{1,3}){2}\.[0-9]|[0-9A-Fa-f]{3}:[0-9A-Fa-f]{0,4}:)")
 """The beginning of an address of IPv4, or of IPv6 with a group of four digits."""
+CARD = re.compile(
+    r"[0-9](?<=(?<![A-Za-z0-9])[0-9])(?=[0-9]{3}(?P<sign>[^A-Za-z0-9]{1,4})"
+    r"(?:[0-9]{4}(?P=sign)[0-9]{4}(?P=sign)[0-9]{1,7}(?P<more>(?P=sign)[0-9]{3})?|[0-9]{6}(?P=sign)[0-9]{4,5}|(?:[0-9]{3}(?P=sign)){2}[0-9]{3})"
+    r"(?P<end>)(?![A-Za-z0-9]|(?P=sign)[0-9]{4}))"
+)
+"""The groups of a card with the same signs between them; what is found may begin in another."""
 _OF_KEYS = re.compile(b"A+")
 _AS_KEYS = bytes(65 if chr(code) in f"{string.ascii_letters}{string.digits}_-/+.=\\" else 32 for code in range(256))
 """Byte → ``A`` where it may be part of a secret, else a space, so that long rows of them are found at once."""
@@ -42,16 +49,92 @@ def _plain_codes() -> npt.NDArray[np.uint32]:
     plain[[*map(ord, digits)]] = [ord(str(int(digit))) for digit in digits]
     plain[[0xA0, 0x1680, *range(0x2000, 0x200E), 0x202F, 0x205F, 0x2060, 0x3000, 0xFEFF]] = ord(" ")  # also those without width
     plain[[0xAD, 0xB7, *range(0x2010, 0x2016), 0x2022, 0x2027, 0x2043, 0x2212, 0x2219, 0x22C5, 0x30FB, 0xFE58, 0xFE63]] = ord("-")
-    plain[0xFE62] = ord("+")
+    plain[[0xFE62, 0xFE6B]] = [ord("+"), ord("@")]
     return plain
 
 
 def plain(text: str) -> str:
-    """A text with ASCII's spaces, hyphens and digits, and as many characters."""
+    """A text with ASCII's spaces, hyphens and digits, spaces for line feeds and tabs of strings (``\\n``), and as many characters."""
+    for escape in ("\\n", "\\r", "\\t") if "\\" in text else ():
+        text = text.replace(escape, "  ")
     if text.isascii():
         return text
     codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), np.uint32)
     return _plain_codes()[codes].tobytes().decode("utf-32-le", "surrogatepass")
+
+
+# Encoded texts. Places are those of the text as it is, so that no library can decode it first.
+
+_AT, _DOT = "@|at|ät|arroba|chiocciola|собака|アット", r"\.|dot|punkt|punto|ponto|point|punt|nokta|kropka|точка|ドット"
+_INVISIBLE = r"\u200b-\u200d\u2060\ufeff"
+_ENCODED = re.compile(
+    rf"[&%\\(\[{{<{_INVISIBLE}](?:"
+    r"(?<=&)(?:#[0-9]{1,7}|#[xX][0-9A-Fa-f]{1,6}|[A-Za-z][A-Za-z0-9]{1,30});"
+    r"|(?<=%)(?:[2-7][0-9A-Fa-f]|[c-fC-F][0-9A-Fa-f](?:%[89abAB][0-9A-Fa-f]){1,3})"
+    r"|(?<=\\)(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2})"
+    rf"|(?<=[(\[{{<]) ?(?i:(?P<at>{_AT})|(?P<dot>{_DOT})) ?[)\]}}>]"
+    rf"|(?<=[{_INVISIBLE}])[{_INVISIBLE}]*)"
+)
+"""Entities of HTML, bytes of URLs, escapes of JSON and of strings, ``(at)`` and ``[dot]``, and spaces without width."""
+_SPOKEN = re.compile(
+    r"(?<![\w.+-])(?P<name>[\w+-]+(?:(?:\.| dot | DOT )[\w+-]+)*) (?:at|AT) (?:[\w-]+(?:\.| dot | DOT ))*[\w-]+ (?:dot|DOT) [A-Za-z]{2,24}(?!\w)",
+    re.ASCII,
+)
+
+
+def decoded(text: str) -> tuple[str, Ints, Ints] | None:
+    """A text with the characters that its escapes stand for, and where each of them starts and ends in `text`; `None` if it has no escapes."""
+    if not (_ENCODED.search(text) or " dot " in text or " DOT " in text):
+        return None
+    result = _decoded(text)
+    while result and (again := _decoded(result[0])):  # such as %2540
+        result = again[0], result[1][again[1]], result[2][again[2] - 1]
+    return result
+
+
+def _decoded(text: str) -> tuple[str, Ints, Ints] | None:
+    parts, bounds, last = list[str](), list[Ints](), 0
+    for low, high, meant in sorted([*_escapes(text), *_spoken(text)]):
+        if low >= last:
+            parts += [text[last:low], meant]
+            whole = np.repeat(np.array([[low], [high]], np.int64), len(meant), axis=1)
+            bounds += [np.arange(last, low) + np.array([[0], [1]]), whole]
+            last = high
+    if not parts:
+        return None
+    starts, ends = np.concatenate([*bounds, np.arange(last, len(text)) + np.array([[0], [1]])], axis=1)
+    return "".join((*parts, text[last:])), starts, ends
+
+
+def _escapes(text: str) -> Iterator[tuple[int, int, str]]:
+    for found in _ENCODED.finditer(text):
+        low, high = found.span()
+        if found["at"] or found["dot"]:
+            low -= text[low - 1 : low] == " "
+            high += text[high : high + 1] == " "
+            if text[low - 1 : low].isalnum() and text[high : high + 1].isalnum():
+                yield low, high, "@" if found["at"] else "."
+        elif found[0][0] not in "&%\\":
+            if text[low - 1 : low].isascii() and text[high : high + 1].isascii():
+                yield low, high, ""
+        elif (meant := chr(int(found[0][2:], 16)) if found[0][:2] == "\\x" else replaced(found)) != found[0]:
+            yield low, high, meant
+
+
+def _spoken(text: str) -> Iterator[tuple[int, int, str]]:
+    """``j.smith at host dot com``: a name with a dot or a digit, capitals, a host of mail, or a word for mail before; ``see us at host dot com`` is none."""
+    for found in _SPOKEN.finditer(text):
+        name, is_shouted = found["name"], " AT " in found[0] and found["name"] != found["name"].upper()
+        is_mail = _MAIL.search(found[0]) or (
+            _MAIL.search(text[max(0, found.start() - 32) : found.start()]) and name.lower() not in _NO_NAMES
+        )
+        if re.search("[A-Za-z]", name) and (is_shouted or is_mail or re.search("[._0-9+]| dot ", name)):
+            for word in re.finditer(" (?:(at|AT)|dot|DOT) ", found[0]):
+                yield found.start() + word.start(), found.start() + word.end(), "@" if word[1] else "."
+
+
+_MAIL = re.compile("mail|outlook|yahoo|proton|icloud", re.IGNORECASE)
+_NO_NAMES = {"me", "us", "him", "her", "them", "you", "it", "team", "address", "one", "all", "only", "someone", "anyone", "or"}
 
 
 def places(text: str, ends: Ints, kinds: Sequence[Kind]) -> dict[int, dict[Kind, list[tuple[int, int]]]]:
@@ -88,6 +171,8 @@ def _conditions(text: str) -> Iterator[tuple[Kind, int, int]]:
             yield "card", first, last
         if count >= 6:
             yield "national_id", first, last
+    for found in CARD.finditer(text):
+        yield "card", found.start(), found.end("end") - 1
     for found in _BEHIND_LETTERS.finditer(text):
         yield "iban", found.start(), found.start()
         yield "national_id", found.start(), found.start()

@@ -22,14 +22,14 @@ from msgspec import Struct
 from prep_assets.config.family import PrivateKind as Kind
 from prep_assets.config.loading import payload_digest
 from prep_assets.errors import ConfigError
-from prep_assets.extensions.quality.private_places import SHORTEST_SECRET, Places, places, plain
+from prep_assets.extensions.quality.private_places import CARD, SHORTEST_SECRET, Places, decoded, places, plain
 from prep_assets.quality.steps import text_of
 
 # Cards: digits of a brand's length, in groups, with their check digit.
 
 _RUN = re.compile(r"(?:(?<![A-Za-z0-9])|(?<=%B))[0-9]+(?:(?: {1,2}|[-./_\t]| [-/] )[0-9]+)*(?![A-Za-z0-9]|[.][0-9])")
-_SHAPES = ((4, 4, 4, 4), (4, 4, 4, 1), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4), (4, 4, 4, 2), (4, 3, 3, 3), (1, 3, 3, 3, 3))
-"""Groups of digits on cards; with them any sign may stand between, the same each time."""
+_SHAPES = ((4, 4, 4, 4), (4, 4, 4, 1), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4), (4, 4, 4, 2), (4, 3, 3, 3))
+"""Groups of digits on cards; with them any sign of `_RUN` may stand between, the same each time."""
 _BRANDS: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
     (re.compile("4"), (19, 16, 13)),  # Visa
     (re.compile("5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720|220[0-4]"), (16,)),  # Mastercard, Mir
@@ -39,6 +39,19 @@ _BRANDS: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
     (re.compile("5[06-8]|6"), (16, 18, 19)),  # Maestro, RuPay, Troy
 )
 """First digits (ISO/IEC 7812-1) and the lengths of a brand's numbers."""
+
+
+_ALONE = re.compile(r"[^\w\s+*=<>^%&-]|_")
+"""Signs between the groups of a card that need no word for cards before them; numbers of four digits in lists, columns and sums do."""
+_NEAR = 48
+"""Characters before a number where a word for cards may stand."""
+_ONE_BY_ONE = re.compile(
+    r"(?<![A-Za-z0-9])(?<![0-9][ -])[0-9](?P<sign>[ -])[0-9](?:(?P=sign)[0-9]){11,17}(?P<end>)(?P<more>)(?![A-Za-z0-9]|(?P=sign)[0-9])"
+)
+_OF_CARDS = re.compile(
+    r"card|cart[ae\u00e3]|kart|kaart|kort|карт|tarjet|卡|カード|카드|بطاق|कार्ड|credit|kredit|cr\u00e9dit|debit|visa|amex|maestro|\bcc\b|\bpan\b",
+    re.IGNORECASE,
+)
 
 
 def luhn(text: str) -> bool:
@@ -57,18 +70,31 @@ def _cards(text: str) -> Places:
             if (end := next(ends, None)) is not None:
                 yield low, end
                 taken = end
+    for found in (*CARD.finditer(text), *_ONE_BY_ONE.finditer(text)):
+        low, high, sign = found.start(), found.end("end"), found["sign"]
+        before = text[max(0, low - _NEAR) : low]
+        if re.search(rf"[0-9]{re.escape(sign)}$", before) or (sign == ":" and ":" in (before[-1:], text[high : high + 1])):
+            continue  # the middle of a longer row, or an address
+        if (named := _OF_CARDS.search(before)) or _ALONE.fullmatch(sign):
+            brands = _BRANDS if named else _BRANDS[:-1]
+            stops = (high, found.start("more")) if found["more"] else (high,)  # or a code behind the number
+            yield from [(low, end) for end in stops if _has_brand(text[low:end], brands) and luhn(text[low:end])][:1]
+
+
+def _has_brand(text: str, brands: Sequence[tuple[re.Pattern[str], tuple[int, ...]]] = _BRANDS) -> bool:
+    digits = re.sub("[^0-9]", "", text)
+    return len(digits) in next((lengths for prefix, lengths in brands if prefix.match(digits)), ())
 
 
 def _is_card(text: str, low: int, high: int) -> bool:
     groups, signs = re.findall("[0-9]+", text[low:high]), {*re.findall("[^0-9]+", text[low:high])}
     digits, sizes = "".join(groups), tuple(map(len, groups))
-    lengths = next((lengths for prefix, lengths in _BRANDS if prefix.match(digits)), ())
     is_grouped = (
         (signs <= {" ", "-"} and 12 >= sizes[0] > 3 and min(sizes) > 1) or len(sizes) == 1 or (len(signs) == 1 and sizes in _SHAPES)
     )
     before = text[max(0, low - 3) : low]
     is_decimal = re.search("[0-9][.]$|(?<![0-9])0,$", before) or (before[-1:] == "+" and len(digits) < 16)  # or a phone number
-    return len(digits) in lengths and is_grouped and not is_decimal and luhn(digits)
+    return is_grouped and not is_decimal and _has_brand(digits) and luhn(digits)
 
 
 # IBANs: each country's length and structure, and check digits.
@@ -169,7 +195,7 @@ _WITHOUT_SPACES = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"
 """Letters of scripts that write an address right beside words."""
 _OTHER_MAIL = re.compile(
     rf"(?:(?<![^\W{_WITHOUT_SPACES}])(?<![.+-])[^\W{_WITHOUT_SPACES}](?:[^\W{_WITHOUT_SPACES}]|[.+-]){{0,63}}|(?<![\w.+-])[\w.+-]{{1,64}}(?<=[{_WITHOUT_SPACES}]))@"
-    r"(?:\w[\w-]{0,62}\.)+(?:[A-Za-z]{2,24}(?![A-Za-z0-9-])|[^\W\d_a-zA-Z]{2,24}(?![\w-]))"
+    rf"(?:\w[\w-]{{0,62}}\.)+(?:[A-Za-z]{{2,24}}(?![A-Za-z0-9-])|[^\W\d_a-zA-Z{_WITHOUT_SPACES}]{{2,24}}(?![^\W{_WITHOUT_SPACES}]|-)|[{_WITHOUT_SPACES}]{{2,24}}(?![\w-]))"
 )
 _NOBODY = re.compile(
     r"@(?:[\w-]+\.)*(?:example(?:\.[a-z]{2,3}){0,2}|test|invalid|localhost)$|@[0-9]x\.(?:png|jpe?g|gif|webp|svg|avif)$", re.IGNORECASE
@@ -375,7 +401,7 @@ INVENTED: Mapping[Kind, str] = {kind: value for kind, _, _, value, _ in _KINDS}
 LIBRARIES: Mapping[Kind, Sequence[str]] = {kind: libraries.split() for kind, *_, libraries in _KINDS}
 """Kind → the libraries that decide."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FORMS_VERSION = 7
+FORMS_VERSION = 8
 """Raised when other values are found by the same libraries."""
 
 
@@ -399,10 +425,14 @@ def values_of(
     Args:
         beside: the texts of a row, which tell its language better than each alone.
     """
-    written, ends = plain("\n".join(texts)), np.cumsum([len(text) + 1 for text in texts], dtype=np.int64) - 1
+    read = [decoded(text) for text in texts]
+    said = [text if of is None else of[0] for text, of in zip(texts, read, strict=True)]
+    written, ends = plain("\n".join(said)), np.cumsum([len(text) + 1 for text in said], dtype=np.int64) - 1
     for number, where in places(written, ends, kinds).items():
         end = int(ends[number])
-        if values := _values(written[end - len(texts[number]) : end], where, countries, beside or texts[number]):
+        if values := _values(written[end - len(said[number]) : end], where, countries, beside or said[number]):
+            if of := read[number]:
+                values = [(kind, int(of[1][start]), int(of[2][stop - 1])) for kind, start, stop in values]
             yield number, values
 
 
@@ -445,7 +475,7 @@ def redacted(text: str, kinds: Sequence[Kind], countries: Sequence[str] | None =
     return _redacted([text], kinds, countries, text)[0]
 
 
-_MAY_HOLD = re.compile(r"[0-9@]|[^\x00-\x7f]|-----BEGIN |[A-Za-z_./+=\\-]{20}")
+_MAY_HOLD = re.compile(r"[0-9@&]|[^\x00-\x7f]|-----BEGIN |[A-Za-z_./+=\\-]{20}|[(\[{<] ?(?:[a-z]*at|AT|arroba|chiocciola)\b| (?:dot|DOT) ")
 """What a text with a value has; most fields of rows are short, and have none of it."""
 
 

@@ -5,6 +5,7 @@ It cuts texts into words and groups of digits, and judges each by itself: check 
 
 from __future__ import annotations
 
+import html
 import ipaddress
 import re
 import unicodedata
@@ -13,6 +14,7 @@ from contextlib import suppress
 from functools import cache, lru_cache
 from itertools import groupby
 from typing import Any
+from urllib.parse import unquote
 
 _FEWEST = {
     20: "AKIA ASIA ABIA xoxb- xoxp- xoxa-", 26: "glpat-", 28: "sk_live_ rk_live_", 37: "hf_", 39: "AIza", 40: "ghp_ gho_ ghu_ ghs_ ghr_ sk- npm_",
@@ -31,7 +33,24 @@ def private_data_left(text: str, kinds: Sequence[str], countries: Sequence[str] 
     Args:
         countries: those whose phone numbers are looked for without a prefix too; null: that of the text's language.
     """
-    text = unicodedata.normalize("NFKC", text)
+    found = [*_left(text := unicodedata.normalize("NFKC", text), kinds, countries)]
+    meant = _decoded(text)
+    yield from found
+    yield from (kind for kind in (_left(meant, kinds, countries) if meant != text else ()) if kind not in found)
+
+
+def _decoded(text: str) -> str:
+    """A text with the characters that entities, bytes of URLs and escapes stand for, without invisible ones, and with signs that are spelt in brackets."""
+    text = re.sub(r"\\u00([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), html.unescape(unquote(text)))
+    text = text if text.isascii() else re.sub("[\u200b-\u200d\u2060\ufeff]", "", text)
+    for sign, word in (("@", "at"), (".", "dot"), ("@", "@"), (".", ".")) if {*"[({<"} & {*text} else ():
+        for opened, closed in zip("[({<", "])}>", strict=True):
+            for said in (f"{opened}{word}{closed}", f"{opened}{word.upper()}{closed}"):
+                text = text.replace(f" {said} ", sign).replace(said, sign)
+    return text
+
+
+def _left(text: str, kinds: Sequence[str], countries: Sequence[str] | None) -> Iterator[str]:
     for kind, search in SEARCHES.items():
         if kind in kinds and (kind not in _WORTH or _WORTH[kind].search(text)):
             yield from (kind for value in search(text) if value)
@@ -76,10 +95,11 @@ def _cards(text: str) -> Iterator[bool]:
                 if len(whole) > 19 or not whole.isdigit():
                     break
                 yield len(chosen[0]) > 3 and all(len(group) > 1 for group in chosen) and _is_card(whole)
-    for first, _, *others in re.findall(
-        r"(?<![0-9A-Za-z])([0-9]{4})([^0-9A-Za-z,:|\n]{1,2})([0-9]{4})\2([0-9]{4})\2([0-9]{4}|[0-9])(?![0-9A-Za-z])", text
+    for parts in re.findall(
+        r"(?<![0-9A-Za-z])(?<![0-9][^0-9A-Za-z])([0-9]{4})([^0-9A-Za-z+*=<>^%&\s])([0-9]{4})\2([0-9]{4})\2([0-9]{4}|[0-9])(?![0-9A-Za-z])(?!\2[0-9:])",
+        text,
     ):
-        yield _is_card("".join((first, *others)))
+        yield parts[1] != ":" and _is_card("".join(parts).replace(parts[1], ""))
 
 
 def _is_card(digits: str) -> bool:
@@ -131,7 +151,8 @@ def _emails(text: str) -> Iterator[bool]:
         if is_place or is_image or not {*labels[-3:]}.isdisjoint(OWNERLESS):
             continue
         try:
-            yield bool(validate_email(f"{name}@{domain}", check_deliverability=False)) and labels[-1].isalpha() and len(labels[-1]) > 1
+            is_domain = len(labels[-1]) > 1 and (labels[-1].isalpha() or labels[-1].startswith("xn--"))
+            yield bool(validate_email(f"{name}@{domain}", check_deliverability=False)) and is_domain
         except EmailNotValidError:
             continue
 
