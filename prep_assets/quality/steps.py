@@ -30,6 +30,7 @@ from prep_assets.own_code import added_code, own_code_hash, own_function
 from prep_assets.samples import MEDIA, THINKING, TOOL_CALL, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn
 from prep_assets.schemas.registry import check_options
 from prep_assets.stores.arrays import Spool
+from prep_assets.workers.apart import Ended, call_apart
 
 PROMPT, ANSWER, CHOSEN, REJECTED, SOLUTION = "prompt", "answer", "chosen", "rejected", "solution"
 CONTEXT = TOOLS, DOCUMENTS, OPTIONS, NAMES = "<tools>", "<documents>", "<options>", "<names>"
@@ -360,35 +361,74 @@ def tried_on_itself(step: Configured, read: Callable[[Sequence[Example]], Exampl
 
 
 def _own_step(path: str, options: Mapping[str, Any]) -> Step:
-    """A user's step: a function from `Examples` and its options to a reason for each example, `None` for those it keeps."""
-    function = own_function("quality step", path)
+    """A user's step: a function from `Examples` and its options to a reason for each example, `None` for those it keeps. It is called in a process apart."""
+    remedy = "Correct it: it must return a reason or None for each example, and may not end its process; or leave out what it cannot judge by `where`"
+    try:
+        call_apart(_loaded, path, options)
+    except Ended as ended:
+        raise ConfigError(f"quality step {path!r}: the process that loads it {ended}. {remedy}") from None
+
+    def judge(examples: Examples) -> Judged:
+        try:
+            return call_apart(_judged_by, path, options, examples)
+        except Ended as ended:
+            how, ids = str(ended), examples.ids
+        low, high = 0, len(ids)
+        while high - low > 1:  # look for the record
+            halves = ((low, middle := (low + high) // 2), (middle, high))
+            if (half := next((half for half in halves if _ends(path, options, examples, *half)), None)) is None:
+                break
+            low, high = half
+        where = ids[low] if high - low == 1 else f"a block from {ids[low]} to {ids[high - 1]}"
+        raise PrepAssetsError(f"quality step {path!r}: its process {how} on {where}. {remedy}")
+
+    return by_block(judge)
+
+
+def _ends(path: str, options: Mapping[str, Any], examples: Examples, low: int, high: int) -> bool:
+    part = Examples(examples.ids[low:high], examples.examples[low:high], examples.solutions[low:high])
+    try:
+        call_apart(_judged_by, path, options, part)
+    except Ended:
+        return True
+    except PrepAssetsError:  # it is the end that is looked for
+        return False
+    return False
+
+
+def _loaded(path: str, options: Mapping[str, Any]) -> None:
+    function = _own_function(path)
     try:
         inspect.signature(function).bind((), **options)
     except TypeError as error:
         raise ConfigError(f"quality step {path!r}: {error}; its signature is {inspect.signature(function)}") from error
 
-    def judge(examples: Examples) -> Judged:
-        try:
-            reasons = function(examples, **options)
-        except PrepAssetsError:
-            raise
-        except (Exception, SystemExit, GeneratorExit) as error:  # a user's function may raise anything
-            frame = extract_tb(error.__traceback__)[-1]
-            raise PrepAssetsError(
-                f"quality step {path!r} raised {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno}), on a block from "
-                f"{examples.ids[0]} to {examples.ids[-1]}. It must return a reason or None for each example"
-            ) from error
-        if not isinstance(reasons, list | tuple) or len(reasons) != len(examples):
-            raise PrepAssetsError(
-                f"quality step {path!r} returns {f'{len(reasons):,} reasons' if isinstance(reasons, list | tuple) else type(reasons).__name__} "
-                f"for {len(examples):,} examples. It must return a list with one reason or None for each"
-            )
-        for number, reason in enumerate(reasons):
-            if reason is not None and (not isinstance(reason, str) or not reason.strip()):
-                raise PrepAssetsError(
-                    f"quality step {path!r} returns {reason!r} for {examples.ids[number]}. It must return a reason, a text that is not empty, or None "
-                    "for an example that it keeps"
-                )
-        return Judged({number: (reason, f"says {path}") for number, reason in enumerate(reasons) if reason is not None})
 
-    return by_block(judge)
+@cache
+def _own_function(path: str) -> Callable[..., Any]:
+    return own_function("quality step", path)
+
+
+def _judged_by(path: str, options: Mapping[str, Any], examples: Examples) -> Judged:
+    try:
+        reasons = _own_function(path)(examples, **options)
+    except PrepAssetsError:
+        raise
+    except (Exception, SystemExit, GeneratorExit) as error:  # a user's function may raise anything
+        frame = extract_tb(error.__traceback__)[-1]
+        raise PrepAssetsError(
+            f"quality step {path!r} raised {type(error).__name__}: {error} ({frame.filename}, line {frame.lineno}), on a block from "
+            f"{examples.ids[0]} to {examples.ids[-1]}. It must return a reason or None for each example"
+        ) from error
+    if not isinstance(reasons, list | tuple) or len(reasons) != len(examples):
+        raise PrepAssetsError(
+            f"quality step {path!r} returns {f'{len(reasons):,} reasons' if isinstance(reasons, list | tuple) else type(reasons).__name__} "
+            f"for {len(examples):,} examples. It must return a list with one reason or None for each"
+        )
+    for number, reason in enumerate(reasons):
+        if reason is not None and (not isinstance(reason, str) or not reason.strip()):
+            raise PrepAssetsError(
+                f"quality step {path!r} returns {reason!r} for {examples.ids[number]}. It must return a reason, a text that is not empty, or None "
+                "for an example that it keeps"
+            )
+    return Judged({number: (reason, f"says {path}") for number, reason in enumerate(reasons) if reason is not None})

@@ -118,6 +118,18 @@ ONE_THREAD = {**dict.fromkeys(_THREADS, "1"), "TOKENIZERS_PARALLELISM": "false"}
 """The workers are the threads: a library that starts one for each core in each of them would only fight itself."""
 
 
+def python_path() -> str:
+    """The import path of this process, for one that it starts."""
+    return os.pathsep.join(path or str(Path.cwd()) for path in sys.path)
+
+
+def how_ended(code: int) -> str:
+    """How a process with this exit code ended."""
+    if code == -signal.SIGKILL:
+        return "was killed (SIGKILL), as the system does when memory runs out"
+    return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+
 class ForkServer:
     """The process that workers are forked from. It ends with the process that started it.
 
@@ -130,11 +142,7 @@ class ForkServer:
         self._control, server_end = Pipe()
         # what this process imports, in its order: without -P a folder prep_assets where it was started would come first
         command = [sys.executable, "-P", "-m", "prep_assets.workers.pool", str(server_end.fileno()), str(alive_reader)]
-        environment = {
-            **os.environ,
-            **ONE_THREAD,
-            "PYTHONPATH": os.pathsep.join(path or str(Path.cwd()) for path in sys.path),
-        }
+        environment = {**os.environ, **ONE_THREAD, "PYTHONPATH": python_path()}
         self.process = subprocess.Popen(
             command,
             pass_fds=(server_end.fileno(), alive_reader),
@@ -481,11 +489,7 @@ class Pool(AbstractContextManager["Pool"]):
         self._workers.remove(worker)
         code = worker.server.ended(worker.process)
         worker.connection.close()
-        if memory:
-            return "ran out of memory"
-        if code == -signal.SIGKILL:
-            return "was killed (SIGKILL), as the system does when memory runs out"
-        return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+        return "ran out of memory" if memory else how_ended(code)
 
     def _lost_message(self, shard: Shard, plan: Plan, why: str) -> str:
         return (

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 import sys
 import time
 from collections.abc import Sequence
@@ -41,6 +43,15 @@ def exits(examples: Examples) -> Sequence[str | None]:
     sys.exit(3)
 
 
+def ends(examples: Examples, *, killed: bool = False) -> Sequence[str | None]:
+    """Ends the process at one text."""
+    if any("the end" in text for text in examples.texts):
+        if killed:
+            os.kill(os.getpid(), signal.SIGKILL)
+        os._exit(0)
+    return [None] * len(examples)
+
+
 def sleeps(examples: Examples) -> Sequence[str | None]:
     """Waits for ever."""
     time.sleep(3600)
@@ -55,6 +66,11 @@ def gives(examples: Examples, *, what: Any = None) -> Sequence[Any]:
 def says_yes(answer: str, gold: str) -> float:
     """A verifier of one's own: it wants the word yes in both."""
     return float("yes" in answer and "yes" in gold)
+
+
+def says_nothing(answer: str, gold: str) -> bool:
+    """A verifier of one's own that ends the process."""
+    os._exit(3)
 
 
 def says_one_of(answer: str, gold: str, words: Sequence[str]) -> bool:

@@ -36,6 +36,7 @@ x=1 \text{ or } x=2 | 1, 2  ;  1 \text{ and } 2 | 1,2  ;  \pm 3 | 3, -3  ;  \ln(
 1.2e-3 | 0.0012  ;  No. 5 | No. 5  ;  24 students | 24  ;  24 students | 24 student  ;  $45. | 45  ;  A = 45 | 45  ;  three | three  ;  x^3 | x³
 5 ≤ x | 5\le x  ;  2·3 | 6  ;  １２３ | 123  ;  8 : 3 | 8:3  ;  Option B | B  ;  (C) | option C  ;  0.\overline{3} | 1/3  ;  0.1\overline{6} | 1/6
 -2.\bar{45} | -27/11  ;  \frac{1}{3} | 0.\overline{3}
+1.5\times10^{3} | 1500  ;  1.5\times10^{3} J | 1500 J  ;  3\cdot 10^{8}\text{ m/s} | 300000000 m/s  ;  2.5\times10^{-3} | 0.0025
 """
 """Pairs, by the meaning that a teacher would give them; a unit that one answer leaves out does not count."""
 DIFFERENT = r"""
@@ -57,6 +58,7 @@ $5 | €5  ;  5 dollars | 5 euros  ;  £3 | $3  ;  5 USD | 5 EUR  ;  ¥500 | $50
 2a | 2b  ;  5! | 5  ;  C | D  ;  Option B | Option C  ;  5 ≤ x | 5 < x  ;  8:3 | 83  ;  8:3 | 8.3  ;  8:3 | 3:8  ;  1-2 | -1  ;  1990-2000 | -10
 12/25/2020 | 12/20/2025  ;  1.2e-3 | 1.2  ;  1.2e3 | 1.2e2  ;  111_2 | 111_8  ;  45^\circ | 45\%  ;  x>2 | x\ge2  ;  True | 1  ;  no | not
 12,5 | 125  ;  0.3 | 0.33  ;  -\frac{5}{3} | \frac{5}{3}  ;  100 | 1000  ;  3 1/2 | 3 1/3  ;  (2,3) | 2/3
+1.5 x 10^3 | 1500  ;  1.5\times10^{3} | 1.5  ;  1.5\times10^{3} J | 1500 kg  ;  1,5 | 1.5  ;  12{,}5 | 12.5  ;  3\times10^2+1 | 300
 0.\overline{3} | 0.3  ;  0.\overline{36} | 0.3\overline{6}  ;  Option B | option  ;  Option B | A
 """
 

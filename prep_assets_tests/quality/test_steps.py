@@ -18,7 +18,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.config.family import PrivateKind
-from prep_assets.errors import ConfigError
+from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.extensions.quality import gopher, web_pages
 from prep_assets.extensions.quality.golds import gold_answers
 from prep_assets.extensions.quality.language import identifier
@@ -355,6 +355,12 @@ def test_golds_must_pass_their_own_verifier(gold: str, verifier: str, reason: st
     assert (judged.found[0][0] if judged.found else "") == reason
     assert len(step.recipe["code"]) == 1, "of one's own function"
     assert "code" not in configured_steps({"verified_golds": {}}, Prompt)[0].recipe
+
+
+def test_a_verifier_that_ends_its_process_is_named_with_the_record() -> None:
+    [step] = configured_steps({"verified_golds": {"verifiers": {"mine": "prep_assets_tests.quality.own_steps:says_nothing"}}}, Prompt)
+    with pytest.raises(PrepAssetsError, match="verifier mine ended with exit code 3 on r:7"):
+        step.make().judge(Examples(["r:7"], [Prompt((turn("user", "Q"),), "12", "mine")]))
 
 
 @pytest.mark.parametrize(

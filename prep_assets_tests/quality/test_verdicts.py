@@ -355,6 +355,15 @@ def test_a_step_of_ones_own_that_exits_or_waits_is_stopped_with_its_name(monkeyp
             step.make().judge(Examples(["r:0"], [document("text")]))
 
 
+@pytest.mark.parametrize(("killed", "how"), [(False, "ended with exit code 0"), (True, r"was killed \(SIGKILL\)")])
+def test_a_step_that_ends_its_process_is_named_with_the_record(killed: bool, how: str) -> None:
+    [step] = configured_steps({f"{OWN}:ends": {"killed": killed}}, Sample)
+    examples = Examples([f"r:{number}" for number in range(30)], [document("the end" if number == 17 else "text") for number in range(30)])
+    with pytest.raises(PrepAssetsError, match=rf"own_steps:ends': its process {how}.* on r:17\. Correct it"):
+        step.make().judge(examples)
+    assert step.make().judge(Examples(["r:0"], [document("text")])).found == {}
+
+
 def test_gold_answers_judges_the_solutions_that_the_schema_gsm8k_takes_apart(tmp_path: Path) -> None:
     """Notes and the final mark are not in the example, but in the row; a wrong operand, a wrong result and a wrong final answer are found."""
     right, note, final = "She has 3*4=<<3*4=12>>12.\n#### 12", "She has 3*4=<<3*4=13>>13.\n#### 13", "She has 3*4=<<3*4=12>>12.\n#### 21"

@@ -83,6 +83,7 @@ _AMOUNT = re.compile(
     r"|(?: (?![xyzabinkte]$)[^\W\d_][^\d\\=+<>]*(?:\^\{?\d\}?)?)+)?",
     re.IGNORECASE,
 )
+_POWER = re.compile(r"^([-+]?[\d.,]+) ?\\(?:times|cdot) ?10\^\{?([-+]?\d{1,3})\}?( [^\W\d_].*)?$")
 _MIXED = re.compile(r"([-+]?)(\d+) (\d+)/([1-9]\d*)")
 _REPEATING = re.compile(r"([-+]?)(\d*)\.(\d*)\\(?:overline|bar)\{(\d+)\}")
 _CHOICE = re.compile(r"(?:option|choice|answer):? (\(?[A-Z]\)?)", re.IGNORECASE)
@@ -105,7 +106,7 @@ def _amount(answer: str) -> tuple[str, str]:
         sign_of, whole, fixed, period = repeating.groups()
         nines = 10 ** len(fixed) * (10 ** len(period) - 1)
         return f"{sign_of}{Fraction(int(whole + fixed + period) - int(whole + fixed or '0'), nines)}", ""
-    if (amount := _AMOUNT.fullmatch(text)) is None:
+    if (amount := _AMOUNT.fullmatch(_POWER.sub(r"\1e\2\3", text)) or _AMOUNT.fullmatch(text)) is None:
         return _CHOICE.sub(r"\1", text) if _CHOICE.fullmatch(text) else text, ""
     number, unit = amount["number"], _unit((amount["unit"] or "").casefold())
     if mixed := _MIXED.fullmatch(number):
@@ -196,7 +197,7 @@ def _answered(parts: Sequence[tuple[str, str]]) -> Iterator[tuple[str, str]]:
     ),
     takes=(Sample,),
     libraries=("math-verify",),
-    version=5,
+    version=6,
 )
 def rl_golds() -> RlGolds:
     """Examples whose final answer is not the gold that the family rl has for the same prompt, compared as mathematics."""

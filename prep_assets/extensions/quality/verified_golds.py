@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
+from functools import cache, partial
 from typing import Any
 
 from msgspec import Struct
@@ -18,6 +19,7 @@ from prep_assets.quality.steps import Examples, Finding, Judged, Step, by_block,
 from prep_assets.samples import USER, Prompt, turn
 from prep_assets.schemas.rewards import JUDGED, NUMBER
 from prep_assets.schemas.verifiers import BAD, CODE, IFEVAL, RUBRIC, code_tests, constraints, criteria
+from prep_assets.workers.apart import Ended, call_apart
 
 REJECTED, UNKNOWN = "gold_rejected", "unknown_verifier"
 MATH, BARE, NONE = "math", "math_bare", "none"
@@ -48,11 +50,41 @@ def _by_answer(verify: Callable[..., Any], *, tells: bool = False) -> _Try:
 
     def failing(prompt: Prompt, where: str) -> str:
         told = (json.loads(prompt.arguments),) if tells and prompt.arguments else ()
-        if any(verify(answer, prompt.gold, *told) for answer in (f"The answer is \\boxed{{{prompt.gold}}}.", prompt.gold)):
-            return ""
-        return _no_reward(prompt)
+        try:
+            passes = any(verify(answer, prompt.gold, *told) for answer in (f"The answer is \\boxed{{{prompt.gold}}}.", prompt.gold))
+        except Ended as ended:
+            raise PrepAssetsError(
+                f"{STEP}: the process of the verifier {prompt.verifier} {ended} on {where}. Correct it, or leave the row out by `where`"
+            ) from None
+        return "" if passes else _no_reward(prompt)
 
     return failing
+
+
+def _own_verifier(path: str) -> Callable[..., bool]:
+    """A user's function, called in a process apart.
+
+    Raises:
+        ConfigError: it cannot be loaded.
+    """
+    try:
+        call_apart(_loaded, path)
+    except Ended as ended:
+        raise ConfigError(f"{STEP} {path!r}: the process that loads it {ended}. Correct it") from None
+    return partial(call_apart, _verified_by, path)
+
+
+@cache
+def _function(path: str) -> Callable[..., Any]:
+    return own_function(STEP, path)
+
+
+def _loaded(path: str) -> None:
+    _function(path)
+
+
+def _verified_by(path: str, *args: Any) -> bool:
+    return bool(_function(path)(*args))
 
 
 def _no_reward(prompt: Prompt) -> str:
@@ -150,7 +182,7 @@ def verified_golds(*, verifiers: Mapping[str, str] | None = None, code_seconds: 
     }
     functions: dict[str, _Known | None] = {**built_in, NUMBER: None, JUDGED: None}
     for name, how in (verifiers or {}).items():
-        functions[name] = None if how == NONE else built_in.get(how) or _Known(_by_answer(own_function(STEP, how), tells=True))
+        functions[name] = None if how == NONE else built_in.get(how) or _Known(_by_answer(_own_verifier(how), tells=True))
 
     def judge(examples: Examples) -> Judged:
         prompts = enumerate(examples.examples)

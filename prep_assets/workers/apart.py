@@ -1,0 +1,102 @@
+"""A process in which users' functions are called, so that one that ends its process (`os._exit`, a signal, memory that runs out) ends no build."""
+
+from __future__ import annotations
+
+import atexit
+import os
+import pickle
+import subprocess
+import sys
+from collections.abc import Callable
+from contextlib import suppress
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from threading import Lock
+from typing import Any, TypeVar
+
+from prep_assets import limits
+from prep_assets.workers.pool import how_ended, portable, python_path
+
+T = TypeVar("T")
+
+
+class Ended(Exception):
+    """The process ended in the middle of a call; its message says how."""
+
+
+class _Process:
+    """The process and what it listens to, of the process with this id."""
+
+    def __init__(self) -> None:
+        self.owner, (self.connection, other) = os.getpid(), Pipe()
+        command = [sys.executable, "-P", "-m", "prep_assets.workers.apart", str(other.fileno())]
+        self.process = subprocess.Popen(
+            command,
+            pass_fds=(other.fileno(),),
+            stdin=subprocess.DEVNULL,
+            stdout=2,
+            env={**os.environ, "PYTHONPATH": python_path()},
+            process_group=0,
+        )
+        other.close()
+
+    def end(self) -> int:
+        """Its exit code."""
+        if self.owner != os.getpid():  # a fork has its own
+            return 0
+        self.connection.close()
+        return self.process.wait()
+
+
+_LOCK = Lock()
+_process: _Process | None = None
+
+
+def call_apart(function: Callable[..., T], *args: Any, **options: Any) -> T:
+    """Call a function of a module, whose arguments and result can be pickled, in a process that stays for the next call.
+
+    Raises:
+        Ended: the process ended meanwhile.
+        Exception: what the function raises.
+    """
+    global _process
+    with _LOCK:
+        if _process is None or _process.owner != os.getpid():
+            _process = _Process()
+        try:
+            _process.connection.send_bytes(pickle.dumps((function, args, options, (limits.SECONDS, limits.BYTES))))
+            is_raised, result = pickle.loads(_process.connection.recv_bytes())
+        except (EOFError, OSError):
+            code, _process = _process.end(), None
+            raise Ended(how_ended(code)) from None
+    if is_raised:
+        raise result
+    return result  # type: ignore[no-any-return]
+
+
+@atexit.register
+def _end() -> None:
+    if _process is not None and _process.owner == os.getpid():
+        with suppress(OSError):
+            _process.process.kill()
+            _process.end()
+
+
+def main() -> None:
+    """Call what the connection asks for whose file descriptor is the argument, until it is closed."""
+    limits.interrupt_main_thread()
+    connection = Connection(int(sys.argv[1]))
+    while True:
+        try:
+            function, args, options, (limits.SECONDS, limits.BYTES) = pickle.loads(connection.recv_bytes())
+        except EOFError:
+            return
+        try:
+            answer = pickle.dumps((False, function(*args, **options)))
+        except Exception as error:
+            answer = pickle.dumps((True, portable(error)))
+        connection.send_bytes(answer)
+
+
+if __name__ == "__main__":
+    main()
