@@ -33,7 +33,7 @@ USES: Mapping[str, str] = {
     """,
     "quality": """
         caches config.family config.loading errors limits own_code proofs.known_leaks proofs.verdict quality.steps quality.units samples
-        schemas.rewards schemas.verifiers stores.arrays
+        schemas.rewards schemas.verifiers stores.arrays workers.apart
     """,
     "ray": """
         errors own_process workers.pool workers.shards
