@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from functools import partial
+from itertools import islice
 from typing import Any, Protocol, TypeVar
 
-from prep_assets.checks.sources_again import Join, StoredRows, StoredStream, Unsound, source_of, streams_of
+from prep_assets.checks.sources_again import Join, StoredRows, StoredStream, Unsound, source_of, stored_rows, streams_of
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.proofs.documents import TextProof
 from prep_assets.proofs.mask import IdentityProof, MaskProof
@@ -139,6 +140,13 @@ def pairs_of(store: Store, name: str, at: int = 0) -> Pairs:
     relation = kind and kind(store)
     assert isinstance(relation, Relation)
     return relation.relations[at][0]
+
+
+def first_compared(store: Store, name: str, most: int = 8) -> Iterator[Iterator[Any]]:
+    """Yield the first that a check compares, of each stream."""
+    for stream in streams_of(store):
+        if (pairs := pairs_of(store, name)(store, stream)) is not None:
+            yield islice((pair for rows in stored_rows(store, stream) for pair in pairs(rows)), most)
 
 
 def require(sound: bool) -> None:

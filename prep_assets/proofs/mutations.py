@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, TypeVar
 
+import numpy as np
 from msgspec import Struct
 
 from prep_assets.proofs.rows import Line
@@ -41,6 +42,31 @@ def mutate_one(change: Callable[..., Any]) -> Change:
     def changed(rows: Sequence[T], at: int, *extra: Any) -> list[T] | None:
         mutated = change(rows[at], *extra)
         return None if mutated is None else [*rows[:at], mutated, *rows[at + 1 :]]
+
+    return changed
+
+
+def mutate_alone(change: Callable[[Any], Any]) -> Change:
+    """Return the mutated row alone."""
+
+    def changed(rows: Sequence[T], at: int) -> list[T] | None:
+        mutated = change(rows[at])
+        return None if mutated is None else [mutated]
+
+    return changed
+
+
+def mutate_field(name: str, change: Callable[..., Any], *of: str) -> Callable[..., Any]:
+    """Mutate a field of a row that has it, where that changes it; `change`: its value, and those of the fields `of` → its new value."""
+
+    def changed(row: Any, *extra: Any) -> Any:
+        stored = getattr(row, name)
+        if stored is None or (value := change(stored, *(getattr(row, each) for each in of))) is None:
+            return None
+        if isinstance(stored, np.ndarray):
+            value = value.astype(stored.dtype)
+            return None if np.array_equal(value, stored) else replace(row, **{name: value})
+        return None if value == stored and type(value) is type(stored) else replace(row, **{name: value})
 
     return changed
 

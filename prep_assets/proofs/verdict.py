@@ -22,6 +22,8 @@ def shown(row: Mapping[str, Any]) -> str:
 
 
 Numbers = Mapping[str, float]
+AS_FLOAT32: Mapping[str, Any] = {"rtol": 2.0**-24, "atol": 2.0**-150}
+"""A number that is stored as float32 is off by half of its last bit at most, and of its smallest step near 0."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -62,12 +62,11 @@ USES: Mapping[str, str] = {
         caches errors stores.files stores.manifest stores.remote stores.version_folders
     """,
     "selftest": """
-        checks.of_conversations checks.of_documents checks.of_merged checks.of_packed checks.of_quality checks.of_stores
-        checks.of_texts checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph
-        pipeline.asset pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace plugins proofs.accounting proofs.derive
-        proofs.documents proofs.groups proofs.mask proofs.mutations proofs.selection proofs.source_texts proofs.tables proofs.verdict
-        quality.overlap quality.steps samples stores.blends stores.images stores.table stores.tokens stores.version_folders
-        text.template text.vocabulary
+        checks.of_conversations checks.of_documents checks.of_merged checks.of_packed checks.of_quality checks.of_stores checks.of_texts
+        checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph pipeline.asset
+        pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace plugins proofs.accounting proofs.derive proofs.documents
+        proofs.mask proofs.mutations proofs.selection proofs.source_texts proofs.tables proofs.verdict quality.overlap quality.steps samples
+        stores.blends stores.images stores.table stores.tokens stores.version_folders text.template text.vocabulary
     """,
     "remote": """
         data.addresses data.local_files errors
@@ -117,22 +116,20 @@ USES: Mapping[str, str] = {
         proofs.mutations proofs.verdict samples stores.lists text.encode text.vocabulary
     """,
     "preference": """
-        checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.relations
-        checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine errors
-        graph.optional graph.raw pipeline.asset pipeline.conversations pipeline.examples pipeline.lines pipeline.media
-        pipeline.rendering pipeline.sources pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.groups
-        proofs.mask proofs.mutations proofs.plain_reading proofs.rows proofs.second_reading proofs.verdict samples stores.files
-        stores.published stores.table text.encode text.render text.spans
+        checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.relations checks.selection
+        checks.sources_again config.base config.family config.mask config.models data.quarantine errors graph.optional graph.raw
+        pipeline.asset pipeline.conversations pipeline.examples pipeline.lines pipeline.media pipeline.rendering pipeline.sources
+        pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.mask proofs.mutations proofs.plain_reading proofs.rows
+        proofs.second_reading proofs.verdict samples stores.files stores.published stores.table text.encode text.render text.spans
     """,
     "rl": """
-        checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections
-        checks.relations checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine
-        errors graph.optional graph.raw own_code pipeline.asset pipeline.examples pipeline.lines pipeline.media pipeline.merging
-        pipeline.rendering pipeline.sources pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats
-        proofs.groups proofs.mask proofs.mutations proofs.row_rules proofs.rows proofs.second_reading proofs.source_fields
-        proofs.source_rows proofs.source_rules proofs.source_texts proofs.tables proofs.verdict samples schemas.reader
-        schemas.registry schemas.rewards stores.files stores.groups stores.published stores.table stores.version_folders stores.writer
-        text.encode text.render text.spans text.template text.vocabulary
+        checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections checks.relations
+        checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine errors graph.optional
+        graph.raw own_code pipeline.asset pipeline.examples pipeline.lines pipeline.media pipeline.merging pipeline.rendering
+        pipeline.sources pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats proofs.mask proofs.mutations
+        proofs.row_rules proofs.rows proofs.second_reading proofs.source_fields proofs.source_rows proofs.source_rules proofs.source_texts
+        proofs.tables proofs.verdict samples schemas.reader schemas.registry schemas.rewards stores.files stores.groups stores.published
+        stores.table stores.version_folders stores.writer text.encode text.render text.spans text.template text.vocabulary
     """,
     "media": """
         config.base config.family config.models errors packing packing.plan packing.strategies pipeline.media proofs.verdict samples

@@ -13,11 +13,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.errors import Refused
-from prep_assets.extensions.selftest.mutations import ROLLOUT_MUTATIONS, RUN_MUTATIONS
+from prep_assets.extensions.rl.mutations import ROLLOUT_MUTATIONS, RUN_MUTATIONS
+from prep_assets.extensions.rl.proofs.groups import RunRow, Runs, calls_of_steps, calls_of_trace, check_runs, rows_of_calls
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.extensions.training.collate import PadGroups
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.groups import RunRow, Runs, calls_of_steps, calls_of_trace, check_runs, rows_of_calls
 from prep_assets.samples import Group
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with

@@ -17,7 +17,7 @@ from prep_assets.engine import state
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.extensions.explain.previews import preview
 from prep_assets.extensions.rl.config import Rl, group_domains, prompt_domains
-from prep_assets.extensions.selftest.mutations import (
+from prep_assets.extensions.rl.mutations import (
     ROLLOUT_MUTATIONS,
     STEP_MUTATIONS,
 )

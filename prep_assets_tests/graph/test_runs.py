@@ -10,10 +10,10 @@ import pytest
 import yaml
 
 from prep_assets.errors import Refused
-from prep_assets.extensions.selftest.mutations import ROLLOUT_MUTATIONS, RUN_MUTATIONS
+from prep_assets.extensions.rl.mutations import ROLLOUT_MUTATIONS, RUN_MUTATIONS
+from prep_assets.extensions.rl.proofs.groups import calls_of_trace
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.groups import calls_of_trace
 from prep_assets.samples import Group
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with

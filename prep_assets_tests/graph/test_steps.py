@@ -12,7 +12,7 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.errors import ConfigError, PrepAssetsError
-from prep_assets.extensions.selftest.mutations import STEP_MUTATIONS
+from prep_assets.extensions.rl.mutations import STEP_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace

@@ -12,7 +12,7 @@ from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.of_merged import MERGED_LINES, MERGED_RECORDS
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, PLAIN_ROWS
 from prep_assets.checks.of_texts import SOURCE_TEXTS
-from prep_assets.checks.relations import derived
+from prep_assets.checks.relations import derived, first_compared
 from prep_assets.checks.selection import LINE_SELECTION, SELECTION
 from prep_assets.checks.sources_again import by_prompt
 from prep_assets.data.quarantine import Quarantine
@@ -31,7 +31,7 @@ from prep_assets.extensions.rl.checks import (
 )
 from prep_assets.extensions.rl.config import Rl, group_domains, prompt_domains
 from prep_assets.extensions.rl.groups import merge_groups, sequences, write_groups
-from prep_assets.extensions.rl.mutations import GOLD, JUDGES, MATCH, PROMPT_MUTATIONS, TWO_GOLDS
+from prep_assets.extensions.rl.mutations import GOLD, GROUP_CORRUPTIONS, JUDGES, MATCH, PROMPT_MUTATIONS, TWO_GOLDS
 from prep_assets.extensions.rl.prompts import GOLDS, PromptEncoder, prompt_line
 from prep_assets.extensions.rl.proofs.golds import check_prompts, claim
 from prep_assets.graph.optional import leaks_asset, merged_asset, quality_asset
@@ -273,6 +273,10 @@ RL_GROUPS_BY_DOMAIN = Asset(
     domains=group_domains,
     absent=absent,
     columns=GROUP_COLUMNS,
+    corruptions=tuple(
+        Corruptions(partial(first_compared, name=check), mutations, {check: judge}, by_stream=True)
+        for check, (mutations, judge) in GROUP_CORRUPTIONS.items()
+    ),
 )
 
 

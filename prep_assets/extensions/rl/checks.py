@@ -35,13 +35,7 @@ from prep_assets.extensions.rl.proofs.golds import (
     stands_in,
     worked_out,
 )
-from prep_assets.extensions.rl.proofs.questions import questions
-from prep_assets.pipeline.asset import Check, Conversations, FromLines, Reasons, Store
-from prep_assets.pipeline.examples import converter
-from prep_assets.pipeline.lines import sample_of, turns_of
-from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation
-from prep_assets.proofs.derive import MaskOptions
-from prep_assets.proofs.groups import (
+from prep_assets.extensions.rl.proofs.groups import (
     Rollout,
     RunRow,
     Runs,
@@ -54,6 +48,12 @@ from prep_assets.proofs.groups import (
     check_sampled,
     check_steps,
 )
+from prep_assets.extensions.rl.proofs.questions import questions
+from prep_assets.pipeline.asset import Check, Conversations, FromLines, Reasons, Store
+from prep_assets.pipeline.examples import converter
+from prep_assets.pipeline.lines import sample_of, turns_of
+from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation
+from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, MaskRow
 from prep_assets.proofs.rows import Line, check_lines, lines_verdict
 from prep_assets.proofs.second_reading import group_again, read_again, shown_by

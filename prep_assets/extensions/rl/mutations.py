@@ -1,15 +1,40 @@
-"""Corruptions of prompts with golds that their checks must catch."""
+"""Corruptions of prompts with golds, and of scored groups, that their checks must catch."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
+import numpy as np
+
+from prep_assets.array_types import Array
 from prep_assets.extensions.rl.proofs.golds import Gold, check_golds, check_prompts
-from prep_assets.proofs.mutations import LOST, Change, Mutation, field, half_as_long, longer, of_next_line, row_lost
+from prep_assets.extensions.rl.proofs.groups import (
+    Rollout,
+    RunRow,
+    Runs,
+    Stepwise,
+    check_rewards,
+    check_runs,
+    check_sampled,
+    check_steps,
+)
+from prep_assets.proofs.mutations import (
+    LOST,
+    Change,
+    Mutation,
+    field,
+    half_as_long,
+    longer,
+    mutate_alone,
+    mutate_field,
+    of_next_line,
+    row_lost,
+)
 from prep_assets.proofs.rows import Line, check_lines
 from prep_assets.proofs.verdict import Verdict
 
@@ -76,3 +101,161 @@ JUDGES: dict[str, Callable[[Any], Verdict]] = {
     SANITY: lambda lines: check_prompts([line.stored for line in lines], []),
 }
 """How each check judges corrupted lines."""
+
+
+# Scored groups: rewards, steps, sampled ids, rows of runs.
+
+
+def _rewards(change: Callable[[Array], Array]) -> Change:
+    """Mutate the rewards of a group."""
+    return mutate_alone(mutate_field("rewards", change))
+
+
+NAN, INFINITY = np.float32("nan"), np.float32("inf")
+
+
+REWARD_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a reward that is no number", "rewards", _rewards(lambda rewards: np.append(rewards[:-1], NAN))),
+    Mutation("an infinite reward", "rewards", _rewards(lambda rewards: np.append(INFINITY, rewards[1:]))),
+    Mutation("a reward lost", "rewards", _rewards(lambda rewards: rewards[:-1])),
+    # as where an empty response was dropped, and its reward was not
+    Mutation("rewards of a group shifted", "rewards", _rewards(lambda rewards: np.roll(rewards, 1))),
+    Mutation("rewards cut to whole numbers", "rewards", _rewards(np.trunc)),
+    Mutation("rewards negated", "rewards", _rewards(lambda rewards: -rewards)),
+    Mutation(
+        "a response of another group",
+        "rewards",
+        mutate_alone(lambda group: replace(group, rewards=np.append(group.rewards, group.rewards[-1]), responses=group.responses + 1)),
+    ),
+)
+"""Corruptions of rewards; the check `rewards` must catch each."""
+
+
+def _mutate_first_response(key: str, value: Callable[[Sequence[Any]], list[Any]]) -> Change:
+    """Mutate one array of the first response, if it has it."""
+
+    def changed(group: Rollout) -> Rollout | None:
+        stored = group.responses[0]
+        if key not in stored or (mutated := value(stored[key])) == list(stored[key]):
+            return None
+        return replace(group, responses=({**stored, key: mutated}, *group.responses[1:]))
+
+    return mutate_alone(changed)
+
+
+def _without_logprobs(group: Rollout) -> Rollout | None:
+    if group.source.logprobs is None:
+        return None
+    return replace(group, responses=tuple({key: response[key] for key in response if key != "logprobs"} for response in group.responses))
+
+
+def _mutate_row(change: Callable[[RunRow, Runs], Sequence[RunRow] | None]) -> Change:
+    """Mutate the first row of runs that it changes; `change`: a row and its group → the rows in its place."""
+
+    def changed(group: Runs) -> Runs | None:
+        for at, row in enumerate(group.rows):
+            if (rows := change(row, group)) is not None and [*rows] != [row]:
+                return replace(group, rows=[*group.rows[:at], *rows, *group.rows[at + 1 :]])
+        return None
+
+    return mutate_alone(changed)
+
+
+def _joined_rows(group: Runs) -> Runs | None:
+    for at, (first, second) in enumerate(pairwise(group.rows)):
+        if first.run == second.run:
+            begin = second.mask.index(1)
+            ends = (getattr(first, name) + getattr(second, name)[begin:] for name in ("ids", "mask", "logprobs"))
+            return replace(group, rows=[*group.rows[:at], RunRow(first.run, first.turn, *ends), *group.rows[at + 2 :]])
+    return None
+
+
+def _split_row(row: RunRow, _: Runs) -> Sequence[RunRow] | None:
+    ends = [at + 1 for at, pair in enumerate(pairwise(row.mask)) if pair == (1, 0)]
+    if not ends or not any(row.mask[(cut := ends[0]) :]):
+        return None
+    first = RunRow(row.run, row.turn, row.ids[:cut], row.mask[:cut], row.logprobs[:cut])
+    return [first, replace(row, turn=row.turn + 1, mask=[0] * cut + [*row.mask[cut:]])]
+
+
+def _later_prompt_trained(row: RunRow, _: Runs) -> Sequence[RunRow]:
+    first = row.mask.index(1)
+    return [replace(row, mask=[*row.mask[:first], *[1] * (len(row.mask) - first)])]
+
+
+def _trained_again(row: RunRow, group: Runs) -> Sequence[RunRow] | None:
+    """Train what a row shares with an earlier one of its run, which trains it."""
+    for other in group.rows[: group.rows.index(row)]:
+        apart = (at for at, pair in enumerate(zip(other.ids, row.ids, strict=False)) if pair[0] != pair[1])
+        shared = other.mask[: next(apart, min(len(other.ids), len(row.ids)))]
+        if other.run == row.run and any(shared):
+            return [replace(row, mask=[*shared, *row.mask[len(shared) :]])]
+    return None
+
+
+def _one_token_early(response: Stepwise) -> Stepwise | None:
+    places = None if response.places is None else ([place - 1 for place in response.places[0]], response.places[1])
+    return replace(response, texts=[text[:-1] for text in response.texts], places=places)
+
+
+STEP_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("ends of steps before their last characters", "step_rewards", mutate_alone(_one_token_early)),
+    Mutation("rewards of steps exchanged", "step_rewards", mutate_alone(mutate_field("rewards", lambda rewards: [*reversed(rewards)]))),
+    Mutation(
+        "the end of a step lost",
+        "step_rewards",
+        mutate_alone(lambda response: replace(response, texts=response.texts[:-1], rewards=response.rewards[:-1])),
+    ),
+    Mutation("a reward between steps", "step_rewards", mutate_alone(mutate_field("elsewhere", lambda _: 1))),
+    Mutation(
+        "rewards of steps negated",
+        "step_rewards",
+        mutate_alone(mutate_field("rewards", lambda rewards: [1.5 - reward for reward in rewards])),
+    ),
+)
+"""Corruptions of rewards of steps; the check `step_rewards` must catch each."""
+
+
+ROLLOUT_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("a sampled id replaced", "sampled_ids", _mutate_first_response("tokens", lambda ids: [*ids[:-1], ids[-1] + 1])),
+    Mutation("a sampled id lost", "sampled_ids", _mutate_first_response("tokens", lambda ids: list(ids[1:]))),
+    Mutation("a sampled token not trained", "sampled_ids", _mutate_first_response("loss_mask", lambda mask: [0, *mask[1:]])),
+    Mutation("a token that was not sampled trained", "sampled_ids", _mutate_first_response("loss_mask", lambda mask: [1] * len(mask))),
+    Mutation("the mask of what was sampled shifted", "sampled_ids", _mutate_first_response("loss_mask", lambda mask: [0, *mask[:-1]])),
+    Mutation(
+        "log-probabilities shifted by one token", "sampled_ids", _mutate_first_response("logprobs", lambda values: [*values[1:], values[0]])
+    ),
+    Mutation(
+        "log-probabilities as probabilities",
+        "sampled_ids",
+        _mutate_first_response("logprobs", lambda values: [2.0**value for value in values]),
+    ),
+    Mutation("log-probabilities lost", "sampled_ids", mutate_alone(_without_logprobs)),
+    Mutation("a response lost", "sampled_ids", mutate_alone(mutate_field("responses", lambda responses: responses[:-1]))),
+    Mutation("responses in another order", "sampled_ids", mutate_alone(mutate_field("responses", lambda responses: responses[::-1]))),
+    Mutation(
+        "another prompt than was sampled from",
+        "sampled_ids",
+        mutate_alone(mutate_field("prompt", lambda prompt, source: None if source.prompt is None else [*prompt, 0], "source")),
+    ),
+)
+"""Corruptions of sampled ids; the check `sampled_ids` must catch each."""
+
+
+RUN_MUTATIONS: tuple[Mutation, ...] = (
+    Mutation("rows joined although the prompt differs", "runs", mutate_alone(_joined_rows)),
+    Mutation("a row split although the prompt goes on with it", "runs", _mutate_row(_split_row)),
+    Mutation("the prompt of a later call trained", "runs", _mutate_row(_later_prompt_trained)),
+    Mutation("what rows share trained in both", "runs", _mutate_row(_trained_again)),
+    Mutation("a row of another run", "runs", _mutate_row(lambda row, _: [replace(row, run=row.run + 1)])),
+)
+"""Corruptions of rows of runs; the check `runs` must catch each."""
+
+
+GROUP_CORRUPTIONS: Mapping[str, tuple[tuple[Mutation, ...], Callable[[Any], Verdict]]] = {
+    "rewards": (REWARD_MUTATIONS, check_rewards),
+    "step_rewards": (STEP_MUTATIONS, check_steps),
+    "sampled_ids": (ROLLOUT_MUTATIONS, check_sampled),
+    "runs": (RUN_MUTATIONS, check_runs),
+}
+"""By check: what it must catch, and how it judges."""

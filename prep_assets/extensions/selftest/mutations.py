@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations, groupby, pairwise
+from itertools import combinations, groupby
 from typing import Any, TypeVar
 
 import numpy as np
@@ -12,11 +12,12 @@ import numpy.typing as npt
 from msgspec import structs
 
 from prep_assets.array_types import Array
-from prep_assets.proofs.groups import Rollout, RunRow, Runs, Stepwise
 from prep_assets.proofs.mask import MaskRow
 from prep_assets.proofs.mutations import (
     Change,
     Mutation,
+    mutate_alone,
+    mutate_field,
     mutate_one,
 )
 from prep_assets.proofs.selection import DUPLICATE, FILTERED, UNREADABLE, Selected
@@ -28,31 +29,6 @@ from prep_assets.text.vocabulary import Vocabulary
 # Errors of training data, made on purpose in a copy, to see that the check for them fails.
 
 T = TypeVar("T")
-
-
-def _mutate_alone(change: Callable[[Any], Any]) -> Change:
-    """Return the mutated row alone."""
-
-    def changed(rows: Sequence[T], at: int) -> list[T] | None:
-        mutated = change(rows[at])
-        return None if mutated is None else [mutated]
-
-    return changed
-
-
-def _changed(name: str, change: Callable[..., Any], *of: str) -> Callable[..., Any]:
-    """Mutate a field of a row that has it, where that changes it; `change`: its value, and those of the fields `of` → its new value."""
-
-    def changed(row: Any, *extra: Any) -> Any:
-        stored = getattr(row, name)
-        if stored is None or (value := change(stored, *(getattr(row, each) for each in of))) is None:
-            return None
-        if isinstance(stored, np.ndarray):
-            value = value.astype(stored.dtype)
-            return None if np.array_equal(value, stored) else replace(row, **{name: value})
-        return None if value == stored and type(value) is type(stored) else replace(row, **{name: value})
-
-    return changed
 
 
 MASK, IDENTITY, ROWS, MATCH, SELECTION, TEXTS, NAME = (
@@ -83,7 +59,7 @@ def _fill_range(array: Array, low: int, high: int, value: Any) -> Array:
 
 def _mask(change: Callable[[Array, int, int], Array]) -> Change:
     """Mutate the mask of a record; `change`: mask, start and end of its first trained run → mutated mask."""
-    return mutate_one(_changed("mask", lambda mask: change(mask, *_first_run(mask))))
+    return mutate_one(mutate_field("mask", lambda mask: change(mask, *_first_run(mask))))
 
 
 def _stop_untrained(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
@@ -277,7 +253,7 @@ DOCUMENT_MUTATIONS: tuple[Mutation, ...] = (*UNENDED_MUTATIONS, Mutation("no end
 
 def _other_mask(change: Callable[[Array], Array]) -> Change:
     """Mutate the mask of a document."""
-    return _mutate_alone(_changed("mask", change))
+    return mutate_alone(mutate_field("mask", change))
 
 
 MASK_MUTATIONS: tuple[Mutation, ...] = (
@@ -412,146 +388,3 @@ TEXT_MUTATIONS: tuple[Mutation, ...] = (
     Mutation("two turns in another order", TEXTS, _exchanged(lambda first, second: first.side == second.side and first.turn < second.turn)),
 )
 """Corruptions of what a store holds of a row, made in the row; the check `source_texts` must catch each."""
-
-
-# Scored groups: rewards and sampled ids.
-
-
-def _rewards(change: Callable[[Array], Array]) -> Change:
-    """Mutate the rewards of a group."""
-    return _mutate_alone(_changed("rewards", change))
-
-
-NAN, INFINITY = np.float32("nan"), np.float32("inf")
-REWARD_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a reward that is no number", "rewards", _rewards(lambda rewards: np.append(rewards[:-1], NAN))),
-    Mutation("an infinite reward", "rewards", _rewards(lambda rewards: np.append(INFINITY, rewards[1:]))),
-    Mutation("a reward lost", "rewards", _rewards(lambda rewards: rewards[:-1])),
-    # as where an empty response was dropped, and its reward was not
-    Mutation("rewards of a group shifted", "rewards", _rewards(lambda rewards: np.roll(rewards, 1))),
-    Mutation("rewards cut to whole numbers", "rewards", _rewards(np.trunc)),
-    Mutation("rewards negated", "rewards", _rewards(lambda rewards: -rewards)),
-    Mutation(
-        "a response of another group",
-        "rewards",
-        _mutate_alone(lambda group: replace(group, rewards=np.append(group.rewards, group.rewards[-1]), responses=group.responses + 1)),
-    ),
-)
-"""Corruptions of rewards; the check `rewards` must catch each."""
-
-
-def _mutate_first_response(key: str, value: Callable[[Sequence[Any]], list[Any]]) -> Change:
-    """Mutate one array of the first response, if it has it."""
-
-    def changed(group: Rollout) -> Rollout | None:
-        stored = group.responses[0]
-        if key not in stored or (mutated := value(stored[key])) == list(stored[key]):
-            return None
-        return replace(group, responses=({**stored, key: mutated}, *group.responses[1:]))
-
-    return _mutate_alone(changed)
-
-
-def _without_logprobs(group: Rollout) -> Rollout | None:
-    if group.source.logprobs is None:
-        return None
-    return replace(group, responses=tuple({key: response[key] for key in response if key != "logprobs"} for response in group.responses))
-
-
-def _mutate_row(change: Callable[[RunRow, Runs], Sequence[RunRow] | None]) -> Change:
-    """Mutate the first row of runs that it changes; `change`: a row and its group → the rows in its place."""
-
-    def changed(group: Runs) -> Runs | None:
-        for at, row in enumerate(group.rows):
-            if (rows := change(row, group)) is not None and [*rows] != [row]:
-                return replace(group, rows=[*group.rows[:at], *rows, *group.rows[at + 1 :]])
-        return None
-
-    return _mutate_alone(changed)
-
-
-def _joined_rows(group: Runs) -> Runs | None:
-    for at, (first, second) in enumerate(pairwise(group.rows)):
-        if first.run == second.run:
-            begin = second.mask.index(1)
-            ends = (getattr(first, name) + getattr(second, name)[begin:] for name in ("ids", "mask", "logprobs"))
-            return replace(group, rows=[*group.rows[:at], RunRow(first.run, first.turn, *ends), *group.rows[at + 2 :]])
-    return None
-
-
-def _split_row(row: RunRow, _: Runs) -> Sequence[RunRow] | None:
-    ends = [at + 1 for at, pair in enumerate(pairwise(row.mask)) if pair == (1, 0)]
-    if not ends or not any(row.mask[(cut := ends[0]) :]):
-        return None
-    first = RunRow(row.run, row.turn, row.ids[:cut], row.mask[:cut], row.logprobs[:cut])
-    return [first, replace(row, turn=row.turn + 1, mask=[0] * cut + [*row.mask[cut:]])]
-
-
-def _later_prompt_trained(row: RunRow, _: Runs) -> Sequence[RunRow]:
-    first = row.mask.index(1)
-    return [replace(row, mask=[*row.mask[:first], *[1] * (len(row.mask) - first)])]
-
-
-def _trained_again(row: RunRow, group: Runs) -> Sequence[RunRow] | None:
-    """Train what a row shares with an earlier one of its run, which trains it."""
-    for other in group.rows[: group.rows.index(row)]:
-        apart = (at for at, pair in enumerate(zip(other.ids, row.ids, strict=False)) if pair[0] != pair[1])
-        shared = other.mask[: next(apart, min(len(other.ids), len(row.ids)))]
-        if other.run == row.run and any(shared):
-            return [replace(row, mask=[*shared, *row.mask[len(shared) :]])]
-    return None
-
-
-def _one_token_early(response: Stepwise) -> Stepwise | None:
-    places = None if response.places is None else ([place - 1 for place in response.places[0]], response.places[1])
-    return replace(response, texts=[text[:-1] for text in response.texts], places=places)
-
-
-STEP_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("ends of steps before their last characters", "step_rewards", _mutate_alone(_one_token_early)),
-    Mutation("rewards of steps exchanged", "step_rewards", _mutate_alone(_changed("rewards", lambda rewards: [*reversed(rewards)]))),
-    Mutation(
-        "the end of a step lost",
-        "step_rewards",
-        _mutate_alone(lambda response: replace(response, texts=response.texts[:-1], rewards=response.rewards[:-1])),
-    ),
-    Mutation("a reward between steps", "step_rewards", _mutate_alone(_changed("elsewhere", lambda _: 1))),
-    Mutation(
-        "rewards of steps negated", "step_rewards", _mutate_alone(_changed("rewards", lambda rewards: [1.5 - reward for reward in rewards]))
-    ),
-)
-"""Corruptions of rewards of steps; the check `step_rewards` must catch each."""
-
-ROLLOUT_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("a sampled id replaced", "sampled_ids", _mutate_first_response("tokens", lambda ids: [*ids[:-1], ids[-1] + 1])),
-    Mutation("a sampled id lost", "sampled_ids", _mutate_first_response("tokens", lambda ids: list(ids[1:]))),
-    Mutation("a sampled token not trained", "sampled_ids", _mutate_first_response("loss_mask", lambda mask: [0, *mask[1:]])),
-    Mutation("a token that was not sampled trained", "sampled_ids", _mutate_first_response("loss_mask", lambda mask: [1] * len(mask))),
-    Mutation("the mask of what was sampled shifted", "sampled_ids", _mutate_first_response("loss_mask", lambda mask: [0, *mask[:-1]])),
-    Mutation(
-        "log-probabilities shifted by one token", "sampled_ids", _mutate_first_response("logprobs", lambda values: [*values[1:], values[0]])
-    ),
-    Mutation(
-        "log-probabilities as probabilities",
-        "sampled_ids",
-        _mutate_first_response("logprobs", lambda values: [2.0**value for value in values]),
-    ),
-    Mutation("log-probabilities lost", "sampled_ids", _mutate_alone(_without_logprobs)),
-    Mutation("a response lost", "sampled_ids", _mutate_alone(_changed("responses", lambda responses: responses[:-1]))),
-    Mutation("responses in another order", "sampled_ids", _mutate_alone(_changed("responses", lambda responses: responses[::-1]))),
-    Mutation(
-        "another prompt than was sampled from",
-        "sampled_ids",
-        _mutate_alone(_changed("prompt", lambda prompt, source: None if source.prompt is None else [*prompt, 0], "source")),
-    ),
-)
-"""Corruptions of sampled ids; the check `sampled_ids` must catch each."""
-
-RUN_MUTATIONS: tuple[Mutation, ...] = (
-    Mutation("rows joined although the prompt differs", "runs", _mutate_alone(_joined_rows)),
-    Mutation("a row split although the prompt goes on with it", "runs", _mutate_row(_split_row)),
-    Mutation("the prompt of a later call trained", "runs", _mutate_row(_later_prompt_trained)),
-    Mutation("what rows share trained in both", "runs", _mutate_row(_trained_again)),
-    Mutation("a row of another run", "runs", _mutate_row(lambda row, _: [replace(row, run=row.run + 1)])),
-)
-"""Corruptions of rows of runs; the check `runs` must catch each."""

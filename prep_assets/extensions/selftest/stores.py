@@ -135,13 +135,12 @@ def selftest(workspace: Workspace, published: Published) -> list[Trial]:
 
 def _own_trials(store: Store) -> list[Trial]:
     """Corruptions of what a store holds."""
-    if named := TRIALS.get(store.asset.name) or OF_STAGES.get(store.asset.stage):
-        return named(store)
+    named = TRIALS.get(store.asset.name) or OF_STAGES.get(store.asset.stage)
     if isinstance(store.asset.source, FromParts):
-        return merged_trials(store)
-    chats = conversations_of(store)
-    masked = [] if chats is None else masked_trials(chats)
-    return masked + [trial for each in store.asset.corruptions for trial in corrupted(store, each)]
+        return (named or merged_trials)(store)
+    chats = None if named else conversations_of(store)
+    found = named(store) if named else [] if chats is None else masked_trials(chats)
+    return found + [trial for each in store.asset.corruptions for trial in corrupted(store, each)]
 
 
 def corrupted(store: Store, tried: Corruptions, *, what: str = "") -> list[Trial]:

@@ -16,7 +16,7 @@ from prep_assets.array_types import Array
 from prep_assets.checks.of_conversations import Chats, Conversations
 from prep_assets.checks.of_documents import document_texts, masked_documents, masks_rule
 from prep_assets.checks.of_packed import MIXTURE, blend_verdict
-from prep_assets.checks.relations import Pairs, pairs_of
+from prep_assets.checks.relations import pairs_of
 from prep_assets.checks.sources_again import StoredRows, StoredStream, files_of, stored_rows, streams_of
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.errors import CheckFailed
@@ -26,7 +26,6 @@ from prep_assets.extensions.selftest.mutations import ROWS as INTEGRITY
 from prep_assets.pipeline.asset import Store
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.documents import Text, documents_begin_with, prove_texts
-from prep_assets.proofs.groups import check_rewards, check_runs, check_sampled, check_steps
 from prep_assets.proofs.mask import Conversation, MaskRow, prove_identity, prove_masks
 from prep_assets.proofs.mutations import Mutation
 from prep_assets.proofs.tables import check_rows
@@ -143,12 +142,6 @@ def masked_trials(chats: Conversations) -> list[Trial]:
     return trials
 
 
-def compared_trials(store: Store, pairs: Pairs, corruptions: Sequence[Mutation], check: str, judge: Judge) -> list[Trial]:
-    """Corrupt the first pairs of every stream that a check compares."""
-    first_pairs = [first_of(store, stream, pairs(store, stream), TRIES) for stream in streams_of(store)]
-    return [trial for rows in first_pairs for trial in trials_of(rows, len(rows), corruptions, {check: judge}, what=check)]
-
-
 def sft_trials(store: Store) -> list[Trial]:
     """Corrupt conversations, and the generation tags of their template where it has any."""
     template, chats = store.workspace.template(store.workspace.family(Sft)), Chats(store)
@@ -189,7 +182,7 @@ def everything_marked(source: str) -> str:
 
 
 def group_trials(store: Store) -> list[Trial]:
-    """Corrupt scored groups: every mutation of rows on conversations, the border between prompt and response moved, rewards and sampled ids spoiled."""
+    """Corrupt scored groups: every mutation of rows on conversations, the border between prompt and response moved."""
     trials, identity = list[Trial](), partial(prove_identity, vocabulary=store.vocabulary)
     moved = Mutation("border of prompt and response moved", IDENTITY, lambda prompts, at: [replace(prompts[at], ids=prompts[at].ids[:-1])])
     for stream in streams_of(store):
@@ -197,14 +190,6 @@ def group_trials(store: Store) -> list[Trial]:
         trials += _rows(rows, first_of(store, stream, pairs_of(store, IDENTITY)(store, stream)), store.vocabulary)
         prompts = first_of(store, stream, pairs_of(store, IDENTITY, 1)(store, stream))
         trials += trials_of(prompts, len(prompts), (moved,), {IDENTITY: identity}, what=IDENTITY)
-    of_groups_alone: tuple[tuple[str, Sequence[Mutation], Judge], ...] = (
-        ("rewards", mutations.REWARD_MUTATIONS, check_rewards),
-        ("step_rewards", mutations.STEP_MUTATIONS, check_steps),
-        ("sampled_ids", mutations.ROLLOUT_MUTATIONS, check_sampled),
-        ("runs", mutations.RUN_MUTATIONS, check_runs),
-    )
-    for check, corruptions, judge in of_groups_alone:
-        trials += compared_trials(store, pairs_of(store, check), corruptions, check, judge)
     return trials
 
 

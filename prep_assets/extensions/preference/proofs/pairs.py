@@ -10,9 +10,8 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.proofs.groups import AS_FLOAT32
 from prep_assets.proofs.rows import ON_BOTH_SIDES, Rows, about, contradicted, judged
-from prep_assets.proofs.verdict import Rule, Verdict, Worst, shown, some_fail
+from prep_assets.proofs.verdict import AS_FLOAT32, Rule, Verdict, Worst, shown, some_fail
 from prep_assets.stores.files import Digests
 
 # Preference pairs: one prompt, two different answers, nothing empty, no prompt on both sides of the split. Labelled answers likewise.

@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.proofs.verdict import Rule
+from prep_assets.proofs.verdict import AS_FLOAT32, Rule
 from prep_assets.samples import Sampled
-
-AS_FLOAT32: Mapping[str, Any] = {"rtol": 2.0**-24, "atol": 2.0**-150}
-"""A number that is stored as float32 is off by half of its last bit at most, and of its smallest step near 0."""
 
 # Rewards of scored groups: finite, one per response, and equal to those of the source.
 

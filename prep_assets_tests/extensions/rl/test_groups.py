@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from prep_assets.proofs.groups import (
+from prep_assets.extensions.rl.proofs.groups import (
     Rollout,
     RunRow,
     Runs,
