@@ -278,7 +278,10 @@ class SourceTexts(Derivation):
         if self.reading.calls and any(each.kind == CALL for each in read):  # between tags of an answer, which a render takes out
             return ""
         often = -1 if isinstance(example, Group) else 1  # responses may repeat what stands before them
-        texts = [(each.text.strip(), often) for each in read] + [(mark, -1) for mark in (*written, *chain.from_iterable(self.reading.tags))]
+        # what stands for files is no text where a row has some, though a schema may leave it in its texts
+        marks = (self.reading.options.get("image_token", "<image>"), "<audio>", "<video>") if self.reading.files_in(row) else ()
+        others = (*written, *marks, *chain.from_iterable(self.reading.tags))
+        texts = [(each.text.strip(), often) for each in read] + [(mark, -1) for mark in others]
         for text, count in sorted(texts, key=lambda each: -len(each[0])):
             left = left.replace(text, "\0", count) if text else left
         left = left.replace("\0", " ").strip()
