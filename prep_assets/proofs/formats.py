@@ -98,7 +98,7 @@ def files() -> Mapping[str, Path]:
 @cache
 def _rule_modules() -> Sequence[ModuleType]:
     """Return the modules with rules of rows and of columns: of this package, then of extensions."""
-    own = (f"prep_assets.proofs.{name}" for name in ("row_rules", "pair_rules", "source_rules"))
+    own = (f"prep_assets.proofs.{name}" for name in ("row_rules", "source_rules"))
     found = sorted(path.parts[-3] for path in FOLDER.parents[1].glob("extensions/*/proofs/rules.py"))
     return [*map(import_module, (*own, *(f"prep_assets.extensions.{name}.proofs.rules" for name in found)))]
 

@@ -134,20 +134,6 @@ def open_prompt(row: Row, format: Format) -> bool:
     return closed or result_without_call(row, format)
 
 
-def labelled_order(row: Row, format: Format) -> bool:
-    """A labelled chat does not end with its answer."""
-    chat = under(row, format, "messages_key")
-    if isinstance(chat, list):
-        return letters(chat, format)[-1:] != "a" or result_without_call(row, format)
-    return open_prompt(row, format)
-
-
-def pairwise_order(row: Row, format: Format) -> bool:
-    """The prompt of a pair is other than system?, (user or results), (assistant, (user or results))*."""
-    prompt = under(row, format, "messages_key")
-    return not re.fullmatch("s?[ut](?:a[ut])*", roles(prompt, format)) or result_without_call(row, format)
-
-
 # Calls and results.
 
 

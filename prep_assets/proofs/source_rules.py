@@ -62,29 +62,6 @@ def exchanges(walk: Walk, value: Any, role: str, path: str) -> None:
             walk.turn += 1
 
 
-def better_and_worse(walk: Walk, value: Any, role: str, path: str) -> None:
-    """Two answers in an array, the better one first, where no other columns have them."""
-    if walk.row.get(key_of(walk, "chosen")) is None and isinstance(value, list):
-        for whose, each in zip(ANSWERS, value, strict=False):
-            walk.say(each, whose, path)
-            walk.turn += 1
-
-
-def with_better(walk: Walk, value: Any, role: str, path: str) -> None:
-    """Messages that end with the better answer, where another column has the worse one."""
-    if not walk.row.get("chosen") and (walk.row.get("rejected_messages") or walk.row.get("rejected_response")):
-        text(walk, value, role, path)
-
-
-def other_answer(walk: Walk, value: Any, role: str, path: str) -> None:
-    """The worse answer to the prompt of ``messages``: a text, an array of one text, or messages."""
-    messages = by_message(walk.row["messages"])
-    texts = [value] if isinstance(value, str) else value if value and isinstance(value[0], str) else None
-    last = max((at + 1 for at, message in enumerate(messages) if walk._role(message) != "assistant"), default=0)
-    text(walk, messages[:-1] if texts else messages[:last], role, "messages")
-    text(walk, texts or value, role, path)
-
-
 _TURN_MARKS = ("\n\nHuman:", "\n\nAssistant:")
 
 
@@ -114,24 +91,6 @@ def marked_prompt(walk: Walk, value: Any, role: str, path: str) -> None:
             walk.turn += 1
     else:
         text(walk, value, role, path)
-
-
-def side(walk: Walk, value: Any, role: str, path: str) -> None:
-    """An answer; without a prompt the whole dialogue, whose beginning is the prompt. Which of two answers is better, a verdict may say."""
-    if role in ("first", "second"):
-        verdict = walk.row.get(str(walk.options.get("verdict_key", "overall_preference")))
-        first = verdict < 0 if isinstance(verdict, int | float) else verdict in _FIRST
-        walk.answers = {"first": "chosen", "second": "rejected"} if first else {"first": "rejected", "second": "chosen"}
-        if walk.options.get("margin") and role == "first" and isinstance(verdict, int | float):
-            walk.said.append(Said(path, "margin", walk.turn, EXACT, json.dumps(abs(verdict))))
-        role = walk.answers[role]
-    if isinstance(value, str) and walk.row.get(str(walk.options["prompt_key"])) is None:
-        marked(walk, value, role, path)
-    else:
-        text(walk, value, role, path)
-
-
-_FIRST = ("model_a", "a", "A", "response_a", "response_1", "1", "first")
 
 
 def key_of(walk: Walk, name: str) -> str:

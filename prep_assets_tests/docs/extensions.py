@@ -51,12 +51,12 @@ USES: Mapping[str, str] = {
         errors proofs.formats proofs.row_rules proofs.source_fields samples schemas.fields schemas.registry schemas.turns
     """,
     "cerebras": """
-        errors proofs.formats proofs.pair_rules proofs.row_rules proofs.source_rows proofs.source_rules proofs.source_texts samples
-        schemas.fields schemas.messages schemas.preference schemas.registry schemas.text schemas.turns
+        errors proofs.formats proofs.row_rules proofs.source_rows proofs.source_rules proofs.source_texts samples schemas.fields
+        schemas.messages schemas.preference schemas.registry schemas.text schemas.turns
     """,
     "datasets": """
-        errors proofs.formats proofs.pair_rules proofs.row_rules proofs.source_rows proofs.source_rules proofs.source_texts samples
-        schemas.fields schemas.instructions schemas.preference schemas.reader schemas.registry schemas.rewards schemas.turns
+        errors proofs.formats proofs.row_rules proofs.source_rows proofs.source_rules proofs.source_texts samples schemas.fields
+        schemas.instructions schemas.preference schemas.reader schemas.registry schemas.rewards schemas.turns
     """,
     "buckets": """
         caches errors stores.files stores.manifest stores.remote stores.version_folders
@@ -119,8 +119,9 @@ USES: Mapping[str, str] = {
         checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.relations checks.selection
         checks.sources_again config.base config.family config.mask config.models data.quarantine errors graph.optional graph.raw
         pipeline.asset pipeline.conversations pipeline.examples pipeline.lines pipeline.media pipeline.rendering pipeline.sources
-        pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.mask proofs.mutations proofs.plain_reading proofs.rows
-        proofs.second_reading proofs.verdict samples stores.files stores.published stores.table text.encode text.render text.spans
+        pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats proofs.mask proofs.mutations proofs.plain_reading
+        proofs.row_rules proofs.rows proofs.second_reading proofs.source_fields proofs.source_rows proofs.source_rules proofs.source_texts
+        proofs.verdict samples stores.files stores.published stores.table text.encode text.render text.spans
     """,
     "rl": """
         checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections checks.relations

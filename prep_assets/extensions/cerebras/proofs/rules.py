@@ -9,7 +9,6 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from prep_assets.proofs.formats import Format, definition_of
-from prep_assets.proofs.pair_rules import sides_of
 from prep_assets.proofs.row_rules import chats, letters, under
 from prep_assets.proofs.source_rows import Walk
 from prep_assets.proofs.source_rules import key_of, text
@@ -93,7 +92,7 @@ _LOWER = str.maketrans(ascii_uppercase + "ſKİı", ascii_lowercase + "skii")
 
 def _end_of_prompt(row: Row, format: Format) -> int | None:
     """Where the prompt ends in the better of two texts: behind the last mark of an answer, in upper or lower case. -1 where there is none."""
-    better, mark = sides_of(row, format)[0], format.options["assistant_role"]
+    better, mark = under(row, format, "chosen_key"), format.options["assistant_role"]
     if not isinstance(better, str) or under(row, format, "prompt_key") is not None or not mark.isascii():
         return None
     text = better.translate(_LOWER)
@@ -108,7 +107,7 @@ def dpo_no_mark(row: Row, format: Format) -> bool | None:
 
 def dpo_prompts(row: Row, format: Format) -> bool | None:
     """Two texts differ before the last mark of the better one."""
-    end, (better, worse) = _end_of_prompt(row, format), sides_of(row, format)
+    end, better, worse = _end_of_prompt(row, format), under(row, format, "chosen_key"), under(row, format, "rejected_key")
     return None if end is None or end < 0 else better[:end] != worse[:end]
 
 

@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from typing import Any
 
 from prep_assets.proofs.formats import Format
-from prep_assets.proofs.pair_rules import sides_of
 from prep_assets.proofs.row_rules import number, under
 from prep_assets.proofs.source_rows import Walk
 from prep_assets.proofs.source_rules import key_of
@@ -83,15 +82,19 @@ def no_such_completion(row: Row, format: Format) -> bool:
     return any(not 0 <= at < len(step["completions"]) for at, step in _rated(row))
 
 
+def _sides(row: Row, format: Format) -> list[Any]:
+    return [under(row, format, option) for option in ("chosen_key", "rejected_key")]
+
+
 def ultra_last(row: Row, format: Format) -> bool | None:
     """A side ends with an empty message, or with another's than the assistant."""
-    sides = sides_of(row, format)
+    sides = _sides(row, format)
     return None if sides[0] is None else any(side[-1]["role"] != "assistant" or not side[-1]["content"].strip() for side in sides)
 
 
 def ultra_prompts(row: Row, format: Format) -> bool | None:
     """A side has other messages before its answer than the prompt."""
-    sides, prompt = sides_of(row, format), under(row, format, "prompt_key")
+    sides, prompt = _sides(row, format), under(row, format, "prompt_key")
     if sides[0] is None or format.options["prompt_check"] != "strict":
         return None
     return any([(each["role"], each["content"].strip()) for each in side[:-1]] != [("user", prompt.strip())] for side in sides)
@@ -99,14 +102,14 @@ def ultra_prompts(row: Row, format: Format) -> bool | None:
 
 def ultra_equal(row: Row, format: Format) -> bool | None:
     """Both sides end with the same text."""
-    sides = sides_of(row, format)
+    sides = _sides(row, format)
     return None if sides[0] is None else sides[0][-1]["content"].strip() == sides[1][-1]["content"].strip()
 
 
 def ultra_margin(row: Row, format: Format) -> bool | None:
     """The scores of both sides are nearer to each other than the least margin."""
     least = format.options["min_margin"]
-    if sides_of(row, format)[0] is None:
+    if _sides(row, format)[0] is None:
         scores = sorted(each["overall_score"] for each in under(row, format, "completions_key"))
         return bool(scores[-1] == scores[0] or scores[-1] - scores[0] < (least or 0))
     return least is not None and row["score_chosen"] - row["score_rejected"] < least

@@ -1,20 +1,25 @@
-"""Rules about the sides of pairs, see `row_rules.py`: what must differ, and what must agree."""
+"""Rules about rows of pairs and labelled answers: what must differ, what must agree, and what becomes of columns with answers."""
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Mapping, Sequence
 from itertools import takewhile, zip_longest
 from typing import Any
 
 from prep_assets.proofs.formats import Format
-from prep_assets.proofs.row_rules import Message, called, letters, shown, under
+from prep_assets.proofs.row_rules import Message, called, letters, open_prompt, result_without_call, roles, shown, under
+from prep_assets.proofs.source_fields import by_message
+from prep_assets.proofs.source_rows import Walk
+from prep_assets.proofs.source_rules import key_of, marked, text
+from prep_assets.proofs.source_texts import ANSWERS, EXACT, Said
 from prep_assets.samples import Row
 
 # Sides of a pair.
 
 
-def sides_of(row: Row, format: Format) -> tuple[Any, Any]:
+def _sides(row: Row, format: Format) -> tuple[Any, Any]:
     better, worse = (under(row, format, option) for option in ("chosen_key", "rejected_key"))
     if better is None and format.name == "alpaca_pairwise":
         better, worse = row["output"]
@@ -35,7 +40,7 @@ def _says(message: Message, format: Format) -> tuple[Any, ...]:
 
 def equal_sides(row: Row, format: Format) -> bool | None:
     """Both answers are the same; of messages, whose spelling may differ, only what they say for certain is compared."""
-    better, worse = sides_of(row, format)
+    better, worse = _sides(row, format)
     if isinstance(better, str):
         strip = format.options.get("strip") or format.name in ("hh", "dpo_read_hook")
         return bool(better.strip() == worse.strip() if strip else better == worse)
@@ -61,7 +66,7 @@ def _alike(first: Message, second: Message, format: Format) -> bool:
 
 def other_prompts(row: Row, format: Format) -> bool | None:
     """Two chats first differ in a turn that is no answer. Beside a prompt, either may leave it out."""
-    better, worse = sides_of(row, format)
+    better, worse = _sides(row, format)
     if not isinstance(better, list):
         return None
     if under(row, format, "prompt_key") is not None and len({letters(side[:1], format) == "a" for side in (better, worse)}) > 1:
@@ -76,7 +81,7 @@ def other_prompts(row: Row, format: Format) -> bool | None:
 
 def pair_order(row: Row, format: Format) -> bool | None:
     """The order of a pair: none of texts is wrong, nor is one of chats that alternate, end with an answer, and first differ in one."""
-    sides, prompt = sides_of(row, format), under(row, format, "prompt_key")
+    sides, prompt = _sides(row, format), under(row, format, "prompt_key")
     if not all(isinstance(side, list) for side in sides):
         return None if any(isinstance(side, list) for side in sides) or isinstance(prompt, list) else False
     if isinstance(prompt, str):
@@ -93,12 +98,12 @@ def pair_order(row: Row, format: Format) -> bool | None:
 
 def no_sides(row: Row, format: Format) -> bool | None:
     """A side is not there."""
-    return None if None in sides_of(row, format) else False
+    return None if None in _sides(row, format) else False
 
 
 def nothing_before(row: Row, format: Format) -> bool | None:
     """Two chats have no common beginning, or none with words."""
-    better, worse = sides_of(row, format)
+    better, worse = _sides(row, format)
     if under(row, format, "prompt_key") is not None:
         prompt = under(row, format, "prompt_key")
         return None if not isinstance(prompt, str) else not prompt.strip()
@@ -107,7 +112,7 @@ def nothing_before(row: Row, format: Format) -> bool | None:
 
 def no_side(row: Row, format: Format) -> bool | None:
     """A side has nothing behind the prompt."""
-    better, worse = sides_of(row, format)
+    better, worse = _sides(row, format)
     if isinstance(better, str):
         return None
     shorter = min(better, worse, key=len)
@@ -117,7 +122,7 @@ def no_side(row: Row, format: Format) -> bool | None:
 def _dialogues(row: Row, format: Format) -> list[list[str]]:
     """Return prompt and answer of both sides of an HH row, stripped."""
     return [
-        [part.strip() for part in re.split("\n\nAssistant:(?!.*\n\nAssistant:)", side, flags=re.DOTALL)] for side in sides_of(row, format)
+        [part.strip() for part in re.split("\n\nAssistant:(?!.*\n\nAssistant:)", side, flags=re.DOTALL)] for side in _sides(row, format)
     ]
 
 
@@ -144,17 +149,78 @@ def hh_turns(row: Row, format: Format) -> bool:
     if not format.options["split_turns"]:
         return False
     before, *turns = re.split(
-        "\n\n(?:Human|Assistant):", re.split("\n\nAssistant:(?!.*\n\nAssistant:)", sides_of(row, format)[0], flags=re.DOTALL)[0]
+        "\n\n(?:Human|Assistant):", re.split("\n\nAssistant:(?!.*\n\nAssistant:)", _sides(row, format)[0], flags=re.DOTALL)[0]
     )
     return bool(before.strip()) or not all(turn.strip() for turn in turns)
 
 
 def hh_open(row: Row, format: Format) -> bool:
     """A dialogue ends with a person's turn."""
-    return any("\n\nHuman:" in side[side.rindex("\n\nAssistant:") :] for side in sides_of(row, format))
+    return any("\n\nHuman:" in side[side.rindex("\n\nAssistant:") :] for side in _sides(row, format))
 
 
 def hh_equal(row: Row, format: Format) -> bool:
     """Both last answers are the same."""
     (_, better), (_, worse) = _dialogues(row, format)
     return better == worse
+
+
+# The order of roles.
+
+
+def labelled_order(row: Row, format: Format) -> bool:
+    """A labelled chat does not end with its answer."""
+    chat = under(row, format, "messages_key")
+    if isinstance(chat, list):
+        return letters(chat, format)[-1:] != "a" or result_without_call(row, format)
+    return open_prompt(row, format)
+
+
+def pairwise_order(row: Row, format: Format) -> bool:
+    """The prompt of a pair is other than system?, (user or results), (assistant, (user or results))*."""
+    prompt = under(row, format, "messages_key")
+    return not re.fullmatch("s?[ut](?:a[ut])*", roles(prompt, format)) or result_without_call(row, format)
+
+
+# What becomes of a column.
+
+
+def better_and_worse(walk: Walk, value: Any, role: str, path: str) -> None:
+    """Two answers in an array, the better one first, where no other columns have them."""
+    if walk.row.get(key_of(walk, "chosen")) is None and isinstance(value, list):
+        for whose, each in zip(ANSWERS, value, strict=False):
+            walk.say(each, whose, path)
+            walk.turn += 1
+
+
+def with_better(walk: Walk, value: Any, role: str, path: str) -> None:
+    """Messages that end with the better answer, where another column has the worse one."""
+    if not walk.row.get("chosen") and (walk.row.get("rejected_messages") or walk.row.get("rejected_response")):
+        text(walk, value, role, path)
+
+
+def other_answer(walk: Walk, value: Any, role: str, path: str) -> None:
+    """The worse answer to the prompt of ``messages``: a text, an array of one text, or messages."""
+    messages = by_message(walk.row["messages"])
+    texts = [value] if isinstance(value, str) else value if value and isinstance(value[0], str) else None
+    last = max((at + 1 for at, message in enumerate(messages) if walk._role(message) != "assistant"), default=0)
+    text(walk, messages[:-1] if texts else messages[:last], role, "messages")
+    text(walk, texts or value, role, path)
+
+
+def side(walk: Walk, value: Any, role: str, path: str) -> None:
+    """An answer; without a prompt the whole dialogue, whose beginning is the prompt. Which of two answers is better, a verdict may say."""
+    if role in ("first", "second"):
+        verdict = walk.row.get(str(walk.options.get("verdict_key", "overall_preference")))
+        first = verdict < 0 if isinstance(verdict, int | float) else verdict in _FIRST
+        walk.answers = {"first": "chosen", "second": "rejected"} if first else {"first": "rejected", "second": "chosen"}
+        if walk.options.get("margin") and role == "first" and isinstance(verdict, int | float):
+            walk.said.append(Said(path, "margin", walk.turn, EXACT, json.dumps(abs(verdict))))
+        role = walk.answers[role]
+    if isinstance(value, str) and walk.row.get(str(walk.options["prompt_key"])) is None:
+        marked(walk, value, role, path)
+    else:
+        text(walk, value, role, path)
+
+
+_FIRST = ("model_a", "a", "A", "response_a", "response_1", "1", "first")
