@@ -3,19 +3,16 @@
 from __future__ import annotations
 
 import re
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
 from itertools import chain, pairwise
 from typing import TYPE_CHECKING, Any, Self
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from prep_assets.caches import bounded_cache
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.generated import stop_within
-from prep_assets.proofs.rebuilt import Block, Borders, Rebuilder, Rebuilt, blocks_of, files_around, first_difference
+from prep_assets.proofs.rebuilt import Block, Border, Range, Rebuilder, Rebuilt, first_difference
 from prep_assets.samples import (
     ASSISTANT,
     COMPLETION,
@@ -40,7 +37,6 @@ if TYPE_CHECKING:
 
 # What is trained of a conversation, what is not attended, and the policies behind loss weights: for the second derivation of masks.
 
-Range = tuple[int, int]
 NOTHING = "(?!)"
 """A pattern that matches nothing."""
 Prompt = tuple[int, int, str]
@@ -350,10 +346,11 @@ def derive(
     if all(turn.role in (DOCUMENT, PROMPT, COMPLETION) for turn in sample.turns):
         derived = untemplated(sample, options, template)
     else:
-        rebuilder, borders = _known(template)
-        rebuilt = rebuilder.rebuild(sample, prompted=prompted, rendered=None if images else rendered)
-        _check_images_in_order(rebuilt, images)
-        derived = _Derivation(rebuilt, borders, options, prompts).derived()
+        chat = rebuilder_of(template).rebuild(sample, prompted=prompted, rendered=None if images else rendered)
+        turns = [chat.slots[place.slot].turn for place in chat.places]
+        if turns != sorted(turns) and len({region.placeholder for region in images}) > 1:
+            raise CheckFailed(f"template {template.name} writes turns in another order, so which image stands where is not proven")
+        derived = _Derivation(chat, template, options).derived(prompts=prompts)
     if images:
         derived = with_placeholders(derived, images, template)
     if not typed_controls or not derived.typed:
@@ -361,249 +358,167 @@ def derive(
     return replace(derived, controls=tuple(match.span() for match in pattern(template).finditer(derived.text)), typed=0)
 
 
-def _check_images_in_order(chat: Rebuilt, images: Sequence[Region]) -> None:
-    """Raise where images of different sizes may be out of order."""
-    turns = [chat.slotted.slots[place.slot].turn for place in chat.places]
-    if turns != sorted(turns) and len({region.placeholder for region in images}) > 1:
-        raise CheckFailed(f"template {chat.chat.template.name} writes turns in another order, so which image stands where is not proven")
-
-
 @bounded_cache("rebuilders", 1, key=lambda template: (template.hash, template.control))
-def _known(template: ChatTemplate) -> tuple[Rebuilder, Borders]:
-    rebuilder = Rebuilder(template)
-    return rebuilder, Borders(rebuilder)
+def rebuilder_of(template: ChatTemplate) -> Rebuilder:
+    """Return what takes renders of a template apart, with the renders of invented words that it has made."""
+    return Rebuilder(template)
 
 
-# -- chats ------------------------------------------------------------------------------------------------------------------------------
-
-
-class _Derivation(Struct, frozen=True, dict=True):
+class _Derivation(Struct, frozen=True):
     chat: Rebuilt
-    borders: Borders
+    template: ChatTemplate
     options: MaskOptions
-    prompts: bool
 
-    def derived(self) -> Derived:
-        blocks = blocks_of(self.chat)
-        turns = [self._parts(block) for block in blocks]
-        trained = [any(part.weight for part in parts) for parts in turns]
-        hidden = any(part.weight < 0 for parts in turns for part in parts)
-        named = "trained or unattended" if hidden else "trained"
-        self._check_order([block for block, is_trained in zip(blocks, trained, strict=True) if is_trained], named)
-        starts = [self._start(blocks, number) for number in range(len(blocks))]
-        ends = [self._stop(blocks, number) for number in range(len(blocks))]
-        self._check_tags(blocks, starts, ends)
-        limit_turns(turns, self.options)
-        shortenable = self._shortenable(blocks, turns)
-        steps: list[tuple[int, int, float]] = []
-        stops: list[Range] = []
-        before = 0
-        weights = stop_weights(turns, self.options.train_on_eos)
-        for number, (block, parts, start, end, weight) in enumerate(zip(blocks, turns, starts, ends, weights, strict=True)):
-            parts[0].start = min(start, parts[0].start)
-            if self.options.train_headers and parts[0].weight > 0:
-                parts[0].start = before
-            if parts[-1].kind == TEXT:
-                parts[-1].end += self._margins(block.places[-1])[1]
-            self._close(block, parts, end)
+    def derived(self, *, prompts: bool) -> Derived:
+        chat, options, shape = self.chat, self.options, self.chat.shape
+        blocks, borders = shape.blocks, shape.borders
+        regions = [[self._regions(block, number) for number in block.places] for block in blocks]
+        turns = [self._joined(block, parts) for block, parts in zip(blocks, regions, strict=True)]
+        self._check_order(blocks, turns)
+        starts = [self._start(block, border) for block, border in zip(blocks, borders, strict=True)]
+        stops = [border.stop and (chat.real(border.stop[0]), chat.real(border.stop[1])) for border in borders]
+        self._check_tags(blocks, starts, stops)
+        limit_turns(turns, options)
+        steps, before = list[tuple[int, int, float]](), 0
+        weights = stop_weights(turns, options.train_on_eos)
+        for block, after, parts, start, stop, weight in zip(blocks, [*blocks[1:], None], turns, starts, stops, weights, strict=True):
+            first, last = parts[0], parts[-1]
+            first.start = before if options.train_headers and first.weight > 0 else min(start, first.start)
+            place = chat.places[block.places[-1]]
+            last.end = place.end + shape.margins.get(place.slot, (0, 0))[1] * (last.kind == TEXT)
+            if last.kind in (THINKING, TOOL_CALL) and stop is not None:
+                last.end = stop[0]  # with what closes it
+            elif last.kind in (THINKING, TOOL_CALL) and any(part.weight for part in parts):
+                raise CheckFailed(f"no control token ends turn {block.turn} after its {last.kind}, so nothing is proven")
             steps += [(part.start, part.end, part.weight) for part in parts]
-            last = parts[-1].end
-            if end is not None:
+            before = stop[1] if stop else last.end
+            if stop is None and options.train_headers and after and shape.rebuilder.prompt:
+                before = max(before, chat.real(shape.closed(block, after)))
+            if stop is not None:
                 # white space before it is generated with the text
-                follows = parts[-1].weight > 0 and not self.chat.text[last : end[0]].strip()
-                steps.append((last if follows else end[0], end[1], weight))
-                stops.append(end)
-            before = end[1] if end is not None else last
-            if end is None and number + 1 < len(blocks) and self.borders.lone_prompt:
-                before = max(last, self.real(self.borders.closed(self.chat, block, blocks[number + 1])))
-        answers = [block for block in blocks if block.role == ASSISTANT]
-        asked = [
-            block.turn for block, parts in zip(blocks, turns, strict=True) if block in answers and any(part.weight > 0 for part in parts)
-        ]
+                follows = last.weight > 0 and not chat.text[last.end : stop[0]].strip()
+                steps.append((last.end if follows else stop[0], stop[1], weight))
+        answers = [border.by_prefix for block, border in zip(blocks, borders, strict=True) if block.role == ASSISTANT]
+        asked = [block.turn for block, parts in zip(blocks, turns, strict=True) if block.role == ASSISTANT and _is_trained(parts)]
+        controls = self._controls()
         return Derived(
-            self.chat.text,
-            stretches(self.chat.text, steps, stops),
-            *self._controls(),
-            tuple(shortenable),
-            self.chat.tagged is not None,
-            bool(answers) and all(map(self._generated, answers)),
-            tuple([turn for turn in asked if turn and self.prompts and not self.chat.served(turn)]),
+            chat.text,
+            stretches(chat.text, steps, [stop for stop in stops if stop]),
+            controls,
+            len(shape.rebuilder.tokens(chat.text)) - len(controls),
+            tuple(chain.from_iterable(map(self._shortenable, blocks, regions, turns))),
+            chat.tagged is not None,
+            bool(answers) and all(answers),
+            tuple([turn for turn in asked if turn and prompts and not chat.served(turn)]),
         )
 
-    def _parts(self, block: Block) -> list[Part]:
-        """Return the parts of a turn: its regions, extended over what the template writes between them."""
-        parts: list[Part] = []
-        trail = 0
-        for number in block.places:
-            regions = self._regions(block, number)
-            if parts:  # white space of a text's own stays with it
-                parts[-1].end += trail
-                regions[0].start -= self.chat.own_margins(number, regions[0].region)[0]
-                self._between(block, parts[-1], regions[0])
-            trail = self.chat.own_margins(number, regions[-1].region)[1]
-            parts += regions
-        return parts
-
     def _regions(self, block: Block, number: int) -> list[Part]:
-        """Return the regions of a text, without the white space around its words."""
-        turn = self.chat.chat.sample.turns[block.turn]
-        place, slot = self.chat.places[number], self.chat.slotted.slots[self.chat.places[number].slot]
+        """Return the regions of a text, each with its own white space as far as the template kept it; no blank ones."""
+        place = self.chat.places[number]
+        slot, (lead, trail) = self.chat.slots[place.slot], self.chat.shape.margins.get(place.slot, (0, 0))
         words = slot.text.strip()
-        literal = self.chat.text[place.start : place.end] == words
-        lead = len(slot.text) - len(slot.text.lstrip())
-        parts: list[Part] = []
+        first, last = slot.text.find(words), slot.text.find(words) + len(words)
+        regions, parts = self.chat.sample.turns[block.turn].regions, list[Part]()
         for at, start, end in slot.parts:
-            region = turn.regions[at]
-            kind = region.kind if region.kind in (THINKING, TOOL_CALL, *MEDIA) else TEXT
-            low, high = (min(max(place.start + edge - lead, place.start), place.end) for edge in (start, end))
-            if high > low:
-                parts.append(Part(low, high, kind, at, weight_of(region, turn.role, self.options)))
-        if not literal:  # written with escapes, so its regions cannot be located
+            if max(start, first) < min(end, last):
+                kind = regions[at].kind if regions[at].kind in (THINKING, TOOL_CALL, *MEDIA) else TEXT
+                low, high = max(start, first - lead), min(end, last + trail)
+                weight = weight_of(regions[at], block.role, self.options)
+                parts.append(Part(place.start + low - first, place.start + high - first, kind, at, weight))
+        if self.chat.text[place.start : place.end] != words:  # written with escapes, so its regions cannot be located
             if len({part.weight for part in parts}) > 1:
                 raise CheckFailed(f"turn {block.turn} is written with escapes, and not all of it has one weight; nothing is proven")
-            parts = [Part(place.start, place.end, parts[0].kind, parts[0].region, parts[0].weight)]
+            end = place.end + parts[-1].end - place.start - len(words)
+            parts = [Part(parts[0].start, end, parts[0].kind, parts[0].region, parts[0].weight)]
         return parts
 
-    def _between(self, block: Block, left: Part, right: Part) -> None:
-        """Assign what stands between two texts of a turn: reasoning tags to the reasoning, all around tool calls to the calls."""
-        if right.kind == TOOL_CALL:
-            if left.kind == TOOL_CALL and left.region != right.region and _kind(left.weight) != _kind(right.weight):
-                raise CheckFailed(
-                    f"of several tool calls in turn {block.turn} some are trained and some are not; where one ends is not proven"
-                )
-            closing = _END_OF_THINKING.search(self.chat.text, left.end, right.start) if left.kind == THINKING else None
-            left.end = right.start = closing.end() if closing else left.end
-        elif left.kind in (THINKING, TOOL_CALL):
-            left.end = right.start
+    def _joined(self, block: Block, texts: Sequence[Sequence[Part]]) -> list[Part]:
+        """Return the parts of a turn. What the template writes between two texts is a part of the reasoning, or of the calls, beside it."""
+        parts: list[Part] = []
+        for right in [structs.replace(part) for regions in texts for part in regions]:
+            left = parts[-1] if parts else None
+            parts.append(right)
+            if left is None or left.end >= right.start:
+                continue
+            if right.kind == TOOL_CALL:
+                if left.kind == TOOL_CALL and left.region != right.region and _kind(left.weight) != _kind(right.weight):
+                    raise CheckFailed(
+                        f"of several tool calls in turn {block.turn} some are trained and some are not; where one ends is not proven"
+                    )
+                closing = _END_OF_THINKING.search(self.chat.text, left.end, right.start) if left.kind == THINKING else None
+                left.end = right.start = closing.end() if closing else left.end
+            elif left.kind in (THINKING, TOOL_CALL):
+                left.end = right.start
+        return parts
 
-    def _start(self, blocks: Sequence[Block], number: int) -> int:
-        """Return where the generated part of a turn begins; for other turns, where their text does, with its own white space."""
-        block = blocks[number]
+    def _start(self, block: Block, border: Border) -> int:
+        """Return where the generated part of a turn begins; for other turns, where their text does, with its white space."""
+        if border.start is not None:
+            return self.chat.real(border.start)
+        if block.role == ASSISTANT and block.begins_with not in MEDIA:
+            return self._regions(block, block.places[0])[0].start
         first = self.chat.places[block.places[0]]
-        if block.role == ASSISTANT and not files_around(self.chat, block)[0]:
-            before, known = blocks[number - 1] if number else None, self._generated(block)
-            return self.real(known[0] if known else self.borders.start(self.chat, before, block))
-        return first.start - self._margins(block.places[0])[0]
+        return first.start - self.chat.shape.margins.get(first.slot, (0, 0))[0]
 
-    def _margins(self, place: int) -> tuple[int, int]:
-        """Return how much white space before and after a text's words is its own in the render."""
-        return self.chat.margins.get(self.chat.places[place].slot, (0, 0))
-
-    def _stop(self, blocks: Sequence[Block], number: int) -> Range | None:
-        block, after = blocks[number], blocks[number + 1] if number + 1 < len(blocks) else None
-        known = self._generated(block)
-        if known is None or self.borders.borrows:
-            stop = self.borders.stop(self.chat, block, after)
-        else:
-            rest = self.chat.invented_text[block.end : known[1]]
-            is_text = block.kinds[-1] == TEXT and not files_around(self.chat, block)[1]
-            within = stop_within(rest, self.control, is_text=is_text, plain=self.borders.plain_end)
-            stop = within and (block.end + within[0], block.end + within[1])
-        return (self.real(stop[0]), self.real(stop[1])) if stop else None
-
-    def _generated(self, block: Block) -> Range | None:
-        """Return what is generated of an answer, where the prefix property holds."""
-        # what opens a chat is no answer to anything
-        known = self.chat.generated(block.turn) if block.role == ASSISTANT and block.turn else None
-        if known is None or not known[0] <= block.start <= block.end <= known[1]:
-            return None
-        # a header that is missing from the prompt, as after a tool's result, or without any prompt, is a header all the same
-        prompt, opening = self.borders.lone_prompt, self.chat.invented_text[known[0] : block.start]
-        return None if (prompt in opening if prompt else opening.strip()) else known
-
-    @cached_property
-    def control(self) -> re.Pattern[str]:
-        """Any control token."""
-        return pattern(self.chat.chat.template)
-
-    def _close(self, block: Block, parts: list[Part], end: Range | None) -> None:
-        """Extend the last part over the closing bracket of a tool call or the closing reasoning tag."""
-        if parts[-1].kind not in (THINKING, TOOL_CALL):
-            return
-        if end is None:
-            if any(part.weight for part in parts):
-                raise CheckFailed(f"no control token ends turn {block.turn} after its {parts[-1].kind}, so nothing is proven")
-            return
-        parts[-1].end = end[0]
-
-    def real(self, invented: int) -> int:
-        """Map a place between texts from the render with invented words to the real render."""
-        before = bisect_right(self.chat.invented, invented, key=lambda place: place.end) - 1
-        return invented if before < 0 else self.chat.places[before].end + invented - self.chat.invented[before].end
-
-    def _controls(self) -> tuple[tuple[Range, ...], int]:
-        """Return the template's control tokens, and how many the source's texts hold. Image placeholders are the template's."""
-        text, controls, last = self.chat.text, list[Range](), 0
-        for place in self.chat.places:
-            slot = self.chat.slotted.slots[place.slot]
-            regions = self.chat.chat.sample.turns[slot.turn].regions
+    def _controls(self) -> tuple[Range, ...]:
+        """Return the control tokens outside of texts: the template's. Image placeholders are the template's as well."""
+        chat, controls, last = self.chat, list[Range](), 0
+        tokens = chat.shape.rebuilder.tokens
+        for place in chat.places:
+            slot = chat.slots[place.slot]
             lead = len(slot.text) - len(slot.text.lstrip())
-            controls += self.borders.controls(text, last, place.start)
+            controls += tokens(chat.text, last, place.start)
             for at, start, end in slot.parts:
-                if regions[at].kind in MEDIA:
-                    controls += self.borders.controls(text, place.start + start - lead, place.start + end - lead)
+                if chat.sample.turns[slot.turn].regions[at].kind in MEDIA:
+                    controls += tokens(chat.text, place.start + start - lead, place.start + end - lead)
             last = place.end
-        controls += self.borders.controls(text, last)
-        return tuple(controls), len(self.borders.controls(text)) - len(controls)
+        return (*controls, *tokens(chat.text, last))
 
-    def _shortenable(self, blocks: Sequence[Block], turns: Sequence[Sequence[Part]]) -> list[Prompt]:
-        """Return the untrained texts with their remaining own white space. Texts of a turn that stand end to end are
-        joined."""
-        shortenable: list[Prompt] = []
-        for block, parts in zip(blocks, turns, strict=True):
-            ranges: list[Range] = []
-            trained = {part.region for part in parts if part.weight}
-            for number in block.places if block.role != SYSTEM else ():
-                for part in self._regions(block, number):
-                    if part.kind != TEXT or part.region in trained:
-                        continue
-                    lead, trail = self.chat.own_margins(number, part.region)
-                    ranges.append((part.start - lead, part.end + trail))
-            shortenable += joined(ranges, block.role)
-        return shortenable
+    def _shortenable(self, block: Block, texts: Sequence[Sequence[Part]], parts: Sequence[Part]) -> list[Prompt]:
+        """Return the untrained texts of a turn with their white space. Those that stand end to end are joined."""
+        trained = {part.region for part in parts if part.weight}
+        untrained = [part for each in texts for part in each if part.kind == TEXT and part.region not in trained]
+        return joined(((part.start, part.end) for part in untrained if block.role != SYSTEM), block.role)
 
-    def _check_order(self, trained: Sequence[Block], named: str) -> None:
+    def _check_order(self, blocks: Sequence[Block], turns: Sequence[Sequence[Part]]) -> None:
         """Raise where the template moves turns that are trained or not attended, such as a system turn into the last user turn."""
-        if [block.turn for block in trained] != sorted(block.turn for block in trained):
-            raise CheckFailed(f"template {self.chat.chat.template.name} writes {named} turns in another order, so nothing is proven")
+        moved = [block.turn for block, parts in zip(blocks, turns, strict=True) if any(part.weight for part in parts)]
+        if moved != sorted(moved):
+            named = "trained or unattended" if any(part.weight < 0 for parts in turns for part in parts) else "trained"
+            raise CheckFailed(f"template {self.template.name} writes {named} turns in another order, so nothing is proven")
 
-    def _check_tags(self, blocks: Sequence[Block], starts: Sequence[int], ends: Sequence[Range | None]) -> None:
+    def _check_tags(self, blocks: Sequence[Block], starts: Sequence[int], stops: Sequence[Range | None]) -> None:
         """Check that what the template itself marks as generated is the answers: from the end of the generation prompt, or from inside
         it, to the stop. White space may differ, and so may a control token that both ends a turn and opens the next."""
-        if self.chat.tagged is None:
-            return
-        text, tagged = self.chat.text, self.chat.tagged
-        for number, (block, start, end) in enumerate(zip(blocks, starts, ends, strict=True)):
+        text, places, prompt = self.chat.text, self.chat.places, self.chat.shape.rebuilder.prompt
+        around = zip([None, *blocks], blocks, [*blocks[1:], None], starts, stops, strict=False)
+        for before, block, after, begins, stop in around if self.chat.tagged is not None else ():
             if block.role != ASSISTANT:
                 continue
-            first, last = self.chat.places[block.places[0]].start, self.chat.places[block.places[-1]].end
-            low = self.real(blocks[number - 1].end) if number else 0
-            following = self.chat.places[blocks[number + 1].places[0]].start if number + 1 < len(blocks) else len(text) + 1
+            first, last = places[block.places[0]].start, places[block.places[-1]].end
+            start, end = min(begins, first), stop[1] if stop else last
+            low, following = places[before.places[-1]].end if before else 0, places[after.places[0]].start if after else len(text) + 1
             # where two answers touch, a tag that begins there is of the second
-            turn_tags = [tag for tag in tagged if low <= tag[0] <= last and tag[0] < following and tag[1] >= first]
-            begins = turn_tags and self._begins_answer(
-                turn_tags[0][0], min(start, first), first, number > 0 and blocks[number - 1].role == TOOL
-            )
-            if not (begins and self._ends_answer(turn_tags[-1][1], end, last)):
-                marked = [_shortened(text[slice(*tag)]) for tag in turn_tags]
-                template = self.chat.chat.template
+            tags = [tag for tag in self.chat.tagged or () if low <= tag[0] <= last and tag[0] < following and tag[1] >= first]
+            good = False
+            if tags:
+                opened, ended = tags[0][0], tags[-1][1]
+                header = text[opened:start].strip()
+                # TRL's variant for DeepSeek V3 encloses the control tokens that end a tool's result
+                ends_tool = before is not None and before.role == TOOL and not pattern(self.template).sub("", header).strip()
+                good = opened <= first and not text[start:opened].strip() and (header in prompt or ends_tool)
+                is_header = stop is not None and ended <= stop[0] and not text[ended : stop[0]].strip()
+                good &= is_header or not text[min(end, ended) : max(end, ended)].strip()
+            if not good:
+                marked = [_shortened(text[slice(*tag)]) for tag in tags]
                 raise CheckFailed(
-                    f"{'the training_template of ' if template.training else ''}template {template.name} marks {marked} of turn {block.turn} as generated, "
-                    f"which is {_shortened(text[min(start, first) : end[1] if end else last])!r}"
+                    f"{'the training_template of ' if self.template.training else ''}template {self.template.name} marks {marked} of turn {block.turn} "
+                    f"as generated, which is {_shortened(text[start:end])!r}"
                 )
 
-    def _begins_answer(self, marked: int, start: int, first: int, after_tool: bool) -> bool:
-        """Whether tags begin where an answer does, or inside its generation prompt, or enclose the control tokens that end a tool's result, which
-        TRL's variant for DeepSeek V3 does; `first`: start of its first text."""
-        header = self.chat.text[marked:start].strip()
-        ends_tool = after_tool and not pattern(self.chat.chat.template).sub("", header).strip()
-        return marked <= first and not self.chat.text[start:marked].strip() and (header in self.borders.lone_prompt or ends_tool)
 
-    def _ends_answer(self, marked: int, end: Range | None, last: int) -> bool:
-        """Whether tags end where an answer does; `last`: end of its last text."""
-        stop = end[1] if end else last
-        is_header = end is not None and marked <= end[0] and not self.chat.text[marked : end[0]].strip()
-        return is_header or not self.chat.text[min(stop, marked) : max(stop, marked)].strip()
+def _is_trained(parts: Sequence[Part]) -> bool:
+    return any(part.weight > 0 for part in parts)
 
 
 def _kind(weight: float) -> tuple[bool, bool]:

@@ -1,33 +1,57 @@
-"""Renders taken apart and rebuilt: which characters come from the source, and where the generated text begins and ends."""
+"""Renders of conversations taken apart: which characters are the source's, and what of each turn a model generates.
+
+The conversation is rendered again with an invented word in place of each text. What stands between these words is the template's own; with the texts
+themselves between it, it must be the first render to the letter, so that each text is where its word was:
+
+    render    <|user|>\\nHi<|end|>\\n<|assistant|>\\nHello!<|end|>\\n
+    invented  <|user|>\\nzqaqz<|end|>\\n<|assistant|>\\nzqbqz<|end|>\\n
+    frames    <|user|>\\n     <|end|>\\n<|assistant|>\\n     <|end|>\\n
+
+No mark is put into the text, and the text is not searched. A template that treats a text differently from a word cannot be taken apart.
+
+What a model generates of turn k follows from the **prefix property**: it is what the render of the first k + 1 messages adds to what the model is given, the
+render of the first k with the generation prompt. If both begin the whole render, nothing is guessed:
+
+    given      <|user|>\\nzqaqz<|end|>\\n<|assistant|>\\n
+    with turn  <|user|>\\nzqaqz<|end|>\\n<|assistant|>\\nzqbqz<|end|>\\n
+
+A later turn may change how an earlier one is written, as Qwen3 drops its reasoning. So the same is asked of the text between two words: an answer begins
+where the whole render stops to follow the prompt behind the word before, and ends where it stops to follow the end of a chat behind its own last word.
+"""
 
 from __future__ import annotations
 
 import json
 import re
 import sys
+from bisect import bisect_right
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import cached_property
-from itertools import pairwise, takewhile
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from msgspec import Struct, field
+from msgspec import Struct
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.generated import generated, served
-from prep_assets.samples import ASSISTANT, MEDIA, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, changed, turn
+from prep_assets.samples import ASSISTANT, MEDIA, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.stores.files import dumps
 from prep_assets.text.environment import FROZEN_CLOCK, MessageForm, chat_template_utils
 
 if TYPE_CHECKING:
     from prep_assets.text.template import ChatTemplate
 
-# A sample as the messages that a chat template reads, with a numbered slot for each source text.
-#
-# Invented words can fill the slots. This separates what a template writes from what the conversation says.
+Range = tuple[int, int]
+Marked = tuple[Range, ...] | None
+"""Characters that generation tags enclose; `None` for a template without tags."""
+Messages = Sequence[Mapping[str, Any]]
 
 
 class RendersDiffer(CheckFailed):
     """A build and its proof render a conversation differently."""
+
+
+# A sample as the messages that a chat template reads, with a numbered slot for each source text.
 
 
 class Slot(Struct, frozen=True):
@@ -46,256 +70,93 @@ class Slot(Struct, frozen=True):
     parts: tuple[tuple[int, int, int], ...]
 
 
-class Slotted(Struct, frozen=True):
-    """A sample as the messages that a template reads.
+def slotted(
+    sample: Sample, form: MessageForm, marks: Mapping[str, str], texts: Sequence[str] | None = None
+) -> tuple[list[dict[str, Any]], list[Slot]]:
+    """Return the messages of a sample in the form that a template reads, and their texts in the order in which templates write them; `texts` replace the
+    sample's own, `marks` are the texts of images and audio."""
+    slots: list[Slot] = []
 
-    Attributes:
-        sample: the sample.
-        form: the form of the messages.
-        marks: kind → the text of each image or audio.
-        slots: the texts in the messages.
-        messages: the messages.
-    """
+    def put(slot: Slot) -> str:
+        slots.append(slot)
+        return slot.text if texts is None else texts[len(slots) - 1]
 
-    sample: Sample
-    form: MessageForm
-    marks: Mapping[str, str]
-    slots: tuple[Slot, ...]
-    messages: list[dict[str, Any]]
-
-    def filled(self, texts: Sequence[str]) -> list[dict[str, Any]]:
-        """Return the messages with another text in each slot."""
-        return slotted(self.sample, self.form, self.marks, texts).messages
-
-
-def slotted(sample: Sample, form: MessageForm, marks: Mapping[str, str], texts: Sequence[str] | None = None) -> Slotted:
-    """Return the messages of a sample in the form that a template reads; `texts` replace the sample's own, `marks` are the texts of
-    images and audio."""
-    builder = _MessageBuilder(form, marks, texts, [])
-    messages = [builder.message(number, turn) for number, turn in enumerate(sample.turns)]
-    return Slotted(sample, form, marks, tuple(builder.slots), messages)
-
-
-Numbered = Sequence[tuple[int, Region]]
-
-
-class _MessageBuilder(Struct, frozen=True):
-    form: MessageForm
-    marks: Mapping[str, str]
-    texts: Sequence[str] | None
-    slots: list[Slot]
-
-    def message(self, number: int, turn: Turn) -> dict[str, Any]:
-        shown = [(at, region) for at, region in enumerate(turn.regions) if not region.drop]
-        thoughts, calls = ([numbered for numbered in shown if numbered[1].kind == kind] for kind in (THINKING, TOOL_CALL))
-        content = [numbered for numbered in shown if numbered[1].kind not in (THINKING, TOOL_CALL)]
-        message: dict[str, Any] = {"role": turn.role}
-        # slots are numbered in the order in which templates write them
-        reasoning = self._slot(number, THINKING, thoughts) if thoughts else None
-        if content or not calls or self.form.no_content == "text":
-            message["content"] = self._content(number, content)
-        elif self.form.no_content == "null":
-            message["content"] = None
-        if turn.name is not None:
-            message["name"] = turn.name
-        if turn.tool_call_id is not None:
-            message["tool_call_id"] = turn.tool_call_id
-        if reasoning is not None:
-            message[self.form.reasoning] = reasoning
-        if calls:
-            message["tool_calls"] = [self._call(number, at, region) for at, region in calls]
-        return message
-
-    def _content(self, number: int, content: Numbered) -> Any:
-        has_images = any(region.kind in MEDIA for _, region in content)
-        if self.form.content != "parts" and not (self.form.image_parts and has_images):
-            return self._slot(number, TEXT, content)
-        return list(self._parts(number, content)) or [{"type": "text", "text": ""}]
-
-    def _parts(self, number: int, content: Numbered) -> Iterator[dict[str, Any]]:
-        run: list[tuple[int, Region]] = []
-        for at, region in content:
-            if region.kind in MEDIA and self.form.image_parts:
-                if run:
-                    yield {"type": "text", "text": self._slot(number, TEXT, run)}
-                yield {"type": region.kind}
-                run = []
-            else:
-                run.append((at, region))
-        if run:
-            yield {"type": "text", "text": self._slot(number, TEXT, run)}
-
-    def _slot(self, number: int, kind: str, regions: Numbered) -> str:
-        parts: list[tuple[int, int, int]] = []
-        text = ""
+    def joined(number: int, kind: str, regions: Sequence[tuple[int, Region]]) -> str:
+        parts, text = [], ""
         for at, region in regions:
-            region_text = self.marks[region.kind] if region.kind in MEDIA else region.text
-            parts.append((at, len(text), len(text) + len(region_text)))
-            text += region_text
-        return self._add_slot(Slot(number, kind, text, tuple(parts)))
+            written = marks[region.kind] if region.kind in MEDIA else region.text
+            parts.append((at, len(text), len(text) + len(written)))
+            text += written
+        return put(Slot(number, kind, text, tuple(parts)))
 
-    def _add_slot(self, slot: Slot) -> str:
-        self.slots.append(slot)
-        return slot.text if self.texts is None else self.texts[len(self.slots) - 1]
+    def parts(number: int, regions: Sequence[tuple[int, Region]]) -> Iterator[dict[str, Any]]:
+        run: list[tuple[int, Region]] = []
+        for at, region in [*regions, (-1, None)]:
+            is_file = region is not None and region.kind in MEDIA and form.image_parts
+            if run and (is_file or region is None):
+                yield {"type": "text", "text": joined(number, TEXT, run)}
+                run = []
+            if is_file and region is not None:
+                yield {"type": region.kind}
+            elif region is not None:
+                run.append((at, region))
 
-    def _call(self, number: int, at: int, region: Region) -> dict[str, Any]:
+    def call(number: int, at: int, region: Region) -> dict[str, Any]:
         def fill(value: Any) -> Any:
             if isinstance(value, str):
-                return self._add_slot(Slot(number, TOOL_CALL, value, ((at, 0, len(value)),)))
+                return put(Slot(number, TOOL_CALL, value, ((at, 0, len(value)),)))
             if isinstance(value, dict):
                 return {key: fill(inner) for key, inner in value.items()}
             return [fill(inner) for inner in value] if isinstance(value, list) else value
 
         try:
-            call = json.loads(region.text)
-            name, arguments = call["name"], call["arguments"]
+            read = json.loads(region.text)
+            name, arguments = read["name"], read["arguments"]
         except (ValueError, TypeError, KeyError) as error:
             raise CheckFailed(f"turn {number}: {region.text[:80]!r} is not a tool call") from error
-        name, filled_arguments = fill(name), fill(arguments)
-        if self.form.arguments == "text" and not isinstance(arguments, str):
-            filled_arguments = dumps(filled_arguments)
-        identity = {"id": call["id"]} if call.get("id") else {}
-        return {"type": "function", **identity, "function": {"name": name, "arguments": filled_arguments}}
+        name, filled = fill(name), fill(arguments)
+        written = dumps(filled) if form.arguments == "text" and not isinstance(arguments, str) else filled
+        return {"type": "function", **({"id": read["id"]} if read.get("id") else {}), "function": {"name": name, "arguments": written}}
+
+    def message(number: int, turn: Turn) -> dict[str, Any]:
+        shown = [(at, region) for at, region in enumerate(turn.regions) if not region.drop]
+        thoughts, calls = ([each for each in shown if each[1].kind == kind] for kind in (THINKING, TOOL_CALL))
+        content = [each for each in shown if each[1].kind not in (THINKING, TOOL_CALL)]
+        message: dict[str, Any] = {"role": turn.role}
+        reasoning = {form.reasoning: joined(number, THINKING, thoughts)} if thoughts else {}
+        if content or not calls or form.no_content == "text":
+            as_parts = form.content == "parts" or (form.image_parts and any(region.kind in MEDIA for _, region in content))
+            listed = list(parts(number, content)) or [{"type": "text", "text": ""}] if as_parts else None
+            message["content"] = joined(number, TEXT, content) if listed is None else listed
+        elif form.no_content == "null":
+            message["content"] = None
+        message |= {key: value for key in ("name", "tool_call_id") if (value := getattr(turn, key)) is not None}
+        return {**message, **reasoning, **({"tool_calls": [call(number, at, region) for at, region in calls]} if calls else {})}
+
+    return [message(number, turn) for number, turn in enumerate(sample.turns)], slots
 
 
-# Taking a render apart: rebuilding it shows which characters are the source's and which are the template's.
-#
-# The conversation is rendered a second time with an invented word in place of each text. What is between these words is the template's own. Put
-# back together with the texts themselves, it must equal the first render exactly; so each text is where its word was.
-#
-#     render    <|user|>\\nHi<|end|><|assistant|>\\nHello!<|end|>
-#     invented  <|user|>\\nzqaqz<|end|><|assistant|>\\nzqbqz<|end|>
-#     frames    <|user|>\\n     <|end|><|assistant|>\\n     <|end|>
-#
-# No mark is put into the text, and the text is not searched. A template that treats a text differently from a word cannot be taken apart, and nothing is
-# proven of such a conversation.
+# Renders by the reference: transformers' Jinja.
 
-MOST_KEPT = 512
-"""Most renders with invented words in the cache."""
-_WORD = re.compile("zq([a-p]+)qz")
-_LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
-_DIGITS = str.maketrans("abcdefghijklmnop", "0123456789abcdef")
 TAGS = re.compile(r"\{%[-+]?\s*generation\s*[-+]?%\}")
-Marked = tuple[tuple[int, int], ...] | None
 
 
-def _word(number: int) -> str:
-    return f"zq{f'{number:x}'.translate(_LETTERS)}qz"
+def _render(sample: Sample, template: ChatTemplate, messages: Messages, prompted: bool, source: str = "") -> tuple[str, Marked]:
+    """Return the render of messages, and what the generation tags of the template, or of another `source`, enclose.
 
-
-class Place(Struct, frozen=True):
-    """A text in a render: its slot, and its characters (start, end), without white space at its ends that a template may trim."""
-
-    slot: int
-    start: int
-    end: int
-
-
-class Rebuilt(Struct, frozen=True):
-    """A conversation whose render was rebuilt.
-
-    Attributes:
-        text: the render.
-        slotted: its messages.
-        places: places of the source texts, ascending.
-        invented: places of the invented words in their render, in the same order.
-        invented_text: the render with invented words.
-        margins: by slot, characters of white space before and after its words that the template kept.
-        tagged: characters (start, end) that the template, or its training variant with the same render, marks as generated; `None` without tags.
-        chat: renders the first turns.
+    Raises:
+        CheckFailed: the template raises.
     """
+    from jinja2 import TemplateError
 
-    text: str
-    slotted: Slotted
-    places: tuple[Place, ...]
-    invented: tuple[Place, ...]
-    invented_text: str
-    margins: Mapping[int, tuple[int, int]]
-    tagged: tuple[tuple[int, int], ...] | None
-    chat: _Chat
-    _generated: dict[int, tuple[int, int] | None]
-
-    def generated(self, turn: int) -> tuple[int, int] | None:
-        """Return what of an answer is generated in the invented render, by the prefix property; `None` where it does not hold."""
-        if turn not in self._generated:
-            self._generated[turn] = generated(self.invented_text, turn, lambda turns, prompted: self.beginning(turns, prompted=prompted))
-        return self._generated[turn]
-
-    def served(self, turn: int) -> bool:
-        """Whether a server gives the model what stands before an answer."""
-        try:
-            return served(self.text, self.chat.render(self.slotted.messages[:turn], True)[0])
-        except CheckFailed:
-            return served(self.text, None)
-
-    def own_margins(self, place: int, region: int) -> tuple[int, int]:
-        """Return how much white space around a text's words belongs to a region of it; a neighbouring region may be blank."""
-        slot = self.slotted.slots[self.places[place].slot]
-        start, end = next((start, end) for at, start, end in slot.parts if at == region)
-        lead, trail = self.margins.get(self.places[place].slot, (0, 0))
-        first, last = len(slot.text) - len(slot.text.lstrip()), len(slot.text.rstrip())
-        return min(lead, max(0, first - start)), min(trail, max(0, end - last))
-
-    def own_start(self, place: int) -> int:
-        """Return where a text begins in the invented render, with the white space of its first non-blank region."""
-        slot = self.slotted.slots[self.invented[place].slot]
-        first = len(slot.text) - len(slot.text.lstrip())
-        region = next(at for at, _, end in slot.parts if end > first)
-        return self.invented[place].start - self.own_margins(place, region)[0]
-
-    def beginning(self, turns: int, *, prompted: bool) -> str | None:
-        """Return the render of the first turns, with invented words; `None` where the template raises."""
-        try:
-            return self.chat.render(self.chat.invented[:turns], prompted)[0]
-        except CheckFailed:
-            return None
-
-
-class _Chat(Struct, frozen=True, dict=True):
-    sample: Sample
-    template: ChatTemplate
-    slotted: Slotted
-
-    @cached_property
-    def words(self) -> list[str]:
-        """The text of each slot: an invented word within the source text's white space; blank texts unchanged."""
-        return [_invented_for(slot.text, number) for number, slot in enumerate(self.slotted.slots)]
-
-    @cached_property
-    def invented(self) -> list[dict[str, Any]]:
-        return self.slotted.filled(self.words)
-
-    def render(self, messages: Sequence[Mapping[str, Any]], prompted: bool, variant: str = "") -> tuple[str, Marked]:
-        """Return the render, and what the generation tags of the template, or of its variant, enclose.
-
-        Raises:
-            CheckFailed: the template raises for these messages.
-        """
-        from jinja2 import TemplateError
-
-        template, sample, transformers = self.template, self.sample, chat_template_utils()
-        source = variant or template.source
-        variables = {**template.special, **template.options, **sample.template_options, "strftime_now": FROZEN_CLOCK.strftime}
-        try:
-            text, tagged = transformers._render_with_assistant_indices(
-                transformers._compile_jinja_template(source),
-                list(messages),
-                list(sample.tools) or None,
-                list(sample.documents) or None,
-                prompted,
-                **variables,
-            )
-        except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
-            raise CheckFailed(f"template {template.name}: {error}, so nothing is proven") from error
-        return str(text), tuple((start, end) for start, end in tagged) if TAGS.search(source) else None
-
-    def marked_by_variant(self, messages: Sequence[Mapping[str, Any]], prompted: bool, text: str) -> Marked:
-        """Return what the tags of the training variant enclose, if it renders the same text."""
-        try:
-            variant_text, tagged = self.render(messages, prompted, self.template.training)
-        except CheckFailed:
-            return None
-        return tagged if variant_text == text else None
+    transformers, source = chat_template_utils(), source or template.source
+    variables = {**template.special, **template.options, **sample.template_options, "strftime_now": FROZEN_CLOCK.strftime}
+    compiled, shown = transformers._compile_jinja_template(source), (list(sample.tools) or None, list(sample.documents) or None)
+    try:
+        text, tagged = transformers._render_with_assistant_indices(compiled, list(messages), *shown, prompted, **variables)
+    except (TemplateError, TypeError, ValueError, LookupError, ArithmeticError, AttributeError, RecursionError) as error:
+        raise CheckFailed(f"template {template.name}: {error}, so nothing is proven") from error
+    return str(text), tuple((start, end) for start, end in tagged) if TAGS.search(source) else None
 
 
 def render_again(sample: Sample, template: ChatTemplate, *, prompted: bool = False, form: MessageForm | None = None) -> str:
@@ -304,8 +165,7 @@ def render_again(sample: Sample, template: ChatTemplate, *, prompted: bool = Fal
     Raises:
         CheckFailed: the template raises.
     """
-    listed = slotted(sample, form or template.form, template.marks)
-    return _Chat(sample, template, listed).render(listed.messages, prompted)[0]
+    return _render(sample, template, slotted(sample, form or template.form, template.marks)[0], prompted)[0]
 
 
 def sorts_arguments(template: ChatTemplate) -> bool:
@@ -319,28 +179,285 @@ def sorts_arguments(template: ChatTemplate) -> bool:
     return 0 <= text.find("zqfirst") < text.find("zqlast")
 
 
+# Chats of invented words.
+
+
+class Place(Struct, frozen=True):
+    """A text in a render: its slot, and its characters (start, end), without white space at its ends that a template may trim."""
+
+    slot: int
+    start: int
+    end: int
+
+
+class Block(Struct, frozen=True):
+    """The texts of one turn that a render of invented words shows.
+
+    Attributes:
+        turn, role: number and role of the turn.
+        places: indices of its texts' places, ascending.
+        start, end: characters from its first text to its last.
+        begins_with, ends_with: kinds of what it begins and ends with, one of `MEDIA` where the template writes a file outside of its texts.
+    """
+
+    turn: int
+    role: str
+    places: tuple[int, ...]
+    start: int
+    end: int
+    begins_with: str
+    ends_with: str
+
+
+class Border(Struct, frozen=True):
+    """What a model generates of a turn, in characters of the render of invented words.
+
+    Attributes:
+        start: where it begins; of other turns than answers `None`.
+        stop: the control tokens that end it; `None` where none do.
+        by_prefix: whether the prefix property says where it begins and ends.
+    """
+
+    start: int | None
+    stop: Range | None
+    by_prefix: bool
+
+
+_WORD = re.compile("zq([a-p]+)qz")
+_LETTERS = str.maketrans("0123456789abcdef", "abcdefghijklmnop")
+_DIGITS = str.maketrans("abcdefghijklmnop", "0123456789abcdef")
+
+
 def _invented_for(text: str, number: int) -> str:
+    """Return an invented word within the white space of a text; a blank text unchanged."""
     words = text.strip()
-    if not words:
-        return text
-    lead = len(text) - len(text.lstrip())
-    return text[:lead] + _word(number) + text[lead + len(words) :]
+    before, _, after = text.partition(words) if words else (text, "", "")
+    return f"{before}zq{f'{number:x}'.translate(_LETTERS)}qz{after}" if words else text
 
 
-class _Shape(Struct, frozen=True):
-    """A render with invented words, their places, the margins of `Rebuilt`, and what its answers generate as far as it is known."""
-
-    text: str
-    places: tuple[Place, ...]
-    margins: Mapping[int, tuple[int, int]]
-    generated: dict[int, tuple[int, int] | None] = field(default_factory=dict)
+def _places(text: str) -> tuple[Place, ...]:
+    return tuple(Place(int(word[1].translate(_DIGITS), 16), *word.span()) for word in _WORD.finditer(text))
 
 
-class Rebuilder(Struct):
-    """Takes renders of one template apart. Conversations of one shape share the render with invented words."""
+def _blanks(text: str, place: Place) -> Range:
+    """Return the number of white-space characters before and after a word."""
+    before, after = text[: place.start], text[place.end :]
+    return len(before) - len(before.rstrip()), len(after) - len(after.lstrip())
 
-    template: ChatTemplate
-    _shapes: dict[str, _Shape] = field(default_factory=dict)
+
+class Shape(Struct, frozen=True, dict=True):
+    """A chat of invented words, which stands for all chats that differ only in their texts.
+
+    Attributes:
+        sample: a chat of this shape.
+        rebuilder: that of its template.
+        prompted: whether the render ends with the generation prompt.
+        slots, messages: those of the sample, the messages with invented words.
+    """
+
+    sample: Sample
+    rebuilder: Rebuilder
+    prompted: bool
+    slots: Sequence[Slot]
+    messages: Messages
+
+    @cached_property
+    def text(self) -> str:
+        """The render.
+
+        Raises:
+            CheckFailed: the template raises.
+        """
+        return _render(self.sample, self.rebuilder.template, self.messages, self.prompted)[0]
+
+    @cached_property
+    def places(self) -> tuple[Place, ...]:
+        """The words in the render, ascending."""
+        return _places(self.text)
+
+    @cached_property
+    def margins(self) -> dict[int, Range]:
+        """By slot, characters of white space before and after its words that the template kept: before its words what the render of stripped words lacks,
+        behind them what one lacks of which only the ends are stripped."""
+        template, renders = self.rebuilder.template, [self.text]
+        words = [_invented_for(slot.text, number) for number, slot in enumerate(self.slots)]
+        if all(word == word.strip() or not word.strip() for word in words):
+            return {}
+        for strip in (str.rstrip, str.strip):
+            texts = [strip(word) or word for word in words]
+            messages, _ = slotted(self.sample, template.form, template.marks, texts)
+            renders.append(_render(self.sample, template, messages, self.prompted)[0])
+        whole, leads, bare = ({place.slot: _blanks(render, place) for place in reversed(_places(render))} for render in renders)
+        shown = leads.keys() & bare.keys()
+        return {slot: (leads[slot][0] - bare[slot][0], trail - leads[slot][1]) for slot, (_, trail) in whole.items() if slot in shown}
+
+    def until(self, turns: int, prompted: bool) -> str | None:
+        """Return the render of the first turns; `None` where the template raises."""
+        known: dict[tuple[int, bool], str | None] = self._latest
+        if (turns, prompted) not in known:
+            if len(known) == 4:  # all of a long chat would take much memory
+                known.clear()
+            known[turns, prompted] = None
+            with suppress(CheckFailed):
+                known[turns, prompted] = _render(self.sample, self.rebuilder.template, self.messages[:turns], prompted)[0]
+        return known[turns, prompted]
+
+    @cached_property
+    def _latest(self) -> dict[tuple[int, bool], str | None]:
+        return {}
+
+    def _after(self, block: Block | None, turns: int, prompted: bool) -> str | None:
+        """Return what follows a block in the render of the first turns, all of it without a block; `None` where it does not show the block."""
+        text = self.until(turns, prompted) if turns else None
+        if block is None or text is None:
+            return text
+        last = self.places[block.places[-1]]
+        word = self.text[last.start : last.end]
+        pieces = text.split(word, self.text.count(word, 0, last.end))
+        return pieces[-1] if len(pieces) > self.text.count(word, 0, last.end) else None
+
+    @cached_property
+    def blocks(self) -> list[Block]:
+        """The turns that show any text, in the order of the render. A text that is shown again, such as a tool's name with its result, counts where it stands
+        first.
+
+        Raises:
+            CheckFailed: the template writes one turn amid another.
+        """
+        firsts = {place.slot: number for number, place in reversed(list(enumerate(self.places)))}
+        places_of: dict[int, list[int]] = {}
+        for number in sorted(firsts.values()):
+            places_of.setdefault(self.slots[self.places[number].slot].turn, []).append(number)
+        blocks = [self._block(number, places) for number, places in places_of.items()]
+        for left, right in pairwise(blocks):
+            if right.start < left.end:
+                raise CheckFailed(f"the template writes turn {right.turn} amid turn {left.turn}, so nothing is proven")
+        return blocks
+
+    def _block(self, number: int, places: Sequence[int]) -> Block:
+        turn, first, last = self.sample.turns[number], self.places[places[0]], self.places[places[-1]]
+        shown = [region.kind for region in turn.regions if not region.drop] if self.rebuilder.template.form.image_parts else []
+        outer = [kind if kind in MEDIA else "" for kind in (shown[0], shown[-1])] if shown else ["", ""]
+        kinds = [own or self.slots[place.slot].kind for own, place in zip(outer, (first, last), strict=True)]
+        return Block(number, turn.role, tuple(places), first.start, last.end, *kinds)
+
+    # -- what a model generates ---------------------------------------------------------------------------------------------------------
+
+    @cached_property
+    def borders(self) -> list[Border]:
+        """Where what is generated begins and ends, of each block.
+
+        Raises:
+            CheckFailed: nothing in the render says so.
+        """
+        blocks = self.blocks
+        return [self._border(*around) for around in zip([None, *blocks], blocks, [*blocks[1:], None], strict=False)]
+
+    def _border(self, before: Block | None, block: Block, after: Block | None) -> Border:
+        stop = self._stop(block, after)
+        known = self.generated_from(block) if block.role == ASSISTANT else None
+        if block.role != ASSISTANT or block.begins_with in MEDIA:
+            return Border(None, stop, known is not None)
+        return Border(self._start(before, block) if known is None else known, stop, known is not None)
+
+    def generated_from(self, block: Block) -> int | None:
+        """Return where what is generated of an answer begins, by the prefix property; `None` where it does not hold."""
+        given, with_turn = self.until(block.turn, True) if block.turn else None, self.until(block.turn + 1, False)
+        if given is None or with_turn is None or not with_turn.startswith(given):
+            return None
+        if not self.text.startswith(given) or not self.text.startswith(with_turn.rstrip()):
+            return None
+        # a header that is missing from the prompt, as after a tool's result, or without any prompt, is a header all the same
+        opening, prompt = self.text[len(given) : block.start], self.rebuilder.prompt
+        holds = len(given) <= block.start <= block.end <= len(with_turn.rstrip()) and not (prompt in opening if prompt else opening.strip())
+        return len(given) if holds else None
+
+    def _start(self, before: Block | None, block: Block) -> int | None:
+        """Return where an answer begins; `None` where nothing but its own text says so.
+
+        Raises:
+            CheckFailed: nothing in the render says so.
+        """
+        low, prompt = before.end if before else 0, self.rebuilder.prompt
+        gap, given = self.text[low : block.start], self._after(before, block.turn, True)
+        start = None if given is None else self._following(gap, given, self.sample.turns[block.turn].name)
+        if not start and gap and given != "":
+            start = None  # they have nothing in common
+        if prompt and (header := gap.rfind(prompt, start or 0)) >= 0:
+            return low + header + len(prompt)  # given is no header, as after a tool's result
+        if start is None and prompt:
+            # another answer's header, of which only what opens its reasoning differs
+            begun = next((at for length in range(len(prompt), 0, -1) if (at := gap.rfind(prompt[:length])) >= 0), len(gap))
+            header = begun + self._header(gap[begun:], _shared(gap[begun:], prompt))
+            start = header if header > begun else None
+        if start is None and any(self.slots[self.places[place].slot].kind != TEXT for place in block.places):
+            raise CheckFailed(f"nothing in the render says where turn {block.turn} begins, so nothing is proven")
+        # without a generation prompt, the header in front of an answer is not generated
+        is_header = start is not None and not prompt and block.begins_with == TEXT and gap[start:].strip()
+        return None if start is None or is_header else low + start
+
+    def _following(self, gap: str, given: str, name: str | None) -> int:
+        """Return how much of the text before an answer is what the model is given."""
+        shared = _shared(gap, given)
+        if name and shared < len(given):  # a header with the speaker's name is none of the answer
+            named = re.match(f".*?{re.escape(name)}.*?{re.escape(given[shared:])}", gap[shared:], re.DOTALL)
+            if named:
+                return shared + named.end()
+        return shared if shared == len(given) else self._header(gap, shared)
+
+    def _header(self, gap: str, most: int) -> int:
+        """Return the last place up to `most` that splits no word and no control token. A tag on the line right before it opens what differs, such as the
+        reasoning of an answer whose prompt closes it."""
+        tokens, blank = self.rebuilder.tokens(gap), len(re.sub(r"\S*\Z", "", gap[:most]))
+        end = max([blank, *(end for _, end in tokens if end <= most)])
+        opened = _OPENED.search(gap[:end])
+        return opened.start(1) if opened and gap[: opened.start()].strip() else end
+
+    def behind(self, block: Block, after: Block | None) -> tuple[str, str]:
+        """Return what stands behind a turn, and what would if the chat ended with it."""
+        gap, ending = self.text[block.end : after.start if after else None], self._after(block, block.turn + 1, False)
+        return gap, gap if ending is None else ending
+
+    def closed(self, block: Block, after: Block | None) -> int:
+        """Return where what the template writes for a turn ends, as far as it does so whatever follows."""
+        gap, ending = self.behind(block, after)
+        is_whole = block.role != ASSISTANT or gap.startswith(ending.rstrip())
+        return block.end + (len(gap[: self.rebuilder.alike(gap, ending)].rstrip()) if is_whole else 0)
+
+    def _stop(self, block: Block, after: Block | None) -> Range | None:
+        """Return the control tokens that end a turn; those of other turns than answers end answers as well."""
+        if block.role == ASSISTANT:
+            found = self.rebuilder.stop(*self.behind(block, after), is_text=block.ends_with == TEXT)
+            return found and (block.end + found[0], block.end + found[1])
+        gap = self.text[block.end : after.start if after else None]
+        start = block.end + len(gap) - len(gap.lstrip())
+        for stop in self.rebuilder.stops:
+            if gap.lstrip().startswith(stop):
+                return start, start + len(stop)
+        inside = [stop for stop in self.rebuilder.stops if stop in gap]
+        closed = self.closed(block, after) if inside else 0  # brackets may stand before it
+        return next(((closed - len(stop), closed) for stop in inside if self.text.endswith(stop, block.end, closed)), None)
+
+
+_OPENED = re.compile(r"\n(<(?!\|)[^<>|\s]+>)\s*\Z")
+
+
+MOST_KEPT = 512
+"""Most renders with invented words in the cache."""
+
+
+class Rebuilder:
+    """Takes renders of one template apart. Chats of one shape share the render with invented words.
+
+    Attributes:
+        template: the template.
+        control: any control token, the longest first.
+    """
+
+    def __init__(self, template: ChatTemplate) -> None:
+        self.template, self._shapes = template, dict[str, Shape]()
+        texts = sorted(template.control, key=lambda text: (-len(text), text))
+        self.control = re.compile("|".join(map(re.escape, texts)) or "(?!)")
 
     def rebuild(self, sample: Sample, *, prompted: bool = False, rendered: str | None = None) -> Rebuilt:
         """Render a conversation and take it apart.
@@ -353,91 +470,184 @@ class Rebuilder(Struct):
             CheckFailed: the template raises, or treats a text differently from an invented word.
             RendersDiffer: `rendered` is not the render.
         """
-        messages = slotted(sample, self.template.form, self.template.marks)
-        chat = _Chat(sample, self.template, messages)
-        if rendered is None or TAGS.search(self.template.source):
-            text, tagged = chat.render(messages.messages, prompted)
-        else:
-            text, tagged = rendered, None
-        if self.template.training:
-            tagged = chat.marked_by_variant(messages.messages, prompted, text)
-        shape = self._shape(chat, prompted)
+        template = self.template
+        messages, slots = slotted(sample, template.form, template.marks)
+        text, tagged = rendered, None
+        if text is None or TAGS.search(template.source):
+            text, tagged = _render(sample, template, messages, prompted)
+        if template.training:
+            try:
+                variant, tagged = _render(sample, template, messages, prompted, template.training)
+            except CheckFailed:
+                variant = ""
+            tagged = tagged if variant == text else None
+        shape = self.shape(sample, slots, prompted=prompted)
         try:
-            places = _place_texts(self.template.name, messages, text, shape.text, shape.places)
+            places = _place_texts(template.name, slots, text, shape)
         except CheckFailed:
-            if rendered is not None and (own := chat.render(messages.messages, prompted)[0]) != rendered:
+            if rendered is not None and (own := _render(sample, template, messages, prompted)[0]) != rendered:
                 raise RendersDiffer(first_difference(rendered, own)) from None
             raise
-        return Rebuilt(text, messages, places, shape.places, shape.text, shape.margins, tagged, chat, shape.generated)
+        return Rebuilt(text, sample, messages, slots, places, shape, tagged)
 
-    def _shape(self, chat: _Chat, prompted: bool) -> _Shape:
-        sample = chat.sample
-        key = json.dumps([chat.invented, sample.tools, sample.documents, sample.template_options, prompted], default=str)
+    def shape(self, sample: Sample, slots: Sequence[Slot], *, prompted: bool = False) -> Shape:
+        """Return the chat of invented words that stands for a chat."""
+        words = [_invented_for(slot.text, number) for number, slot in enumerate(slots)]
+        messages, _ = slotted(sample, self.template.form, self.template.marks, words)
+        key = json.dumps([messages, sample.tools, sample.documents, sample.template_options, prompted], default=str)
         if key not in self._shapes:
             if len(self._shapes) >= MOST_KEPT:
                 self._shapes.clear()
-            text, _ = chat.render(chat.invented, prompted)
-            self._shapes[key] = _Shape(text, _places(text), self._margins(chat, text, prompted))
+            self._shapes[key] = Shape(sample, self, prompted, slots, messages)
         return self._shapes[key]
 
-    def _margins(self, chat: _Chat, text: str, prompted: bool) -> dict[int, tuple[int, int]]:
-        """Return the margins: before its words a text has the white space that a render of stripped words lacks, and behind them what one lacks of which only
-        the ends are stripped."""
-        if all(word == word.strip() or not word.strip() for word in chat.words):
-            return {}
-        renders = [text]
-        for strip in (str.rstrip, str.strip):
-            renders.append(chat.render(chat.slotted.filled([strip(word) or word for word in chat.words]), prompted)[0])
-        whole, leads, bare = ({place.slot: _blanks(render, place) for place in reversed(_places(render))} for render in renders)
-        shown = leads.keys() & bare.keys()
-        return {slot: (leads[slot][0] - bare[slot][0], trail - leads[slot][1]) for slot, (_, trail) in whole.items() if slot in shown}
+    def tokens(self, text: str, start: int = 0, end: int = sys.maxsize) -> list[Range]:
+        """Return the control tokens in a text, or in a part of it."""
+        return [match.span() for match in self.control.finditer(text, start, end)]
+
+    # -- what plain chats show of the template ------------------------------------------------------------------------------------------
+
+    @cached_property
+    def prompt(self) -> str:
+        """The generation prompt after a question; ``""`` for none."""
+        asked, prompted = (self._plain(1).until(1, prompted) or "" for prompted in (False, True))
+        return prompted.removeprefix(asked) if prompted.startswith(asked) else ""
+
+    @cached_property
+    def _answers(self) -> list[tuple[str, Range | None]]:
+        """What stands behind each answer of two chats, one of which ends with the first, and its stop."""
+        answers = []
+        for shape in map(self._plain, (1, 2)):
+            with suppress(CheckFailed):
+                around = zip(shape.blocks, [*shape.blocks[1:], None], strict=True)
+                gaps = [shape.behind(block, after) for block, after in around if block.role == ASSISTANT]
+                answers += [(gap, self.stop(gap, ending, is_text=True)) for gap, ending in gaps]
+        return answers
+
+    def _plain(self, rounds: int) -> Shape:
+        sample = Sample(tuple(turn(role, "Well.") for _ in range(rounds) for role in (USER, ASSISTANT)))
+        return self.shape(sample, slotted(sample, self.template.form, self.template.marks)[1])
+
+    @cached_property
+    def stops(self) -> list[str]:
+        """What ends answers, the longest first."""
+        return sorted({gap[slice(*stop)] for gap, stop in self._answers if stop}, key=lambda stop: (-len(stop), stop))
+
+    @property
+    def borrows(self) -> bool:
+        """Whether nothing ends a chat of one answer, so that the first control token of the next header ends earlier ones, as in GLM-4-MoE."""
+        return bool(self._answers) and not self._answers[0][0].strip()
+
+    @property
+    def _behind(self) -> str:
+        """What a chat of one answer has behind its stop."""
+        gap, stop = [*self._answers, ("", None)][0]
+        return gap[stop[1] :].rstrip() if stop else ""
+
+    def alike(self, left: str, right: str) -> int:
+        """Return how much of two texts is alike, in whole control tokens."""
+        shared = _shared(left, right)
+        for text in (left, right):
+            shared = next((start for start, end in self.tokens(text) if start < shared < end), shared)
+        return shared
+
+    def stop(self, gap: str, ending: str, *, is_text: bool) -> Range | None:
+        """Return start and end of the control tokens that end an answer.
+
+        Args:
+            gap: what stands behind its last text.
+            ending: the same where the chat ends with the answer.
+            is_text: whether the stop follows at once; behind a call, reasoning or a file stand closing brackets.
+        """
+        shared = self.alike(gap, ending)
+        body, rest = gap[:shared].rstrip(), ending[shared:]
+        if is_text and (run := self._run(body)):
+            return run[0][0], run[-1][1]
+        if not is_text:
+            bare = body.removesuffix(self._behind).rstrip()
+            if stop := next((stop for stop in self.stops if bare.endswith(stop)), ""):
+                return len(bare) - len(stop), len(bare)
+            if not rest.strip() and not self.borrows:
+                return [None, *self.tokens(body)][-1]
+        # a following turn changes the stop into as many other tokens, or the first token of its header is the stop
+        count = len(self._run(rest)) or int(not rest.strip() and (self.borrows if not is_text else not ending.strip()))
+        tokens = self._run(gap[shared:])[:count]
+        return (shared + tokens[0][0], shared + tokens[-1][1]) if tokens else None
+
+    def _run(self, text: str) -> list[Range]:
+        """Return the control tokens that a text begins with, behind white space."""
+        run, at = list[Range](), len(text) - len(text.lstrip())
+        for start, end in self.tokens(text):
+            if start == at:
+                run, at = [*run, (start, end)], end
+        return run
 
 
-def _places(text: str) -> tuple[Place, ...]:
-    return tuple(Place(int(word[1].translate(_DIGITS), 16), *word.span()) for word in _WORD.finditer(text))
+class Rebuilt(Struct, frozen=True):
+    """A conversation whose render was rebuilt.
+
+    Attributes:
+        text: the render.
+        sample: the conversation.
+        messages, slots: its messages and their texts.
+        places: places of the texts in the render, ascending.
+        shape: the chat of invented words; its places are in the same order.
+        tagged: characters (start, end) that the template, or its training variant with the same render, marks as generated; `None` without tags.
+    """
+
+    text: str
+    sample: Sample
+    messages: Messages
+    slots: Sequence[Slot]
+    places: tuple[Place, ...]
+    shape: Shape
+    tagged: Marked
+
+    def real(self, invented: int) -> int:
+        """Map a place between words of the invented render to this one."""
+        before = bisect_right(self.shape.places, invented, key=lambda place: place.end) - 1
+        return invented if before < 0 else self.places[before].end + invented - self.shape.places[before].end
+
+    def served(self, turn: int) -> bool:
+        """Whether a server gives the model what stands before an answer; true where the template raises for a prompt."""
+        try:
+            return self.text.startswith(_render(self.sample, self.shape.rebuilder.template, self.messages[:turn], True)[0])
+        except CheckFailed:
+            return True
 
 
-def _blanks(text: str, place: Place) -> tuple[int, int]:
-    """Return the number of white-space characters before and after a word."""
-    start, end = place.start, place.end
-    while start and text[start - 1].isspace():
-        start -= 1
-    while end < len(text) and text[end].isspace():
-        end += 1
-    return place.start - start, end - place.end
-
-
-def _place_texts(name: str, messages: Slotted, text: str, invented_text: str, invented: Sequence[Place]) -> tuple[Place, ...]:
+def _place_texts(name: str, slots: Sequence[Slot], text: str, shape: Shape) -> tuple[Place, ...]:
     """Return the place of each text: between the frames of the invented render. Raise where text and frames do not add up to the render."""
-    frames = [
-        invented_text[left:right] for left, right in zip((0, *(p.end for p in invented)), (*(p.start for p in invented), None), strict=True)
-    ]
+    edges = [0, *(edge for place in shape.places for edge in (place.start, place.end)), len(shape.text)]
+    frames = [shape.text[start:end] for start, end in zip(edges[::2], edges[1::2], strict=True)]
     if not text.startswith(frames[0]):
         raise _content_dependent(name, text, 0, frames[0])
-    places: list[Place] = []
-    at = len(frames[0])
-    for place, frame in zip(invented, frames[1:], strict=True):
-        words = messages.slots[place.slot].text.strip() if place.slot < len(messages.slots) else ""
-        written: str | None = words
-        if not text.startswith(words + frame, at):  # it may stand inside JSON
-            spellings = (dump(words)[1:-1] for dump in (dumps, json.dumps))
-            written = next((spelled for spelled in spellings if text.startswith(spelled + frame, at)), None)
-        if not words or written is None:
+    places, at = list[Place](), len(frames[0])
+    for place, frame in zip(shape.places, frames[1:], strict=True):
+        words = slots[place.slot].text.strip() if place.slot < len(slots) else ""
+        spellings = (words, *(dump(words)[1:-1] for dump in (dumps, json.dumps)))  # it may stand inside JSON
+        written = next((spelled for spelled in spellings if text.startswith(spelled + frame, at)), "")
+        if not written:
             raise _content_dependent(name, text, at, words + frame)
         places.append(Place(place.slot, at, at + len(written)))
         at += len(written) + len(frame)
     if at != len(text):
         raise _content_dependent(name, text, at, "")
     shown = {place.slot for place in places}
-    for number, slot in enumerate(messages.slots):
+    for number, slot in enumerate(slots):
         if number not in shown and slot.text.strip() and slot.kind != THINKING:  # reasoning may be left out of history
             raise CheckFailed(f"template {name} does not show {slot.text[:60]!r} of turn {slot.turn}")
     return tuple(places)
 
 
+def _shared(left: str, right: str) -> int:
+    """Return the length of the common prefix of two texts."""
+    return next((at for at, (one, other) in enumerate(zip(left, right, strict=False)) if one != other), min(len(left), len(right)))
+
+
 def first_difference(text: str, other: str) -> str:
     """Return how two renders of a conversation differ."""
-    at = next((i for i, (a, b) in enumerate(zip(text, other, strict=False)) if a != b), min(len(text), len(other)))
+    at = _shared(text, other)
     return f"two renders of it differ: …{text[max(0, at - 20) : at + 40]!r}…, …{other[max(0, at - 20) : at + 40]!r}…"
 
 
@@ -446,314 +656,3 @@ def _content_dependent(name: str, text: str, at: int, expected: str) -> CheckFai
         f"template {name} writes …{text[max(0, at - 20) : at + 40]!r}… where another text in its place gives {expected[:60]!r}, "
         "so it depends on the content and nothing is proven"
     )
-
-
-# Borders of turns: where the generated text of a turn begins, and what ends it, in a render with invented words.
-#
-# Before a turn a model sees the render of the earlier turns with the generation prompt. So a turn begins where the whole render stops to
-# follow that one. Its end is what the render shares with one that ends with this turn: then the next turn's header begins.
-
-Stop = tuple[int, int] | None
-"""Start and end of the control tokens that end a turn; `None` where none do."""
-MOST_KNOWN = 4096
-"""Most texts between turns in the cache."""
-
-_OPENED = re.compile(r"\n(<(?!\|)[^<>|\s]+>)\s*\Z")
-
-
-class Block(Struct, frozen=True):
-    """The texts of one turn that a render shows.
-
-    Attributes:
-        turn, role: number and role of the turn.
-        kinds: kinds of its texts, in render order.
-        places: indices of its texts' places, ascending.
-        start, end: characters from its first text to its last.
-    """
-
-    turn: int
-    role: str
-    kinds: tuple[str, ...]
-    places: tuple[int, ...]
-    start: int
-    end: int
-
-
-def blocks_of(rebuilt: Rebuilt) -> list[Block]:
-    """The turns that show any text, in the order of the render. A text that is shown again, such as a tool's name with its result, counts where it
-    stands first."""
-    seen: set[int] = set()
-    places_of: dict[int, list[int]] = {}
-    for number, place in enumerate(rebuilt.invented):
-        if place.slot not in seen:
-            seen.add(place.slot)
-            places_of.setdefault(rebuilt.slotted.slots[place.slot].turn, []).append(number)
-    slots, invented = rebuilt.slotted.slots, rebuilt.invented
-    blocks = [
-        Block(
-            number,
-            rebuilt.chat.sample.turns[number].role,
-            tuple(slots[invented[at].slot].kind for at in places),
-            tuple(places),
-            invented[places[0]].start,
-            invented[places[-1]].end,
-        )
-        for number, places in places_of.items()
-    ]
-    blocks.sort(key=lambda block: block.start)
-    for left, right in pairwise(blocks):
-        if right.start < left.end:
-            raise CheckFailed(f"the template writes turn {right.turn} amid turn {left.turn}, so nothing is proven")
-    return blocks
-
-
-class Borders:
-    """Finds the borders of turns for one template."""
-
-    def __init__(self, rebuilder: Rebuilder) -> None:
-        self._rebuilder = rebuilder
-        texts = sorted(rebuilder.template.control, key=lambda text: (-len(text), text))
-        self._control = re.compile("|".join(map(re.escape, texts))) if texts else None
-        self._prompts: dict[object, str | None] = {}
-        self._ends: dict[object, Stop] = {}
-        self._closings: dict[object, int] = {}
-        self._lone: str | None = None
-
-    # -- where a turn begins ------------------------------------------------------------------------------------------------------------
-
-    def start(self, chat: Rebuilt, before: Block | None, block: Block) -> int:
-        """Return where in the invented render the generated text of an assistant turn begins.
-
-        Raises:
-            CheckFailed: nothing in the render says so.
-        """
-        low = before.end if before else 0
-        gap = chat.invented_text[low : block.start]
-        start = self._begin(chat, before, block, gap, low)
-        # a header that is missing from this prompt, as after a tool's result, is a header all the same
-        prompt = self.lone_prompt
-        if prompt and (header := gap.rfind(prompt, start - low)) >= 0:
-            start = low + header + len(prompt)
-        # a template without a generation prompt still writes headers, which are no part of the answer
-        is_header = not prompt and block.kinds[0] == TEXT and gap[start - low :].strip()
-        return chat.own_start(block.places[0]) if is_header else start
-
-    def _begin(self, chat: Rebuilt, before: Block | None, block: Block, gap: str, low: int) -> int:
-        prompt = self._prompt(chat, before, block, gap)
-        if prompt is not None:
-            shared = _shared(gap, prompt)
-            if (name := chat.chat.sample.turns[block.turn].name) and shared < len(prompt):
-                # a header with the speaker's name is none of the answer
-                named = re.match(f".*?{re.escape(name)}.*?{re.escape(prompt[shared:])}", gap[shared:], re.DOTALL)
-                if named:
-                    return low + shared + named.end()
-            if shared < min(len(gap), len(prompt)):
-                own = chat.margins.get(chat.invented[before.places[-1]].slot, (0, 0))[1] if before else 0
-                shared = self._unbroken(gap, shared, own)
-            if shared < len(prompt) and (tag := _OPENED.search(gap[:shared])) and gap[: tag.start()].strip():
-                shared = tag.start(1)  # the prompt opens another block than the answer has
-            if shared or not gap or not prompt:
-                return low + shared
-        prompt = self.lone_prompt
-        if prompt and (at := gap.rfind(prompt)) >= 0:
-            return low + at + len(prompt)
-        if prompt and (before is None or before.role != USER) and (written := self._behind_question(chat, block)) and gap.endswith(written):
-            return low + len(gap) - len(written)
-        if any(kind != TEXT for kind in block.kinds):
-            raise CheckFailed(f"nothing in the render says where turn {block.turn} begins, so nothing is proven")
-        return chat.own_start(block.places[0])
-
-    def _behind_question(self, chat: Rebuilt, block: Block) -> str:
-        """Return what is generated before the first text of a turn if a question stands before it: an answer begins alike whatever comes first."""
-        turns, question = chat.chat.sample.turns, turn(USER, "Well?")
-        try:
-            asked = self._rebuilder.rebuild(changed(chat.chat.sample, turns=(*turns[: block.turn], question, *turns[block.turn :])))
-            listed = blocks_of(asked)
-        except CheckFailed:
-            return ""
-        before, found = next(((left, right) for left, right in pairwise(listed) if right.turn == block.turn + 1), (None, None))
-        return "" if found is None else asked.invented_text[self.start(asked, before, found) : found.start]
-
-    def _prompt(self, chat: Rebuilt, before: Block | None, block: Block, gap: str) -> str | None:
-        """Return the text between the previous turn and the place where a model continues."""
-        key = gap, block.turn == 0, before and (before.role, before.kinds[-1]), bool(chat.chat.sample.tools)
-        if key not in self._prompts:
-            _bound(self._prompts)
-            self._prompts[key] = _after(chat, before, block.turn, prompted=True)
-        return self._prompts[key]
-
-    def _unbroken(self, gap: str, limit: int, own: int = 0) -> int:
-        """Return the last place up to `limit` that splits no word and no control token. A control token alone in the line right before it belongs to what
-        differs; `own`: white space at the beginning of `gap` that belongs to a text."""
-        ends = [token for token in self.controls(gap) if token[1] <= limit]
-        blank = next((at for at in range(limit, 0, -1) if gap[at - 1].isspace()), 0)
-        if ends and ends[-1][1] > blank:
-            return ends[-1][0] if ends[-1][0] == blank > own else ends[-1][1]
-        return blank
-
-    @property
-    def lone_prompt(self) -> str:
-        """The generation prompt after a single question."""
-        if self._lone is None:
-            asked, prompted = (self._text(Sample((turn(USER, "Well?"),)), prompted=prompted) for prompted in (False, True))
-            self._lone = prompted.removeprefix(asked) if prompted.startswith(asked) else ""
-        return self._lone
-
-    def _text(self, sample: Sample, *, prompted: bool) -> str:
-        try:
-            return self._rebuilder.rebuild(sample, prompted=prompted).text
-        except CheckFailed:
-            return ""
-
-    # -- what ends a turn ---------------------------------------------------------------------------------------------------------------
-
-    def stop(self, chat: Rebuilt, block: Block, after: Block | None) -> tuple[int, int] | None:
-        """Return start and end of the stop of a turn in the invented render; `None` where the template writes none."""
-        gap = chat.invented_text[block.end : after.start if after else None]
-        if block.role != ASSISTANT:
-            blank = len(gap) - len(gap.lstrip())
-            stops = sorted(stop for stop in self.answer_stops if gap.startswith(stop, blank))  # the longest stands last
-            if stops:
-                return block.end + blank, block.end + blank + len(stops[-1])
-            closed = self.closed(chat, block, after)  # brackets may stand before it
-            stops = sorted((stop for stop in self.answer_stops if chat.invented_text[block.end : closed].endswith(stop)), key=len)
-            return (closed - len(stops[-1]), closed) if stops else None
-        ends_with_file = files_around(chat, block)[1]
-        key = gap, block.kinds[-1], ends_with_file, after and after.role
-        if key not in self._ends:
-            _bound(self._ends)
-            last_gap = _after(chat, block, block.turn + 1, prompted=False)
-            is_text = block.kinds[-1] == TEXT and not ends_with_file
-            self._ends[key] = self._end(gap, last_gap) if is_text else self._end_behind_brackets(gap, last_gap, is_last=after is None)
-        span = self._ends[key]
-        return (block.end + span[0], block.end + span[1]) if span else None
-
-    def closed(self, chat: Rebuilt, block: Block, after: Block | None) -> int:
-        """Return where a chat that ends with a turn ends, without white space, as far as the render goes on alike: behind the first of several results in one
-        turn stands the bracket that closes it, and not the end of the turn."""
-        gap = chat.invented_text[block.end : after.start if after else None]
-        key = gap, block.role, block.kinds[-1]
-        if key not in self._closings:
-            _bound(self._closings)
-            closing = (_after(chat, block, block.turn + 1, prompted=False) or "").rstrip()
-            alike = _shared(gap, closing)
-            for start, end in (*self.controls(gap), *self.controls(closing)):
-                alike = start if start < alike < end else alike
-            self._closings[key] = len(gap[:alike].rstrip()) if alike == len(closing) or block.role != ASSISTANT else 0
-        return block.end + self._closings[key]
-
-    @cached_property
-    def _plain_answers(self) -> list[tuple[str, Stop, bool]]:
-        """The text after each answer of short chats, its stop, and whether the chat ends with it."""
-        answers = []
-        for rounds in (1, 2):
-            sample = Sample(tuple(turn(role, "Well.") for _ in range(rounds) for role in (USER, ASSISTANT)))
-            try:
-                chat = self._rebuilder.rebuild(sample)
-                listed = blocks_of(chat)
-            except CheckFailed:
-                continue
-            for block, after in zip(listed, [*listed[1:], None], strict=True):
-                if block.role == ASSISTANT:
-                    gap = chat.invented_text[block.end : after.start if after else None]
-                    stop = self._end(gap, _after(chat, block, block.turn + 1, prompted=False))
-                    answers.append((gap, stop, after is None))
-        return answers
-
-    @cached_property
-    def answer_stops(self) -> frozenset[str]:
-        """The stops of answers in short chats."""
-        return frozenset(gap[slice(*stop)] for gap, stop, _ in self._plain_answers if stop)
-
-    @property
-    def borrows(self) -> bool:
-        """Whether nothing ends the last answer of a short chat, so that the first token of the next header ends earlier ones."""
-        return any(ends_chat and not gap.strip() for gap, _, ends_chat in self._plain_answers)
-
-    @cached_property
-    def plain_end(self) -> tuple[str, str]:
-        """The stop of a short chat that ends with an answer, and what stands behind it; texts are empty where nothing does."""
-        listed = [(gap, stop) for gap, stop, ends_chat in self._plain_answers if ends_chat and stop]
-        return (listed[0][0][slice(*listed[0][1])], listed[0][0][listed[0][1][1] :].rstrip()) if listed else ("", "")
-
-    def _end(self, gap: str, last_gap: str | None) -> Stop:
-        """Return start and end in `gap` of the stop after a text. `last_gap`: what follows the turn when it is the last."""
-        last_gap = gap if last_gap is None else last_gap
-        shared = _shared(gap, last_gap)
-        for text in (gap, last_gap):
-            shared = next((start for start, end in self.controls(text) if start < shared < end), shared)
-        if not last_gap.strip():  # the first token of the next header ends it, if any does
-            return next((token for token in self.controls(gap) if not gap[: token[0]].strip()), None)
-        runs = self._runs(gap[:shared])
-        if not runs or gap[: runs[0][0][0]].strip():
-            return self._replacement_stop(gap[shared:], last_gap[shared:], shared)
-        return runs[0][0][0], runs[0][-1][1]
-
-    def _end_behind_brackets(self, gap: str, last_gap: str | None, *, is_last: bool) -> Stop:
-        """Return start and end in `gap` of the stop after a call, reasoning or a file.
-
-        A chat that ends there ends with as many more control tokens than one that ends with a text as close brackets. Behind these the turn ends as one
-        that ends with a text.
-        """
-        endings = [gap for gap, _, ends_chat in self._plain_answers if ends_chat]
-        alike = [(gap, stop) for gap, stop, ends_chat in self._plain_answers if stop and ends_chat == is_last]
-        if last_gap is None or not endings or not alike:
-            return None
-        plain, stop = alike[0]
-        numbers = [at for at, (start, end) in enumerate(self.controls(plain)) if stop[0] <= start < stop[1]]
-        brackets = len(self.controls(last_gap)) - len(self.controls(endings[0]))
-        tokens = self.controls(gap)[brackets + numbers[0] : brackets + numbers[-1] + 1] if brackets >= 0 else []
-        return (tokens[0][0], tokens[-1][1]) if tokens else None
-
-    def _replacement_stop(self, gap: str, last_gap: str, at: int) -> Stop:
-        """Return the stop where a following turn changes the stop tokens: as many tokens as at the end of a chat."""
-        ending, runs = self._runs(last_gap), self._runs(gap)
-        if not ending or not runs or gap[: runs[0][0][0]].strip() or last_gap[: ending[0][0][0]].strip():
-            return None
-        tokens = runs[0][: len(ending[0])]
-        return at + tokens[0][0], at + tokens[-1][1]
-
-    def controls(self, text: str, start: int = 0, end: int = sys.maxsize) -> list[tuple[int, int]]:
-        """Return the control tokens in a text, or in a part of it."""
-        return [match.span() for match in self._control.finditer(text, start, end)] if self._control else []
-
-    def _runs(self, text: str) -> list[list[tuple[int, int]]]:
-        """Return the control tokens, grouped into runs without gaps."""
-        runs: list[list[tuple[int, int]]] = []
-        for token in self.controls(text):
-            if runs and runs[-1][-1][1] == token[0]:
-                runs[-1].append(token)
-            else:
-                runs.append([token])
-        return runs
-
-
-def files_around(chat: Rebuilt, block: Block) -> tuple[bool, bool]:
-    """Whether the first, and whether the last part of a turn is an image, audio or video that the template writes outside of its texts."""
-    shown = [region for region in chat.chat.sample.turns[block.turn].regions if not region.drop]
-    in_parts = chat.slotted.form.image_parts and bool(shown)
-    return in_parts and shown[0].kind in MEDIA, in_parts and shown[-1].kind in MEDIA
-
-
-def _bound(known: dict[object, Any]) -> None:
-    if len(known) >= MOST_KNOWN:
-        known.clear()
-
-
-def _shared(left: str, right: str) -> int:
-    """Return the length of the common prefix of two texts."""
-    return sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(left, right, strict=False)))
-
-
-def _after(chat: Rebuilt, block: Block | None, turns: int, *, prompted: bool) -> str | None:
-    """Return what follows a block in the render of the first turns: all of it without a block, `None` where the block is not in it."""
-    if block is None:
-        return chat.beginning(turns, prompted=prompted) if turns else None
-    text = chat.beginning(turns, prompted=prompted)
-    if text is None:
-        return None
-    last = chat.invented[block.places[-1]]
-    word = chat.invented_text[last.start : last.end]
-    ends = [match.end() for match in re.finditer(re.escape(word), text)]
-    ordinal = sum(place.slot == last.slot and place.start < last.start for place in chat.invented)
-    return text[ends[ordinal] :] if ordinal < len(ends) else None

@@ -10,7 +10,6 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.generated import generated
 from prep_assets.proofs.rebuilt import Rebuilder, Rebuilt, render_again
 from prep_assets.samples import ASSISTANT, MEDIA, THINKING, TOOL_CALL, Sample, changed
 from prep_assets.stores.files import dumps
@@ -51,7 +50,7 @@ def ruling(reason: str, sample: Sample, template: ChatTemplate, *, prompted: boo
         return "transformers renders it, and every text stands in it once" if _all_once(rebuilt, template) else None
     if reason == "template_reorders_content":
         return "transformers renders it, with its texts in their order" if _all_once(rebuilt, template) and _in_order(rebuilt) else None
-    if reason == "mask_not_provable" and (by := _mask(rebuilt, sample)):
+    if reason == "mask_not_provable" and (by := _mask(rebuilt)):
         return f"transformers renders it, and {by} say what is trained"
     return None
 
@@ -109,33 +108,24 @@ def _all_once(rebuilt: Rebuilt, template: ChatTemplate) -> bool:
     """Whether each text has one place. A call may be repeated with its result, and reasoning left out by a template that shows it elsewhere; images are counted
     by the build alone."""
     counts = Counter(place.slot for place in rebuilt.places)
-    regions = [region for turn in rebuilt.slotted.sample.turns for region in turn.regions]
     allowed = {TOOL_CALL: range(1, len(rebuilt.places) + 1), THINKING: range(2) if template.form.shows_reasoning else (1,)}
-    is_once = all(counts[number] in allowed.get(slot.kind, (1,)) for number, slot in enumerate(rebuilt.slotted.slots))
-    return is_once and not any(region.kind in MEDIA for region in regions)
+    is_once = all(counts[number] in allowed.get(slot.kind, (1,)) for number, slot in enumerate(rebuilt.slots))
+    return is_once and not any(region.kind in MEDIA for turn in rebuilt.sample.turns for region in turn.regions)
 
 
 def _in_order(rebuilt: Rebuilt) -> bool:
     """Whether texts stand in the order of turns, and of the regions of a turn."""
-    slots = (rebuilt.slotted.slots[place.slot] for place in sorted(rebuilt.places, key=lambda place: place.start))
+    slots = (rebuilt.slots[place.slot] for place in rebuilt.places)
     order = [(slot.turn, *slot.parts[0][:1]) if slot.parts else (slot.turn,) for slot in slots]
     return all(before < after for before, after in pairwise(order)) and all(len(each) > 1 for each in order)
 
 
-def _mask(rebuilt: Rebuilt, sample: Sample) -> str:
+def _mask(rebuilt: Rebuilt) -> str:
     """Return what gives the mask of a chat; ``""`` where nothing does."""
     if rebuilt.tagged:
         return "the generation tags of its template"
-    answers = [number for number, turn in enumerate(sample.turns) if turn.role == ASSISTANT]
-
-    def beginning(turns: int, prompted: bool) -> str | None:
-        try:
-            return rebuilt.chat.render(rebuilt.slotted.messages[:turns], prompted)[0]
-        except CheckFailed:
-            return None
-
-    return (
-        "the renders before and after each answer"
-        if answers and all(generated(rebuilt.text, answer, beginning) for answer in answers)
-        else ""
-    )
+    try:
+        answers = [rebuilt.shape.generated_from(block) for block in rebuilt.shape.blocks if block.role == ASSISTANT]
+    except CheckFailed:
+        return ""
+    return "the renders before and after each answer" if answers and None not in answers else ""

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from dataclasses import replace
 from datetime import date
-from typing import Any
 
 import pytest
 
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.rebuilt import Block, Borders, Rebuilder, Slot, blocks_of, slotted
+from prep_assets.proofs.derive import MaskOptions, derive
+from prep_assets.proofs.rebuilt import Rebuilder
 from prep_assets.samples import Sample
-from prep_assets.text.environment import MessageForm
 from prep_assets_tests.proofs.conversations import PLAIN, chat, says, template, user
 
 CHAT = chat(user("Hi"), says("~Hm.", "Hello."), user("Bye"))
@@ -20,7 +19,7 @@ CHAT = chat(user("Hi"), says("~Hm.", "Hello."), user("Bye"))
 def test_a_beginning_that_the_template_refuses() -> None:
     source = "{%- if messages|length < 2 -%}{{- raise_exception('too few') -}}{%- endif -%}" + PLAIN.strip()
     found = Rebuilder(template(source)).rebuild(CHAT)
-    assert found.beginning(1, prompted=True) is None and found.beginning(2, prompted=False) is not None
+    assert found.shape.until(1, True) is None and found.shape.until(2, False) is not None
 
 
 def test_the_clock_stands_still() -> None:
@@ -31,7 +30,7 @@ def test_options_that_json_has_no_word_for() -> None:
     rebuilder = Rebuilder(template("{{- day -}}" + PLAIN.strip()))
     for day in (1, 2):
         found = rebuilder.rebuild(chat(*CHAT.turns, template_options={"day": date(2026, 1, day)}))
-        assert found.invented_text.startswith(f"2026-01-0{day}<|s|>")
+        assert found.shape.text.startswith(f"2026-01-0{day}<|s|>")
 
 
 def test_the_same_shape_with_another_prompt_tools_or_options_is_rendered_anew() -> None:
@@ -107,28 +106,44 @@ def test_what_a_variant_marks_counts_where_it_renders_the_same() -> None:
     assert prompted.text.endswith("<|s|>assistant\n") and prompted.tagged == ((10, 12), (33, 39))
 
 
-# -- Messages with slots: in each form that a template may read ---------------------------------------------------------------------------
-
-FORM = MessageForm(reasoning="thought")
-
-
-def slots(sample: Sample, form: MessageForm = FORM) -> tuple[Slot, ...]:
-    return slotted(sample, form, {"image": "<i>"}).slots
-
-
 # -- Where turns begin and end: seen in what is trained of whole conversations, and asked for directly ------------------------------------
-
-
-def taken_apart(source: str, sample: Sample) -> tuple[Any, list[Block], Borders]:
-    rebuilder = Rebuilder(template(source))
-    chat = rebuilder.rebuild(sample)
-    return chat, blocks_of(chat), Borders(rebuilder)
 
 
 def test_a_turn_amid_another_proves_nothing() -> None:
     source = "{{- messages[0].content -}}{%- for m in messages[1:] -%}{{- m.content -}}{%- endfor -%}"
     amid = "{{- messages[1].reasoning_content + messages[0].content + messages[1].content -}}"
-    assert len(taken_apart(source, chat(user("Hi"), says("Hello.")))[1]) == 2
+    assert len(Rebuilder(template(source)).rebuild(chat(user("Hi"), says("Hello."))).shape.blocks) == 2
+    found = Rebuilder(template(amid)).rebuild(chat(user("Hi"), says("~Hm.", "Hello.")))
     with pytest.raises(CheckFailed) as raised:
-        taken_apart(amid, chat(user("Hi"), says("~Hm.", "Hello.")))
+        assert found.shape.borders
     assert str(raised.value) == "the template writes turn 0 amid turn 1, so nothing is proven"
+
+
+# -- What a model generates, by the prefix property -------------------------------------------------------------------------------------
+
+CHATML = "{%- for m in messages -%}{{- '<|s|>' + m.role + '\n' + SHOWN + '<|e|>\n' -}}{%- endfor -%}"
+ASKS_ON = "{%- if add_generation_prompt -%}{{- '<|s|>assistant\n' -}}{%- endif -%}"
+FORGETS = "((m.reasoning_content or '') + m.content if loop.last else m.content)"
+TALK = chat(user("Hi"), says("~Hm.", "Hello!"), user("Bye"), says("~So.", "Ciao."))
+
+
+@pytest.mark.parametrize(
+    ("source", "by_prefix", "trained"),
+    [
+        (CHATML.replace("SHOWN", "m.content") + ASKS_ON, [True, True], ["Hello!<|e|>", "Ciao.<|e|>"]),
+        # the render before shows what the whole one does not
+        (CHATML.replace("SHOWN", FORGETS) + ASKS_ON, [False, True], ["Hello!<|e|>", "So.Ciao.<|e|>"]),
+        # no prompt has the header
+        (CHATML.replace("SHOWN", "m.content"), [False, False], ["Hello!<|e|>", "Ciao.<|e|>"]),
+        # a prompt that raises says nothing
+        (
+            CHATML.replace("SHOWN", "m.content") + "{%- if add_generation_prompt -%}{{- raise_exception('no') -}}{%- endif -%}",
+            [False, False],
+            ["Hello!<|e|>", "Ciao.<|e|>"],
+        ),
+    ],
+)
+def test_by_hand(source: str, by_prefix: list[bool], trained: list[str]) -> None:
+    shape = Rebuilder(template(source)).rebuild(TALK).shape
+    assert [border.by_prefix for border in shape.borders[1::2]] == by_prefix
+    assert [each.text for each in derive(TALK, MaskOptions(), template(source)).expected] == trained

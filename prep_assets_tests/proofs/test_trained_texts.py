@@ -8,9 +8,11 @@ from typing import Any
 
 import pytest
 
+from prep_assets.caches import CACHES
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.errors import CheckFailed, Refused
 from prep_assets.proofs.derive import MaskOptions, derive, disagreement
+from prep_assets.proofs.rebuilt import Shape
 from prep_assets.samples import ASSISTANT, COMPLETION, IMAGE, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text import spans
 from prep_assets.text.render import render
@@ -218,13 +220,12 @@ def test_a_variant_that_renders_otherwise_proves_nothing_and_harms_nothing(sourc
 def test_a_rule_that_misleads_both_derivations_is_found_by_tags(monkeypatch: pytest.MonkeyPatch, early: bool) -> None:
     """Both let an answer begin where the render before it, with the generation prompt, ends. Here that rule is wrong in the second as it would be in both."""
 
-    def start(borders: Any, chat: Any, before: Any, block: Any) -> int:
-        text = chat.invented_text
-        return text.rindex("<|start|>", 0, block.start) if early else block.start
+    def start(shape: Any, before: Any, block: Any) -> int:
+        text: str = shape.text
+        return text.rindex("<|start|>", 0, block.start) if early else int(block.start)
 
-    from prep_assets.proofs.rebuilt import Borders
-
-    monkeypatch.setattr(Borders, "start", start)
+    monkeypatch.setattr(Shape, "_start", start)
+    CACHES["rebuilders"].clear()  # shapes keep their borders
     tagged = VARIANT.replace("HEADER", "'<|start|>assistant'").replace("LEAD", "'<|message|>'")
     assert derive(CHAT, MaskOptions(), template(HARMONY)).expected[0].text.startswith("<|start|>" if early else "Hello.")
     with pytest.raises(CheckFailed, match="as generated"):

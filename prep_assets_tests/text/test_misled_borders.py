@@ -15,9 +15,10 @@ from typing import Any
 
 import pytest
 
+from prep_assets.caches import CACHES
 from prep_assets.errors import CheckFailed
 from prep_assets.proofs.derive import Expected, MaskOptions, derive
-from prep_assets.proofs.rebuilt import Borders as Second
+from prep_assets.proofs.rebuilt import Shape
 from prep_assets.samples import Sample
 from prep_assets.text.template import Borders as First
 from prep_assets.text.template import ChatTemplate
@@ -38,11 +39,12 @@ def mislead(patch: pytest.MonkeyPatch, start: Start) -> None:
     def first(borders: Any, chat: Any, before: Any, block: Any) -> int:
         return start(chat.text, before.end if before else 0, block.start)
 
-    def second(borders: Any, chat: Any, before: Any, block: Any) -> int:
-        return start(chat.invented_text, before.end if before else 0, block.start)
+    def second(shape: Any, before: Any, block: Any) -> int:
+        return start(shape.text, before.end if before else 0, block.start)
 
     patch.setattr(First, "start", first)
-    patch.setattr(Second, "start", second)
+    patch.setattr(Shape, "_start", second)
+    CACHES["rebuilders"].clear()
 
 
 def noticed(entry: cells.Entry, kind: Kind, patch: pytest.MonkeyPatch, start: Start) -> str:
