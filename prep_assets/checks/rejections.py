@@ -18,7 +18,6 @@ from prep_assets.proofs import rejected_renders
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.formats import Format, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
-from prep_assets.proofs.row_rules import rewards_of
 from prep_assets.proofs.second_reading import NoCall, conflicting_thoughts, read_again, shown_by
 from prep_assets.proofs.source_fields import Unlike
 from prep_assets.proofs.source_texts import ANSWERS, TEXT, Said
@@ -45,7 +44,7 @@ def _definition(store: Store) -> Format | None:
     return None if schema is None else format_of(schema.name, domain.options)
 
 
-def _given(store: Store) -> tuple[Format, Callable[[Row], Row]] | None:
+def given_rows(store: Store) -> tuple[Format, Callable[[Row], Row]] | None:
     """Return the definition of a domain's rows, and what of a row its schema is given; `None` for a user's schema."""
     definition, domain = _definition(store), domain_source(store).domain
     used = [*domain.where, *filter(None, [domain.domain_key])]
@@ -54,7 +53,7 @@ def _given(store: Store) -> tuple[Format, Callable[[Row], Row]] | None:
 
 def of_schema(store: Store) -> Oracle:
     """What the definition of a format says, and the rules beyond it."""
-    if (opened := _given(store)) is None:
+    if (opened := given_rows(store)) is None:
         return lambda reason, row: None
     domain, (definition, given), reading = domain_source(store).domain, opened, reading_of(store)
 
@@ -80,7 +79,7 @@ def _answered(said: Iterable[Said], row: Row) -> Ruling:
 
 def kept_rows(store: Store) -> Kept | None:
     """Return what judges rows that the schema of a domain takes; `None` for a user's schema."""
-    if (opened := _given(store)) is None:
+    if (opened := given_rows(store)) is None:
         return None
     definition, given = opened
     return lambda row: kept_fault(definition, given(row))
@@ -191,24 +190,10 @@ def of_reasoning(store: Store) -> Oracle:
     return judge
 
 
-def of_lines(store: Store) -> Oracle:
-    """Whether a line could hold a row: where the form is open, messages hold what no string holds; ranked responses need two rewards."""
-    form, definition = getattr(store.family, "form", None), _definition(store)
-
-    def judge(reason: str, row: Row) -> Ruling:
-        if reason == "not_plain_text":
-            return "messages can hold what no string holds, and the form is open" if form == "auto" else None
-        found = definition and definition.of(without(row, domain_source(store).domain.ignore))
-        if not isinstance(found, tuple):
-            return None
-        accepting, read = found
-        try:
-            rewards = {float(each) for each in rewards_of(read, accepting)}
-        except (AttributeError, KeyError, TypeError, ValueError):
-            return None
-        return f"it has {len(rewards)} different rewards" if len(rewards) > 1 else ""
-
-    return judge
+def of_form(store: Store) -> Oracle:
+    """Whether a line could hold a row: where the form is open, messages hold what no string holds."""
+    is_open = getattr(store.family, "form", None) == "auto"
+    return lambda reason, row: "messages can hold what no string holds, and the form is open" if is_open else None
 
 
 def of_sizes(store: Store) -> Oracle:
@@ -230,9 +215,6 @@ def of_sizes(store: Store) -> Oracle:
 
 ORACLES: Mapping[str, Callable[[Store], Oracle]] = {
     "schema": of_schema,
-    "pair/not_plain_text": of_lines,
-    "prompt/not_plain_text": of_lines,
-    "pair/equal_rewards": of_lines,
     "pretrain/too_short": of_sizes,
     "pretrain/too_many_chars": of_sizes,
     "render": of_render,

@@ -10,10 +10,11 @@ from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.of_merged import MERGED_LINES, MERGED_RECORDS
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, token_rows
 from prep_assets.checks.of_texts import SOURCE_TEXTS
+from prep_assets.checks.rejections import of_form
 from prep_assets.checks.relations import derived
 from prep_assets.checks.selection import LINE_SELECTION, SELECTION
 from prep_assets.checks.sources_again import by_prompt
-from prep_assets.extensions.preference.checks import MARGINS, Sides, first_margins, rendered_pairs
+from prep_assets.extensions.preference.checks import MARGINS, Sides, equal_rewards, first_margins, rendered_pairs
 from prep_assets.extensions.preference.lines import LABELS, LEFT_OUT, TIED, is_tied, left_out, pair_line
 from prep_assets.extensions.preference.mutations import JUDGES, MARGIN_MUTATIONS, PAIR_MUTATIONS
 from prep_assets.extensions.preference.pairs import PairEncoder
@@ -110,6 +111,7 @@ Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lis
         counts={TIED: is_tied},
         uncounted={LEFT_OUT: left_out},
         contradiction=LABELS,
+        oracles={"pair/not_plain_text": of_form, "pair/equal_rewards": equal_rewards},
     ),
     kind="json",
     columns=PAIR_COLUMNS,

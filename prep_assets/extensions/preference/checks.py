@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from prep_assets.checks import of_conversations
-from prep_assets.checks.relations import is_small, relation
-from prep_assets.checks.sources_again import StoredRows, StoredStream, require_current, stored_rows, streams_of
+from prep_assets.checks.rejections import Oracle, Ruling, given_rows
+from prep_assets.checks.relations import first_compared, is_small, relation
+from prep_assets.checks.sources_again import StoredRows, StoredStream, require_current, streams_of
 from prep_assets.extensions.preference.config import Preference
 from prep_assets.extensions.preference.lines import pair_sample
 from prep_assets.extensions.preference.proofs.pairs import Margin, check_margins
@@ -19,9 +19,10 @@ from prep_assets.pipeline.lines import weighted
 from prep_assets.proofs.chat_blocks import answers_derivation
 from prep_assets.proofs.mask import Truncation
 from prep_assets.proofs.plain_reading import PLAIN_PAIR, plain_turns
+from prep_assets.proofs.row_rules import rewards_of
 from prep_assets.proofs.second_reading import read_again, shown_by
 from prep_assets.proofs.verdict import Tally
-from prep_assets.samples import ASSISTANT, USER, PlainChat, Sample
+from prep_assets.samples import ASSISTANT, USER, PlainChat, Row, Sample
 from prep_assets.stores.table import SIDES
 
 
@@ -72,13 +73,27 @@ def margins(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterat
     return pairs if stream.name.endswith("chosen") else None
 
 
+def equal_rewards(store: Store) -> Oracle:
+    """Whether the responses of a row have one reward, so that none is better."""
+    opened = given_rows(store)
+
+    def judge(reason: str, row: Row) -> Ruling:
+        found = opened and opened[0].of(opened[1](row))
+        if not isinstance(found, tuple):
+            return None
+        accepting, read = found
+        try:
+            rewards = {float(each) for each in rewards_of(read, accepting)}
+        except (AttributeError, KeyError, TypeError, ValueError):
+            return None
+        return f"it has {len(rewards)} different rewards" if len(rewards) > 1 else ""
+
+    return judge
+
+
 def first_margins(store: Store) -> Iterator[Iterator[Margin]]:
     """Yield the first margins of each stream, where the store has any."""
-    streams = streams_of(store)
-    found = ((stream, margins(store, stream)) for stream in streams if any(each.held.margins is not None for each in streams))
-    for stream, pairs in found:
-        if pairs is not None:
-            yield islice((pair for rows in stored_rows(store, stream) for pair in pairs(rows)), 8)
+    return first_compared(store, "margins") if any(each.held.margins is not None for each in streams_of(store)) else iter(())
 
 
 MARGINS = relation("margins", "The margin of every pair is that of its line, as float32.", (margins, lambda store: Tally(check_margins)))

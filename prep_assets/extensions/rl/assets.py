@@ -12,6 +12,7 @@ from prep_assets.checks.of_lines import LinesMatch
 from prep_assets.checks.of_merged import MERGED_LINES, MERGED_RECORDS
 from prep_assets.checks.of_stores import ACCOUNTING, INTEGRITY, PLAIN_ROWS
 from prep_assets.checks.of_texts import SOURCE_TEXTS
+from prep_assets.checks.rejections import of_form
 from prep_assets.checks.relations import derived, first_compared
 from prep_assets.checks.selection import LINE_SELECTION, SELECTION
 from prep_assets.checks.sources_again import by_prompt
@@ -101,7 +102,15 @@ RL_PROMPTS_BY_DOMAIN = Asset(
         SOURCE_TEXTS,
     ),
     streams=FILES,
-    source=FromRows(Prompt, partial(selection.lines, claim=claim), by_prompt, plain=True, line=prompt_line, contradiction=GOLDS),
+    source=FromRows(
+        Prompt,
+        partial(selection.lines, claim=claim),
+        by_prompt,
+        plain=True,
+        line=prompt_line,
+        contradiction=GOLDS,
+        oracles={"prompt/not_plain_text": of_form},
+    ),
     domains=prompt_domains,
     kind="json",
     columns=PROMPT_COLUMNS,
