@@ -16,8 +16,8 @@ from collections.abc import Callable, Mapping, Sequence
 from textwrap import wrap
 from urllib.parse import quote
 
+from prep_assets.extensions.leaks.overlap import CLASSES, LENGTHS, RULES, Passages
 from prep_assets.extensions.quality.near_duplicates import near_duplicates
-from prep_assets.quality.overlap import CLASSES, LENGTHS, RULES, Passages
 from prep_assets.quality.steps import Examples, Step
 from prep_assets.quality.units import WORD
 from prep_assets.samples import Sample, turn

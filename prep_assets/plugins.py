@@ -1,4 +1,4 @@
-"""What packages add, by entry points of eleven groups, read when a command first needs one:
+"""What packages add, by entry points of twelve groups, read when a command first needs one:
 
     [project.entry-points."prep_assets.schemas"]
     tickets = "acme_prep.tickets"
@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
 PACKAGE = "prep-assets"
-GROUPS = ("schemas", "exports", "steps", "checks", "commands", "families", "addresses", "backends", "tokenizers", "templates", "lists")
+GROUPS = (
+    "schemas", "exports", "steps", "checks", "commands", "families", "addresses", "backends", "tokenizers", "templates", "lists", "verdicts",
+)  # fmt: skip
 
 
 @cache

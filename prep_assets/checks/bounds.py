@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from prep_assets import plugins
 from prep_assets.config.family import Bound, Family, Limits
 from prep_assets.errors import StoreError, nearest
 from prep_assets.own_code import added_code
@@ -137,8 +138,7 @@ def _rules_hash(rules: Mapping[str, Any]) -> str:
 
 STAGES = (
     "schema",
-    "quality",
-    "leaks",
+    *plugins.entries("verdicts"),
     "records",
     "deduplicate",
     "decontaminate",

@@ -11,7 +11,6 @@ from rich.console import Console
 from rich.progress import TaskProgressColumn
 from rich.text import Text
 
-from prep_assets.checks.of_quality import uncovered
 from prep_assets.cli import terminal
 from prep_assets.cli.terminal import counted
 from prep_assets.config.models import FAMILIES
@@ -21,7 +20,7 @@ from prep_assets.engine.events import Accepted, Blocked, Checked, Event, Planned
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError
 from prep_assets.graph.graph import asset_and_partitions, family_assets, one_partition, unknown_family
 from prep_assets.pipeline.asset import Asset, many_refused
-from prep_assets.pipeline.verdicts import LEAKS
+from prep_assets.pipeline.verdicts import LEAKS, uncovered
 from prep_assets.pipeline.workspace import Workspace, arguments, build_command
 from prep_assets.stores.published import open_published
 from prep_assets.stores.version_folders import Published

@@ -118,10 +118,12 @@ def _require_verdicts(workspace: Workspace, family: str) -> None:
     where = f"{workspace.configs / family}.yaml"
     if workspace.family(FAMILIES[family]).quality.steps and f"{family}_quality" not in EVERY:
         raise ConfigError(
-            f"{where}: quality.steps has no effect: the family has no asset {family}_quality. Add quality_asset to its ASSETS"
+            f"{where}: quality.steps has no effect: the family has no asset {family}_quality. Add those of verdict_assets to its ASSETS"
         )
     if workspace.has("eval") and f"{family}_leaks" not in EVERY:
-        raise ConfigError(f"{where}: nothing searches it for what eval.yaml holds out. Add leaks_asset to the ASSETS of the family")
+        raise ConfigError(
+            f"{where}: nothing searches it for what eval.yaml holds out. Add those of verdict_assets to the ASSETS of the family"
+        )
 
 
 def family_exports(workspace: Workspace, family: str) -> list[Exporting]:

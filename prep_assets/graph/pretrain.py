@@ -21,7 +21,7 @@ from prep_assets.checks.sources_again import by_text
 from prep_assets.config.models import Pretrain
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError
-from prep_assets.graph.optional import blend_asset, leaks_asset, quality_asset
+from prep_assets.graph.optional import blend_asset, verdict_assets
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import MEDIA, TOKEN_COLUMNS, TOKENIZER, Asset, Check, FromRows, NeedsMore, Stream, Target, option_recipe
 from prep_assets.pipeline.documents import (
@@ -54,8 +54,7 @@ PRETRAIN_RAW = raw_asset(
 
 Nothing is copied: the store lists names, sizes, hashes and row counts, and quarantine lists every row that cannot be read.""",
 )
-PRETRAIN_QUALITY = quality_asset(PRETRAIN_RAW)
-PRETRAIN_LEAKS = leaks_asset(PRETRAIN_RAW, PRETRAIN_QUALITY)
+PRETRAIN_VERDICTS = verdict_assets(PRETRAIN_RAW)
 
 
 def _depends(workspace: Workspace, _: str) -> dict[str, Any]:
@@ -201,7 +200,7 @@ PRETRAIN_TOKENS = Asset(
 Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_0000/sequence.bin`.""",
     write=_write,
     promises=("ids inside the vocabulary", "documents end with eos"),
-    inputs=(("raw", PRETRAIN_RAW), ("quality", PRETRAIN_QUALITY), ("leaks", PRETRAIN_LEAKS)),
+    inputs=(("raw", PRETRAIN_RAW), *PRETRAIN_VERDICTS.items()),
     depends=_depends,
     partitioned=True,
     options=(*TOKENIZER, *MEDIA["pretrain"], "append_eod", "split_sentences", "bos", "preprocessing", "output", "test_fraction"),
@@ -229,4 +228,4 @@ Trainers read `<domain>_train.h5` (dataset `tokens`) or `<domain>_train/shard_00
 )
 
 
-ASSETS = (PRETRAIN_RAW, PRETRAIN_QUALITY, PRETRAIN_LEAKS, PRETRAIN_TOKENS, blend_asset(PRETRAIN_TOKENS))
+ASSETS = (PRETRAIN_RAW, *PRETRAIN_VERDICTS.values(), PRETRAIN_TOKENS, blend_asset(PRETRAIN_TOKENS))

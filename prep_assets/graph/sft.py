@@ -24,7 +24,7 @@ from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Sft
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import PrepAssetsError, TemplateError
-from prep_assets.graph.optional import blend_asset, leaks_asset, quality_asset
+from prep_assets.graph.optional import blend_asset, verdict_assets
 from prep_assets.graph.raw import raw_asset
 from prep_assets.packing import Mixture, PackPlan, gather_rows, mix, pack, position_ids
 from prep_assets.packing.plan import PerToken
@@ -66,8 +66,7 @@ from prep_assets.text.certify import certify, policy_faults, unserved
 from prep_assets.text.template import ChatTemplate
 
 SFT_RAW = raw_asset("sft", "Source files of instructions and chats, pinned by content hash.")
-SFT_QUALITY = quality_asset(SFT_RAW)
-SFT_LEAKS = leaks_asset(SFT_RAW, SFT_QUALITY)
+SFT_VERDICTS = verdict_assets(SFT_RAW)
 
 # The certificate of the chat template: what it does with conversations, and by which proofs their masks hold.
 
@@ -202,7 +201,7 @@ SFT_TOKENS = Asset(
 Each conversation is rendered once by the chat template and tokenized once; the mask follows from where its regions stand in the render.""",
     write=_write_tokens,
     promises=("ids inside the vocabulary", "every record has a trained token"),
-    inputs=(("raw", SFT_RAW), ("quality", SFT_QUALITY), ("leaks", SFT_LEAKS)),
+    inputs=(("raw", SFT_RAW), *SFT_VERDICTS.items()),
     partitioned=True,
     options=(
         *TEMPLATE,
@@ -444,8 +443,7 @@ Trainers read `sft_packed.h5` (datasets `tokens` and `loss_mask`, both (N, row_l
 
 ASSETS = (
     SFT_RAW,
-    SFT_QUALITY,
-    SFT_LEAKS,
+    *SFT_VERDICTS.values(),
     SFT_TEMPLATE,
     SFT_TOKENS,
     SFT_PACKED,

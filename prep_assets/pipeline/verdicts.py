@@ -7,8 +7,8 @@ from typing import Any
 
 from msgspec import Struct
 
+from prep_assets import plugins
 from prep_assets.config.family import Family
-from prep_assets.config.models import Eval
 from prep_assets.data.quarantine import renumbered
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.workspace import Workspace
@@ -45,14 +45,14 @@ class Dropped(Struct, frozen=True):
 
 
 def dropping(workspace: Workspace, kind: type[Family]) -> tuple[str, ...]:
-    """Which assets of a family drop rows of its domains: `QUALITY`, `LEAKS`, both or none."""
-    steps = (QUALITY,) if workspace.family(kind).quality.steps else ()
-    return (*steps, LEAKS) if kind is not Eval and drops_leaks(workspace) else steps
+    """Which assets of a family drop rows of its domains, by their last words: the entry points of `prep_assets.verdicts` that say so."""
+    return tuple(name for name, entry in plugins.entries("verdicts").items() if plugins.part_of(entry, "drops")(workspace, kind))
 
 
-def drops_leaks(workspace: Workspace) -> bool:
-    """Whether examples that hold held-out texts are refused."""
-    return workspace.has("eval") and workspace.family(Eval).policy == "drop"
+def uncovered(counts: Mapping[str, Any]) -> str:
+    """Which held-out texts no rule can find, as a sentence; ``""`` if each can be found."""
+    short = [f"{count:,} of {total:,} texts of {label}" for label, (count, total) in counts.get("uncovered", {}).items()]
+    return f"{', '.join(short)} cannot be found: no rule has passages that short" if short else ""
 
 
 def dropped_rows(workspace: Workspace, family: str, name: str, stages: Sequence[str]) -> Dropped:

@@ -6,7 +6,7 @@ import operator
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from typing import Any
 
@@ -14,6 +14,7 @@ import numpy as np
 import numpy.typing as npt
 from msgspec import Struct, field
 
+from prep_assets import plugins
 from prep_assets.proofs.second_reading import Rows, canonical_json, digest, sorted_json
 from prep_assets.stores.arrays import sorted_groups
 from prep_assets.stores.files import Digests
@@ -122,7 +123,6 @@ FILTERS = ("records/filtered_by_where", "records/where_wrong_type", "records/for
 DUPLICATES = "deduplicate/duplicate"
 """The reason for rejecting duplicates."""
 _FATES = {DUPLICATES: DUPLICATE, "decontaminate/contaminated": CONTAMINATED}
-_STAGES = {"records": UNREADABLE, "quality": DROPPED, "leaks": DROPPED}
 SAYS = {
     GOOD: "is readable, wanted and new",
     UNREADABLE: "cannot be read",
@@ -271,9 +271,16 @@ def _fate(payload: Mapping[str, Any] | None, written: bytes, rules: Rules, is_fi
     return CONTAMINATED if rules.passages is not None and rules.passages.holds(payload) else GOOD
 
 
+@cache
+def _of_verdicts() -> frozenset[str]:
+    return frozenset(plugins.entries("verdicts"))
+
+
 def reason_fault(fate: str, reason: str) -> str | None:
     """Return why a row of this fate cannot be rejected for `reason` (``stage/reason``); `None` where it can, or only `Again` can tell."""
-    kind = FILTERED if reason in FILTERS else _FATES.get(reason) or _STAGES.get(reason.partition("/")[0], GOOD)
+    stage = reason.partition("/")[0]
+    of_stage = UNREADABLE if stage == "records" else DROPPED if stage in _of_verdicts() else GOOD
+    kind = FILTERED if reason in FILTERS else _FATES.get(reason, of_stage)
     if kind == fate:
         return None
     return f"is refused for {reason}, but by a second reading it {SAYS[fate]}"

@@ -62,11 +62,12 @@ USES: Mapping[str, str] = {
         caches errors stores.files stores.manifest stores.remote stores.version_folders
     """,
     "selftest": """
-        checks.of_conversations checks.of_documents checks.of_merged checks.of_packed checks.of_quality checks.of_stores checks.of_texts
-        checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph pipeline.asset
-        pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace plugins proofs.accounting proofs.derive proofs.documents
-        proofs.mask proofs.mutations proofs.selection proofs.source_texts proofs.tables proofs.verdict quality.overlap quality.steps samples
-        stores.blends stores.images stores.table stores.tokens stores.version_folders text.template text.vocabulary
+        checks.of_conversations checks.of_documents checks.of_merged checks.of_packed checks.of_quality checks.of_stores
+        checks.of_texts checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph
+        pipeline.asset pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace plugins proofs.accounting
+        proofs.derive proofs.documents proofs.mask proofs.mutations proofs.selection proofs.source_texts proofs.tables
+        proofs.verdict quality.steps samples stores.blends stores.images stores.table stores.tokens stores.version_folders
+        text.template text.vocabulary
     """,
     "remote": """
         data.addresses data.local_files errors
@@ -82,8 +83,10 @@ USES: Mapping[str, str] = {
         text.visible
     """,
     "leaks": """
-        checks.of_quality cli cli.terminal config.models data.quarantine errors graph.graph pipeline.leaks pipeline.quality
-        pipeline.verdicts pipeline.workspace quality.overlap quality.units stores.version_folders text.visible
+        checks.of_quality checks.of_stores cli cli.terminal config.family config.models data.quarantine errors graph.graph
+        graph.raw pipeline.asset pipeline.examples pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace
+        proofs.known_leaks proofs.verdict quality.steps quality.units samples schemas.registry stores.published
+        stores.verification stores.version_folders text.visible
     """,
     "explain": """
         caches checks.bounds checks.of_conversations checks.of_exports checks.of_merged checks.selection cli cli.html cli.stores

@@ -15,10 +15,10 @@ import pyarrow.parquet as pq
 from tokenizers import Tokenizer
 
 from prep_assets.config.models import TRAINED
+from prep_assets.extensions.leaks.search import PASSAGES, TEXTS
 from prep_assets.extensions.selftest import mutations as kit
 from prep_assets.graph.graph import CHECKS, EVERY
 from prep_assets.pipeline.asset import FromRows
-from prep_assets.pipeline.leaks import PASSAGES, TEXTS
 from prep_assets.pipeline.verdicts import VERDICTS
 from prep_assets.proofs.mask import MaskRow
 from prep_assets.proofs.rows import Line

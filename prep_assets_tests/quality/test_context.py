@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 
 from prep_assets.errors import Refused
+from prep_assets.extensions.leaks.overlap import RULES, Passages
 from prep_assets.extensions.quality.golds import gold_answers
 from prep_assets.extensions.quality.gopher import gopher_quality, gopher_repetition
 from prep_assets.extensions.quality.languages import language
@@ -24,7 +25,6 @@ from prep_assets.extensions.quality.swapped_labels import swapped_labels
 from prep_assets.extensions.quality.tool_calls import tool_calls
 from prep_assets.extensions.quality.verified_golds import verified_golds
 from prep_assets.extensions.quality.web_pages import c4_quality, fineweb_quality
-from prep_assets.quality.overlap import RULES, Passages
 from prep_assets.quality.steps import CONTEXT, Examples, Step, configured_steps
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, Contrast, Example, Group, Pair, Prompt, Region, Sample, Turn, turn
 from prep_assets.schemas.registry import convert_with

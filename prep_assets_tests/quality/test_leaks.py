@@ -11,14 +11,14 @@ import pytest
 import yaml
 from typer.testing import CliRunner
 
-from prep_assets.checks import of_quality
 from prep_assets.cli.main import app
 from prep_assets.data import tables as cuts
 from prep_assets.errors import CheckFailed, ConfigError, SourceError
+from prep_assets.extensions.leaks import checks
+from prep_assets.extensions.leaks.search import PASSAGES, TEXTS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY, assets_of
 from prep_assets.pipeline import tokens
-from prep_assets.pipeline.leaks import PASSAGES, TEXTS
 from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
@@ -157,11 +157,11 @@ def test_spoiled_passages_and_leaks_are_noticed(tmp_path: Path, monkeypatch: pyt
     workspace = of(tmp_path, PLANTED, policy="report", rules=["gpt3", "open_r1"])
     searched, passages = build(workspace, "sft_leaks", "rows"), workspace.built("eval_passages")
     table = read_verdicts(searched)
-    monkeypatch.setattr(of_quality, "read_verdicts", lambda store: table.slice(1))
+    monkeypatch.setattr(checks, "read_verdicts", lambda store: table.slice(1))
     assert failing(workspace, searched) == ["leaks_again"]
-    read = of_quality.read_table
+    read = checks.read_table
     for spoiled in (TEXTS, PASSAGES.format("gpt3"), PASSAGES.format("open_r1")):
-        monkeypatch.setattr(of_quality, "read_table", lambda store, name, spoiled=spoiled: read(store, name).slice(int(name == spoiled)))
+        monkeypatch.setattr(checks, "read_table", lambda store, name, spoiled=spoiled: read(store, name).slice(int(name == spoiled)))
         assert failing(workspace, passages) == ["passages_again"]
 
 

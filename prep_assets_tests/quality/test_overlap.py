@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.config.models import Eval
+from prep_assets.extensions.leaks.overlap import RULES, Leak, Passages
 from prep_assets.extensions.leaks.shown import longest_passage
-from prep_assets.quality.overlap import RULES, Leak, Passages
 from prep_assets.quality.steps import Examples
 from prep_assets.quality.units import normalized, script, unprefixed
 from prep_assets.samples import Sample, document

@@ -14,13 +14,15 @@ from typer.testing import CliRunner
 
 from prep_assets import limits
 from prep_assets.checks import of_quality, sources_again
-from prep_assets.checks.of_quality import known_fault, known_leaks_fault
+from prep_assets.checks.of_quality import known_fault
 from prep_assets.cli.main import app
 from prep_assets.config.models import Sft
 from prep_assets.data import tables as cuts
 from prep_assets.engine import build as engine_build
 from prep_assets.engine import execute
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError
+from prep_assets.extensions.leaks import overlap
+from prep_assets.extensions.leaks.checks import known_leaks_fault
 from prep_assets.extensions.quality import gopher
 from prep_assets.extensions.quality.proofs.known_verdicts import KNOWN
 from prep_assets.extensions.selftest.stores import quality_trials
@@ -30,7 +32,6 @@ from prep_assets.pipeline.verdicts import VERDICTS, Dropped, dropped_rows, read_
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.known_leaks import LEAKS
 from prep_assets.proofs.selection import DROPPED, GOOD, reason_fault
-from prep_assets.quality import overlap
 from prep_assets.quality.steps import Examples, configured_steps
 from prep_assets.samples import Sample, document
 from prep_assets.stores.guards import Guards, load_array

@@ -17,7 +17,7 @@ from prep_assets.extensions.contrastive.config import Contrastive
 from prep_assets.extensions.contrastive.lines import contrast_line
 from prep_assets.extensions.contrastive.mutations import CONTRASTS, MATCH, MUTATIONS
 from prep_assets.extensions.contrastive.proofs.rows import check_contrasts, rejected_again
-from prep_assets.graph.optional import leaks_asset, quality_asset
+from prep_assets.graph.optional import verdict_assets
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import PUBLISHED, Asset, Check, Corruptions, FromRows, Store, Stream, option_recipe
 from prep_assets.pipeline.lines import write_lines
@@ -28,8 +28,7 @@ from prep_assets.samples import Contrast, Row
 from prep_assets.stores.table import LINES
 
 CONTRASTIVE_RAW = raw_asset("contrastive", "Source files of queries with positive and negative texts, pinned by content hash.")
-CONTRASTIVE_QUALITY = quality_asset(CONTRASTIVE_RAW)
-CONTRASTIVE_LEAKS = leaks_asset(CONTRASTIVE_RAW, CONTRASTIVE_QUALITY)
+CONTRASTIVE_VERDICTS = verdict_assets(CONTRASTIVE_RAW)
 
 TRAIN, TEST = "contrastive", "contrastive_test"
 COLUMNS = (
@@ -72,7 +71,7 @@ CONTRASTIVE = Asset(
 Texts that are only to be embedded stand there with their ids.""",
     write=partial(write_lines, doing="contrast"),
     promises=("queries and texts are not empty",),
-    inputs=(("raw", CONTRASTIVE_RAW), ("quality", CONTRASTIVE_QUALITY), ("leaks", CONTRASTIVE_LEAKS)),
+    inputs=(("raw", CONTRASTIVE_RAW), *CONTRASTIVE_VERDICTS.items()),
     depends=_depends,
     partitioned=True,
     options=(*PUBLISHED, "test_fraction", "preprocessing"),
@@ -104,4 +103,4 @@ Texts that are only to be embedded stand there with their ids.""",
 )
 
 
-ASSETS = (CONTRASTIVE_RAW, CONTRASTIVE_QUALITY, CONTRASTIVE_LEAKS, CONTRASTIVE)
+ASSETS = (CONTRASTIVE_RAW, *CONTRASTIVE_VERDICTS.values(), CONTRASTIVE)

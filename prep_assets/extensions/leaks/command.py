@@ -8,13 +8,13 @@ import typer
 from rich.console import Console
 from rich.text import Text
 
-from prep_assets.checks.of_quality import uncovered
 from prep_assets.cli import terminal
 from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.config.models import TRAINED, Eval
 from prep_assets.errors import ConfigError, require_known
 from prep_assets.extensions.leaks.shown import shown_leaks
 from prep_assets.graph.graph import asset_and_partitions
+from prep_assets.pipeline.verdicts import uncovered
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.text.visible import visible
 

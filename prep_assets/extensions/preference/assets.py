@@ -19,7 +19,7 @@ from prep_assets.extensions.preference.lines import LABELS, LEFT_OUT, TIED, is_t
 from prep_assets.extensions.preference.mutations import JUDGES, MARGIN_MUTATIONS, PAIR_MUTATIONS
 from prep_assets.extensions.preference.pairs import PairEncoder
 from prep_assets.extensions.preference.proofs.pairs import check_margins, check_pairs, claim
-from prep_assets.graph.optional import leaks_asset, merged_asset, quality_asset
+from prep_assets.graph.optional import merged_asset, verdict_assets
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
     MASKED_TOKEN_COLUMNS,
@@ -50,8 +50,7 @@ PAIR_COLUMNS = (
 )
 
 PREFERENCE_RAW = raw_asset("preference", "Source files of preference pairs, pinned by content hash.")
-PREFERENCE_QUALITY = quality_asset(PREFERENCE_RAW, "max_per_source")
-PREFERENCE_LEAKS = leaks_asset(PREFERENCE_RAW, PREFERENCE_QUALITY)
+PREFERENCE_VERDICTS = verdict_assets(PREFERENCE_RAW, "max_per_source")
 
 # Preference pairs: those of one domain, and those of all domains as ``preferences.jsonl``, shuffled, with a held-out test file.
 #
@@ -90,7 +89,7 @@ PREFERENCES_BY_DOMAIN = Asset(
 Answers with a label (KTO) go to `unpaired.jsonl` and `unpaired_test.jsonl`, lists of answers to `ranked.jsonl` and `ranked_test.jsonl`.""",
     write=partial(write_lines, doing="pair"),
     promises=("prompts and answers are not empty", "chosen differs from rejected"),
-    inputs=(("raw", PREFERENCE_RAW), ("quality", PREFERENCE_QUALITY), ("leaks", PREFERENCE_LEAKS)),
+    inputs=(("raw", PREFERENCE_RAW), *PREFERENCE_VERDICTS.items()),
     partitioned=True,
     options=(*REASONING, "max_per_source", "test_fraction", "form", "preprocessing.deduplicate"),
     checks=(
@@ -199,8 +198,7 @@ Pairs that are held out are in the folder `test`.""",
 
 ASSETS = (
     PREFERENCE_RAW,
-    PREFERENCE_QUALITY,
-    PREFERENCE_LEAKS,
+    *PREFERENCE_VERDICTS.values(),
     PREFERENCES_BY_DOMAIN,
     PREFERENCES,
     PREFERENCE_TOKENS_BY_DOMAIN,

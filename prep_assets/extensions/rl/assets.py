@@ -35,7 +35,7 @@ from prep_assets.extensions.rl.groups import merge_groups, sequences, write_grou
 from prep_assets.extensions.rl.mutations import GOLD, GROUP_CORRUPTIONS, JUDGES, MATCH, PROMPT_MUTATIONS, TWO_GOLDS
 from prep_assets.extensions.rl.prompts import GOLDS, PromptEncoder, prompt_line
 from prep_assets.extensions.rl.proofs.golds import check_prompts, claim
-from prep_assets.graph.optional import leaks_asset, merged_asset, quality_asset
+from prep_assets.graph.optional import merged_asset, verdict_assets
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
     REASONING,
@@ -72,8 +72,7 @@ GROUP_COLUMNS = (
 )
 
 RL_RAW = raw_asset("rl", "Source files of questions with known answers, pinned by content hash.")
-RL_QUALITY = quality_asset(RL_RAW)
-RL_LEAKS = leaks_asset(RL_RAW, RL_QUALITY)
+RL_VERDICTS = verdict_assets(RL_RAW)
 
 # RL prompts, of one domain and of all as one: questions with a verifiable answer → ``rl_prompts_train.jsonl`` and ``rl_prompts_test.jsonl``.
 
@@ -87,7 +86,7 @@ RL_PROMPTS_BY_DOMAIN = Asset(
     description="Prompts of a domain with their gold answers: `rl_prompts_train.jsonl` and `rl_prompts_test.jsonl`.",
     write=partial(write_lines, doing="prompts"),
     promises=("prompts are not empty",),
-    inputs=(("raw", RL_RAW), ("quality", RL_QUALITY), ("leaks", RL_LEAKS)),
+    inputs=(("raw", RL_RAW), *RL_VERDICTS.items()),
     partitioned=True,
     options=(*REASONING, "test_fraction", "form", "preprocessing.deduplicate"),
     checks=(
@@ -256,7 +255,7 @@ RL_GROUPS_BY_DOMAIN = Asset(
     description="Prompts of a domain with several responses and a reward for each, as token ids, masks and rewards: offline GRPO.",
     write=write_groups,
     promises=("ids inside the vocabulary", "a finite reward for each response"),
-    inputs=(("raw", RL_RAW), ("quality", RL_QUALITY), ("leaks", RL_LEAKS)),
+    inputs=(("raw", RL_RAW), *RL_VERDICTS.items()),
     partitioned=True,
     options=(
         *TEMPLATE,
@@ -300,8 +299,7 @@ RL_GROUPS = merged_asset(
 
 ASSETS = (
     RL_RAW,
-    RL_QUALITY,
-    RL_LEAKS,
+    *RL_VERDICTS.values(),
     RL_PROMPTS_BY_DOMAIN,
     RL_PROMPTS,
     ARITHMETIC_PROMPTS,

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from prep_assets.checks.of_conversations import conversations_of
-from prep_assets.checks.of_quality import LEAKS_AGAIN, VERDICTS_AGAIN, same_rows
+from prep_assets.checks.of_quality import VERDICTS_AGAIN, same_rows
 from prep_assets.checks.of_stores import ACCOUNTING, stored_texts
 from prep_assets.checks.of_texts import SOURCE_TEXTS, SourceTexts
 from prep_assets.checks.relations import results_of_rows
@@ -51,31 +51,22 @@ from prep_assets.plugins import of_extension
 from prep_assets.proofs.accounting import COUNTED, Refusals, Stored, places
 from prep_assets.proofs.selection import GOOD, Selected, select
 from prep_assets.proofs.verdict import Verdict, combined
-from prep_assets.quality.overlap import RULES, Passages
-from prep_assets.quality.steps import Examples, tried_on_itself
-from prep_assets.samples import document
+from prep_assets.quality.steps import tried_on_itself
 from prep_assets.stores.version_folders import Published
 
 
 def leak_trials(store: Store) -> list[Trial]:
     """Plant the held-out text of an invented data set in an example, for each rule, and leave a leak out of what is stored."""
     stored = read_verdicts(store.published)
-    trials = [clean("the stored leaks", [LEAKS_AGAIN.run(store)])]
+    again = next(check for check in store.asset.checks if check.name == "leaks_again")
+    trials = [clean("the stored leaks", [again.run(store)])]
     if stored.num_rows:
-        trials.append(tried("a leak is left out", LEAKS_AGAIN.name, [same_rows(stored, stored.slice(1))]))
+        trials.append(tried("a leak is left out", again.name, [same_rows(stored, stored.slice(1))]))
+    finds_planted = of_extension("held_out", "finds_planted")
     return trials + [
         Trial("a planted text", rule, 1, found := int(finds_planted(rule)), "finds it" if found else "finds nothing")
         for rule in store.workspace.family(Eval).rules
     ]
-
-
-def finds_planted(name: str) -> bool:
-    """Whether a rule finds an invented text inside another, and nothing in what surrounds it."""
-    rule, words = RULES[name], [f"word{number}" for number in range(40)]
-    before, planted, after = (" ".join(words[start::3]) for start in range(3))
-    passages = Passages.of(rule, [[planted]])
-    texts = [document(text) for text in (f"{before}\n{planted}\n{after}", f"{before}\n{after}")]
-    return list(passages.leaks(Examples(["planted", "clean"], texts))) == [0]
 
 
 def quality_trials(store: Store) -> list[Trial]:

@@ -13,17 +13,17 @@ import numpy as np
 import xxhash
 from msgspec import Struct
 
-from prep_assets.config.family import Domain
+from prep_assets.config.family import Domain, Family
 from prep_assets.config.models import FAMILIES, Eval
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, SourceError
+from prep_assets.extensions.leaks.overlap import RULES, Passages, recall
 from prep_assets.pipeline.asset import Target, holds_out
 from prep_assets.pipeline.examples import Source, reading_recipe
 from prep_assets.pipeline.quality import examples_of, is_held_out, sides_recipe, source_to_judge
 from prep_assets.pipeline.sources import domain_of
-from prep_assets.pipeline.verdicts import QUALITY, VERDICTS, drops_leaks, read_table
+from prep_assets.pipeline.verdicts import QUALITY, VERDICTS, read_table
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.quality.overlap import RULES, Passages, recall
 from prep_assets.samples import Contrast, Group, Pair, Prompt, Sample
 from prep_assets.schemas.registry import convert_with
 from prep_assets.stores.published import Draft
@@ -35,6 +35,11 @@ TEXTS, PASSAGES = "texts.parquet", "{}.parquet"
 REASON = "held_out"
 PROBED = 200
 """Texts of a data set that are looked for in disguise when it is read."""
+
+
+def drops(workspace: Workspace, kind: type[Family] | None = None) -> bool:
+    """Whether examples of a family that hold held-out texts are refused."""
+    return kind is not Eval and workspace.has("eval") and workspace.family(Eval).policy == "drop"
 
 
 # What is held out.
@@ -260,7 +265,7 @@ def leaks_of(workspace: Workspace, family: str, name: str) -> tuple[Any, int]:
     import pyarrow as pa
 
     held, examples_read, found = read_passages(workspace.built("eval_passages")), 0, list[tuple[Any, ...]]()
-    own, reason = HeldOut(family, name), REASON if drops_leaks(workspace) else None
+    own, reason = HeldOut(family, name), REASON if drops(workspace) else None
     foreign = np.array([one != own for one in held.sets], bool)
     source = source_to_judge(workspace, family, name)
     for examples, items, _ in examples_of(replace(source, refuses=_before(workspace, family)).reading(), "search"):

@@ -21,7 +21,7 @@ from msgspec import Struct
 from prep_assets.array_types import Bools, Hashes, Ints
 from prep_assets.quality.steps import ANSWER, CHOSEN, CONTEXT, Examples
 from prep_assets.quality.units import UNSPACED, WORD, fold, normalized, script, unprefixed
-from prep_assets.samples import Sample, turn
+from prep_assets.samples import Sample, document, turn
 
 _NO_SPACE = re.compile(rf"(?=\w)[{UNSPACED}]|[^\s{UNSPACED}\u3000-\u303f\uff01-\uff0f\uff1a-\uff20]+")
 
@@ -273,3 +273,12 @@ def recall(passages: Mapping[str, Passages], texts: Mapping[int, str]) -> dict[s
                 counts[0] += hit
                 counts[1] += 1
     return found
+
+
+def finds_planted(name: str) -> bool:
+    """Whether a rule finds an invented text inside another, and nothing in what surrounds it."""
+    rule, words = RULES[name], [f"word{number}" for number in range(40)]
+    before, planted, after = (" ".join(words[start::3]) for start in range(3))
+    passages = Passages.of(rule, [[planted]])
+    texts = [document(text) for text in (f"{before}\n{planted}\n{after}", f"{before}\n{after}")]
+    return list(passages.leaks(Examples(["planted", "clean"], texts))) == [0]

@@ -1,0 +1,56 @@
+"""Verdicts of quality steps on the examples of each domain of every family (`*_quality`), found by the entry point `prep_assets.verdicts`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+
+from prep_assets.checks.of_quality import NOT_BLOCKED, VERDICTS_AGAIN
+from prep_assets.checks.of_stores import INTEGRITY
+from prep_assets.config.family import Family
+from prep_assets.config.models import FAMILIES
+from prep_assets.pipeline.asset import VERDICT_COLUMNS, Asset
+from prep_assets.pipeline.quality import domains_before, domains_with_golds, family_with_golds, quality_recipe, write_verdicts
+from prep_assets.pipeline.workspace import Workspace
+
+AFTER = ()
+"""Verdicts of whose rows those that are dropped are not judged."""
+
+
+def _no_steps(family: str, workspace: Workspace) -> str:
+    return "" if workspace.family(FAMILIES[family]).quality.steps else f"{family}.yaml names no quality steps. Set quality.steps"
+
+
+def _golds(family: str, workspace: Workspace) -> list[str]:
+    """The assets with golds that steps judge by."""
+    options = workspace.family(FAMILIES[family])
+    return [f"{family_with_golds()}_raw"] if any(domains_with_golds(workspace, options, name) for name in options.domains) else []
+
+
+def drops(workspace: Workspace, kind: type[Family]) -> bool:
+    """Whether steps may drop examples of a family."""
+    return bool(workspace.family(kind).quality.steps)
+
+
+def verdict_asset(raw: Asset, before: Mapping[str, Asset], further: Sequence[str]) -> Asset:
+    """The asset that judges the examples of a family by quality steps."""
+    return Asset(
+        name=f"{raw.family}_quality",
+        family=raw.family,
+        description="""Verdicts of quality steps on every example of a domain, as `verdicts.parquet`.
+
+Steps drop examples, note something about them, or block publication. Who reads the domain refuses what is dropped here, with the reason.""",
+        write=write_verdicts,
+        promises=("every example was judged by every step",),
+        inputs=(("raw", raw),),
+        depends=partial(quality_recipe, raw.family),
+        reads=partial(_golds, raw.family),
+        before=partial(domains_before, raw.family),
+        partitioned=True,
+        options=("quality.steps", "preprocessing.deduplicate", *further),
+        checks=(INTEGRITY, NOT_BLOCKED, VERDICTS_AGAIN),
+        absent=partial(_no_steps, raw.family),
+        stage="quality",
+        kind="parquet",
+        columns=VERDICT_COLUMNS,
+    )
