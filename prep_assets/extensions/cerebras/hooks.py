@@ -245,9 +245,13 @@ def ultra_chat_common_words_mask_hook(
 
 
 ASSISTANT_ROLE = "assistant:"
+DPO_EXAMPLE = {
+    "chosen": "\n\nHuman: What is the capital of Peru?\n\nAssistant: Lima.",
+    "rejected": "\n\nHuman: What is the capital of Peru?\n\nAssistant: I don't know.",
+}
 
 
-@schema("dpo_read_hook", gives=Pair, example="hh")
+@schema("dpo_read_hook", gives=Pair, example=DPO_EXAMPLE)
 def dpo_read_hook(
     *, chosen_key: str = "chosen", rejected_key: str = "rejected", prompt_key: str | None = None, assistant_role: str = ASSISTANT_ROLE
 ) -> Convert:
