@@ -55,8 +55,6 @@ A chat template may end turns with another token than the tokenizer's ``eos_toke
 never ends. Trainers keep the base model's file, so this one is to be copied over it: ``model.generation_config`` takes the same keys.
 """
 _WITH_CONFIG = ("hf_arrow", "hf_parquet")
-_CHAT_TOKENS = ("sft_tokens", "sft_packed", "preference_tokens", "preference_tokens_by_domain")
-"""Assets whose tokens a chat template wrote, with answers and their stop tokens in them."""
 STAGE = "export"
 PARTS = MessageForm(content="parts", image_parts=True)
 """Messages as trainers of vision models take them, whatever a template takes."""
@@ -67,7 +65,8 @@ def stop_ids(workspace: Workspace, source: Asset, format: str) -> list[int]:
     from prep_assets.text.certify import generation_stops
 
     model = workspace.family(FAMILIES[source.family])
-    if format not in _WITH_CONFIG or source.name not in _CHAT_TOKENS or not isinstance(model, Chat):
+    with_answers = any(stream.masked or stream.schema.packed for stream in source.streams.values())
+    if format not in _WITH_CONFIG or not with_answers or not isinstance(model, Chat):
         return []
     vocabulary = workspace.vocabulary(model)
     named = [vocabulary.backend.token_to_id(stop) for stop in generation_stops(workspace.template(model))]

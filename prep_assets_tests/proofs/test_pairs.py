@@ -9,9 +9,6 @@ import numpy as np
 import pytest
 
 from prep_assets.extensions.preference.proofs.pairs import Margin, check_margins, check_pairs
-from prep_assets.extensions.rl.prompts import GOLDS
-from prep_assets.extensions.rl.proofs.golds import check_prompts
-from prep_assets.pipeline.lines import Claims
 from prep_assets.proofs.verdict import Verdict, Worst
 
 
@@ -120,44 +117,6 @@ def test_an_answer_with_both_labels() -> None:
     assert found.worst.note.startswith("the same answer has the other label as well: ")
     assert check_pairs([], [], [first, other]).passed, "those of several domains may differ"
     assert check_pairs([], [], [first, first, {**other, "completion": "else"}], one_domain=True).passed
-
-
-EQUAL_GOLDS = [
-    (2.5, 2.5),
-    ("2.50", "+2.5"),
-    ("-0", "0.0"),
-    ("-2/04", "-0.5"),
-    ("007", "7"),
-    ("1,000.5", "1000.50"),
-    ("The Nile", "the  nile"),
-    ("0.10000000000000000001", "0.100000000000000000010"),
-]
-OTHER_GOLDS = [
-    (2.5, -2.5),
-    ("2.5", "25"),
-    ("A", "B"),
-    ("1,00", "100"),
-    ("1.", "1"),
-    (".5", "0.5"),
-    ("1/0", "0"),
-    ("0.1", "0.10000000000000000001"),
-    ("٣", "3"),
-]
-
-
-@pytest.mark.parametrize(("golds", "equal"), [*((each, True) for each in EQUAL_GOLDS), *((each, False) for each in OTHER_GOLDS)])
-def test_a_prompt_with_two_golds(golds: tuple[Any, Any], equal: bool) -> None:
-    """The check and the build compare golds alike, by other code."""
-    one, two = ({"prompt": "Q?", "gold": gold, "verifier": "own"} for gold in golds)
-    claims = Claims(GOLDS, frozenset())
-    claims.check([one, two])
-    assert not claims.found if equal else len(claims.found) == 1
-    found = check_prompts([one], [two])
-    assert found.passed == equal
-    assert equal or (found.worst is not None and found.worst.where == "test line 1" and "another gold as well" in found.worst.note)
-    for changed in ({**two, "prompt": "R?"}, {**two, "verifier": "math"}, {**two, "arguments": "[]"}, {**two, "gold": ""}):
-        assert check_prompts([one, changed], []).passed
-        Claims(GOLDS, frozenset()).check([one, changed])
 
 
 def test_a_prompt_on_both_sides() -> None:

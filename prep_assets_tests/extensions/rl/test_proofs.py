@@ -6,16 +6,19 @@ import json
 import random
 from fractions import Fraction
 from pathlib import Path
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prep_assets.extensions.rl.prompts import GOLDS
 from prep_assets.extensions.rl.proofs.golds import (
     CONVERTED,
     Gold,
     as_number,
     check_golds,
+    check_prompts,
     is_told,
     second_reading,
     stands_in,
@@ -23,6 +26,7 @@ from prep_assets.extensions.rl.proofs.golds import (
 )
 from prep_assets.extensions.rl.proofs.questions import questions
 from prep_assets.graph.graph import CHECKS, run_check
+from prep_assets.pipeline.lines import Claims
 from prep_assets.schemas.rewards import LEVELS, arithmetic_rows
 from prep_assets_tests.graph.workspaces import build, domain, minimal, resealed, workspace_in
 
@@ -167,3 +171,41 @@ def test_questions_of_arithmetic(levels: tuple[str, ...], unique: bool) -> None:
     for n, largest, seed in ((34, 20, 0), (11, 3, 7), (2, 0, 1)) if not unique else ((34, 20, 0), (12, 3, 7)):
         rows = [(row["prompt"], int(row["gold"]), row["level"]) for row in arithmetic_rows(n, largest, seed, levels, unique)]
         assert [*questions(n, largest, seed, levels, unique=unique)] == rows
+
+
+EQUAL_GOLDS = [
+    (2.5, 2.5),
+    ("2.50", "+2.5"),
+    ("-0", "0.0"),
+    ("-2/04", "-0.5"),
+    ("007", "7"),
+    ("1,000.5", "1000.50"),
+    ("The Nile", "the  nile"),
+    ("0.10000000000000000001", "0.100000000000000000010"),
+]
+OTHER_GOLDS = [
+    (2.5, -2.5),
+    ("2.5", "25"),
+    ("A", "B"),
+    ("1,00", "100"),
+    ("1.", "1"),
+    (".5", "0.5"),
+    ("1/0", "0"),
+    ("0.1", "0.10000000000000000001"),
+    ("٣", "3"),
+]
+
+
+@pytest.mark.parametrize(("golds", "equal"), [*((each, True) for each in EQUAL_GOLDS), *((each, False) for each in OTHER_GOLDS)])
+def test_a_prompt_with_two_golds(golds: tuple[Any, Any], equal: bool) -> None:
+    """The check and the build compare golds alike, by other code."""
+    one, two = ({"prompt": "Q?", "gold": gold, "verifier": "own"} for gold in golds)
+    claims = Claims(GOLDS, frozenset())
+    claims.check([one, two])
+    assert not claims.found if equal else len(claims.found) == 1
+    found = check_prompts([one], [two])
+    assert found.passed == equal
+    assert equal or (found.worst is not None and found.worst.where == "test line 1" and "another gold as well" in found.worst.note)
+    for changed in ({**two, "prompt": "R?"}, {**two, "verifier": "math"}, {**two, "arguments": "[]"}, {**two, "gold": ""}):
+        assert check_prompts([one, changed], []).passed
+        Claims(GOLDS, frozenset()).check([one, changed])
