@@ -11,6 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from functools import cache
+from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,12 +119,14 @@ def load(entry: EntryPoint) -> Any:
 
 
 def part_of(entry: EntryPoint, name: str) -> Any:
-    """An attribute of the module that an entry point names.
+    """An attribute of the module that an entry point names; of a package, also one of its module of that name: `ASSETS` of ``assets``.
 
     Raises:
         ConfigError: it cannot be loaded, or has no such attribute.
     """
-    module = load(entry)
+    module, place = load(entry), f"{entry.module}.{name.lower()}"
+    if not hasattr(module, name) and hasattr(module, "__path__") and find_spec(place):
+        module = import_module(place)
     if not hasattr(module, name):
         raise ConfigError(f"{package_of(entry)}: {entry.value}, an entry point of {entry.group}, has no {name}. See docs/extending.md")
     return getattr(module, name)

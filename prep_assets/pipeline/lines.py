@@ -224,12 +224,7 @@ BLOCK_BYTES, AUTO_BYTES = 4 << 20, 256 << 10
 """Bytes of source read at a time: fewer if a row may show that the file needs the other form."""
 
 
-def write_lines(
-    target: Target,
-    quarantine: Quarantine,
-    *,
-    doing: str,
-) -> Draft:
+def write_lines(target: Target, quarantine: Quarantine, *, doing: str) -> Draft:
     """Write the rows of a domain as lines, in the order of the sources.
 
     With form ``auto``, lines are strings until a row needs messages. A row that gives several lines counts as one record. Where lines turn out to contradict

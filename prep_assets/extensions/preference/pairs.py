@@ -22,7 +22,6 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.stores.table import MARGIN, SIDES
 from prep_assets.text.encode import Encoded, Encoder
-from prep_assets.text.render import InlineReasoning
 from prep_assets.text.spans import Rendered
 
 # Tokenized preference pairs: both sides rendered and encoded, loss on the answer and its stop token only.
@@ -31,26 +30,16 @@ LAST_ANSWER = MaskPolicy(train_turns="last")
 """What the weights of a plain side say, which columns leave out: its last turn is trained, an answer, and nothing else."""
 
 
-def pair_renderer(workspace: Workspace) -> Proven:
-    """What renders and tokenizes the sides of pairs."""
-    family = workspace.family(Preference)
-    limit = family.preprocessing.max_seq_len
-    encoder = Encoder(workspace.vocabulary(family), workspace.engines(family), answer_policy(), limit, truncation=family.truncation)
-    return Proven(workspace.template(family), encoder)
-
-
 class PairEncoder:
     """Tokenizes pairs: those of plain chats by the forms of their conversations, all others rendered one by one."""
 
     def __init__(self, workspace: Workspace) -> None:
-        self._renderer, self._reasoning = pair_renderer(workspace), inline_reasoning(workspace, workspace.family(Preference))
-        encoder = self._renderer.encoder
-        self._plain = block_renderer(
-            self._renderer.template,
-            replace(encoder, policy=LAST_ANSWER),
-            MaskOptions(train_turns="last"),
-            (*encoder.vocabulary.control, *self._reasoning.strings),
-        )
+        family = workspace.family(Preference)
+        vocabulary, template, limit = workspace.vocabulary(family), workspace.template(family), family.preprocessing.max_seq_len
+        encoder = Encoder(vocabulary, workspace.engines(family), answer_policy(), limit, truncation=family.truncation)
+        self._renderer, self._reasoning = Proven(template, encoder), inline_reasoning(workspace, family)
+        marks = (*vocabulary.control, *self._reasoning.strings)
+        self._plain = block_renderer(template, replace(encoder, policy=LAST_ANSWER), MaskOptions(train_turns="last"), marks)
 
     def encode(
         self, batch: Sequence[dict[str, Any]], first: int, quarantine: Quarantine, *, name: str = "preferences"
@@ -72,8 +61,9 @@ class PairEncoder:
 
     def rendered(self, line: Mapping[str, Any], stream: str) -> tuple[Encoder, Rendered]:
         """See `LineEncoder`."""
-        sides = rendered_pair(line, self._renderer, self._reasoning)
-        return self._renderer.encoder, sides[SIDES.index(stream.rpartition("/")[2])]
+        sides = {side: self._by_marks(line, side) for side in SIDES}
+        _reject_equal_texts(*(rendered.text for rendered in sides.values()))
+        return self._renderer.encoder, sides[stream.rpartition("/")[2]]
 
     def _encoded(self, batch: Sequence[Mapping[str, Any]], refused: dict[int, Refused]) -> Encoded:
         """Both sides of every pair that is not rejected: pair n has the positions 2n and 2n + 1."""
@@ -95,27 +85,19 @@ class PairEncoder:
         parts.append((np.array(list(renders), np.int64), encoder.encode(list(renders.values()))))
         return in_order(parts, np.array([2 * pair + side for pair in refused for side in (0, 1)], np.int64))
 
+    def _by_marks(self, row: Mapping[str, Any], side: str) -> Rendered:
+        return self._renderer.render(self._reasoning.read(pair_sample(row, side)))
+
     def _rendered(self, row: Mapping[str, Any], side: str) -> Rendered:
         """A side by its marks, or else by its form, as `BlockRenderer.render` has it; its regions say what is trained."""
         try:
-            return _rendered(row, side, self._renderer, self._reasoning)
+            return self._by_marks(row, side)
         except Refused:
             [plain] = plain_sides(row, [side])
             if plain is None or (rendered := self._plain.by_form(plain)) is None:
                 raise
         turns = pair_sample(row, side).turns
         return replace(rendered, spans=tuple(replace(span, region=turns[span.turn].regions[0]) for span in rendered.spans))
-
-
-def rendered_pair(row: Mapping[str, Any], renderer: Proven, reasoning: InlineReasoning) -> tuple[Rendered, ...]:
-    """Both sides of a pair."""
-    renders = tuple(_rendered(row, side, renderer, reasoning) for side in SIDES)
-    _reject_equal_texts(*(rendered.text for rendered in renders))
-    return renders
-
-
-def _rendered(row: Mapping[str, Any], side: str, renderer: Proven, reasoning: InlineReasoning) -> Rendered:
-    return renderer.render(reasoning.read(pair_sample(row, side)))
 
 
 def _reject_equal_texts(chosen: str, rejected: str) -> None:

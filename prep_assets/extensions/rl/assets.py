@@ -123,7 +123,6 @@ RL_PROMPTS = merged_asset(
     options=(),
     checks=(INTEGRITY, ACCOUNTING, MERGED_LINES),
     may_be_empty=lambda workspace, _: not prompt_domains(workspace.family(Rl)),
-    corruptions=(),
 )
 
 

@@ -36,25 +36,10 @@ def check_pairs(
     """Check every pair, labelled answer and list, and that no prompt of the training files is held out. In `one_domain` no answer to a prompt may be labelled
     good and bad."""
     answers = Digests()
-    files = {
-        "train": train,
-        "unpaired": unpaired,
-        "ranked": ranked,
-        "test": test,
-        "unpaired_test": unpaired_test,
-        "ranked_test": ranked_test,
-    }
-    counted = (
-        "pairs_checked",
-        "pairs_failed",
-        "longer_chosen",
-        "prompts_in_both",
-        "labelled_checked",
-        "desirable",
-        "lists_checked",
-        "tied",
-    )
-    numbers = dict.fromkeys(counted, 0)
+    training = {"train": train, "unpaired": unpaired, "ranked": ranked}
+    files = {**training, "test": test, "unpaired_test": unpaired_test, "ranked_test": ranked_test}
+    checked = ("pairs_checked", "pairs_failed", "longer_chosen", "prompts_in_both")
+    numbers = dict.fromkeys((*checked, "labelled_checked", "desirable", "lists_checked", "tied"), 0)
     worst: Worst | None = None
     for name, where, row, fault in judged(files, "prompt", _pair_fault):
         labelled, ordered = name.startswith("unpaired"), name.startswith("ranked")
