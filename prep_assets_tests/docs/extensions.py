@@ -122,9 +122,10 @@ USES: Mapping[str, str] = {
         checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections checks.relations
         checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine errors graph.optional
         graph.raw pipeline.asset pipeline.conversations pipeline.examples pipeline.lines pipeline.media pipeline.rendering pipeline.sources
-        pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats proofs.mask proofs.mutations proofs.plain_reading
-        proofs.row_rules proofs.rows proofs.second_reading proofs.source_fields proofs.source_rows proofs.source_rules proofs.source_texts
-        proofs.verdict samples stores.files stores.published stores.table text.encode text.render text.spans
+        pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats proofs.mask proofs.mutations
+        proofs.plain_reading proofs.row_rules proofs.rows proofs.second_reading proofs.source_fields proofs.source_rows proofs.source_rules
+        proofs.source_texts proofs.verdict samples schemas.fields schemas.preference schemas.reader schemas.registry schemas.turns
+        stores.files stores.published stores.table text.encode text.spans
     """,
     "rl": """
         checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections checks.relations
