@@ -19,7 +19,7 @@ from prep_assets.pipeline.asset import Check, Store
 from prep_assets.proofs.documents import TextProof
 from prep_assets.proofs.mask import IdentityProof, MaskProof
 from prep_assets.proofs.selection import Rules, Selected, select
-from prep_assets.proofs.verdict import Tally, Verdict, combined, merged
+from prep_assets.proofs.verdict import Tally, Verdict, Worst, combined, merged
 from prep_assets.stores.arrays import prefetch
 
 T = TypeVar("T")
@@ -306,3 +306,22 @@ def verdicts_of_parts(store: Store, parts: Iterable[Sequence[Sequence[Any]]]) ->
         verdicts |= derivation.verdicts(derivation.merged())
     require(all(verdict.passed for verdict in verdicts.values()))
     return verdicts
+
+
+def same_rows(table: Any, again: Any) -> Verdict:
+    """Compare what is stored with what came out again, row by row."""
+    numbers = {"rows_compared": table.num_rows}
+    if table.schema != again.schema or table.num_rows != again.num_rows:
+        detail = f"it has {table.num_rows:,} rows of {table.column_names}; again there are {again.num_rows:,} of {again.column_names}"
+        return Verdict(False, detail, numbers, Worst("rows", detail))
+    for name in table.column_names:
+        if not table[name].equals(again[name]):
+            stored, expected = table[name].to_pylist(), again[name].to_pylist()
+            at = next(at for at, pair in enumerate(zip(stored, expected, strict=True)) if pair[0] != pair[1])
+            where = (
+                f"row {table['row'][at].as_py() + 1} of file {table['file'][at].as_py() + 1}"
+                if "row" in table.column_names
+                else f"row {at:,}"
+            )
+            return Verdict(False, detail := f"{where}: {name} is {stored[at]!r}, again {expected[at]!r}", numbers, Worst(where, detail))
+    return Verdict(True, f"{table.num_rows:,} rows came out the same again", numbers)

@@ -1,6 +1,6 @@
 """Held-out texts, and what the rules that look for them must find in training texts, written by the rules and not by their code.
 
-What quality steps must find stands beside them: modules of entry points `prep_assets.known_verdicts`, with `KNOWN` and `DEFAULTS` by name of the step.
+What quality steps must find stands beside them.
 """
 
 from __future__ import annotations

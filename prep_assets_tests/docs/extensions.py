@@ -32,8 +32,10 @@ USES: Mapping[str, str] = {
         text.tokenizer_files text.visible text.vocabulary workers.pool workers.shards
     """,
     "quality": """
-        caches config.family config.loading errors limits own_code proofs.known_leaks proofs.verdict quality.steps quality.units samples
-        schemas.rewards schemas.verifiers stores.arrays workers.apart
+        caches checks.of_stores checks.relations config.family config.loading config.models data data.quarantine errors limits
+        own_code pipeline pipeline.asset pipeline.examined pipeline.examples pipeline.sources pipeline.verdicts
+        pipeline.workspace proofs.known_leaks proofs.verdict quality.steps quality.units samples schemas.reader schemas.rewards
+        schemas.verifiers stores.arrays stores.guards stores.published stores.verification stores.version_folders workers.apart
     """,
     "ray": """
         errors own_process workers.pool workers.shards
@@ -62,12 +64,11 @@ USES: Mapping[str, str] = {
         caches errors stores.files stores.manifest stores.remote stores.version_folders
     """,
     "selftest": """
-        checks.of_conversations checks.of_documents checks.of_merged checks.of_packed checks.of_quality checks.of_stores
-        checks.of_texts checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph
-        pipeline.asset pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace plugins proofs.accounting
-        proofs.derive proofs.documents proofs.mask proofs.mutations proofs.selection proofs.source_texts proofs.tables
-        proofs.verdict quality.steps samples stores.blends stores.images stores.table stores.tokens stores.version_folders
-        text.template text.vocabulary
+        checks.of_conversations checks.of_documents checks.of_merged checks.of_packed checks.of_stores checks.of_texts
+        checks.relations checks.selection checks.sources_again cli cli.terminal config.models errors graph.graph pipeline.asset
+        pipeline.sources pipeline.workspace plugins proofs.accounting proofs.derive proofs.documents proofs.mask
+        proofs.mutations proofs.selection proofs.source_texts proofs.tables proofs.verdict samples stores.blends stores.images
+        stores.table stores.tokens stores.version_folders text.template text.vocabulary
     """,
     "remote": """
         data.addresses data.local_files errors
@@ -83,8 +84,8 @@ USES: Mapping[str, str] = {
         text.visible
     """,
     "leaks": """
-        checks.of_quality checks.of_stores cli cli.terminal config.family config.models data.quarantine errors graph.graph
-        graph.raw pipeline.asset pipeline.examples pipeline.quality pipeline.sources pipeline.verdicts pipeline.workspace
+        checks.of_stores checks.relations cli cli.terminal config.family config.models data.quarantine errors graph.graph
+        graph.raw pipeline.asset pipeline.examined pipeline.examples pipeline.sources pipeline.verdicts pipeline.workspace
         proofs.known_leaks proofs.verdict quality.steps quality.units samples schemas.registry stores.published
         stores.verification stores.version_folders text.visible
     """,

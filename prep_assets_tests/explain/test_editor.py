@@ -14,9 +14,9 @@ from jsonschema import Draft202012Validator
 
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError
+from prep_assets.extensions.quality.judging import steps_of
 from prep_assets.extensions.start.editor import json_schema
 from prep_assets.graph.graph import family_assets
-from prep_assets.pipeline.quality import steps_of
 from prep_assets_tests.cells import cells
 from prep_assets_tests.docs.pages import PAGES, blocks
 from prep_assets_tests.graph.families import FAMILIES as TRIED

@@ -254,7 +254,7 @@ PLANTS: Mapping[str, Change] = {
     ),
     "which example a verdict is on": (
         "pretrain fields",
-        "pipeline/quality",
+        "extensions/quality/judging",
         "self.noted.setdefault(base + number,",
         "self.noted.setdefault(base - number,",
     ),
@@ -264,7 +264,12 @@ PLANTS: Mapping[str, Change] = {
         "if field_reasoning and field_reasoning != reasoning:",
         "if not (field_reasoning and field_reasoning != reasoning):",
     ),
-    "that a domain is judged at all": ("pretrain fields", "pipeline/quality", "_judge(verdicts, source, source.reading())", "pass"),
+    "that a domain is judged at all": (
+        "pretrain fields",
+        "extensions/quality/judging",
+        "_judge(verdicts, source, source.reading())",
+        "pass",
+    ),
     "labels of ids": (
         "sft ids",
         "extensions/token_ids/tokenized",

@@ -13,8 +13,7 @@ import pytest
 from typer.testing import CliRunner
 
 from prep_assets import limits
-from prep_assets.checks import of_quality, sources_again
-from prep_assets.checks.of_quality import known_fault
+from prep_assets.checks import sources_again
 from prep_assets.cli.main import app
 from prep_assets.config.models import Sft
 from prep_assets.data import tables as cuts
@@ -23,9 +22,10 @@ from prep_assets.engine import execute
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError
 from prep_assets.extensions.leaks import overlap
 from prep_assets.extensions.leaks.checks import known_leaks_fault
-from prep_assets.extensions.quality import gopher
+from prep_assets.extensions.quality import checks, gopher
+from prep_assets.extensions.quality.checks import known_fault
 from prep_assets.extensions.quality.proofs.known_verdicts import KNOWN
-from prep_assets.extensions.selftest.stores import quality_trials
+from prep_assets.extensions.selftest.stores import verdict_trials
 from prep_assets.graph.graph import EVERY, assets_of, store_of
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.verdicts import VERDICTS, Dropped, dropped_rows, read_verdicts
@@ -158,7 +158,7 @@ def test_twins_in_two_domains_leave_one_in_the_first(tmp_path: Path, monkeypatch
     judged = workspace.built("pretrain_quality", "second")
     left = load_array(judged.directory / "near_duplicates.left.npy", Guards())
     assert len(left) == 2 * 14, "of the examples that stay"
-    monkeypatch.setattr(of_quality, "load_array", lambda path, guards: load_array(path, guards)[::-1])
+    monkeypatch.setattr(checks, "load_array", lambda path, guards: load_array(path, guards)[::-1])
     assert failing(workspace, judged) == ["verdicts_again"]
 
 
@@ -319,7 +319,7 @@ def test_verdicts_that_are_shifted_by_one_are_noticed(tmp_path: Path, monkeypatc
         table.slice(1),
         table.drop(["detail"]),
     ):
-        monkeypatch.setattr(of_quality, "read_verdicts", lambda store, changed=changed: changed)
+        monkeypatch.setattr(checks, "read_verdicts", lambda store, changed=changed: changed)
         assert failing(workspace, published) == ["verdicts_again"]
     assert [path.name for path in published.directory.glob("*.parquet")] == [VERDICTS]
 
@@ -376,7 +376,7 @@ def test_gold_answers_judges_the_solutions_that_the_schema_gsm8k_takes_apart(tmp
         workspace = workspace_in(tmp_path / family, minimal(family, {"rows": source}, quality={"steps": {"gold_answers": {}}}, **options))
         published = build(workspace, f"{family}_quality", "rows")
         assert read_verdicts(published)["dropped"].to_pylist() == [None, "wrong_calculation", "answer_differs", "wrong_calculation", None]
-        trials = quality_trials(store_of(workspace, published))
+        trials = verdict_trials(store_of(workspace, published))
         assert [trial.caught for trial in trials if trial.check == "gold_answers"] == [1]
 
 
@@ -386,8 +386,8 @@ def test_the_selftest_corrupts_what_a_build_sees(tmp_path: Path, monkeypatch: py
     source = domain(jsonl(tmp_path / "rows.jsonl", rows), "gsm8k")
     workspace = workspace_in(tmp_path, minimal("sft", {"rows": source}, template="chatml", quality={"steps": {"gold_answers": {}}}))
     published = build(workspace, "sft_quality", "rows")
-    monkeypatch.setattr("prep_assets.pipeline.quality.solutions_of", lambda *_: ())
-    trials = quality_trials(store_of(workspace, published))
+    monkeypatch.setattr("prep_assets.extensions.quality.judging.solutions_of", lambda *_: ())
+    trials = verdict_trials(store_of(workspace, published))
     assert [trial.caught for trial in trials if trial.check == "gold_answers"] == [0]
 
 

@@ -10,12 +10,20 @@ from functools import partial
 
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.extensions.leaks.checks import LEAKS_AGAIN, NO_LEAKS, PASSAGES_AGAIN
-from prep_assets.extensions.leaks.search import drops, families_that_hold_out, leaks_recipe, passages_recipe, write_leaks, write_passages
+from prep_assets.extensions.leaks.search import (
+    drops,
+    families_that_hold_out,
+    leaks_recipe,
+    passages_recipe,
+    tried,
+    write_leaks,
+    write_passages,
+)
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import LEAK_COLUMNS, Asset
 from prep_assets.pipeline.workspace import Workspace
 
-__all__ = ["AFTER", "ASSETS", "drops", "verdict_asset"]
+__all__ = ["AFTER", "ASSETS", "drops", "tried", "verdict_asset"]
 
 AFTER = ("quality",)
 """Verdicts of whose rows those that are dropped are not searched."""

@@ -13,14 +13,15 @@ import numpy as np
 import xxhash
 from msgspec import Struct
 
+from prep_assets.checks.relations import same_rows
 from prep_assets.config.family import Domain, Family
 from prep_assets.config.models import FAMILIES, Eval
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError, SourceError
-from prep_assets.extensions.leaks.overlap import RULES, Passages, recall
-from prep_assets.pipeline.asset import Target, holds_out
+from prep_assets.extensions.leaks.overlap import RULES, Passages, finds_planted, recall
+from prep_assets.pipeline.asset import Store, Target, holds_out
+from prep_assets.pipeline.examined import examples_of, is_held_out, sides_recipe, source_to_judge
 from prep_assets.pipeline.examples import Source, reading_recipe
-from prep_assets.pipeline.quality import examples_of, is_held_out, sides_recipe, source_to_judge
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import QUALITY, VERDICTS, read_table
 from prep_assets.pipeline.workspace import Workspace
@@ -333,3 +334,10 @@ def write_leaks(target: Target, quarantine: Quarantine) -> Draft:
         first = table.slice(0, 1).to_pylist()[0]
         counts["first"] = f"{(*sources.files, *sources.test_files)[first['file']].name}:{first['row']} {first['detail']}"
     return Draft(counts, {"leaks": len(places) / max(1, read), "uncovered": uncovered})
+
+
+def tried(store: Store) -> list[tuple[str, str, bool]]:
+    """Whether a leak that is left out is noticed; and for each rule, whether it finds the text of an invented data set in an example."""
+    stored, rules = read_table(store.published, VERDICTS), store.workspace.family(Eval).rules
+    left_out = [("a leak is left out", "leaks_again", not same_rows(stored, stored.slice(1)).passed)] if stored.num_rows else []
+    return [*left_out, *(("a planted text", rule, finds_planted(rule)) for rule in rules)]

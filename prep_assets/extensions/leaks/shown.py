@@ -12,7 +12,7 @@ from msgspec import Struct
 from prep_assets.data.quarantine import renumbered
 from prep_assets.extensions.leaks.overlap import RULES, Rule
 from prep_assets.extensions.leaks.search import HeldOut
-from prep_assets.pipeline.quality import examples_of, source_to_judge
+from prep_assets.pipeline.examined import examples_of, source_to_judge
 from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.quality.units import normalized, odd, replaced

@@ -7,19 +7,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
 from prep_assets.checks.of_conversations import conversations_of
-from prep_assets.checks.of_quality import VERDICTS_AGAIN, same_rows
 from prep_assets.checks.of_stores import ACCOUNTING, stored_texts
 from prep_assets.checks.of_texts import SOURCE_TEXTS, SourceTexts
 from prep_assets.checks.relations import results_of_rows
 from prep_assets.checks.selection import Selection
-from prep_assets.config.models import Eval
 from prep_assets.errors import ConfigError
 from prep_assets.extensions.selftest.mutations import (
     SELECTION_MUTATIONS,
@@ -43,42 +40,22 @@ from prep_assets.extensions.selftest.trials import (
 )
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline.asset import Corruptions, FromLines, FromParts, FromRows, Store
-from prep_assets.pipeline.quality import as_read, steps_of
 from prep_assets.pipeline.sources import domain_of
-from prep_assets.pipeline.verdicts import read_verdicts
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.plugins import of_extension
+from prep_assets.plugins import entries, of_extension, part_of
 from prep_assets.proofs.accounting import COUNTED, Refusals, Stored, places
 from prep_assets.proofs.selection import GOOD, Selected, select
 from prep_assets.proofs.verdict import Verdict, combined
-from prep_assets.quality.steps import tried_on_itself
 from prep_assets.stores.version_folders import Published
 
 
-def leak_trials(store: Store) -> list[Trial]:
-    """Plant the held-out text of an invented data set in an example, for each rule, and leave a leak out of what is stored."""
-    stored = read_verdicts(store.published)
-    again = next(check for check in store.asset.checks if check.name == "leaks_again")
-    trials = [clean("the stored leaks", [again.run(store)])]
-    if stored.num_rows:
-        trials.append(tried("a leak is left out", again.name, [same_rows(stored, stored.slice(1))]))
-    finds_planted = of_extension("held_out", "finds_planted")
-    return trials + [
-        Trial("a planted text", rule, 1, found := int(finds_planted(rule)), "finds it" if found else "finds nothing")
-        for rule in store.workspace.family(Eval).rules
-    ]
-
-
-def quality_trials(store: Store) -> list[Trial]:
-    """Try each configured step on the examples that it must find wrong, as a build reads them. A step of the user's own has none."""
-    read = partial(as_read, domain_of(store.family, store.partition), store.family.form_of(store.partition))
+def verdict_trials(store: Store) -> list[Trial]:
+    """Judge the rows again, and have what judged them try itself."""
+    again = next(check for check in store.asset.checks if check.name.endswith("_again"))
+    trials = part_of(entries("verdicts")[store.asset.stage], "tried")(store)
     return [
-        clean("the stored verdicts", [VERDICTS_AGAIN.run(store)]),
-        *(
-            Trial(reason, step.name, 1, int(found), f"finds {reason}" if found else "finds nothing")
-            for step in steps_of(store.family, store.partition)
-            for reason, found in tried_on_itself(step, read)
-        ),
+        clean({"leaks": "the stored leaks"}.get(store.asset.stage, "the stored verdicts"), [again.run(store)]),
+        *(Trial(what, by, 1, int(found), f"finds {what}" if found else "finds nothing") for what, by, found in trials),
     ]
 
 
@@ -104,7 +81,7 @@ TRIALS: Mapping[str, Callable[[Store], list[Trial]]] = {
     "rl_groups_by_domain": group_trials,
 }
 """What is done to the rows of assets that do not say it themselves."""
-OF_STAGES: Mapping[str, Callable[[Store], list[Trial]]] = {"blend": blend_trials, "quality": quality_trials, "leaks": leak_trials}
+OF_STAGES: Mapping[str, Callable[[Store], list[Trial]]] = {"blend": blend_trials, **dict.fromkeys(entries("verdicts"), verdict_trials)}
 """What is done to those of all families that judge or order rows."""
 TESTED = tuple(name for name, asset in EVERY.items() if asset.streams or asset.stage in OF_STAGES)
 

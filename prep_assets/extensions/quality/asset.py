@@ -5,13 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import partial
 
-from prep_assets.checks.of_quality import NOT_BLOCKED, VERDICTS_AGAIN
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.config.family import Family
 from prep_assets.config.models import FAMILIES
+from prep_assets.extensions.quality.checks import NOT_BLOCKED, VERDICTS_AGAIN
+from prep_assets.extensions.quality.judging import (
+    domains_before,
+    domains_with_golds,
+    family_with_golds,
+    quality_recipe,
+    tried,
+    write_verdicts,
+)
 from prep_assets.pipeline.asset import VERDICT_COLUMNS, Asset
-from prep_assets.pipeline.quality import domains_before, domains_with_golds, family_with_golds, quality_recipe, write_verdicts
 from prep_assets.pipeline.workspace import Workspace
+
+__all__ = ["AFTER", "drops", "tried", "verdict_asset"]
 
 AFTER = ()
 """Verdicts of whose rows those that are dropped are not judged."""

@@ -3,27 +3,25 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-import xxhash
 from msgspec import Struct, msgpack, structs
 
-from prep_assets.config.family import Chat, Domain, Family
-from prep_assets.config.models import FAMILIES, Eval, Pretrain, Sft, family_name
+from prep_assets.config.family import Domain, Family
+from prep_assets.config.models import FAMILIES, family_name
 from prep_assets.data import tables
-from prep_assets.data.quarantine import Quarantine, Refusal
-from prep_assets.errors import ConfigError, Refused
+from prep_assets.data.quarantine import Quarantine
+from prep_assets.errors import ConfigError
 from prep_assets.pipeline import tokens
-from prep_assets.pipeline.asset import REASONING, Target, holds_out
-from prep_assets.pipeline.documents import document_text
-from prep_assets.pipeline.examples import Item, Reading, Source, asked_digest, content_digest, converter, held_out, reading_recipe
-from prep_assets.pipeline.sources import domain_of, unrendered_reasoning
+from prep_assets.pipeline.asset import Store, Target, holds_out
+from prep_assets.pipeline.examined import WITH_SOLUTIONS, examples_of, is_held_out, sides_recipe, solutions_of, source_to_judge
+from prep_assets.pipeline.examples import Item, Reading, Source, converter, reading_recipe
+from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import FOUND, VERDICTS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.quality.steps import (
@@ -36,9 +34,9 @@ from prep_assets.quality.steps import (
     Step,
     configured_steps,
     corrupted_examples,
+    tried_on_itself,
 )
-from prep_assets.samples import Example, Group, Prompt, Sample
-from prep_assets.schemas.fields import texts_of
+from prep_assets.samples import Example, Prompt, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.rewards import MARK
 from prep_assets.stores.arrays import save_array
@@ -47,8 +45,6 @@ from prep_assets.stores.published import Draft
 from prep_assets.stores.verification import WrittenFile
 from prep_assets.stores.version_folders import Published
 
-BLOCK_BYTES = 1 << 18
-"""Of a file, for one block of examples, whose columns of characters and words then fit into a processor's cache."""
 _SHARD = "verdicts.msgpack"
 """Of the file in the folder of a shard."""
 LEFT = ".left.npy"
@@ -106,34 +102,6 @@ def _compares_sides(options: Family, name: str) -> bool:
     return holds_out(options, [name]) and any(step.clusters and step.action == "note" for step in steps_of(options, name))
 
 
-def sides_recipe(options: Family) -> dict[str, Any]:
-    """What decides which examples of a family are held out, see `is_held_out`."""
-    reasoning = REASONING if isinstance(options, Chat) and not isinstance(options, Sft) else ()
-    return {name: getattr(options, name, 0.0) for name in ("test_fraction", *reasoning)}
-
-
-def is_held_out(options: Family, item: Item, in_test: bool) -> bool | None:
-    """Whether an example is on the held-out side, as the assets of its family decide; `None` for one that they refuse, or that has images.
-
-    Args:
-        in_test: whether its file is one of the domain's `test_files`.
-    """
-    fraction = getattr(options, "test_fraction", 0.0)
-    if in_test or not fraction or isinstance(options, Eval):
-        return in_test or isinstance(options, Eval)
-    if isinstance(options, Sft):
-        return held_out(content_digest(item.record), fraction)
-    try:
-        if isinstance(options, Pretrain):
-            return held_out(xxhash.xxh3_128_digest(document_text(item.example).encode()), fraction)
-        example: Example = item.example
-        if isinstance(options, Chat) and not isinstance(example, Group):
-            example = unrendered_reasoning(options).read(example)
-        return held_out(asked_digest(options, example), fraction)
-    except Refused:
-        return None
-
-
 def domains_with_golds(workspace: Workspace, options: Family, name: str) -> list[str]:
     """The domains of prompts whose golds the steps of a domain judge by.
 
@@ -175,16 +143,6 @@ def _left_before(family: str, workspace: Workspace, name: str) -> dict[str, Any]
         files = published.manifest.files if published else {}
         before[domain] = {file: entry["sha256"] for file, entry in files.items() if file.endswith(LEFT)}
     return {"before": before} if before else {}
-
-
-class _Unwritten(Quarantine):
-    """A quarantine that writes nothing: what reads the domain next puts the same records into its own."""
-
-    def __init__(self) -> None:
-        super().__init__(Path())
-
-    def write(self, refusal: Refusal) -> None:
-        """Leave a rejection out."""
 
 
 class _OfShard(Struct, frozen=True):
@@ -355,33 +313,10 @@ class Verdicts:
         return pa.table({**columns, **{name: pa.array(values) for name, values in self.notes.items()}})
 
 
-def source_to_judge(workspace: Workspace, family: str, name: str) -> Source:
-    """The rows of a domain before quality steps drop any."""
-    kind, options = FAMILIES[family], workspace.family(FAMILIES[family])
-    return replace(Source.of(workspace, kind, name, gives=options.form_of(name)), refuses=())
-
-
-def examples_of(reading: Reading, doing: str) -> Iterator[tuple[Examples, Sequence[Item], bool]]:
-    """Yield the examples of a domain in blocks, in columns and with their records, and whether their file is held out."""
-    for items, in_test in reading.examples(doing, _Unwritten(), block_bytes=BLOCK_BYTES):
-        rows = [item.record.payload for item in items]
-        yield Examples([item.id for item in items], [item.example for item in items], solutions_of(reading.domain, rows)), items, in_test
-
-
-_WITH_SOLUTIONS = ("gsm8k", "gsm8k_prompt")
-
-
-def solutions_of(domain: Domain, rows: Sequence[Mapping[str, Any]]) -> Sequence[str]:
-    """See `Examples`."""
-    if domain.schema_name not in _WITH_SOLUTIONS:
-        return ()
-    return [text for row in rows for text in texts_of(row, domain.options.get("answer_key", "answer"))]
-
-
 def as_read(domain: Domain, form: type, examples: Sequence[Example]) -> Examples:
     """Corrupted examples as a build of the domain reads them: through its schema, if that takes notes out of solutions."""
     corrupted = corrupted_examples(examples)
-    if domain.schema_name not in _WITH_SOLUTIONS or not all(MARK in text for text in corrupted.texts):
+    if domain.schema_name not in WITH_SOLUTIONS or not all(MARK in text for text in corrupted.texts):
         return corrupted
     question, answer = (domain.options.get(key, name) for key, name in (("question_key", "question"), ("answer_key", "answer")))
     rows = [{question: "How many?", answer: text} for text in corrupted.texts]
@@ -457,3 +392,10 @@ def write_verdicts(target: Target, quarantine: Quarantine) -> Draft:
     }
     shares = {f"dropped.{reason}": count / max(1, verdicts.count) for reason, count in sorted(dropped.items())} | verdicts.shares()
     return Draft({**counts, **({"blocking": blocking} if blocking else {})}, shares)
+
+
+def tried(store: Store) -> list[tuple[str, str, bool]]:
+    """Each step that has examples which it must find wrong: their reason, its name, and whether it finds them as a build of the domain reads them."""
+    read = partial(as_read, domain_of(store.family, store.partition), store.family.form_of(store.partition))
+    steps = steps_of(store.family, store.partition)
+    return [(reason, step.name, found) for step in steps for reason, found in tried_on_itself(step, read)]

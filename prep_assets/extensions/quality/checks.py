@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -10,10 +9,12 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets import plugins
+from prep_assets.checks.relations import same_rows
 from prep_assets.data.quarantine import renumbered
+from prep_assets.extensions.quality.judging import Verdicts, judged_domain
+from prep_assets.extensions.quality.proofs.known_verdicts import DEFAULTS, KNOWN
 from prep_assets.pipeline.asset import Check, Store
-from prep_assets.pipeline.quality import Verdicts, judged_domain, source_to_judge
+from prep_assets.pipeline.examined import source_to_judge
 from prep_assets.pipeline.verdicts import FOUND, read_verdicts
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.quality.steps import Configured, Examples, Judged, by_block, corrupted_examples, quality_steps
@@ -66,15 +67,9 @@ def _counts_fault(store: Store, table: Any) -> str:
     return ""
 
 
-def known_verdicts(part: str) -> Mapping[str, Any]:
-    """Return `KNOWN` or `DEFAULTS` of all quality steps, by name."""
-    found = (plugins.part_of(entry, part) for entry in plugins.ours("known_verdicts").values())
-    return {name: known for each in found for name, known in each.items()}
-
-
 def known_fault(name: str) -> str:
     """Return what a step says wrongly of examples whose verdicts are known, judged in two blocks; ``""`` where nothing is wrong, or none are known."""
-    of_steps, must_have = known_verdicts("KNOWN"), known_verdicts("DEFAULTS")
+    of_steps, must_have = KNOWN, DEFAULTS
     options = quality_steps()[name].options if name in must_have else {}
     if (defaults := {option: options[option].default for option in options}) != must_have.get(name, {}):
         return f"{name} has the defaults {defaults}, and must have {must_have[name]}"
@@ -111,25 +106,6 @@ def numbering_fault() -> str:
         if {at: [word for word in detail.split() if word.isdigit()] for at, detail in found.items()} != {at: [str(at)] for at in (1, 3, 4)}:
             return f"a step that finds the examples 1, 3 and 4 of a domain gives it the verdicts {found}"
     return ""
-
-
-def same_rows(table: Any, again: Any) -> Verdict:
-    """Compare what is stored with what came out again, row by row."""
-    numbers = {"rows_compared": table.num_rows}
-    if table.schema != again.schema or table.num_rows != again.num_rows:
-        detail = f"it has {table.num_rows:,} rows of {table.column_names}; again there are {again.num_rows:,} of {again.column_names}"
-        return Verdict(False, detail, numbers, Worst("rows", detail))
-    for name in table.column_names:
-        if not table[name].equals(again[name]):
-            stored, expected = table[name].to_pylist(), again[name].to_pylist()
-            at = next(at for at, pair in enumerate(zip(stored, expected, strict=True)) if pair[0] != pair[1])
-            where = (
-                f"row {table['row'][at].as_py() + 1} of file {table['file'][at].as_py() + 1}"
-                if "row" in table.column_names
-                else f"row {at:,}"
-            )
-            return Verdict(False, detail := f"{where}: {name} is {stored[at]!r}, again {expected[at]!r}", numbers, Worst(where, detail))
-    return Verdict(True, f"{table.num_rows:,} rows came out the same again", numbers)
 
 
 NOT_BLOCKED = Check("not_blocked", "No step whose action is block found anything.", _not_blocked)
