@@ -37,10 +37,10 @@ from typing import Any
 from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
+from prep_assets.proofs.second_reading import DEPTH, depth_of, no_number, unique
 from prep_assets.samples import Row
 
 FOLDER = Path(__file__).with_name("formats")
-MOST_NESTED = 100
 _COMMON = "common.json#/$defs/"
 
 Roles = Mapping[str, str]
@@ -273,27 +273,13 @@ def parsed(text: str) -> Any:
     Raises:
         ValueError: it is not JSON, has a key twice, NaN or an infinity, or is nested too deep.
     """
-
-    def once(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(pairs)) < len(pairs):
-            raise ValueError("a key stands there twice")
-        return dict(pairs)
-
-    def never(constant: str) -> Any:
-        raise ValueError(f"{constant} is not JSON")
-
     try:
-        value = json.loads(text, object_pairs_hook=once, parse_constant=never)
+        value = json.loads(text, object_pairs_hook=unique, parse_constant=no_number)
     except RecursionError as error:
         raise ValueError("it is nested too deep") from error
-    if text.count("[") + text.count("{") > MOST_NESTED and _depth(value) > MOST_NESTED:
+    if text.count("[") + text.count("{") > DEPTH and depth_of(value) > DEPTH:
         raise ValueError("it is nested too deep")
     return value
-
-
-def _depth(value: Any) -> int:
-    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else None
-    return 0 if inner is None else 1 + max(map(_depth, inner), default=0)
 
 
 def _holds_json(content: Callable[[str], Any], reference: str, text: str) -> bool:

@@ -109,10 +109,22 @@ def _strict(data: bytes) -> Any:
     Raises:
         ValueError, RecursionError: it is no JSON, holds a number that is no finite float, or half a surrogate pair.
     """
-    value = json.loads(data.decode(), parse_constant=_no_number, parse_float=_finite, object_pairs_hook=_pairs)
+    value = json.loads(data.decode(), parse_constant=no_number, parse_float=_finite, object_pairs_hook=_pairs)
     if _SURROGATE.search(data):
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
     return value
+
+
+def unique(pairs: Sequence[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object of JSON.
+
+    Raises:
+        ValueError: it has a key twice.
+    """
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("a key stands there twice")
+    return found
 
 
 class _Ambiguous(dict[str, Any]):
@@ -135,7 +147,7 @@ def depth_of(value: Any) -> int:
     return depth
 
 
-def _no_number(name: str) -> NoReturn:
+def no_number(name: str) -> NoReturn:
     raise ValueError(f"{name} is no JSON")
 
 
@@ -522,14 +534,9 @@ def call_object(text: str) -> Any:
         ValueError, SyntaxError: the text is neither, names a member twice, or is nested too deep.
     """
 
-    def named_once(items: Sequence[tuple[str, Any]]) -> dict[str, Any]:
-        if len(dict(items)) < len(items):
-            raise NoCall(text)
-        return dict(items)
-
     try:
         try:
-            return json.loads(text, object_pairs_hook=named_once)
+            return json.loads(text, object_pairs_hook=unique)
         except ValueError:
             return _python_object(text)
     except (MemoryError, RecursionError) as error:  # what parsers raise for a text that is nested too deep
