@@ -18,12 +18,13 @@ from hypothesis import HealthCheck, settings
 from typer.main import get_command
 
 from prep_assets.limits import interrupt_main_thread
+from prep_assets.own_process import BETWEEN
 from prep_assets.proofs import words
 from prep_assets.stores import arrays as columns
 from prep_assets.stores.files import Kept
 from prep_assets.text import agreement
 from prep_assets.text.vocabulary import from_file
-from prep_assets_tests.effort import SOAK, examples, few_code_points, in_memory, without_fsync
+from prep_assets_tests.effort import SOAK, examples, few_code_points, in_memory, one_thread, without_fsync
 
 # a shared machine may be slow at any moment; random tests try the same examples each time, but for those of `make soak`, which draws a seed and writes it down
 settings.register_profile(
@@ -78,7 +79,8 @@ def proofs_of_this_run(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Non
 
 
 def pytest_configure() -> None:
-    """Small builds do not wait for the disk, and where there is memory they do not use it."""
+    """Processes do not wait in loops for each other, small builds not for the disk, and where there is memory they do not use it."""
+    one_thread()
     without_fsync()
     in_memory()
 
@@ -119,7 +121,7 @@ def import_in_turn(config: pytest.Config) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection(session: pytest.Session) -> Generator[None, object, object]:
-    """Searches for garbage pass over what thousands of collected tests take, which stays to the end."""
+    """Searches for garbage are as rare as in a command, and pass over what thousands of collected tests take, which stays to the end."""
     gc.disable()
     try:
         if hasattr(session.config, "workerinput") and session.config.args_source is pytest.Config.ArgsSource.TESTPATHS:
@@ -127,6 +129,7 @@ def pytest_collection(session: pytest.Session) -> Generator[None, object, object
         return (yield)
     finally:
         gc.freeze()
+        gc.set_threshold(BETWEEN)
         gc.enable()
 
 

@@ -45,6 +45,12 @@ def without_fsync() -> None:
     os.fsync = lambda _: None
 
 
+def one_thread() -> None:
+    """Let each process, and those that it starts, compute in one thread: several processes share few processors, and threads of OpenMP wait for each other
+    in loops. A small training step took twelve times as much of a processor in two threads."""
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+
 MEMORY, ROOM = Path("/dev/shm"), 2 << 30
 """A file system in memory, and what must be free of it and of the memory itself: ten times what a run was seen to have there."""
 

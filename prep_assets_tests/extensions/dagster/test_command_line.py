@@ -15,7 +15,7 @@ import h5py
 import pytest
 
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.extensions.dagster.runs import DOMAINS, checks_of, evaluations, materializations
+from prep_assets_tests.extensions.dagster.runs import CONFIGS, DOMAINS, checks_of, evaluations, materializations
 
 pytestmark = pytest.mark.cli
 
@@ -48,6 +48,8 @@ def clone(tmp_path_factory: pytest.TempPathFactory) -> Path:
         pytest.skip(f"no dagster command beside {sys.executable}")
     folder, site = tmp_path_factory.mktemp("clone"), tmp_path_factory.mktemp("site")
     copy_checkout(folder)
+    for path in CONFIGS.glob("*.yaml"):  # of 20 rows of each domain
+        shutil.copyfile(path, folder / "configs" / path.name)
     # as `make setup` does
     text = (ROOT / "tools" / "venv" / "sitecustomize.py").read_text("utf-8")
     (site / "sitecustomize.py").write_text(text.replace("__file__", repr(str(folder / "1" / "2" / "3" / "4" / "5"))), "utf-8")
