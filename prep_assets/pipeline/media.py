@@ -1,43 +1,27 @@
 """Files in records, such as images, for which tokens stand: what the extension that knows them is asked for.
 
 The entry point `files` of the group `prep_assets.media` names a class as `RecordFiles`. Without one no family takes files: records with some are rejected,
-since a render has no token for them.
+since a render has no token for them, and stores with some are not opened.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from prep_assets import plugins
-from prep_assets.config.family import Chat, Domain, Family
-from prep_assets.errors import Refused, StoreError
+from prep_assets.config.family import Domain, Family
+from prep_assets.errors import Refused
 from prep_assets.packing import Mixture, PackPlan
 from prep_assets.samples import MEDIA, Region, Sample, Turn
 from prep_assets.stores.images import Image, ImageBlock, Images
 from prep_assets.stores.table import Table
 from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.spans import Placed
-from prep_assets.text.template import ChatTemplate
-from prep_assets.text.vocabulary import Vocabulary
 
 if TYPE_CHECKING:
     from prep_assets.proofs.verdict import Verdict
-
-
-class Opened(Protocol):
-    """What files need of a `Workspace`."""
-
-    @property
-    def configs(self) -> Path:
-        """The folder of the configuration."""
-
-    def vocabulary(self, family: Family) -> Vocabulary:
-        """The vocabulary of a family."""
-
-    def template(self, family: Chat) -> ChatTemplate:
-        """The chat template of a family."""
 
 
 class RecordFiles:
@@ -46,7 +30,7 @@ class RecordFiles:
     tokens: Mapping[str, str] = {}
     """Kind of files → the control token that stands for one, of the kinds that the family takes."""
 
-    def __init__(self, workspace: Opened, family: Family, domain: Domain | None = None) -> None:
+    def __init__(self, workspace: Any, family: Family, domain: Domain | None = None) -> None:
         self.workspace, self.family, self.domain = workspace, family, domain
 
     def recipe(self) -> dict[str, Any]:
@@ -92,12 +76,10 @@ class RecordFiles:
 
     def block(self, placed: Placed) -> ImageBlock:
         """What is stored of files: where they stand, and what they are."""
-        raise _nothing_knows(len(placed))
+        raise NotImplementedError
 
     def verdicts(self, tables: Iterable[Table]) -> Iterator[Verdict]:
         """Whether files stand where their tokens do, and are what tables say of them; nothing for a family without files."""
-        if count := sum(len(table.images) for table in tables):
-            raise _nothing_knows(count)
         return iter(())
 
     def read_again(self, images: Images) -> Iterator[tuple[Image, Image]]:
@@ -107,7 +89,7 @@ class RecordFiles:
     @staticmethod
     def compare(references: Iterable[tuple[Image, Image]]) -> Verdict:
         """Whether stored files are those that were read again."""
-        raise _nothing_knows(sum(1 for _ in references))
+        raise NotImplementedError
 
     @staticmethod
     def write_packed(payload: Path, table: str, plan: PackPlan, mixture: Mixture, stores: Sequence[TokenStore]) -> dict[str, int]:
@@ -116,18 +98,12 @@ class RecordFiles:
         Raises:
             PrepAssetsError: a row's border goes through one.
         """
-        if count := sum(len(store.images) for store in stores):
-            raise _nothing_knows(count)
         return {}
 
     @staticmethod
     def check_packed(packed: Table, tables: Mapping[str, Table]) -> Verdict:
         """Whether the files of a packed table are those of its records."""
-        raise _nothing_knows(len(packed.images))
-
-
-def _nothing_knows(count: int) -> StoreError:
-    return StoreError(f"{count:,} images, audio or video in records, and the extension `media` is not there. Install prep-assets whole")
+        raise NotImplementedError
 
 
 def record_files() -> type[RecordFiles]:

@@ -23,6 +23,7 @@ from pathlib import Path
 import numpy as np
 from msgspec import Struct
 
+from prep_assets import plugins
 from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError
 from prep_assets.samples import AUDIO, IMAGE, VIDEO
@@ -146,11 +147,13 @@ def open_images(directory: Path, name: str, guards: Guards | None = None) -> Ima
     """Open the images of the stream or table `name` of a store; `NO_IMAGES` if it has none.
 
     Raises:
-        StoreError: the files are inconsistent.
+        StoreError: the files are inconsistent, or no extension knows them.
     """
     folder = directory / f"{name}.images"
     if not folder.is_dir():
         return NO_IMAGES
+    if not plugins.ours("media"):
+        raise StoreError(f"{folder} says which files tokens stand for, and the extension `media` is not there. Install prep-assets whole")
     guards = guards or Guards()
     columns, lines = load_columns(folder, FIELDS, guards), guards.whole(folder / LINES)
     count, size = len(columns["end"]), lines.stat().st_size

@@ -29,7 +29,7 @@ from prep_assets.extensions.media.rules import placeholder_of, rule_beside
 from prep_assets.packing import Mixture, PackPlan
 from prep_assets.packing.plan import place_runs
 from prep_assets.packing.strategies import within
-from prep_assets.pipeline.media import Opened, RecordFiles, shown_files
+from prep_assets.pipeline.media import RecordFiles, shown_files
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import IMAGE, MEDIA, Region, Sample, Turn, changed
 from prep_assets.stores.images import MEASURES, Image, ImageBlock, Images, ImageWriter
@@ -263,7 +263,7 @@ def _references(stores: Sequence[TokenStore], domain: Ints, number: Ints) -> lis
 class FilesOfRecords(RecordFiles):
     """The images, audio and video in records of a family, or of one of its domains."""
 
-    def __init__(self, workspace: Opened, family: Family, domain: Domain | None = None) -> None:
+    def __init__(self, workspace: Any, family: Family, domain: Domain | None = None) -> None:
         super().__init__(workspace, family, domain)
         self.tokens = media_tokens(family)
 
@@ -405,8 +405,4 @@ class FilesOfRecords(RecordFiles):
         return references(images, self.files.folder)
 
     compare, check_packed = staticmethod(check_references), staticmethod(check_packed_images)
-
-    @staticmethod
-    def write_packed(payload: Path, table: str, plan: PackPlan, mixture: Mixture, stores: Sequence[TokenStore]) -> dict[str, int]:
-        """See `RecordFiles.write_packed`."""
-        return write_images(payload, table, plan, mixture, stores)
+    write_packed = staticmethod(write_images)
