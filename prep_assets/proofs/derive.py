@@ -181,7 +181,8 @@ def examples_again(sample: Sample, options: Mapping[str, Any], derived: Callable
         options: ``mask``, ``mask_default``, ``train_thinking`` and ``train_tool_calls``.
         derived: what a conversation must have become.
     """
-    trained = [any(_trained(region, turn.role, options) for region in turn.regions) for turn in sample.turns]
+    policy = MaskOptions.of(options)
+    trained = [any(_trained(region, turn.role, policy) for region in turn.regions) for turn in sample.turns]
     if not _shortened_history(sample, trained, derived):
         return [sample]
     examples: list[Sample] = []
@@ -194,13 +195,9 @@ def examples_again(sample: Sample, options: Mapping[str, Any], derived: Callable
     return examples
 
 
-def _trained(region: Region, role: str, options: Mapping[str, Any]) -> bool:
-    if region.drop or region.kind in MEDIA:
-        return False
-    off = {THINKING: not options["train_thinking"], TOOL_CALL: not options["train_tool_calls"]}
-    if off.get(region.kind):
-        return False
-    return options["mask"].get(role, options["mask_default"]) == "train" if region.loss_weight is None else region.loss_weight > 0
+def _trained(region: Region, role: str, options: MaskOptions) -> bool:
+    """Whether a region is trained, apart from attention."""
+    return not region.drop and weight_of(changed(region, attend=True), role, options) > 0
 
 
 def _masked(turn: Turn) -> Turn:
@@ -381,7 +378,7 @@ class _Derivation(Struct, frozen=True):
         limit_turns(turns, options)
         steps, before = list[tuple[int, int, float]](), 0
         weights = stop_weights(turns, options.train_on_eos)
-        for block, after, parts, start, stop, weight in zip(blocks, [*blocks[1:], None], turns, starts, stops, weights, strict=True):
+        for block, after, parts, start, stop, weight in zip(blocks, [*blocks, None][1:], turns, starts, stops, weights, strict=True):
             first, last = parts[0], parts[-1]
             first.start = before if options.train_headers and first.weight > 0 else min(start, first.start)
             place = chat.places[block.places[-1]]

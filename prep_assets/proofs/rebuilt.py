@@ -519,7 +519,7 @@ class Rebuilder:
         answers = []
         for shape in map(self._plain, (1, 2)):
             with suppress(CheckFailed):
-                around = zip(shape.blocks, [*shape.blocks[1:], None], strict=True)
+                around = zip(shape.blocks, [*shape.blocks, None][1:], strict=True)
                 gaps = [shape.behind(block, after) for block, after in around if block.role == ASSISTANT]
                 answers += [(gap, self.stop(gap, ending, is_text=True)) for gap, ending in gaps]
         return answers

@@ -254,3 +254,10 @@ def test_what_stands_for_an_image_is_the_template_s_wherever_white_space_is() ->
     derived = derive(sample, MaskOptions(), own)
     assert [derived.text[start:end] for start, end in derived.controls].count("<img>") == 4 and derived.typed == 2
     assert derive(sample, MaskOptions(), own, rendered="not looked at") == derived
+
+
+@pytest.mark.parametrize("said", ["", " ", "\n"])
+def test_a_chat_of_blank_texts_trains_nothing(said: str) -> None:
+    for eos in ("turn", "all"):
+        derived = derive(Sample((turn(USER, said), turn(ASSISTANT, said))), MaskOptions(train_on_eos=eos), conversations.template())
+        assert derived.expected == () and derived.text == f"<|s|>user\n{said}<|e|>\n<|s|>assistant\n{said}<|e|>\n"
