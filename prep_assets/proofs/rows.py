@@ -63,7 +63,8 @@ def lines_verdict(files: Sequence[Verdict], *, stored: int) -> Verdict:
 
 
 def _lines_hold(numbers: Numbers) -> str:
-    return f"{numbers['lines_checked']:,} lines are those of their rows, {numbers['lines_read_twice']:,} also by a second reading"
+    also = f", {numbers['lines_read_twice']:,} also by a second reading" if numbers["lines_read_twice"] else ""
+    return f"{numbers['lines_checked']:,} lines are those of their rows{also}"
 
 
 check_lines = Rule(_line_fault, ("lines_checked", "lines_failed", "lines_read_twice"), _lines_hold, ("lines_failed", LINES_DIFFER))

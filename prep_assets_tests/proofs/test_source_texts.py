@@ -286,6 +286,16 @@ def test_plain_rows_say_what_they_say_read_one_by_one(name: str, gives: str, row
         assert (each.weight == 0) == (role == EARLIER)
 
 
+def test_the_whole_line_of_a_plain_pair() -> None:
+    reading, row = Reading("preference", {}, "Pair", TAGS), {"prompt": " p", "chosen": "c", "rejected": "r\n"}
+    roles = {"prompt": "user", "chosen": "assistant", "rejected": "assistant"}
+    assert reading.line(row, "text") == row
+    assert reading.line(row, "messages") == {side: [{"role": roles[side], "content": text}] for side, text in row.items()}
+    chats = Reading("lines of pairs", {}, "Pair", TAGS)
+    assert chats.line(PLAIN[2][2], "messages") == PLAIN[2][2] and chats.line(PLAIN[2][2], "text") is None
+    assert reading.line({**row, "tools": [{}]}, "text") is None and Reading("preference", {}, "Group").line(row, "text") is None
+
+
 def test_answers_that_hold_other_roles_are_read_one_by_one() -> None:
     row = {"prompt": CHATS[:1], "chosen": CHATS, "rejected": CHATS[1:2]}
     assert Reading("lines of pairs", {}, "Pair", TAGS).plain(row) is None
