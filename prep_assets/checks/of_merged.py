@@ -114,6 +114,8 @@ def _require_domains(store: Store, table: Table) -> None:
 def _files(store: Store) -> Iterator[Merged]:
     """Yield the JSONL files."""
     parts = _parts_above(store, store.asset.parts)
+    files = [(part.directory, file) for part in parts for file in store.asset.streams if (part.directory / f"{file}.jsonl").is_file()]
+    speaks = any(not isinstance(row["prompt"], str) for folder, file in files for row in open_stream(folder, file))
     for file, stream in store.asset.streams.items():
         numbers = [number for number, part in enumerate(parts) if (part.directory / f"{file}.jsonl").is_file()]
         if not numbers and not (store.directory / f"{file}.jsonl").is_file():
@@ -123,7 +125,7 @@ def _files(store: Store) -> Iterator[Merged]:
         seed = store.recipe["seed"] if store.recipe.get("shuffle") and not stream.held_out else None
         offered = [open_stream(parts[number].directory, file) for number in numbers]
         copies = _end_to_end(offered, numbers, seed)
-        if any(not isinstance(row["prompt"], str) for row in merged):
+        if speaks:
             offered = list(map(_as_messages, offered))
         yield Merged(file, merged, offered, copies)
 

@@ -7,7 +7,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import chain, groupby
+from itertools import groupby
 from operator import itemgetter
 from typing import Any, NamedTuple
 
@@ -26,10 +26,10 @@ from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.sampled import Sampled
 from prep_assets.proofs.source_fields import OFFERED, Unlike, is_wrapped, offered_fault, step_rewards
 from prep_assets.proofs.source_rows import Reading
-from prep_assets.proofs.source_texts import CALL, EARLIER, EXACT, TEXT, Held, Missing, Policy, Said, missing, single
+from prep_assets.proofs.source_texts import EARLIER, EXACT, TEXT, Held, Missing, Policy, Said, missing, single
 from prep_assets.proofs.verdict import Numbers, Rule, Tally, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable
-from prep_assets.samples import MEDIA, SYSTEM, TOOL, Group, Row, parts_of
+from prep_assets.samples import MEDIA, SYSTEM, TOOL, Row, parts_of
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.groups import STEP_ENDS, STEP_REWARDS, GroupStore
 from prep_assets.stores.lines import Lines
@@ -243,7 +243,7 @@ class SourceTexts(Derivation):
             for at in np.flatnonzero(every | (stored.rows % 64 == 0)).tolist():
                 row, identity = stored.payloads[at], self.identity(stored, at)
                 made: object = apply(convert, row)
-                fault = self._surplus(row, made)
+                fault = self.reading.surplus(row, made)
                 if not fault and (strips or not OFFERED.isdisjoint(row)):
                     example: object = as_example(made, identity, source.gives)
                     fault = offered_fault({key: row[key] for key in row if key not in self.reading.ignore}, example)
@@ -264,28 +264,6 @@ class SourceTexts(Derivation):
         wrong = [text for text in made if text != text.strip()] if strip else [one for one in said if one not in "\n".join(made)]
         wrong += [turn.role for turn in turns if strip and not any(region.text.strip() for region in turn.regions)]
         return f"strip is {strip}, and not so of {wrong[0][:60]!r}" if wrong else ""
-
-    def _surplus(self, row: Row, example: object) -> str:
-        """What the turns of an example say beyond the texts of its row, and what the definition says that its schema writes; ``""`` where nothing is left."""
-        if (written := self.reading.writes) is None or type(example).__name__ != self.reading.gives:
-            return ""
-        regions = [region for turns in parts_of(example) for turn in turns for region in turn.regions]
-        left = "\0".join(region.text for region in regions if region.kind == TEXT and not region.drop)
-        try:
-            read = self.reading.texts(row)
-        except Unlike:  # which is said of the row where it is compared
-            return ""
-        if self.reading.calls and any(each.kind == CALL for each in read):  # between tags of an answer, which a render takes out
-            return ""
-        often = -1 if isinstance(example, Group) else 1  # responses may repeat what stands before them
-        # what stands for files is no text where a row has some, though a schema may leave it in its texts
-        marks = (self.reading.options.get("image_token", "<image>"), "<audio>", "<video>") if self.reading.files_in(row) else ()
-        others = (*written, *marks, *chain.from_iterable(self.reading.tags))
-        texts = [(each.text.strip(), often) for each in read] + [(mark, -1) for mark in others]
-        for text, count in sorted(texts, key=lambda each: -len(each[0])):
-            left = left.replace(text, "\0", count) if text else left
-        left = left.replace("\0", " ").strip()
-        return f"its example says {left[:60]!r} as well" if left else ""
 
     def identity(self, stored: StoredRows, at: int) -> str:
         """The id of a record."""

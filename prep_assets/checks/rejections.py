@@ -16,7 +16,7 @@ from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.sources import strings_in
 from prep_assets.proofs import rejected_renders
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
-from prep_assets.proofs.formats import Format, format_of, read_by, without
+from prep_assets.proofs.formats import Format, definition_of, files, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
 from prep_assets.proofs.second_reading import NoCall, conflicting_thoughts, read_again, shown_by
 from prep_assets.proofs.source_fields import Unlike
@@ -41,7 +41,15 @@ def _definition(store: Store) -> Format | None:
     domain, source = domain_source(store).domain, store.asset.source
     assert isinstance(source, FromRows)
     schema = selected_schema(domain.schema_name, source.gives)
-    return None if schema is None else format_of(schema.name, domain.options)
+    if schema is None:
+        return None
+    for option, value in definition_of(schema.name).get("x-options", {}).items() if schema.name in files() else ():
+        given = schema.options.get(option)
+        if given is not None and (list(given.default) if isinstance(given.default, tuple) else given.default) != value:
+            raise CheckFailed(
+                f"option {option} of {schema.name!r} is {given.default!r} where it is not given, and {value!r} by its definition"
+            )
+    return format_of(schema.name, domain.options)
 
 
 def given_rows(store: Store) -> tuple[Format, Callable[[Row], Row]] | None:
@@ -96,6 +104,7 @@ def read_as_said(store: Store, gives: type) -> Callable[[Row], Example]:
         Misread: a text of the row stands in no turn of its role.
     """
     convert, reading = converter(domain_source(store).domain, gives), reading_of(store, gives)
+    whole = reading_of(store, gives, tags=store.recipe.get("reasoning_tags", ()), calls=True)
 
     def read(row: Row) -> Example:
         example = apply(convert, row)
@@ -106,6 +115,8 @@ def read_as_said(store: Store, gives: type) -> Callable[[Row], Example]:
                 raise Misread(
                     f"{said.path!r} says {said.text.strip()[:60]!r}, and no turn of role {said.role} of what its schema makes of it"
                 )
+        if more := whole.surplus(row, example):
+            raise Misread(more)
         return example
 
     return read
