@@ -15,7 +15,8 @@ from msgspec import Struct, field
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import CheckFailed
-from prep_assets.proofs.derive import Derived, Expected, Prompt, Range
+from prep_assets.proofs.derive import Derived, Expected, Prompt
+from prep_assets.proofs.rebuilt import Range
 from prep_assets.proofs.reference_ids import ReferenceIds, reference_ids, whole_ids
 from prep_assets.proofs.verdict import Numbers, Verdict, Worst, holds, some_fail
 from prep_assets.proofs.words import ByteTable
