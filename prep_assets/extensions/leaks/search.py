@@ -336,8 +336,10 @@ def write_leaks(target: Target, quarantine: Quarantine) -> Draft:
     return Draft(counts, {"leaks": len(places) / max(1, read), "uncovered": uncovered})
 
 
-def tried(store: Store) -> list[tuple[str, str, bool]]:
+def tried(store: Store) -> list[tuple[str, str, bool, str]]:
     """Whether a leak that is left out is noticed; and for each rule, whether it finds the text of an invented data set in an example."""
     stored, rules = read_table(store.published, VERDICTS), store.workspace.family(Eval).rules
-    left_out = [("a leak is left out", "leaks_again", not same_rows(stored, stored.slice(1)).passed)] if stored.num_rows else []
-    return [*left_out, *(("a planted text", rule, finds_planted(rule)) for rule in rules)]
+    verdicts = [same_rows(stored, stored.slice(1))] if stored.num_rows else []
+    left_out = [("a leak is left out", "leaks_again", not verdict.passed, verdict.summary) for verdict in verdicts]
+    found = {rule: finds_planted(rule) for rule in rules}
+    return left_out + [("a planted text", rule, is_found, "finds it" if is_found else "finds nothing") for rule, is_found in found.items()]

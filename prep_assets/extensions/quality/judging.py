@@ -394,8 +394,9 @@ def write_verdicts(target: Target, quarantine: Quarantine) -> Draft:
     return Draft({**counts, **({"blocking": blocking} if blocking else {})}, shares)
 
 
-def tried(store: Store) -> list[tuple[str, str, bool]]:
+def tried(store: Store) -> list[tuple[str, str, bool, str]]:
     """Each step that has examples which it must find wrong: their reason, its name, and whether it finds them as a build of the domain reads them."""
     read = partial(as_read, domain_of(store.family, store.partition), store.family.form_of(store.partition))
     steps = steps_of(store.family, store.partition)
-    return [(reason, step.name, found) for step in steps for reason, found in tried_on_itself(step, read)]
+    trials = ((reason, step.name, found) for step in steps for reason, found in tried_on_itself(step, read))
+    return [(reason, name, found, f"finds {reason}" if found else "finds nothing") for reason, name, found in trials]

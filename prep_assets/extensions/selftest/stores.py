@@ -55,7 +55,7 @@ def verdict_trials(store: Store) -> list[Trial]:
     trials = part_of(entries("verdicts")[store.asset.stage], "tried")(store)
     return [
         clean({"leaks": "the stored leaks"}.get(store.asset.stage, "the stored verdicts"), [again.run(store)]),
-        *(Trial(what, by, 1, int(found), f"finds {what}" if found else "finds nothing") for what, by, found in trials),
+        *(Trial(what, by, 1, int(found), said) for what, by, found, said in trials),
     ]
 
 
