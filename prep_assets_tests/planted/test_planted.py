@@ -82,8 +82,8 @@ PLANTS: Mapping[str, Change] = {
     "the shuffle of pairs": (
         "preference",
         "pipeline/merging",
-        "seed = target.family.seed if shuffled and not held_out else None",
-        "seed = target.family.seed if shuffled and held_out else None",
+        "seed = target.family.seed if shuffled and not stream.held_out else None",
+        "seed = target.family.seed if shuffled and stream.held_out else None",
     ),
     "the end of a span": (
         "sft",
