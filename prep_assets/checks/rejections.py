@@ -174,6 +174,25 @@ def of_render(store: Store) -> Oracle:
     return judge
 
 
+def of_tokens(store: Store) -> Oracle:
+    """Whether what is tokenized of a row is what the row says; why its tokens are rejected, the second derivation says."""
+    source = store.asset.source
+    if not isinstance(source, FromRows):
+        return lambda reason, row: None
+    read = read_as_said(store, source.gives)
+
+    def judge(reason: str, row: Row) -> Ruling:
+        try:
+            read(row)
+        except Misread as misread:
+            return str(misread)
+        except (Refused, Unlike):
+            pass
+        return None
+
+    return judge
+
+
 def of_reasoning(store: Store) -> Oracle:
     """Whether an answer is nothing but reasoning, has other reasoning beside its text, or something else between the tags of a call, by a second reading."""
     if (opened := _rendered(store)) is None:
@@ -229,6 +248,7 @@ ORACLES: Mapping[str, Callable[[Store], Oracle]] = {
     "pretrain/too_short": of_sizes,
     "pretrain/too_many_chars": of_sizes,
     "render": of_render,
+    "tokenize": of_tokens,
     "reasoning/empty_answer": of_reasoning,
     "reasoning/bad_typed_call": of_reasoning,
     "reasoning/conflicting_reasoning": of_reasoning,

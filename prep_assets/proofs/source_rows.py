@@ -222,7 +222,7 @@ class Reading(Struct, dict=True):
             read = self.texts(row)
         except Unlike:  # which is said of the row where it is compared
             return ""
-        if self.calls and any(each.kind == CALL for each in read):  # between tags of an answer, which a render takes out
+        if self.calls and ("</tool_call>" in left or "</tool_response>" in left):  # which a render takes out of answers
             return ""
         often = -1 if isinstance(example, Group) else 1  # responses may repeat what stands before them
         # what stands for files is no text where a row has some, though a schema may leave it in its texts
