@@ -253,7 +253,10 @@ def reading_of(store: Store, gives: type | None = None, **template: Any) -> Read
     source = domain_source(store)
     domain, made = source.domain, source.gives if gives is None else gives
     chosen_by = frozenset((*domain.where, *filter(None, [domain.domain_key])))
-    return Reading(domain.schema_name, domain.options, made.__name__, ignore=frozenset(domain.ignore), chosen_by=chosen_by, **template)
+    reading = Reading(domain.schema_name, domain.options, made.__name__, ignore=frozenset(domain.ignore), chosen_by=chosen_by, **template)
+    if domain.speaker_names != "keep":  # in front of texts
+        reading.writes = None
+    return reading
 
 
 def require_current(store: Store, key: str, label: str) -> None:

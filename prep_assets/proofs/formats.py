@@ -103,7 +103,7 @@ def _rule_modules() -> Sequence[ModuleType]:
     return [*map(import_module, (*own, *(f"prep_assets.extensions.{name}.proofs.rules" for name in found)))]
 
 
-@cache
+@lru_cache(1 << 9)
 def rule_named(name: str) -> Callable[..., Any]:
     """Return the rule that definitions call by this name."""
     rule: Callable[..., Any] = next(vars(module)[name] for module in _rule_modules() if name in vars(module))

@@ -30,7 +30,7 @@ from prep_assets.proofs.source_fields import (
     worked_pieces,
 )
 from prep_assets.proofs.source_texts import ANSWERS, ANYWHERE, ASIDE, CALL, EARLIER, EXACT, REASONING, TEXT, Said
-from prep_assets.samples import Group, Row, parts_of
+from prep_assets.samples import Group, Row, Sample, parts_of
 
 
 class Column(NamedTuple):
@@ -214,7 +214,9 @@ class Reading(Struct, dict=True):
 
     def surplus(self, row: Row, example: object) -> str:
         """What the turns of an example say beyond the texts of its row, and what the definition says that its schema writes; ``""`` where nothing is left."""
-        if (written := self.writes) is None or type(example).__name__ != self.gives:
+        if (written := self.writes) is None or type(example).__name__ != self.gives or isinstance(example, Group):
+            return ""
+        if isinstance(example, Sample) and example.tokenized is not None:  # whose texts are those of its ids
             return ""
         regions = [region for turns in parts_of(example) for turn in turns for region in turn.regions]
         left = "\0".join(region.text for region in regions if region.kind == TEXT and not region.drop)
@@ -224,11 +226,10 @@ class Reading(Struct, dict=True):
             return ""
         if self.calls and ("</tool_call>" in left or "</tool_response>" in left):  # which a render takes out of answers
             return ""
-        often = -1 if isinstance(example, Group) else 1  # responses may repeat what stands before them
         # what stands for files is no text where a row has some, though a schema may leave it in its texts
         marks = (self.options.get("image_token", "<image>"), "<audio>", "<video>") if self.files_in(row) else ()
         others = (*written, *marks, *(tag for pair in self.tags for tag in pair))
-        texts = [(each.text.strip(), often) for each in read] + [(mark, -1) for mark in others]
+        texts = [(each.text.strip(), 1) for each in read] + [(mark, -1) for mark in others]
         for text, count in sorted(texts, key=lambda each: -len(each[0])):
             left = left.replace(text, "\0", count) if text else left
         left = left.replace("\0", " ").strip()

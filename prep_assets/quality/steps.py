@@ -15,7 +15,7 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from traceback import extract_tb
 from typing import Any, Literal, TypeVar, get_args, get_type_hints
 
@@ -404,7 +404,7 @@ def _loaded(path: str, options: Mapping[str, Any]) -> None:
         raise ConfigError(f"quality step {path!r}: {error}; its signature is {inspect.signature(function)}") from error
 
 
-@cache
+@lru_cache(64)
 def _own_function(path: str) -> Callable[..., Any]:
     return own_function("quality step", path)
 

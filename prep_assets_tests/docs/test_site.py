@@ -16,7 +16,7 @@ import yaml
 
 from prep_assets.cli.main import app
 from prep_assets.extensions.selftest import mutations
-from prep_assets.graph.graph import CHECKS
+from prep_assets.graph.graph import CHECKS, EVERY
 from prep_assets.text.load_template import named_templates
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, PAGES, read
@@ -55,6 +55,7 @@ def test_each_check_has_a_page_with_what_it_holds_and_the_stores_that_have_it(pa
         assert len(page.partition("\n\n")[2].partition("## ")[0]) > 120, name
         assert all(f"`{asset}`" in page for asset, checks in CHECKS.items() if name in {check.name for check in checks})
     corruptions = [each for name, table in vars(mutations).items() if name.endswith("MUTATIONS") for each in table]
+    corruptions += [each for asset in EVERY.values() for own in asset.corruptions for each in own.mutations]
     assert len(corruptions) > 100
     assert [each.name for each in corruptions if f"- {each.name}\n" not in pages[f"checks/{each.caught_by}.md"]] == []
 

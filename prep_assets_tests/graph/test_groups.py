@@ -262,7 +262,7 @@ def test_a_response_goes_on_from_the_very_prompt(tmp_path: Path) -> None:
     made = workspace_of(tmp_path, {"scored": domain(jsonl(tmp_path / "g.jsonl", GOOD[:4]), "group")}, template="odd.jinja", test_fraction=0)
     (made.configs / "odd.jinja").write_text(turns + "{% if add_generation_prompt %}<|im_start|>user\n{% endif %}")
     build(made, "rl_raw", "scored")
-    with pytest.raises(PrepAssetsError, match=r"loss mask differ in 4 of 4 records.*has loss weight 0 by its marks and 1 by its frames"):
+    with pytest.raises(PrepAssetsError, match=r"all 4 records were refused \(tokenize/prompt_differs: 4\)"):
         build(made, "rl_groups")
 
 

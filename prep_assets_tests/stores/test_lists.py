@@ -17,7 +17,14 @@ from prep_assets.stores.table import TOKENS, open_table
 from prep_assets.stores.writer import TableWriter
 
 SEEN = Lists(
-    "seen", "sightings", {"place": "int16", "odds": "float32"}, "sightings", lambda *_: ([], None, NONE), lambda: None, lambda *_: []
+    "seen",
+    "sightings",
+    {"place": "int16", "odds": "float32"},
+    "sightings",
+    lambda *_: ([], None, NONE),
+    lambda: None,
+    lambda *_: [],
+    lambda _: lambda *_: None,
 )
 NONE = Entries(np.zeros(0, np.int64), np.zeros(0, np.int64), {"place": np.zeros(0), "odds": np.zeros(0)})
 Said = list[list[list[tuple[int, float]]]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping
-from functools import cache, partial
+from functools import lru_cache, partial
 from typing import Any
 
 from msgspec import Struct
@@ -74,7 +74,7 @@ def _own_verifier(path: str) -> Callable[..., bool]:
     return partial(call_apart, _verified_by, path)
 
 
-@cache
+@lru_cache(64)
 def _function(path: str) -> Callable[..., Any]:
     return own_function(STEP, path)
 
