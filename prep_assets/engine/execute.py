@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import gc
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, nullcontext, suppress
@@ -416,7 +415,6 @@ class _Worker:
             # what is left of private data must not stay in a store that nobody reads
             is_gone = False
             if redacts and not is_current:
-                gc.collect()  # checks that refer to themselves hold the store until then
                 is_gone = place.discard(published.version)
             where = "deleted, since its domain is redacted" if is_gone else f"left in {published.where}"
             message = f"{step.label}: {what}. The store is {where}\n{reasons}"
