@@ -22,6 +22,7 @@ from prep_assets.stores.version_folders import (
     Backend,
     Pointers,
     Published,
+    end_lease,
     of_key,
 )
 
@@ -256,8 +257,9 @@ class Place:
             backend.change(lambda pointers: {name: "" for name in ("candidate", "draft") if getattr(pointers, name) == version})
 
     def discard(self, version: str) -> bool:
-        """Delete a version that is not current; return false if it has readers."""
+        """Delete a version that is not current and that this process reads no more; return false if others read it."""
         self.let_go(version)
+        end_lease(self.backend.versions / version)
         with self.backend.building():
             return self.backend.remove(version)
 

@@ -39,7 +39,8 @@ class Lease:
         handle = os.open(version, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         with suppress(OSError):  # being pruned, which the reader finds out; or a file system without locks
             fcntl.flock(handle, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        finalize(self, os.close, handle).atexit = False
+        self.end = finalize(self, os.close, handle)
+        self.end.atexit = False
 
 
 def lease(version: Path) -> Lease | None:
@@ -53,6 +54,13 @@ def lease(version: Path) -> Lease | None:
             except OSError:
                 return None
         return current_lease
+
+
+def end_lease(version: Path) -> None:
+    """End the lease of this process on a version that nobody reads any more, though what has read it may refer to itself."""
+    with _LOCK:
+        if (held := _HELD.pop((os.getpid(), version), None)) is not None:
+            held.end()
 
 
 @contextmanager
