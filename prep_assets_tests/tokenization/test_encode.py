@@ -79,7 +79,11 @@ def _weigh(
         untrained = next((i for i, weight in enumerate(own) if weight), len(own))
         white_space_first = not data[at : at + untrained].decode(errors="replace").strip()
         rest = set(own[untrained:])
-        found.append((own[-1], len(set(own)) > 1 and not (white_space_first and len(rest) == 1)))
+        # a trained text that ends with white space, of which other tokens are left, stands before one that is not trained
+        trained = next((i for i, weight in enumerate(own) if weight != own[0]), len(own))
+        is_end = bool(found) and found[-1][0] == own[0] > 0 and not data[at : at + trained].decode(errors="replace").strip()
+        fits = (white_space_first and len(rest) == 1) or (is_end and set(own[trained:]) == {0.0})
+        found.append((own[-1], len(set(own)) > 1 and not fits))
         at += len(own)
     return found
 
@@ -190,6 +194,7 @@ def test_regions_keep_their_weights(shipped: Loaded, turns: list[list[tuple[str,
     st.lists(st.sampled_from([word for word in WORDS if word]) | st.text(NO_NONCHARACTERS, min_size=1, max_size=4), min_size=2, max_size=6)
 )
 @example(["Hel", "lo"])
+@example([" ", " ", " ", "0 ", " "])
 @example([" ", "t", "he"])
 @example(["Question: ", "4"])
 def test_borders_without_control_tokens(shipped: Loaded, texts: list[str]) -> None:
