@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks.of_conversations import fresh_render
-from prep_assets.checks.of_stores import types_of
+from prep_assets.checks.of_stores import require_needed, types_of
 from prep_assets.checks.relations import Relation, has_few_tokens, relation
 from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, example_of, files_of
 from prep_assets.config.models import Pretrain
@@ -47,7 +47,9 @@ from prep_assets.text.vocabulary import Vocabulary
 
 def pretrain_rows(store: Store) -> Verdict:
     """Check the rows of every stream: ids, begin and end tokens of documents, images."""
-    tables, vocabulary, family = store.tables().values(), store.vocabulary, store.workspace.family(Pretrain)
+    streams, vocabulary, family = store.tables(), store.vocabulary, store.workspace.family(Pretrain)
+    require_needed(store, streams)
+    tables = streams.values()
     begin = documents_begin_with(vocabulary, family.bos)
     size, end, ended = vocabulary.size, vocabulary.eos_id, family.append_eod
     limit, types = family.preprocessing.max_seq_len, types_of(store, tables)

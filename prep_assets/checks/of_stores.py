@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from itertools import chain
 
 import numpy as np
@@ -166,23 +166,9 @@ def token_rows(store: Store) -> Verdict:
     """Check the rows of every stream, and their images; both sides of pairs must hold the same records.
 
     Raises:
-        StoreError: they do not, or a stream or column is there that says nothing.
+        StoreError: they do not; or as `require_needed`.
     """
     streams, size = store.tables(), store.vocabulary.size
-    attended = [stream.columns[ATTENTION].values for stream in streams.values() if ATTENTION in stream.columns]
-    if (
-        attended
-        and isinstance(store.asset.source, FromRows)
-        and all(bool(np.all(mask[part])) for mask in attended for part in stretches(len(mask), 1 << 20))
-    ):
-        raise StoreError(f"every token is attended, and {ATTENTION} is stored")
-    if (
-        "dev" in streams
-        and store.partition
-        and not store.recipe.get("test_fraction")
-        and not domain_of(store.family, store.partition).test_files
-    ):
-        raise StoreError("nothing is held out, and there is a stream dev")
     for name, stream in streams.items() if store.holds(PAIRS) else ():
         other = streams[name.removesuffix(SIDES[0]) + SIDES[1]] if name.endswith(SIDES[0]) else stream
         if not np.array_equal(stream.origins.row, other.origins.row):
@@ -191,10 +177,26 @@ def token_rows(store: Store) -> Verdict:
     for name, (above, file) in source.files.items() if isinstance(source, FromLines) else ():
         if "/" in name and name in streams and not len(open_lines(store.above(above, store.partition).directory, file)):
             raise StoreError(f"{name} is made from {file}, which has no line")
+    if isinstance(source, FromRows):
+        require_needed(store, streams)
     types = types_of(store, streams.values()) if isinstance(source, FromRows) else ids_type(store)
     longest = store.family.preprocessing.max_seq_len if store.asset.name == "sft_tokens" else None
     records = (check_rows(stream, vocabulary_size=size, types=types, longest=longest) for stream in streams.values())
     return combined(chain(records, files_of(store).verdicts(streams.values())))
+
+
+def require_needed(store: Store, streams: Mapping[str, Table]) -> None:
+    """Check that each stream and column of a domain is there for something.
+
+    Raises:
+        StoreError: nothing is held out, and there is a stream of it; or every token is attended, and that is stored.
+    """
+    held_out = store.asset.stems(store.partition).get("dev")
+    if held_out in streams and not store.recipe.get("test_fraction") and not domain_of(store.family, store.partition).test_files:
+        raise StoreError(f"nothing is held out, and there is a stream {held_out}. Build it again")
+    attended = [stream.columns[ATTENTION].values for stream in streams.values() if ATTENTION in stream.columns]
+    if attended and all(bool(np.all(mask[part])) for mask in attended for part in stretches(len(mask), 1 << 20)):
+        raise StoreError(f"every token is attended, and {ATTENTION} is stored. Build it again")
 
 
 def ids_type(store: Store) -> dict[str, str]:

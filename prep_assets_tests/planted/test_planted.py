@@ -329,6 +329,71 @@ PLANTS: Mapping[str, Change] = {
     "the mixing of hashes": ("sft quality", "extensions/quality/words", "    values *= SPREAD\n", "    values *= 1\n"),
     "the first kind of private data": ("sft quality", "extensions/quality/private_data", 'f"private_{there[0]}"', 'f"private_{there[-1]}"'),
     "the largest operand": ("rl", "schemas/rewards", "operand = divmod(index, largest + 1)", "operand = divmod(index, largest - 1)"),
+    "a contrastive text as long as the limit": (
+        "contrastive",
+        "extensions/contrastive/lines",
+        "if longest > self._limit:",
+        "if longest > self._limit - 30:",
+    ),
+    "a result of a call stands twice": (
+        "sft turns",
+        "schemas/turns",
+        "            ordered += results\n            continue",
+        "            ordered += results\n            pass",
+    ),
+    "a section of the fewest characters": (
+        "schemas pretrain 0",
+        "extensions/preprocess/sections",
+        "if length < min_chars or",
+        "if length <= min_chars or",
+    ),
+    "entries of a teacher beside their tokens": (
+        "sft ids",
+        "extensions/distillation/entries",
+        "for by in (1, 2, 0)",
+        "for by in (2, 2, 0)",
+    ),
+    "a positive text among the negatives": ("contrastive graded", "extensions/contrastive/lines", "earlier[:8]", "earlier[:7]"),
+    "scores of contrastive texts": (
+        "contrastive graded",
+        "extensions/contrastive/schema",
+        "if len(scores) != texts:",
+        "if len(scores) == texts:",
+    ),
+    "a prompt that a side repeats": ("schemas preference 1", "schemas/preference", "turns[len(prompt) :]", "turns[len(prompt) + 1 :]"),
+    "the margin of ranked responses": (
+        "preference ranked",
+        "extensions/agents/rankings",
+        "return changed(made, margin=difference) if margin else made",
+        "return made",
+    ),
+    "steps that end with a token": ("rl steps", "extensions/rl/groups", "if said != text.strip() and", "if said == text.strip() and"),
+    "marks of the ends of steps": (
+        "rl steps",
+        "extensions/rl/groups",
+        "rewards[of_step[-1]] = 1, reward",
+        "rewards[of_step[-1]] = 2, reward",
+    ),
+    "numbers of rejected records": (
+        "contrastive graded",
+        "data/quarantine",
+        "{file}{colon}{int(number) + by}",
+        "{file}{colon}{int(number) - by}",
+    ),
+    "the form of merged lines": (
+        "schemas preference texts 0",
+        "pipeline/merging",
+        "if as_messages and isinstance(",
+        "if as_messages or isinstance(",
+    ),
+    "a column of attention": ("pretrain images", "pipeline/tokens", "if not attended.all():", "if attended.all():"),
+    "a stream of nothing held out": ("pretrain images", "pipeline/asset", '"test_fraction", 0) > 0 or', '"test_fraction", 0) <= 0 or'),
+    "the caption of an image in the first phase": (
+        "sft images",
+        "extensions/cerebras/images",
+        "drop=phase == 1),) if caption",
+        "drop=phase == 0),) if caption",
+    ),
 }
 """Those that the checks stop."""
 LONG = {"exports sft", "exports pretrain", "pretrain fields", "sft phi", "sft prompts"}
