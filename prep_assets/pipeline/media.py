@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class RecordFiles:
-    """The files in records of a family, or of one of its domains; here there are none."""
+    """The files in records of a family, or of one of its domains; here there are none, and what only files need is not asked for."""
 
     tokens: Mapping[str, str] = {}
     """Kind of files → the control token that stands for one, of the kinds that the family takes."""
