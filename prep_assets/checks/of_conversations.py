@@ -44,13 +44,12 @@ from prep_assets.proofs.mask import (
 )
 from prep_assets.proofs.plain_reading import turns_of_rows
 from prep_assets.proofs.rebuilt import render_again
-from prep_assets.proofs.second_reading import read_again, shown_by
+from prep_assets.proofs.second_reading import read_again, shown_by, typed_tokens, untyped
 from prep_assets.proofs.tokenized import left_of_tokenized, splits_character, tokenized_again
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.samples import MEDIA, PlainChat, Sample, changed
 from prep_assets.schemas.reader import PlainMessages, rows_by_columns
 from prep_assets.text.chats import plain_chat
-from prep_assets.text.conversation import control_pattern, treat
 from prep_assets.text.template import ChatTemplate
 
 MASKED = "Trained tokens decode to exactly the assistant's texts and their stop token, on every row; derived without the code that made the mask."
@@ -241,7 +240,7 @@ class Chats(Conversations):
         self.truncation = Truncation(recipe["truncation"], limit, recipe["truncation_keeps_stop"], recipe["truncation_keeps"])
         self._domain = domain_source(store).domain
         self._convert, self._images = converter(self._domain, Sample), files_of(store).ready_again
-        self._stripped = control_pattern(self.vocabulary.control) if recipe["special_in_content"] == "strip" else None
+        self._stripped = typed_tokens(self.vocabulary.control) if recipe["special_in_content"] == "strip" else None
 
     def sample(self, chat: PlainChat) -> Sample:
         """Split off reasoning, and strip control tokens where the configuration does."""
@@ -250,7 +249,7 @@ class Chats(Conversations):
     def treated(self, sample: Sample) -> Sample:
         """Return the example of a row as a build renders it."""
         again = read_again(self._images(sample), self.store.recipe, **shown_by(self.template))
-        return again if self._stripped is None else treat(again, self._stripped, "strip")[0]
+        return again if self._stripped is None else untyped(again, self._stripped)
 
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[Source]:
         """Convert the rows with their schema, apart from those that hold plain messages and nothing else."""
@@ -356,8 +355,8 @@ def _fits(chats: Chats, item: Item) -> bool:
     regions = [region for turn in sample.turns for region in turn.regions]
     if sample.tokenized is not None or any(region.kind in MEDIA or not region.attend for region in regions):
         return False
-    typed = control_pattern(chats.vocabulary.control)
-    if typed is not None and any(typed.search(region.text) for region in regions):
+    typed = typed_tokens(chats.vocabulary.control)
+    if any(typed.search(region.text) for region in regions):
         return False
     treated = chats.treated(sample)
     try:

@@ -8,9 +8,11 @@ from itertools import groupby, zip_longest
 from operator import itemgetter
 from typing import Any
 
+from prep_assets.checks.of_stores import refusals_of
 from prep_assets.checks.relations import Compares, Derivation, Judge, is_small
 from prep_assets.checks.selection import line_of
 from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, reading_of, stored_rows, streams_of
+from prep_assets.data.quarantine import Refusal
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.examples import converter
@@ -76,14 +78,26 @@ class LinesMatch(OfLines):
         self.reading = reading_of(store)
 
     def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
-        """The verdict on all files; with form ``auto`` lines are messages where one of them is more than strings hold."""
+        """The verdict on all files; lines have the form that is configured, and with ``auto`` are messages where one of them is more than strings hold."""
         verdict = lines_verdict(results, stored=sum(map(len, self.files)))
-        refused = self.store.manifest.counts.get("refused", {})  # a row that was rejected for another one may have needed them
-        is_open = getattr(self.store.family, "form", "") == "auto" and not any("/contradicting_" in reason for reason in refused)
-        if self._form == "messages" and is_open and all(fits_strings(line) for file in self.files for line in file.held):
-            detail = "all lines are messages, and strings would hold each of them"
-            verdict = Verdict(False, detail, verdict.numbers, Worst("form", detail)) if verdict.passed else verdict
+        if verdict.passed and (detail := self._fault_of_form()):
+            verdict = Verdict(False, detail, verdict.numbers, Worst("form", detail))
         return {"source_match": verdict}
+
+    def _fault_of_form(self) -> str:
+        if (configured := getattr(self.store.family, "form", "auto")) != "auto":
+            return f"the lines are {self._form}; form is {configured}" if any(map(len, self.files)) and self._form != configured else ""
+        is_open = self._form == "messages" and not any(map(self._needs_messages, refusals_of(self.store)))
+        if is_open and all(fits_strings(line) for file in self.files for line in file.held):
+            return "all lines are messages, and strings would hold each of them"
+        return ""
+
+    def _needs_messages(self, refusal: Refusal) -> bool:
+        """Whether a row that contradicts another one, and so is not stored, may have needed messages."""
+        if not refusal.reason.startswith("contradicting_"):
+            return False
+        lines = None if len(refusal.payload) < refusal.payload_length else self._convert_row(json.loads(refusal.payload))
+        return lines is None or not all(map(fits_strings, lines if isinstance(lines, list) else [lines]))
 
     def pairs(self, file: StoredStream) -> Callable[[StoredRows], Iterator[Line]]:
         """Return what gives each line of a file, in source order, with the line its row gives: by the schema, and of lines that are the texts of the columns

@@ -123,7 +123,7 @@ def packed_mask(store: Store, name: str) -> Iterator[Verdict]:
 
 @of_each_table
 def packed_accounting(store: Store, name: str) -> Iterator[Verdict]:
-    """Check the counts of a table against its rows. Without weights, epochs or limits, every token of the domains is in rows or counted as left out."""
+    """Check the counts of a table against its rows. Without weights, epochs or limits, each token and image is in rows or counted as left out."""
     packing, claimed, packed, domains = store.recipe["packing"], _claimed(store, name), _table(store, name), _domains(store, name)
     left_out = int(claimed["tokens_left_out"])
     sources, tokens = _pieces(packed).domains, int(packed.lengths.sum())
@@ -139,6 +139,8 @@ def packed_accounting(store: Store, name: str) -> Iterator[Verdict]:
         offered = sum(int(domains[source].lengths.sum()) for source in sources)
         if offered != totals["tokens"] + left_out:
             fault = f"the domains hold {offered:,} tokens, but {totals['tokens']:,} are packed and {left_out:,} counted as left out"
+        elif (images := sum(len(domains[source].images) for source in sources)) != len(packed.images) + claimed.get("images_left_out", 0):
+            fault = f"the domains hold {images:,} images, {len(packed.images):,} are in rows, {claimed['images_left_out']:,} counted as left out"
     summary = f"{totals['rows']:,} rows hold {totals['tokens']:,} tokens, {trained:,} trained; {left_out:,} left out"
     yield Verdict(not fault, fault or summary, {**totals, "tokens_left_out": left_out}, Worst(name, fault) if fault else None)
 

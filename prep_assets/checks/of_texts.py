@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
@@ -24,8 +23,8 @@ from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.mask import Truncation, puts_spaces, solid
 from prep_assets.proofs.rebuilt import sorts_arguments
 from prep_assets.proofs.sampled import Sampled
+from prep_assets.proofs.second_reading import typed_tokens
 from prep_assets.proofs.source_fields import OFFERED, Unlike, is_wrapped, offered_fault, step_rewards
-from prep_assets.proofs.source_rows import Reading
 from prep_assets.proofs.source_texts import EARLIER, EXACT, TEXT, Held, Missing, Policy, Said, missing, single
 from prep_assets.proofs.verdict import Numbers, Rule, Tally, Verdict, Worst, combined, holds
 from prep_assets.proofs.words import ByteTable
@@ -181,13 +180,8 @@ class SourceTexts(Derivation):
         template = store.workspace.template(family) if isinstance(family, Chat) and "template" in recipe else None
         shows = template is not None and template.form.shows_calls
         calls, sorts = shows and recipe.get("calls") == "auto", shows and template is not None and sorts_arguments(template)
-        if isinstance(store.asset.source, FromLines):
-            line = store.asset.source.gives.__name__
-            self.reading = Reading(f"lines of {line.lower()}s", {}, line, tags, calls=calls, sorts=sorts)
-            self._weighs = True
-        else:
-            self.reading = reading_of(store, tags=tags, calls=calls, sorts=sorts)
-            self._weighs = domain_source(store).domain.weigh is None
+        self.reading = reading_of(store, tags=tags, calls=calls, sorts=sorts)
+        self._weighs = isinstance(store.asset.source, FromLines) or domain_source(store).domain.weigh is None
         self.name = store.partition or store.asset.name
         self.policy, self.truncation = self._policy(), Truncation()
         limit = recipe.get("preprocessing", {}).get("max_seq_len", recipe.get("max_seq_len"))
@@ -196,7 +190,7 @@ class SourceTexts(Derivation):
         fim = recipe.get("preprocessing", {}).get("fim")
         parts = ("prefix", "suffix", "middle")
         self._sentinels = [store.vocabulary.backend.token_to_id(fim[f"{part}_token"]) for part in parts] if fim and fim["rate"] else None
-        self._stripped = _control(store) if recipe.get("special_in_content") == "strip" else None
+        self._stripped = typed_tokens(store.vocabulary.control) if recipe.get("special_in_content") == "strip" else None
 
     def _policy(self) -> Policy:
         """What is trained, where a row does not say otherwise."""
@@ -602,10 +596,6 @@ def sides_of(lines: Sequence[Row]) -> dict[str, Held]:
         sides["arguments"] = Held(_joined(json.loads(line["arguments"])))
     sides[""] = Held(_joined([*(json.loads(each) if isinstance(each, str) and each[:1] == "[" else each for each in offered), *lines]))
     return sides
-
-
-def _control(store: Store) -> re.Pattern[str]:
-    return re.compile("|".join(re.escape(token) for token in sorted(store.vocabulary.control, key=len, reverse=True)) or "(?!)")
 
 
 SOURCE_TEXTS = derived(

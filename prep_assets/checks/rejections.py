@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from functools import partial
-from typing import cast
+from typing import Any, cast
 
 from prep_assets.checks.sources_again import domain_source, files_of, reading_of
 from prep_assets.config.family import Chat
@@ -18,14 +18,14 @@ from prep_assets.proofs import rejected_renders
 from prep_assets.proofs.derive import MaskOptions, derive, examples_again
 from prep_assets.proofs.formats import Format, definition_of, files, format_of, read_by, without
 from prep_assets.proofs.rejected_rows import kept_fault, ruling
-from prep_assets.proofs.second_reading import NoCall, conflicting_thoughts, read_again, shown_by
+from prep_assets.proofs.second_reading import NoCall, conflicting_thoughts, read_again, shown_by, typed_tokens, untyped
 from prep_assets.proofs.source_fields import Unlike
-from prep_assets.proofs.source_texts import ANSWERS, TEXT, Said
-from prep_assets.samples import ASSISTANT, COMPLETION, THINKING, TOOL, USER, Example, Pair, Row, Sample, parts_of
+from prep_assets.proofs.source_rows import Reading
+from prep_assets.proofs.source_texts import ANSWERS, REASONING, TEXT, Said
+from prep_assets.samples import ASSISTANT, COMPLETION, MEDIA, THINKING, TOOL, USER, Example, Pair, Row, Sample, parts_of
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import selected_schema
 from prep_assets.stores.lists import declared
-from prep_assets.text.conversation import control_pattern, treat
 from prep_assets.text.template import ChatTemplate
 
 Ruling = str | None
@@ -156,12 +156,12 @@ def of_render(store: Store) -> Oracle:
     template, rendered = opened
     again = partial(derive, options=MaskOptions(), template=template, prompts=True)
     expands = store.recipe.get("expand") == "turns"
-    stripped = control_pattern(store.vocabulary.control) if store.recipe.get("special_in_content") == "strip" else None
+    stripped = typed_tokens(store.vocabulary.control) if store.recipe.get("special_in_content") == "strip" else None
 
     def judge(reason: str, row: Row) -> Ruling:
         try:
             read = [(read_again(sample, store.recipe, **shown_by(template)), prompted) for sample, prompted in rendered(row)]
-            treated = [(treat(sample, stripped, "strip")[0], prompted) for sample, prompted in read]
+            treated = read if stripped is None else [(untyped(sample, stripped), prompted) for sample, prompted in read]
             if expands:
                 treated = [(each, prompted) for sample, prompted in treated for each in examples_again(sample, store.recipe, again)]
             found = [rejected_renders.ruling(reason, sample, template, prompted=prompted) for sample, prompted in treated]
@@ -175,22 +175,40 @@ def of_render(store: Store) -> Oracle:
 
 
 def of_tokens(store: Store) -> Oracle:
-    """Whether what is tokenized of a row is what the row says; why its tokens are rejected, the second derivation says."""
+    """Whether what is tokenized of a row or of a line is what it says; why its tokens are rejected, the second derivation says."""
     source = store.asset.source
-    if not isinstance(source, FromRows):
-        return lambda reason, row: None
-    read = read_as_said(store, source.gives)
+    read: Callable[[Row], Any] = lambda row: None  # noqa: E731
+    if isinstance(source, FromRows):
+        read = read_as_said(store, source.gives)
+    elif isinstance(source, FromLines) and source.rendered is not None:
+        read = _lines_as_said(reading_of(store), source.rendered(store))
 
     def judge(reason: str, row: Row) -> Ruling:
         try:
-            read(row)
+            example = read(row)
         except Misread as misread:
             return str(misread)
         except (Refused, Unlike):
-            pass
+            return None
+        is_document = store.asset.family == "pretrain" and isinstance(example, Sample) and example.tokenized is None
+        if reason == "lossy_tokenizer" and is_document and store.vocabulary.token_bytes is not None:
+            regions = [region for turn in example.turns for region in turn.regions if region.kind not in MEDIA and not region.drop]
+            again = [store.vocabulary.backend.encode(region.text, add_special_tokens=False).ids for region in regions]
+            if all(store.vocabulary.decode(ids) == region.text for ids, region in zip(again, regions, strict=True)):
+                return "the ids of each of its texts decode to the text"
         return None
 
     return judge
+
+
+def _lines_as_said(reading: Reading, rendered: Conversations) -> Callable[[Row], None]:
+    def read(row: Row) -> None:
+        texts = [region.text for sample, _ in rendered(row) for turn in sample.turns for region in turn.regions]
+        for said in reading.texts(row):
+            if said.kind in (TEXT, REASONING) and not any(said.text.strip() in text for text in texts):
+                raise Misread(f"{said.path!r} says {said.text.strip()[:60]!r}, and no turn of what is tokenized of the line")
+
+    return read
 
 
 def of_reasoning(store: Store) -> Oracle:

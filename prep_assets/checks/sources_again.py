@@ -249,7 +249,10 @@ def domain_source(store: Store) -> DomainSource:
 
 
 def reading_of(store: Store, gives: type | None = None, **template: Any) -> Reading:
-    """Return what reads the rows of a store by the columns of their definition; `template`: what of a template matters, see `Reading`."""
+    """Return what reads the rows or the lines of a store by the columns of their definition; `template`: what of a template matters, see `Reading`."""
+    if isinstance(store.asset.source, FromLines):
+        line = store.asset.source.gives.__name__
+        return Reading(f"lines of {line.lower()}s", {}, line, **template)
     source = domain_source(store)
     domain, made = source.domain, source.gives if gives is None else gives
     chosen_by = frozenset((*domain.where, *filter(None, [domain.domain_key])))

@@ -441,11 +441,24 @@ def _placed(message: Message, kind: str, mark: str, format: Format) -> Iterator[
 
 
 def no_json(row: Row, format: Format) -> bool | None:
-    """A value has no place in JSON: a number that is not finite, a date, bytes. JSON Schema takes 2.0 for an integer."""
+    """A value has no place in JSON: a number that is not finite, a date, bytes. JSON Schema takes 2.0 for an integer, which a field of ids or counts is not."""
     try:
-        return None if re.search("[0-9]\\.0(?![0-9])", json.dumps(row, allow_nan=False)) else False
+        json.dumps(row, allow_nan=False)
     except (TypeError, ValueError, RecursionError):
         return True
+    return None if _counts_in_floats(row) else False
+
+
+_MEASURES = re.compile("weight|scale|score|reward|margin|logprob")
+"""Names of fields whose numbers need not be whole."""
+
+
+def _counts_in_floats(value: Any, key: str = "") -> bool:
+    if isinstance(value, dict):
+        return any(_counts_in_floats(inner, name) for name, inner in value.items())
+    if isinstance(value, list | tuple):
+        return any(_counts_in_floats(inner, key) for inner in value)
+    return isinstance(value, float) and value.is_integer() and not _MEASURES.search(key)
 
 
 def number(text: str) -> Fraction | None:

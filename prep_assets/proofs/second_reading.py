@@ -24,7 +24,7 @@ import orjson
 from msgspec import Struct
 
 from prep_assets.errors import CheckFailed
-from prep_assets.samples import ASSISTANT, MEDIA, THINKING, TOOL, TOOL_CALL, Group, Sample, Turn, changed
+from prep_assets.samples import ASSISTANT, MEDIA, SEPARATOR, THINKING, TOOL, TOOL_CALL, Group, Region, Sample, Turn, changed
 
 if TYPE_CHECKING:
     from prep_assets.text.template import ChatTemplate
@@ -472,6 +472,35 @@ def group_again(group: Group, options: Mapping[str, Any], *, shown: bool, calls:
     """Return a group as `read_again` does: its prompt and each of its responses."""
     responses = tuple(_reread_turns(response, options, shown, calls) for response in group.responses)
     return changed(group, prompt=_reread_turns(group.prompt, options, shown, calls), responses=responses)
+
+
+def typed_tokens(tokens: Iterable[str]) -> re.Pattern[str]:
+    """Return what finds control tokens in a text, a longer one before those that it begins with."""
+    return re.compile("|".join(map(re.escape, sorted(tokens, key=len, reverse=True))) or "(?!)")
+
+
+def untyped(sample: Sample, typed: re.Pattern[str]) -> Sample:
+    """Return the sample without the control tokens that are typed in its texts and calls, and those that come together where one is removed."""
+
+    def bare(value: Any) -> Any:
+        if isinstance(value, str):
+            while (shorter := typed.sub("", value)) != value:
+                value = shorter
+            return value
+        if isinstance(value, dict):
+            return {bare(key): bare(inner) for key, inner in value.items()}
+        return [*map(bare, value)] if isinstance(value, list) else value
+
+    def bare_region(region: Region) -> Region:
+        if region.kind in (SEPARATOR, *MEDIA):
+            return region
+        if region.kind != TOOL_CALL:
+            return changed(region, text=bare(region.text))
+        call = json.loads(region.text)
+        return region if bare(call) == call else changed(region, text=json.dumps(bare(call), ensure_ascii=False))
+
+    turns = (changed(turn, regions=tuple(map(bare_region, turn.regions))) for turn in sample.turns)
+    return changed(sample, turns=tuple(turns))
 
 
 def _reread_turns(turns: Sequence[Turn], options: Mapping[str, Any], shown: bool, calls: bool) -> tuple[Turn, ...]:

@@ -394,6 +394,33 @@ PLANTS: Mapping[str, Change] = {
         "drop=phase == 1),) if caption",
         "drop=phase == 0),) if caption",
     ),
+    "control tokens that are not stripped": ("sft prompts", "text/conversation", "if shorter == text:", "if shorter != text:"),
+    "the form of lines": ("rl", "pipeline/lines", 'or configured == "messages" else', 'or configured != "messages" else'),
+    "which scores contradict each other": (
+        "schemas preference 1",
+        "extensions/datasets/ultrafeedback",
+        "and rejected is not None and chosen < rejected",
+        "and rejected is not None and chosen >= rejected",
+    ),
+    "weights that are true or false": (
+        "schemas sft 3",
+        "schemas/fields",
+        "float(value) if isinstance(value, bool) else as_number(value, where)",
+        "float(value) if not isinstance(value, bool) else as_number(value, where)",
+    ),
+    "reasoning in a line": (
+        "preference messages",
+        "pipeline/lines",
+        'Region(THINKING, message["reasoning_content"])',
+        'Region(message["reasoning_content"], THINKING)',
+    ),
+    "where the tokens of a document begin": (
+        "pretrain images",
+        "text/encode",
+        "running[per_item[:-1] - 1], 0) if",
+        "running[per_item[:-1] - 1], 1) if",
+    ),
+    "images that are in no row": ("sft images", "extensions/media/files", "len(number) - len(order)", "len(number) + len(order)"),
 }
 """Those that the checks stop."""
 LONG = {"exports sft", "exports pretrain", "pretrain fields", "sft phi", "sft prompts"}

@@ -9,7 +9,7 @@ from string import ascii_lowercase, ascii_uppercase
 from typing import Any
 
 from prep_assets.proofs.formats import Format, definition_of
-from prep_assets.proofs.row_rules import chats, letters, under
+from prep_assets.proofs.row_rules import chats, letters, no_json, under
 from prep_assets.proofs.source_rows import Walk
 from prep_assets.proofs.source_rules import key_of, text
 from prep_assets.proofs.source_texts import ANYWHERE, TEXT, Said
@@ -46,6 +46,15 @@ def uneven_regions(row: Row, format: Format) -> bool:
     return any(
         turn.get(mask) is not None and len(turn[mask]) != len(turn["content"]) for turn in _regions(row, format)[0] for mask in masks
     )
+
+
+def region_types(row: Row, format: Format) -> bool | None:
+    """Nothing but what the definition rejects; it does not say what lists hold in a document, where those of an empty region count for nothing."""
+    turns, document = _regions(row, format)
+    weights = [each for turn in turns for each in turn.get("semantic_loss_weight") or ()]
+    flags = [each for turn in turns for mask in ("semantic_drop_mask", "semantic_attention_mask") for each in turn.get(mask) or ()]
+    sound = all(each is None or isinstance(each, int | float) for each in weights) and all(type(each) is bool for each in flags)
+    return False if (sound or not document) and no_json(row, format) is False else None
 
 
 def empty_region(row: Row, format: Format) -> bool:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Iterator
 from typing import Any
 
 from prep_assets.proofs.formats import Format
-from prep_assets.proofs.row_rules import number, under
+from prep_assets.proofs.row_rules import no_json, number, under
 from prep_assets.proofs.source_rows import Walk
 from prep_assets.proofs.source_rules import key_of
 from prep_assets.proofs.source_texts import CALL, EXACT, REASONING, TEXT, Said
@@ -86,10 +87,18 @@ def _sides(row: Row, format: Format) -> list[Any]:
     return [under(row, format, option) for option in ("chosen_key", "rejected_key")]
 
 
-def ultra_last(row: Row, format: Format) -> bool | None:
-    """A side ends with an empty message, or with another's than the assistant."""
+def _answers(row: Row, format: Format) -> list[tuple[str, str]]:
+    """Return whose the last message of each side is, and what it says; where no side is named, of the completions that score most and least."""
     sides = _sides(row, format)
-    return None if sides[0] is None else any(side[-1]["role"] != "assistant" or not side[-1]["content"].strip() for side in sides)
+    if sides[0] is None:
+        listed = under(row, format, "completions_key")
+        return [("assistant", pick(listed, key=_score)["response"].strip()) for pick in (max, min)]
+    return [(side[-1]["role"], side[-1]["content"].strip()) for side in sides]
+
+
+def ultra_last(row: Row, format: Format) -> bool:
+    """A side ends with an empty message, or with another's than the assistant."""
+    return any(role != "assistant" or not text for role, text in _answers(row, format))
 
 
 def ultra_prompts(row: Row, format: Format) -> bool | None:
@@ -100,10 +109,10 @@ def ultra_prompts(row: Row, format: Format) -> bool | None:
     return any([(each["role"], each["content"].strip()) for each in side[:-1]] != [("user", prompt.strip())] for side in sides)
 
 
-def ultra_equal(row: Row, format: Format) -> bool | None:
+def ultra_equal(row: Row, format: Format) -> bool:
     """Both sides end with the same text."""
-    sides = _sides(row, format)
-    return None if sides[0] is None else sides[0][-1]["content"].strip() == sides[1][-1]["content"].strip()
+    (_, chosen), (_, rejected) = _answers(row, format)
+    return chosen == rejected
 
 
 def ultra_margin(row: Row, format: Format) -> bool | None:
@@ -113,6 +122,44 @@ def ultra_margin(row: Row, format: Format) -> bool | None:
         scores = sorted(each["overall_score"] for each in under(row, format, "completions_key"))
         return bool(scores[-1] == scores[0] or scores[-1] - scores[0] < (least or 0))
     return least is not None and row["score_chosen"] - row["score_rejected"] < least
+
+
+def ultra_types(row: Row, format: Format) -> bool | None:
+    """A rating is no number, neither as text nor as itself; `None` where a value has no place in JSON."""
+    wrong = any(None in ratings for _, ratings in _rated_answers(row, format))
+    return True if wrong else False if no_json(row, format) is False else None
+
+
+def ultra_scores(row: Row, format: Format) -> bool:
+    """Scores contradict each other: those of both sides, a side's and that of the completion with its text, or the best score and bad ratings."""
+    scores = dict[str, float]()
+    for answer, ratings in _rated_answers(row, format):
+        scores[answer["response"].strip()] = score = _score(answer)
+        mean = answer.get("fine-grained_score")
+        if mean is None and ratings:
+            mean = sum(rating or 0.0 for rating in ratings) / len(ratings)
+        if mean is not None and score >= 10 and mean <= 2:
+            return True
+    if _sides(row, format)[0] is None:
+        return False
+    listed: list[Any] = [scores.get(text) for _, text in _answers(row, format)]
+    own: list[Any] = [row.get(name) for name in ("score_chosen", "score_rejected")]
+    turned = any(None not in pair and pair[0] < pair[1] for pair in (listed, own))
+    return turned or any(None not in pair and pair[0] != pair[1] for pair in zip(listed, own, strict=True))
+
+
+def _rated_answers(row: Row, format: Format) -> Iterator[tuple[Row, list[float | None]]]:
+    """Yield the completions of a row, each with its ratings, `None` for what is no number; those left out are not among them."""
+    for answer in under(row, format, "completions_key") or ():
+        ratings = [each.get("Rating") for each in (answer.get("annotations") or {}).values()]
+        yield answer, [_rating(each) for each in ratings if each not in (None, "", "N/A")]
+
+
+def _rating(value: Any) -> float | None:
+    try:
+        return None if isinstance(value, bool) or not math.isfinite(float(value)) else float(value)
+    except (TypeError, ValueError, OverflowError):
+        return None
 
 
 # What becomes of a column.
