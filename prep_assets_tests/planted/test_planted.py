@@ -395,7 +395,7 @@ PLANTS: Mapping[str, Change] = {
         "drop=phase == 0),) if caption",
     ),
     "control tokens that are not stripped": ("sft prompts", "text/conversation", "if shorter == text:", "if shorter != text:"),
-    "the form of lines": ("rl", "pipeline/lines", 'or configured == "messages" else', 'or configured != "messages" else'),
+    "the form of lines where it is open": ("rl", "pipeline/lines", 'or configured == "messages" else', 'or configured != "messages" else'),
     "which scores contradict each other": (
         "schemas preference 1",
         "extensions/datasets/ultrafeedback",
