@@ -262,7 +262,7 @@ class Chats(Conversations):
         if reason == SPLIT and isinstance(example, Sample) and example.tokenized is not None:
             ids, weights = map(np.array, (example.tokenized.ids, example.tokenized.weights))
             return not splits_character(ids, weights, self.vocabulary)
-        if reason not in {*UNDERIVABLE, NOTHING_TO_TRAIN, LOSSY, BORDER} or not isinstance(example, Sample | PlainChat):
+        if reason not in {*UNDERIVABLE, NOTHING_TO_TRAIN, NO_STOP, LOSSY, BORDER} or not isinstance(example, Sample | PlainChat):
             return False
         try:
             sample = self.sample(example) if isinstance(example, PlainChat) else self.treated(example)
@@ -282,6 +282,8 @@ class Chats(Conversations):
         if reason == NOTHING_TO_TRAIN:
             whole = self.truncation.limit is None or len(ids_of(derived, self.vocabulary)) <= self.truncation.limit
             return whole and any(stretch.weight > 0 for stretch in derived.expected)
+        if reason == NO_STOP:
+            return bool(derived.expected) and derived.expected[-1].stop != ""
         if reason == BORDER:
             return not straddled(derived, self.vocabulary)
         if reason == LOSSY:
@@ -333,6 +335,7 @@ class Chats(Conversations):
 # Rejected chats, judged by the second derivation as well: only the build's own code says the same twice.
 
 NOTHING_TO_TRAIN, LOSSY, REWRITTEN = "tokenize/nothing_to_train", "tokenize/lossy_tokenizer", "render/template_rewrites_content"
+NO_STOP = "render/no_stop_token"
 BORDER, SPLIT = "tokenize/mask_border_inside_token", "tokenize/mask_splits_character"
 UNDERIVABLE = {
     REWRITTEN,

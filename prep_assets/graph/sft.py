@@ -63,6 +63,7 @@ from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens
 from prep_assets.stores.verification import write_json
 from prep_assets.stores.writer import TableWriter
 from prep_assets.text.certify import certify, policy_faults, unserved
+from prep_assets.text.load_template import load_template
 from prep_assets.text.template import ChatTemplate
 
 SFT_RAW = raw_asset("sft", "Source files of instructions and chats, pinned by content hash.")
@@ -99,12 +100,14 @@ def _write_template(target: Target, quarantine: Quarantine) -> Draft:
 def _policy(store: Store) -> Verdict:
     template, stored = check_policy(store.workspace), json.loads((store.directory / "certificate.json").read_bytes())
     again = certify(template, store.vocabulary)
-    verdict = check_certificate(stored, template, eos=store.vocabulary.special.get("eos_token", ""))
+    names = store.vocabulary.templates or ([""] if store.vocabulary.chat_template else [])
+    own = [load_template(f"tokenizer:{name}", store.vocabulary) for name in names]
+    verdict = check_certificate(stored, template, special=store.vocabulary.special, own=own)
     if not verdict.passed or stored == json.loads(json.dumps(again.as_dict())):
         summary = f"masks are provable by {', '.join(again.proofs)}; turns end with {again.stop_token!r}"
         return replace(verdict, summary=summary) if verdict.passed else verdict
-    names = ", ".join(name for name, value in json.loads(json.dumps(again.as_dict())).items() if stored.get(name) != value)
-    return Verdict(False, f"certified again, the template has other {names}", verdict.numbers, Worst("certificate.json", names))
+    others = ", ".join(name for name, value in json.loads(json.dumps(again.as_dict())).items() if stored.get(name) != value)
+    return Verdict(False, f"certified again, the template has other {others}", verdict.numbers, Worst("certificate.json", others))
 
 
 SFT_TEMPLATE = Asset(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, replace
 from itertools import product
@@ -74,12 +74,14 @@ def certified(template: ChatTemplate) -> dict[str, Any]:
     asked, prompted = render(_ASKED), render(_ASKED, prompted=True)
     thought, later = render(_ASKED, _THINKS) or "", render(_ASKED, _THINKS, _AGAIN, _LAST) or ""
     called = render(_ASKED, _CALL, turn(TOOL, "High"), _TOLD, tools=_TOOLS) or ""
+    tags = TAGS.search(template.training or template.source) is not None
     system, default = _system(render(turn(SYSTEM, _RULE), _ASKED, _TOLD), render(_ASKED, _TOLD))
     trimmed = render(_ASKED, turn(ASSISTANT, _SPACED))
     return {
         "stop_token": _first_control(template, (whole or "").rpartition(_SEA)[2].lstrip()),
         "begins_with": _first_control(template, render(_ASKED, _TOLD) or ""),
-        "generation_tags": TAGS.search(template.training or template.source) is not None,
+        "generation_tags": tags,
+        "proofs": ["offsets of one render", "the render built anew", "decoding of trained tokens", *(["generation tags"] if tags else [])],
         "generation_prompt": prompted[len(asked) :] if asked is not None and prompted is not None and prompted.startswith(asked) else "",
         "prefix_stable": all(part is not None and begins(whole, part.rstrip()) for part in parts),
         "grows": all(begins(whole, render(*talk[:count], prompted=True)) for count in (1, 3)),
@@ -213,8 +215,41 @@ def form_again(template: ChatTemplate) -> dict[str, Any]:
     }
 
 
-def check_certificate(certificate: Mapping[str, Any], template: ChatTemplate, *, eos: str | None = None) -> Verdict:
-    """Compare a stored certificate with what renders of other chats show; `eos`: the end-of-text token, where the findings are about it."""
+def _findings_fault(certificate: Mapping[str, Any], template: ChatTemplate, special: Mapping[str, str], own: Iterable[ChatTemplate]) -> str:
+    """Return what findings say wrongly of the token that ends answers, or of those that the tokenizer's own templates never write."""
+    stop, eos, findings = certificate["stop_token"], special.get("eos_token", ""), certificate["findings"]
+    if any("a server that stops at eos_token only never stops" in each for each in findings) != (stop not in ("", eos)):
+        return f"answers end with {stop!r} and the eos_token is {eos!r}, and the findings are {findings}"
+    known = {special.get("bos_token"), eos}.union(*(_written(each, template.control) for each in own))
+    untrained = sorted(_written(template, template.control) - known)
+    said = [each for each in findings if "Their embeddings may be untrained" in each]
+    listed = re.findall("'(.*?)'", "".join(said).partition(": ")[2])
+    if listed != untrained[:_MOST_LISTED] or len(said) > 1:
+        return f"the tokens that may be untrained are {', '.join(untrained)}, and the findings are {findings}"
+    return ""
+
+
+def _written(template: ChatTemplate, tokens: Iterable[str]) -> set[str]:
+    """Return the tokens in the source of a template, and in its renders of chats without a system turn."""
+    texts = [template.source]
+    for kind, sample in _CHATS.items():
+        with suppress(CheckFailed):
+            texts.append("" if kind == "system" else render_again(sample, template))
+    return {token for token in tokens if any(token in text for text in texts)}
+
+
+_MOST_LISTED = 8
+
+
+def check_certificate(
+    certificate: Mapping[str, Any], template: ChatTemplate, *, special: Mapping[str, str] | None = None, own: Iterable[ChatTemplate] = ()
+) -> Verdict:
+    """Compare a stored certificate with what renders of other chats show.
+
+    Args:
+        special: names of the tokenizer's special tokens → their texts, where the findings are about it.
+        own: its own templates.
+    """
     expected, form, used = certified(template), form_again(template), asdict(template.form)
     numbers = {"facts_checked": len(expected) + len(form)}
     faults = [f"{name} of messages is {used[name]!r}, and should be {value!r}" for name, value in form.items() if used[name] != value]
@@ -223,12 +258,8 @@ def check_certificate(certificate: Mapping[str, Any], template: ChatTemplate, *,
         for name, value in expected.items()
         if certificate.get(name) != value
     ]
-    stop, said = (
-        expected["stop_token"],
-        any("a server that stops at eos_token only never stops" in each for each in certificate["findings"]),
-    )
-    if eos is not None and said != (stop not in ("", eos)):
-        faults.append(f"answers end with {stop!r} and the eos_token is {eos!r}, and the findings are {certificate['findings']}")
+    if special is not None and (fault := _findings_fault(certificate, template, special, own)):
+        faults.append(fault)
     if problem := [*faults, *([] if faults else [_kinds_fault(certificate, template)])][0]:
         return Verdict(False, problem, numbers, Worst("certificate.json", problem))
     return Verdict(True, f"{numbers['facts_checked']} facts about {template.name} are those that renders of other chats show", numbers)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,10 +21,11 @@ PROMPT = "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
 DEFAULT = "{% if messages[0].role != 'system' %}<|im_start|>system\nBe kind.<|im_end|>\n{% endif %}"
 NO_SYSTEM = "{% if messages[0].role == 'system' %}{{ raise_exception('no') }}{% endif %}"
 ALTERNATE = "{% for m in messages %}{% if (m.role == 'user') != (loop.index0 % 2 == 0) %}{{ raise_exception('no') }}{% endif %}{% endfor %}"
-PLAIN = {
+PLAIN: dict[str, Any] = {
     "stop_token": "<|im_end|>",
     "begins_with": "<|im_start|>",
     "generation_tags": False,
+    "proofs": ["offsets of one render", "the render built anew", "decoding of trained tokens"],
     "generation_prompt": "<|im_start|>assistant\n",
     "prefix_stable": True,
     "grows": True,
@@ -47,7 +49,10 @@ PLAIN = {
         (TURNS.replace("m.content", "m.content | trim") + PROMPT, {"trims": True}),
         ("{{ messages | length }}" + TURNS + PROMPT, {"begins_with": "", "prefix_stable": False, "grows": False}),
         (TURNS.replace("<|im_end|>", "") + PROMPT, {"stop_token": ""}),
-        ("{% generation %}{% endgeneration %}" + TURNS + PROMPT, {"generation_tags": True}),
+        (
+            "{% generation %}{% endgeneration %}" + TURNS + PROMPT,
+            {"generation_tags": True, "proofs": [*PLAIN["proofs"], "generation tags"]},
+        ),
     ],
 )
 def test_by_hand(source: str, facts: dict[str, object]) -> None:
@@ -110,11 +115,16 @@ def test_another_form_of_messages_fails(change: dict[str, object], monkeypatch: 
     assert not verdict.passed and f"{next(iter(change))} of messages is " in verdict.summary
 
 
-def test_findings_are_about_the_end_of_text_token() -> None:
+def test_findings_are_about_the_end_of_text_token_and_tokens_that_are_not_trained() -> None:
     template = bind_source(TURNS + PROMPT).template
     certificate = certify(template).as_dict()
-    assert check_certificate(certificate, template, eos="<|im_end|>").passed
-    assert not check_certificate(certificate, template, eos="</s>").passed
+    special = {"eos_token": "<|im_end|>"}
+    assert not check_certificate(certificate, template, special=special).passed
+    named = {**certificate, "findings": ["control tokens that nobody writes: '<|im_start|>'. Their embeddings may be untrained"]}
+    assert check_certificate(named, template, special=special).passed
+    assert check_certificate(certificate, template, special=special, own=[template]).passed
+    assert not check_certificate(named, template, special=special, own=[template]).passed
+    assert not check_certificate(named, template, special={"eos_token": "</s>"}).passed
 
 
 def of_entry(entry: Entry) -> ChatTemplate:
@@ -124,8 +134,8 @@ def of_entry(entry: Entry) -> ChatTemplate:
 
 @pytest.mark.parametrize("entry", [*shipped().values(), *small().values()], ids=lambda entry: entry.name)
 def test_shipped_and_small_templates(entry: Entry) -> None:
-    template = of_entry(entry)
-    verdict = check_certificate(certify(template).as_dict(), template)
+    template, (vocabulary, _) = of_entry(entry), _encoder(entry.model)
+    verdict = check_certificate(certify(template, vocabulary).as_dict(), template, special=vocabulary.special)
     assert verdict.passed, verdict.summary
 
 
@@ -139,6 +149,6 @@ def test_odd_templates(name: str) -> None:
 @pytest.mark.skipif("PREP_ASSETS_TEST_DATA" not in os.environ, reason="TRL's templates are in a folder that PREP_ASSETS_TEST_DATA names")
 def test_published_templates() -> None:
     for entry in published(Path(os.environ["PREP_ASSETS_TEST_DATA"])).values():
-        template = of_entry(entry)
-        verdict = check_certificate(certify(template).as_dict(), template)
+        template, (vocabulary, _) = of_entry(entry), _encoder(entry.model)
+        verdict = check_certificate(certify(template, vocabulary).as_dict(), template, special=vocabulary.special)
         assert verdict.passed, (entry.name, verdict.summary)
