@@ -223,8 +223,9 @@ def _findings_fault(certificate: Mapping[str, Any], template: ChatTemplate, spec
     known = {special.get("bos_token"), eos}.union(*(_written(each, template.control) for each in own))
     untrained = sorted(_written(template, template.control) - known)
     said = [each for each in findings if "Their embeddings may be untrained" in each]
-    listed = re.findall("'(.*?)'", "".join(said).partition(": ")[2])
-    if listed != untrained[:_MOST_LISTED] or len(said) > 1:
+    more = f" and {len(untrained) - _MOST_LISTED} more" if len(untrained) > _MOST_LISTED else ""
+    listed = f": {', '.join(map(repr, untrained[:_MOST_LISTED]))}{more}. Their"
+    if len(said) != bool(untrained) or not all(listed in each for each in said):
         return f"the tokens that may be untrained are {', '.join(untrained)}, and the findings are {findings}"
     return ""
 

@@ -175,7 +175,7 @@ def read_ours(directory: Path, name: str, guards: Guards = UNGUARDED) -> Shard:
     """Read the stream or table `name` of a store of this package: ``<name>.h5``, or the shards ``<name>/shard_0000 …`` as one, with the key ``tokens``.
 
     Raises:
-        StoreError: neither exists, or a file is damaged.
+        StoreError: neither exists, a file is damaged, or the shards are not numbered from 0.
     """
     h5, folder = directory / f"{name}.h5", directory / name
     if h5.is_file():
@@ -183,6 +183,8 @@ def read_ours(directory: Path, name: str, guards: Guards = UNGUARDED) -> Shard:
     if not folder.is_dir():
         raise StoreError(f"{directory}: {name} has an index, but neither {name}.h5 nor a folder {name}")
     folders = sorted(folder.glob("shard_*"), key=lambda path: int(path.name.removeprefix("shard_")))
+    if (named := [each.name for each in folders]) != [f"shard_{number:04d}" for number in range(len(folders))]:
+        raise StoreError(f"{folder}: its shards are {', '.join(named)}; they are numbered from 0 without a gap. Build the store again")
     shards = [read_bin(shard / "meta.json", guards) for shard in folders]
     return renamed(joined(shards), {"sequence": "tokens"}) if shards else Shard(str(folder), {})
 

@@ -138,12 +138,11 @@ def test_an_h5_file_is_flat_and_uncompressed(tmp_path: Path) -> None:
         assert (file["tokens"].dtype, file["tokens"].compression, file["tokens"].ndim) == (np.int32, None, 1)
 
 
-def test_more_than_ten_thousand_shards_stay_in_order(tmp_path: Path) -> None:
-    """``shard_10000`` sorts before ``shard_9999`` as text."""
+def test_a_missing_shard_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, "bin", [[7], [8], [9]], limit=1)
-    for number in (2, 1, 0):
-        (tmp_path / "train" / f"shard_{number:04d}").rename(tmp_path / "train" / f"shard_{number + 9_999:04d}")
-    assert open_tokens(tmp_path, "train").arrays["tokens"][:].tolist() == [7, 8, 9]
+    shutil.rmtree(tmp_path / "train" / "shard_0001")
+    with pytest.raises(StoreError, match="its shards are shard_0000, shard_0002; they are numbered from 0 without a gap"):
+        open_tokens(tmp_path, "train")
 
 
 # what does not fit together

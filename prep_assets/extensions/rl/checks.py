@@ -52,6 +52,7 @@ from prep_assets.extensions.rl.proofs.questions import questions
 from prep_assets.pipeline.asset import Check, Conversations, FromLines, Reasons, Store
 from prep_assets.pipeline.examples import converter
 from prep_assets.pipeline.lines import sample_of, turns_of
+from prep_assets.pipeline.sources import domain_of
 from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation
 from prep_assets.proofs.derive import MaskOptions
 from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, MaskRow
@@ -61,7 +62,7 @@ from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Tally, Verdict, combined
 from prep_assets.samples import USER, Group, Prompt, Row, Sample
 from prep_assets.schemas.reader import apply
-from prep_assets.stores.groups import LOGPROBS, OF_RUNS, PROMPTS, RESPONSES, STEP_ENDS, STEP_REWARDS, GroupStore, splits
+from prep_assets.stores.groups import LOGPROBS, OF_RUNS, PROMPTS, RESPONSES, STEP_ENDS, STEP_REWARDS, TEST, GroupStore, splits
 from prep_assets.stores.table import open_stream
 from prep_assets.text.template import ChatTemplate
 
@@ -286,8 +287,11 @@ def _prompted(store: Store, identity: str, ids: Any, sample: Sample) -> Conversa
 
 def _group_integrity(store: Store) -> Verdict:
     """Check the rows of prompts and responses."""
-    size, types, folders = store.vocabulary.size, ids_type(store), splits(store.directory).values()
-    tables = (open_stream(folder, name) for folder in folders for name in (PROMPTS, RESPONSES))
+    size, types, folders = store.vocabulary.size, ids_type(store), splits(store.directory)
+    may_hold_out = getattr(store.family, "test_fraction", 0) or any(domain_of(store.family, name).test_files for name in store.domains)
+    if TEST in folders and not may_hold_out:
+        raise StoreError(f"nothing is held out, and there is a folder {TEST}. Build it again")
+    tables = (open_stream(folder, name) for folder in folders.values() for name in (PROMPTS, RESPONSES))
     return combined(check_rows(table, vocabulary_size=size, types=types) for table in tables)
 
 
