@@ -16,7 +16,10 @@ WORD = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W_{UNSPACED}]+")
 """A word; a character, where scripts have no spaces: what a library's dictionary takes for a word depends on what stands beside it."""
 _HAN, _ALPHABETS = re.compile(rf"(?=\w)[{HAN}]"), re.compile(rf"(?=\w)[{UNSPACED_ALPHABETS}]")
 
+_MARKS = r"\u0300-\u036f\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u064b-\u065f\u0670\u3099\u309a"
+"""Marks that stand on letters; those of vowels in Arabic and Hebrew, which few texts write, are left out where texts are compared."""
 _ZERO_WIDTH = (
+    "\u0591-\u05bd\u05bf\u05c1\u05c2\u05c4\u05c5\u05c7\u0610-\u061a\u0640\u064b-\u065f\u0670"
     "\u00ad\u034f\u061c\u115f\u1160\u17b4\u17b5\u180b-\u180e\u200b-\u200f\u202a-\u202e\u2060-\u2064\u2066-\u2069\u3164\ufe00-\ufe0f\ufeff\uffa0\ufff9-\ufffb"
     "\U000e0000-\U000e01ef"
 )
@@ -34,7 +37,7 @@ _ODD = (
     r"|(?:%[\da-f]{2})+"
 )
 _ASCII = re.compile(_ODD, re.IGNORECASE)
-_ANY = re.compile(rf"{_ODD}|[{_ZERO_WIDTH}]+|[\u00a0\u2007\u202f]|\w[\u0300-\u036f\u3099\u309a]+", re.IGNORECASE)
+_ANY = re.compile(rf"{_ODD}|[{_ZERO_WIDTH}]+|[\u00a0\u2007\u202f]|\w[{_MARKS}]+", re.IGNORECASE)
 _MAYBE = re.compile(r"[&<>#*|\\%]|//")
 _JOINED = re.compile(rf"[{_ZERO_WIDTH}]")
 _IN_A_WORD = re.compile(rf"<<|</?(?:{_INLINE})\b", re.IGNORECASE)
@@ -57,7 +60,7 @@ def replaced(found: re.Match[str]) -> str:
             return " "
         case "\n":
             return "\n"
-    return unicodedata.normalize("NFC", text) if text[0].isalnum() and not _JOINED.match(text) else ""
+    return _JOINED.sub("", unicodedata.normalize("NFC", text)) if text[0].isalnum() else ""
 
 
 def unprefixed(text: str) -> str:

@@ -48,7 +48,7 @@ def expected(name: str, data_sets: Sequence[Sequence[str]], training: str) -> di
             units = rule.units(text)
             starts = [at for at in range(len(units) - size + 1) if tuple(units[at : at + size]) in known]
             shared = len({at + offset for at, offset in product(starts, range(size))})
-            leaks = {"open_instruct": shared > len(units) / 2, "answers": shared == len(units)}.get(name, True)
+            leaks = {"open_instruct": shared > len(units) / 2, "answers": shared >= len(units) - 2}.get(name, True)
             if shared and leaks:
                 found[number] = shared
             number += 1
@@ -125,6 +125,23 @@ def test_what_editors_and_pages_put_between_words_hides_nothing(rule: str, name:
         assert RULES[rule].units(disguised[start:end]) == RULES[rule].units(text)
 
 
+AR, HE = (
+    "لدى أحمد ثلاث تفاحات وخمس كمثرى ثم اشترى أربع تفاحات أخرى من السوق القريب فكم عدد الفواكه التي لديه الآن",
+    "לדני יש שלושה תפוחים וחמישה אגסים והוא קנה בשוק עוד ארבעה תפוחים אז כמה פירות יש לו עכשיו בסך הכול",
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "marks"), [(AR, "\u064e"), (AR, "\u0651\u064f"), (AR, "\u0640"), (AR, ""), (HE, "\u05b8"), (HE, "\u05bc\u05b4")], ids=ascii
+)
+def test_vowel_marks_hide_nothing(text: str, marks: str) -> None:
+    """Nor the kashida, nor marks of letters that stand apart: of a benchmark without them, and of one that has them."""
+    marked = unicodedata.normalize("NFD", "".join(sign + marks * (sign.isalpha() and at % 3 == 0) for at, sign in enumerate(text)))
+    assert marked != text or text == HE
+    for held, said in ((text, marked), (marked, text)):
+        assert [*Passages.of(RULES["gpt3"], [[held]]).leaks(of([said[: len(said) // 3], f"Q: {said} A"]))] == [1]
+
+
 def test_underscores_part_words() -> None:
     assert RULES["gpt3"].units("the _old_ snake_case") == ["the", "old", "snake", "case"]
 
@@ -145,7 +162,8 @@ def test_a_solution_is_found_without_the_tags_and_notes_of_its_schema() -> None:
     assert isinstance(row, Sample)
     passages = Passages.of(RULES["answers"], [[RULES["answers"].text(Examples(["r:0"], [row]).parts[0])]])
     plain = re.sub("<<.*?>>", "", solution)
-    assert [*passages.leaks(of([solution, plain, plain.replace("#### 16", ""), f"<think>{plain}</think>"]))] == [0, 1, 3]
+    holds = [solution, plain, plain.replace("#### 16", ""), plain.replace("#### 16", r"\boxed{16}"), f"<think>{plain}</think>"]
+    assert [*passages.leaks(of([*holds, plain.partition(", so")[0], plain.replace("she", "he")]))] == [0, 1, 2, 3, 4]
 
 
 def test_a_rule_searches_for_its_part_of_an_example() -> None:

@@ -177,10 +177,17 @@ def test_a_row_keeps_its_shape() -> None:
         "card": 4111111111111111,
         "id": 1234567890123,
     }
-    kept = {"a@b.org": 1, "text": "Call <EMAIL_ADDRESS>", "deep": [{"x": ["<IP_ADDRESS>", None, True, 1.5]}], "card": "<CREDIT_CARD>"}
+    kept = {
+        "<EMAIL_ADDRESS>": 1,
+        "text": "Call <EMAIL_ADDRESS>",
+        "deep": [{"x": ["<IP_ADDRESS>", None, True, 1.5]}],
+        "card": "<CREDIT_CARD>",
+    }
     assert Redactor(KINDS)(row) == {**kept, "id": 1234567890123}
     assert Redactor(KINDS, frozenset([payload_digest(row)]))(row) == row
     assert Redactor(("email",))(row)["card"] == 4111111111111111
+    keys = {"a@b.org": 1, "<EMAIL_ADDRESS>_": 2, "c@d.org": 3}
+    assert Redactor(("email",))(keys) == {"<EMAIL_ADDRESS>": 1, "<EMAIL_ADDRESS>_": 2, "<EMAIL_ADDRESS>__": 3}
 
 
 def test_selftest_puts_values_back(tmp_path: Path) -> None:
@@ -232,15 +239,23 @@ def test_a_forgotten_row_stays_away_when_its_domain_is_redacted(tmp_path: Path) 
 PLANTED = ("anna.b@mail.ru", "030 90186445", "4111 1111 1111 1111", "DE89 3704 0044 0532 0130 00", "12345678Z")
 
 
+def in_parts(value: str) -> list[dict[str, str]]:
+    """A value as the content of a turn that comes together from two parts."""
+    name, _, host = value.partition("@")
+    return [{"type": "text", "text": part} for part in (name, f"@{host}")]
+
+
 def with_planted(folder: Path, is_clean: bool) -> Workspace:
-    """A workspace whose rows hold a value of several kinds in turns, in what the schema rejects and in a field that it does not read; and one in a key, which
-    stops the build, unless it is clean."""
+    """A workspace whose rows hold a value of several kinds in turns, in what the schema rejects, in keys and in a field that it does not read; and one that
+    comes together from two parts of a turn, which stops the build, unless it is clean."""
     said = "Bitte notieren Sie sich {} und geben Sie uns bis Freitag Bescheid, ob alles stimmt."
     turns = [({"role": "user", "content": said.format(value)}, {"role": "assistant", "content": f"Ja: {value}"}) for value in PLANTED]
     rows: list[dict[str, Any]] = [{"messages": [*each]} for each in turns]
     rows += [{"messages": [{"role": value, "content": said.format(value)}], "more": value} for value in PLANTED]
-    call = {"type": "function", "function": {"name": "send", "arguments": {PLANTED[0]: 1}}}
-    hidden = [{"role": "user", "content": "Send it."}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    calls = [{"type": "function", "function": {"name": "send", "arguments": {value: 1}}} for value in PLANTED]
+    rows.append({"messages": [{"role": "user", "content": said.format("das")}, {"role": "assistant", "content": "", "tool_calls": calls}]})
+    rows.append({"messages": [{"role": "user", "content": said.format("nichts")}], "tools": dict.fromkeys(PLANTED, 1)})
+    hidden = [{"role": "user", "content": in_parts(PLANTED[0])}, {"role": "assistant", "content": "Done."}]
     folder.mkdir()
     source = domain(
         jsonl(folder / "rows.jsonl", [*rows, *([] if is_clean else [{"messages": hidden}])]),
@@ -307,9 +322,8 @@ def test_nothing_is_left_of_a_run_of_dagster(
 
 
 def test_values_that_redaction_cannot_see_block_the_store(tmp_path: Path) -> None:
-    """A key of an argument, which a template shows, and token ids."""
-    call = {"type": "function", "function": {"name": "send", "arguments": {"a@mail.ru": 1}}}
-    messages = [{"role": "user", "content": "Send it."}, {"role": "assistant", "content": "", "tool_calls": [call]}]
+    """Two parts of a turn, and token ids."""
+    messages = [{"role": "user", "content": in_parts("a@mail.ru")}, {"role": "assistant", "content": "Done."}]
     source = domain(jsonl(tmp_path / "rows.jsonl", [{"messages": messages}]), "messages", redact=["email"])
     workspace = workspace_in(tmp_path, minimal("sft", {"rows": source}, template="qwen3"))
     with pytest.raises(CheckFailed, match=r"accounting: private data of 1 texts are left: 1 × email"):

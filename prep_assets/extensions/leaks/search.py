@@ -34,6 +34,8 @@ from prep_assets.stores.version_folders import Published
 TEXTS, PASSAGES = "texts.parquet", "{}.parquet"
 """Files of `eval_passages`: what is held out, and the passages of it by each rule."""
 REASON = "held_out"
+SEARCH_VERSION = 2
+"""Raised when texts are compared otherwise, so that stores are searched again."""
 PROBED = 200
 """Texts of a data set that are looked for in disguise when it is read."""
 
@@ -104,7 +106,7 @@ def passages_recipe(workspace: Workspace, _: str) -> dict[str, Any]:
         shares = {} if held.family == "eval" else sides_recipe(family)
         content = workspace.content(f"{held.family}_raw", held.name)
         sets.append([held.family, held.name, content, reading_recipe(domain_of(family, held.name)), shares])
-    return {"rules": list(options.rules), "sets": sets, "probes": 1}
+    return {"rules": list(options.rules), "sets": sets, "probes": 1, "search": SEARCH_VERSION}
 
 
 class Texts:
@@ -254,6 +256,7 @@ def leaks_recipe(family: str, workspace: Workspace, name: str) -> dict[str, Any]
         **reading_recipe(domain_of(options, name), attended=form is Sample),
         "deduplicate": options.preprocessing.deduplicate,
         "policy": workspace.family(Eval).policy,
+        "search": SEARCH_VERSION,
     }
 
 

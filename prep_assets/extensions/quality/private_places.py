@@ -73,18 +73,23 @@ _ENCODED = re.compile(
     r"|(?<=%)(?:[2-7][0-9A-Fa-f]|[c-fC-F][0-9A-Fa-f](?:%[89abAB][0-9A-Fa-f]){1,3})"
     r"|(?<=\\)(?:u[0-9A-Fa-f]{4}|x[0-9A-Fa-f]{2})"
     rf"|(?<=[(\[{{<]) ?(?i:(?P<at>{_AT})|(?P<dot>{_DOT})) ?[)\]}}>]"
+    r"|(?<=<)(?:(?P<cells>/t[dh]>\s*<t[dh](?:\s[^<>@0-9]{0,80})?>)|(?P<tag>!--[^<>@0-9]{0,80}-->|/?(?:b|code|em|font|i|mark|span|strong|u|wbr)(?:\s[^<>@0-9]{0,80})?/?>))"
     rf"|(?<=[{_INVISIBLE}])[{_INVISIBLE}]*)"
 )
-"""Entities of HTML, bytes of URLs, escapes of JSON and of strings, ``(at)`` and ``[dot]``, and spaces without width."""
+"""Entities of HTML, bytes of URLs, escapes of JSON and of strings, ``(at)`` and ``[dot]``, spaces without width, and tags inside a value or between cells."""
+_SAID_DOT = "dot|DOT|punto|ponto|punkt|point|punt|nokta|kropka|точка"
 _SPOKEN = re.compile(
-    r"(?<![\w.+-])(?P<name>[\w+-]+(?:(?:\.| dot | DOT )[\w+-]+)*) (?:at|AT) (?:[\w-]+(?:\.| dot | DOT ))*[\w-]+ (?:dot|DOT) [A-Za-z]{2,24}(?!\w)",
+    rf"(?<![\w.+-])(?P<name>[\w+-]+(?:(?:\.| (?:{_SAID_DOT}) )[\w+-]+)*) (?:(?P<said>at|AT|@)|arroba|chiocciola|собака|ät) "
+    rf"(?P<host>(?:[\w-]+(?:\.| (?:{_SAID_DOT}) ))+)[A-Za-z]{{2,24}}(?!\w)",
     re.ASCII,
 )
+_SAID = (" @ ", " arroba ", " chiocciola ", " собака ", " ät ", *(f" {dot} " for dot in _SAID_DOT.split("|")))
+"""What an address that is spelt without brackets has one of."""
 
 
 def decoded(text: str) -> tuple[str, Ints, Ints] | None:
     """A text with the characters that its escapes stand for, and where each of them starts and ends in `text`; `None` if it has no escapes."""
-    if not (_ENCODED.search(text) or " dot " in text or " DOT " in text):
+    if not (_ENCODED.search(text) or any(said in text for said in _SAID)):
         return None
     result = _decoded(text)
     while result and (again := _decoded(result[0])):  # such as %2540
@@ -114,6 +119,11 @@ def _escapes(text: str) -> Iterator[tuple[int, int, str]]:
             high += text[high : high + 1] == " "
             if text[low - 1 : low].isalnum() and text[high : high + 1].isalnum():
                 yield low, high, "@" if found["at"] else "."
+        elif found["cells"]:
+            yield low, high, "\n"
+        elif found["tag"]:
+            if re.search("[@.0-9]", text[low - 1 : low] + text[high : high + 1]):
+                yield low, high, ""
         elif found[0][0] not in "&%\\":
             if text[low - 1 : low].isascii() and text[high : high + 1].isascii():
                 yield low, high, ""
@@ -122,18 +132,20 @@ def _escapes(text: str) -> Iterator[tuple[int, int, str]]:
 
 
 def _spoken(text: str) -> Iterator[tuple[int, int, str]]:
-    """``j.smith at host dot com``: a name with a dot or a digit, capitals, a host of mail, or a word for mail before; ``see us at host dot com`` is none."""
+    """``j.smith at host dot com``: a name with a dot or a digit, capitals, a host of mail, or a word for mail before; ``see us at host dot com`` is none, nor
+    ``meet us @ host.com``. ``arroba`` and its like need no such sign."""
     for found in _SPOKEN.finditer(text):
-        name, is_shouted = found["name"], " AT " in found[0] and found["name"] != found["name"].upper()
-        is_mail = _MAIL.search(found[0]) or (
-            _MAIL.search(text[max(0, found.start() - 32) : found.start()]) and name.lower() not in _NO_NAMES
-        )
-        if re.search("[A-Za-z]", name) and (is_shouted or is_mail or re.search("[._0-9+]| dot ", name)):
-            for word in re.finditer(" (?:(at|AT)|dot|DOT) ", found[0]):
-                yield found.start() + word.start(), found.start() + word.end(), "@" if word[1] else "."
+        name, said = found["name"], found["said"]
+        is_shouted = said == "AT" and name != name.upper()
+        near = _WRITE.search(text[max(0, found.start() - 32) : found.start()]) and name.lower() not in _NO_NAMES
+        is_mail = said is None or is_shouted or near or _MAIL.search(found[0]) or re.search(f"[._0-9+]| (?:{_SAID_DOT}) ", name)
+        if re.search("[A-Za-z]", name) and is_mail and (said in (None, "@") or found["host"].endswith(" ")):
+            for word in re.finditer(rf" (?:(?P<dot>{_SAID_DOT})|\S+) ", found[0]):
+                yield found.start() + word.start(), found.start() + word.end(), "." if word["dot"] else "@"
 
 
 _MAIL = re.compile("mail|outlook|yahoo|proton|icloud", re.IGNORECASE)
+_WRITE = re.compile(f"{_MAIL.pattern}|correo|courriel|почт|contact|kontakt|contatt", re.IGNORECASE)
 _NO_NAMES = {"me", "us", "him", "her", "them", "you", "it", "team", "address", "one", "all", "only", "someone", "anyone", "or"}
 
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
+from itertools import chain
 from typing import Any, get_args
 
 import numpy as np
@@ -180,7 +181,7 @@ def _ids(text: str) -> Places:
     own, names, named = _id_forms()
     taken: list[tuple[int, int]] = []
     for is_valid, form in (*own, *named) if names.search(text) else own:
-        spans = (found.span(1) for found in form.finditer(text) if is_valid(found[1]))
+        spans = (found.span(1) for found in form.finditer(text) if is_valid(found[1]) or is_valid(re.sub("[ ./-]", "", found[1])))
         taken += [span for span in spans if not _overlaps(span, taken)]
     yield from sorted(taken)
 
@@ -231,15 +232,18 @@ def _international_mails(text: str) -> Places:
 
 
 _IP = re.compile(
-    r"(?<![A-Za-z0-9.:])(?<![A-Za-z]/)(?<!ersion )(?<!ersion: )(?<!uild )(?<!ection )(?<!hapter )"
-    r"(?:\d{1,3}(?:\.\d{1,3}){3}(?!:[0-9A-Fa-f]*:)|[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4}(?!:))(?![A-Za-z0-9]|\.\d)"
+    r"(?<![A-Za-z0-9.])(?:\d{1,3}(?:\.\d{1,3}){3}(?!:[0-9A-Fa-f]*:)"
+    r"|(?<![0-9A-Fa-f:]:)[23][0-9A-Fa-f]{3}:(?:[0-9A-Fa-f]{0,4}:){1,6}[0-9A-Fa-f]{1,4}(?!:))(?![A-Za-z0-9]|\.\d)"
 )
+_BEFORE_VERSION = re.compile(r"(?:version|build|section|chapter)[ :\"']{0,4}$|[A-Za-z]/$", re.IGNORECASE)
 _DOCUMENTATION = ipaddress.ip_network("3fff::/20")
 """RFC 9637; Python 3.11 does not know it."""
 
 
 def _ips(text: str) -> Places:
     for found in _IP.finditer(text):
+        if _BEFORE_VERSION.search(text[max(0, found.start() - 12) : found.start()]):
+            continue
         try:
             address = ipaddress.ip_address(found[0])
         except ValueError:
@@ -250,7 +254,7 @@ def _ips(text: str) -> Places:
 
 # Phone numbers.
 
-_PHONE = re.compile(r"(?<![A-Za-z0-9+])(?:\+|00(?=[1-9]))[1-9][0-9 ().\-/]{5,24}[0-9](?![0-9])")
+_PHONE = re.compile(r"(?<![A-Za-z0-9+])(?:\+|00 ?(?=[1-9]))[1-9][0-9 ().\-/]{5,24}[0-9](?![0-9])")
 _MAY_BE_NATIONAL = re.compile(r"(?:^|[^0-9A-Za-z+])\(?[0-9](?:[ ./()-]{0,2}[0-9]){6,}")
 _DATE = re.compile(
     r"[12][0-9]{3}-[12][0-9]{3}|[12][0-9]{3}([-/. ])[01]?[0-9]\1[0-3]?[0-9](?: [0-9]{1,2})?|[0-3]?[0-9]([-/. ])[01]?[0-9]\2[12][0-9]{3}"
@@ -258,12 +262,12 @@ _DATE = re.compile(
 _DECIMAL = re.compile(r"\+?[0-9]{1,3}\.[0-9]{4,}")
 _DIALS_00 = "DE"
 """A country that dials 00 before other countries' numbers."""
-_SURE = 0.8
+_SURE = 0.6
 """The least probability of a guessed language whose countries' numbers are looked for."""
 COUNTRIES: Mapping[str, tuple[str, ...]] = {
     "ar": ("EG", "SA", "AE"), "cs": ("CZ",), "da": ("DK",), "de": ("DE", "AT", "CH"), "el": ("GR",), "en": ("US", "GB"), "es": ("ES", "MX"), "fi": ("FI",),
     "fr": ("FR",), "he": ("IL",), "hi": ("IN",), "hu": ("HU",), "id": ("ID",), "it": ("IT",), "ja": ("JP",), "ko": ("KR",), "nl": ("NL",), "no": ("NO",),
-    "pl": ("PL",), "pt": ("BR", "PT"), "ro": ("RO",), "ru": ("RU",), "sv": ("SE",), "tr": ("TR",), "uk": ("UA",), "vi": ("VN",), "zh": ("CN",),
+    "pl": ("PL",), "pt": ("BR", "PT"), "ro": ("RO",), "ru": ("RU",), "sv": ("SE",), "th": ("TH",), "tr": ("TR",), "uk": ("UA",), "vi": ("VN",), "zh": ("CN",),
 }  # fmt: skip
 """Language → countries where most of its texts come from."""
 
@@ -401,7 +405,7 @@ INVENTED: Mapping[Kind, str] = {kind: value for kind, _, _, value, _ in _KINDS}
 LIBRARIES: Mapping[Kind, Sequence[str]] = {kind: libraries.split() for kind, *_, libraries in _KINDS}
 """Kind → the libraries that decide."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FORMS_VERSION = 8
+FORMS_VERSION = 9
 """Raised when other values are found by the same libraries."""
 
 
@@ -475,7 +479,9 @@ def redacted(text: str, kinds: Sequence[Kind], countries: Sequence[str] | None =
     return _redacted([text], kinds, countries, text)[0]
 
 
-_MAY_HOLD = re.compile(r"[0-9@&]|[^\x00-\x7f]|-----BEGIN |[A-Za-z_./+=\\-]{20}|[(\[{<] ?(?:[a-z]*at|AT|arroba|chiocciola)\b| (?:dot|DOT) ")
+_MAY_HOLD = re.compile(
+    r"[0-9@&]|[^\x00-\x7f]|-----BEGIN |[A-Za-z_./+=\\-]{20}|[(\[{<] ?(?:[a-z]*at|AT|arroba|chiocciola)\b| (?:arroba|chiocciola|dot|DOT|punkt) "
+)
 """What a text with a value has; most fields of rows are short, and have none of it."""
 
 
@@ -505,7 +511,7 @@ class Redactor(Struct, frozen=True):
     countries: tuple[str, ...] | None = None
 
     def __call__(self, value: Any) -> Any:
-        """A row, or a text, without private data; keys stay."""
+        """A row, or a text, without private data."""
         if self.forgotten and payload_digest(value) in self.forgotten:
             return value
         texts = [*_strings(value)]
@@ -516,19 +522,28 @@ class Redactor(Struct, frozen=True):
         if isinstance(value, str):
             return next(texts)
         if isinstance(value, Mapping):
-            return {key: self._of(inner, texts) for key, inner in value.items()}
+            return self._of_entries(value, texts)
         if isinstance(value, list | tuple):
             return [self._of(inner, texts) for inner in value]
         if isinstance(value, int) and value >= _FEWEST_DIGITS and (text := redacted(str(value), self.kinds, ())) in PLACEHOLDERS.values():
             return text
         return value
 
+    def _of_entries(self, value: Mapping[Any, Any], texts: Iterator[str]) -> dict[Any, Any]:
+        entries: dict[Any, Any] = {}
+        for key, inner in value.items():
+            key = next(texts) if isinstance(key, str) else key
+            while key in entries:  # two values were replaced
+                key = f"{key}_"
+            entries[key] = self._of(inner, texts)
+        return entries
+
 
 def _strings(value: Any) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, Mapping | list | tuple):
-        for inner in value.values() if isinstance(value, Mapping) else value:
+        for inner in chain.from_iterable(value.items()) if isinstance(value, Mapping) else value:
             yield from _strings(inner)
 
 

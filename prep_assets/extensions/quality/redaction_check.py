@@ -31,7 +31,7 @@ def redaction_holds(texts: Iterable[tuple[str, str]], kinds: Collection[PrivateK
     if left:
         found = ", ".join(f"{count:,} × {kind}" for kind, count in left.items())
         fault = (
-            f"private data of {searched:,} texts are left: {found}, the first in {worst}. The value comes together from several fields or keys, "
+            f"private data of {searched:,} texts are left: {found}, the first in {worst}. The value comes together from several fields, "
             "or from token ids, which redact cannot see: leave the row out by `where`, or the field by `ignore`. If it is a phone number without a prefix in a "
             "row of two languages, name its `countries`"
         )

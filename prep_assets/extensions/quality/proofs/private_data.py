@@ -12,7 +12,7 @@ import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from functools import cache, lru_cache
-from itertools import groupby
+from itertools import chain, groupby
 from typing import Any
 from urllib.parse import unquote
 
@@ -158,16 +158,16 @@ def _emails(text: str) -> Iterator[bool]:
 
 
 def _addresses(text: str) -> Iterator[bool]:
-    for found in re.finditer(r"[0-9A-Za-z.:]+", text):
-        word, before = re.sub(r"^([0-9.]+):[0-9]*$", r"\1", found[0]), text[max(0, found.start() - 10) : found.start()]
-        is_version = before.lower().rstrip(" :").endswith(("version", "build", "section", "chapter")) or (
+    for found in chain(re.finditer(r"[0-9A-Za-z.]+", text), re.finditer(r"[0-9A-Za-z:]+", text)):
+        word, before = found[0].strip("."), text[max(0, found.start() - 12) : found.start()]
+        is_version = before.lower().rstrip(" :'\"").endswith(("version", "build", "section", "chapter")) or (
             before.endswith("/") and before[-2:-1].isalpha()
         )
         if is_version:
             continue
         if word.count(".") == 3 or word.count(":") > 1:
             try:
-                address = ipaddress.ip_address(word.strip(".:"))
+                address = ipaddress.ip_address(word.strip(":"))
             except ValueError:
                 continue
             yield address.is_global and not address.is_multicast and word[0] in "123456789" and not word.startswith("3fff:")
