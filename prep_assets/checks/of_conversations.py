@@ -157,6 +157,11 @@ class Conversations(Derivation):
         if identity.passed and counted != taken:
             detail = f"truncation took {taken:,} tokens, the manifest counts {counted:,}"
             identity = Verdict(False, detail, identity.numbers, Worst("counts", detail))
+        counted, typed = (int(counts.get("control_tokens_in_content", 0)) for counts in (self.store.manifest.counts, identity.numbers))
+        refuses = self.store.recipe.get("special_in_content") == "refuse"
+        if identity.passed and self.store.asset.family == "sft" and typed > (0 if refuses else counted):
+            detail = f"{typed:,} control tokens are typed in stored rows, and the manifest counts {counted:,}"
+            identity = Verdict(False, detail, identity.numbers, Worst("counts", detail))
         mask, key = combined(masks), "unserved_prompts"
         counted, unserved = (int(counts.get(key, 0)) for counts in (self.store.manifest.counts, mask.numbers))
         # a build counts by form: it finds none where only words of a text make a prompt another one

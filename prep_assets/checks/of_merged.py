@@ -120,6 +120,8 @@ def _files(store: Store) -> Iterator[Merged]:
         numbers = [number for number, part in enumerate(parts) if (part.directory / f"{file}.jsonl").is_file()]
         if not numbers and not (store.directory / f"{file}.jsonl").is_file():
             continue
+        if parts and not numbers:
+            raise StoreError(f"{store.directory}: {file} is in the store of no domain. Merge it again: {build_command(store.asset.name)}")
         merged = open_stream(store.directory, file)
         _require_domains(store, merged)
         seed = store.recipe["seed"] if store.recipe.get("shuffle") and not stream.held_out else None

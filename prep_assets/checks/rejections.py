@@ -156,12 +156,15 @@ def of_render(store: Store) -> Oracle:
     template, rendered = opened
     again = partial(derive, options=MaskOptions(), template=template, prompts=True)
     expands = store.recipe.get("expand") == "turns"
-    stripped = typed_tokens(store.vocabulary.control) if store.recipe.get("special_in_content") == "strip" else None
+    typed = typed_tokens(store.vocabulary.control)
+    stripped = typed if store.recipe.get("special_in_content") == "strip" else None
 
     def judge(reason: str, row: Row) -> Ruling:
         try:
             read = [(read_again(sample, store.recipe, **shown_by(template)), prompted) for sample, prompted in rendered(row)]
             treated = read if stripped is None else [(untyped(sample, stripped), prompted) for sample, prompted in read]
+            if reason == "control_token_in_content":
+                return "" if any(untyped(each, typed) != each for each, _ in read) else "none of its texts holds a control token"
             if expands:
                 treated = [(each, prompted) for sample, prompted in treated for each in examples_again(sample, store.recipe, again)]
             found = [rejected_renders.ruling(reason, sample, template, prompted=prompted) for sample, prompted in treated]

@@ -110,7 +110,7 @@ class Reading(Struct, dict=True):
         self.writes: Sequence[str] | None = ()
         if found is not None:
             self.schema, self.options, listed = found
-            self.writes = None if definition_of(listed).get("x-open") else definition_of(listed).get("x-writes", ())
+            self.writes = definition_of(listed).get("x-writes", None if definition_of(listed).get("x-open") else ())
             items, roles = (
                 definition_of(listed)["x-columns"],
                 {tag: own if own in KNOWN else "user" for tag, own in roles_of(*found[:2])[0].items()},

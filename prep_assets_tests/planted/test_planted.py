@@ -421,6 +421,29 @@ PLANTS: Mapping[str, Change] = {
         "running[per_item[:-1] - 1], 1) if",
     ),
     "images that are in no row": ("sft images", "extensions/media/files", "len(number) - len(order)", "len(number) + len(order)"),
+    "typed control tokens that are refused": ("sft glm4", "text/conversation", 'if mode == "refuse":', "if False:"),
+    "how many control tokens are typed": ("sft simple", "text/conversation", "    if not tokens:", "    if tokens:"),
+    "answers without a stop": ("sft glm4", "text/spans", "all(stop.turn != last for stop", "all(stop.turn == last for stop"),
+    "fields without a text": (
+        "schemas pretrain 0",
+        "extensions/preprocess/sections",
+        "if isinstance(value, int | float) and not isinstance(value, bool):",
+        "if not (isinstance(value, int | float) and not isinstance(value, bool)):",
+    ),
+    "the numbers of shards": ("schemas preference texts 0", "stores/segments", "{self._shards - 1:04d}", "{self._shards + 1:04d}"),
+    "the folder of groups that are held out": ("rl steps", "extensions/rl/groups", "if holds_out(target", "if not holds_out(target"),
+    "streams of no domain": (
+        "schemas preference texts 0",
+        "pipeline/merging",
+        "if parts and not with_file:\n            continue",
+        "if parts and not with_file:\n            pass",
+    ),
+    "tokens that may be untrained": (
+        "sft ids",
+        "text/certify",
+        '([""] if vocabulary.chat_template else',
+        '([""] if not vocabulary.chat_template else',
+    ),
 }
 """Those that the checks stop."""
 LONG = {"exports sft", "exports pretrain", "pretrain fields", "sft phi", "sft prompts"}
