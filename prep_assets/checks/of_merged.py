@@ -36,7 +36,7 @@ class Merged(Struct, frozen=True):
 
     def verdict(self, table: Table | None = None) -> Verdict:
         """The verdict on it, or on another table in its place."""
-        return check_copies(self.name, table or self.table, self.parts, self.copies)
+        return check_copies(self.name, self.table if table is None else table, self.parts, self.copies)  # an empty table is false
 
 
 def merged_check(description: str) -> Check:
