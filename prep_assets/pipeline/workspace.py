@@ -92,9 +92,11 @@ def _tokenizer_key(family: Family, configs: Path, cache: Path) -> tuple[object, 
     local = configs / family.tokenizer
     code = "" if family.tokenizer_class is None else f"{family.tokenizer_class} {own_code_hash(family.tokenizer_class)}"
     folder = local.parent if local.is_file() else local
-    files = sorted(path for path in folder.iterdir() if path.is_file()) if folder.is_dir() else []
-    changes = tuple((path.name, path.stat().st_size, path.stat().st_mtime_ns) for path in files)
-    return local, family.tokenizer, family.tokenizer_revision, f"{family.tokenizer_loader} {code}", changes
+    changes = list[tuple[str, int, int]]()
+    if folder.is_dir():
+        with os.scandir(folder) as entries:
+            changes = sorted((entry.name, (stat := entry.stat()).st_size, stat.st_mtime_ns) for entry in entries if entry.is_file())
+    return local, family.tokenizer, family.tokenizer_revision, f"{family.tokenizer_loader} {code}", tuple(changes)
 
 
 @bounded_cache("tokenizers", len(TRAINED), key=_tokenizer_key, large=True)
