@@ -16,7 +16,6 @@ from prep_assets.packing import blending
 from prep_assets.packing.blending import Blended, Phase, blend
 from prep_assets.proofs.packed import check_blend
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores import arrays as columns
 from prep_assets.stores.blends import BlendStore
 
 LENGTHS = {"a": [10] * 40, "b": [10] * 20, "c": [7, 3, 30] * 10}
@@ -143,34 +142,11 @@ def said(change: Any = None, *, seed: int = 3, shuffle: bool = True, asked: list
     return verdict_on(changed, LENGTHS, {**claims(blended), **claimed}, asked, None, shuffle, seed)
 
 
-def test_the_words_of_the_verdict() -> None:
-    assert said() == Verdict(True, "50 items with 500 tokens stand where the options put them", {"items": 50, "tokens": 500})
-
-
-@pytest.mark.parametrize("stretch", [1 << 13, 2])
-@pytest.mark.parametrize(("column", "place"), [("item", 0), ("item", 9), ("domain", 30), ("domain", 49)])
-def test_each_item_counts(monkeypatch: pytest.MonkeyPatch, stretch: int, column: str, place: int) -> None:
-    monkeypatch.setattr(columns, "STRETCH", stretch)
-    one_more = np.arange(50) == place
-    verdict = said(lambda blended: {column: getattr(blended, column) + one_more})
-    assert verdict.worst is not None and verdict.worst.where == f"item {place}" and "; the options put number " in verdict.worst.note
-
-
 def test_other_options() -> None:
     assert not said(seed=4).passed and not said(shuffle=False).passed
     lost = said(lambda blended: {"domain": blended.domain[:-1], "item": blended.item[:-1]})
     assert lost.worst == Worst("phases", "phases end at [20, 50] of 49 items; the options end them at [20, 50]")
     assert said(asked=[Phase(300, TWO[0].weights), TWO[1]]).summary.startswith("phases: phases end at [20, 50] of 50 items")
-
-
-@pytest.mark.parametrize("name", ["items", "tokens", "phases", "share_a", "epochs_b"])
-def test_each_claim_of_a_manifest(name: str) -> None:
-    assert f"manifest: {name} is " in said(**{name: 0.25}).summary
-
-
-def test_domains_are_those_of_the_configuration() -> None:
-    verdict = said(lambda _: {"domains": ("a", "b", "d")})
-    assert verdict.worst == Worst("domains", "the blend is of ['a', 'b', 'd'], the configuration of ['a', 'b', 'c']")
 
 
 def test_an_order_by_hand() -> None:

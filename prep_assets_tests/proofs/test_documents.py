@@ -81,28 +81,6 @@ def test_what_is_right(given: MaskedDocument, image: int | None) -> None:
     assert document_masks(WORDS, () if image is None else (image,))([given]).passed
 
 
-@pytest.mark.parametrize(
-    ("given", "image", "says"),
-    [
-        (document(HALF, [ONE, TWO, THREE, EOS], [1, 1, 1, 1]), None, "run 0 is (1.0, 'Onetwothree'), the source says (0.5, 'Onetwo')"),
-        (document(HALF, [ONE, TWO, EOS], [0.5, 0.5, 1]), None, "run 1 is 'nothing', the source says (1.0, 'three')"),
-        (document(HALF, [ONE, TWO, THREE, ONE, EOS], [0.5, 0.5, 1, 0, 1]), None, "run 2 is (0.0, 'One'), the source says 'nothing'"),
-        (document(HALF, [ONE, TWO, THREE, EOS], [0.5, 0.5, 1, 0]), None, "the end-of-text token weighs 0, the region before it 1"),
-        (document([("One", 0.25)], [ONE, EOS], [0.25, 1]), None, "the end-of-text token weighs 1, the region before it 0.25"),
-        (
-            document([("One", 1.0), ("@", None)], [ONE, IMG, EOS], [1, 1, 1]),
-            IMG,
-            "run 0 is (1.0, 'One<img>'), the source says (1.0, 'One')",
-        ),
-    ],
-)
-def test_what_is_wrong(given: MaskedDocument, image: int | None, says: str) -> None:
-    worst = Worst("a:0", says, tuple(given.ids.tolist()), tuple(given.mask.astype(float).tolist()))
-    assert document_masks(WORDS, () if image is None else (image,))([RIGHT, given, RIGHT]) == Verdict(
-        False, f"a:0: {says}", {"documents_masked": 1, "masked_tokens": 0}, worst
-    )
-
-
 def test_regions_that_are_dropped_and_texts_that_are_normalized() -> None:
     dropped = Sample((Turn(DOCUMENT, (Region(TEXT, "gone", 0.0, drop=True), Region(TEXT, "ONE", 0.5))),))
     lower = vocabulary("<e>", "one", normalized=str.lower)
@@ -286,32 +264,6 @@ def blind(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Text]], list[Text]]
 
     monkeypatch.setattr(module, "IdsAgain", Blind)
     return expect
-
-
-LONG = "x" * 1230 + "".join(map(chr, range(97, 123))) * 3
-WRONG = [
-    ("Hello", "Hallo", "decodes to …'Hallo'…, the text is …'Hello'… (character 1)"),
-    ("Hello", "Hell", "decodes to …'Hell'…, the text is …'Hello'… (character 4)"),
-    ("Hell", "Hello", "decodes to …'Hello'…, the text is …'Hell'… (character 4)"),
-    (
-        LONG,
-        LONG[:1256] + "!" + LONG[1257:],
-        f"decodes to …{LONG[1236:1256] + '!' + LONG[1257:1296]!r}…, the text is …{LONG[1236:1296]!r}… (character 1,256)",
-    ),
-    ("e\u0301", "f\u0301", "decodes to …'f\u0301'…, the text is …'\u00e9'… (character 0)"),
-]
-
-
-@pytest.mark.parametrize("size", [256, 2], ids=["decoded", "bytes"])
-@pytest.mark.parametrize("several", [1 << 18, 4], ids=["at once", "in parts"])
-@pytest.mark.parametrize(("text", "stored", "what"), WRONG)
-def test_other_texts(blind: Any, monkeypatch: pytest.MonkeyPatch, size: int, several: int, text: str, stored: str, what: str) -> None:
-    """By the decoder or by the bytes of each id, of all documents at once or of a long one in parts."""
-    monkeypatch.setattr(module, "DECODED", several)
-    monkeypatch.setattr(module, "TOGETHER", 4 * several)
-    texts = blind(made("First document", "Second", text, "Last", at=2, ids=list(stored.encode())))
-    numbers = {"documents_decoded": 2, "documents_compared": 4}
-    assert verdict_of(texts, Bytes(size=size)) == Verdict(False, f"2: {what}", numbers, Worst("2", what, tuple(stored.encode())))
 
 
 @pytest.mark.parametrize("several", [1 << 18, 4, 1], ids=["at once", "in parts", "one by one"])

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 
-from prep_assets.proofs import mask as identity
 from prep_assets.proofs import mask as module
 from prep_assets.proofs.derive import Derived, Expected
 from prep_assets.proofs.mask import Conversation, MaskProof, MaskRow, prove_identity, prove_masks, straddled
-from prep_assets.proofs.verdict import Verdict, Worst
+from prep_assets.proofs.verdict import Verdict
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.proofs.words import vocabulary
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
@@ -40,33 +38,6 @@ def test_right_masks() -> None:
     thousands = prove_masks([RIGHT] * 1000, WORDS, batch=300)
     assert thousands.summary == "4,000 trained tokens of 1,000 rows decode to exactly the trained texts and their stop token '<e>'"
     assert prove_masks([], WORDS).summary == "0 trained tokens of 0 rows decode to exactly the trained texts and no stop token"
-
-
-@pytest.mark.parametrize(
-    ("given", "says"),
-    [
-        (row(range(0)), "0 trained stretches, the source has 1 trained texts; trained: []"),
-        (
-            row({3: 1, 4: 1, 10: 1, 11: 1, 12: 1, 13: 1}),
-            "2 trained stretches, the source has 1 trained texts; trained: ['Hi there', 'Hello.<e>']",
-        ),
-        (row({10: 1, 11: 0.5, 12: 1, 13: 1}), "3 trained stretches, the source has 1 trained texts; trained: ['Hel', 'lo', '.<e>']"),
-        (row(range(10, 13)), "the trained text ends 'Hello.', without '<e>', which ends the turn"),
-        (row(range(11, 14)), "trained …'lo.<e>'…, the source says …'Hello.<e>'… (character 0)"),
-        (row(range(8, 14)), "trained …'bot\\nHello.<e>'…, the source says …'Hello.<e>'… (character 0)"),
-        (row(range(10, 14), (Expected("Hello!<e>", 1.0, "<e>"),)), "trained …'Hello.<e>'…, the source says …'Hello!<e>'… (character 5)"),
-        (row(range(9, 14)), "the template's white space before 'Hello.<e>' is trained"),
-        (row(range(10, 15)), "the template's white space after 'Hello.<e>' is trained"),
-    ],
-)
-def test_wrong_masks(given: MaskRow, says: str) -> None:
-    verdict = prove_masks([RIGHT, given, RIGHT, given], WORDS)
-    worst = verdict.worst
-    assert worst is not None and (worst.where, worst.note) == ("a:0", says)
-    assert (worst.ids, worst.weights) == (tuple(given.ids.tolist()), tuple(given.mask.astype(float).tolist()))
-    trained = 8 + 2 * int((given.mask != 0).sum())
-    numbers = {"rows_checked": 4, "rows_failed": 2, "trained_tokens": trained}
-    assert verdict == Verdict(False, f"2 of 4 rows train the wrong tokens; first a:0: {says}", numbers, worst)
 
 
 @pytest.mark.parametrize(
@@ -250,42 +221,6 @@ def test_tokens_without_attention() -> None:
     assert "; 1,200 tokens without attention" in proof.verdict().summary
 
 
-@pytest.mark.parametrize(
-    ("weights", "says"),
-    [
-        ({**BOTH, 3: 0.0, 4: 0.0}, "1 trained or unattended stretches, the source has 2 trained or unattended texts"),
-        ({**BOTH, 3: 0.0}, "unattended …'there'…, the source says …'Hi there'… (character 0)"),
-        ({**BOTH, 5: -1.0}, "unattended …'Hi there<e>'…, the source says …'Hi there'… (character 8)"),
-        ({**BOTH, 3: 1.0, 4: 1.0}, "loss weight 1 on 'Hi there', to which the source gives no attention"),
-        ({**BOTH, **dict.fromkeys(range(10, 14), -2.0)}, "loss weight 1 and no attention on 'Hello.<e>', to which the source gives 1"),
-    ],
-)
-def test_wrong_attention(weights: dict[int, float], says: str) -> None:
-    verdict = prove_masks([row(weights, (HIDDEN, ANSWER))], WORDS)
-    assert verdict.worst is not None and says in verdict.worst.note
-
-
-HALF = Expected("Hello.<e>", 0.5, "<e>", 0, 9)
-
-
-@pytest.mark.parametrize(
-    ("weights", "expected", "says"),
-    [
-        (dict.fromkeys(range(10, 14), -1.0), ANSWER, "no attention on 'Hello.<e>', to which the source gives 1"),
-        (dict.fromkeys(range(10, 14), 1.0), HALF, "loss weight 1 on 'Hello.<e>', to which the source gives 0.5"),
-        (dict.fromkeys(range(10, 14), 0.5), replace(HALF, text="Hallo.<e>"), "trained …'Hello.<e>'…, the source says …'Hallo.<e>'…"),
-        (
-            {3: 0.5, **dict.fromkeys(range(10, 14), 0.5)},
-            HALF,
-            "2 trained stretches, the source has 1 trained texts; trained: ['Hi', 'Hello.<e>']",
-        ),
-    ],
-)
-def test_weights_are_said_as_what_they_are(weights: dict[int, float], expected: Expected, says: str) -> None:
-    verdict = prove_masks([row(weights, (expected,))], WORDS)
-    assert verdict.worst is not None and verdict.worst.note.startswith(says)
-
-
 # -- Identity of conversations on a tokenizer of whole words: each row that is not the reference's, in the words of the verdict -----------
 
 TEXT = "<|im_start|>user\nHi there<|im_end|>\n"
@@ -315,21 +250,6 @@ def test_rows_that_are_the_reference_s(shipped: Vocabulary) -> None:
     rows = [render_row(right(shipped)), render_row(right(shipped), typed=3)]
     assert prove_identity(rows, shipped) == Verdict(True, "2 rows have the reference tokenizer's ids of their render", numbers)
     assert prove_identity(rows * 600, shipped).summary.startswith("1,200 rows have")
-
-
-@pytest.mark.parametrize("batch", [1, 2 * len(TEXT), 1 << 21])
-def test_a_row_that_is_not(shipped: Vocabulary, monkeypatch: pytest.MonkeyPatch, batch: int) -> None:
-    assert identity.BATCH_CHARACTERS == 1 << 21
-    monkeypatch.setattr(identity, "BATCH_CHARACTERS", batch)
-    ids = right(shipped)
-    other = next(number for number in range(shipped.size) if number not in ids and shipped.decode([number]).strip())
-    wrong = [*ids[:2], other, *ids[3:]]
-    verdict = prove_identity([render_row(ids), render_row(wrong, "b:7"), render_row(ids)], shipped)
-    near = [shipped.decode(each[:7]) for each in (wrong, ids)]
-    note = f"{len(ids)} ids, the reference tokenizer gives {len(ids)}; from token 2 on they differ: …{near[0]!r}…, the render has …{near[1]!r}…"
-    worst = Worst("b:7", note, tuple(wrong), at=2, derivations=((near[0], near[1]),))
-    assert (verdict.passed, verdict.summary, verdict.worst) == (False, f"b:7: {note}", worst)
-    assert verdict.numbers["rows_tokenized_again"] == 2
 
 
 # -- Of a wrong mask, the first token that is wrong: words whose characters are counted by hand -------------------------------------------

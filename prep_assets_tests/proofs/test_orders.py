@@ -122,57 +122,6 @@ def test_a_record_that_must_not_be_too_long_fits_no_row() -> None:
 
 # -- What the verdict says --------------------------------------------------------------------------------------------------------------
 
-INORDER = {**PLAIN, "shuffle": False, "strategy": "simple"}
-
-
-@pytest.fixture
-def packed() -> tuple[dict[str, Any], tuple[str, ...], dict[str, float]]:
-    return table(LENGTHS, INORDER)
-
-
-def test_a_mixture_in_the_words_of_the_verdict(packed: Any) -> None:
-    documents, names, claimed = packed
-    summary = "the 147 records that the options ask for stand where they put them, or are counted as left out"
-    numbers = {"records_expected": 147, "tokens_packed": int(documents["length"].sum()), "tokens_untrained": 0}
-    assert checked(documents, names, INORDER, claimed) == Verdict(True, summary, numbers)
-
-
-@pytest.mark.parametrize("field", ["row", "row_offset", "source", "record", "start", "length"])
-@pytest.mark.parametrize("stretch", [1 << 13, 2])
-def test_each_field_of_a_piece_counts(packed: Any, monkeypatch: pytest.MonkeyPatch, field: str, stretch: int) -> None:
-    monkeypatch.setattr(columns, "STRETCH", stretch)
-    documents, names, claimed = packed
-    values = documents[field].copy()
-    values[5] += 1
-    verdict = checked({**documents, field: values}, names, INORDER, claimed)
-    assert verdict.worst is not None and verdict.worst.where == "piece 5"
-    assert not verdict.passed and "; the options put tokens 0 to " in verdict.summary
-
-
-@pytest.mark.parametrize("change", [-1, 1])
-def test_pieces_that_only_one_has(packed: Any, change: int) -> None:
-    documents, names, claimed = packed
-    count = len(documents["row"])
-    chosen = np.arange(count - 1) if change < 0 else np.minimum(np.arange(count + 1), count - 1)
-    verdict = checked({field: values[chosen] for field, values in documents.items()}, names, INORDER, claimed)
-    said = "is none; the options put tokens" if change < 0 else "the options put none there"
-    assert said in verdict.summary and f"piece {count + min(change, 0):,}" in verdict.summary
-
-
-@pytest.mark.parametrize("name", ["rows", "records", "tokens", "tokens_left_out", "tokens_in_untrained_rows", "fill_rate", "share_beta"])
-def test_each_claim_of_a_manifest(packed: Any, name: str) -> None:
-    documents, names, claimed = packed
-    assert f"manifest: {name} is " in checked(documents, names, INORDER, {**claimed, name: claimed[name] + 1e-8}).summary
-    assert checked(documents, names, INORDER, {**claimed, name: claimed[name] + 1e-10}).passed
-    del claimed[name]
-    assert checked(documents, names, INORDER, claimed).summary.endswith("and the manifest does not say it")
-
-
-def test_a_domain_that_is_missing_is_seen() -> None:
-    documents, _, claimed = table({name: LENGTHS[name] for name in ("alpha", "beta")}, PLAIN)
-    verdict = checked(documents, ("alpha", "beta"), PLAIN, claimed)
-    assert verdict.worst == Worst("domains", "the table is of ['alpha', 'beta'], the configuration of ['alpha', 'beta', 'gamma']")
-
 
 def test_rows_without_a_trained_token_are_left_out() -> None:
     """Records of 5, 12 and 3 in rows of 4: the row that holds only the middle of the second is in no table, unless a token of it is trained."""

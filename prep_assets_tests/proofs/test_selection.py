@@ -15,8 +15,6 @@ from prep_assets.data.blocks import WrongType, conditions
 from prep_assets.proofs.selection import Believed, Passages, Rules, Selected, beliefs_hold, belongs, matches, reason_fault, select
 from prep_assets_tests.peak import peak
 
-PASSAGE = "one two three four five six seven eight"
-
 
 def rows(*payloads: Any) -> Iterable[tuple[int, Any]]:
     """Numbered by tens, so that places and numbers differ."""
@@ -34,15 +32,6 @@ def chosen(rules: Rules, *files: tuple[int, bool, Iterable[tuple[int, Any]]]) ->
     return found(select(files, rules))  # type: ignore[arg-type]
 
 
-def test_every_fate() -> None:
-    rules = Rules(where={"n": {"<": 5}}, passages=Passages.of([PASSAGE], 13))
-    payloads = ({"n": 1}, None, {"n": 9}, {"n": 1}, {"n": 2, "text": PASSAGE}, {"n": 3}, {"n": 9})
-    wanted = ["good", "unreadable", "filtered", "duplicate", "contaminated", "good", "filtered"]
-    assert chosen(rules, (4, False, rows(*payloads))) == [(4, [0, 10, 20, 30, 40, 50, 60], wanted)]
-    [block] = select([(4, False, iter(rows(*payloads)))], rules)
-    assert list(block.payloads) == list(payloads)
-
-
 def test_rows_that_are_forgotten() -> None:
     """By the sha256 of their canonical JSON, as somebody asked for it."""
     forgotten = sha256(b'{"n":2,"text":"a"}').hexdigest()
@@ -55,12 +44,6 @@ def test_rows_that_verdicts_drop() -> None:
     given = rows({"n": 1}, {"n": 2}, {"n": 1}, {"n": 3})
     wanted = [(0, [0, 10, 20, 30], ["good", "dropped", "duplicate", "good"]), (1, [0], ["good"])]
     assert chosen(Rules(dropped={(0, 10), (0, 20), (1, 30)}), (0, False, given), (1, False, rows({"n": 4}))) == wanted
-
-
-def test_duplicates_are_found_across_files_and_kept_where_that_is_asked_for() -> None:
-    files = (0, False, rows({"n": 1}, {"n": 2})), (1, True, rows({"n": 2}, {"n": 3}))
-    assert chosen(Rules(), *files) == [(0, [0, 10], ["good", "good"]), (1, [0, 10], ["duplicate", "good"])]
-    assert chosen(Rules(deduplicate=False), *files)[1] == (1, [0, 10], ["good", "good"])
 
 
 @given(st.lists(st.lists(st.integers(0, 6), max_size=8), max_size=5), st.integers(0, 2**63), st.data())
@@ -86,33 +69,6 @@ def test_rows_are_equal_where_their_whole_digests_are() -> None:
     digests = np.array([[1, 5], [2, 5], [1, 5], [1, 6], [2, 6]], np.uint64)
     for came in np.ndindex(2, 2, 2, 2, 2):
         assert beliefs_hold(digests, np.array(came, bool)) is (came == (0, 0, 1, 0, 0))
-
-
-def test_rows_of_other_domains_are_passed_over() -> None:
-    rules = Rules(key="d", value="x", limit=2)
-    given = rows({"d": "y"}, {"d": "x"}, None, {"d": "x", "n": 1}, {"d": "x", "n": 2})
-    assert chosen(rules, (0, False, given)) == [(0, [10, 20], ["good", "unreadable"])]
-
-
-@pytest.mark.parametrize(
-    ("limit", "wanted"),
-    [
-        (1, [(0, [0], ["good"]), (2, [0, 10], ["good", "good"])]),
-        (2, [(0, [0, 10, 20], ["good", "filtered", "good"]), (2, [0, 10], ["good", "good"])]),
-        (3, [(0, [0, 10, 20], ["good", "filtered", "good"]), (1, [0], ["good"]), (2, [0, 10], ["good", "good"])]),
-        (4, [(0, [0, 10, 20], ["good", "filtered", "good"]), (1, [0, 10], ["good", "good"]), (2, [0, 10], ["good", "good"])]),
-        (None, [(0, [0, 10, 20], ["good", "filtered", "good"]), (1, [0, 10], ["good", "good"]), (2, [0, 10], ["good", "good"])]),
-    ],
-)
-def test_a_limit_counts_what_is_not_filtered_of_the_training_files(limit: int | None, wanted: Any) -> None:
-    rules = Rules(where={"n": {"<": 90}}, limit=limit)
-    files = ((0, False, rows({"n": 1}, {"n": 99}, {"n": 2})), (1, False, rows({"n": 3}, {"n": 4})), (2, True, rows({"n": 5}, {"n": 6})))
-    assert chosen(rules, *files) == wanted
-
-
-def test_a_held_out_file_takes_nothing_of_the_limit() -> None:
-    files = (0, True, rows({"n": 1}, {"n": 2})), (1, False, rows({"n": 3}, {"n": 4}))
-    assert chosen(Rules(limit=1), *files) == [(0, [0, 10], ["good", "good"]), (1, [0], ["good"])]
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from dataclasses import replace
 from typing import Any
 
@@ -13,12 +12,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from prep_assets.proofs import tables as module
-from prep_assets.proofs.tables import Copies, border_fault, check_copies, check_pieces, check_positions, check_rows
+from prep_assets.proofs.tables import Copies, border_fault, check_copies, check_pieces, check_rows
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores import arrays as columns
-from prep_assets.stores.table import MARGIN, Origins, Ragged, Table
+from prep_assets.stores.table import Ragged, Table
 from prep_assets_tests.peak import peak
-from prep_assets_tests.proofs.tables import EOS, MASKS, PAD, RECORDS, SIZE, lines, packed, store, table, with_column
+from prep_assets_tests.proofs.tables import EOS, MASKS, PAD, RECORDS, SIZE, lines, store, table, with_column
 
 # -- Merged tables ------------------------------------------------------------------------------------------------------------------------
 
@@ -54,22 +53,6 @@ def test_lines_in_their_order() -> None:
     assert not check_copies("f", merged(2, 0, 3, 1), PARTS, IN_ORDER).passed
 
 
-@pytest.mark.parametrize(
-    ("table", "where", "what"),
-    [
-        (merged(0, 1, 2), "f", "it has 3 lines, and must have 4"),
-        (merged(0, 2, 1, 3), "f line 2", "has the file 1, and must have 0"),
-        (lines(LINES, [*ORIGIN[:3], [2, 0, 9]]), "f line 4", "has the domain 2, and must have 3"),
-        (lines([*LINES[:3], b'{"c": 8}\n'], ORIGIN), "f line 4", "is not as its domain has it: b'{\"c\": 8}\\n'"),
-        (lines([LINES[0], LINES[2], LINES[1], LINES[3]], ORIGIN), "f line 2", "is not as its domain has it: b'{\"b\": 1}\\n'"),
-        (lines([*LINES[:3], LINES[3] + b" "], ORIGIN), "f line 4", "is not as its domain has it: b'{\"c\": 7}\\n '"),
-        (lines([b"x" * 300, *LINES[1:]], ORIGIN), "f line 1", f"is not as its domain has it: {b'x' * 200!r}"),
-    ],
-)
-def test_lines_that_are_not_those_of_the_domains(table: Table, where: str, what: str) -> None:
-    assert check_copies("f", table, PARTS, IN_ORDER) == failed(where, what, {"lines_checked": len(table)})
-
-
 @pytest.mark.parametrize("size", [1, 3, 1 << 13])
 def test_origins_of_all_records_are_compared(monkeypatch: pytest.MonkeyPatch, size: int) -> None:
     """Some at a time; here the lines are as they must be, and one of them is said to be of another row."""
@@ -93,38 +76,6 @@ def block(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(module, "BLOCK", request.param)
 
 
-@pytest.mark.usefixtures("block")
-@pytest.mark.parametrize(
-    ("table", "where", "what", "numbers"),
-    [
-        (store([8, 9, 5], [5, 6], rows=[0, 1]), "s", "it has 2 records, and must have 3", {"records_checked": 2, "tokens_checked": 5}),
-        (store([8, 9, 5], [5, 6], [7], rows=[0, 1, 3], file=1), "s record 0", "has the file 1, and must have 0", NUMBERS),
-        (store([8, 9, 5], [5, 6], [7], rows=[0, 1, 2]), "s record 2", "has the row 2, and must have 3", NUMBERS),
-        (store([8, 9, 5], [5, 4], [7], rows=[0, 1, 3]), "s record 1", "tokens differs from its part at place 1: 4, there 6", NUMBERS),
-        (store([8, 9], [5, 5, 6], [7], rows=[0, 1, 3]), "s record 0", "has 2 tokens, its part has 3", NUMBERS),
-        (store([8, 9, 5], [5], [6, 7], rows=[0, 1, 3]), "s record 1", "has 1 tokens, its part has 2", NUMBERS),
-        (
-            store([8, 9, 5], [5, 6], [7], rows=[0, 1, 3], masks=[[1] * 6]),
-            "s",
-            "it has ['loss_mask', 'tokens'], its parts have [['tokens'], ['tokens']]",
-            NUMBERS,
-        ),
-    ],
-)
-def test_records_that_are_not_those_of_the_domains(table: Table, where: str, what: str, numbers: dict[str, int]) -> None:
-    sound = Verdict(True, "3 records of s are those of their domains", NUMBERS)
-    assert check_copies("s", MERGED, PIECES, COPIES) == sound
-    assert check_copies("s", table, PIECES, COPIES) == failed(where, what, numbers)
-
-
-@pytest.mark.parametrize(("domains", "says"), [([4, 2, 2], ""), ([4, 4, 2], "s record 1: has the domain 4, and must have 2")])
-def test_a_record_that_is_said_to_be_of_another_domain(domains: list[int], says: str) -> None:
-    copies = Copies(COPIES.part, COPIES.record, COPIES.file, COPIES.row, np.array([4, 2, 2]))
-    origins = Origins(("",), np.array(domains), MERGED.origins.file, MERGED.origins.row)
-    found = check_copies("s", replace(MERGED, origins=origins), PIECES, copies)
-    assert found.passed == (not says) and (found.passed or found.summary == says)
-
-
 def test_every_column_counts() -> None:
     masked = [with_column(each, "loss_mask", np.ones(len(each.columns["tokens"].values), int)) for each in (MERGED, *PIECES)]
     assert check_copies("s", masked[0], masked[1:], COPIES).passed
@@ -133,36 +84,6 @@ def test_every_column_counts() -> None:
     masked[0].columns["loss_mask"].values[4] = 0
     said = check_copies("s", masked[0], masked[1:], COPIES)
     assert said == failed("s record 1", "loss_mask differs from its part at place 1: 0, there 1", NUMBERS)
-
-
-def with_margins(margins: list[float] | None, count: int = 3) -> Table:
-    """Records of a token each."""
-    records = store(*([at] for at in range(count)))
-    column = {} if margins is None else {MARGIN: Ragged(np.array(margins, np.float32), np.arange(1, count + 1))}
-    return replace(records, columns={"tokens": Ragged(np.ones(count), np.arange(1, count + 1)), **column})
-
-
-HAVING, NAN = [1.5, 0.75, np.nan], np.nan
-
-
-@pytest.mark.usefixtures("block")
-@pytest.mark.parametrize(
-    ("margins", "record", "stored", "there"),
-    [
-        ([NAN, NAN, 1.5, NAN, 0.75], None, 0, 0),
-        ([NAN, 0.0, 1.5, NAN, 0.75], 1, 0.0, NAN),
-        ([NAN, NAN, 1.25, NAN, 0.75], 2, 1.25, 1.5),
-        ([NAN, NAN, 1.5, NAN, NAN], 4, NAN, 0.75),
-        ([0.0, NAN, 1.5, NAN, 0.75], 0, 0.0, NAN),
-        (None, 2, NAN, 1.5),
-    ],
-)
-def test_margins_of_merged_records(margins: list[float] | None, record: int | None, stored: float, there: float) -> None:
-    """A table without margins has none of any record."""
-    copies = Copies(np.array([1, 0, 1, 0, 1]), np.array([2, 1, 0, 2, 1]), np.zeros(5, int), np.arange(5))
-    verdict = check_copies("chosen", with_margins(margins, 5), [with_margins(None), with_margins(HAVING)], copies)
-    says = f"chosen record {record}: margin differs from its part at place 0: {stored}, there {there}"
-    assert verdict.passed if record is None else verdict.summary == says
 
 
 def test_memory_does_not_grow_with_the_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -194,64 +115,6 @@ def proven(**changes: list[Any]) -> Verdict:
 def test_a_sound_table() -> None:
     summary, numbers = "9 packed tokens equal their records, tokens and mask", {"tokens_checked": 9, "rows_checked": 2}
     assert proven() == Verdict(True, summary, numbers)
-
-
-@pytest.mark.usefixtures("block")
-@pytest.mark.parametrize(
-    ("changes", "row", "what", "checked"),
-    [
-        ({"tokens": [[5, 6, 7, 9, 8], [5, 5, 5, 5, PAD]]}, 0, "tokens differs from a record 1 at place 3 of the row", 3),
-        ({"tokens": [[5, 6, 7, 8, 8], [5, 5, 5, 5, PAD]]}, 0, "tokens differs from a record 1 at place 4 of the row", 3),
-        (
-            {"tokens": [[5, 6, 7, 8, 8], [5, 5, 5, 5, PAD]], "loss_mask": [[0, 1, 1, 1, 1], [1, 0, 0, 1, 0]]},
-            0,
-            "tokens differs from a record 1 at place 4 of the row",
-            3,
-        ),
-        ({"loss_mask": [[1, 1, 1, 0, 1], [1, 0, 0, 1, 0]]}, 0, "loss_mask differs from a record 0 at place 0 of the row", 0),
-        ({"loss_mask": [[0, 1, 1, 0, 1], [1, 0, 0, 0, 0]]}, 1, "loss_mask differs from a record 2 at place 3 of the row", 5),
-        ({"record": [0, 1, 3]}, 1, "a has no record 3", 5),
-        ({"record": [0, 1, -1]}, 1, "a has no record -1", 5),
-        ({"record": [0, 1, 1], "start": [0, 0, 0]}, 1, "a record 1 is shorter than its piece", 5),
-        ({"record": [1, 1, 2], "start": [-3, 0, 0]}, 0, "a piece starts before a record 1", 0),
-        ({"start": [0, 0, 1]}, 1, "a record 2 is shorter than its piece", 5),
-        ({"row_offset": [0, 4, 0]}, 0, "a piece at 4 leaves its row", 3),
-        ({"row_offset": [0, 3, -1]}, 1, "a piece at -1 leaves its row", 5),
-        ({"source": [0, 0, 1]}, 1, "domain 1 has no record 2", 5),
-        ({"source": [0, -1, 0]}, 0, "domain -1 has no record 1", 3),
-    ],
-)
-def test_pieces_that_are_not_their_records(changes: dict[str, list[Any]], row: int, what: str, checked: int) -> None:
-    ids, weights = (each.tolist() for each in table(**changes).places(row) if each is not None)
-    place = re.search(r"at place (\d+)", what)
-    worst = Worst(f"row {row}", what, tuple(ids), tuple(weights), int(place[1]) if place else -1)
-    assert proven(**changes) == Verdict(False, f"row {row}: {what}", {"tokens_checked": checked}, worst)
-
-
-TWO = {"row": [0, 0, 1, 1, 1], "row_offset": [0, 3, 0, 2, 3], "length": [3, 2, 2, 1, 2]}
-TWO |= {"source": [0, 1, 0, 1, 0], "record": [0, 0, 2, 1, 1], "start": [0, 0, 2, 0, 0]}
-
-
-@pytest.mark.usefixtures("block")
-@pytest.mark.parametrize(
-    ("changes", "alike"),
-    [
-        ({}, True),
-        ({"tokens": [[5, 6, 7, 1, 2], [5, 5, 3, 8, 8]]}, False),
-        ({"loss_mask": [[0, 1, 1, 1, 0], [0, 1, 1, 1, 1]]}, False),
-        ({"record": [0, 0, 3, 1, 1]}, False),
-        ({"record": [0, 0, 2, 2, 1]}, False),
-        ({"start": [0, 0, 1, 0, 0], "loss_mask": [[0, 1, 1, 1, 0], [0, 0, 1, 0, 1]]}, True),
-        ({field: [] for field in TWO}, True),
-    ],
-)
-def test_pieces_of_two_domains(changes: dict[str, Any], alike: bool) -> None:
-    masks = [[0.0, 1.0, 1.0], [0.0, 1.0], [0.0, 0.0, 0.0, 1.0]]
-    stores = {"a": store(*RECORDS, masks=masks), "b": store([1, 2], [3], masks=[[1.0, 0.0], [1.0]])}
-    rows = {"tokens": [[5, 6, 7, 1, 2], [5, 5, 3, 8, 9]], "loss_mask": [[0, 1, 1, 1, 0], [0, 1, 1, 0, 1]]}
-    given = {key: changes.get(key, value) for key, value in (rows | TWO).items()}
-    made = packed({key: given[key] for key in rows}, {field: given[field] for field in TWO}, ("a", "b"))
-    assert check_pieces(made, stores).passed is alike
 
 
 SEEN = [[1, 1, 1, 0, 1], [1, 0, 1, 1, 0]]
@@ -357,14 +220,6 @@ def test_an_empty_record_is_named() -> None:
     assert check_rows(store([5]), vocabulary_size=SIZE).passed
 
 
-@pytest.mark.parametrize(("asked", "what"), [("int64", ""), ("int8", "loss_mask is int64, and must be int8")])
-def test_types_that_are_asked_for(asked: str, what: str) -> None:
-    verdict = check_rows(table(), vocabulary_size=SIZE, pad_id=PAD, types={"tokens": "int64", "loss_mask": asked})
-    assert verdict.worst == (Worst("the table", what) if what else None)
-    found = check_rows(store([5, 6], [7]), vocabulary_size=SIZE, types={"tokens": "uint16"})
-    assert found == failed("the table", "tokens is int32, and must be uint16", {"records": 2, "tokens": 3})
-
-
 def test_a_sound_table_is_counted() -> None:
     summary = "2 rows of 5, 3 pieces: borders, padding, ids and mask are sound"
     assert check_rows(table(), vocabulary_size=SIZE, pad_id=PAD) == Verdict(True, summary, {"rows": 2, "pieces": 3})
@@ -463,28 +318,3 @@ def test_records_with_attention(attention: list[int], says: str | None) -> None:
 
 
 # -- Position ids of a packed table, place by place and block by block --------------------------------------------------------------------
-
-FIELDS = {"row": [0, 0, 1, 2], "row_offset": [0, 3, 0, 0], "length": [3, 2, 1, 6], "source": [0] * 4, "record": [0] * 4, "start": [0] * 4}
-COUNTED = packed({"tokens": np.zeros((3, 6), int)}, FIELDS)
-RIGHT = np.array([[0, 1, 2, 0, 1, 0], [0, 0, 0, 0, 0, 0], [0, 1, 2, 3, 4, 5]], np.int32)
-
-
-@pytest.mark.parametrize("rows", [1, 2, 4096])
-def test_right_positions(monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
-    monkeypatch.setattr(module, "BLOCK", rows * 6)
-    assert check_positions(RIGHT.reshape(-1), COUNTED) == Verdict(True, "18 position ids count from 0 in each piece", {"positions": 18})
-
-
-@pytest.mark.parametrize("rows", [1, 2, 4096])
-@pytest.mark.parametrize(
-    ("row", "place", "value", "right"), [(0, 3, 3, 0), (0, 4, 0, 1), (0, 2, 0, 2), (0, 5, 2, 0), (1, 1, 1, 0), (2, 5, 4, 5)]
-)
-def test_a_wrong_position(monkeypatch: pytest.MonkeyPatch, rows: int, row: int, place: int, value: int, right: int) -> None:
-    monkeypatch.setattr(module, "BLOCK", rows * 6)
-    wrong = RIGHT.copy()
-    wrong[row, place] = value
-    says = f"position id {value} at place {place}, its piece begins {right} before"
-    size = wrong[row - row % rows : row - row % rows + rows].size
-    assert check_positions(wrong.reshape(-1), COUNTED) == Verdict(
-        False, f"row {row}: {says}", {"positions": size}, Worst(f"row {row}", says)
-    )

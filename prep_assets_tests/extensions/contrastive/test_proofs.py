@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import pytest
-
 from prep_assets.extensions.contrastive.proofs.rows import check_contrasts
 from prep_assets.extensions.contrastive.proofs.rules import several_fields
 from prep_assets.proofs.formats import format_of
@@ -24,32 +22,6 @@ def test_sound_rows() -> None:
     verdict = check_contrasts(others, [{"query": "t2", "id": 2}])
     assert verdict == Verdict(True, "4 rows are sound: 3 positive and 1 negative texts", numbers)
     assert check_contrasts([], []).passed
-
-
-@pytest.mark.parametrize(
-    ("row", "says"),
-    [
-        ({**RIGHT, "query": " "}, "the query is empty"),
-        ({**RIGHT, "query": 3}, "the query is empty"),
-        (
-            {"query": "q", "positives": ["a"]},
-            "fields ['query', 'positives'], needs query, positives and negatives, and may have instruction, negative_scores, positive_scores: ",
-        ),
-        ({**RIGHT, "positives": []}, "there is no positive text"),
-        ({**RIGHT, "positives": ["a", " "]}, "positives hold an empty text"),
-        ({**RIGHT, "negatives": ["b "]}, "negatives hold 'b ', which is one of positives as well"),
-        ({**RIGHT, "negatives": ["c", "c"]}, "negatives hold 'c', which is one of negatives as well"),
-        ({**RIGHT, "positives": ["q"]}, "positives hold 'q', which is one of the query as well"),
-        ({**RIGHT, "positive_scores": [1.0]}, "1 scores for 2 positives"),
-        ({"query": "q", "id": "1"}, "fields ['query', 'id'], a text to embed has query and id"),
-    ],
-)
-def test_rows_that_are_not_sound(row: dict[str, Any], says: str) -> None:
-    verdict = check_contrasts([{"query": "z", "positives": ["a"], "negatives": []}, row], [])
-    assert not verdict.passed and verdict.worst is not None
-    assert verdict.worst.where == "train line 2"
-    assert verdict.worst.note.startswith(says)
-    assert verdict.summary.startswith("1 of 2 rows fail; first train line 2: ")
 
 
 def test_several_rows_of_a_kind_are_counted() -> None:
