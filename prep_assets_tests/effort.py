@@ -7,11 +7,11 @@ import os
 import re
 import shutil
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import Any
 
-if TYPE_CHECKING:
-    import pytest
+import pytest
 
 SOAK = os.environ.get("PREP_ASSETS_SOAK") == "1"
 
@@ -19,6 +19,11 @@ SOAK = os.environ.get("PREP_ASSETS_SOAK") == "1"
 def examples(soak: int) -> int:
     """The number of examples of a test that tries `soak` of them in a soak run."""
     return soak if SOAK else max(10, soak // 6)
+
+
+def thinned(values: Iterable[Any], every: int = 3) -> list[Any]:
+    """Cells of a grid, of which `make test` tries the first of so many, and a soak run all."""
+    return [value if at % every == 0 else pytest.param(value, marks=pytest.mark.soak) for at, value in enumerate(values)]
 
 
 FEW_CODE_POINTS = ((0, 0x3100), (0x4E00, 0xA000), (0xAC00, 0xB000), (0xFE00, 0x10000), (0x1F300, 0x1FB00))

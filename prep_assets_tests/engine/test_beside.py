@@ -148,11 +148,13 @@ def test_a_domain_that_ends_two_workers_is_named_and_the_others_are_built(worksp
     events = told(workspace, "sft_packed")
     [refused] = [event for event in events if isinstance(event, Blocked)]
     assert refused.step.label == "sft_raw[b]" and "killed" in refused.reason and "--workers" in refused.reason
+    assert "shard 2 of 4 (b)" in refused.reason
     skipped = [(event.step.label, event.because.label) for event in events if isinstance(event, Skipped)]
     assert skipped == [("sft_tokens[b]", "sft_raw[b]"), ("sft_packed", "sft_raw[b]")]
     assert sum(isinstance(event, Accepted) for event in events) == 6
 
 
+@pytest.mark.soak
 def test_each_lost_domain_is_counted_among_all(workspace: Workspace, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(running, "_chain", partial(die_of, domain="", marks=None))
     events = told(workspace, "sft_tokens")

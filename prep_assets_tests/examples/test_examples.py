@@ -88,14 +88,14 @@ def test_the_first_row(
     arguments: list[str],
     prepare: str,
 ) -> None:
-    """It prints how the first row begins, and what a batch has. One of those that need no trainer's package runs in a process of its own."""
+    """It prints how the first row begins, and what a batch has. Those that need a trainer's package run in a process of their own."""
     if script in PACKAGES:
         needs(PACKAGES[script])
     store = source(workspace, asset)
     stream = "docs_train" if asset == "pretrain_tokens" else asset
     out = export(store, format_, tmp_path / "out", stream=stream, **options)
     place, rest = (out / arguments[0], []) if arguments and (out / arguments[0]).exists() else (out, arguments)
-    if script in PACKAGES or script == "read_astrai.py":
+    if script in PACKAGES:
         printed = run(script, place, *rest, prepare=prepare)
     else:
         monkeypatch.setattr(sys, "argv", [script, str(place), *rest])

@@ -42,13 +42,14 @@ def families(folder: Path) -> dict[str, dict[str, Any]]:
     found = with_groups(shipped(), folder, count=12)
     folder.mkdir(exist_ok=True)
     found["sft"]["domains"] = {
-        "gsm8k": domain("gsm8k.jsonl", "gsm8k", max_items=40),
+        "gsm8k": domain("gsm8k.jsonl", "gsm8k", max_items=16),
         "own": domain(jsonl(folder / "own.jsonl", ROWS), "messages"),
     }
     found["sft"]["packing"] = {"strategy": "concat", "row_len": 128}
-    found["pretrain"]["domains"]["docs"]["max_items"] = 30
-    found["preference"]["max_per_source"] = 30
-    found["rl"]["domains"]["gsm8k"]["max_items"] = 40
+    found["pretrain"]["domains"]["docs"]["max_items"] = 12
+    found["pretrain"]["domains"]["notes"]["max_items"] = 20
+    found["preference"]["max_per_source"] = 12
+    found["rl"]["domains"]["gsm8k"]["max_items"] = 16
     found["rl"]["arithmetic"]["n"] = 20
     for family, exports in EXPORTS.items():
         found[family]["exports"] = exports

@@ -204,7 +204,21 @@ def by_label(effects: list[Effect], *outcomes: str) -> set[str]:
     return {each.label for each in effects if each.outcome in outcomes}
 
 
-@pytest.mark.parametrize(("change", "certain"), EDITS, ids=[f"{family}.{key}" for (family, key, _), _ in EDITS])
+SOAKED = {
+    *("sft.packing.weights", "sft.train_thinking", "sft.preprocessing.deduplicate", "sft.exports.more", "sft.expand", "sft.test_fraction"),
+    *("pretrain.preprocessing.min_chars", "preference.shuffle", "rl.arithmetic.n"),
+}
+"""Edits of a kind that another shows."""
+
+
+@pytest.mark.parametrize(
+    ("change", "certain"),
+    [
+        pytest.param(edit, certain, id=name, marks=pytest.mark.soak if name in SOAKED else ())
+        for edit, certain in EDITS
+        for name in (f"{edit[0]}.{edit[1]}",)
+    ],
+)
 def test_what_is_predicted_is_what_a_rebuild_changes(little: Workspace, tmp_path: Path, change: Edit, certain: set[str]) -> None:
     configs = edit(little, tmp_path / "configs", change)
     before = tree(little.stores)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+from collections.abc import Callable
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -28,12 +30,21 @@ def every_trace(workspace: Workspace, asset: str) -> list[Trace]:
     return tracer.trace(every_place(tracer, asset))
 
 
+Traced = Callable[[str], list[Trace]]
+
+
+@pytest.fixture(scope="module")
+def traced(made: Workspace) -> Traced:
+    """The traces of every place of an asset, made once."""
+    return cache(lambda asset: every_trace(made, asset))
+
+
 PROMPTS = ("rl_tokens_by_domain", "arithmetic_tokens", "rl_tokens")
 
 
 @pytest.mark.parametrize("asset", [*WITH_TOKENS, *EXPORTS])
-def test_the_source_alone_gives_every_token(made: Workspace, asset: str) -> None:
-    traces = every_trace(made, asset)
+def test_the_source_alone_gives_every_token(traced: Traced, asset: str) -> None:
+    traces = traced(asset)
     assert traces
     for found in traces:
         assert found.differs == ()
@@ -54,13 +65,13 @@ def test_the_source_alone_gives_every_token(made: Workspace, asset: str) -> None
 
 
 @pytest.mark.parametrize("asset", WITH_TOKENS)
-def test_spans_say_what_tokens_stand_for(made: Workspace, asset: str) -> None:
+def test_spans_say_what_tokens_stand_for(made: Workspace, traced: Traced, asset: str) -> None:
     """Against the tokenizer's own table of bytes: a token's bytes are within its characters, and equal where these are whole."""
     family = made.family(_family(asset))
     table = made.vocabulary(family).token_bytes
     assert table is not None
     seen = 0
-    for found in every_trace(made, asset):
+    for found in traced(asset):
         for each in found.pieces:
             sequence = each.sequence
             assert sequence is not None
@@ -93,8 +104,8 @@ def _family(asset: str) -> Any:
         "rl_export_verl",
     ],
 )
-def test_lines_come_from_their_rows(made: Workspace, asset: str) -> None:
-    traces = every_trace(made, asset)
+def test_lines_come_from_their_rows(made: Workspace, traced: Traced, asset: str) -> None:
+    traces = traced(asset)
     assert traces
     for found in traces:
         [each] = found.pieces
@@ -117,9 +128,9 @@ def test_rows_of_raw_assets_are_the_lines_of_the_file(made: Workspace) -> None:
     ]
 
 
-def test_labels_are_shifted_as_trainers_shift_them(made: Workspace) -> None:
+def test_labels_are_shifted_as_trainers_shift_them(traced: Traced) -> None:
     """Logits at place k are compared with label k + 1, which is the token there or -100 (Hugging Face's causal loss)."""
-    for found in every_trace(made, "sft_packed")[:3]:
+    for found in traced("sft_packed")[:3]:
         assert found.row.weights is not None
         labels = np.where(found.row.weights != 0, found.row.ids, -100)
         for place in range(len(labels)):
@@ -130,9 +141,9 @@ def test_labels_are_shifted_as_trainers_shift_them(made: Workspace) -> None:
 
 
 @pytest.mark.parametrize(("asset", "trained"), [("rl_tokens", False), ("arithmetic_tokens", False), ("pretrain_tokens", True)])
-def test_a_stream_without_a_mask_is_trained_whole_or_not_at_all(made: Workspace, asset: str, trained: bool) -> None:
+def test_a_stream_without_a_mask_is_trained_whole_or_not_at_all(traced: Traced, asset: str, trained: bool) -> None:
     """A token of a prompt was said to be trained, because a mask does not name its role."""
-    for found in every_trace(made, asset)[:3]:
+    for found in traced(asset)[:3]:
         assert found.row.weights is None
         for place in range(len(found.row.ids)):
             token, _ = token_of(found, place)
@@ -141,8 +152,8 @@ def test_a_stream_without_a_mask_is_trained_whole_or_not_at_all(made: Workspace,
             assert "mask" not in token.why.because or trained
 
 
-def test_a_token_is_found_in_the_raw_row(made: Workspace) -> None:
-    [found] = [each for each in every_trace(made, "sft_tokens") if each.pieces[0].source and each.pieces[0].source.id == "own.jsonl:1"]
+def test_a_token_is_found_in_the_raw_row(traced: Traced) -> None:
+    [found] = [each for each in traced("sft_tokens") if each.pieces[0].source and each.pieces[0].source.id == "own.jsonl:1"]
     emoji = found.pieces[0].sequence.text.index("🎉")  # type: ignore[union-attr]
     tokens = [token_of(found, place)[0] for place in range(len(found.row.ids))]
     inside = [token for token in tokens if token.span[0] <= emoji < token.span[1]]

@@ -84,7 +84,7 @@ def test_a_refused_record_says_why(made: Workspace, run: Command) -> None:
 
 def test_rows_beyond_a_limit_are_not_read(made: Workspace) -> None:
     [gone] = _sft(made, "gsm8k#100").not_here
-    assert (gone.reason, gone.detail) == ("not_read", "the domain is not read so far (max_items: 40)")
+    assert (gone.reason, gone.detail) == ("not_read", "the domain is not read so far (max_items: 16)")
 
 
 def test_tokens_that_packing_leaves_out_are_counted(tmp_path: Path) -> None:

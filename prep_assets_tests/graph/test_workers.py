@@ -311,7 +311,9 @@ class Elsewhere(Here):
             yield result
 
 
-@pytest.mark.parametrize(("make", "asset"), [(chats, "sft_tokens"), (pairs, "preference_tokens_by_domain")])
+@pytest.mark.parametrize(
+    ("make", "asset"), [(chats, "sft_tokens"), pytest.param(pairs, "preference_tokens_by_domain", marks=pytest.mark.soak)]
+)
 def test_machines_that_share_a_bucket_and_no_folder_write_the_same(
     tmp_path: Path, small_shards: None, monkeypatch: pytest.MonkeyPatch, make: Callable[[Path], Mapping[str, Any]], asset: str
 ) -> None:

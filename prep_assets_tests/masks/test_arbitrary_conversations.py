@@ -12,7 +12,7 @@ from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text.conversation import SpecialInContent
 from prep_assets_tests.corpus.policies import POLICIES, REASONS
-from prep_assets_tests.effort import SOAK, examples
+from prep_assets_tests.effort import SOAK, examples, thinned
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, assert_proven, bind, supported, trained, with_options
 from prep_assets_tests.masks.strategies import samples
 
@@ -22,7 +22,7 @@ def twice_reasoned() -> Sample:
     return Sample((turn(USER, "Hi"), Turn(ASSISTANT, (Region(THINKING, "A greeting."), Region(TEXT, "<think></think>Hello.")))))
 
 
-@pytest.mark.parametrize("name", CONTROL)
+@pytest.mark.parametrize("name", thinned(CONTROL))
 def test_proven_or_refused(name: str) -> None:
     bound = bind(SHIPPED, name)
 
@@ -65,7 +65,7 @@ def call(text: str) -> Sample:
     return Sample((turn(USER, "Go."), Turn(ASSISTANT, (Region(TOOL_CALL, text),))))
 
 
-@pytest.mark.parametrize("name", CONTROL)
+@pytest.mark.parametrize("name", thinned(CONTROL, 4))
 def test_two_hundred_turns(name: str) -> None:
     """Each content is another text, some of them markers; every template that allows such a chat keeps it whole."""
     contents = [f"{i} {('Hello', '中文', '👩‍🚀', '<|im_end|>', '[/INST]', 'USER:')[i % 6]} " for i in range(200)]

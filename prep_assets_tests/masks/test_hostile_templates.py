@@ -12,6 +12,7 @@ from prep_assets.pipeline import rendering
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, PlainChat, Sample
 from prep_assets.text import forms
 from prep_assets.text.environment import chat_template_utils
+from prep_assets_tests.effort import thinned
 from prep_assets_tests.masks.bound import bind_source, prove, run, trained
 
 CHAT = "{% for m in messages %}<|im_start|>{{ m.role }}\nBODY<|im_end|>\n{% endfor %}"
@@ -133,7 +134,7 @@ def _samples() -> list[Sample]:
 SAMPLES = _samples()
 
 
-@pytest.mark.parametrize("source", [*(CHAT.replace("BODY", body) for body in BODIES), *STATES])
+@pytest.mark.parametrize("source", thinned([*(CHAT.replace("BODY", body) for body in BODIES), *STATES]))
 def test_what_is_kept_is_what_jinja_renders(source: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rendering, "ONE_IN", 1 << 62)  # else the sample finds what the comparison overlooks
     bound = bind_source(source)

@@ -15,7 +15,7 @@ from prep_assets.samples import ASSISTANT, COMPLETION, DOCUMENT, IMAGE, PROMPT, 
 from prep_assets.text.load_template import load_template
 from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.corpus.policies import POLICIES, REASONS
-from prep_assets_tests.effort import examples
+from prep_assets_tests.effort import examples, thinned
 from prep_assets_tests.masks.bound import CONTROL, SHIPPED, Bound, Outcome, assert_proven, bind, run, supported, trained, with_options
 from prep_assets_tests.masks.strategies import samples
 
@@ -80,7 +80,7 @@ def assert_placed(bound: Bound, source: Sample, outcome: Outcome, patches: int) 
 
 
 @pytest.mark.parametrize("patches", [1, 3])
-@pytest.mark.parametrize("name", ["chatml", "qwen", "qwen3", "llama3", "mistral", "gemma", "plain", "deepseek-r1", "llama2"])
+@pytest.mark.parametrize("name", thinned(["chatml", "qwen", "qwen3", "llama3", "mistral", "gemma", "plain", "deepseek-r1", "llama2"]))
 def test_proven_or_refused(name: str, patches: int) -> None:
     bound = bind_images(name, patches)
 

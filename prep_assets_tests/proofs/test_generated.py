@@ -10,6 +10,7 @@ import pytest
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Sample, turn
 from prep_assets.text.template import ChatTemplate
+from prep_assets_tests.effort import thinned
 from prep_assets_tests.masks.bound import SHIPPED, bind
 from prep_assets_tests.text.matrix.cells import Cell, Entry, _encoder, cell, published, shipped
 from prep_assets_tests.text.matrix.chats import KINDS
@@ -34,7 +35,7 @@ def compared(entry: Entry) -> int:
     return count
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", thinned(shipped()))
 def test_shipped_templates(name: str) -> None:
     assert compared(shipped()[name]) > 0
 

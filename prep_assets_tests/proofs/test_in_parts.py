@@ -280,6 +280,7 @@ class Mortal(Pool):
         return super().run_shards(plan, partial(die_amid, kind=StorePart, work=work, marks=self.marks))
 
 
+@pytest.mark.soak
 def test_a_worker_that_is_killed_amid_a_part_changes_no_verdict(shared: Workspace, tmp_path: Path) -> None:
     published = shared.published("sft_tokens", "chats")
     assert published is not None

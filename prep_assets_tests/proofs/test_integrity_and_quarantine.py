@@ -13,7 +13,7 @@ from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.graph.graph import EVERY, run_check
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.effort import SOAK
+from prep_assets_tests.effort import SOAK, thinned
 from prep_assets_tests.graph.workspaces import (
     all_unchecked,
     build,
@@ -80,7 +80,7 @@ HARM: dict[str, Callable[[Path], object]] = {
 }
 
 
-@pytest.mark.parametrize("asset", EVERY)
+@pytest.mark.parametrize("asset", thinned(EVERY))
 def test_harm_to_any_file_is_seen_and_named(few: Workspace, asset: str) -> None:
     """In `make test` each file in one way, in `make soak` in all."""
     published, ways = store_of(few, asset), list(HARM.values())
@@ -96,7 +96,7 @@ def test_harm_to_any_file_is_seen_and_named(few: Workspace, asset: str) -> None:
     assert run_check(INTEGRITY, few, published).passed
 
 
-@pytest.mark.parametrize("asset", EVERY)
+@pytest.mark.parametrize("asset", thinned(EVERY, 6))
 def test_a_foreign_file_is_seen_and_named(few: Workspace, asset: str) -> None:
     published = store_of(few, asset)
     (published.directory / "notes.txt").write_text("mine")

@@ -30,6 +30,7 @@ def test_the_figures_of_the_page_are_those_of_the_scripts(table: Callable[[], st
     assert marked.findall(page) == [figures]
 
 
+@pytest.mark.soak
 def test_copies_of_other_sets_are_found_as_well() -> None:
     found, false, _ = copies.leaks(seed=23)
     assert not any(false.values())

@@ -140,7 +140,8 @@ def test_what_other_domains_hold_out_is_held_out_here(tmp_path: Path) -> None:
         assert build(alone, asset, partition).manifest.counts[key] == expected
 
 
-@pytest.mark.parametrize("workers", [2, pytest.param(7, marks=pytest.mark.soak)])
+@pytest.mark.soak  # with other verdicts `graph/test_workers.py` shows it
+@pytest.mark.parametrize("workers", [2, 7])
 def test_any_number_of_workers_refuses_the_same(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workers: int) -> None:
     monkeypatch.setattr(cuts, "SHARD_BYTES", 400)
     monkeypatch.setattr(tokens, "FEWEST", 2)

@@ -300,7 +300,7 @@ def test_nothing_is_left_of_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     assert not is_clean or sum("<PHONE_NUMBER>" in text for text in written) > 1
 
 
-@pytest.mark.parametrize("is_clean", [True, False])
+@pytest.mark.parametrize("is_clean", [pytest.param(True, marks=pytest.mark.soak), False])
 def test_nothing_is_left_of_a_run_of_dagster(
     tmp_path: Path, capfd: pytest.CaptureFixture[str], caplog: pytest.LogCaptureFixture, is_clean: bool
 ) -> None:

@@ -356,7 +356,9 @@ def test_a_step_of_ones_own_that_exits_or_waits_is_stopped_with_its_name(monkeyp
             step.make().judge(Examples(["r:0"], [document("text")]))
 
 
-@pytest.mark.parametrize(("killed", "how"), [(False, "ended with exit code 0"), (True, r"was killed \(SIGKILL\)")])
+@pytest.mark.parametrize(
+    ("killed", "how"), [pytest.param(False, "ended with exit code 0", marks=pytest.mark.soak), (True, r"was killed \(SIGKILL\)")]
+)
 def test_a_step_that_ends_its_process_is_named_with_the_record(killed: bool, how: str) -> None:
     [step] = configured_steps({f"{OWN}:ends": {"killed": killed}}, Sample)
     examples = Examples([f"r:{number}" for number in range(30)], [document("the end" if number == 17 else "text") for number in range(30)])

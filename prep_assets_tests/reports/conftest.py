@@ -18,6 +18,8 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, Stores]:
     folder = tmp_path_factory.mktemp("families")
     families = with_groups(shipped(), folder, 30)
     families["rl"]["arithmetic"] = {"n": 40}
+    for each in (each for options in families.values() for each in options["domains"].values()):
+        each["max_items"] = 30
     workspace = workspace_in(folder, families)
     return workspace, build_all(workspace)
 

@@ -143,23 +143,21 @@ def test_no_field_with_content_is_missed(value: dict[str, Any], data: st.DataObj
     assert set(dict(unread(row))) == expected
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "id": 1},
-        {"messages": [{"role": "user", "content": 1}]},
-    ],
-)
-def test_a_converted_row_leaves_no_garbage(row: dict[str, Any]) -> None:
+def test_a_converted_or_rejected_row_leaves_no_garbage() -> None:
     """Rows are read with few searches for garbage: a text of each row in 64 stayed in memory as long as its check lasted."""
     reader = Reader(convert_with("messages", {}, gives=Sample), Account())
+    rows: list[dict[str, Any]] = [
+        {"messages": [{"role": "user", "content": "q"}, {"role": "assistant", "content": "a"}], "id": 1},
+        {"messages": [{"role": "user", "content": 1}]},
+    ]
 
     def read() -> None:
-        with suppress(Refused):
-            apply(reader, row)
+        for row in rows:
+            with suppress(Refused):
+                apply(reader, row)
 
     read()
-    gc.collect()
+    gc.freeze()  # the search looks at what comes from here on
     gc.disable()
     gc.set_debug(gc.DEBUG_SAVEALL)
     try:

@@ -121,7 +121,7 @@ def place_of(place: Place) -> Place:
     return Place(local_root(objects(place).url.removesuffix(f"/{place.asset}/{place.partition}")), place.asset, place.partition)
 
 
-def test_a_training_job_of_eight_workers_downloads_a_file_once_and_goes_on_elsewhere_as_from_disk(
+def test_a_training_job_of_three_workers_downloads_a_file_once_and_goes_on_elsewhere_as_from_disk(
     s3: S3, place: Place, url: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     data = pytest.importorskip("torch.utils.data", reason="data loaders are torch's")
@@ -137,7 +137,7 @@ def test_a_training_job_of_eight_workers_downloads_a_file_once_and_goes_on_elsew
         sampler = ResumableDistributedSampler(windows, rank=0, world_size=1, batch_size=1)
         if state is not None:
             sampler.load_state_dict(state)
-        loader = data.DataLoader(windows, batch_size=1, sampler=sampler, num_workers=8, multiprocessing_context="fork")
+        loader = data.DataLoader(windows, batch_size=1, sampler=sampler, num_workers=3, multiprocessing_context="fork")
         seen = []
         for batch, _ in zip(loader, range(steps or len(windows)), strict=False):
             seen.append(batch["input_ids"].flatten().tolist())

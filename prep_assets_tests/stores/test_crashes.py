@@ -79,7 +79,9 @@ def leftovers(place: Place) -> list[str]:
     return [path.name for path in (place.directory / "versions").iterdir() if path.name.startswith(".") and path.name != ".lock"]
 
 
-@pytest.mark.parametrize("moment", ["write", "0", "2", "point candidate", "point current"])
+@pytest.mark.parametrize(
+    "moment", ["write", "2", "point current", *(pytest.param(each, marks=pytest.mark.soak) for each in ("0", "point candidate"))]
+)
 def test_a_killed_build_leaves_the_old_store_and_the_next_one_cleans_up(place: Place, publish: Publish, moment: str) -> None:
     """Killed while it writes, syncs, or just before `candidate` or `current` moves."""
     old = publish(OLD, {"x": b"old"})

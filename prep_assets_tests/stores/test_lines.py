@@ -89,7 +89,7 @@ def test_an_index_cut_short_is_found_at_open(tmp_path: Path, field: str) -> None
         open_lines(tmp_path, "pairs")
 
 
-@pytest.mark.parametrize("seed", [None, 5])
+@pytest.mark.parametrize("seed", [pytest.param(None, marks=pytest.mark.soak), 5])
 def test_memory_does_not_grow_with_the_number_of_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int | None) -> None:
     """Five numbers and a place in the order were held for each line: 50 bytes, and as many again at the end."""
     monkeypatch.setattr(arrays, "RECENT", 1 << 14)

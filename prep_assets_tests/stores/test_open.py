@@ -289,8 +289,14 @@ def _child_reads(store: OpenStore, parent: int, queue: Any) -> None:
     queue.put((os.getpid() != parent and not inherited, tokens, windows, len(own)))
 
 
-@pytest.mark.parametrize("method", ["fork", "spawn"])
-@pytest.mark.parametrize("layout", [{}, {"chunks": (4,)}, {"chunks": (4,), "compression": "gzip"}])
+@pytest.mark.parametrize(
+    ("method", "layout"),
+    [
+        *(("fork", layout) for layout in ({}, {"chunks": (4,)})),
+        *((method, {"chunks": (4,), "compression": "gzip"}) for method in ("fork", "spawn")),
+        *(pytest.param("spawn", layout, marks=pytest.mark.soak) for layout in ({}, {"chunks": (4,)})),
+    ],
+)
 def test_reads_in_a_child_process(tmp_path: Path, method: str, layout: dict[str, Any]) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("tokens", data=np.arange(10, dtype="int32"), **layout)

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 from prep_assets_tests.docs.pages import DOCS, read
+from prep_assets_tests.effort import thinned
 from prep_assets_tests.text.matrix.cells import Cell, Entry, cell, published, shipped, small
 from prep_assets_tests.text.matrix.chats import KINDS
 from prep_assets_tests.text.matrix.models import MODELS
@@ -82,7 +83,7 @@ def test_published_templates(real_data: Path, name: str) -> None:
         assert name.endswith("_training"), f"{name} is gone"
 
 
-@pytest.mark.parametrize("name", shipped())
+@pytest.mark.parametrize("name", thinned(shipped()))
 def test_shipped_templates(name: str) -> None:
     assert not faults(shipped()[name], SHIPPED_RIGHT.get(name, ()))
 

@@ -107,6 +107,7 @@ def test_the_process_that_workers_are_forked_from_may_be_killed(tmp_path):
         assert squares(pool, plan(tmp_path / "b"), partial(works.die_once, at=3, marks=tmp_path)) == first
 
 
+@pytest.mark.soak
 def test_workers_outlive_the_process_that_they_are_forked_from(tmp_path):
     with Pool(2) as pool:
         squares(pool, plan(tmp_path / "a"), partial(works.square_slowly, seconds=0.1))

@@ -131,7 +131,7 @@ def test_checks_alone_look_at_all_partitions_that_have_a_store(built: Path, inst
     shutil.rmtree(built / "sft_tokens" / "chats")
     assert run_checks_alone(instance, "sft_tokens", "file_hashes").success
     found = evaluations(instance, "sft_tokens", "file_hashes")
-    assert {each.partition: each.passed for each in found} == {"gsm8k": True, "alpaca": True, "dolly": True}
+    assert {each.partition: each.passed for each in found} == {"gsm8k": True, "dolly": True}
     assert not evaluations(instance, "sft_tokens", "mask_alignment")
     assert not materializations(instance, "sft_tokens")
 
@@ -222,13 +222,11 @@ def test_a_domain_that_fails_leaves_the_verdicts_of_the_others(
     corrupted(flip_first_mask, "sft_tokens", "dolly")
     assert run(instance, "sft_tokens", partition="gsm8k").success
     assert not run(instance, "sft_tokens", partition="dolly").success
-    assert run(instance, "sft_tokens", partition="chats").success
     latest = {name: evaluations(instance, "sft_tokens", "mask_alignment", name) for name in SFT}
     assert {name: [each.passed for each in found] for name, found in latest.items()} == {
         "gsm8k": [True],
-        "alpaca": [],
         "dolly": [False],
-        "chats": [True],
+        "chats": [],
     }
 
 

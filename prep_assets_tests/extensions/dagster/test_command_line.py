@@ -93,6 +93,7 @@ def test_nothing_is_left_beside_history_and_stores(clone: Path) -> None:
     assert left <= {".dagster", "data"}
 
 
+@pytest.mark.soak
 def test_dg_shows_its_options() -> None:
     # a typer that is too new leaves the help empty
     program = Path(sys.executable).with_name("dg")

@@ -8,14 +8,18 @@ import shutil
 import subprocess
 import sys
 import zipfile
+from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
 
+import dagster as dg
 import h5py
 import numpy as np
 import pytest
 import yaml
+from dagster.components.testing import create_defs_folder_sandbox
 
+import prep_assets
 from prep_assets.config.loading import Tombstone, add_tombstones, read_tombstones
 from prep_assets.extensions.dagster.component import _written
 from prep_assets_tests.conftest import ROOT
@@ -26,30 +30,11 @@ from prep_assets_tests.wheel import build_wheel
 pytestmark = pytest.mark.cli
 OWN_ASSET = """
 import dagster as dg
-from pathlib import Path
 
 
 @dg.asset
 def gsm8k_jsonl() -> None:
     \"\"\"The adopter's own asset, which writes a source file.\"\"\"
-"""
-
-LOOK_AND_BUILD = """
-from pathlib import Path
-
-import dagster as dg
-from mine.definitions import defs
-
-loaded = defs()
-graph = loaded.resolve_asset_graph()
-raw = graph.get(dg.AssetKey(["llm", "data", "sft_raw"]))
-print(raw.group_name, raw.owners, raw.tags["tier"], [key.to_user_string() for key in raw.parent_keys])
-print(sorted(key.to_user_string() for key in graph.get_all_asset_keys()))
-job = loaded.resolve_implicit_global_asset_job_def()
-print("built", job.execute_in_process(asset_selection=[dg.AssetKey(["llm", "data", "sft_packed"])], raise_on_error=False).success)
-file = Path("src/mine/defs/chats/defs.yaml")
-file.write_text(file.read_text().replace("upstream:\\n    gsm8k:", "upstream:\\n    gsm8:"))
-defs()
 """
 
 
@@ -133,7 +118,7 @@ for command in json.loads(sys.argv[1]):
 """
 
 
-def dg(project: Path, installed: Path, *commands: str) -> list[str]:
+def said_by_dg(project: Path, installed: Path, *commands: str) -> list[str]:
     """What each command of `dg` said, one after the other in one process."""
     pytest.importorskip("dagster_dg_cli", reason="dg is not installed")
     hidden = ("DAGSTER_HOME", "DAGSTER_MODULE_NAME", "PREP_ASSETS_CONFIG_DIR", "PREP_ASSETS_STORE_DIR")
@@ -148,9 +133,10 @@ def dg(project: Path, installed: Path, *commands: str) -> list[str]:
     return [output for _, _, output in done]
 
 
+@pytest.mark.soak
 def test_the_component_is_listed_and_scaffolded_and_its_packed_table_is_materialized(project: Path, installed: Path) -> None:
     """Three commands from an empty folder to `sft_packed`, beside the assets that the project has already."""
-    listed, *_ = dg(
+    listed, *_ = said_by_dg(
         project,
         installed,
         "list components",
@@ -167,17 +153,29 @@ def test_the_component_is_listed_and_scaffolded_and_its_packed_table_is_material
     assert (project / "data" / "stores" / "sft_packed" / "current" / "sft_packed.h5").is_file()
 
 
-@pytest.mark.soak
-def test_attributes_place_the_assets_in_the_graph_of_the_project(project: Path, installed: Path, tmp_path: Path) -> None:
-    copy = tmp_path / "mine"
-    shutil.copytree(project, copy, ignore=shutil.ignore_patterns("data", "my_sft", "my_preferences"))
-    folder = copy / "src" / "mine" / "defs" / "chats"
-    folder.mkdir()
-    attributes = {
+def test_scaffolded_components_load_and_a_packed_table_is_materialized() -> None:
+    """Beside an asset that the project has already; what `dg` itself does of it, `make soak` shows."""
+    assert "prep_assets" in {entry.value for entry in entry_points(group="dagster_dg_cli.registry_modules")}
+    with create_defs_folder_sandbox(project_name="mine") as sandbox:
+        (sandbox.defs_folder_path / "own.py").write_text(OWN_ASSET, "utf-8")
+        folders = [sandbox.scaffold_component(prep_assets.TrainingData, name, {"family": name}) for name in ("sft", "preference")]
+        assert all((folder / "defs.yaml").is_file() and (folder / f"{folder.name}.yaml").is_file() for folder in folders)
+        assert str(ROOT) not in (folders[0] / "sft.yaml").read_text("utf-8") and (folders[0] / "samples" / "gsm8k.jsonl").is_file()
+        with sandbox.build_all_defs() as loaded:
+            assert {
+                dg.AssetKey(name) for name in ("gsm8k_jsonl", "sft_raw", "preference_raw")
+            } <= loaded.resolve_asset_graph().get_all_asset_keys()
+            job = loaded.resolve_implicit_global_asset_job_def()
+            assert job.execute_in_process(asset_selection=[dg.AssetKey("sft_packed")], raise_on_error=False).success
+        assert (sandbox.project_root / "data" / "stores" / "sft_packed" / "current" / "sft_packed.h5").is_file()
+
+
+def test_attributes_place_the_assets_in_the_graph_of_the_project() -> None:
+    attributes: dict[str, Any] = {
         "family": "sft",
         "config": {
             "tokenizer": str(ROOT / "configs" / "tokenizer"),
-            "domains": {"gsm8k": {"files": [str(ROOT / "configs" / "samples" / "gsm8k.jsonl")], "schema": "gsm8k"}},
+            "domains": {"gsm8k": {"files": [str(ROOT / "configs" / "samples" / "gsm8k.jsonl")], "schema": "gsm8k", "max_items": 9}},
         },
         "asset_key_prefix": ["llm", "data"],
         "upstream": {"gsm8k": ["gsm8k_jsonl"]},
@@ -185,13 +183,26 @@ def test_attributes_place_the_assets_in_the_graph_of_the_project(project: Path, 
         "owners": ["team:alignment"],
         "tags": {"tier": "gold"},
     }
-    (folder / "defs.yaml").write_text(yaml.safe_dump({"type": "prep_assets.TrainingData", "attributes": attributes}), "utf-8")
-    env = {**os.environ, "PYTHONPATH": os.pathsep.join([str(installed), str(copy / "src")])}
-    said = subprocess.run([sys.executable, "-c", LOOK_AND_BUILD], cwd=copy, env=env, capture_output=True, text=True)
-    assert "training ['team:alignment'] gold ['gsm8k_jsonl']" in said.stdout, said.stderr
-    assert "'gsm8k_jsonl', 'llm/data/sft_packed'" in said.stdout
-    assert "built True" in said.stdout
-    assert "upstream: no domain 'gsm8' in sft" in said.stderr
+    with create_defs_folder_sandbox(project_name="mine") as sandbox:
+        (sandbox.defs_folder_path / "own.py").write_text(OWN_ASSET, "utf-8")
+        said: dict[str, Any] = {"type": "prep_assets.TrainingData", "attributes": attributes}
+        folder = sandbox.scaffold_component(prep_assets.TrainingData, "chats", {"family": "sft"}, defs_yaml_contents=said)
+        with sandbox.build_all_defs() as loaded:
+            graph = loaded.resolve_asset_graph()
+            raw = graph.get(dg.AssetKey(["llm", "data", "sft_raw"]))
+            assert (raw.group_name, raw.owners, raw.tags["tier"]) == ("training", ["team:alignment"], "gold")
+            assert {*raw.parent_keys} == {dg.AssetKey("gsm8k_jsonl")} and dg.AssetKey("gsm8k_jsonl") in graph.get_all_asset_keys()
+            packed = dg.AssetKey(["llm", "data", "sft_packed"])
+            job = loaded.resolve_implicit_global_asset_job_def()
+            assert job.execute_in_process(asset_selection=[packed], raise_on_error=False).success
+        attributes["upstream"] = {"gsm8": ["gsm8k_jsonl"]}
+        (folder / "defs.yaml").write_text(yaml.safe_dump(said), "utf-8")
+        with pytest.raises(Exception) as raised, sandbox.build_all_defs():
+            pass
+        causes = [raised.value]
+        while (cause := causes[-1].__cause__ or causes[-1].__context__) is not None:
+            causes.append(cause)
+        assert any("upstream: no domain 'gsm8' in sft" in str(each) for each in causes)
 
 
 PAGE = ROOT / "docs" / "dagster-project.md"

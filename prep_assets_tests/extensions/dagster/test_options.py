@@ -77,7 +77,7 @@ VALUES: dict[str, Any] = {
     "output.storage_format": "bin",
     "packing.seed": 0,
     "packing.strategy": "bfd",
-    "packing.weights": {"gsm8k": 0.5, "alpaca": 0.5},
+    "packing.weights": {"gsm8k": 0.5, "chats": 0.5},
     "packing.max_items": {"dolly": 3},
 }
 

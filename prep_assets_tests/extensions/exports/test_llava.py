@@ -46,7 +46,8 @@ PLAIN = (
 )
 
 
-def qwens(folder: Path) -> str:
+@pytest.fixture(scope="module")
+def qwens(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The shipped tokenizer with Qwen's ids of ``assistant`` and of its control tokens; words that no text has fill the rest."""
     data = json.loads(Path(TOKENIZER, "tokenizer.json").read_text())
     config = json.loads(Path(TOKENIZER, "tokenizer_config.json").read_text())
@@ -57,10 +58,10 @@ def qwens(folder: Path) -> str:
     ordinary, special = data["added_tokens"][0], [token for token in data["added_tokens"] if token["content"] not in QWEN]
     data["added_tokens"] = [*special, *({**ordinary, "content": word, "id": number} for word, number in QWEN.items())]
     config["extra_special_tokens"] = config.pop("additional_special_tokens", [])
-    (folder / "tokenizer").mkdir(parents=True)
-    (folder / "tokenizer" / "tokenizer.json").write_text(json.dumps(data))
-    (folder / "tokenizer" / "tokenizer_config.json").write_text(json.dumps(config))
-    return str(folder / "tokenizer")
+    folder = tmp_path_factory.mktemp("tokenizer")
+    (folder / "tokenizer.json").write_text(json.dumps(data))
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    return str(folder)
 
 
 def ask(*parts: str | int, answer: str = "It is so.") -> list[dict[str, Any]]:
@@ -79,7 +80,7 @@ ANYWHERE = [*CHATS, ask("Left", 0, 1, "and right:", 2), [*ask("First", 1), *ask(
 """Several images, and one after a text, which only Qwen-VL's loader takes as they are."""
 
 
-def workspace(folder: Path, chats: list[Any], layout: str, template: str = TEMPLATE, **options: Any) -> Workspace:
+def workspace(folder: Path, chats: list[Any], layout: str, tokenizer: str, template: str = TEMPLATE, **options: Any) -> Workspace:
     (folder / "configs" / "pictures").mkdir(parents=True)
     for number, size in enumerate(SIZES):
         Image.new("RGB", size, (number, 0, 0)).save(folder / "configs" / "pictures" / f"{number}.png")
@@ -88,7 +89,7 @@ def workspace(folder: Path, chats: list[Any], layout: str, template: str = TEMPL
     exports = {"files": {"from": "sft_tokens", "to": "llava", "options": {**files, "layout": layout}}}
     own = {"c": domain(jsonl(folder / "chats.jsonl", [{"messages": chat} for chat in chats]), "messages", image_dir="pictures")}
     mine = {
-        "tokenizer": qwens(folder),
+        "tokenizer": tokenizer,
         "template": "chat.jinja",
         "image_token": "<|image_pad|>",
         "image_tokens": RULE,
@@ -103,8 +104,8 @@ def exported(mine: Workspace) -> Published:
     return make(mine, assets_of(mine)["sft_export_files"], "c")
 
 
-def test_rows_name_files_by_content_and_are_compared_with_the_source(tmp_path: Path) -> None:
-    mine = workspace(tmp_path, ANYWHERE, "qwen_vl")
+def test_rows_name_files_by_content_and_are_compared_with_the_source(tmp_path: Path, qwens: str) -> None:
+    mine = workspace(tmp_path, ANYWHERE, "qwen_vl", qwens)
     published = exported(mine)
     rows = json.loads((published.directory / "train.json").read_text())
     digests = [hashlib.sha256((tmp_path / "configs" / "pictures" / f"{number}.png").read_bytes()).hexdigest() for number in range(3)]
@@ -164,21 +165,21 @@ def test_rows_name_files_by_content_and_are_compared_with_the_source(tmp_path: P
     ],
 )
 def test_what_a_loader_would_read_otherwise_stops_the_export(
-    tmp_path: Path, layout: str, chat: list[Any], options: dict[str, Any], fault: str
+    tmp_path: Path, qwens: str, layout: str, chat: list[Any], options: dict[str, Any], fault: str
 ) -> None:
     with pytest.raises(PrepAssetsError, match=fault):
-        exported(workspace(tmp_path, [chat], layout, **options))
+        exported(workspace(tmp_path, [chat], layout, qwens, **options))
 
 
-def test_qwen_vls_loader_makes_the_ids_and_labels_of_the_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_qwen_vls_loader_makes_the_ids_and_labels_of_the_store(tmp_path: Path, qwens: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    checkout(monkeypatch, "PREP_ASSETS_QWEN_VL", "qwen-vl-finetune")
     import transformers
     from transformers.models.qwen2_vl.image_processing_pil_qwen2_vl import Qwen2VLImageProcessorPil
 
-    checkout(monkeypatch, "PREP_ASSETS_QWEN_VL", "qwen-vl-finetune")
-    mine = workspace(tmp_path, ANYWHERE, "qwen_vl")
+    mine = workspace(tmp_path, ANYWHERE, "qwen_vl", qwens)
     published = exported(mine)
     names = {"image_token": "<|image_pad|>", "video_token": "<|video_pad|>"}
-    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(tmp_path / "tokenizer", extra_special_tokens=names)
+    tokenizer = transformers.PreTrainedTokenizerFast.from_pretrained(qwens, extra_special_tokens=names)
     lenient = type(
         "Qwen2VLProcessor", (transformers.Qwen2VLProcessor,), {"check_argument_for_proper_class": lambda self, name, each: type(each)}
     )
@@ -230,8 +231,7 @@ def test_llavas_loader_makes_the_ids_and_labels_of_the_store(real_data: Path, tm
     tokenizer = transformers.AutoTokenizer.from_pretrained(real_data / "tokenizers" / "mistral_v3")
     tokenizer.add_special_tokens({"additional_special_tokens": ["<image>"]})
     tokenizer.save_pretrained(tmp_path / "vicuna")
-    own = {"tokenizer": str(tmp_path / "vicuna"), "image_token": "<image>", "image_tokens": None}
-    mine = workspace(tmp_path, CHATS, "llava", VICUNA, **own)
+    mine = workspace(tmp_path, CHATS, "llava", str(tmp_path / "vicuna"), VICUNA, image_token="<image>", image_tokens=None)
     published = exported(mine)
     bypass("llava")
     stand_in("llava.model", "llava.train.llava_trainer")
