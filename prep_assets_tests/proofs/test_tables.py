@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prep_assets.checks.of_merged import Merged
 from prep_assets.proofs import tables as module
 from prep_assets.proofs.tables import Copies, border_fault, check_copies, check_pieces, check_rows
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -84,6 +85,12 @@ def test_every_column_counts() -> None:
     masked[0].columns["loss_mask"].values[4] = 0
     said = check_copies("s", masked[0], masked[1:], COPIES)
     assert said == failed("s record 1", "loss_mask differs from its part at place 1: 0, there 1", NUMBERS)
+
+
+def test_a_stream_that_lost_its_only_record() -> None:
+    """An empty table is false: the sound one was judged in its place."""
+    stream = Merged("s", store([5]), [store([5])], Copies(*(np.zeros(1, int) for _ in range(4))))
+    assert stream.verdict().passed and not stream.verdict(store()).passed
 
 
 def test_memory_does_not_grow_with_the_number_of_records(monkeypatch: pytest.MonkeyPatch) -> None:
