@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import re
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -120,12 +121,12 @@ def local_root(location: str | Path) -> Path:
 
 def remote_of(folder: Path) -> Remote | None:
     """Return what a folder in a mirror stands for; `None` for any other folder."""
-    resolved = folder.resolve()
-    for folder_above in (resolved, resolved.parent, resolved.parent.parent):
-        if (folder_above / MIRROR).is_file():
-            remote = remote_at(json.loads((folder_above / MIRROR).read_text("utf-8"))["url"])
-            below = resolved.relative_to(folder_above).as_posix()
-            return remote if below == "." else remote.below(below)
+    resolved = os.path.realpath(folder)
+    for parts_below in range(3):
+        above, *below = resolved.rsplit("/", parts_below) if parts_below else (resolved,)
+        if os.path.isfile(f"{above}/{MIRROR}"):  # noqa: PTH113 each look at a store asks for three of them
+            remote = remote_at(json.loads(Path(above, MIRROR).read_text("utf-8"))["url"])
+            return remote.below("/".join(below)) if below else remote
     return None
 
 
