@@ -9,6 +9,8 @@ from typing import Any
 
 import pytest
 
+from prep_assets_tests.effort import SOAK
+
 FAILED = (Exception, pytest.fail.Exception, pytest.skip.Exception)
 SHOWN = 5
 
@@ -18,10 +20,13 @@ def cells(
 ) -> Callable[..., Any]:
     """As `pytest.mark.parametrize` in one test, which runs all cells and names those that fail, with the tracebacks of the first few.
 
-    Cells share the test's fixtures, and none can be skipped."""
+    Cells share the test's fixtures, and none can be skipped; those that are marked `soak` run in `make soak` alone."""
     keys = [name.strip() for name in names.split(",")] if isinstance(names, str) else [*names]
-    cases = [(value.values, value.id) if hasattr(value, "values") and hasattr(value, "marks") else (value, None) for value in values]
-    rows = [(tuple(given) if len(keys) > 1 or own is not None else (given,), own) for given, own in cases]
+    asked = [value for value in values if SOAK or all(mark.name != "soak" for mark in getattr(value, "marks", ()))]
+    rows = [
+        (tuple(value.values), value.id) if hasattr(value, "marks") else (tuple(value) if len(keys) > 1 else (value,), None)
+        for value in asked
+    ]
     assert rows
 
     def label(at: int) -> str:
@@ -42,8 +47,8 @@ def cells(
             if failed:
                 raise BaseExceptionGroup(f"{len(failed)} of {len(rows)} cells\n" + "\n".join(failed), [*failed.values()][:SHOWN])
 
-        asked = signature(test)
-        every.__signature__ = asked.replace(parameters=[each for name, each in asked.parameters.items() if name not in keys])  # type: ignore[attr-defined]
+        given = signature(test)
+        every.__signature__ = given.replace(parameters=[each for name, each in given.parameters.items() if name not in keys])  # type: ignore[attr-defined]
         return every
 
     return decorate

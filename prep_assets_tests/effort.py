@@ -22,7 +22,7 @@ def examples(soak: int) -> int:
 
 
 def thinned(values: Iterable[Any], every: int = 3) -> list[Any]:
-    """Cells of a grid, of which `make test` tries the first of so many, and a soak run all."""
+    """Cells of a grid of one parameter, of which `make test` tries the first of so many, and a soak run all."""
     return [value if at % every == 0 else pytest.param(value, marks=pytest.mark.soak) for at, value in enumerate(values)]
 
 

@@ -10,6 +10,7 @@ import pytest
 from prep_assets.samples import ASSISTANT, IMAGE, SYSTEM, TEXT, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.text.load_template import named_templates
 from prep_assets_tests.cells import cells
+from prep_assets_tests.effort import thinned
 from prep_assets_tests.masks.bound import SHIPPED, assert_proven, bind, bind_source, run, with_options, written
 
 ADDED = ("<|im_start|>", "<|im_end|>", "<tool_call>", "</tool_call>", "<tool_response>", "</tool_response>", "<think>", "</think>")
@@ -50,7 +51,10 @@ def called(*calls: Region) -> Sample:
         ("<|im_end|>", "<|im_end|>", ("<|im_end|>", "<|im_end|>")),
     ],
 )
-@cells("brackets", [("<tool_call>", "</tool_call>"), ("<tool_call>\\n", "\\n</tool_call>"), ("[[", "]]"), ("", "</think></tool_call>")])
+@cells(
+    "brackets",
+    thinned([("<tool_call>", "</tool_call>"), ("<tool_call>\\n", "\\n</tool_call>"), ("[[", "]]"), ("", "</think></tool_call>")]),
+)
 def test_what_ends_a_call_is_no_bracket(brackets: tuple[str, str], last: str, earlier: str, stops: tuple[str, str], eos: str) -> None:
     source = CALLS.replace("OPEN", brackets[0]).replace("CLOSE", brackets[1]).replace("LAST", last).replace("EARLIER", earlier)
     bound, options = bind_source(source, added=ADDED), with_options(train_on_eos=eos)

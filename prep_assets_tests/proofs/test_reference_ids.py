@@ -207,7 +207,7 @@ def test_every_so_many_texts_are_tokenized_whole_as_well(
     assert same_whole(again, flat(*ids), encoded) is same
 
 
-@pytest.mark.parametrize(("most", "overlap"), [(20, 10), (1, 0), (200, 50), (30, 1000)])
+@pytest.mark.parametrize(("most", "overlap"), [(20, 10), (1, 0), (200, 50), pytest.param(30, 1000, marks=pytest.mark.soak)])
 def test_all_of_a_long_text_is_compared(monkeypatch: pytest.MonkeyPatch, most: int, overlap: int) -> None:
     """Of texts of more than 262,144 characters only the beginning was."""
     monkeypatch.setattr(module, "WHOLE_MOST", most)

@@ -20,6 +20,7 @@ from prep_assets.text.load_template import load_template
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.cells import cells
+from prep_assets_tests.effort import thinned
 from prep_assets_tests.masks.bound import SHIPPED
 
 TYPES = {
@@ -103,7 +104,7 @@ def bound(name: str) -> ChatTemplate:
     return load_template(f"prompt_type:{name}", Vocabulary(name, backend, vocabulary.special, None))
 
 
-@cells("name", TYPES)
+@cells("name", thinned(TYPES))
 def test_answers_are_trained_with_a_stop_token_in_every_round(name: str) -> None:
     found = certify(template := bound(name))
     assert policy_faults(template, train_on_eos="turn", train_headers=False) == []
