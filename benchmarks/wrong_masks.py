@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 import prep_assets as pa
 from prep_assets.array_types import Bytes
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 
 Row = tuple[npt.NDArray[Any], Bytes]
 HELD_OUT, BATCH = 40, 8
@@ -38,7 +38,7 @@ def rows_of_gsm8k() -> list[Row]:
         configs.mkdir()
         (configs / "sft.yaml").write_text(CONFIG.format(tokenizer=shipped / "tokenizer", rows=shipped / "samples" / "gsm8k.jsonl"))
         [built] = pa.build(pa.Workspace(configs, Path(folder) / "stores"), "sft_tokens")
-        store = open_tokens(built.published.directory, "train")
+        store = open_stream(built.published.directory, "train")
         return [(np.array(store.record(n, "tokens")), np.array(store.record(n, "loss_mask"))) for n in range(len(store))]
 
 

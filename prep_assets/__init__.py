@@ -22,8 +22,7 @@ if TYPE_CHECKING:
     from prep_assets.extensions.explain.where import StoredRecord, records, where
     from prep_assets.packing import pack
     from prep_assets.pipeline.workspace import Workspace
-    from prep_assets.stores.packed import PackedStore
-    from prep_assets.stores.tokens import TokenStore
+    from prep_assets.stores.table import Table
 
 _WHERE = {
     "Workspace": "prep_assets.pipeline.workspace",
@@ -42,19 +41,17 @@ _WHERE = {
     "trace": "prep_assets.extensions.explain.trace",
     "where": "prep_assets.extensions.explain.where",
     "PrepAssetsError": "prep_assets.errors",
-    "PackedStore": "prep_assets.stores.packed",
     "StoreIOManager": "prep_assets.extensions.dagster.io_manager",
-    "TokenStore": "prep_assets.stores.tokens",
+    "Table": "prep_assets.stores.table",
     "TrainingData": "prep_assets.extensions.dagster.component",
 }
 """Public name → the module that has it."""
 
 __all__ = [
-    "PackedStore",
     "PrepAssetsError",
     "StoreIOManager",
     "StoredRecord",
-    "TokenStore",
+    "Table",
     "TrainingData",
     "Workspace",
     "build",

@@ -15,7 +15,7 @@ from prep_assets import plugins
 from prep_assets.config.family import Bound, Family, Limits
 from prep_assets.errors import StoreError, nearest
 from prep_assets.own_code import added_code
-from prep_assets.pipeline.asset import Asset, Store, token_streams
+from prep_assets.pipeline.asset import Asset, Store, open_streams
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.quality.steps import quality_steps
@@ -23,6 +23,7 @@ from prep_assets.samples import MEDIA
 from prep_assets.schemas.registry import schema_code
 from prep_assets.stores.lists import declared
 from prep_assets.stores.manifest import Result, Ruled, digest
+from prep_assets.stores.table import TOKENS
 from prep_assets.stores.version_folders import Published
 
 ACCOUNTING = "accounting"
@@ -48,7 +49,7 @@ def metrics_of(asset: Asset, published: Published) -> dict[str, float]:
     if read and refused is not None:
         metrics["refused_share"] = sum(refused.values()) / read
         metrics |= {f"refused.{reason}": count / read for reason, count in refused.items()}
-    if lengths := [stream.lengths for stream in token_streams(asset, published).values() if len(stream)]:
+    if lengths := [table.lengths for table in open_streams(asset, published).values() if len(table)] if asset.holds(TOKENS) else []:
         median, p99, longest = np.quantile(np.concatenate(lengths), (0.5, 0.99, 1), method="inverted_cdf").tolist()
         metrics |= {"length_median": median, "length_p99": p99, "length_longest": longest}
     return metrics

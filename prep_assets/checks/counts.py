@@ -9,14 +9,11 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.checks.sources_again import streams_of
 from prep_assets.pipeline.asset import FromParts, FromRows, Store
-from prep_assets.stores.arrays import argsort, equals_previous, stretches, take
-from prep_assets.stores.groups import RUNS, GroupStore
-from prep_assets.stores.lines import Lines
+from prep_assets.stores.arrays import argsort, compress, equals, equals_previous, stretches, take
+from prep_assets.stores.groups import RESPONSES, RUNS
 from prep_assets.stores.lists import list_entries
-from prep_assets.stores.table import GROUPS, PAIRS, SIDES
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import GROUPS, LINES, PAIRS, SIDES, Table
 
 UNCOUNTED: Mapping[str, str] = {
     "control_tokens_in_content": "whether a token was typed only the texts of the source say",
@@ -40,25 +37,25 @@ def uncounted(store: Store) -> Sequence[str]:
 
 def stored_records(store: Store) -> int:
     """Count the records in a store."""
-    if store.lines():
-        return sum(_rows_of_lines(stream.held) if stream.several else len(stream) for stream in streams_of(store))
-    counted = [stream for stream in streams_of(store) if not (store.holds(PAIRS) and stream.name.endswith(SIDES[1]))]
-    return sum(int(stream.held.begins_row.sum()) if stream.several else len(stream) for stream in counted)
+    counted = [table for name, table in store.streams().items() if not (store.holds(PAIRS) and name.endswith(SIDES[1]))]
+    return sum(_rows_of(table) if table.origins.several else len(table) for table in counted)
 
 
-def _rows_of_lines(lines: Lines) -> int:
-    """Count the rows that lines come from."""
-    places = (take(lines.places, lines.of(number)) for number in range(len(lines.sources)))
+def _rows_of(table: Table) -> int:
+    """Count the rows that records come from; those of lines may be shuffled."""
+    origins = table.origins
+    if table.path is None:
+        return int(origins.begins_row.sum())
+    places = (take(origins.places, compress(equals(origins.domain, number))) for number in range(len(origins.domains)))
     return sum(int(np.count_nonzero(~equals_previous(take(column, argsort(column))))) for column in places)
 
 
 def recounted(store: Store) -> dict[str, int]:
     """Return every count of a manifest that the store gives again, beside read and kept records."""
-    if files := store.lines():
-        source = store.asset.source
-        return _of_files(store, files) | _of_parts(store, source.counts if isinstance(source, FromParts) else ())
-    held = {stream.name: stream.held for stream in streams_of(store)}
-    totals = _of_groups(held) if store.holds(GROUPS) else _of_streams(held)
+    source, tables = store.asset.source, store.streams()
+    if store.holds(LINES):
+        return _of_files(store, tables) | _of_parts(store, source.counts if isinstance(source, FromParts) else ())
+    totals = _of_groups(tables) if store.holds(GROUPS) else _of_streams(tables)
     return _of_parts(store, [*UNCOUNTED, *store.manifest.counts]) | totals
 
 
@@ -72,7 +69,7 @@ def _of_parts(store: Store, keys: Sequence[str]) -> dict[str, int]:
     return {key: count for key, count in total.items() if key not in ("read", "kept")}
 
 
-def _of_files(store: Store, files: Mapping[str, Lines]) -> dict[str, int]:
+def _of_files(store: Store, files: Mapping[str, Table]) -> dict[str, int]:
     """Count the lines of each file, and what the asset counts of each line."""
     asset, stems = store.asset, {stream.stem: stream.counted for stream in store.asset.streams.values()}
     source = asset.source if isinstance(asset.source, FromRows) else None
@@ -84,49 +81,50 @@ def _of_files(store: Store, files: Mapping[str, Lines]) -> dict[str, int]:
     return {**{stems[stem]: len(lines) for stem, lines in files.items()}, **counted}
 
 
-def _of_streams(streams: Mapping[str, TokenStore]) -> dict[str, int]:
+def _of_streams(streams: Mapping[str, Table]) -> dict[str, int]:
     """Count tokens, trained tokens, examples, and what belongs to them in token streams."""
     if not streams:
         return {}
     stores = streams.values()
-    tokens = {name: len(stream.arrays["tokens"]) for name, stream in streams.items()}
+    tokens = {name: _tokens(stream) for name, stream in streams.items()}
     counts = {
         "tokens": sum(tokens.values()),
         "tokens_train": sum(count for name, count in tokens.items() if not name.endswith("dev")),
         "tokens_dev": sum(count for name, count in tokens.items() if name.endswith("dev")),
-        "kept_dev": int(streams["dev"].begins_row.sum()) if "dev" in streams else 0,
+        "kept_dev": int(streams["dev"].origins.begins_row.sum()) if "dev" in streams else 0,
         "kept_test": max((len(stream) for name, stream in streams.items() if name.startswith("test/")), default=0),
         "examples": sum(map(len, stores)),
         "images": sum(len(stream.images) for stream in stores),
         **{f"{name}_entries": count for name, count in list_entries(each.lists for each in stores).items()},
     }
-    if all("loss_mask" in stream.arrays for stream in stores):
+    if all(stream.has("weight") for stream in stores):
         counts["trained_tokens"] = sum(map(_trained, stores))
     return counts
 
 
-def _of_groups(groups: Mapping[str, GroupStore]) -> dict[str, int]:
+def _of_groups(groups: Mapping[str, Table]) -> dict[str, int]:
     """Count groups, responses, tokens, and runs of agents and those of several rows."""
     stores = groups.values()
-    responses = [split.responses for split in stores]
     counts = {
         "train": sum(len(split) for name, split in groups.items() if name != "test"),
         "test": sum(len(split) for name, split in groups.items() if name == "test"),
-        "responses": sum(map(len, responses)),
-        "tokens": sum(split.prompts.tokens + split.responses.tokens for split in stores),
-        "trained_tokens": sum(map(_trained, responses)),
+        "responses": sum(len(split.columns[RESPONSES].ends) for split in stores),
+        "tokens": sum(map(_tokens, stores)),
+        "trained_tokens": sum(map(_trained, stores)),
     }
     rows = list[int]()
-    for split in stores:
-        if RUNS in split.rewards.arrays:
-            of_group = np.repeat(np.arange(len(split)), split.rewards.lengths)
-            pairs = np.stack([of_group, np.asarray(split.rewards.arrays[RUNS])])
-            rows += np.unique(pairs, axis=1, return_counts=True)[1].tolist()
+    for runs in (split.columns[RUNS] for split in stores if RUNS in split.columns):
+        pairs = np.stack([np.repeat(np.arange(len(runs.ends)), runs.lengths()), np.asarray(runs.values)])
+        rows += np.unique(pairs, axis=1, return_counts=True)[1].tolist()
     return counts | ({"runs": len(rows), "runs_split": sum(number > 1 for number in rows)} if rows else {})
 
 
-def _trained(stream: TokenStore) -> int:
-    return nonzero(stream.arrays["loss_mask"])
+def _tokens(table: Table) -> int:
+    return sum(len(table.columns[name].values) for name in table.has("ids"))
+
+
+def _trained(table: Table) -> int:
+    return sum(nonzero(table.columns[name].values) for name in table.has("weight"))
 
 
 def nonzero(values: Any) -> int:

@@ -10,13 +10,11 @@ from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import structs
 
 from prep_assets.checks.relations import Derivation, Judge, has_few_tokens, is_small
 from prep_assets.checks.selection import chats as chats_again
 from prep_assets.checks.sources_again import (
     StoredRows,
-    StoredStream,
     as_example,
     domain_source,
     example_of,
@@ -49,6 +47,7 @@ from prep_assets.proofs.tokenized import left_of_tokenized, splits_character, to
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.samples import MEDIA, PlainChat, Sample, changed
 from prep_assets.schemas.reader import PlainMessages, rows_by_columns
+from prep_assets.stores.table import Table
 from prep_assets.text.chats import plain_chat
 from prep_assets.text.template import ChatTemplate
 
@@ -113,9 +112,9 @@ class Conversations(Derivation):
         [stream] = (each for each in streams_of(self.store) if each.name == name)
         chosen: Sequence[int] | npt.NDArray[np.int64] = range(len(stream))
         if only is not None:
-            rows = np.cumsum(stream.held.begins_row)
+            rows = np.cumsum(stream.origins.begins_row)
             chosen = np.flatnonzero(np.isin(rows, rows[np.asarray(only, np.int64)]))
-            stream = structs.replace(stream, ends=stream.ends[chosen], file=stream.file[chosen], row=stream.row[chosen])
+            stream = stream.some(chosen)
         for joined in stored_rows(self.store, stream):
             for number, identity, source in self.sourced(name, joined):
                 yield Sourced(int(chosen[number]), identity, source)
@@ -137,7 +136,7 @@ class Conversations(Derivation):
         """Yield the number of each record, and the row that proves its mask."""
         stream = self.store.streams()[name]
         for number, identity, left in self.records(name, only):
-            yield number, left.row(identity, stream.record(number, "tokens"), stream.weights(number))
+            yield number, left.row(identity, stream.record(number, "tokens"), stream.weights_of(number))
 
     def renders(self, name: str) -> Iterator[Conversation]:
         """Yield each record with a fresh render of its source."""
@@ -145,7 +144,7 @@ class Conversations(Derivation):
         for number, identity, left in self.records(name):
             yield left.conversation(identity, stream.record(number, "tokens"))
 
-    def judges(self) -> Sequence[tuple[StoredStream | None, Judge]]:
+    def judges(self) -> Sequence[tuple[Table | None, Judge]]:
         """Both proofs of each stream."""
         return [(stream, _Blocks(self, stream)) for stream in streams_of(self.store)]
 
@@ -194,9 +193,9 @@ class Conversations(Derivation):
 class _Blocks:
     """Proves the masks and ids of a stream in blocks. Chats that hold a tag of reasoning, or of a call, are proven one by one."""
 
-    def __init__(self, conversations: Conversations, stream: StoredStream) -> None:
+    def __init__(self, conversations: Conversations, stream: Table) -> None:
         vocabulary, store = conversations.vocabulary, conversations.store
-        self._of, self._name, self._stream, self._lengths = conversations, stream.name, stream.held, stream.held.lengths
+        self._of, self._name, self._stream, self._lengths = conversations, stream.name, stream, stream.lengths
         self._masks, self._identities = MaskProof(vocabulary), IdentityProof(vocabulary, whole=has_few_tokens(store))
         tags = [*(tag for pair in store.recipe["reasoning_tags"] for tag in pair), "<tool_call>", "<tool_response>"]
         self._plain = PlainBlocks(conversations.derivation, self._masks, self._identities, (*vocabulary.control, *tags))
@@ -221,8 +220,10 @@ class _Blocks:
         self._block, self._tokens = [], 0
         first, last = block[0].number, block[-1].number
         sizes = self._lengths[first : last + 1]
-        tokens = slice(int(stream.ends[first]) - int(sizes[0]), int(stream.ends[last]))
-        ids, mask = np.asarray(stream.arrays["tokens"][tokens]), stream.weights(tokens)
+        column = stream.columns["tokens"]
+        span = column.span(slice(first, last + 1))
+        ids, mask = np.asarray(column.values[span]), stream.weights("tokens", span)
+        assert mask is not None
         whole = map(of.truncation.leaves_whole, sizes.tolist())
         sources = [source if is_whole else None for is_whole, (_, _, source) in zip(whole, block, strict=True)]
         proven = self._plain.prove(sources, Claims(sizes, ids, mask))

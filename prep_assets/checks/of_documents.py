@@ -16,7 +16,7 @@ import numpy.typing as npt
 from prep_assets.checks.of_conversations import fresh_render
 from prep_assets.checks.of_stores import require_needed, types_of
 from prep_assets.checks.relations import Relation, has_few_tokens, relation
-from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, example_of, files_of
+from prep_assets.checks.sources_again import StoredRows, domain_source, example_of, files_of
 from prep_assets.config.models import Pretrain
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Store
@@ -39,6 +39,7 @@ from prep_assets.proofs.verdict import Rule, Tally, Verdict, combined
 from prep_assets.samples import DOCUMENT, MEDIA, Sample, Turn
 from prep_assets.schemas.reader import Reader as SchemaReader
 from prep_assets.schemas.text import TextField
+from prep_assets.stores.table import Table
 from prep_assets.stores.tokens import STARTS
 from prep_assets.text.documents import sentences_of
 from prep_assets.text.template import ChatTemplate
@@ -47,7 +48,7 @@ from prep_assets.text.vocabulary import Vocabulary
 
 def pretrain_rows(store: Store) -> Verdict:
     """Check the rows of every stream: ids, begin and end tokens of documents, images."""
-    streams, vocabulary, family = store.tables(), store.vocabulary, store.workspace.family(Pretrain)
+    streams, vocabulary, family = store.streams(), store.vocabulary, store.workspace.family(Pretrain)
     require_needed(store, streams)
     tables = streams.values()
     begin = documents_begin_with(vocabulary, family.bos)
@@ -70,16 +71,16 @@ def _begin(store: Store) -> int:
 # Masks of documents.
 
 
-def masked_documents(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[MaskedDocument]] | None:
+def masked_documents(store: Store, stream: Table) -> Callable[[StoredRows], Iterator[MaskedDocument]] | None:
     """Return what gives each document of a stream with a mask, with its sample."""
-    begin, ended, convert, tokens = _begin(store), store.workspace.family(Pretrain).append_eod, _converter(store), stream.held
+    begin, ended, convert, tokens = _begin(store), store.workspace.family(Pretrain).append_eod, _converter(store), stream
 
     def pairs(rows: StoredRows) -> Iterator[MaskedDocument]:
         for number, identity, payload in rows.records():
             sample = example_of(convert, payload, identity, Sample)
-            yield MaskedDocument(identity, sample, tokens.record(number, "tokens")[begin:], tokens.weights(number)[begin:], ended)
+            yield MaskedDocument(identity, sample, tokens.record(number, "tokens")[begin:], tokens.weights_of(number)[begin:], ended)
 
-    return pairs if "loss_mask" in tokens.arrays else None
+    return pairs if "loss_mask" in tokens.columns else None
 
 
 def masks_rule(store: Store) -> Rule[MaskedDocument]:
@@ -94,8 +95,8 @@ class Unmasked(NamedTuple):
     sample: Sample
 
 
-def _unmasked(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Unmasked]] | None:
-    if "loss_mask" in stream.held.arrays or _are_texts(store):
+def _unmasked(store: Store, stream: Table) -> Callable[[StoredRows], Iterator[Unmasked]] | None:
+    if "loss_mask" in stream.columns or _are_texts(store):
         return None
     convert = _converter(store)
     return lambda rows: (Unmasked(name, example_of(convert, payload, name, Sample)) for _, name, payload in rows.records())
@@ -124,7 +125,7 @@ class Masks(Relation):
     def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
         """One verdict on all streams; documents of one text each, without a mask, are not read."""
         verdict, streams = combined(results), self.store.streams().values()
-        if verdict.passed and not any("loss_mask" in stream.arrays for stream in streams):
+        if verdict.passed and not any("loss_mask" in stream.columns for stream in streams):
             documents, of_texts = sum(map(len, streams)), " of one text each" if _are_texts(self.store) else ""
             verdict = Verdict(True, f"{documents:,} documents{of_texts}, every token trained", {"documents": documents})
         return {"mask_alignment": verdict}
@@ -137,14 +138,14 @@ def _are_texts(store: Store) -> bool:
 # Tokens of documents against their texts, and where sentences begin.
 
 
-def _sentences(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Cut]] | None:
-    texts, tokens = document_texts(store, stream), stream.held
-    if texts is None or STARTS not in tokens.arrays:
+def _sentences(store: Store, stream: Table) -> Callable[[StoredRows], Iterator[Cut]] | None:
+    texts = document_texts(store, stream)
+    if texts is None or STARTS not in stream.columns:
         return None
-    return lambda rows: (Cut(text, tokens.record(number, STARTS)) for number, text in enumerate(texts(rows), rows.first))
+    return lambda rows: (Cut(text, stream.record(number, STARTS)) for number, text in enumerate(texts(rows), rows.first))
 
 
-def document_conversations(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Conversation]] | None:
+def document_conversations(store: Store, stream: Table) -> Callable[[StoredRows], Iterator[Conversation]] | None:
     """Return what gives each document of a stream with images, with a fresh render of its source, ended as `append_eod` says. The begin-of-text
     token, which `row_integrity` checks, is left out."""
     family, vocabulary, begin, convert = store.workspace.family(Pretrain), store.vocabulary, _begin(store), _converter(store)
@@ -158,9 +159,9 @@ def document_conversations(store: Store, stream: StoredStream) -> Callable[[Stor
             regions = (region for turn in sample.turns for region in turn.regions)
             _require_size(identity, "".join(region.text for region in regions if region.kind not in MEDIA and not region.drop), family)
             document = Sample((Turn(DOCUMENT, tuple(region for turn in files.ready_again(sample).turns for region in turn.regions)),))
-            yield fresh_render(identity, stream.held.record(number, "tokens")[begin:], document, template)
+            yield fresh_render(identity, stream.record(number, "tokens")[begin:], document, template)
 
-    return pairs if len(stream.held.images) else None
+    return pairs if len(stream.images) else None
 
 
 def _require_size(identity: str, text: str, family: Pretrain) -> None:
@@ -171,16 +172,16 @@ def _require_size(identity: str, text: str, family: Pretrain) -> None:
         raise StoreError(f"{identity} is stored with {len(text):,} characters, and the options allow {allowed}, not all blank")
 
 
-def document_texts(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Text]] | None:
+def document_texts(store: Store, stream: Table) -> Callable[[StoredRows], Iterator[Text]] | None:
     """Return what gives each document of a stream without images, with the text of its source."""
-    family, vocabulary, begin, tokens = store.workspace.family(Pretrain), store.vocabulary, _begin(store), stream.held
+    family, vocabulary, begin, tokens = store.workspace.family(Pretrain), store.vocabulary, _begin(store), stream.columns["tokens"]
     convert, fim = _converter(store), store.recipe["preprocessing"].get("fim")
     as_it_is = convert.convert if isinstance(convert.convert, TextField) and convert.convert.key not in convert.account.ignore else None
     sentences, options = sentences_of(family.split_sentences), domain_source(store).domain.options
     key, strip = options.get("text_key", "text"), options.get("strip", domain_source(store).domain.schema_name == "text_read_hook")
 
     def pairs(rows: StoredRows) -> Iterator[Text]:
-        records = tokens.records(slice(rows.first, rows.first + len(rows.rows)), "tokens")
+        records = tokens.split(slice(rows.first, rows.first + len(rows.rows)))
         for (number, identity, payload), ids in zip(rows.records(), records, strict=True):
             ids = ids[begin : len(ids) - family.append_eod]
             text = payload.get(key) if as_it_is is not None else None  # not by the schema
@@ -193,9 +194,9 @@ def document_texts(store: Store, stream: StoredStream) -> Callable[[StoredRows],
                 document = _as_text(identity, text, ids, store.partition, fim, vocabulary)
             else:
                 document = Text(identity, text, ids, tuple(sentences.cut(text)))
-            yield replace(document, early=True) if tokens.before + tokens.ends[number] <= FIRST else document
+            yield replace(document, early=True) if tokens.ends[number] <= FIRST else document
 
-    return None if len(tokens.images) else pairs
+    return None if len(stream.images) else pairs
 
 
 def _as_text(identity: str, text: str, ids: npt.NDArray[Any], name: str, fim: Mapping[str, Any] | None, vocabulary: Vocabulary) -> Text:

@@ -44,7 +44,7 @@ def compare(folder: Path, source: Table, format: str, options: Mapping[str, Any]
         return Verdict(False, problem, {}, Worst(format, problem))
     count = total if total < SMALL else min(SAMPLE, total)
     chosen = sorted({0, total - 1, *_firsts(source, by_document), *random.Random(0).sample(range(total), count)})
-    lines = _lines(source, set(chosen)) if source.lines is not None else {}
+    lines = _lines(source, set(chosen)) if source.path is not None else {}
     tokens = trained = 0
     for row in chosen:
         fault, read, expected = _compared(export, source, row, options, lines.get(row))
@@ -59,7 +59,7 @@ def compare(folder: Path, source: Table, format: str, options: Mapping[str, Any]
 
 def row_fault(export: Readable, source: Table, row: int, options: Mapping[str, Any]) -> str:
     """Return how a row of an export differs from the store; ``""`` where it does not."""
-    lines = _lines(source, {row}) if source.lines is not None else {}
+    lines = _lines(source, {row}) if source.path is not None else {}
     return _compared(export, source, row, options, lines.get(row))[0]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from prep_assets.checks.of_stores import refusals_of
 from prep_assets.checks.relations import Compares, Derivation, Judge, is_small
 from prep_assets.checks.selection import line_of
-from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, reading_of, stored_rows, streams_of
+from prep_assets.checks.sources_again import StoredRows, domain_source, reading_of, stored_rows, streams_of
 from prep_assets.data.quarantine import Refusal
 from prep_assets.errors import Refused, StoreError
 from prep_assets.pipeline.asset import Store
@@ -26,6 +26,7 @@ from prep_assets.proofs.rows import (
 from prep_assets.proofs.verdict import Rule, Tally, Verdict, Worst
 from prep_assets.samples import Row
 from prep_assets.schemas.reader import apply
+from prep_assets.stores.table import Table
 
 # Lines of a JSONL store of one domain, joined with their source rows.
 
@@ -49,14 +50,14 @@ class OfLines(Derivation):
         stems = [stream.stem for stream in store.asset.streams.values()]
         self.files = sorted(streams_of(store), key=lambda file: [*stems, file.name].index(file.name))
         for file in self.files:
-            if list(file.held.sources) != [store.partition]:
-                raise StoreError(f"{file.held.path}: its index has the domains {', '.join(file.held.sources)}, it is of {store.partition}")
+            if list(file.origins.domains) != [store.partition]:
+                raise StoreError(f"{file.path}: its index has the domains {', '.join(file.origins.domains)}, it is of {store.partition}")
 
-    def judges(self) -> Sequence[tuple[StoredStream | None, Judge]]:
+    def judges(self) -> Sequence[tuple[Table | None, Judge]]:
         """One judge per file."""
         return [(file, Compares(self.pairs(file), Tally(self.rule))) for file in self.files]
 
-    def pairs(self, file: StoredStream) -> Callable[[StoredRows], Iterator[Any]]:
+    def pairs(self, file: Table) -> Callable[[StoredRows], Iterator[Any]]:
         """Return what gives what is compared of each line of a file, in source order."""
         raise NotImplementedError
 
@@ -88,7 +89,7 @@ class LinesMatch(OfLines):
         if (configured := getattr(self.store.family, "form", "auto")) != "auto":
             return f"the lines are {self._form}; form is {configured}" if any(map(len, self.files)) and self._form != configured else ""
         is_open = self._form == "messages" and not any(map(self._needs_messages, refusals_of(self.store)))
-        if is_open and all(fits_strings(line) for file in self.files for line in file.held):
+        if is_open and all(fits_strings(line) for file in self.files for line in file):
             return "all lines are messages, and strings would hold each of them"
         return ""
 
@@ -99,10 +100,10 @@ class LinesMatch(OfLines):
         lines = None if len(refusal.payload) < refusal.payload_length else self._convert_row(json.loads(refusal.payload))
         return lines is None or not all(map(fits_strings, lines if isinstance(lines, list) else [lines]))
 
-    def pairs(self, file: StoredStream) -> Callable[[StoredRows], Iterator[Line]]:
+    def pairs(self, file: Table) -> Callable[[StoredRows], Iterator[Line]]:
         """Return what gives each line of a file, in source order, with the line its row gives: by the schema, and of lines that are the texts of the columns
         of a plain row, and no more, only for one in `ONE_IN`."""
-        also, objects = True, iter(file.held)
+        also, objects = True, iter(file)
 
         def lines(rows: StoredRows) -> Iterator[Line]:
             nonlocal also

@@ -59,7 +59,7 @@ def merged_streams(store: Store) -> Iterator[Merged]:
     if store.holds(LINES) or store.holds(GROUPS):
         yield from _files(store) if store.holds(LINES) else _groups(store)
         return
-    for name, stream in store.tables().items():
+    for name, stream in store.streams().items():
         if name not in source.lines:
             whole = open_stream(store.above(source.assets[1]).directory, name)
             yield Merged(name, stream, [whole], _end_to_end([whole]))

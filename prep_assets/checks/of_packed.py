@@ -27,18 +27,9 @@ from prep_assets.stores.lists import list_entries
 from prep_assets.stores.table import POSITIONS, Pieces, Table, open_stream
 
 
-def of_each_table(check: Callable[[Store, str], Iterable[Verdict]]) -> Callable[[Store], Verdict]:
-    """A check of a store: the verdicts of `check` on each of its tables, by name, combined."""
-
-    def verdict(store: Store) -> Verdict:
-        tables = [name for name in ("sft_packed", "sft_dev_packed") if (store.directory / f"{name}.documents").is_dir()]
-        return combined(chain.from_iterable(check(store, name) for name in tables))
-
-    return verdict
-
-
-def _table(store: Store, name: str) -> Table:
-    return store.once(name, lambda: open_stream(store.directory, name))
+def of_each_table(check: Callable[[Store, Table], Iterable[Verdict]]) -> Callable[[Store], Verdict]:
+    """A check of a store: the verdicts of `check` on each of its tables, combined."""
+    return lambda store: combined(chain.from_iterable(check(store, table) for table in store.streams().values()))
 
 
 def _pieces(table: Table) -> Pieces:
@@ -47,26 +38,26 @@ def _pieces(table: Table) -> Pieces:
 
 
 @of_each_table
-def packed_rows(store: Store, name: str) -> Iterator[Verdict]:
+def packed_rows(store: Store, table: Table) -> Iterator[Verdict]:
     """Check rows, their position ids, which the format bin stores, and their images."""
-    vocabulary, table = store.vocabulary, _table(store, name)
-    fractions = any(tokens.columns["loss_mask"].values.dtype.kind == "f" for tokens in _domains(store, name).values())
+    vocabulary = store.vocabulary
+    fractions = any(tokens.columns["loss_mask"].values.dtype.kind == "f" for tokens in _domains(store, table.name).values())
     types = ids_type(store) | {"loss_mask": "float32" if fractions else "int8"}
     yield check_rows(table, vocabulary_size=vocabulary.size, pad_id=vocabulary.pad_id, types=types)
-    if (store.directory / name).is_dir():
+    if (store.directory / table.name).is_dir():
         yield check_positions(table.columns[POSITIONS].values, table)
     yield from files_of(store).verdicts([table])
 
 
 @of_each_table
-def packed_mixture(store: Store, name: str) -> Iterator[Verdict]:
+def packed_mixture(store: Store, table: Table) -> Iterator[Verdict]:
     """Check which records are in the rows, and what is left out."""
-    yield mixture_of(store, name, _pieces(_table(store, name)).fields)
+    yield mixture_of(store, table.name, _pieces(table).fields)
 
 
 def mixture_of(store: Store, name: str, documents: Mapping[str, npt.NDArray[Any]]) -> Verdict:
     """Check the mixture of one table, from its pieces."""
-    packing, sources, tables = store.recipe["packing"], _pieces(_table(store, name)).domains, _domains(store, name)
+    packing, sources, tables = store.recipe["packing"], _pieces(store.streams()[name]).domains, _domains(store, name)
     options = packing if name == "sft_packed" else {**packing, "weights": None, "epochs": None, "max_items": None}
     lengths = {domain: table.lengths for domain, table in tables.items()}
     return check_mixture(documents, sources, lengths, options, _trained(list(tables.values())), _claimed(store, name))
@@ -78,7 +69,7 @@ _PROVEN_BY_MIXTURE = ("records", "tokens_left_out", "tokens_in_untrained_rows", 
 
 def _claimed(store: Store, name: str) -> dict[str, float]:
     """Return the counts and metrics of one table in the manifest; those of the other begin with ``dev_``."""
-    both, others = {**store.manifest.counts, **store.manifest.metrics}, (store.directory / "sft_dev_packed.documents").is_dir()
+    both, others = {**store.manifest.counts, **store.manifest.metrics}, "sft_dev_packed" in store.streams()
     if name == "sft_packed":
         return {key: number for key, number in both.items() if not (others and key.startswith("dev_"))}
     return {key.removeprefix("dev_"): number for key, number in both.items() if key.startswith("dev_")}
@@ -113,18 +104,18 @@ def _open_domains(store: Store, name: str) -> dict[str, Table]:
 
 
 @of_each_table
-def packed_mask(store: Store, name: str) -> Iterator[Verdict]:
+def packed_mask(store: Store, packed: Table) -> Iterator[Verdict]:
     """Check every piece against its record."""
-    packed, tables = _table(store, name), _domains(store, name)
+    tables = _domains(store, packed.name)
     yield check_pieces(packed, tables)
     if len(packed.images) or any(len(table.images) for table in tables.values()):
         yield record_files().check_packed(packed, tables)
 
 
 @of_each_table
-def packed_accounting(store: Store, name: str) -> Iterator[Verdict]:
+def packed_accounting(store: Store, packed: Table) -> Iterator[Verdict]:
     """Check the counts of a table against its rows. Without weights, epochs or limits, each token and image is in rows or counted as left out."""
-    packing, claimed, packed, domains = store.recipe["packing"], _claimed(store, name), _table(store, name), _domains(store, name)
+    packing, claimed, domains = store.recipe["packing"], _claimed(store, packed.name), _domains(store, packed.name)
     left_out = int(claimed["tokens_left_out"])
     sources, tokens = _pieces(packed).domains, int(packed.lengths.sum())
     trained = nonzero(packed.columns["loss_mask"].values)
@@ -142,7 +133,7 @@ def packed_accounting(store: Store, name: str) -> Iterator[Verdict]:
         elif (images := sum(len(domains[source].images) for source in sources)) != len(packed.images) + claimed.get("images_left_out", 0):
             fault = f"the domains hold {images:,} images, {len(packed.images):,} are in rows, {claimed['images_left_out']:,} counted as left out"
     summary = f"{totals['rows']:,} rows hold {totals['tokens']:,} tokens, {trained:,} trained; {left_out:,} left out"
-    yield Verdict(not fault, fault or summary, {**totals, "tokens_left_out": left_out}, Worst(name, fault) if fault else None)
+    yield Verdict(not fault, fault or summary, {**totals, "tokens_left_out": left_out}, Worst(packed.name, fault) if fault else None)
 
 
 # Blends.
@@ -155,14 +146,11 @@ def blend_verdict(store: Store, blend: BlendStore) -> Verdict:
         if store.workspace.content(asset, domain) != content:
             raise StoreError(f"{asset}[{domain}] was built again since. Make the blend again: {build_command(store.asset.name)}")
     streams = training_streams(store.workspace, store.asset.family)
-    offered = {name: stream.tokens for name, stream in streams.items()}
+    offered = {name: len(stream.columns["tokens"].values) for name, stream in streams.items()}
     claimed = {**store.manifest.counts, **store.manifest.metrics}
     window = blend.window
     # a window needs the token after it as well
-    lengths = {
-        name: np.full(max(0, stream.tokens - 1) // window, window) if window else np.diff(stream.ends, prepend=0)
-        for name, stream in streams.items()
-    }
+    lengths = {name: np.full(max(0, offered[name] - 1) // window, window) if window else stream.lengths for name, stream in streams.items()}
     return check_blend(blend, lengths, offered, store.recipe["blend"], claimed)
 
 

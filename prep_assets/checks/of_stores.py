@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from itertools import chain
 
 import numpy as np
 from msgspec import structs
 
 from prep_assets.checks.counts import metrics_again, recounted, stored_records, uncounted
-from prep_assets.checks.sources_again import files_of, streams_of
+from prep_assets.checks.sources_again import files_of
 from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Check, FromLines, FromParts, FromRows, Store
@@ -21,11 +22,10 @@ from prep_assets.proofs.accounting import account
 from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Verdict, Worst, combined
 from prep_assets.schemas.fields import NEUTRAL
-from prep_assets.stores.arrays import stretches
-from prep_assets.stores.groups import GroupStore
-from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.arrays import batches, stretches
+from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.manifest import MANIFEST, build_key, described
-from prep_assets.stores.table import PAIRS, SIDES, Table
+from prep_assets.stores.table import PAIRS, SIDES, Table, open_stream
 from prep_assets.stores.tokens import ATTENTION
 from prep_assets.stores.version_folders import KEY_LENGTH, name_of
 
@@ -95,21 +95,17 @@ def accounting(store: Store) -> Verdict:
 
 def stored_texts(store: Store) -> Iterator[tuple[str, str]]:
     """Yield what a store holds, decoded: the name of a record or a line, and its text or the texts of its fields."""
-    for stream in streams_of(store):
-        if isinstance(stream.held, Lines):
-            for number, line in enumerate(stream.held):
-                yield f"line {number:,} of {stream.held.path.name}", "\n\n".join(strings_in(line))
-            continue
-        grouped, vocabulary = isinstance(stream.held, GroupStore), store.workspace.vocabulary(store.family)
-        tokens = (
-            {f"{stream.name} {part}": getattr(stream.held, part) for part in ("prompts", "responses")}
-            if grouped
-            else {stream.name: stream.held}
-        )
-        for name, records_of in tokens.items():
-            for records, _ in records_of.blocks():
-                texts = vocabulary.decode_batch([ids.tolist() for ids in records_of.records(records, "tokens")])
-                yield from ((f"record {number:,} of {name}", text) for number, text in enumerate(texts, records.start))
+    for table in store.streams().values():
+        if table.path is not None:
+            yield from ((f"line {number:,} of {table.path.name}", "\n\n".join(strings_in(line))) for number, line in enumerate(table))
+        names, vocabulary = table.has("ids"), store.workspace.vocabulary(store.family)
+        for name in names:
+            column = replace(table.columns[name], records=None)
+            for part in batches(column.ends, 1 << 20):
+                texts = vocabulary.decode_batch([ids.tolist() for ids in column.split(part)])
+                label = f"{table.name} {name}" if len(names) > 1 else table.name
+                yield from ((f"record {number:,} of {label}", text) for number, text in enumerate(texts, part.start))
+                note_mapped_bytes(4 << 20)
 
 
 def raw_accounting(store: Store) -> Verdict:
@@ -143,7 +139,7 @@ def _available(store: Store) -> int | None:
     """Count the records that the previous stage offers; `None` where the configuration reads only some of them."""
     source = store.asset.source
     if isinstance(source, FromLines):
-        return sum(len(open_lines(store.above(asset, store.partition).directory, name)) for asset, name in source.files.values())
+        return sum(len(open_stream(store.above(asset, store.partition).directory, name)) for asset, name in source.files.values())
     if isinstance(source, FromParts):
         parts = [store.above(source.assets[0], name) for name in store.domains]
         return sum(int(part.manifest.counts["kept"]) for part in (*parts, *map(store.above, source.assets[1:])))
@@ -168,14 +164,14 @@ def token_rows(store: Store) -> Verdict:
     Raises:
         StoreError: they do not; or as `require_needed`.
     """
-    streams, size = store.tables(), store.vocabulary.size
+    streams, size = store.streams(), store.vocabulary.size
     for name, stream in streams.items() if store.holds(PAIRS) else ():
         other = streams[name.removesuffix(SIDES[0]) + SIDES[1]] if name.endswith(SIDES[0]) else stream
         if not np.array_equal(stream.origins.row, other.origins.row):
             raise StoreError(f"{name} and {SIDES[1]} do not hold the same pairs")
     source = store.asset.source
     for name, (above, file) in source.files.items() if isinstance(source, FromLines) else ():
-        if "/" in name and name in streams and not len(open_lines(store.above(above, store.partition).directory, file)):
+        if "/" in name and name in streams and not len(open_stream(store.above(above, store.partition).directory, file)):
             raise StoreError(f"{name} is made from {file}, which has no line")
     if isinstance(source, FromRows):
         require_needed(store, streams)

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from prep_assets.checks.relations import Compares, Derivation, Judge, derived, is_small
-from prep_assets.checks.sources_again import StoredRows, StoredStream, as_example, domain_source, reading_of, streams_of
+from prep_assets.checks.sources_again import StoredRows, as_example, domain_source, reading_of, streams_of
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.pipeline.asset import FromLines, Store
@@ -30,10 +30,8 @@ from prep_assets.proofs.verdict import Numbers, Rule, Tally, Verdict, Worst, com
 from prep_assets.proofs.words import ByteTable
 from prep_assets.samples import MEDIA, SYSTEM, TOOL, Row, parts_of
 from prep_assets.schemas.reader import apply
-from prep_assets.stores.groups import STEP_ENDS, STEP_REWARDS, GroupStore
-from prep_assets.stores.lines import Lines
-from prep_assets.stores.table import GROUPS, LINES, TOKENS
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.groups import REWARDS, STEP_ENDS, STEP_REWARDS
+from prep_assets.stores.table import GROUPS, LINES, TOKENS, Table
 from prep_assets.text.vocabulary import Vocabulary
 
 NOT_COMPARED = "not compared: "
@@ -205,12 +203,11 @@ class SourceTexts(Derivation):
         """Of the store's tokenizer."""
         return self.store.once("decoder", lambda: Decoder(self.store.vocabulary))
 
-    def judges(self) -> Sequence[tuple[StoredStream | None, Judge]]:
+    def judges(self) -> Sequence[tuple[Table | None, Judge]]:
         """One per stream, file or split."""
-        kinds: dict[type, Callable[[StoredStream, Found], Callable[[StoredRows], Iterator[Unmet]]]]
-        kinds = {GroupStore: self._groups, Lines: self._lines, TokenStore: self._tokens}
+        look = self._lines if self.store.holds(LINES) else self._groups if self.store.holds(GROUPS) else self._tokens
         tallies = [(stream, Tally(STANDS)) for stream in streams_of(self.store)]
-        return [(stream, Compares(self._converted(kinds[type(stream.held)](stream, tally)), tally)) for stream, tally in tallies]
+        return [(stream, Compares(self._converted(look(stream, tally)), tally)) for stream, tally in tallies]
 
     def verdicts(self, results: Sequence[Verdict]) -> Mapping[str, Verdict]:
         """The verdict on all streams."""
@@ -265,21 +262,20 @@ class SourceTexts(Derivation):
 
     # Streams of tokens.
 
-    def _tokens(self, held: StoredStream, found: Found) -> Callable[[StoredRows], Iterator[Unmet]]:
-        several, stream = held.several, held.held
-        side = {"Sample": "", "Prompt": "prompt"}.get(self.reading.gives, held.name.rpartition("/")[2])
-        masked = "loss_mask" in stream.arrays and self._weighs and not several
+    def _tokens(self, stream: Table, found: Found) -> Callable[[StoredRows], Iterator[Unmet]]:
+        several, tokens = stream.origins.several, stream.columns["tokens"]
+        side = {"Sample": "", "Prompt": "prompt"}.get(self.reading.gives, stream.name.rpartition("/")[2])
+        masked = "loss_mask" in stream.columns and self._weighs and not several
         documents = self.store.asset.family == "pretrain" and not masked and not several and self._sentinels is None
-        firsts = np.flatnonzero(np.append(stream.begins_row, True)) if several else None
+        firsts = np.flatnonzero(np.append(stream.origins.begins_row, True)) if several else None
 
         def look(stored: StoredRows) -> Iterator[Unmet]:
             if documents:
                 yield from self._documents(found, stored, stream)
                 return
             records, before = slice(stored.first, stored.first + len(stored.rows)), list[Held]()
-            span = stream.span(records.start, records.stop)
-            sizes = np.diff(np.concatenate([[span.start], stream.ends[records]])).tolist()
-            ids, weights = np.asarray(stream.arrays["tokens"][span]), stream.weights(span) if masked else None
+            ids, lengths = tokens.read(records)
+            sizes, weights = lengths.tolist(), stream.weights("tokens", tokens.span(records)) if masked else None
             decoded = Decoded(self.decoder, ids if self._sentinels is None else self._in_text_order(ids, sizes), sizes, weights)
             plain = {*()} if several else self._plain(found, side, stored.payloads, decoded)
             for at, payload in enumerate(stored.payloads):
@@ -306,10 +302,10 @@ class SourceTexts(Derivation):
 
         return look
 
-    def _documents(self, found: Found, stored: StoredRows, stream: TokenStore) -> Iterator[Unmet]:
+    def _documents(self, found: Found, stored: StoredRows, stream: Table) -> Iterator[Unmet]:
         """Look at documents that are more than one text, and at a sample of others, of which `tokenization_identity` compares every token with the text
         that a second reading gives."""
-        rows = np.asarray(stream.row[stored.first : stored.first + len(stored.payloads)]).tolist()
+        rows = np.asarray(stream.origins.row[stored.first : stored.first + len(stored.payloads)]).tolist()
         chosen = [at for at, row in enumerate(stored.payloads) if self.reading.plain(row) is None or self._sampled.takes(rows[at], row)]
         listed = [stream.record(stored.first + at, "tokens") for at in chosen]
         if not listed:
@@ -503,8 +499,8 @@ class SourceTexts(Derivation):
 
     # Lines.
 
-    def _lines(self, held: StoredStream, found: Found) -> Callable[[StoredRows], Iterator[Unmet]]:
-        objects = iter(held.held)
+    def _lines(self, lines: Table, found: Found) -> Callable[[StoredRows], Iterator[Unmet]]:
+        objects = iter(lines)
 
         def look(stored: StoredRows) -> Iterator[Unmet]:
             rows = zip(
@@ -539,24 +535,19 @@ class SourceTexts(Derivation):
 
     # Groups.
 
-    def _groups(self, held: StoredStream, found: Found) -> Callable[[StoredRows], Iterator[Unmet]]:
-        groups = held.held
-
+    def _groups(self, groups: Table, found: Found) -> Callable[[StoredRows], Iterator[Unmet]]:
         def look(stored: StoredRows) -> Iterator[Unmet]:
             for at, (group, _, payload) in enumerate(stored.records()):
-                prompt = groups.prompts.record(group, "tokens")
-                sides = {"prompt": Decoded(self.decoder, prompt, [len(prompt)], None).held(0)}
-                for number, record in enumerate(groups.responses_of(group)):
-                    ids, mask = groups.responses.record(record, "tokens"), groups.responses.record(record, "loss_mask")
-                    sides[f"responses[{number}]"] = Decoded(self.decoder, ids, [len(ids)], mask).held(0)
+                sequences = [Decoded(self.decoder, ids, [len(ids)], weights).held(0) for _, ids, weights in groups.sequences(group)]
+                sides = {"prompt": sequences[0]} | {f"responses[{number}]": held for number, held in enumerate(sequences[1:])}
                 yield from self._compare(found, self.identity(stored, at), payload, sides)
                 steps = step_rewards(self.reading.schema, self.reading.options, payload)
                 if steps is not None:
-                    own, ends = (groups.responses.record(groups.responses_of(group)[0], key) for key in (STEP_REWARDS, STEP_ENDS))
+                    own, ends = (groups.columns[key].arrays(group)[0] for key in (STEP_REWARDS, STEP_ENDS))
                     if own[ends != 0].tolist() != [*map(single, steps)]:
                         yield Unmet(self.identity(stored, at), f"its steps have the rewards {steps}, and others are in the store")
                 rewards = payload.get(str(self.reading.options.get("rewards_key", "rewards"))) if self.reading.schema == "group" else None
-                if isinstance(rewards, list) and np.array(rewards, np.float32).tolist() != groups.rewards.record(group, "rewards").tolist():
+                if isinstance(rewards, list) and np.array(rewards, np.float32).tolist() != groups.record(group, REWARDS).tolist():
                     yield Unmet(self.identity(stored, at), f"its rewards are {rewards}, and others are in the store, or in another order")
 
         return look

@@ -14,13 +14,14 @@ from functools import partial
 from itertools import islice
 from typing import Any, Protocol, TypeVar
 
-from prep_assets.checks.sources_again import Join, StoredRows, StoredStream, Unsound, source_of, stored_rows, streams_of
+from prep_assets.checks.sources_again import Join, StoredRows, Unsound, source_of, stored_rows, streams_of
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.proofs.documents import TextProof
 from prep_assets.proofs.mask import IdentityProof, MaskProof
 from prep_assets.proofs.selection import Rules, Selected, select
 from prep_assets.proofs.verdict import Tally, Verdict, Worst, combined, merged
 from prep_assets.stores.arrays import prefetch
+from prep_assets.stores.table import Table
 
 T = TypeVar("T")
 Outcome = Verdict | Exception
@@ -77,7 +78,7 @@ class Derivation:
         self.store = store
         self._parts: list[Sequence[Any]] = []
 
-    def judges(self) -> Sequence[tuple[StoredStream | None, Judge]]:
+    def judges(self) -> Sequence[tuple[Table | None, Judge]]:
         """The judges, each with its stream; `None`: of the rows of the sources."""
         raise NotImplementedError
 
@@ -108,7 +109,7 @@ class Derivation:
 
 
 Kind = Callable[[Store], Derivation]
-Pairs = Callable[[Store, StoredStream], Callable[[StoredRows], Iterable[Any]] | None]
+Pairs = Callable[[Store, Table], Callable[[StoredRows], Iterable[Any]] | None]
 """A store and one of its streams → records with their rows → pairs for a proof; `None`: the check does not look at this stream."""
 
 
@@ -119,7 +120,7 @@ class Relation(Derivation):
         super().__init__(store)
         self._name, self.relations = name, relations
 
-    def judges(self) -> Sequence[tuple[StoredStream | None, Judge]]:
+    def judges(self) -> Sequence[tuple[Table | None, Judge]]:
         """One for each stream that a check looks at."""
         found = [(held, pairs(self.store, held), proof) for held in streams_of(self.store) for pairs, proof in self.relations]
         return [(held, Compares(pairs, proof(self.store))) for held, pairs, proof in found if pairs is not None]
@@ -207,7 +208,7 @@ def outcomes(store: Store, names: Collection[str]) -> dict[str, Outcome]:
 class _Guarded:
     """A judge, and the first exception that it raised or that kept rows from it."""
 
-    def __init__(self, held: StoredStream | None, judge: Judge) -> None:
+    def __init__(self, held: Table | None, judge: Judge) -> None:
         self.held, self._judge = held, judge
         self.error: Exception | None = None
 

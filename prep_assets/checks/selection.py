@@ -44,7 +44,6 @@ from prep_assets.samples import Record
 from prep_assets.schemas.reader import apply
 from prep_assets.stores.arrays import Spool, compress, concatenate, equals, equals_previous, fill_column, stretches, take
 from prep_assets.stores.groups import TEST
-from prep_assets.stores.lines import Lines
 from prep_assets.text.documents import sentences_of
 
 
@@ -192,20 +191,21 @@ def stored_of(store: Store) -> Stored:
     source, fraction = store.asset.source, getattr(store.family, "test_fraction", 0.0)
     place, held, belonging = list[Array](), list[Array](), list[Array]()
     for stream in streams_of(store):
-        file, row, belongs = stream.file, stream.row, np.broadcast_to(np.int8(-1), len(stream))
+        file, row, belongs = stream.origins.file, stream.origins.row, np.broadcast_to(np.int8(-1), len(stream))
         if isinstance(source, FromLines):
             if stream.name not in source.files:  # the other side of the same pairs
                 continue
-            if any(np.any(stream.held.file[part]) for part in stretches(len(stream))):
+            claimed = store.streams()[stream.name].origins.file
+            if any(np.any(claimed[part]) for part in stretches(len(stream))):
                 file = np.broadcast_to(len(source.files), len(stream))  # a stream has the rows of one file
-        if isinstance(source, FromRows) and isinstance(stream.held, Lines):
-            prompts = map(prompt_of_line, stream.held.written())
+        if isinstance(source, FromRows) and stream.path is not None:
+            prompts = map(prompt_of_line, stream.written())
             says = (held_out(column, fraction, source.plain) for column in prompts) if fraction else (0 for _ in range(len(stream)))
             belongs = np.fromiter(says, np.int8)
         found = fill_column(len(stream), partial(_places, file, row))
-        own = None if stream.domain is None else compress(equals(stream.domain, 0))
-        found, belongs = (found, belongs) if own is None else (take(found, own), take(belongs, own))
-        if stream.several:
+        own = compress(equals(stream.origins.domain, 0))
+        found, belongs = take(found, own), take(belongs, own)
+        if stream.origins.several:
             first = ~equals_previous(found)
             found, belongs = compress(first, found), compress(first, belongs)
         place.append(found)

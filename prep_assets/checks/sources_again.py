@@ -14,7 +14,7 @@ from typing import IO, Any, Literal, TypeVar
 import msgspec
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from prep_assets.config.family import Domain
 from prep_assets.data.blocks import Unreadable
@@ -48,9 +48,8 @@ from prep_assets.proofs.source_rows import Reading
 from prep_assets.samples import IMAGE, MEDIA, Group, Pair, Prompt, Record, Sample, Turn
 from prep_assets.schemas.reader import Reader, apply
 from prep_assets.stores.arrays import prefetch, stretches
-from prep_assets.stores.groups import open_groups, splits
-from prep_assets.stores.lines import INDEX_FIELDS, row_of
-from prep_assets.stores.table import GROUPS, LINES
+from prep_assets.stores.lines import row_of
+from prep_assets.stores.table import Table
 from prep_assets.workers.shards import Shard
 
 T = TypeVar("T")
@@ -276,49 +275,16 @@ def require_current(store: Store, key: str, label: str) -> None:
             raise StoreError(f"{label} was built again since these tokens. Build them again: {command}")
 
 
-class StoredStream(Struct, frozen=True):
-    """A stream of a store, with the row that each record says it comes from.
-
-    Attributes:
-        held: what it is made of.
-        ends: where the tokens of each record end; of lines, their numbers from 1.
-        file, row: of each record.
-        several: whether neighbouring records may come from one row.
-        domain: number of the domain of each record, where the stream has an index of domains.
-    """
-
-    name: str
-    held: Any
-    ends: npt.NDArray[Any]
-    file: npt.NDArray[Any]
-    row: npt.NDArray[Any]
-    several: bool = False
-    domain: npt.NDArray[Any] | None = None
-
-    def __len__(self) -> int:
-        return len(self.row)
-
-
-def streams_of(store: Store) -> list[StoredStream]:
+def streams_of(store: Store) -> list[Table]:
     """Return the streams of a store, or of its part. Records that are made from lines have the number of their source file."""
-    if store.holds(GROUPS):
-        groups = {split: open_groups(folder) for split, folder in splits(store.directory).items()}
-        return [
-            StoredStream(split, each, each.prompts.ends, each.prompts.file, each.prompts.row, domain=each.source)
-            for split, each in groups.items()
-        ]
-    if store.holds(LINES):
-        found, of_several = list[StoredStream](), {stream.stem for stream in store.asset.streams.values() if stream.several}
-        for stem, lines in store.lines().items():
-            domain, file, row = (lines.index[key] for key in INDEX_FIELDS)
-            found.append(StoredStream(stem, lines, np.arange(1, len(lines) + 1), file, row, stem in of_several, domain))
-        return found
-    source, several, found = store.asset.source, store.recipe.get("expand") == "turns", []
-    numbers = {name.rpartition("/")[0]: number for number, name in enumerate(source.files)} if isinstance(source, FromLines) else {}
-    for name, stream in store.streams().items():
-        file = np.broadcast_to(np.int32(numbers[name.rpartition("/")[0]]), len(stream)) if numbers else stream.file
-        found.append(StoredStream(name, stream, stream.ends, file, stream.row, several))
-    return found
+    source, tables = store.asset.source, store.streams()
+    if not isinstance(source, FromLines):
+        return list(tables.values())
+    numbers = {name.rpartition("/")[0]: number for number, name in enumerate(source.files)}
+    return [
+        replace(table, origins=structs.replace(table.origins, file=np.broadcast_to(np.int32(numbers[name.rpartition("/")[0]]), len(table))))
+        for name, table in tables.items()
+    ]
 
 
 # Records of a stream joined with their source rows.
@@ -360,13 +326,13 @@ class Join:
         every: whether all records have a row among those that come; else later ones are left out.
     """
 
-    def __init__(self, store: Store, stream: StoredStream, *, every: bool = True) -> None:
+    def __init__(self, store: Store, stream: Table, *, every: bool = True) -> None:
         self._source, self._stream, self._every, self._position = source_of(store), stream, every, 0
 
     def add(self, block: Selected) -> Iterator[StoredRows]:
         """Yield the next records, which come from the rows of a block; all records of a row are together."""
         stream, position = self._stream, self._position
-        if position == len(stream) or stream.file[position] != block.file:
+        if position == len(stream) or stream.origins.file[position] != block.file:
             return
         rows = [(row, payload) for row, payload in zip(block.rows, block.payloads, strict=True) if payload is not None]
         offered, last_row = np.array([row for row, _ in rows], np.int64), -1
@@ -384,11 +350,11 @@ class Join:
         """
         at, stream = self._position, self._stream
         if at != len(stream) and self._every:
-            raise StoreError(self._source.missing(stream.name, at, int(stream.file[at]), int(stream.row[at])))
+            raise StoreError(self._source.missing(stream.name, at, int(stream.origins.file[at]), int(stream.origins.row[at])))
         yield from ()
 
 
-def stored_rows(store: Store, stream: StoredStream) -> Iterator[StoredRows]:
+def stored_rows(store: Store, stream: Table) -> Iterator[StoredRows]:
     """Yield the records of a stream with their rows, in order.
 
     Raises:
@@ -402,30 +368,32 @@ def stored_rows(store: Store, stream: StoredStream) -> Iterator[StoredRows]:
     yield from join.end()
 
 
-def _rows_of(source: DomainSource | LineSource, stream: StoredStream) -> Iterator[Selected]:
+def _rows_of(source: DomainSource | LineSource, stream: Table) -> Iterator[Selected]:
     """Yield the rows of the files that a stream has records of."""
-    files = {number for part in stretches(len(stream)) for number in np.unique(stream.file[part]).tolist()}
+    files = {number for part in stretches(len(stream)) for number in np.unique(stream.origins.file[part]).tolist()}
     return select((rows for rows in source.rows() if rows[0] in files), Rules(deduplicate=False))
 
 
-def _next_rows(offered: npt.NDArray[np.int64], file: int, stream: StoredStream, first: int, last_row: int) -> npt.NDArray[np.int64]:
+def _next_rows(offered: npt.NDArray[np.int64], file: int, stream: Table, first: int, last_row: int) -> npt.NDArray[np.int64]:
     """Return the indices in `offered` of the rows of the next records of a stream, as long as these come from the file in order.
 
     Args:
         offered: row numbers, ascending.
         last_row: row of the previous record; -1 where it is not in this block.
     """
-    part = slice(first, first + len(offered))
-    ends, rows = np.asarray(stream.ends[part]), np.asarray(stream.row[part])
+    part, column = slice(first, first + len(offered)), next(iter(stream.columns.values()))
+    ends, rows = np.asarray(column.ends[part]), np.asarray(stream.origins.row[part])
     begin = int(ends[0] - 1) if len(ends) else 0
     count = max(1, int(np.searchsorted(ends, begin + TOKENS_AT_ONCE)))
     rows = rows[:count]
-    if stream.several and len(rows):
-        ahead = np.asarray(stream.row[first + len(rows) : first + len(rows) + _MOST_OF_ROW])
+    if stream.origins.several and len(rows):
+        ahead = np.asarray(stream.origins.row[first + len(rows) : first + len(rows) + _MOST_OF_ROW])
         rows = np.append(rows, ahead[: int(np.argmin(np.append(ahead == rows[-1], False)))])
     indices = np.searchsorted(offered, rows)
     steps = np.diff(rows, prepend=last_row)
-    is_next = (np.asarray(stream.file[first : first + len(rows)]) == file) & ((steps >= 0) if stream.several else (steps > 0))
+    is_next = (np.asarray(stream.origins.file[first : first + len(rows)]) == file) & (
+        (steps >= 0) if stream.origins.several else (steps > 0)
+    )
     is_next[is_next] = offered[np.minimum(indices[is_next], len(offered) - 1)] == rows[is_next]
     return indices if is_next.all() else indices[: int(np.argmin(is_next))]
 

@@ -18,12 +18,10 @@ from prep_assets.config.base import MOST
 from prep_assets.errors import ConfigError, require_known
 from prep_assets.exports.readable import Options, Readable
 from prep_assets.schemas.registry import check_options
-from prep_assets.stores.lines import Lines
 from prep_assets.stores.lists import declared
 from prep_assets.stores.manifest import MANIFEST, Manifest
-from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.table import MARGIN, TOKENS, Schema, Table, open_table, table_of
-from prep_assets.stores.tokens import STARTS, TokenStore
+from prep_assets.stores.table import MARGIN, TOKENS, Schema, Table, open_table
+from prep_assets.stores.tokens import STARTS
 from prep_assets.stores.verification import whole_folder
 from prep_assets.stores.version_folders import Published
 
@@ -186,8 +184,8 @@ def opening(format: str, folder: Path, source: Table, options: Mapping[str, Any]
     taken, layout = target.taken(source.schema).name, options.get("layout") or files
     keys = [*([f"{layout} {taken}", layout] if layout else []), taken, ""]
     row_len = source.width or 2048
-    stem = "sft_packed" if source.width else "pile_train" if source.lines is None else source.path.stem
-    line = {} if source.lines is None else next(iter(source), {})
+    stem = "sft_packed" if source.width else "pile_train" if source.path is None else source.path.stem
+    line = {} if source.path is None else next(iter(source), {})
     placeholders = {
         "trl_trainer": next((call for column, call in _TRL_TRAINERS.items() if column in line), "DPOTrainer(model=model"),
         "folder": folder.as_posix(),
@@ -205,7 +203,7 @@ def opening(format: str, folder: Path, source: Table, options: Mapping[str, Any]
 
 
 def export(
-    source: Published | Path | str | Table | TokenStore | PackedStore | Lines,
+    source: Published | Path | str | Table,
     format: str,
     out_dir: Path | str,
     *,
@@ -235,14 +233,13 @@ def export(
     check_borders(target, _recipe_of(source))
     if isinstance(source, Published | Path | str):
         source = open_table(source.directory if isinstance(source, Published) else Path(source), stream)
-    opened = source if isinstance(source, Table) else table_of("", source)
-    target.taken(opened.schema)
-    check_options_apply(target, opened.schema, options)
-    _check_places(target, opened)
-    if not len(opened):
+    target.taken(source.schema)
+    check_options_apply(target, source.schema, options)
+    _check_places(target, source)
+    if not len(source):
         raise ConfigError("nothing to export: the source has no rows")
     out = Path(out_dir)
-    write_whole(out, lambda folder: target.write(opened, folder, progress or _no_progress, **options))
+    write_whole(out, lambda folder: target.write(source, folder, progress or _no_progress, **options))
     return out
 
 

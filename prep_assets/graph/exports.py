@@ -19,12 +19,12 @@ from itertools import chain, zip_longest
 from pathlib import Path
 from typing import Any
 
-from msgspec import Struct
+from msgspec import Struct, structs
 from msgspec.structs import replace
 
 from prep_assets.checks.of_exports import compare
 from prep_assets.checks.of_stores import INTEGRITY
-from prep_assets.checks.sources_again import StoredStream, domain_source, example_of, files_of, stored_rows
+from prep_assets.checks.sources_again import domain_source, example_of, files_of, stored_rows
 from prep_assets.config.family import Chat
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine
@@ -42,7 +42,6 @@ from prep_assets.samples import Sample
 from prep_assets.schemas.registry import check_options
 from prep_assets.stores.published import Draft
 from prep_assets.stores.table import Schema, Table, open_table
-from prep_assets.stores.tokens import TokenStore
 from prep_assets.stores.verification import write_json
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.conversation import messages, pieces
@@ -193,11 +192,10 @@ def _chats(store: Store, source: Table) -> Iterator[list[dict[str, Any]]]:
     Raises:
         ConfigError: it has others.
     """
-    stream = source.opened
-    assert isinstance(store.family, Chat) and isinstance(stream, TokenStore)
+    assert isinstance(store.family, Chat)
     template, backend = store.workspace.template(store.family), store.vocabulary.backend
     convert, ready = converter(domain_source(store).domain, Sample), files_of(store).ready_again
-    joined = stored_rows(store, StoredStream("", stream, stream.ends, stream.file, stream.row, several=True))
+    joined = stored_rows(store, dataclasses.replace(source, origins=structs.replace(source.origins, several=True)))
     for number, identity, payload in chain.from_iterable(rows.records() for rows in joined):
         sample = ready(example_of(convert, payload, identity, Sample))
         shown = messages(sample, pieces(sample, marks=template.marks, form=PARTS), form=PARTS)
@@ -208,7 +206,7 @@ def _chats(store: Store, source: Table) -> Iterator[list[dict[str, Any]]]:
             raise ConfigError(f"option 'messages': {identity} as messages in parts: {error}") from error
         placeholders = [region.placeholder or template.image for region in shown_files(sample.turns)]
         text = "".join(chain.from_iterable(zip_longest(written, placeholders, fillvalue="")))
-        if backend.encode(text, add_special_tokens=False).ids != stream.record(number, "tokens").tolist():
+        if backend.encode(text, add_special_tokens=False).ids != source.record(number, "tokens").tolist():
             raise ConfigError(
                 f"option 'messages': {identity} as messages, {str(chat)[:200]}, is tokenized to other ids than those of the store: it was cut, or has "
                 "tools, reasoning or typed control tokens, which trainers read otherwise. Leave it out of the domain, or messages out of the export"
@@ -241,7 +239,7 @@ def _write(target: Target, quarantine: Quarantine, *, declared: Exporting) -> Dr
 
 
 def _counts(source: Table) -> dict[str, Any]:
-    if source.lines is not None:
+    if source.path is not None:
         return {"rows": len(source)}
     responses = {"responses": len(source.columns["responses"].ends)} if "responses" in source.columns else {}
     return {"rows": len(source), **responses, "tokens": int(source.lengths.sum())}

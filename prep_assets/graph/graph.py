@@ -17,7 +17,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.errors import ConfigError, PrepAssetsError, nearest, require_known
 from prep_assets.graph.exports import Exporting, about, export_asset, exporting
 from prep_assets.own_code import added_code
-from prep_assets.pipeline.asset import Asset, Check, FromLines, FromParts, Store
+from prep_assets.pipeline.asset import Asset, Check, FromLines, FromParts, Store, open_streams
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.reference_ids import keep_words
 from prep_assets.proofs.verdict import Verdict, Worst
@@ -270,7 +270,11 @@ _HELD_OUT = re.compile(r"(.*_)?(dev|test)(_packed|/.*)?")
 
 def streams(published: Published) -> list[str]:
     """The streams, tables or line files of a store, held-out ones last; empty for a raw store."""
-    return sorted(stream_names(published.directory), key=lambda name: _HELD_OUT.fullmatch(name) is not None)
+    return sorted(stream_names(published.directory), key=_is_held_out)
+
+
+def _is_held_out(stream: str) -> bool:
+    return _HELD_OUT.fullmatch(stream) is not None
 
 
 def open_stream(published: Published, stream: str) -> Table:
@@ -296,12 +300,9 @@ def tables_of(published: Published) -> list[Table]:
     Raises:
         StoreError: the payload cannot be read.
     """
-    partition, asset = published.manifest.partition, EVERY.get(published.manifest.asset)
-    if asset is None:
-        return []
-    declared = [*asset.stems(partition).values()]
-    names = sorted(streams(published), key=lambda name: declared.index(name) if name in declared else 0)
-    return [open_stream(published, name) for name in names]
+    asset = EVERY.get(published.manifest.asset)
+    tables = {} if asset is None else open_streams(asset, published)
+    return [tables[name] for name in sorted(tables, key=_is_held_out)]
 
 
 def family_of(workspace: Workspace, asset: str) -> Family:

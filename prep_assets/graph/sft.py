@@ -52,14 +52,14 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.certificate import check_certificate
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sample
-from prep_assets.stores.arrays import compress, cumulative_sums, fill_column, sizes, stretches, take
+from prep_assets.stores.arrays import compress, cumulative_sums, fill_column, stretches, take
 from prep_assets.stores.guards import compared
 from prep_assets.stores.lists import declared, list_entries
 from prep_assets.stores.packed import POSITIONS, write_documents
 from prep_assets.stores.published import Draft
 from prep_assets.stores.segments import Segmented
-from prep_assets.stores.table import PACKED, TOKENS
-from prep_assets.stores.tokens import ATTENTION, TokenStore, open_tokens
+from prep_assets.stores.table import PACKED, TOKENS, Table, open_stream
+from prep_assets.stores.tokens import ATTENTION
 from prep_assets.stores.verification import write_json
 from prep_assets.stores.writer import TableWriter
 from prep_assets.text.certify import certify, policy_faults, unserved
@@ -278,9 +278,9 @@ def _write_packed(target: Target, quarantine: Quarantine) -> Draft:
 
 def _write_table(target: Target, table: str, split: str, domains: list[str]) -> tuple[dict[str, Any], dict[str, Any]]:
     options, workspace = target.family.packing, target.workspace
-    stores = {name: open_tokens(workspace.built(SFT_TOKENS.name, name).directory, split) for name in domains}
+    stores = {name: open_stream(workspace.built(SFT_TOKENS.name, name).directory, split) for name in domains}
     chosen = {"weights": options.weights, "epochs": options.epochs, "max_items": options.max_items} if split == "train" else {}
-    mixture = mix({name: sizes(store.ends) for name, store in stores.items()}, seed=options.seed, shuffle=options.shuffle, **chosen)
+    mixture = mix({name: store.lengths for name, store in stores.items()}, seed=options.seed, shuffle=options.shuffle, **chosen)
     overlong = {} if options.strategy in ("concat", "bfd_split") else {"overlong": options.overlong}
     plan = pack(mixture.lengths, options.row_len, options.strategy, tail=options.tail, buckets=options.buckets or (), **overlong)
     plan.check(mixture.lengths)
@@ -319,16 +319,17 @@ def _write_table(target: Target, table: str, split: str, domains: list[str]) -> 
     return counts, {"fill_rate": plan.fill, "trained_fraction": trained / max(1, plan.used), **shares}
 
 
-def _attention(stores: Sequence[TokenStore]) -> PerToken | None:
+def _attention(stores: Sequence[Table]) -> PerToken | None:
     """The attention masks of several stores as one; `None` where all tokens of all are attended."""
-    return _end_to_end(stores, ATTENTION) if any(ATTENTION in store.arrays for store in stores) else None
+    return _end_to_end(stores, ATTENTION) if any(ATTENTION in store.columns for store in stores) else None
 
 
-def _end_to_end(stores: Sequence[TokenStore], key: str) -> PerToken:
+def _end_to_end(stores: Sequence[Table], key: str) -> PerToken:
     """A per-token array of several stores as one; ones for a store that has none."""
     ones = np.ones(1, np.uint8)
     arrays: list[PerToken] = [
-        compared(store.arrays[key]) if key in store.arrays else np.broadcast_to(ones, store.tokens) for store in stores
+        compared(store.columns[key].values) if key in store.columns else np.broadcast_to(ones, len(store.columns["tokens"].values))
+        for store in stores
     ]
     if len(arrays) == 1:
         return arrays[0]
@@ -338,16 +339,16 @@ def _end_to_end(stores: Sequence[TokenStore], key: str) -> PerToken:
     return joined
 
 
-def _record_starts(mixture: Mixture, stores: list[TokenStore]) -> npt.NDArray[np.int64]:
+def _record_starts(mixture: Mixture, stores: list[Table]) -> npt.NDArray[np.int64]:
     """Where each record of the mixture starts in the domains' token streams laid end to end."""
-    base = np.concatenate([np.zeros(1, np.int64), np.cumsum([store.tokens for store in stores])])
+    base = np.concatenate([np.zeros(1, np.int64), np.cumsum([len(store.columns["tokens"].values) for store in stores])])
 
     def begins(part: slice) -> npt.NDArray[np.int64]:
         starts_of_part = base[mixture.domain[part]]
         for number, store in enumerate(stores):
             in_store = np.flatnonzero(mixture.domain[part] == number)
             record = mixture.record[part][in_store]
-            starts_of_part[in_store] += np.where(record > 0, store.ends[record - 1], 0)
+            starts_of_part[in_store] += np.where(record > 0, store.columns["tokens"].ends[record - 1], 0)
         return starts_of_part
 
     return fill_column(len(mixture.record), begins)
@@ -388,7 +389,7 @@ def _write_rows(
     target: Target,
     table: str,
     plan: PackPlan,
-    stores: list[TokenStore],
+    stores: list[Table],
     starts: npt.NDArray[np.int64],
     loss: PerToken,
     attention: PerToken | None,

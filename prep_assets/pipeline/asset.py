@@ -13,7 +13,7 @@ from typing import Any, Literal, Protocol, TypeVar
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct, field
+from msgspec import Struct, field, structs
 
 from prep_assets.config.base import options_of_media
 from prep_assets.config.family import Chat, Family
@@ -30,12 +30,9 @@ from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Sample
 from prep_assets.stores.files import installed_version
 from prep_assets.stores.guards import Guards, load_json
-from prep_assets.stores.lines import Lines, open_lines
 from prep_assets.stores.manifest import Manifest, build_key, differences
 from prep_assets.stores.published import Draft, Place
-from prep_assets.stores.segments import Window
-from prep_assets.stores.table import TOKENS, Schema, Table, table_of
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.table import TOKENS, Schema, Table, open_stream, open_table, stream_names
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.agreement import ComparedEngine
 from prep_assets.text.encode import Encoder
@@ -740,18 +737,15 @@ class StorePart(Struct, frozen=True):
         """Return the number of the row after a stretch; `None` where it reaches the end of its file."""
         return None if stretch.part.stop is None else self.end & ((1 << 40) - 1)
 
-    def records_of(self, stream: TokenStore) -> TokenStore:
+    def records_of(self, table: Table) -> Table:
         """Return the records of a stream that come from this part, with the images of all. Even out of order, each record belongs to exactly one
         part."""
+        file, row = table.origins.file, table.origins.row
 
         def first(place: int) -> int:
-            return bisect_left(range(len(stream)), place, key=lambda at: int(places(stream.file[at], stream.row[at])))
+            return bisect_left(range(len(table)), place, key=lambda at: int(places(file[at], row[at])))
 
-        records = slice(first(self.begin) if self.begin else 0, len(stream) if self.end == END else first(self.end))
-        begin, end = (int(stream.ends[record - 1]) if record else 0 for record in (records.start, records.stop))
-        arrays = {key: Window(array, begin, end) for key, array in stream.arrays.items()}
-        part = TokenStore(arrays, stream.ends[records] - begin, stream.file[records], stream.row[records], stream.images, begin)
-        return replace(part, lists={name: lists.part(records, slice(begin, end)) for name, lists in stream.lists.items()})
+        return table.some(slice(first(self.begin) if self.begin else 0, len(table) if self.end == END else first(self.end)))
 
 
 class Store(Struct, frozen=True):
@@ -812,31 +806,19 @@ class Store(Struct, frozen=True):
         """Whether its asset has a stream that fits a schema."""
         return self.asset.holds(schema)
 
-    def streams(self) -> dict[str, TokenStore]:
-        """Its token streams by file stem; only the records of `part` if one is set."""
-        whole, part = self.once("streams", lambda: token_streams(self.asset, self.published)), self.part
-        return whole if part is None else {name: part.records_of(stream) for name, stream in whole.items()}
+    def streams(self) -> dict[str, Table]:
+        """Its streams, see `open_streams`; only the records of `part` if one is set."""
+        whole, part = self.once("streams", lambda: open_streams(self.asset, self.published)), self.part
+        return whole if part is None or not self.holds(TOKENS) else {name: part.records_of(table) for name, table in whole.items()}
 
-    def tables(self) -> dict[str, Table]:
-        """The same as tables."""
-        return {name: table_of(name, stream) for name, stream in self.streams().items()}
-
-    def lines(self) -> dict[str, Lines]:
-        """Its files of lines by stem, in alphabetical order."""
-
-        def make() -> dict[str, Lines]:
-            return {path.stem: open_lines(self.directory, path.stem) for path in sorted(self.directory.glob("*.jsonl"))}
-
-        return self.once("lines", make)
-
-    def lines_of(self, stem: str) -> Lines:
+    def lines_of(self, stem: str) -> Table:
         """One of its files of lines.
 
         Raises:
             StoreError: it is missing.
         """
-        found = self.lines().get(stem)
-        return open_lines(self.directory, stem) if found is None else found
+        found = self.streams().get(stem)
+        return open_stream(self.directory, stem) if found is None else found
 
     def once(self, name: str, make: Callable[[], T]) -> T:
         """Compute a value for the first part or check, and share it with all later ones."""
@@ -854,10 +836,16 @@ class Store(Struct, frozen=True):
         return self.workspace.built(asset, partition)
 
 
-def token_streams(asset: Asset, published: Published) -> dict[str, TokenStore]:
-    """The token streams of a store by file stem."""
-    stems = asset.stems(published.manifest.partition).values()
-    return {stem: open_tokens(published.directory, stem) for stem in stems if (published.directory / f"{stem}.index").is_dir()}
+def open_streams(asset: Asset, published: Published) -> dict[str, Table]:
+    """The streams of a store by file stem, in the order of its asset, others alphabetically; of groups by split. None for raw stores and exports."""
+    folder, partition = published.directory, published.manifest.partition
+    declared, by_turns = [*asset.stems(partition).values()], published.manifest.recipe.get("expand") == "turns"
+    several = {stream.stem for stream in asset.streams.values() if stream.several}
+    tables = dict[str, Table]()
+    for name in sorted(stream_names(folder) if asset.streams else (), key=lambda name: declared.index(name) if name in declared else 0):
+        table = open_table(folder, name, partition, schema=asset.schema_of(name, partition))
+        tables[name] = replace(table, origins=structs.replace(table.origins, several=by_turns or name in several))
+    return tables
 
 
 # Documents by engine: fast or reference.
@@ -868,9 +856,9 @@ def token_streams(asset: Asset, published: Published) -> dict[str, TokenStore]:
 
 def by_engine(store: Store, most: int) -> dict[str, int]:
     """Engine → number of documents; empty for stores without token streams, or with more than `most` tokens."""
-    streams = list(store.streams().values())
+    streams = list(store.streams().values()) if store.holds(TOKENS) else []
     documents = sum(map(len, streams))
-    if not documents or sum(stream.tokens for stream in streams) > most:
+    if not documents or sum(len(stream.columns["tokens"].values) for stream in streams) > most:
         return {}
     engines = store.workspace.engines(store.family)
     # text after a control token has its own engine if the tokenizer adds a space only at the start of documents
@@ -885,7 +873,7 @@ def by_engine(store: Store, most: int) -> dict[str, int]:
     return {engines.first.name: documents - for_reference, engines.reference.name: for_reference}
 
 
-def _texts(stream: TokenStore, vocabulary: Vocabulary) -> Iterator[list[str]]:
+def _texts(stream: Table, vocabulary: Vocabulary) -> Iterator[list[str]]:
     """The texts of a stream's documents, with a line feed for every control token."""
     import pyarrow as pa
 
@@ -893,9 +881,8 @@ def _texts(stream: TokenStore, vocabulary: Vocabulary) -> Iterator[list[str]]:
     table = pa.array(
         [b"\n" if number in control else token_bytes for number, token_bytes in enumerate(vocabulary.token_bytes or ())], pa.large_binary()
     )
-    for records, tokens in stream.blocks():
-        ids = np.asarray(stream.arrays["tokens"][tokens])
-        decoded = table.take(pa.array(ids.astype(np.int64)))
+    for block in stream.blocks(1 << 20) or ():
+        decoded = table.take(pa.array(block.ids.astype(np.int64)))
         bounds, data = np.frombuffer(decoded.buffers()[1], np.int64), bytes(decoded.buffers()[2] or b"")
-        ends = bounds[stream.ends[records] - tokens.start].tolist()
+        ends = bounds[block.ends].tolist()
         yield [data[start:end].decode("utf-8", "ignore") for start, end in pairwise([0, *ends])]

@@ -14,10 +14,9 @@ from prep_assets.errors import ConfigError
 from prep_assets.packing.blending import Phase, blend
 from prep_assets.pipeline.asset import Target
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.arrays import sizes
 from prep_assets.stores.blends import windows_in, write_blend
 from prep_assets.stores.published import Draft
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.table import Table, open_stream
 
 BLEND = "blend"
 """The stage of blends."""
@@ -31,18 +30,20 @@ def blend_options(workspace: Workspace, family: str) -> dict[str, Any]:
     return model.blend.model_dump() if isinstance(model, Pretrain | Sft) and model.blend else {}
 
 
-def training_streams(workspace: Workspace, family: str) -> dict[str, TokenStore]:
+def training_streams(workspace: Workspace, family: str) -> dict[str, Table]:
     """The training stream of each domain of a family."""
     asset, stem = TOKENS[family]
     domains = sorted(workspace.family(FAMILIES[family]).domains)
-    return {name: open_tokens(workspace.built(asset, name).directory, stem.format(name)) for name in domains}
+    return {name: open_stream(workspace.built(asset, name).directory, stem.format(name)) for name in domains}
 
 
-def item_lengths(streams: Mapping[str, TokenStore], window: int) -> dict[str, npt.NDArray[np.int64]]:
+def item_lengths(streams: Mapping[str, Table], window: int) -> dict[str, npt.NDArray[np.int64]]:
     """The tokens of each item of each domain: of windows, or of records where `window` is 0."""
     if not window:
-        return {name: sizes(store.ends) for name, store in streams.items()}
-    return {name: np.broadcast_to(np.int64(window), windows_in(store.tokens, window)) for name, store in streams.items()}
+        return {name: store.lengths for name, store in streams.items()}
+    return {
+        name: np.broadcast_to(np.int64(window), windows_in(len(store.columns["tokens"].values), window)) for name, store in streams.items()
+    }
 
 
 def write_blend_of(target: Target, quarantine: Quarantine) -> Draft:
@@ -67,5 +68,5 @@ def write_blend_of(target: Target, quarantine: Quarantine) -> Draft:
     tokens = sum(per_domain.values())
     counts = {"items": len(blended.item), "tokens": tokens, **({"phases": len(ends)} if options["schedule"] else {})}
     metrics = {f"share_{name}": of_domain / max(1, tokens) for name, of_domain in per_domain.items()}
-    metrics |= {f"epochs_{name}": of_domain / max(1, streams[name].tokens) for name, of_domain in per_domain.items()}
+    metrics |= {f"epochs_{name}": of_domain / max(1, len(streams[name].columns["tokens"].values)) for name, of_domain in per_domain.items()}
     return Draft(counts, metrics)

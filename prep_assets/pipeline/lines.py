@@ -38,9 +38,8 @@ from prep_assets.samples import (
     parts_of,
 )
 from prep_assets.stores.files import Digests
-from prep_assets.stores.lines import open_lines
 from prep_assets.stores.published import Draft
-from prep_assets.stores.table import LINES
+from prep_assets.stores.table import LINES, open_stream
 from prep_assets.stores.writer import TableWriter
 
 # Turns in the two forms that trainers read: a string, or a list of messages with reasoning, tool calls and tools.
@@ -54,7 +53,7 @@ from prep_assets.stores.writer import TableWriter
 
 def form_of(directory: Path) -> RowForm:
     """The form of the rows of a store, from its first row."""
-    lines = (line for path in sorted(directory.glob("*.jsonl")) for line in open_lines(directory, path.stem))
+    lines = (line for path in sorted(directory.glob("*.jsonl")) for line in open_stream(directory, path.stem))
     first = next(lines, None)
     return "text" if first is None or isinstance(first.get("prompt", ""), str) else "messages"
 

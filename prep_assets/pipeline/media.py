@@ -17,7 +17,6 @@ from prep_assets.packing import Mixture, PackPlan
 from prep_assets.samples import MEDIA, Region, Sample, Turn
 from prep_assets.stores.images import Image, ImageBlock, Images
 from prep_assets.stores.table import Table
-from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.spans import Placed
 
 if TYPE_CHECKING:
@@ -92,7 +91,7 @@ class RecordFiles:
         raise NotImplementedError
 
     @staticmethod
-    def write_packed(payload: Path, table: str, plan: PackPlan, mixture: Mixture, stores: Sequence[TokenStore]) -> dict[str, int]:
+    def write_packed(payload: Path, table: str, plan: PackPlan, mixture: Mixture, stores: Sequence[Table]) -> dict[str, int]:
         """Write the files of a packed table, those of its records at their places in the rows, and count them.
 
         Raises:

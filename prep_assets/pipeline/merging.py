@@ -14,11 +14,9 @@ from prep_assets.errors import ConfigError, StoreError
 from prep_assets.pipeline.asset import FromParts, Target
 from prep_assets.pipeline.lines import UNTEMPLATED, form_of, strings_as_messages
 from prep_assets.pipeline.tokens import add, by_domain, writers_of
-from prep_assets.stores.arrays import argsort, compress, fill_column, numbers, stretches, take, zeros
-from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.arrays import argsort, compress, equals, fill_column, numbers, stretches, take, zeros
 from prep_assets.stores.published import Draft
-from prep_assets.stores.table import LINES
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.table import LINES, Table, open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets.stores.writer import TableWriter
 
@@ -66,15 +64,15 @@ def _merge_lines(target: Target, parts: Mapping[str, Published]) -> dict[str, in
         seed = target.family.seed if shuffled and not stream.held_out else None
         with TableWriter(target.payload, name, LINES, domains=tuple(parts), shuffle_seed=seed) as writer:
             for number, part in with_file:
-                _append(writer, open_lines(part.directory, name), number, as_messages=mixed)
+                _append(writer, open_stream(part.directory, name), number, as_messages=mixed)
         counts[stream.counted] = len(writer)
     for part in parts.values():
         add(counts, {key: count for key, count in part.manifest.counts.items() if key in ("kept", *source.counts)})
     return counts
 
 
-def _append(writer: TableWriter, lines: Lines, number: int, *, as_messages: bool) -> None:
-    origins = zip(numbers(lines.index["file"]), numbers(lines.index["row"]), strict=True)
+def _append(writer: TableWriter, lines: Table, number: int, *, as_messages: bool) -> None:
+    origins = zip(numbers(lines.origins.file), numbers(lines.origins.row), strict=True)
     for line, (file, row) in zip(lines.written(), origins, strict=True):
         if as_messages and isinstance((content := json.loads(line))["prompt"], str):
             writer.append_object(strings_as_messages(content), file, row, number)
@@ -109,27 +107,29 @@ def _merge_tokens(target: Target, parts: Mapping[str, Published], merged_stores:
                 writers[stem][1].append_stored(store.directory, stem)
             continue
         asset, file = source.lines[stem]
-        merged = open_lines(workspace.built(asset).directory, file)
+        merged = open_stream(workspace.built(asset).directory, file)
         if "/" in stem and not len(merged):
             continue
-        files = {name: open_lines(workspace.built(by_domain(asset), name).directory, file) for name in parts}
+        files = {name: open_stream(workspace.built(by_domain(asset), name).directory, file) for name in parts}
         with_stream = {name: part for name, part in parts.items() if (part.directory / f"{stem}.index").is_dir()}
-        streams = {name: open_tokens(part.directory, stem) for name, part in with_stream.items()}
+        streams = {name: open_stream(part.directory, stem) for name, part in with_stream.items()}
         with writers_of(target, [stem], masked, target.family.output.storage_format) as writers:
             [(_, writer)] = writers.values()
             writer.append_records(list(streams.values()), *_records(merged, files, streams))
 
 
-def _records(merged: Lines, lines: Mapping[str, Lines], tokens: Mapping[str, TokenStore]) -> tuple[Ints, Ints, Ints]:
+def _records(merged: Table, lines: Mapping[str, Table], tokens: Mapping[str, Table]) -> tuple[Ints, Ints, Ints]:
     """Of each record, in the order of the merged lines: the number of its stream, its number there, and its line. Not every line was tokenized."""
     # of each merged line: 1 + the number of its record, and its stream
     numbered, stream_of = zeros(len(merged)), zeros(len(merged), np.int32)
     for number, (name, stream) in enumerate(tokens.items()):
-        own_lines, places, record = merged.of(merged.sources.index(name)), lines[name].places, zeros(len(lines[name]))
+        own_lines = compress(equals(merged.origins.domain, merged.origins.domains.index(name)))
+        places, record = lines[name].origins.places, zeros(len(lines[name]))
         for part in stretches(len(stream)):
-            record[stream.row[part]] = np.arange(part.start, part.stop) + 1
+            record[stream.origins.row[part]] = np.arange(part.start, part.stop) + 1
         # both files hold the same lines, in two orders
-        merged_places, by_place, line = merged.places, argsort(take(merged.places, own_lines)), argsort(places)
+        merged_places = merged.origins.places
+        by_place, line = argsort(take(merged_places, own_lines)), argsort(places)
         for part in stretches(max(len(own_lines), len(line))):
             row = own_lines[by_place[part]]
             if not np.array_equal(merged_places[row], places[line[part]]):

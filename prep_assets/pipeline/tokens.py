@@ -24,10 +24,10 @@ from prep_assets.pipeline.asset import FromLines, FromRows, LineEncoder, NeedsMo
 from prep_assets.pipeline.examples import FirstPass, Pace, PinnedDuplicates, Reading, Source, is_held_out, note_records, without_duplicates
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.guards import Guards
-from prep_assets.stores.lines import Lines, open_lines
+from prep_assets.stores.lines import rows_between
 from prep_assets.stores.published import Draft
 from prep_assets.stores.remote import backend_of, remote_of
-from prep_assets.stores.table import TOKENS
+from prep_assets.stores.table import TOKENS, open_stream
 from prep_assets.stores.tokens import ATTENTION, unsigned
 from prep_assets.stores.version_folders import staging, version_of
 from prep_assets.stores.writer import TableWriter
@@ -303,14 +303,15 @@ def tokenize_lines(target: Target, quarantine: Quarantine, *, what: str) -> Draf
     assert isinstance(asset.source, FromLines)
     masked = any(stream.masked for stream in asset.streams.values())
     for first, (above, name) in asset.source.files.items():
-        folder, lines = first.rpartition("/")[0], open_lines(workspace.built(above, target.partition).directory, name)
+        folder, lines = first.rpartition("/")[0], open_stream(workspace.built(above, target.partition).directory, name)
         if folder and not len(lines):
             continue
+        assert lines.path is not None
         doing = f"tokenize {what} of {target.partition}" if target.partition else f"tokenize {what}"
         stems = [stem for stem in target.stems if stem.rpartition("/")[0] == folder]
         with writers_of(target, stems, {"loss_mask": "uint8"} if masked else {}) as writers:
             source, encode = (
-                LineSource(workspace, target.family, doing, lines),
+                LineSource(workspace, target.family, doing, lines.path, len(lines)),
                 partial(_encode_lines, encoder=asset.source.encoder, name=name, masked=masked),
             )
             encoded = encode_in_shards(source, encode, writers, quarantine, target.payload)
@@ -359,41 +360,40 @@ class LineSource:
     Attributes:
         workspace, family: where it belongs.
         doing: label of the progress.
-        lines: the file.
+        path: of the file; `count`: its lines.
         version: path of its store version below the store root if the stores are in a bucket; workers fetch it.
     """
 
     workspace: Workspace
     family: Family
     doing: str
-    lines: Lines
+    path: Path
+    count: int
     version: Path | None = None
 
     @property
     def size(self) -> int:
         """Bytes of the file."""
-        return self.lines.path.stat().st_size
+        return self.path.stat().st_size
 
     def whole(self) -> Iterator[Batch]:
         """All lines."""
-        for first, batch in _batches(self.lines, Part()):
+        for first, batch in _batches(self.path, Part()):
             yield first, batch
             if self.workspace.progress:
-                self.workspace.progress(self.doing, first + len(batch), len(self.lines))
+                self.workspace.progress(self.doing, first + len(batch), self.count)
 
     def part(self, task: Part) -> Iterator[Batch]:
         """The lines of a shard."""
-        lines = self.lines
-        if self.version is not None:
-            published = backend_of(self.workspace.stores / self.version.parent.parent).published(self.version.name)
-            lines = replace(lines, path=published.directory / lines.path.name)
-        return _batches(lines, task)
+        if self.version is None:
+            return _batches(self.path, task)
+        published = backend_of(self.workspace.stores / self.version.parent.parent).published(self.version.name)
+        return _batches(published.directory / self.path.name, task)
 
     def shards(self, count: int | Literal["auto"]) -> list[Shard]:
         """Cut the file into shards, like source files."""
-        path = self.lines.path
-        watch = LineCuts(shard_size(self.size, count))
-        with self.lines.guards.open(path) as file:
+        path, watch = self.path, LineCuts(shard_size(self.size, count))
+        with Guards().open(path) as file:
             while data := file.read(_READ):
                 watch(data)
         return [
@@ -404,17 +404,16 @@ class LineSource:
     def travelling(self, runner: Runner) -> LineSource:
         """A copy to send to another process."""
         root = self.workspace.stores.resolve()
-        version = version_of(self.lines.path) if runner.elsewhere and remote_of(root) else None
+        version = version_of(self.path) if runner.elsewhere and remote_of(root) else None
         return replace(
             self,
             workspace=self.workspace.travelling(type(self.family)),
-            lines=replace(self.lines, index={}, guards=Guards(), ends=None),
             version=version.relative_to(root) if version else None,
         )
 
 
-def _batches(lines: Lines, part: Part) -> Iterator[Batch]:
-    rows = lines.part(part.start, part.stop)
+def _batches(path: Path, part: Part) -> Iterator[Batch]:
+    rows = rows_between(path, Guards(), part.start, part.stop)
     first = part.row
     while batch := list(islice(rows, BATCH)):
         yield first, batch

@@ -71,7 +71,7 @@ Cut = Literal["none", "start", "end"]
 @dataclass(frozen=True, slots=True)
 class MaskRow:
     """One record to prove: its id, token ids and weights (both 1-D and equally long; below 0 where a token is not attended, see
-    `TokenStore.weights`), what of the truncated record must be trained or not attended, where it was cut, the weight of each token where the row
+    `Table.weights`), what of the truncated record must be trained or not attended, where it was cut, the weight of each token where the row
     itself gives it, whether a template's tags agree (`Derived.tagged`), whether the prefix property decides (`Derived.prefixed`), and how many trained answers
     stand behind a prompt that no server sends (`Derived.unserved`)."""
 

@@ -19,10 +19,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.errors import StoreError
-from prep_assets.stores.guards import Guards, load_array, load_json
-from prep_assets.stores.tokens import TokenStore, open_tokens
-
 PROMPTS, RESPONSES, REWARDS = STREAMS = ("prompts", "responses", "rewards")
 LOGPROBS, STEP_ENDS, STEP_REWARDS = "logprobs", "step_ends", "step_rewards"
 FURTHER: Mapping[str, str] = {LOGPROBS: "float32", STEP_ENDS: "uint8", STEP_REWARDS: "float32"}
@@ -82,64 +78,9 @@ def group_columns(groups: Sequence[Scored]) -> tuple[Mapping[str, Any], Mapping[
     return {name: np.concatenate(arrays) for name, arrays in joined.items()}, lengths, *origins
 
 
-@dataclass(frozen=True)
-class GroupStore:
-    """Groups, opened for reading.
-
-    Attributes:
-        prompts, rewards: a record per group; a record of `rewards` has one value per response.
-        responses: a record per response.
-        source: int32[n], the domain of each group, an index into `sources`.
-        sources: names of domains.
-    """
-
-    prompts: TokenStore
-    responses: TokenStore
-    rewards: TokenStore
-    source: npt.NDArray[np.int32]
-    sources: tuple[str, ...]
-
-    def __len__(self) -> int:
-        return len(self.prompts)
-
-    def responses_of(self, group: int) -> range:
-        """Return the record numbers in `responses` of a group."""
-        return range(int(self.rewards.ends[group - 1]) if group else 0, int(self.rewards.ends[group]))
-
-    def conversation(self, group: int, response: int) -> tuple[npt.NDArray[Any], npt.NDArray[Any]]:
-        """Return token ids and loss mask of a prompt followed by one record of `responses`: two arrays of P + R; the prompt is masked."""
-        prompt = self.prompts.record(group, "tokens")
-        mask = self.responses.record(response, "loss_mask")
-        ids = np.concatenate([prompt, self.responses.record(response, "tokens")])
-        return ids, np.concatenate([np.zeros(len(prompt), mask.dtype), mask])
-
-
 def holds_groups(directory: Path) -> bool:
     """Whether a folder holds groups."""
     return (directory / f"{REWARDS}.index").is_dir()
-
-
-def open_groups(directory: Path, guards: Guards | None = None) -> GroupStore:
-    """Open the groups in a folder.
-
-    Raises:
-        StoreError: there are none, or the three streams are inconsistent.
-    """
-    guards = guards or Guards()
-    prompts, responses, rewards = (open_tokens(directory, name, guards) for name in STREAMS)
-    if len(prompts) != len(rewards) or len(responses) != rewards.tokens:
-        raise StoreError(
-            f"{directory}: {len(prompts):,} prompts and {len(responses):,} responses, but {len(rewards):,} groups of {rewards.tokens:,} rewards"
-        )
-    ends = rewards.ends
-    if (before := np.flatnonzero(np.diff(ends, prepend=0) < 0)).size:
-        raise StoreError(f"{directory}: the responses of group {before[0]:,} end at {int(ends[before[0]]):,}, before they begin")
-    index = directory / f"{PROMPTS}.index"
-    source = np.asarray(load_array(index / "source.npy", guards))
-    sources = tuple(load_json(index / "sources.json", guards))
-    if len(source) != len(prompts) or (len(source) and not 0 <= int(source.min()) <= int(source.max()) < len(sources)):
-        raise StoreError(f"{index}: {len(source):,} domain numbers of {len(prompts):,} groups, which must be below {len(sources)}")
-    return GroupStore(prompts, responses, rewards, source, sources)
 
 
 def splits(directory: Path) -> dict[str, Path]:

@@ -125,17 +125,16 @@ class StoredLists:
     def __len__(self) -> int:
         return len(next(iter(self.values.values())))
 
-    def part(self, records: slice, tokens: slice) -> StoredLists:
-        """The entries of consecutive records, of which `tokens` are the tokens, not yet read."""
+    def only(self, records: slice) -> StoredLists:
+        """The entries of consecutive records, not yet read, with the counts of all tokens."""
         begin, end = (int(self.ends[record - 1]) if record else 0 for record in (records.start, records.stop))
-        values = {name: column[begin:end] for name, column in self.values.items()}
-        return StoredLists(self.counts[tokens], self.ends[records] - begin, values)
+        return StoredLists(self.counts, self.ends[records] - begin, {name: column[begin:end] for name, column in self.values.items()})
 
     def read(self, records: slice, tokens: slice) -> Entries:
         """The entries of consecutive records, of which `tokens` are the tokens."""
-        part = self.part(records, tokens)
+        part = self.only(records)
         values = {name: np.asarray(column) for name, column in part.values.items()}
-        return Entries(np.asarray(part.counts), np.diff(part.ends, prepend=0), values)
+        return Entries(np.asarray(self.counts[tokens]), np.diff(part.ends, prepend=0), values)
 
 
 def open_lists(directory: Path, name: str, tokens: int, records: int, guards: Guards) -> dict[str, StoredLists]:

@@ -15,8 +15,7 @@ and, with images, ``sft_packed.images/`` their positions (see `prep_assets.store
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -25,12 +24,10 @@ import numpy.typing as npt
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.arrays import Columns
-from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.guards import Guards, load_columns, load_json
-from prep_assets.stores.images import NO_IMAGES, Images, open_images
 from prep_assets.stores.readers import H5Array, read_ours
 from prep_assets.stores.segments import Segmented
-from prep_assets.stores.tokens import ATTENTION, signed
+from prep_assets.stores.tokens import ATTENTION
 from prep_assets.stores.verification import write_json
 
 DOCUMENT_FIELDS = {"row": np.int64, "row_offset": np.int64, "length": np.int64, "source": np.int32, "record": np.int64, "start": np.int64}
@@ -51,73 +48,11 @@ def write_documents(directory: Path, name: str, fields: Mapping[str, npt.NDArray
     write_json(folder / "sources.json", {"sources": list(sources), "row_len": row_len})
 
 
-@dataclass(frozen=True)
-class PackedStore:
-    """A packed table, opened for reading.
-
-    Attributes:
-        tokens, loss_mask: (N, row_len).
-        documents: the fields of `DOCUMENT_FIELDS`, one entry per piece, ordered by row and offset.
-        sources: domain names, indexed by ``documents["source"]``.
-        row_len: tokens per row.
-        images: the images in the rows.
-        attention_mask: (N, row_len), 0 where a token is not attended and in the padding; `None` if all tokens are attended.
-        position_ids: int32 (N, row_len), where they are stored.
-    """
-
-    tokens: Any
-    loss_mask: Any
-    documents: Mapping[str, npt.NDArray[Any]]
-    sources: tuple[str, ...]
-    row_len: int
-    images: Images = NO_IMAGES
-    attention_mask: Any = None
-    position_ids: Any = None
-
-    def __len__(self) -> int:
-        return len(self.tokens)
-
-    def weights(self, rows: int | slice) -> npt.NDArray[Any]:
-        """Return the weights of one or more rows, encoded by `signed`."""
-        return signed(self.loss_mask[rows], None if self.attention_mask is None else self.attention_mask[rows])
-
-    def pieces(self, row: int) -> slice:
-        """Return the entries of `documents` in a row, as a slice."""
-        low, high = np.searchsorted(self.documents["row"], [row, row + 1])
-        return slice(int(low), int(high))
-
-    def blocks(self, tokens: int = 1 << 20) -> Iterator[tuple[int, npt.NDArray[Any], npt.NDArray[Any]]]:
-        """Yield first row number, tokens and loss mask of consecutive blocks of about `tokens` tokens."""
-        rows = max(1, tokens // self.row_len)
-        for start in range(0, len(self), rows):
-            yield start, np.asarray(self.tokens[start : start + rows]), np.asarray(self.loss_mask[start : start + rows])
-            note_mapped_bytes(4 * rows * self.row_len)
-
-
-def open_packed(directory: Path, name: str, guards: Guards | None = None) -> PackedStore:
-    """Open the packed table `name` of a store, in either format.
-
-    Raises:
-        StoreError: it is missing, its files are inconsistent, or the documents of a row are not contiguous from 0.
-    """
-    guards = guards or Guards()
-    documents, sources, row_len = open_documents(directory, name, guards)
-    rows = open_rows(directory, name, row_len, guards)
-    shapes = {key: rows[key].shape for key in (*KEYS, ATTENTION) if key in rows}
-    if len({*shapes.values()}) != 1 or not shapes.keys() >= {*KEYS}:
-        raise StoreError(f"{directory}: {', '.join(f'{key} {shape}' for key, shape in shapes.items())} do not fit together. {_REMEDY}")
-    count, last = len(rows["tokens"]), int(documents["row"][-1]) if len(documents["row"]) else -1
-    if last >= count:
-        raise StoreError(f"{directory / name}.documents: its last document is in row {last:,} of a table of {count:,} rows. {_REMEDY}")
-    images = open_images(directory, name, guards)
-    return PackedStore(rows["tokens"], rows["loss_mask"], documents, sources, row_len, images, rows.get(ATTENTION), rows.get(POSITIONS))
-
-
 def open_rows(directory: Path, name: str, row_len: int, guards: Guards) -> dict[str, Any]:
     """Open the arrays of the packed table `name`, by key, each (N, row_len).
 
     Raises:
-        StoreError: the table is missing or damaged, or has another row length.
+        StoreError: the table is missing or damaged, or has another row length; its arrays do not fit together.
     """
     shard = read_ours(directory, name, guards)
     if shard.row_len not in (0, row_len):
@@ -132,6 +67,9 @@ def open_rows(directory: Path, name: str, row_len: int, guards: Guards) -> dict[
         if any(len(part) % row_len for part in (array.parts if isinstance(array, Segmented) else [array])):
             raise StoreError(f"{shard.label}: {key} has {len(array):,} elements, which are no rows of {row_len:,}. {_REMEDY}")
         rows[key] = array.reshape(-1, row_len)
+    shapes = {key: rows[key].shape for key in (*KEYS, ATTENTION) if key in rows}
+    if len({*shapes.values()}) != 1 or not shapes.keys() >= {*KEYS}:
+        raise StoreError(f"{directory}: {', '.join(f'{key} {shape}' for key, shape in shapes.items())} do not fit together. {_REMEDY}")
     return rows
 
 
@@ -142,8 +80,6 @@ def open_documents(directory: Path, name: str, guards: Guards | None = None) -> 
         StoreError: a file is missing or damaged, or the documents of a row are not contiguous from 0.
     """
     folder = directory / f"{name}.documents"
-    if not folder.is_dir():
-        raise StoreError(f"{directory} has no packed table {name!r}: {folder.name} is missing")
     guards = guards or Guards()
     documents = load_columns(folder, DOCUMENT_FIELDS, guards)
     for field, values in documents.items():

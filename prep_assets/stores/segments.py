@@ -13,7 +13,6 @@ from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
-from msgspec import Struct
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError
@@ -168,21 +167,6 @@ class Segmented(Guarded):
         last = bisect_right(self._bounds, stop - 1) - 1
         within = zip(self.parts[first : last + 1], self._bounds[first : last + 1], strict=True)
         return np.concatenate([array[max(0, start - low) : stop - low] for array, low in within])
-
-
-class Window(Struct, frozen=True):
-    """A lazy slice of an array."""
-
-    array: Any
-    begin: int
-    end: int
-
-    def __len__(self) -> int:
-        return self.end - self.begin
-
-    def __getitem__(self, part: slice) -> npt.NDArray[Any]:
-        start, stop, _ = part.indices(len(self))
-        return np.asarray(self.array[self.begin + start : self.begin + stop])
 
 
 # Shards, and several of them read as one.

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, reduce
-from itertools import pairwise
+from itertools import islice, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
@@ -26,16 +26,19 @@ from msgspec import Struct
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError, nearest
-from prep_assets.stores.arrays import batches, predecessors, sizes
-from prep_assets.stores.files import note_mapped_bytes
-from prep_assets.stores.groups import FURTHER, OF_RUNS, PROMPTS, RESPONSES, REWARDS, holds_groups, open_groups
-from prep_assets.stores.guards import Guards
-from prep_assets.stores.images import NO_IMAGES, Images
-from prep_assets.stores.lines import Lines, open_lines, row_of
-from prep_assets.stores.lists import StoredLists
+from prep_assets.stores import lines as of_lines
+from prep_assets.stores import tokens as of_tokens
+from prep_assets.stores.arrays import Spool, batches, cumulative_sums, equals_previous, fill_column, predecessors, sizes
+from prep_assets.stores.files import map_file, note_mapped_bytes
+from prep_assets.stores.groups import FURTHER, OF_RUNS, PROMPTS, RESPONSES, REWARDS, STREAMS, holds_groups
+from prep_assets.stores.guards import Guards, guarded, load_array, load_columns, load_json
+from prep_assets.stores.images import NO_IMAGES, Images, open_images
+from prep_assets.stores.lines import row_of
+from prep_assets.stores.lists import StoredLists, open_lists
 from prep_assets.stores.packed import POSITIONS as POSITIONS
-from prep_assets.stores.packed import PackedStore, open_packed
-from prep_assets.stores.tokens import ATTENTION, STARTS, TokenStore, open_tokens, signed
+from prep_assets.stores.packed import open_documents, open_rows
+from prep_assets.stores.readers import read_ours
+from prep_assets.stores.tokens import ATTENTION, STARTS, signed
 
 Role = Literal["ids", "weight", "attention", "value", "json"]
 BLOCK = 1 << 22
@@ -162,11 +165,20 @@ class Ragged:
         of = self.arrays_of(slice(record, record + 1))
         return list(map(slice, self.starts_of(of).tolist(), self.ends[of].tolist()))
 
-    def read(self, part: slice) -> tuple[npt.NDArray[Any], Ints]:
-        """The values of consecutive records, at least one, of a column without `starts`, end to end, and the length of each array."""
+    def span(self, part: slice) -> slice:
+        """Where the values of consecutive records, at least one, are in those of a column without gaps."""
         of = self.arrays_of(part)
-        starts, ends = self.starts_of(of), self.ends[of]
-        return np.asarray(self.values[int(starts[0]) : int(ends[-1])]), np.asarray(ends - starts)
+        return slice(int(self.starts_of(of)[0]), int(self.ends[of][-1])) if of.stop > of.start else slice(0, 0)
+
+    def read(self, part: slice) -> tuple[npt.NDArray[Any], Ints]:
+        """The values of consecutive records, at least one, of a column without gaps, end to end, and the length of each array."""
+        of = self.arrays_of(part)
+        return np.asarray(self.values[self.span(part)]), np.asarray(self.ends[of] - self.starts_of(of))
+
+    def split(self, part: slice) -> list[npt.NDArray[Any]]:
+        """The arrays of consecutive records, at least one, of a column without gaps, read at once."""
+        values, lengths = self.read(part)
+        return np.split(values, np.cumsum(lengths)[:-1])
 
     def arrays(self, record: int) -> list[npt.NDArray[Any]]:
         """The arrays of a record."""
@@ -201,12 +213,14 @@ class Origins(Struct, frozen=True):
         domains: names.
         domain: index into `domains`.
         file, row: number of the file in its domain, and row in the file.
+        several: whether adjacent records may come from one row.
     """
 
     domains: Sequence[str]
     domain: npt.NDArray[Any]
     file: npt.NDArray[Any]
     row: npt.NDArray[Any]
+    several: bool = False
 
     def of(self, record: int) -> tuple[str, int, int]:
         """Domain, file and row of a record."""
@@ -218,6 +232,17 @@ class Origins(Struct, frozen=True):
             return []
         found: list[int] = np.flatnonzero((self.domain == self.domains.index(domain)) & (self.file == file) & (self.row == row)).tolist()
         return found
+
+    @property
+    def places(self) -> Ints:
+        """int64[n], file and row of each record packed into one number."""
+        return fill_column(len(self.row), lambda part: (self.file[part].astype(np.int64) << 40) | self.row[part])
+
+    @property
+    def begins_row(self) -> npt.NDArray[np.bool_]:
+        """bool[n], whether a record is the first of its source row; records of one row are adjacent."""
+        same_file, same_row = equals_previous(self.file), equals_previous(self.row)
+        return fill_column(len(self.row), lambda part: ~(same_file[part] & same_row[part]), bool)
 
     def part(self, record: int) -> tuple[int, int]:
         """The number of a record among the adjacent records of its source row, from 1, and their count."""
@@ -277,7 +302,7 @@ class Table:
     Attributes:
         name: of the stream.
         columns: those that the stream has, by name.
-        opened: the stream, packed table or lines that it shows, if it is one of these.
+        path: of the file of lines.
         origins: of each record; of an index, of nothing.
         images: the images, audio and video in its records.
         lists: lists beside its tokens, by name.
@@ -291,7 +316,7 @@ class Table:
     count: int
     origins: Origins
     columns: Mapping[str, Ragged] = field(default_factory=dict)
-    opened: TokenStore | PackedStore | Lines | None = None
+    path: Path | None = None
     images: Images = NO_IMAGES
     lists: Mapping[str, StoredLists] = field(default_factory=dict)
     pieces: Pieces | None = None
@@ -301,15 +326,14 @@ class Table:
     def __len__(self) -> int:
         return self.count
 
-    @property
-    def lines(self) -> Lines | None:
-        """Of a table of lines: them."""
-        return self.opened if isinstance(self.opened, Lines) else None
-
     def __iter__(self) -> Iterator[dict[str, Any]]:
         """The objects of a table of lines."""
-        assert self.lines is not None
-        return iter(self.lines)
+        return map(row_of, self.written())
+
+    def record(self, record: int, column: str) -> npt.NDArray[Any]:
+        """The one array that a record has in a column."""
+        [array] = self.columns[column].arrays(record)
+        return array
 
     def written(self) -> Iterator[bytes]:
         """Of a table of lines: them, with line breaks."""
@@ -319,11 +343,20 @@ class Table:
             text = np.asarray(column.values[first : ends[-1]]).tobytes()
             yield from (text[begin - first : end - first] for begin, end in pairwise([first, *ends]))
 
-    @property
-    def path(self) -> Path:
-        """The file of a table of lines."""
-        assert self.lines is not None
-        return self.lines.path
+    def some(self, records: slice | Ints) -> Table:
+        """Some records of a stream of tokens, ascending, with the images of all, and the lists where they are consecutive."""
+        origins, part = self.origins, slice(0, self.count)
+        own = Origins(origins.domains, origins.domain[records], origins.file[records], origins.row[records], origins.several)
+        columns = {
+            name: Ragged(
+                column.values,
+                column.ends[records],
+                column.starts_of(part)[records] if not isinstance(records, slice) else column.starts_of(records),
+            )
+            for name, column in self.columns.items()
+        }
+        lists = {name: each.only(records) for name, each in self.lists.items()} if isinstance(records, slice) else {}
+        return replace(self, count=len(own.row), origins=own, columns=columns, lists=lists)
 
     def has(self, role: Role, of: str = "") -> list[str]:
         """The columns with a role that the table has."""
@@ -332,9 +365,7 @@ class Table:
     @cached_property
     def lengths(self) -> Ints:
         """int64[n], tokens of each record, or bytes of each line."""
-        if self.lines is not None:
-            return np.fromiter(map(len, self.lines.written()), np.int64, self.count)
-        return reduce(np.add, [self.columns[name].lengths() for name in self.has("ids")])
+        return reduce(np.add, [self.columns[name].lengths() for name in self.has("json") or self.has("ids")])
 
     @cached_property
     def trained(self) -> Ints | None:
@@ -381,6 +412,12 @@ class Table:
             return None
         return signed(self.columns[masks[0]].values[spans], self.columns[attention[0]].values[spans] if attention else None)
 
+    def weights_of(self, record: int) -> npt.NDArray[Any]:
+        """The weights of a record of a stream of tokens with a mask, as `weights` gives them."""
+        found = self.weights("tokens", self.columns["tokens"].span(slice(record, record + 1)))
+        assert found is not None
+        return found
+
     def sequences(self, record: int, most: int | None = None) -> Iterator[tuple[str, Ints, npt.NDArray[np.float32] | None]]:
         """Yield each sequence of a record, cut after `most` tokens: its column, ids and weights, `None` where the column has no mask."""
         for name in self.has("ids"):
@@ -410,24 +447,18 @@ class Table:
 
     def objects(self, numbers: Sequence[int]) -> Iterator[dict[str, Any]]:
         """Yield the objects of the lines with these ascending numbers."""
-        assert self.lines is not None
-        wanted = iter(numbers)
-        number = next(wanted, None)
-        for at, line in enumerate(self.lines.written()):
-            if at == number:
-                yield row_of(line)
-                if (number := next(wanted, None)) is None:
-                    return
+        for number in numbers:
+            yield row_of(self.record(number, "line").tobytes())
 
-    def blocks(self) -> Iterator[Block] | None:
-        """All tokens in blocks; `None` where a record is not one array."""
+    def blocks(self, size: int = BLOCK) -> Iterator[Block] | None:
+        """All tokens in blocks of about `size`; `None` where a record is not one array."""
         if [self.columns[name].records for name in self.has("ids")] != [None]:
             return None
-        return self._blocks(*self.has("ids"))
+        return self._blocks(size, *self.has("ids"))
 
-    def _blocks(self, name: str) -> Iterator[Block]:
+    def _blocks(self, size: int, name: str) -> Iterator[Block]:
         column = self.columns[name]
-        for part in batches(column.ends, BLOCK):
+        for part in batches(column.ends, size):
             starts, ends = column.starts_of(part), column.ends[part]
             first, stop = int(starts[0]), int(ends[-1])
 
@@ -469,7 +500,7 @@ def open_table(folder: Path, name: str | None = None, domain: str = "", guards: 
     Raises:
         StoreError: it is missing or cannot be read; the folder has several streams and no `name` is given.
     """
-    inner = folder / name if name and (folder / name).is_dir() else folder
+    guards, inner = guards or Guards(), folder / name if name and (folder / name).is_dir() else folder
     if holds_groups(inner) and (name in (None, TRAIN) or inner != folder):
         return _groups(inner, name or TRAIN, guards)
     if (name is None or inner != folder) and holds_pairs(inner):
@@ -485,28 +516,58 @@ def open_table(folder: Path, name: str | None = None, domain: str = "", guards: 
 
 def open_stream(folder: Path, name: str, domain: str = "", guards: Guards | None = None, schema: Schema = TOKENS) -> Table:
     """Open a stream by its files, also one of those that groups and pairs are made of; otherwise as `open_table`."""
+    guards = guards or Guards()
     if (folder / f"{name}.documents").is_dir():
-        return table_of(name, open_packed(folder, name, guards))
-    if (folder / f"{name}.jsonl").is_file():
-        return table_of(name, open_lines(folder, name, guards))
-    return table_of(name, open_tokens(folder, name, guards), domain, schema)
+        return _packed(folder, name, guards)
+    return _lines(folder, name, guards) if (folder / f"{name}.jsonl").is_file() else _tokens(folder, name, domain, guards, schema)
 
 
-def table_of(name: str, store: TokenStore | PackedStore | Lines, domain: str = "", schema: Schema = TOKENS) -> Table:
-    """The table of opened tokens, packed rows or lines."""
-    if isinstance(store, Lines):
-        origins = Origins(store.sources, *(store.index[key] for key in ("source", "file", "row")))
-        columns = {} if store.ends is None else {"line": Ragged(store.text, store.ends)}
-        return Table(name, LINES, len(store), origins, columns, store)
-    if isinstance(store, TokenStore):
-        columns = {key: Ragged(array, store.ends) for key, array in store.arrays.items()}
-        if store.margins is not None:
-            columns[MARGIN] = Ragged(store.margins, np.arange(1, len(store) + 1))
-        return Table(name, schema, len(store), _origins(store, domain), columns, store, store.images, store.lists)
-    pieces = Pieces(store.sources, {key: np.asarray(values) for key, values in store.documents.items()})
-    arrays = {"tokens": store.tokens, "loss_mask": store.loss_mask, ATTENTION: store.attention_mask, POSITIONS: store.position_ids}
-    flat = {key: array.reshape(-1) for key, array in arrays.items() if array is not None}
-    return replace(packed_table(name, flat, pieces, len(store), store.row_len, store.images), opened=store)
+def _lines(folder: Path, name: str, guards: Guards) -> Table:
+    path, index = folder / f"{name}.jsonl", folder / f"{name}.index"
+    if not index.is_dir():
+        raise StoreError(f"{folder} has no lines {name!r}")
+    domain, file, row = load_columns(index, of_lines.INDEX_FIELDS, guards).values()
+    ends = Spool(np.int64)
+    with guards.open(path) as text:
+        lengths = map(len, text)
+        while batch := list(islice(lengths, 4096)):
+            ends.append(batch)
+    if len(ends) != len(row):
+        raise StoreError(f"{path}: {len(ends):,} lines, row in its index has {len(row):,}")
+    origins = Origins(tuple(load_json(index / "sources.json", guards)), domain, file, row)
+    column = Ragged(guarded(map_file(path), guards.guard(path)), cumulative_sums(ends.array()))
+    return Table(name, LINES, len(row), origins, {"line": column}, path)
+
+
+def _tokens(folder: Path, name: str, domain: str, guards: Guards, schema: Schema = TOKENS) -> Table:
+    index = folder / f"{name}.index"
+    if not index.is_dir():
+        raise StoreError(f"{folder} has no token stream {name!r}: neither {index.name} nor {name}.documents is there")
+    ends, file, row = load_columns(index, of_tokens.INDEX_FIELDS, guards).values()
+    columns = {key: Ragged(array, ends) for key, array in read_ours(folder, name, guards).arrays.items()}
+    count, tokens = len(ends), int(ends[-1]) if len(ends) else 0
+    images, lists = open_images(folder, name, guards), open_lists(folder, name, tokens, count, guards)
+    for key, column in columns.items():
+        if len(column.values) != tokens:
+            raise StoreError(f"{folder}: {name}/{key} has {len(column.values):,} elements, its index says {tokens:,}")
+    if (path := index / f"{MARGIN}.npy").is_file():
+        columns[MARGIN] = Ragged(load_array(path, guards), np.arange(1, count + 1))
+        if len(columns[MARGIN].values) != count:
+            raise StoreError(f"{path}: {len(columns[MARGIN].values):,} margins of {count:,} records. Build it again")
+    return Table(name, schema, count, Origins((domain,), np.broadcast_to(0, count), file, row), columns, images=images, lists=lists)
+
+
+def _packed(folder: Path, name: str, guards: Guards) -> Table:
+    documents, domains, width = open_documents(folder, name, guards)
+    rows = open_rows(folder, name, width, guards)
+    last = int(documents["row"][-1]) if len(documents["row"]) else -1
+    if last >= (count := len(rows["tokens"])):
+        raise StoreError(
+            f"{folder / name}.documents: its last document is in row {last:,} of a table of {count:,} rows. Build the store again"
+        )
+    pieces = Pieces(domains, {key: np.asarray(values) for key, values in documents.items()})
+    values = {key: array.reshape(-1) for key, array in rows.items()}
+    return packed_table(name, values, pieces, count, width, open_images(folder, name, guards))
 
 
 def packed_table(name: str, values: Mapping[str, Any], pieces: Pieces, rows: int, width: int, images: Images = NO_IMAGES) -> Table:
@@ -517,31 +578,33 @@ def packed_table(name: str, values: Mapping[str, Any], pieces: Pieces, rows: int
     return Table(name, PACKED, rows, _NOTHING, columns, images=images, pieces=pieces, width=width)
 
 
-def _origins(store: TokenStore, domain: str) -> Origins:
-    return Origins((domain,), np.broadcast_to(0, len(store)), store.file, store.row)
-
-
-def _pairs(folder: Path, name: str, domain: str, guards: Guards | None) -> Table:
-    sides = {side: open_tokens(folder, side, guards) for side in SIDES}
-    chosen, rejected = sides.values()
-    if not np.array_equal(chosen.row, rejected.row) or any("loss_mask" not in side.arrays for side in sides.values()):
+def _pairs(folder: Path, name: str, domain: str, guards: Guards) -> Table:
+    chosen, rejected = sides = [_tokens(folder, side, domain, guards) for side in SIDES]
+    if not np.array_equal(chosen.origins.row, rejected.origins.row) or any("loss_mask" not in side.columns for side in sides):
         raise StoreError(
             f"these are not pairs: {len(chosen):,} chosen and {len(rejected):,} rejected records, which must be of the same rows "
             "and have a loss_mask. Build the store again"
         )
-    arrays = {"tokens": "", "loss_mask": "_mask"}
-    columns = {f"{side}{arrays[key]}": Ragged(array, store.ends) for side, store in sides.items() for key, array in store.arrays.items()}
-    margins = {} if chosen.margins is None else {MARGIN: Ragged(chosen.margins, np.arange(1, len(chosen) + 1))}
-    return Table(name, PAIRS, len(chosen), _origins(chosen, domain), {**columns, **margins})
+    names = {"tokens": "", "loss_mask": "_mask"}
+    columns = {f"{side.name}{names[key]}": column for side in sides for key, column in side.columns.items() if key != MARGIN}
+    margins = {MARGIN: chosen.columns[MARGIN]} if MARGIN in chosen.columns else {}
+    return Table(name, PAIRS, len(chosen), chosen.origins, {**columns, **margins})
 
 
-def _groups(folder: Path, name: str, guards: Guards | None) -> Table:
-    store = open_groups(folder, guards)
-    names = {"tokens": "responses", "loss_mask": "masks"}
-    responses = {
-        names.get(key, key): Ragged(array, store.responses.ends, records=store.rewards.ends)
-        for key, array in store.responses.arrays.items()
-    }
-    rewards = {key: Ragged(array, store.rewards.ends) for key, array in store.rewards.arrays.items()}
-    columns = {"prompts": Ragged(store.prompts.arrays["tokens"], store.prompts.ends), **responses, **rewards}
-    return Table(name, GROUPS, len(store), Origins(store.sources, store.source, store.prompts.file, store.prompts.row), columns)
+def _groups(folder: Path, name: str, guards: Guards) -> Table:
+    prompts, responses, rewards = (_tokens(folder, stream, "", guards) for stream in STREAMS)
+    ends, index = rewards.columns[REWARDS].ends, folder / f"{PROMPTS}.index"
+    scores = len(rewards.columns[REWARDS].values)
+    if len(prompts) != len(rewards) or len(responses) != scores:
+        raise StoreError(
+            f"{folder}: {len(prompts):,} prompts and {len(responses):,} responses, but {len(rewards):,} groups of {scores:,} rewards"
+        )
+    if (before := np.flatnonzero(np.diff(ends, prepend=0) < 0)).size:
+        raise StoreError(f"{folder}: the responses of group {before[0]:,} end at {int(ends[before[0]]):,}, before they begin")
+    domain, domains = np.asarray(load_array(index / "source.npy", guards)), tuple(load_json(index / "sources.json", guards))
+    if len(domain) != len(prompts) or (len(domain) and not 0 <= int(domain.min()) <= int(domain.max()) < len(domains)):
+        raise StoreError(f"{index}: {len(domain):,} domain numbers of {len(prompts):,} groups, which must be below {len(domains)}")
+    names = {"tokens": RESPONSES, "loss_mask": "masks"}
+    of_responses = {names.get(key, key): replace(column, records=ends) for key, column in responses.columns.items()}
+    columns = {PROMPTS: prompts.columns["tokens"], **of_responses, **rewards.columns}
+    return Table(name, GROUPS, len(prompts), Origins(domains, domain, prompts.origins.file, prompts.origins.row), columns)

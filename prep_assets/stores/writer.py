@@ -32,13 +32,14 @@ from prep_assets.errors import StoreError
 from prep_assets.stores import lines as of_lines
 from prep_assets.stores import tokens as of_tokens
 from prep_assets.stores.arrays import Columns, Spool, batches, cumulative_sums, stretches, zeros
+from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.guards import Guards
 from prep_assets.stores.h5 import FixedH5, GrowingH5
 from prep_assets.stores.images import ImageBlock, ImageWriter
 from prep_assets.stores.lists import Entries, ListWriter, declared
 from prep_assets.stores.segments import BinShards
-from prep_assets.stores.table import MARGIN, TOKENS, Schema
-from prep_assets.stores.tokens import BIN_NAMES, StorageFormat, TokenStore, open_tokens
+from prep_assets.stores.table import MARGIN, TOKENS, Schema, Table, open_stream
+from prep_assets.stores.tokens import BIN_NAMES, StorageFormat
 from prep_assets.stores.verification import WrittenFile, write_json
 
 SHARD = 100_000_000
@@ -166,11 +167,12 @@ class TableWriter(AbstractContextManager["TableWriter"]):
             StoreError: it is missing, or its files are inconsistent.
         """
         for file, stream in self._streams.items():
-            stored = open_tokens(folder, name or file, guards)
-            for records, tokens in stored.blocks(COPIED):
-                stream.append_part(stored, records, tokens, domain)
+            stored = open_stream(folder, name or file, guards=guards)
+            for records in batches(next(iter(stored.columns.values())).ends, COPIED):
+                stream.append_part(stored, records, domain)
+                note_mapped_bytes(4 * COPIED)
 
-    def append_records(self, streams: Sequence[TokenStore], stream_number: Ints, record: Ints, row: Ints) -> None:
+    def append_records(self, streams: Sequence[Table], stream_number: Ints, record: Ints, row: Ints) -> None:
         """Append records of several streams of tokens in any order, without lists. They come from rows of one file.
 
         Args:
@@ -181,20 +183,21 @@ class TableWriter(AbstractContextManager["TableWriter"]):
         for part in stretches(len(record)):
             for index, stream in enumerate(streams):
                 members = np.flatnonzero(stream_number[part] == index) + part.start
-                ends, begin = stream.ends[record[members]], np.where(record[members], stream.ends[record[members] - 1], 0)
-                lengths[members], starts[members] = ends - begin, begin
+                ends = stream.columns["tokens"].ends
+                begin = np.where(record[members], ends[record[members] - 1], 0)
+                lengths[members], starts[members] = ends[record[members]] - begin, begin
         for part in batches(cumulative_sums(lengths), GATHERED):
             block: dict[str, npt.NDArray[Any]] = {}
-            for key in streams[0].arrays:
+            for key in (name for name in streams[0].columns if name != MARGIN):
                 pieces = zip(stream_number[part].tolist(), starts[part].tolist(), lengths[part].tolist(), strict=True)
                 block[key] = np.concatenate(
-                    [np.asarray(streams[number].arrays[key][start : start + length]) for number, start, length in pieces]
+                    [np.asarray(streams[number].columns[key].values[start : start + length]) for number, start, length in pieces]
                 )
             margins = np.full(len(lengths[part]), np.nan, np.float32)
             for number, stream in enumerate(streams):
-                if stream.margins is not None:
+                if MARGIN in stream.columns:
                     members = np.flatnonzero(stream_number[part] == number)
-                    margins[members] = stream.margins[record[part][members]]
+                    margins[members] = stream.columns[MARGIN].values[record[part][members]]
             self.append({**block, MARGIN: margins}, lengths[part], np.zeros(len(lengths[part]), np.int32), row[part])
 
 
@@ -249,16 +252,16 @@ class _Stream(AbstractContextManager["_Stream"]):
         file, row, source = origins
         self._columns.append({"ends": ends, "file": file, "row": row, "source": np.broadcast_to(source, len(ends))})
 
-    def append_part(self, stored: TokenStore, records: slice, tokens: slice, domain: int) -> None:
+    def append_part(self, stored: Table, records: slice, domain: int) -> None:
         """Append consecutive records of a stored stream."""
-        block = {key: np.asarray(array[tokens]) for key, array in stored.arrays.items()}
-        margins = {} if stored.margins is None else {MARGIN: np.asarray(stored.margins[records])}
+        block = {key: column.read(records)[0] for key, column in stored.columns.items()}
+        ids = next(iter(stored.columns.values()))
+        tokens, lengths = ids.span(records), ids.ends[records] - ids.starts_of(records)
         which = stored.images.of(records.start, records.stop)
         record, start, length = (np.asarray(column[which]) for column in (stored.images.record, stored.images.start, stored.images.length))
         images = ImageBlock(record - records.start, start, length, stored.images.references(np.arange(which.start, which.stop)))
         lists = {name: entries.read(records, tokens) for name, entries in stored.lists.items()}
-        lengths = np.diff(stored.ends[records], prepend=tokens.start)
-        self.append({**block, **margins}, lengths, (stored.file[records], stored.row[records], domain), images, lists)
+        self.append(block, lengths, (stored.origins.file[records], stored.origins.row[records], domain), images, lists)
 
     def _append_margins(self, count: int, margins: npt.NDArray[Any] | None) -> None:
         """Append margins, once a record has had one: there is no column before, and none of earlier records has any."""

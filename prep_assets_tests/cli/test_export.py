@@ -19,8 +19,7 @@ from prep_assets.exports.registry import opening
 from prep_assets.extensions.start.launch import TRAINERS
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.lines import INDEX_FIELDS, Lines
-from prep_assets.stores.table import GROUPS, LINES, PACKED, PAIRS, TOKENS, Table, open_table, table_of
+from prep_assets.stores.table import GROUPS, LINES, PACKED, PAIRS, TOKENS, Origins, Ragged, Table, open_table
 from prep_assets_tests.cli.conftest import Run
 from prep_assets_tests.graph.workspaces import jsonl, make, tree
 
@@ -147,7 +146,8 @@ def test_a_damaged_store_comes_with_the_command_that_builds_it(mine: Any, run: A
 def lines_with(folder: Path, *columns: str) -> Table:
     """Lines of a file whose name says nothing."""
     path = jsonl(folder / "ranked_unpaired.jsonl", [dict.fromkeys(columns)])
-    return table_of("", Lines(path, (), dict.fromkeys(INDEX_FIELDS, np.zeros(1, int))))
+    none, text = np.zeros(1, int), path.read_bytes()
+    return Table("", LINES, 1, Origins((), none, none, none), {"line": Ragged(np.frombuffer(text, np.uint8), np.array([len(text)]))}, path)
 
 
 @pytest.mark.parametrize(

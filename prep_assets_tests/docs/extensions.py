@@ -80,8 +80,8 @@ USES: Mapping[str, str] = {
     "start": """
         checks.bounds cli cli.export cli.stores cli.terminal config.family config.loading config.models data.files data.local_files engine
         errors exports.registry graph.exports graph.figures graph.graph pipeline.asset pipeline.blends pipeline.workspace quality.steps row
-        samples schemas.reader schemas.registry schemas.sniff stores.arrays stores.blends stores.remote stores.tokens stores.version_folders
-        text.visible
+        samples schemas.reader schemas.registry schemas.sniff stores.arrays stores.blends stores.remote stores.table stores.tokens
+        stores.version_folders text.visible
     """,
     "leaks": """
         checks.of_stores checks.relations cli cli.terminal config.family config.models data.quarantine errors graph.graph
@@ -117,7 +117,7 @@ USES: Mapping[str, str] = {
     """,
     "distillation": """
         checks.relations checks.sources_again errors pipeline.asset pipeline.conversations pipeline.examples proofs.formats
-        proofs.mutations proofs.verdict samples stores.lists text.encode text.vocabulary
+        proofs.mutations proofs.verdict samples stores.lists stores.table text.encode text.vocabulary
     """,
     "preference": """
         checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections checks.relations
@@ -139,7 +139,6 @@ USES: Mapping[str, str] = {
     """,
     "media": """
         config.base config.family config.models errors packing packing.plan packing.strategies pipeline.media proofs.verdict samples
-        stores.arrays stores.images stores.manifest stores.table stores.tokens text.spans text.template text.tokenizer_files
-        text.vocabulary
+        stores.arrays stores.images stores.manifest stores.table text.spans text.template text.tokenizer_files text.vocabulary
     """,
 }

@@ -24,7 +24,7 @@ from prep_assets.pipeline.asset import Check
 from prep_assets.proofs.mutations import Mutation
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.quality.steps import quality_step, quality_steps
-from prep_assets.stores.lines import Lines
+from prep_assets.stores.table import LINES
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.docs.pages import DOCS, blocks
 
@@ -220,7 +220,7 @@ def test_what_is_registered_twice_is_an_error() -> None:
     with pytest.raises(
         ConfigError, match=r"export format 'mds' is registered twice: by prep_assets\.extensions\.exports\.token_files and by acme\.exports"
     ):
-        exporter("mds", Lines, read_by="", opens={})(other_module(lambda source, out, progress: None))  # type: ignore[arg-type,type-var]
+        exporter("mds", LINES, read_by="", opens={})(other_module(lambda source, out, progress: None))  # type: ignore[arg-type,type-var]
     with pytest.raises(ConfigError, match=r"quality step 'gopher_quality' is registered twice"):
         quality_step("gopher_quality", source="", corrupted=([], ""))(other_module(lambda: None))  # type: ignore[arg-type,type-var]
 

@@ -19,8 +19,7 @@ from prep_assets.extensions.explain.where import records as records_of
 from prep_assets.graph.graph import EVERY, asset_named, assets_of, upstream_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import build_key
-from prep_assets.stores.packed import open_packed
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets_tests.explain.conftest import Command, entry
 from prep_assets_tests.explain.made import chat, one, small
 from prep_assets_tests.graph.workspaces import all_unchecked, domain, jsonl, minimal, tree, workspace_in
@@ -59,10 +58,10 @@ def test_records_in_pieces_are_put_together(tmp_path: Path) -> None:
     workspace, found = two_versions(tmp_path, row_len=16, epochs={"own": 2})
     published = workspace.built("sft_packed")
     tokens = workspace.built("sft_tokens", "own")
-    store = open_tokens(tokens.directory, "train")
+    store = open_stream(tokens.directory, "train")
     whole = [store.record(number, "tokens").tolist() for number in range(len(store))]
     held = [each.ids.tolist() for each in records_of(workspace, published)]
-    cut = open_packed(published.directory, "sft_packed").documents["start"]
+    cut = open_stream(published.directory, "sft_packed").pieces.fields["start"]
     assert (np.asarray(cut) > 0).any()
     left_out = published.manifest.counts["tokens_left_out"] + published.manifest.counts["tokens_in_untrained_rows"]
     assert sum(map(len, held)) == 2 * sum(map(len, whole)) - left_out

@@ -20,10 +20,11 @@ from prep_assets.extensions.neighbours.forget import forget, needles_of, records
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.packed import open_documents
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets_tests.explain.conftest import Command, with_sources
 from prep_assets_tests.explain.made import EXPORTS, WITH_TOKENS, chat, every_place, small
 from prep_assets_tests.graph.workspaces import all_unchecked, domain, jsonl, minimal, workspace_in
+from prep_assets_tests.stored import packed_rows
 
 Spots = Counter[tuple[Place, int, int, int, int]]
 LINES = ("preferences_by_domain", "preferences", "rl_prompts_by_domain", "rl_prompts", "preference_export_dpo", "rl_export_verl")
@@ -168,11 +169,10 @@ def text_of(workspace: Workspace) -> str:
 
 def decoded(workspace: Workspace, name: str) -> str:
     from prep_assets.config.models import Sft
-    from prep_assets.stores.packed import open_packed
 
     published = workspace.built(name)
-    table = open_packed(published.directory, "sft_packed")
-    return workspace.vocabulary(workspace.family(Sft)).decode([int(token) for row in table.tokens for token in row])
+    table = open_stream(published.directory, "sft_packed")
+    return workspace.vocabulary(workspace.family(Sft)).decode([int(token) for row in packed_rows(table) for token in row])
 
 
 def test_only_what_held_it_is_built_again(workspace: Workspace) -> None:
@@ -301,9 +301,9 @@ def test_the_pack_plan_itself_says_the_same(made: Workspace) -> None:
     assert packed is not None
     assert tokens is not None
     documents, sources, _ = open_documents(packed.directory, "sft_packed")
-    store = open_tokens(tokens.directory, "train")
+    store = open_stream(tokens.directory, "train")
     [found] = [each for each in where(made, "gsm8k#5") if each.family == "sft"]
-    records = np.flatnonzero(store.row == 5)
+    records = np.flatnonzero(store.origins.row == 5)
     mine = np.isin(documents["record"], records) & (np.asarray(documents["source"]) == sources.index("gsm8k"))
     expected = {
         (int(row), int(offset), int(offset + length), int(start))

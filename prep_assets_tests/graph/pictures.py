@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from tokenizers import Tokenizer
 
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import Table
 from prep_assets_tests.graph.workspaces import TOKENIZER
 
 TOKEN = "<image>"
@@ -82,7 +82,7 @@ def digest(name: str) -> str:
     return hashlib.sha256(f"content of {name}".encode()).hexdigest()
 
 
-def listed(store: TokenStore) -> list[tuple[int, int, int, str, str | None]]:
+def listed(store: Table) -> list[tuple[int, int, int, str, str | None]]:
     """Record, start, length, path and digest of each image of a store."""
     columns = (store.images.record.tolist(), store.images.start.tolist(), store.images.length.tolist())
     images = store.images.references(np.arange(len(store.images)))

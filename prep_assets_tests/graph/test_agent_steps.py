@@ -21,13 +21,13 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Group
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets.stores.groups import open_groups
 from prep_assets.stores.version_folders import Published
 from prep_assets.training import DatasetFactory
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.corpus.agents import call, messages, of_rllm, of_verifiers, run, trace, whole
 from prep_assets_tests.extensions.exports.readers import needs, reader, stand_in
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, build_all, domain, jsonl, refusals, workspace_in
+from prep_assets_tests.stored import StoredGroups
 
 ROWS = [{"id": number, "runs": [run(number, 1.0), run(number, -0.5)]} for number in range(5)]
 ONE = {"id": 9, "runs": [{"trajectory": run(9, 0.0)["trajectory"][:1], "reward": 0.25}]}
@@ -48,7 +48,7 @@ def test_a_run_is_split_where_a_prompt_does_not_go_on(tmp_path: Path) -> None:
     assert refusals(published) == []
     counts = published.manifest.counts
     assert (counts["runs"], counts["runs_split"], counts["responses"]) == (11, 10, 31)
-    store = open_groups(published.directory)
+    store = StoredGroups(published.directory)
     for group, row in enumerate(ROWS):
         assert store.rewards.record(group, "rewards").tolist() == [1.0] * 3 + [-0.5] * 3
         assert store.rewards.record(group, "runs").tolist() == [0] * 3 + [1] * 3
@@ -85,7 +85,7 @@ def test_rewards_of_calls_stand_where_their_answers_end(tmp_path: Path) -> None:
     row = run(1, 1.0)
     judged = {**row, "trajectory": [{**each, "score": at / 4} for at, each in enumerate(row["trajectory"])]}
     _, published = built(tmp_path, [judged], turn_rewards_key="score", agent_key="extras.agent")
-    store = open_groups(published.directory)
+    store = StoredGroups(published.directory)
     rewards = [store.responses.record(at, "step_rewards")[store.responses.record(at, "step_ends") == 1].tolist() for at in range(3)]
     assert rewards == [[0.0, 0.5], [0.25], [0.75]]
 
@@ -110,7 +110,7 @@ def test_rows_of_the_recipe(tmp_path: Path) -> None:
     for name, row in (("rollouts", {"example_id": 3, "rollouts": [rollout, {**rollout, "reward": 0.0}]}), ("episodes", episode)):
         _, published = built(tmp_path / name, [row], recipe[name]["ignore"], **recipe[name]["options"])
         assert refusals(published) == []
-        rewards = open_groups(published.directory).rewards
+        rewards = StoredGroups(published.directory).rewards
         assert rewards.record(0, "rewards").tolist() == [1.0] * 3 + [0.0] * 3
         assert rewards.record(0, "runs").tolist() == [0] * 3 + [1] * 3
     with pytest.raises(Refused, match="several_agents"):

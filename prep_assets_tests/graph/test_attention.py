@@ -25,9 +25,7 @@ from prep_assets.extensions.selftest.mutations import ATTENTION_MASK_MUTATIONS, 
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.media import record_files
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.packed import open_packed
-from prep_assets.stores.table import PACKED, TOKENS, table_of
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.table import PACKED, TOKENS, Table, open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.visible import Preview
 from prep_assets.training import DatasetFactory, PackedDataset, Pad, PaddingFree
@@ -36,6 +34,7 @@ from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.pictures import TOKEN as PICTURE_TOKEN
 from prep_assets_tests.graph.pictures import pictures_in, tokenizer_in
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, build_all, domain, jsonl, minimal, refusals, verdicts, workspace_in
+from prep_assets_tests.stored import packed_rows
 
 Region = tuple[str, str, float | None, bool]
 """Name, text, loss weight, whether it is attended."""
@@ -109,24 +108,24 @@ def made(
     return workspace, build(workspace, "sft_tokens", "d")
 
 
-def attention(store: TokenStore, number: int) -> list[int]:
+def attention(store: Table, number: int) -> list[int]:
     return store.record(number, "attention_mask").tolist()
 
 
 def test_tokens_of_regions_without_attention_are_not_attended(make: Make, tmp_path: Path) -> None:
     rows = [CHAT, ALL_SEEN, THOUGHT, PLAIN]
     workspace, published = made(make, tmp_path, rows)
-    store = open_tokens(published.directory, "train")
+    store = open_stream(published.directory, "train")
     for number, each in enumerate(rows):
         ids, mask = expected(parts(each))
         assert store.record(number, "tokens").tolist() == ids
         assert attention(store, number) == mask
         assert not (store.record(number, "loss_mask")[np.array(mask) == 0] != 0).any()
-    assert store.arrays["attention_mask"].dtype == np.uint8
+    assert store.columns["attention_mask"].values.dtype == np.uint8
     found = verdicts(workspace, published)
     unattended = sum(expected(parts(each))[1].count(0) for each in rows)
     assert f"{unattended} tokens without attention decode to exactly the texts without it" in found["mask_alignment"].summary
-    assert published.manifest.counts["trained_tokens"] == int(np.count_nonzero(store.arrays["loss_mask"][:]))
+    assert published.manifest.counts["trained_tokens"] == int(np.count_nonzero(store.columns["loss_mask"].values[:]))
 
 
 def test_the_configuration_says_it_by_name_and_the_row_first(make: Make, tmp_path: Path) -> None:
@@ -138,7 +137,7 @@ def test_the_configuration_says_it_by_name_and_the_row_first(make: Make, tmp_pat
         ]
     }
     _, published = made(make, tmp_path, [bare, CHAT], options)
-    store = open_tokens(published.directory, "train")
+    store = open_stream(published.directory, "train")
     by_name = row(turn("user", ("passage", PASSAGE, None, False), ("question", QUESTION, None, False)), CHAT["semantic_data_array"][1])
     assert attention(store, 0) == expected(parts(by_name))[1]
     assert attention(store, 1) == expected(parts(CHAT))[1]
@@ -146,7 +145,7 @@ def test_the_configuration_says_it_by_name_and_the_row_first(make: Make, tmp_pat
 
 def test_a_store_in_which_all_is_attended_has_no_such_column(make: Make, tmp_path: Path) -> None:
     _, published = made(make, tmp_path, [ALL_SEEN], packing={"row_len": 64})
-    assert set(open_tokens(published.directory, "train").arrays) == {"tokens", "loss_mask"}
+    assert set(open_stream(published.directory, "train").columns) == {"tokens", "loss_mask"}
 
 
 @pytest.mark.parametrize(
@@ -185,8 +184,8 @@ def test_truncation_cuts_both_masks_alike(make: Make, tmp_path: Path, mode: str)
     for limit in range(17, 48, 1 if SOAK else 5):
         workspace = whole.overriding("sft", {"preprocessing": {"max_seq_len": limit}})
         published = build(workspace, "sft_tokens", "d")
-        store = open_tokens(published.directory, "train")
-        for number, at in enumerate(np.asarray(store.row).tolist()):
+        store = open_stream(published.directory, "train")
+        for number, at in enumerate(np.asarray(store.origins.row).tolist()):
             ids, mask = expected(parts(rows[at]))
             left = {"end": mask[:limit], "start": mask[-limit:]}.get(mode, mask)
             found = attention(store, number)
@@ -199,7 +198,7 @@ def test_truncation_cuts_both_masks_alike(make: Make, tmp_path: Path, mode: str)
 def test_stop_tokens_and_headers_beside_a_hidden_region_are_attended(make: Make, tmp_path: Path, train_on_eos: str, headers: bool) -> None:
     hidden = row(turn("user", ("q", "Who?", None, False)), turn("assistant", ("d", "Draft.", 0, False)), *THOUGHT["semantic_data_array"])
     _, published = made(make, tmp_path, [hidden, THOUGHT, CHAT], train_on_eos=train_on_eos, train_headers=headers)
-    store = open_tokens(published.directory, "train")
+    store = open_stream(published.directory, "train")
     assert [attention(store, number) for number in range(3)] == [expected(parts(each))[1] for each in (hidden, THOUGHT, CHAT)]
 
 
@@ -212,7 +211,7 @@ def test_whatever_the_template_writes_the_texts_are_hidden_and_nothing_else(
     last = row(*ALL_SEEN["semantic_data_array"], ALL_SEEN["semantic_data_array"][0], turn("assistant", ("a", "Hidden", 0, False)))
     rows = [CHAT, THOUGHT, LONG, ends, last, *many(8)]
     _, published = made(make, tmp_path, rows, template=template, train_on_eos=train_on_eos)
-    store = open_tokens(published.directory, "train")
+    store = open_stream(published.directory, "train")
     assert len(store) == len(rows)
     for number, each in enumerate(rows):
         hidden = store.record(number, "tokens")[store.record(number, "attention_mask") == 0]
@@ -241,20 +240,20 @@ def test_packed_rows_keep_the_attention_of_their_records_and_have_none_in_the_pa
         minimal("sft", {"d": own, "seen": seen}, output={"storage_format": storage}, packing={"row_len": 64, "strategy": strategy})
     )
     published = build_all(workspace, ["sft"])
-    tokens = {name: open_tokens(published["sft_tokens", name].directory, "train") for name in ("d", "seen")}
-    assert "attention_mask" not in tokens["seen"].arrays
-    table = open_packed(published["sft_packed", ""].directory, "sft_packed")
-    found = np.asarray(table.attention_mask[:])
+    tokens = {name: open_stream(published["sft_tokens", name].directory, "train") for name in ("d", "seen")}
+    assert "attention_mask" not in tokens["seen"].columns
+    table = open_stream(published["sft_packed", ""].directory, "sft_packed")
+    found = np.asarray(packed_rows(table, "attention_mask")[:])
     wanted = np.zeros_like(found)
     fields = ("row", "row_offset", "length", "source", "record", "start")
-    for line, at, length, source, record, start in zip(*(np.asarray(table.documents[key]).tolist() for key in fields), strict=True):
-        store = tokens[table.sources[source]]
+    for line, at, length, source, record, start in zip(*(np.asarray(table.pieces.fields[key]).tolist() for key in fields), strict=True):
+        store = tokens[table.pieces.domains[source]]
         own_mask = (
-            store.record(record, "attention_mask") if "attention_mask" in store.arrays else np.ones(len(store.record(record, "tokens")))
+            store.record(record, "attention_mask") if "attention_mask" in store.columns else np.ones(len(store.record(record, "tokens")))
         )
         wanted[line, at : at + length] = own_mask[start : start + length]
     assert found.tolist() == wanted.tolist()
-    assert (found == 0).any() and (wanted.sum(axis=1) < table.row_len).any()
+    assert (found == 0).any() and (wanted.sum(axis=1) < table.width).any()
     trials = {trial.mutation: trial for trial in selftest(workspace, published["sft_packed", ""])}
     assert [trial for trial in trials.values() if not trial.passed] == []
     assert {"attention lost", "attention inverted", "padding attended", "trained tokens not attended"} <= trials.keys()
@@ -276,7 +275,7 @@ def test_documents_of_pretraining(make: Make, tmp_path: Path) -> None:
     workspace = make(minimal("pretrain", {"d": own}))
     published = build(workspace, "pretrain_tokens", "d")
     assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == ["render/trained_unattended"]
-    store = open_tokens(published.directory, "d_train")
+    store = open_stream(published.directory, "d_train")
     for number, each in enumerate(DOCUMENTS[:3]):
         [one] = each["semantic_data_array"]
         pieces = [
@@ -330,12 +329,18 @@ def store_of(workspace: Workspace, asset: str, partition: str = "") -> Path:
 
 def rows_of(workspace: Workspace) -> list[tuple[list[int], list[int], list[int]]]:
     """Tokens, attention and document lengths of each packed row, without padding: from the table's own files."""
-    table = open_packed(store_of(workspace, "sft_packed"), "sft_packed")
+    table = open_stream(store_of(workspace, "sft_packed"), "sft_packed")
     found = []
     for number in range(len(table)):
-        lengths = np.asarray(table.documents["length"])[table.pieces(number)].tolist()
+        lengths = np.asarray(table.pieces.fields["length"])[table.pieces.of(number)].tolist()
         used = slice(0, sum(lengths))
-        found.append((np.asarray(table.tokens[number])[used].tolist(), np.asarray(table.attention_mask[number])[used].tolist(), lengths))
+        found.append(
+            (
+                np.asarray(packed_rows(table)[number])[used].tolist(),
+                np.asarray(packed_rows(table, "attention_mask")[number])[used].tolist(),
+                lengths,
+            )
+        )
     return found
 
 
@@ -347,7 +352,7 @@ def test_parquet_has_a_column(sft: Workspace, tmp_path: Path, format: str, asset
     if asset == "sft_packed":
         wanted = [(tokens, mask) for tokens, mask, _ in rows_of(sft)]
     else:
-        store = open_tokens(store_of(sft, asset, "d"), "train")
+        store = open_stream(store_of(sft, asset, "d"), "train")
         wanted = [(store.record(number, "tokens").tolist(), attention(store, number)) for number in range(len(store))]
     assert [(each["input_ids"], each["attention_mask"]) for each in found] == wanted
     assert any(0 in mask for _, mask in wanted)
@@ -371,18 +376,21 @@ def test_cerebras_spans_end_where_a_token_is_not_attended(sft: Workspace, tmp_pa
 @pytest.mark.parametrize("format", ["cerebras", "packed_parquet", "hf_parquet"])
 def test_exports_are_read_back_and_spoiled_ones_are_not(sft: Workspace, tmp_path: Path, format: str) -> None:
     options = {"pad_id": sft.vocabulary(sft.family(Sft)).pad_id} if format == "cerebras" else {"split": "train"}
-    source = open_packed(store_of(sft, "sft_packed"), "sft_packed")
-    assert compare(export(source, format, tmp_path / "right", **options), table_of("", source), format, options).passed
-    mask = np.asarray(source.attention_mask)
+    source = open_stream(store_of(sft, "sft_packed"), "sft_packed")
+    assert compare(export(source, format, tmp_path / "right", **options), source, format, options).passed
+    mask = np.asarray(packed_rows(source, "attention_mask"))
     for name, other in {"lost": None, "shifted": np.roll(mask, 1, axis=1), "inverted": (1 - mask).astype(np.uint8)}.items():
-        out = export(replace(source, attention_mask=other), format, tmp_path / name, **options)
+        columns = {key: column for key, column in source.columns.items() if key != "attention_mask"}
+        if other is not None:
+            columns["attention_mask"] = replace(source.columns["attention_mask"], values=other.reshape(-1))
+        out = export(replace(source, columns=columns), format, tmp_path / name, **options)
         if other is None and format == "hf_parquet":  # its columns are compared before its rows
             with pytest.raises(
                 StoreError, match=r"the columns are \['input_ids', 'labels', 'seq_lengths'\], TRL reads \['attention_mask', "
             ):
-                compare(out, table_of("", source), format, options)
+                compare(out, source, format, options)
             continue
-        verdict = compare(out, table_of("", source), format, options)
+        verdict = compare(out, source, format, options)
         assert not verdict.passed and "attended" in verdict.summary
 
 
@@ -454,7 +462,7 @@ def test_packed_rows_reach_a_model_that_does_not_attend_to_them(sft: Workspace) 
 
 
 def test_documents_are_padded_with_their_own_attention(sft: Workspace) -> None:
-    store = open_tokens(store_of(sft, "sft_tokens", "d"), "train")
+    store = open_stream(store_of(sft, "sft_tokens", "d"), "train")
     items = [
         {
             "input_ids": torch.tensor(store.record(number, "tokens").astype(np.int64)),
@@ -471,7 +479,10 @@ def test_documents_are_padded_with_their_own_attention(sft: Workspace) -> None:
 
 def test_windows_give_the_attention_of_their_inputs(sft: Workspace) -> None:
     directory = store_of(sft, "sft_tokens", "d")
-    dataset, mask = DatasetFactory.load("sft", directory, 16), np.asarray(open_tokens(directory, "train").arrays["attention_mask"][:])
+    dataset, mask = (
+        DatasetFactory.load("sft", directory, 16),
+        np.asarray(open_stream(directory, "train").columns["attention_mask"].values[:]),
+    )
     found = torch.cat([dataset[number]["attention_mask"] for number in range(len(dataset))])
     assert found.dtype == torch.bool and found.tolist() == (mask[: len(found)] != 0).tolist()
 
@@ -496,7 +507,7 @@ def test_images_are_hidden_whole(tmp_path: Path) -> None:
     """The Model Zoo's multimodal samples say it as `key_padding_mask`."""
     workspace = with_pictures(tmp_path, "sft", PICTURED, packing={"row_len": 64, "strategy": "bfd"})
     built = build_all(workspace, ["sft"])
-    store = open_tokens(built["sft_tokens", "d"].directory, "train")
+    store = open_stream(built["sft_tokens", "d"].directory, "train")
     token = record_files()(workspace, workspace.family(Sft)).ids().get("image")
     for number in range(3):
         pictured = store.record(number, "tokens") == token
@@ -506,14 +517,18 @@ def test_images_are_hidden_whole(tmp_path: Path) -> None:
     pad = workspace.vocabulary(workspace.family(Sft)).pad_id
     for asset, partition, options in (("sft_tokens", "d", {"max_seq_length": 64}), ("sft_packed", "", {})):
         directory = store_of(workspace, asset, partition)
-        source = store if asset == "sft_tokens" else open_packed(directory, "sft_packed")
+        source = store if asset == "sft_tokens" else open_stream(directory, "sft_packed")
         out = export(directory, "cerebras", tmp_path / f"out_{asset}", pad_id=pad, **options)
-        assert compare(out, table_of("", source), "cerebras", {"pad_id": pad, **options}).passed
+        assert compare(out, source, "cerebras", {"pad_id": pad, **options}).passed
         with h5py.File(out / "output_chunk_0_0.h5") as file:
             data = file["data"][:]
         for number, sample in enumerate(data):
-            mask = store.record(number, "attention_mask") if asset == "sft_tokens" else np.asarray(source.attention_mask[number])
-            used = len(mask) if asset == "sft_tokens" else int(np.asarray(source.documents["length"])[source.pieces(number)].sum())
+            mask = (
+                store.record(number, "attention_mask")
+                if asset == "sft_tokens"
+                else np.asarray(packed_rows(source, "attention_mask")[number])
+            )
+            used = len(mask) if asset == "sft_tokens" else int(np.asarray(source.pieces.fields["length"])[source.pieces.of(number)].sum())
             assert sample[3].tolist() == [*(1 - mask[: used - 1]), *[1] * (sample.shape[1] - used + 1)]
 
 
@@ -524,7 +539,7 @@ def test_documents_with_hidden_images(tmp_path: Path) -> None:
     ]
     workspace = with_pictures(tmp_path, "pretrain", rows)
     published = build(workspace, "pretrain_tokens", "d")
-    store = open_tokens(published.directory, "d_train")
+    store = open_stream(published.directory, "d_train")
     assert [attention(store, number).count(0) for number in range(2)] == [3, 3]
     assert attention(store, 1)[:6] == [1, 1, 1, 0, 0, 0]
 
@@ -547,8 +562,8 @@ def test_previews_and_the_report_tell_hidden_tokens_from_masked_ones(sft: Worksp
     published = sft.built("sft_tokens", "d")
     shown = preview(sft, published, 0, stream="train")
     assert isinstance(shown, Preview)
-    store = open_tokens(published.directory, "train")
+    store = open_stream(published.directory, "train")
     assert [weight < 0 for weight in shown.weights] == [mask == 0 for mask in attention(store, 0)]
     assert [weight > 0 for weight in shown.weights] == [bool(weight) for weight in store.record(0, "loss_mask")]
-    [first] = read(table_of("train", store), [0])
+    [first] = read(store, [0])
     assert first.weights == list(shown.weights)

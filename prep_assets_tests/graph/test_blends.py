@@ -131,11 +131,11 @@ def test_people_look_at_it(documents: Workspace) -> None:
     name, item = BlendDataset(documents.stores / "pretrain_blend").origin(3)
     assert shown.title == f"pretrain_blend item 3 of 62: window {item} of {name}, 32 tokens"
     stream = training_streams(documents, "pretrain")[name]
-    assert shown.ids == tuple(stream.arrays["tokens"][item * 32 : item * 32 + 32].tolist())
+    assert shown.ids == tuple(stream.columns["tokens"].values[item * 32 : item * 32 + 32].tolist())
     for place, origin in shown.origins:
-        record = int(np.searchsorted(stream.ends, item * 32 + place, "right"))
-        assert origin.endswith(f":{stream.row[record] + 1}")
-        assert shown.positions[place] == item * 32 + place - stream.span(record, record + 1).start
+        record = int(np.searchsorted(stream.columns["tokens"].ends, item * 32 + place, "right"))
+        assert origin.endswith(f":{stream.origins.row[record] + 1}")
+        assert shown.positions[place] == item * 32 + place - stream.columns["tokens"].spans(record)[0].start
 
 
 @pytest.mark.parametrize(

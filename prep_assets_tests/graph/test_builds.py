@@ -30,10 +30,8 @@ from prep_assets.errors import ConfigError
 from prep_assets.graph.graph import EVERY, assets_of, run_check, store_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.lines import open_lines
-from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import open_published
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.table import Table, open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.workspaces import (
@@ -50,6 +48,7 @@ from prep_assets_tests.graph.workspaces import (
     tree,
     workspace_in,
 )
+from prep_assets_tests.stored import packed_rows
 
 # The same inputs give the same bytes: in another folder, with domains listed in another order, with other hash seeds, by another engine.
 
@@ -193,7 +192,7 @@ def test_strings_become_messages_where_another_domain_has_messages(tmp_path: Pat
         files_of = [(pairs.published.directory / f"{name}.jsonl").read_bytes() for name in ("preferences", "preferences_test")]
         found.append((files_of, [(tokens.published.directory / f"{side}.h5").read_bytes() for side in ("chosen", "rejected")]))
     assert found[0] == found[1]
-    assert all(isinstance(row["prompt"], list) for row in open_lines(pairs.published.directory, "preferences"))
+    assert all(isinstance(row["prompt"], list) for row in open_stream(pairs.published.directory, "preferences"))
 
 
 def test_what_no_message_can_say_beside_messages_stops(tmp_path: Path) -> None:
@@ -248,7 +247,7 @@ def rows_of(name: str) -> list[Any]:
     return [json.loads(line) if "json" in name else {"text": line} for line in data.decode().split("\n") if line]
 
 
-def records(store: TokenStore, key: str) -> Iterator[list[Any]]:
+def records(store: Table, key: str) -> Iterator[list[Any]]:
     for i in range(len(store)):
         yield store.record(i, key).tolist()
 
@@ -260,13 +259,13 @@ def stores(workspace: Workspace) -> list[Published]:
 @pytest.mark.parametrize(("name", "file"), [("docs", "docs.jsonl.zst"), ("notes", "notes.txt")])
 def test_pretraining_streams_are_the_documents_in_order_each_ended(built: Workspace, name: str, file: str) -> None:
     directory = open_published(built.stores, "pretrain_tokens", name).directory
-    train, dev = (open_tokens(directory, f"{name}_{split}") for split in ("train", "dev"))
+    train, dev = (open_stream(directory, f"{name}_{split}") for split in ("train", "dev"))
     documents = [[*ids(row["text"]), EOS] for row in rows_of(file)]
-    held_out = dev.row.tolist()
+    held_out = dev.origins.row.tolist()
     assert 0 < len(held_out) < len(documents)
-    assert np.asarray(train.arrays["tokens"][:]).tolist() == list(chain(*(d for i, d in enumerate(documents) if i not in held_out)))
-    assert np.asarray(dev.arrays["tokens"][:]).tolist() == list(chain(*(documents[i] for i in held_out)))
-    assert np.asarray(train.arrays["tokens"][:]).dtype == np.int32
+    assert np.asarray(train.columns["tokens"].values[:]).tolist() == list(chain(*(d for i, d in enumerate(documents) if i not in held_out)))
+    assert np.asarray(dev.columns["tokens"].values[:]).tolist() == list(chain(*(documents[i] for i in held_out)))
+    assert np.asarray(train.columns["tokens"].values[:]).dtype == np.int32
 
 
 def test_sft_tokens_and_masks_of_chats(built: Workspace) -> None:
@@ -274,17 +273,17 @@ def test_sft_tokens_and_masks_of_chats(built: Workspace) -> None:
     rows = [row["messages"] for row in rows_of("chats.jsonl")]
     seen = []
     for split in ("train", "dev"):
-        store = open_tokens(directory, split)
-        for row, tokens, mask in zip(store.row.tolist(), records(store, "tokens"), records(store, "loss_mask"), strict=True):
+        store = open_stream(directory, split)
+        for row, tokens, mask in zip(store.origins.row.tolist(), records(store, "tokens"), records(store, "loss_mask"), strict=True):
             assert (tokens, mask) == chatml(rows[row]), row
             seen.append(row)
     assert sorted(seen) == list(range(len(rows)))
 
 
 def test_sft_answers_of_gsm8k_say_the_source_without_calculator_notes(built: Workspace) -> None:
-    store = open_tokens(open_published(built.stores, "sft_tokens", "gsm8k").directory, "train")
+    store = open_stream(open_published(built.stores, "sft_tokens", "gsm8k").directory, "train")
     rows = rows_of("gsm8k.jsonl")
-    for row, tokens, mask in zip(store.row.tolist(), records(store, "tokens"), records(store, "loss_mask"), strict=True):
+    for row, tokens, mask in zip(store.origins.row.tolist(), records(store, "tokens"), records(store, "loss_mask"), strict=True):
         plain, at = "", rows[row]["answer"]
         while "<<" in at:
             head, _, rest = at.partition("<<")
@@ -297,23 +296,23 @@ def test_sft_answers_of_gsm8k_say_the_source_without_calculator_notes(built: Wor
 
 @pytest.mark.parametrize(("table", "split"), [("sft_packed", "train"), ("sft_dev_packed", "dev")])
 def test_a_packed_table_is_the_concatenation_of_its_documents(built: Workspace, table: str, split: str) -> None:
-    packed = open_packed(open_published(built.stores, "sft_packed").directory, table)
-    domains = {name: open_tokens(open_published(built.stores, "sft_tokens", name).directory, split) for name in packed.sources}
-    documents = {field: np.asarray(values).tolist() for field, values in packed.documents.items()}
+    packed = open_stream(open_published(built.stores, "sft_packed").directory, table)
+    domains = {name: open_stream(open_published(built.stores, "sft_tokens", name).directory, split) for name in packed.pieces.domains}
+    documents = {field: np.asarray(values).tolist() for field, values in packed.pieces.fields.items()}
     order = list(dict.fromkeys(zip(documents["source"], documents["record"], strict=True)))
     assert len(order) == sum(map(len, domains.values())), "every record once"
     for key, fill in (("tokens", PAD), ("loss_mask", 0)):
-        stream = list(chain(*(domains[packed.sources[source]].record(record, key).tolist() for source, record in order)))
+        stream = list(chain(*(domains[packed.pieces.domains[source]].record(record, key).tolist() for source, record in order)))
         row_len = SHIPPED["sft"]["packing"]["row_len"]
         stream += [fill] * (-len(stream) % row_len)
-        table_rows = np.asarray(getattr(packed, key)[:])
+        table_rows = packed_rows(packed, key)
         assert table_rows.tolist() == [stream[at : at + row_len] for at in range(0, len(stream), row_len)]
-    assert list(packed.sources) == sorted(SHIPPED["sft"]["domains"])
+    assert list(packed.pieces.domains) == sorted(SHIPPED["sft"]["domains"])
 
 
 def test_the_packed_files_have_the_layout_that_trainers_open(built: Workspace) -> None:
     directory = open_published(built.stores, "sft_packed").directory
-    packed = open_packed(directory, "sft_packed")
+    packed = open_stream(directory, "sft_packed")
     shape = (len(packed), SHIPPED["sft"]["packing"]["row_len"])
     if (directory / "sft_packed.h5").is_file():
         import h5py
@@ -328,7 +327,7 @@ def test_the_packed_files_have_the_layout_that_trainers_open(built: Workspace) -
         assert np.fromfile(shard / "sequence.bin", "<i4").size == shape[0] * shape[1]
         positions = np.fromfile(shard / "position_ids.bin", "<i4").reshape(shape)
         for row, offset, length in zip(
-            *(np.asarray(packed.documents[key]).tolist() for key in ("row", "row_offset", "length")), strict=True
+            *(np.asarray(packed.pieces.fields[key]).tolist() for key in ("row", "row_offset", "length")), strict=True
         ):
             assert positions[row, offset : offset + length].tolist() == list(range(length))
 
@@ -346,18 +345,18 @@ def _ultrafeedback(row: dict[str, Any]) -> dict[str, str]:
 def test_preference_pairs_are_those_of_the_sources_each_once(built: Workspace) -> None:
     directory = open_published(built.stores, "preferences").directory
     expected = [_hh(row) for row in rows_of("hh.jsonl.gz")] + [_ultrafeedback(row) for row in rows_of("ultrafeedback.jsonl")]
-    train, test = (list(open_lines(directory, name)) for name in ("preferences", "preferences_test"))
+    train, test = (list(open_stream(directory, name)) for name in ("preferences", "preferences_test"))
     as_lines = sorted(map(json.dumps, [*train, *test]))
     assert as_lines == sorted({json.dumps(row) for row in expected})
     assert test and {row["prompt"] for row in train}.isdisjoint(row["prompt"] for row in test)
 
 
 def test_preference_tokens_are_the_two_conversations_with_loss_on_the_answers(built: Workspace) -> None:
-    pairs = list(open_lines(open_published(built.stores, "preferences").directory, "preferences"))
+    pairs = list(open_stream(open_published(built.stores, "preferences").directory, "preferences"))
     directory = open_published(built.stores, "preference_tokens").directory
     for side in ("chosen", "rejected"):
-        store = open_tokens(directory, side)
-        assert store.row.tolist() == list(range(len(pairs)))
+        store = open_stream(directory, side)
+        assert store.origins.row.tolist() == list(range(len(pairs)))
         for pair, tokens, mask in zip(pairs, records(store, "tokens"), records(store, "loss_mask"), strict=True):
             assert (tokens, mask) == chatml([{"role": "user", "content": pair["prompt"]}, {"role": "assistant", "content": pair[side]}])
 
@@ -367,13 +366,13 @@ def test_gsm8k_golds_are_the_last_line_of_the_answer(built: Workspace) -> None:
     gold = {
         row["question"].strip(): float(row["answer"].split("\n")[-1][len("#### ") :].replace(",", "")) for row in rows_of("gsm8k.jsonl")
     }
-    train, test = (list(open_lines(directory, name)) for name in ("rl_prompts_train", "rl_prompts_test"))
+    train, test = (list(open_stream(directory, name)) for name in ("rl_prompts_train", "rl_prompts_test"))
     assert {row["prompt"]: row["gold"] for row in (*train, *test)} == gold
     assert len(train) + len(test) == len(gold) and test
 
 
 def test_the_arithmetic_curriculum_is_right(built: Workspace) -> None:
-    rows = list(open_lines(open_published(built.stores, "arithmetic_prompts").directory, "arithmetic_prompts"))
+    rows = list(open_stream(open_published(built.stores, "arithmetic_prompts").directory, "arithmetic_prompts"))
     assert len(rows) == 300
     for row in rows:
         question = row["prompt"].removeprefix("What is ").removesuffix("?")
@@ -385,8 +384,8 @@ def test_the_arithmetic_curriculum_is_right(built: Workspace) -> None:
 def test_rl_tokens_end_with_the_generation_prompt(built: Workspace) -> None:
     directory = open_published(built.stores, "rl_tokens").directory
     for stream, asset, name in (("prompts", "rl_prompts", "rl_prompts_train"), ("arithmetic", "arithmetic_prompts", "arithmetic_prompts")):
-        store = open_tokens(directory, stream)
-        prompts = [row["prompt"] for row in open_lines(open_published(built.stores, asset).directory, name)]
+        store = open_stream(directory, stream)
+        prompts = [row["prompt"] for row in open_stream(open_published(built.stores, asset).directory, name)]
         for prompt, tokens in zip(prompts, records(store, "tokens"), strict=True):
             assert tokens == [START, *ids(f"user\n{prompt}"), END, *ids("\n"), START, *ids("assistant\n")]
 

@@ -18,7 +18,7 @@ from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import EVERY, store_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets.text import render as render_module
 from prep_assets.text.load_template import named_templates
@@ -126,8 +126,8 @@ def test_what_is_cut_away_is_counted_and_proven(tmp_path: Path, cut: dict[str, A
     for name, options in (("whole", {}), ("cut", {"preprocessing": {"max_seq_len": 60}, **cut})):
         workspace = workspace_in(tmp_path / name, minimal("sft", {"d": rows}, packing={"row_len": 512}, **options))
         built = build(workspace, "sft_tokens", "d")
-        stream = open_tokens(built.directory, "train")
-        lengths[name] = dict(zip(stream.row.tolist(), (stream.ends - stream.starts).tolist(), strict=True))
+        stream = open_stream(built.directory, "train")
+        lengths[name] = dict(zip(stream.origins.row.tolist(), stream.lengths.tolist(), strict=True))
     gone = sum(lengths["whole"][row] - length for row, length in lengths["cut"].items())
     assert built.manifest.counts["tokens_cut_away"] == gone > 0
     other = replace(built, manifest=replace(built.manifest, counts=built.manifest.counts | {"tokens_cut_away": gone - 1}))
@@ -153,7 +153,7 @@ def tokens_of(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple
 
 def trained(workspace: Workspace, published: Published) -> list[str]:
     """What is trained of each record."""
-    store, decode = open_tokens(published.directory, "train"), workspace.vocabulary(workspace.family(Sft)).backend.decode
+    store, decode = open_stream(published.directory, "train"), workspace.vocabulary(workspace.family(Sft)).backend.decode
     rows = ((np.asarray(store.record(i, "tokens")), np.asarray(store.record(i, "loss_mask"))) for i in range(len(store)))
     return [decode(ids[mask != 0].tolist(), skip_special_tokens=False) for ids, mask in rows]
 
@@ -240,12 +240,14 @@ def sft(folder: Path, chats: list[Any], **options: Any) -> tuple[Workspace, Publ
 
 def records(workspace: Workspace, published: Published, stream: str = "train") -> list[tuple[int, str, str]]:
     """Source row, what is masked before the first trained token, and what is trained of each record."""
-    store, decode = open_tokens(published.directory, stream), workspace.vocabulary(workspace.family(Sft)).backend.decode
+    store, decode = open_stream(published.directory, stream), workspace.vocabulary(workspace.family(Sft)).backend.decode
     found = []
     for i in range(len(store)):
         ids, trained = np.asarray(store.record(i, "tokens")), np.asarray(store.record(i, "loss_mask")) != 0
         first = int(trained.argmax())
-        found.append((int(store.row[i]), *(decode(part.tolist(), skip_special_tokens=False) for part in (ids[:first], ids[trained]))))
+        found.append(
+            (int(store.origins.row[i]), *(decode(part.tolist(), skip_special_tokens=False) for part in (ids[:first], ids[trained])))
+        )
     return found
 
 
@@ -294,7 +296,7 @@ def served(text: str, chat: list[Any], options: dict[str, Any]) -> list[bool]:
 def test_answers_behind_a_prompt_that_no_server_sends_are_counted_and_proven(tmp_path: Path) -> None:
     """Qwen3 ends each prompt with an empty block, and writes none before earlier answers and calls."""
     workspace, published = sft(tmp_path, UNSERVED, expand="none", **NO_THINKING)
-    ids = open_tokens(published.directory, "train").record(0, "tokens").tolist()
+    ids = open_stream(published.directory, "train").record(0, "tokens").tolist()
     text = workspace.vocabulary(workspace.family(Sft)).backend.decode(ids, skip_special_tokens=False)
     assert served(text, PLAIN, {"enable_thinking": False}) == [False, True], "what is counted"
     assert published.manifest.counts["unserved_prompts"] == 12 * 1 + 0 + 1 + 0 + 2

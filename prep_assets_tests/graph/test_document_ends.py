@@ -21,7 +21,8 @@ from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.documents import documents_begin_with
 from prep_assets.stores.open import open_store
-from prep_assets.stores.tokens import STARTS, open_tokens
+from prep_assets.stores.table import open_stream
+from prep_assets.stores.tokens import STARTS
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.documents import sentences_of
 from prep_assets.text.vocabulary import Ends, ends_of, load_vocabulary
@@ -66,7 +67,7 @@ def test_each_document_begins_as_the_reference_has_it(
     made = tokenizer(tmp_path / "tokenizer", *front)
     _, published = built(tmp_path, made, bos=option, engine=engine)
     vocabulary = load_vocabulary(str(made))
-    store = open_tokens(published.directory, "docs_train")
+    store = open_stream(published.directory, "docs_train")
     assert published.manifest.recipe["bos"] is expected
     assert documents_begin_with(vocabulary, str(option).lower()) == (vocabulary.bos_id if expected else None)
     vocabulary.backend.encode_special_tokens = True
@@ -108,7 +109,7 @@ def reference() -> list[list[int]]:
 
 def test_documents_are_their_tokens_alone(unended: tuple[Workspace, Published]) -> None:
     workspace, published = unended
-    store = open_tokens(published.directory, "docs_train")
+    store = open_stream(published.directory, "docs_train")
     assert [store.record(n, "tokens").tolist() for n in range(len(store))] == reference()
     assert published.manifest.recipe["append_eod"] is False
     trials = selftest(workspace, published)
@@ -123,7 +124,7 @@ def test_weighted_documents_too(tmp_path: Path) -> None:
     )
     build_stores(workspace, "pretrain_tokens")
     published = workspace.built("pretrain_tokens", "docs")
-    store = open_tokens(published.directory, "docs_train")
+    store = open_stream(published.directory, "docs_train")
     assert len(store.record(0, "tokens")) == len(store.record(0, "loss_mask")) and store.record(0, "loss_mask")[-1] == 1
 
 
@@ -219,7 +220,7 @@ def sentences_reference(text: str) -> list[list[int]]:
 
 def test_every_sentence_is_tokenized_for_itself(cut: tuple[Workspace, Published]) -> None:
     workspace, published = cut
-    store = open_tokens(published.directory, "docs_train")
+    store = open_stream(published.directory, "docs_train")
     for number, text in enumerate(SENTENCES_TEXTS):
         ids, starts = store.record(number, "tokens").tolist(), store.record(number, STARTS)
         expected = sentences_reference(text)
@@ -262,7 +263,7 @@ def test_a_border_that_is_moved_is_found(punkt: Path, tmp_path: Path) -> None:
 @pytest.mark.parametrize("append_eod", [True, False])
 def test_what_stands_around_a_document_is_of_its_first_and_last_sentence(punkt: Path, tmp_path: Path, append_eod: bool) -> None:
     _, published = made(tmp_path, tokenizer=str(tokenizer(tmp_path / "t", "<|im_start|>")), append_eod=append_eod)
-    starts = open_tokens(published.directory, "docs_train").record(1, STARTS)
+    starts = open_stream(published.directory, "docs_train").record(1, STARTS)
     assert starts[0] == 1 and starts[1] == 0 and starts.sum() == 4
 
 

@@ -30,7 +30,7 @@ from prep_assets.schemas.reader import Account, Reader
 from prep_assets.schemas.registry import Convert, convert_with
 from prep_assets.schemas.text import TextField
 from prep_assets.stores.open import open_store
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.engines import BETWEEN, ReferenceEngine
 from prep_assets.text.ids import Flat
@@ -259,7 +259,7 @@ def made(make: Any, tokenizer: str) -> Made:
 
 
 def ids_of_documents(workspace: Workspace, store: Published) -> list[list[int]]:
-    stream = open_tokens(store.directory, "docs_train")
+    stream = open_stream(store.directory, "docs_train")
     return [stream.record(i, "tokens").tolist() for i in range(len(stream))]
 
 
@@ -363,19 +363,19 @@ def test_what_weighs_0_is_not_trained(
 ) -> None:
     """Sections to be masked and regions that weigh 0 were trained like all others."""
     workspace, published = built(make, tmp_path, schema, options, rows, output={"storage_format": storage})
-    store = open_tokens(published.directory, "d_train")
+    store = open_stream(published.directory, "d_train")
     vocabulary = workspace.vocabulary(workspace.family(Pretrain))
     found = [
         vocabulary.backend.decode(store.record(n, "tokens")[store.record(n, "loss_mask") != 0].tolist(), False) for n in range(len(store))
     ]
     assert found == trained
     assert [f"{each.stage}/{each.reason}" for each in refusals(published)] == refused
-    assert published.manifest.counts["trained_tokens"] == int(np.sum(store.arrays["loss_mask"][:] != 0))
+    assert published.manifest.counts["trained_tokens"] == int(np.sum(store.columns["loss_mask"].values[:] != 0))
 
 
 def test_documents_that_are_trained_in_full_have_no_mask(make: Make, tmp_path: Path) -> None:
     _, published = built(make, tmp_path, "semantic", {}, [SEMANTIC[1]])
-    assert set(open_tokens(published.directory, "d_train").arrays) == {"tokens"}
+    assert set(open_stream(published.directory, "d_train").columns) == {"tokens"}
 
 
 def test_exports_carry_the_mask_or_refuse(make: Make, tmp_path: Path) -> None:
@@ -384,10 +384,10 @@ def test_exports_carry_the_mask_or_refuse(make: Make, tmp_path: Path) -> None:
         with pytest.raises(ConfigError, match=r"loss mask"):
             export(published, name, tmp_path / name, **options)
     export(published, "megatron", tmp_path / "instruction", layout="instruction")
-    store, out = open_tokens(published.directory, "d_train"), export(published, "astrai", tmp_path / "astrai")
+    store, out = open_stream(published.directory, "d_train"), export(published, "astrai", tmp_path / "astrai")
     mask = np.fromfile(out / "train" / "shard_0000" / "loss_mask.bin", np.int32)
-    expected = np.asarray(store.arrays["loss_mask"][:]).copy()
-    expected[np.asarray(store.starts)] = 0
+    expected = np.asarray(store.columns["loss_mask"].values[:]).copy()
+    expected[store.columns["tokens"].starts_of(slice(0, len(store)))] = 0
     assert mask.tolist() == expected.tolist()
 
 

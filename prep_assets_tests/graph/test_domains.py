@@ -26,7 +26,7 @@ from prep_assets.pipeline.sources import Benchmarks
 from prep_assets.pipeline.workspace import Workspace, check_domains
 from prep_assets.proofs.selection import Passages
 from prep_assets.samples import Group
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets_tests.data.servers import Quiet, serve
 from prep_assets_tests.graph.families import FAMILIES as TRIED
 from prep_assets_tests.graph.workspaces import (
@@ -211,7 +211,7 @@ def texts(workspace: Workspace) -> dict[str, list[str]]:
     found, family = {}, workspace.family(Pretrain)
     for name, domain in family.domains.items():
         published = workspace.built("pretrain_tokens", name)
-        store = open_tokens(published.directory, f"{name}_train")
+        store = open_stream(published.directory, f"{name}_train")
         decode = workspace.vocabulary(family).backend.decode
         found[domain.value(name)] = [decode(store.record(n, "tokens").tolist(), skip_special_tokens=True) for n in range(len(store))]
     return found

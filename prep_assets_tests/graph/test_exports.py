@@ -23,11 +23,8 @@ from prep_assets.graph.exports import asset_name, exporting
 from prep_assets.graph.graph import EVERY, asset_named, assets_of, family_exports, run_check
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.lines import Lines
-from prep_assets.stores.packed import PackedStore, open_packed
 from prep_assets.stores.published import open_published
-from prep_assets.stores.table import PAIRS, Ragged, Table, open_table, table_of
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.table import PACKED, PAIRS, TOKENS, Pieces, Ragged, Table, open_stream, open_table, packed_table
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.exported import EXPORTS, NAMES, build_export, build_exports, entry
@@ -47,6 +44,7 @@ from prep_assets_tests.graph.workspaces import (
     workspace_in,
 )
 from prep_assets_tests.graph.workspaces import make as make_store
+from prep_assets_tests.stored import packed_rows
 
 # Exports as assets: configured, built, read back, rebuilt.
 
@@ -122,10 +120,10 @@ def test_padding_and_vocabulary_are_the_tokenizers(exported: Workspace) -> None:
     about = json.loads((Path(__file__).resolve().parents[2] / "configs/tokenizer/tokenizer.json").read_text("utf-8"))
     size = len(about["model"]["vocab"]) + len({each["id"] for each in about["added_tokens"]} - set(about["model"]["vocab"].values()))
     assert stores_of(exported, "sft_export_olmo")[0].manifest.recipe["options"]["vocab_size"] == size
-    row = open_packed(open_published(exported.stores, "sft_packed").directory, "sft_packed")
-    full = int(row.documents["length"].sum())
-    if full < len(row) * row.row_len:
-        assert stores_of(exported, "sft_export_tlfs")[0].manifest.recipe["options"]["pad_id"] == row.tokens[len(row) - 1][-1]
+    row = open_stream(open_published(exported.stores, "sft_packed").directory, "sft_packed")
+    full = int(row.pieces.fields["length"].sum())
+    if full < len(row) * row.width:
+        assert stores_of(exported, "sft_export_tlfs")[0].manifest.recipe["options"]["pad_id"] == packed_rows(row)[len(row) - 1][-1]
 
 
 def test_a_second_build_is_equal_to_the_byte(exported: Workspace, built_h5: Workspace, tmp_path: Path) -> None:
@@ -260,10 +258,18 @@ def test_what_can_be_exported_is_there_under_its_name(exported: Workspace) -> No
 # Every corruption of an export that reading back must notice.
 
 
-def spoil_table(source: PackedStore, what: str) -> PackedStore:
-    tokens, mask = np.array(source.tokens[:]), np.array(source.loss_mask[:])
+def _with(source: Table, **values: Any) -> Table:
+    """A table with other values in some columns."""
+    return replace(
+        source, columns={**source.columns, **{key: replace(source.columns[key], values=each.reshape(-1)) for key, each in values.items()}}
+    )
+
+
+def spoil_table(source: Table, what: str) -> Table:
+    assert source.pieces is not None
+    tokens, mask = packed_rows(source).copy(), packed_rows(source, "loss_mask").copy()
     last = len(source) - 1
-    place = int(source.documents["row_offset"][-1]) + 1  # the second token of the last document: both are always looked at
+    place = int(source.pieces.fields["row_offset"][-1]) + 1  # the second token of the last document: both are always looked at
     if what == "token":
         tokens[last, place] += 1
     elif what == "mask":
@@ -272,28 +278,21 @@ def spoil_table(source: PackedStore, what: str) -> PackedStore:
         mask[:, 1:] = mask[:, :-1].copy()
     elif what == "order":
         tokens[[0, last]], mask[[0, last]] = tokens[[last, 0]], mask[[last, 0]]
-    return replace(source, tokens=tokens, loss_mask=mask)
+    return _with(source, tokens=tokens, loss_mask=mask)
 
 
-def spoil_stream(source: TokenStore, what: str) -> TokenStore:
-    tokens = np.array(source.arrays["tokens"][:])
-    last = int(source.starts[-1])
-    arrays: dict[str, Any] = {**source.arrays}
-    if what == "token":
-        tokens[last + 1] += 1
-        arrays["tokens"] = tokens
-    else:
-        mask = np.array(arrays["loss_mask"][:])
-        mask[last + 1] = 1 - mask[last + 1]
-        arrays["loss_mask"] = mask
-    return replace(source, arrays=arrays)
+def spoil_stream(source: Table, what: str) -> Table:
+    name = "tokens" if what == "token" else "loss_mask"
+    values, second = np.array(source.columns[name].values[:]), source.columns[name].spans(len(source) - 1)[0].start + 1
+    values[second] = values[second] + 1 if what == "token" else 1 - values[second]
+    return _with(source, **{name: values})
 
 
 def spoil(source: Table, what: str, folder: Path) -> Table:
-    if isinstance(source.opened, PackedStore):
-        return table_of("", spoil_table(source.opened, what))
-    if isinstance(source.opened, TokenStore):
-        return table_of("", spoil_stream(source.opened, what))
+    if source.schema.fits(PACKED):
+        return spoil_table(source, what)
+    if source.schema.fits(TOKENS):
+        return spoil_stream(source, what)
     if source.schema is PAIRS:
         name = "rejected_mask" if what == "mask" else "rejected"
         values, last = np.array(source.columns[name].values[:]), source.columns[name].spans(len(source) - 1)[0].start + 1
@@ -301,10 +300,16 @@ def spoil(source: Table, what: str, folder: Path) -> Table:
         return replace(source, columns={**source.columns, name: replace(source.columns[name], values=values)})
     rows = list(source)
     rows[-1] = {**rows[-1], "gold" if "gold" in rows[-1] else "rejected": 12345.0 if "gold" in rows[-1] else "something else"}
+    return _of_lines(source, [json.dumps(row).encode() + b"\n" for row in rows], folder)
+
+
+def _of_lines(source: Table, lines: list[bytes], folder: Path) -> Table:
+    """A table of other lines."""
+    assert source.path is not None
     path = folder / source.path.name
-    path.write_text("".join(json.dumps(row) + "\n" for row in rows), "utf-8")
-    assert source.lines is not None
-    return replace(source, opened=replace(source.lines, path=path))
+    path.write_bytes(b"".join(lines))
+    column = Ragged(np.frombuffer(b"".join(lines), np.uint8), np.cumsum([*map(len, lines)]))
+    return replace(source, path=path, count=len(lines), columns={"line": column})
 
 
 def opened(workspace: Workspace, name: str) -> tuple[Table, str, dict[str, Any]]:
@@ -343,39 +348,39 @@ def test_files_that_say_something_else_than_the_store_are_noticed(exported: Work
 
 @pytest.mark.parametrize("name", ["sft_export_trl", "sft_export_neat", "sft_export_modellink", "sft_export_bridge", "sft_export_mds"])
 def test_a_document_that_begins_elsewhere_is_noticed(exported: Workspace, name: str, tmp_path: Path) -> None:
-    table, to, options = opened(exported, name)
-    source = table.opened
-    assert isinstance(source, PackedStore)
-    documents = {field: np.array(values) for field, values in source.documents.items()}
+    source, to, options = opened(exported, name)
+    assert source.pieces is not None
+    documents = {field: np.array(values) for field, values in source.pieces.fields.items()}
     # a token at the end of the first document, which nobody trains, becomes the first of the second
     documents["length"][0] -= 1
     documents["length"][1] += 1
     documents["row_offset"][1] -= 1
-    mask = np.array(source.loss_mask[:])
+    mask = packed_rows(source, "loss_mask").copy()
     mask[0, documents["row_offset"][1] : documents["row_offset"][1] + 2] = 0
-    unmarked = replace(source, loss_mask=mask)
-    folder = export(replace(unmarked, documents=documents), to, tmp_path / "out", **options)
-    verdict = compare(folder, table_of("", unmarked), to, options)
+    unmarked = _with(source, loss_mask=mask)
+    values = {key: column.values for key, column in unmarked.columns.items()}
+    pieces = Pieces(source.pieces.domains, documents)
+    folder = export(packed_table("", values, pieces, len(source), source.width), to, tmp_path / "out", **options)
+    verdict = compare(folder, unmarked, to, options)
     assert not verdict.passed and "documents start at" in verdict.summary
 
 
 @pytest.mark.parametrize("name", NAMES)
 def test_a_missing_row_is_noticed(exported: Workspace, name: str, tmp_path: Path) -> None:
     source, to, options = opened(exported, name)
-    fewer: Any = source.opened
-    if isinstance(fewer, Lines):
-        path = tmp_path / fewer.path.name
-        path.write_bytes(b"".join(fewer.path.read_bytes().splitlines(keepends=True)[:-1]))
-        fewer = replace(fewer, path=path, index={field: values[:-1] for field, values in fewer.index.items()})
-    elif isinstance(fewer, PackedStore):
-        kept = fewer.documents["row"] < len(source) - 1
-        documents = {field: np.asarray(values)[kept] for field, values in fewer.documents.items()}
-        fewer = replace(fewer, tokens=fewer.tokens[:-1], loss_mask=fewer.loss_mask[:-1], documents=documents)
+    fewer: Table
+    if source.path is not None:
+        fewer = _of_lines(source, [*source.written()][:-1], tmp_path)
+    elif source.pieces is not None:
+        kept = np.asarray(source.pieces.fields["row"]) < len(source) - 1
+        pieces = Pieces(source.pieces.domains, {field: np.asarray(values)[kept] for field, values in source.pieces.fields.items()})
+        values = {key: packed_rows(source, key)[:-1].reshape(-1) for key in source.columns}
+        fewer = packed_table("", values, pieces, len(source) - 1, source.width)
     elif source.schema is PAIRS:
         columns = {name: Ragged(column.values, column.ends[:-1]) for name, column in source.columns.items()}
         fewer = replace(source, count=len(source) - 1, columns=columns)
     else:
-        fewer = _shorter(fewer)
+        fewer = _shorter(source)
     folder = export(fewer, to, tmp_path / "out", **options)
     try:
         verdict = compare(folder, source, to, options)
@@ -384,10 +389,10 @@ def test_a_missing_row_is_noticed(exported: Workspace, name: str, tmp_path: Path
     assert not verdict.passed
 
 
-def _shorter(source: TokenStore) -> TokenStore:
-    count = len(source) - 1
-    arrays = {key: np.array(array[: int(source.ends[count - 1])]) for key, array in source.arrays.items()}
-    return replace(source, arrays=arrays, ends=source.ends[:count], file=source.file[:count], row=source.row[:count])
+def _shorter(source: Table) -> Table:
+    kept = source.some(slice(0, len(source) - 1))
+    columns = {name: replace(column, values=np.array(column.values[: int(column.ends[-1])])) for name, column in kept.columns.items()}
+    return replace(kept, columns=columns)
 
 
 # `generation_config.json`: the tokens at which a trained model stops are those that end the answers it was trained on.
@@ -406,7 +411,7 @@ def test_an_export_says_where_a_model_stops(make: Make, tmp_path: Path, template
     assert said == AutoTokenizer.from_pretrained(TOKENIZER).convert_tokens_to_ids(stops)
     assert GenerationConfig.from_pretrained(found["trl"]).eos_token_id == said
     tokens = workspace.built("sft_tokens", "a")
-    store = open_tokens(tokens.directory, "train")
+    store = open_stream(tokens.directory, "train")
     last = {int(store.record(n, "tokens")[np.flatnonzero(store.record(n, "loss_mask"))[-1]]) for n in range(len(store))}
     assert last <= set(said)
 
@@ -435,7 +440,7 @@ def test_types_and_exports_go_by_the_models_vocabulary(make: Make, tmp_path: Pat
     published = workspace.built("pretrain_tokens", "d")
     assert published.manifest.recipe["tokenizer"]["pad_vocab_to"] == 70_000
     # the tokenizer's 8,192 ids alone are uint16
-    assert open_tokens(published.directory, "d_train").arrays["tokens"].dtype == np.dtype("uint32")
+    assert open_stream(published.directory, "d_train").columns["tokens"].values.dtype == np.dtype("uint32")
     for format in ("nanotron", "olmo", "megatron"):
         assert exporting(EVERY["pretrain_tokens"], format, None, {}).all_options(workspace)["vocab_size"] == 70_000
 

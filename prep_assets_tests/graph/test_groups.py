@@ -25,8 +25,7 @@ from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.exports import asset_name
 from prep_assets.graph.graph import ASSETS, EVERY, asset_named, assets_of, family_exports
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.groups import open_groups
-from prep_assets.stores.lines import open_lines
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.visible import Preview
 from prep_assets.training import DatasetFactory
@@ -43,6 +42,7 @@ from prep_assets_tests.graph.workspaces import (
     verdicts,
     workspace_in,
 )
+from prep_assets_tests.stored import StoredGroups
 
 # `rl_groups`: which domains it reads, what becomes of a group, and what its checks and its selftest notice.
 
@@ -147,11 +147,11 @@ def test_a_group_is_whole_or_refused(made: Workspace) -> None:
 
 
 def test_what_is_held_out_is_by_its_prompt(made: Workspace) -> None:
-    train, test = open_groups(published(made).directory), open_groups(published(made).directory / "test")
+    train, test = StoredGroups(published(made).directory), StoredGroups(published(made).directory / "test")
     prompts = [{tuple(store.prompts.record(i, "tokens").tolist()) for i in range(len(store))} for store in (train, test)]
     assert len(test) > 1 and not prompts[0] & prompts[1]
-    assert train.sources == test.sources == ("again", "scored")
-    assert sorted(set(train.source.tolist())) == [0, 1]
+    assert train.table.origins.domains == test.table.origins.domains == ("again", "scored")
+    assert sorted(set(train.table.origins.domain.tolist())) == [0, 1]
 
 
 def test_prompts_and_groups_do_not_read_each_others_domains(made: Workspace) -> None:
@@ -160,16 +160,16 @@ def test_prompts_and_groups_do_not_read_each_others_domains(made: Workspace) -> 
     prompts = part_of(made, "rl_prompts", "gsm8k")
     assert asset_named("rl_groups_by_domain", made).partitions(made) == ("scored", "again")
     assert (prompts.manifest.counts["read"], prompts.manifest.counts["refused"]) == (200, {})
-    assert open_lines(prompts.directory, "rl_prompts_train").sources == ("gsm8k",)
+    assert open_stream(prompts.directory, "rl_prompts_train").origins.domains == ("gsm8k",)
 
 
 def test_a_group_as_it_is_shown(made: Workspace) -> None:
-    store = open_groups(published(made).directory)
+    store = StoredGroups(published(made).directory)
     row = next(i for i in range(len(store)) if len(store.responses_of(i)) == 3)
     shown = preview(made, published(made), row)
     assert isinstance(shown, Preview)
-    source = GOOD[int(store.prompts.row[row])]
-    where = f"{store.sources[store.source[row]]}/groups.jsonl:{store.prompts.row[row] + 1}"
+    source = GOOD[int(store.prompts.origins.row[row])]
+    where = f"{store.table.origins.of(row)[0]}/groups.jsonl:{store.prompts.origins.row[row] + 1}"
     prompt = len(store.prompts.record(row, "tokens"))
     assert [name for _, name in shown.origins] == [where, "response 0, reward 1", "response 1, reward -0.3", "response 2, reward 0.001"]
     assert shown.origins[1][0] == prompt and not any(shown.weights[:prompt])
@@ -340,7 +340,7 @@ def test_ids_are_stored_as_they_were_sampled(tmp_path: Path) -> None:
     """vLLM's report of October 2025, verl issue 3720: encoding the decoded rollout gives other ids than were sampled."""
     rows = [rollout(number) for number in range(5)]
     workspace, published = built(tmp_path, rows)
-    store = open_groups(published.directory)
+    store = StoredGroups(published.directory)
     for number, row in enumerate(rows):
         for at, record in enumerate(store.responses_of(number)):
             assert store.responses.record(record, "tokens").tolist() == row["token_ids"][at]
@@ -356,7 +356,7 @@ def test_ids_are_stored_as_they_were_sampled(tmp_path: Path) -> None:
 def test_a_prompt_may_have_its_own_ids(tmp_path: Path) -> None:
     rows = [rollout(1, prompt_ids=spelled("What?"))]
     _, published = built(tmp_path, rows, {**KEYS, "prompt_ids_key": "prompt_ids"})
-    assert open_groups(published.directory).prompts.record(0, "tokens").tolist() == rows[0]["prompt_ids"]
+    assert StoredGroups(published.directory).prompts.record(0, "tokens").tolist() == rows[0]["prompt_ids"]
 
 
 SAMPLED_GROUPS_BAD = {
@@ -415,7 +415,7 @@ def run_of(number: int, *, tail: str = "", **more: Any) -> dict[str, Any]:
 def test_of_several_turns_only_what_was_sampled_is_trained(tmp_path: Path, tail: str) -> None:
     rows = [run_of(number, tail=tail) for number in range(4)]
     workspace, published = built(tmp_path, rows, SEVERAL)
-    store = open_groups(published.directory)
+    store = StoredGroups(published.directory)
     for number, row in enumerate(rows):
         for at, record in enumerate(store.responses_of(number)):
             assert store.responses.record(record, "tokens").tolist() == row["token_ids"][at]
@@ -460,7 +460,7 @@ def test_each_reward_of_an_answer_stands_at_its_last_token(tmp_path: Path) -> No
     """The stop token of each answer is the last token that was sampled of it; the next is the environment's, or there is none."""
     exports = {"arrow": {"from": "rl_groups", "to": "hf_arrow"}}
     workspace, published = built(tmp_path, [judged(number) for number in range(6)], JUDGED, exports=exports)
-    store = open_groups(published.directory)
+    store = StoredGroups(published.directory)
     stop = encoded("<|im_end|>")[0]
     for number in range(6):
         for record, rewards in zip(store.responses_of(number), ([0.25, 1.5], [-1.0]), strict=True):

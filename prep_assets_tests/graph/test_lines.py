@@ -18,9 +18,7 @@ from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.merging import _records
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.schemas.registry import schemas
-from prep_assets.stores.lines import Lines, open_lines
-from prep_assets.stores.table import LINES, TOKENS
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.table import LINES, TOKENS, Table, open_stream
 from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.graph.conftest import Make
 from prep_assets_tests.graph.workspaces import build, build_all, domain, jsonl, minimal, refusals, resealed
@@ -36,7 +34,7 @@ def test_the_pairwise_variant_is_taken_for_preferences(make: Make, tmp_path: Pat
     for name in (schema, f"{schema}_pairwise"):
         workspace = make(minimal("preference", {"a": domain(file, name)}, test_fraction=0.0, form="messages"), name)
         published = build_all(workspace, ["preference"])["preferences", ""]
-        found[name] = list(open_lines(published.directory, "preferences"))
+        found[name] = list(open_stream(published.directory, "preferences"))
     assert len(found[schema]) == 1 and found[schema] == found[f"{schema}_pairwise"]
 
 
@@ -119,23 +117,23 @@ def test_lines_and_their_rows_come_of_one_reading(make: Any, tmp_path: Path, mon
 DOMAINS = {"a": 20, "b": 3, "none": 0, "c": 11}
 
 
-def written(folder: Path, counts: dict[str, int], seed: int | None = None) -> Lines:
+def written(folder: Path, counts: dict[str, int], seed: int | None = None) -> Table:
     """Lines of some domains, each with the rows 0, 2, 4 … of its file 1."""
     folder.mkdir()
     with TableWriter(folder, "lines", LINES, domains=tuple(counts), shuffle_seed=seed) as writer:
         for number, (name, count) in enumerate(counts.items()):
             for row in range(count):
                 writer.append_object({"line": f"{name} {row}"}, 1, 2 * row, number)
-    return open_lines(folder, "lines")
+    return open_stream(folder, "lines")
 
 
-def tokens(folder: Path, number: int, lines: list[int]) -> TokenStore:
+def tokens(folder: Path, number: int, lines: list[int]) -> Table:
     """Records of some lines of a domain: as many tokens as the line has digits, all of them the number of the domain."""
     writer = TableWriter(folder, "tokens", TOKENS, {"tokens": "int32"})
     lengths = np.array([len(str(line)) for line in lines], np.int64)
     with writer:
         writer.append({"tokens": np.full(int(lengths.sum()), number, np.int32)}, lengths, [0] * len(lines), lines)
-    return open_tokens(folder, "tokens")
+    return open_stream(folder, "tokens")
 
 
 @pytest.mark.usefixtures("short_stretches")
@@ -154,8 +152,8 @@ def test_records_follow_their_lines(tmp_path: Path) -> None:
 
     with TableWriter(tmp_path / "merged", "tokens", TOKENS, {"tokens": "int32"}) as writer:
         writer.append_records(list(streams.values()), *found)
-    joined = open_tokens(tmp_path / "merged", "tokens")
-    assert joined.row.tolist() == [at for *_, at in wanted]
+    joined = open_stream(tmp_path / "merged", "tokens")
+    assert joined.origins.row.tolist() == [at for *_, at in wanted]
     for at, (stream, record, _) in enumerate(wanted):
         assert joined.record(at, "tokens").tolist() == [stream] * len(str(list(tokenized.values())[stream][record]))
 

@@ -12,8 +12,7 @@ from tokenizers import Tokenizer
 
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.open import open_store
-from prep_assets.stores.packed import open_packed
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.training import SequenceDataset
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, jsonl, workspace_in
 
@@ -38,14 +37,14 @@ def documents(long_text: str, tmp_path_factory: pytest.TempPathFactory) -> Itera
 
 def test_a_document_of_a_million_tokens_is_one_record(documents: Workspace, long_text: str) -> None:
     published = build(documents, "pretrain_tokens", "d")
-    store = open_tokens(published.directory, "d_train")
+    store = open_stream(published.directory, "d_train")
     eos = BACKEND.token_to_id("<|endoftext|>")
     ids = store.record(3, "tokens").tolist()
     assert len(ids) > MILLION and ids[-1] == eos and eos not in ids[:-1]
     assert BACKEND.decode(ids[:-1]) == long_text
     assert [BACKEND.decode(store.record(number, "tokens").tolist()[:-1]) for number in (2, 4)] == [SHORT[2], SHORT[3]]
     windows = SequenceDataset(open_store(published.directory / "d_train"), 4096)
-    flat = np.asarray(store.arrays["tokens"])
+    flat = np.asarray(store.columns["tokens"].values)
     for number in (0, len(windows) // 2, len(windows) - 1):
         assert windows[number]["input_ids"].tolist() == flat[number * 4096 : (number + 1) * 4096].tolist()
 
@@ -68,18 +67,18 @@ def test_rows_of_a_long_chat_by_buckets(tmp_path: Path, long_text: str) -> None:
     }
     workspace = workspace_in(tmp_path, {"sft": {**family, "preprocessing": {"max_seq_len": 1 << 22}}})
     published = build(workspace, "sft_packed")
-    record = max(open_tokens(workspace.built("sft_tokens", "c").directory, "train").lengths.tolist())
+    record = max(open_stream(workspace.built("sft_tokens", "c").directory, "train").lengths.tolist())
     assert record > MILLION
-    table = open_packed(published.directory, "sft_packed")
-    rows, starts, lengths = (np.asarray(table.documents[name]) for name in ("row", "start", "length"))
-    whole = np.asarray(table.documents["record"])
+    table = open_stream(published.directory, "sft_packed")
+    rows, starts, lengths = (np.asarray(table.pieces.fields[name]) for name in ("row", "start", "length"))
+    whole = np.asarray(table.pieces.fields["record"])
     longest = int(np.bincount(whole, lengths).argmax())
     assert not {*rows[whole == longest].tolist()} & {*rows[whole != longest].tolist()}, "the short ones share no row with it"
     [file] = published.directory.rglob("position_ids.bin")
     for row, positions in enumerate(np.fromfile(file, np.int32).reshape(len(table), -1)):
         expected = np.concatenate([np.arange(length) for length in lengths[rows == row].tolist()])
         assert positions[: len(expected)].tolist() == expected.tolist() and not positions[len(expected) :].any()
-    mask = open_tokens(workspace.built("sft_tokens", "c").directory, "train").record(longest, "loss_mask")
+    mask = open_stream(workspace.built("sft_tokens", "c").directory, "train").record(longest, "loss_mask")
     begins = range(0, record, 1 << 18)
     trained = [begin for begin in begins if mask[begin : begin + (1 << 18)].any()]
     assert starts[whole == longest].tolist() == trained

@@ -15,9 +15,8 @@ from prep_assets.exports import export
 from prep_assets.extensions.preference.mutations import MARGIN_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.lines import open_lines
 from prep_assets.stores.open import open_store
-from prep_assets.stores.table import PAIRS, open_table
+from prep_assets.stores.table import PAIRS, open_stream, open_table
 from prep_assets.stores.version_folders import Published
 from prep_assets.training import DatasetFactory, PadPairs, PairDataset
 from prep_assets_tests.graph.workspaces import (
@@ -65,7 +64,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 def expected(workspace: Workspace, asset: str, partition: str, folder: str = "") -> list[float | None]:
     """The margins of the lines."""
     name = "preferences_test" if folder else "preferences"
-    return [line.get("margin") for line in open_lines(workspace.built(asset, partition).directory, name)]
+    return [line.get("margin") for line in open_stream(workspace.built(asset, partition).directory, name)]
 
 
 def stored(published: Published, folder: str = "") -> list[float] | None:

@@ -25,8 +25,7 @@ from prep_assets.extensions.dagster.metadata import code_version
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.asset import option_recipe
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.packed import open_packed
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.load_template import named_templates
 from prep_assets_tests.corpus.conversations import chat
@@ -37,6 +36,7 @@ from prep_assets_tests.graph.families import FAMILIES as TRIED
 from prep_assets_tests.graph.walked_inputs import write_inputs
 from prep_assets_tests.graph.walked_options import SHOWN, By, Doing, Elsewhere, Idle, Shown
 from prep_assets_tests.graph.workspaces import build, build_all, copy_of, domain, jsonl, minimal, refusals, unchecked, workspace_in
+from prep_assets_tests.stored import packed_rows
 
 # No option is accepted and ignored: each field of each family's configuration changes what is built from a fitting input, or what is done.
 #
@@ -319,11 +319,11 @@ def one(tmp_path: Path) -> Path:
 def test_one_record_in_a_row_longer_than_everything(make: Make, one: Path, storage_format: str) -> None:
     options = {"output": {"storage_format": storage_format}, "packing": {"row_len": 5000}}
     published = built(make(minimal("sft", {"a": domain(one, "messages")}, **options)), "sft")["sft_packed", ""]
-    packed = open_packed(published.directory, "sft_packed")
-    assert np.asarray(packed.tokens[:]).shape == (1, 5000)
-    used = int(packed.documents["length"].sum())
-    assert not np.asarray(packed.loss_mask[:])[0, used:].any()
-    assert set(np.asarray(packed.tokens[:])[0, used:].tolist()) == {3}
+    packed = open_stream(published.directory, "sft_packed")
+    assert np.asarray(packed_rows(packed)[:]).shape == (1, 5000)
+    used = int(packed.pieces.fields["length"].sum())
+    assert not np.asarray(packed_rows(packed, "loss_mask")[:])[0, used:].any()
+    assert set(np.asarray(packed_rows(packed)[:])[0, used:].tolist()) == {3}
 
 
 @pytest.mark.parametrize(("storage_format", "family"), [("h5", "pretrain"), ("bin", "pretrain"), ("h5", "sft"), ("bin", "rl")])
@@ -337,10 +337,10 @@ def test_a_split_without_a_record_is_an_empty_stream(make: Make, tmp_path: Path,
     options: dict[str, Any] = {"test_fraction": 0.999999 if family == "rl" else 1e-12, "output": {"storage_format": storage_format}}
     found = built(make(minimal(family, {"a": files[family]}, **options)), family)
     asset, stream = {"pretrain": ("pretrain_tokens", "a_dev"), "sft": ("sft_tokens", "dev"), "rl": ("rl_tokens", "prompts")}[family]
-    store = open_tokens(found[asset, "" if family == "rl" else "a"].directory, stream)
-    assert len(store) == 0 and len(store.arrays["tokens"]) == 0
+    store = open_stream(found[asset, "" if family == "rl" else "a"].directory, stream)
+    assert len(store) == 0 and len(store.columns["tokens"].values) == 0
     if family == "sft":
-        assert len(open_packed(found["sft_packed", ""].directory, "sft_dev_packed")) == 0
+        assert len(open_stream(found["sft_packed", ""].directory, "sft_dev_packed")) == 0
 
 
 @pytest.mark.parametrize(
@@ -371,7 +371,7 @@ def test_documents_of_white_space_are_refused_and_typed_control_tokens_are_text(
     workspace = make(minimal("pretrain", {"a": domain(jsonl(tmp_path / "a.jsonl", rows), "text")}))
     published = built(workspace, "pretrain")["pretrain_tokens", "a"]
     assert [r.id for r in refusals(published)] == ["a.jsonl:1", "a.jsonl:2", "a.jsonl:3"]
-    store = open_tokens(published.directory, "a_train")
+    store = open_stream(published.directory, "a_train")
     assert [np.flatnonzero(store.record(i, "tokens") == 0).tolist() for i in range(2)] == [
         [len(store.record(i, "tokens")) - 1] for i in range(2)
     ]
@@ -391,18 +391,18 @@ def test_fractional_weights_arrive_in_the_packed_table_whichever_domain_comes_fi
     domains = {names[0]: domain(file, "semantic"), names[1]: domain("chats.jsonl", "messages")}
     workspace = make(minimal("sft", domains, output={"storage_format": storage_format}, packing={"row_len": 128}))
     found = built(workspace, "sft")
-    tokens = open_tokens(found["sft_tokens", names[0]].directory, "train")
-    assert sorted(set(np.asarray(tokens.arrays["loss_mask"][:]).tolist())) == [0, 0.25, 0.5, 1, 2]
-    packed = open_packed(found["sft_packed", ""].directory, "sft_packed")
-    mask = np.asarray(packed.loss_mask[:])
+    tokens = open_stream(found["sft_tokens", names[0]].directory, "train")
+    assert sorted(set(np.asarray(tokens.columns["loss_mask"].values[:]).tolist())) == [0, 0.25, 0.5, 1, 2]
+    packed = open_stream(found["sft_packed", ""].directory, "sft_packed")
+    mask = np.asarray(packed_rows(packed, "loss_mask")[:])
     assert mask.dtype == np.float32
     assert sorted(set(mask.ravel().tolist())) == [0, 0.25, 0.5, 1, 2]
-    source = np.asarray(packed.documents["source"]) == packed.sources.index(names[0])
+    source = np.asarray(packed.pieces.fields["source"]) == packed.pieces.domains.index(names[0])
     total = sum(
         float(mask[row, at : at + length].sum())
-        for row, at, length in zip(*(np.asarray(packed.documents[key])[source] for key in ("row", "row_offset", "length")), strict=True)
+        for row, at, length in zip(*(np.asarray(packed.pieces.fields[key])[source] for key in ("row", "row_offset", "length")), strict=True)
     )
-    assert total == float(np.asarray(tokens.arrays["loss_mask"][:]).sum())
+    assert total == float(np.asarray(tokens.columns["loss_mask"].values[:]).sum())
 
 
 def test_rows_without_a_trained_token_are_left_out_and_counted(make: Make, tmp_path: Path) -> None:
@@ -502,7 +502,7 @@ def test_many_small_shards_hold_the_same_tokens_as_one(make: Make, shard: int) -
     one, split = (built(each, "sft")["sft_tokens", "a"].directory for each in (few, many))
     assert len(list((split / "train").glob("shard_*"))) > 5
     for key in ("tokens", "loss_mask"):
-        assert np.array_equal(open_tokens(one, "train").arrays[key][:], open_tokens(split, "train").arrays[key][:])
+        assert np.array_equal(open_stream(one, "train").columns[key].values[:], open_stream(split, "train").columns[key].values[:])
 
 
 @pytest.mark.parametrize("dtype", ["auto", "uint16", "uint32", "int32", "int64"])
@@ -510,7 +510,7 @@ def test_many_small_shards_hold_the_same_tokens_as_one(make: Make, shard: int) -
 def test_every_integer_type_holds_the_same_ids(make: Make, dtype: str, storage_format: str) -> None:
     output = {"dtype": dtype, "storage_format": storage_format}
     found = built(make(minimal("pretrain", {"a": domain("notes.txt", "text")}, output=output)), "pretrain")
-    ids = np.asarray(open_tokens(found["pretrain_tokens", "a"].directory, "a_train").arrays["tokens"][:])
+    ids = np.asarray(open_stream(found["pretrain_tokens", "a"].directory, "a_train").columns["tokens"].values[:])
     assert ids.dtype == ("uint16" if dtype == "auto" else dtype)
     assert (len(ids), int(np.count_nonzero(ids == 0))) == (found["pretrain_tokens", "a"].manifest.counts["tokens"], 60)
 

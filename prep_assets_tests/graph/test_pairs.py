@@ -30,10 +30,8 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.rows import Line
 from prep_assets.proofs.source_rows import Reading
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.lines import open_lines
 from prep_assets.stores.open import open_store
-from prep_assets.stores.table import open_table
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream, open_table
 from prep_assets.text import forms
 from prep_assets.training import PairDataset
 from prep_assets_tests.effort import examples
@@ -257,12 +255,12 @@ def test_answers_keep_their_weights(make: Make, tmp_path: Path) -> None:
     workspace = built(make, tmp_path, "auto")
     pairs, tokens = workspace.built("preferences"), workspace.built("preference_tokens")
     assert [each.reason for each in refusals(part_of(workspace, "preferences", "d"))] == ["fractional_weight"]
-    rows = list(open_lines(pairs.directory, "preferences"))
+    rows = list(open_stream(pairs.directory, "preferences"))
     parts = [{"type": "text", "text": "Not this.", "loss_weight": 0.0}, {"type": "text", "text": " But this.", "loss_weight": 1.0}]
     assert rows[0]["chosen"] == [{"role": "assistant", "content": parts}]
     assert rows[1]["chosen"] == [{"role": "assistant", "content": "Plain."}]
     vocabulary = workspace.vocabulary(workspace.family(Preference))
-    store = open_tokens(tokens.directory, "chosen")
+    store = open_stream(tokens.directory, "chosen")
     trained = [
         vocabulary.backend.decode(store.record(n, "tokens")[store.record(n, "loss_mask") != 0].tolist(), False) for n in range(len(store))
     ]
@@ -330,7 +328,7 @@ def test_labelled_answers_stand_beside_the_pairs(make: Any, tmp_path: Path, form
     workspace = make(minimal("preference", domains(tmp_path), test_fraction=0.3, form=form))
     stores = build_all(workspace, ["preference"])
     published = stores["preferences", ""]
-    rows = {name: list(open_lines(published.directory, name)) for name in ("unpaired", "unpaired_test", "preferences", "preferences_test")}
+    rows = {name: list(open_stream(published.directory, name)) for name in ("unpaired", "unpaired_test", "preferences", "preferences_test")}
     found = rows["unpaired"] + rows["unpaired_test"]
     assert all(list(row) == ["prompt", "completion", "label"] for row in found)
     plain = [
@@ -350,8 +348,8 @@ def test_labelled_answers_stand_beside_the_pairs(make: Any, tmp_path: Path, form
 def test_the_training_file_is_shuffled_and_each_line_leads_back(make: Any, tmp_path: Path) -> None:
     workspace = make(minimal("preference", domains(tmp_path), test_fraction=0.0))
     published = build_all(workspace, ["preference"])["preferences", ""]
-    lines = open_lines(published.directory, "unpaired")
-    order = lines.index["row"].tolist()
+    lines = open_stream(published.directory, "unpaired")
+    order = lines.origins.row.tolist()
     assert sorted(order) == list(range(40)) != order
     assert [(row["prompt"], row["completion"], row["label"]) for row in lines] == [unpaired_said(UNPAIRED_ROWS[row]) for row in order]
 
@@ -461,10 +459,10 @@ def test_a_side_keeps_its_first_tokens(make: Make, tmp_path: Path) -> None:
     counts, gone = tokens.manifest.counts, 0
     assert counts["kept"] == 21 and 0 < counts["kept_test"] < 21
     for folder, name in (("", "preferences"), ("test", "preferences_test")):
-        lines = list(open_lines(pairs.directory, name))
+        lines = list(open_stream(pairs.directory, name))
         for side in ("chosen", "rejected"):
-            store = open_tokens(tokens.directory / folder, side)
-            for number, line in enumerate(store.row.tolist()):
+            store = open_stream(tokens.directory / folder, side)
+            for number, line in enumerate(store.origins.row.tolist()):
                 found = store.record(number, "tokens").tolist(), store.record(number, "loss_mask").tolist()
                 assert found == reference(lines[line], side)
                 gone += len(reference(lines[line], side, None)[0]) - len(found[0])

@@ -19,8 +19,7 @@ from prep_assets.pipeline.lines import strings_as_messages
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Pair, Sample
 from prep_assets.schemas.registry import convert_with
-from prep_assets.stores.lines import open_lines
-from prep_assets.stores.table import GROUPS, open_table
+from prep_assets.stores.table import GROUPS, open_stream, open_table
 from prep_assets_tests.graph.workspaces import (
     build,
     build_all,
@@ -79,7 +78,7 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Workspace:
 def lines(workspace: Workspace, partition: str, stem: str) -> list[dict[str, Any]]:
     """Those to train on and those held out."""
     directory = (workspace.built(BY_DOMAIN, partition) if partition else workspace.built("preferences")).directory
-    return [line for name in (stem, f"{stem}_test") for line in open_lines(directory, name)]
+    return [line for name in (stem, f"{stem}_test") for line in open_stream(directory, name)]
 
 
 def by_prompt(rows: list[dict[str, Any]]) -> list[str]:
@@ -258,11 +257,11 @@ def test_verdicts_on_two_answers(tmp_path: Path) -> None:
     workspace = workspace_in(tmp_path, minimal("preference", domains, test_fraction=0))
     build(workspace, "preferences")
     pairs = [
-        (row["chosen"], row["rejected"], row["margin"]) for row in open_lines(workspace.built(BY_DOMAIN, "steer").directory, "preferences")
+        (row["chosen"], row["rejected"], row["margin"]) for row in open_stream(workspace.built(BY_DOMAIN, "steer").directory, "preferences")
     ]
     assert pairs == [("a-3", "b", 3.0), ("a-1", "b", 1.0), ("b", "a2", 2.0)]
     assert [each.reason for each in refusals(workspace.built(BY_DOMAIN, "steer"))] == ["tie"]
-    arena_lines = open_lines(workspace.built(BY_DOMAIN, "arena").directory, "preferences")
+    arena_lines = open_stream(workspace.built(BY_DOMAIN, "arena").directory, "preferences")
     assert [(row["chosen"], row["rejected"]) for row in arena_lines] == [("a", "b"), ("b", "a")]
     assert [each.reason for each in refusals(workspace.built(BY_DOMAIN, "arena"))] == ["tie", "tie", "unknown_verdict"]
 
@@ -270,7 +269,7 @@ def test_verdicts_on_two_answers(tmp_path: Path) -> None:
 def test_lines_are_traced_to_their_rows(made: Workspace) -> None:
     """Of several labelled answers of one row, each to itself."""
     for asset, partition, stem in ((BY_DOMAIN, "labels", "unpaired"), ("preferences", "", "unpaired"), ("preferences", "", "ranked")):
-        rows = list(open_lines(made.built(asset, partition).directory, stem))
+        rows = list(open_stream(made.built(asset, partition).directory, stem))
         for number in range(0, len(rows), 9):
             [found] = trace(made, asset, number, partition=partition or None, stream=stem).pieces
             assert found.line == rows[number] and not found.differs
@@ -286,7 +285,7 @@ def test_strings_become_messages_beside_messages(tmp_path: Path) -> None:
     domains = {f"{name}_{schema}": domain(file, schema) for name, file in files.items() for schema in ("group_list", "group_kto")}
     workspace = workspace_in(tmp_path, minimal("preference", domains, test_fraction=0.2))
     built = build(workspace, "preferences")
-    ranked, labelled = (list(open_lines(built.directory, name)) for name in ("ranked", "unpaired"))
+    ranked, labelled = (list(open_stream(built.directory, name)) for name in ("ranked", "unpaired"))
     answers = [answer for row in ranked for answer in row["responses"]] + [row["completion"] for row in labelled]
     assert {(len(each), each[0]["role"]) for each in answers} == {(1, "assistant")}
     assert {len(row["prompt"]) for row in (*ranked, *labelled)} == {1, 2}

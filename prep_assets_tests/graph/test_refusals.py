@@ -21,8 +21,7 @@ from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.examples import Seen, duplicates_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores import files as digests
-from prep_assets.stores.lines import open_lines
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.corpus.conversations import chat
 from prep_assets_tests.graph.conftest import Make
@@ -38,8 +37,8 @@ def tokens_of(workspace: Workspace, partition: str = "a") -> Published:
 
 
 def origins(published: Published, stream: str) -> list[tuple[int, int]]:
-    store = open_tokens(published.directory, stream)
-    return list(zip(store.file.tolist(), store.row.tolist(), strict=True))
+    store = open_stream(published.directory, stream)
+    return list(zip(store.origins.file.tolist(), store.origins.row.tolist(), strict=True))
 
 
 def test_chats_that_share_a_long_system_prompt_all_stay_and_only_exact_duplicates_go(make: Make, tmp_path: Path) -> None:
@@ -159,7 +158,7 @@ def test_preference_limits_do_not_touch_test_files(make: Make, tmp_path: Path) -
     domains = {"a": domain(pairs("a", 9), "preference", max_items=2, **held), "b": domain(pairs("b", 9), "preference")}
     workspace = make(minimal("preference", domains, max_per_source=4, test_fraction=0.0))
     published = build_all(workspace, ["preference"])["preferences", ""]
-    train, test = (sorted(row["prompt"] for row in open_lines(published.directory, name)) for name in ("preferences", "preferences_test"))
+    train, test = (sorted(row["prompt"] for row in open_stream(published.directory, name)) for name in ("preferences", "preferences_test"))
     assert train == ["a 0?", "a 1?", "b 0?", "b 1?", "b 2?", "b 3?"]
     assert test == [f"held {i}?" for i in range(7)]
 
@@ -194,7 +193,7 @@ def test_a_prompt_is_held_out_with_all_its_pairs(make: Make, tmp_path: Path) -> 
     rows = [{"prompt": f"Prompt {i % 40}?", "chosen": f"good {i}", "rejected": f"bad {i}"} for i in range(120)]
     workspace = make(minimal("preference", {"a": domain(jsonl(tmp_path / "a.jsonl", rows), "preference")}, test_fraction=0.3))
     published = build_all(workspace, ["preference"])["preferences", ""]
-    train, test = (list(open_lines(published.directory, name)) for name in ("preferences", "preferences_test"))
+    train, test = (list(open_stream(published.directory, name)) for name in ("preferences", "preferences_test"))
     assert {row["prompt"] for row in train}.isdisjoint(row["prompt"] for row in test)
     assert len(train) + len(test) == 120 and test
 

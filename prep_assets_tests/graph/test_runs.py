@@ -17,11 +17,11 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Group
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets.stores.groups import open_groups
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.corpus.agents import BACKEND, asked, encoded, said, trace
 from prep_assets_tests.extensions.exports.readers import verifiers
 from prep_assets_tests.graph.workspaces import CONFIGS, TOKENIZER, build, domain, jsonl, refusals, workspace_in
+from prep_assets_tests.stored import StoredGroups
 
 IGNORED = [f"{place}{name}" for place in ("", "traces.") for name in ("version", "task", "agent", "is_completed")]
 
@@ -41,7 +41,7 @@ def built(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tuple[Wor
 def test_branches_of_one_prompt_are_responses(tmp_path: Path) -> None:
     rows = [trace(number) for number in range(6)]
     workspace, published = built(tmp_path, [*rows[:5], {"id": "e", "traces": [rows[5]]}])
-    store = open_groups(published.directory)
+    store = StoredGroups(published.directory)
     head = len(encoded("<|im_start|>assistant\n"))
     assert (published.manifest.counts["runs"], published.manifest.counts["runs_split"]) == (6, 6)
     for number, row in enumerate(rows):
@@ -74,13 +74,13 @@ def rewritten(row: dict[str, Any]) -> dict[str, Any]:
 def test_a_turn_that_did_not_go_on_with_the_tokens_before_it_is_a_row_of_its_own(tmp_path: Path) -> None:
     _, published = built(tmp_path, [rewritten(trace(1)), trace(2)])
     assert refusals(published) == []
-    store, row = open_groups(published.directory), rewritten(trace(1))
+    store, row = StoredGroups(published.directory), rewritten(trace(1))
     first, second = (store.conversation(0, at)[0].tolist() for at in store.responses_of(0))
     assert first == [token for node in row["nodes"][:2] for token in node["token_ids"]]
     assert second == [token for node in row["nodes"][2:] for token in node["token_ids"]]
     _, last = built(tmp_path / "last", [rewritten(trace(1)), trace(2)], branches="last")
     assert refusals(last) == []
-    store, row = open_groups(last.directory), rewritten(trace(1))
+    store, row = StoredGroups(last.directory), rewritten(trace(1))
     prompt = [token for node in row["nodes"][2:5] for token in node["token_ids"]] + encoded("<|im_start|>assistant\n")
     assert store.prompts.record(0, "tokens").tolist() == prompt
     assert BACKEND.decode(store.responses.record(0, "tokens").tolist()).strip() == "It is 1."
@@ -145,7 +145,7 @@ def compacted(number: int, *, resumed: bool) -> dict[str, Any]:
 def test_a_compaction_that_nothing_went_on_from_is_not_trained(tmp_path: Path) -> None:
     _, published = built(tmp_path, [compacted(1, resumed=False), compacted(2, resumed=True)])
     assert refusals(published) == []
-    store = open_groups(published.directory)
+    store = StoredGroups(published.directory)
     assert [store.rewards.record(number, "turns").tolist() for number in range(2)] == [[0, 2], [0, 2, 3]]
     row = trace(1)
     row["nodes"] = [{**node, "semantic_parents": [{"node": 0, "type": "compaction_attempt"}]} for node in row["nodes"]]
@@ -169,7 +169,7 @@ def test_episodes_that_verifiers_writes_have_its_branches(tmp_path: Path) -> Non
     workspace = workspace_in(tmp_path, {"rl": {**family, "output": {"storage_format": "bin"}}})
     published = build(workspace, "rl_groups_by_domain", "solver")
     assert refusals(published) == []
-    store, seen = open_groups(published.directory), 0
+    store, seen = StoredGroups(published.directory), 0
     form = episodes.Trace[episodes.WireTaskData, episodes.State, episodes.WireAgentConfig]
     for number, found in enumerate(files.read_episodes(tmp_path, form)):
         run, trained = found.traces[1], set[int]()

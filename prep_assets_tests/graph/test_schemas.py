@@ -25,8 +25,7 @@ from prep_assets.own_code import own_code_hash, source_files
 from prep_assets.pipeline.asset import Store
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.schemas.registry import convert_with
-from prep_assets.stores.lines import open_lines
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.load_template import named_templates
 from prep_assets_tests.effort import SOAK
@@ -245,8 +244,8 @@ def tokens(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def content(store: Published) -> list[Any]:
     """Everything that is trained with, and which rows are refused."""
-    opened = open_tokens(store.directory, "train")
-    arrays = [opened.arrays[key][:].tolist() for key in ("tokens", "loss_mask")]
+    opened = open_stream(store.directory, "train")
+    arrays = [opened.columns[key].values[:].tolist() for key in ("tokens", "loss_mask")]
     return [*arrays, opened.lengths.tolist(), [(each.id.rpartition(":")[2], each.reason) for each in refusals(store)]]
 
 
@@ -292,7 +291,7 @@ def test_a_template_that_shows_names(tmp_path: Path, tokens: Path) -> None:
     vocabulary = workspace.vocabulary(workspace.family(Sft))
 
     def first(store: Published) -> str:
-        return vocabulary.decode(open_tokens(store.directory, "train").record(0, "tokens"))
+        return vocabulary.decode(open_stream(store.directory, "train").record(0, "tokens"))
 
     assert first(kept).startswith("<|im_start|>user name=ann\nHi<|im_end|>")
     assert first(written).startswith("<|im_start|>user\nann: Hi<|im_end|>")
@@ -309,7 +308,7 @@ def test_preferences(tmp_path: Path, mode: str, asked: str, counted: Any) -> Non
     pairs = domain(jsonl(tmp_path / "pairs.jsonl", rows), "preference", speaker_names=mode)
     workspace = workspace_in(tmp_path, minimal("preference", {"pairs": pairs}))
     lines = build(workspace, "preferences_by_domain", "pairs")
-    assert {line["prompt"] for line in open_lines(lines.directory, "preferences")} == {asked}
+    assert {line["prompt"] for line in open_stream(lines.directory, "preferences")} == {asked}
     assert lines.manifest.counts.get("fields_passed_over", {}) == counted
     build(workspace, "preference_tokens_by_domain", "pairs")
 
@@ -459,13 +458,13 @@ def preferences(folder: Path, rows: list[dict[str, Any]], **options: Any) -> tup
 def test_pairs_with_tools_and_reasoning_become_messages(tmp_path: Path) -> None:
     """They were refused: rows of this family had text only."""
     workspace, published = preferences(tmp_path, RICH)
-    rows = list(open_lines(published.directory, "preferences"))
+    rows = list(open_stream(published.directory, "preferences"))
     plain = [{key: json.loads(value) if key == "tools" else value for key, value in row.items()} for row in rows]
     assert plain == RICH
     tokens = workspace.built("preference_tokens")
     assert tokens.manifest.counts["kept"] == 4
     decode = workspace.vocabulary(workspace.family(Preference)).backend.decode
-    store = open_tokens(tokens.directory, "chosen")
+    store = open_stream(tokens.directory, "chosen")
     trained = [decode(store.record(i, "tokens")[store.record(i, "loss_mask") != 0].tolist(), skip_special_tokens=False) for i in range(4)]
     call = '<tool_call>\n{"name": "f", "arguments": {"a": 2}}\n</tool_call><|im_end|>'
     empty = "<think>\n\n</think>\n\n"
@@ -481,7 +480,7 @@ def test_pairs_with_tools_and_reasoning_become_messages(tmp_path: Path) -> None:
 @pytest.mark.parametrize("form", ["auto", "text", "messages"])
 def test_one_form_for_the_whole_store(tmp_path: Path, form: str) -> None:
     workspace, published = preferences(tmp_path, [*PLAIN, *RICH[:1]], form=form)
-    rows = list(open_lines(published.directory, "preferences"))
+    rows = list(open_stream(published.directory, "preferences"))
     kinds = {type(row[part]) for row in rows for part in ("prompt", "chosen", "rejected")}
     assert kinds == ({str} if form == "text" else {list})
     assert part_of(workspace, "preferences", "p").manifest.counts["refused"] == ({"pair/not_plain_text": 1} if form == "text" else {})
@@ -491,15 +490,15 @@ def test_one_form_for_the_whole_store(tmp_path: Path, form: str) -> None:
 def test_auto_writes_strings_where_they_do_and_does_not_change_for_a_row_that_is_refused(tmp_path: Path) -> None:
     empty = {"prompt": [user("2 + 2?")], "chosen": [THOUGHT], "rejected": [{**THOUGHT}]}
     _, published = preferences(tmp_path / "auto", [*PLAIN, empty])
-    assert list(open_lines(published.directory, "preferences")) == PLAIN
+    assert list(open_stream(published.directory, "preferences")) == PLAIN
     _, text = preferences(tmp_path / "text", PLAIN, form="text")
-    assert list(open_lines(text.directory, "preferences")) == PLAIN
+    assert list(open_stream(text.directory, "preferences")) == PLAIN
 
 
 def test_the_same_reasoning_in_field_and_text_stands_once_in_a_pair(tmp_path: Path) -> None:
     both = {"role": "assistant", "content": "<think>Two twos.</think>4", "reasoning_content": "Two twos."}
     _, published = preferences(tmp_path, [{"prompt": [user("2 + 2?")], "chosen": [both], "rejected": [assistant("5")]}])
-    (row,) = open_lines(published.directory, "preferences")
+    (row,) = open_stream(published.directory, "preferences")
     assert row == {"prompt": "2 + 2?", "chosen": "<think>Two twos.</think>4", "rejected": "5"}
 
 
@@ -511,7 +510,7 @@ def test_labelled_answers_carry_them_too(tmp_path: Path) -> None:
     workspace = workspace_in(tmp_path, minimal("preference", {"k": domain(jsonl(tmp_path / "k.jsonl", rows), "kto")}, test_fraction=0.0))
     published = build(workspace, "preferences")
     assert refusals(part_of(workspace, "preferences", "k")) == []
-    found = {row["label"]: row for row in open_lines(published.directory, "unpaired")}
+    found = {row["label"]: row for row in open_stream(published.directory, "unpaired")}
     assert found[True] == {"prompt": [user("2 + 2?")], "completion": [CONVERSATIONAL_ROWS_CALL], "label": True, "tools": json.dumps(TOOLS)}
     assert found[False] == {"prompt": [user("?")], "completion": [assistant("4")], "label": False}
 
@@ -522,9 +521,9 @@ def test_prompts_of_rl_carry_tools_and_calls(tmp_path: Path) -> None:
     data = {"p": domain(jsonl(tmp_path / "p.jsonl", rows), "rl_prompt")}
     workspace = workspace_in(tmp_path, minimal("rl", data, template="qwen3", test_fraction=0.0))
     stores = build_all(workspace, ["rl"])
-    found = list(open_lines(stores["rl_prompts", ""].directory, "rl_prompts_train"))
+    found = list(open_stream(stores["rl_prompts", ""].directory, "rl_prompts_train"))
     assert found == [{"prompt": [user("1 + 1?")], "gold": 2}, {"prompt": asked, "gold": 4, "tools": json.dumps(TOOLS)}]
     assert stores["rl_tokens_by_domain", "p"].manifest.counts["refused"] == {}
-    store = open_tokens(stores["rl_tokens", ""].directory, "prompts")
+    store = open_stream(stores["rl_tokens", ""].directory, "prompts")
     text = workspace.vocabulary(workspace.family(Rl)).backend.decode(store.record(1, "tokens").tolist(), skip_special_tokens=False)
     assert "# Tools" in text and '{"name": "f", "arguments": {"a": 2}}' in text and text.endswith("<|im_start|>assistant\n")

@@ -13,7 +13,7 @@ from tokenizers import Tokenizer
 from prep_assets.errors import CheckFailed
 from prep_assets.samples import COMPLETION, changed
 from prep_assets.schemas import messages
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets_tests.graph.workspaces import CONFIGS, build, domain, jsonl, minimal, verdicts, workspace_in
 
 PAIR = {"prompt": "Say hi", "completion": "hi  "}
@@ -62,7 +62,7 @@ def test_it_is_one_token_if_the_tokenizer_has_it(
     domains = {"a": domain(jsonl(tmp_path / "a.jsonl", [row]), schema, options={"separator": separator})}
     workspace = workspace_in(tmp_path, minimal("sft", domains, tokenizer=str(folder), template="chatml", special_in_content=typed))
     published = build(workspace, "sft_tokens", "a")
-    store, read = open_tokens(published.directory, "train"), Tokenizer.from_file(str(folder / "tokenizer.json"))
+    store, read = open_stream(published.directory, "train"), Tokenizer.from_file(str(folder / "tokenizer.json"))
     # the reference: text between control tokens encoded alone, one id for each control token
     (end,) = (read.token_to_id(token) for token in ("<|endoftext|>",))
     plain = lambda text: read.encode(text, add_special_tokens=False).ids  # noqa: E731
@@ -70,8 +70,8 @@ def test_it_is_one_token_if_the_tokenizer_has_it(
         ids = [*plain("Say hi"), read.token_to_id(TOKEN), *plain("hi  "), end]
     else:
         ids = [*plain(f"Say hi{between}hi  "), end]
-    assert store.arrays["tokens"][:].tolist() == ids
-    trained = [token for token, weight in zip(ids, store.arrays["loss_mask"][:].tolist(), strict=True) if weight]
+    assert store.columns["tokens"].values[:].tolist() == ids
+    trained = [token for token, weight in zip(ids, store.columns["loss_mask"].values[:].tolist(), strict=True) if weight]
     assert read.decode(trained, skip_special_tokens=False) == "hi  <|endoftext|>"
 
 
@@ -88,7 +88,8 @@ def test_the_default_of_the_hooks_is_the_tokenizers_own(tmp_path: Path) -> None:
     workspace = workspace_in(tmp_path, minimal("sft", domains, tokenizer=str(folder), template="chatml"))
     token = Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id(TOKEN)
     counts = [
-        open_tokens(build(workspace, "sft_tokens", name).directory, "train").arrays["tokens"][:].tolist().count(token) for name in domains
+        open_stream(build(workspace, "sft_tokens", name).directory, "train").columns["tokens"].values[:].tolist().count(token)
+        for name in domains
     ]
     assert counts == [1, 1, 0]
 
@@ -98,7 +99,7 @@ def test_a_separator_typed_in_a_row_stays_text(tmp_path: Path) -> None:
     rows = [{"prompt": f"Say {TOKEN}", "completion": f"{TOKEN}hi"}]
     domains = {"a": domain(jsonl(tmp_path / "a.jsonl", rows), "prompt_completion", options={"separator": None})}
     workspace = workspace_in(tmp_path, minimal("sft", domains, tokenizer=str(folder), template="chatml"))
-    ids = open_tokens(build(workspace, "sft_tokens", "a").directory, "train").arrays["tokens"][:].tolist()
+    ids = open_stream(build(workspace, "sft_tokens", "a").directory, "train").columns["tokens"].values[:].tolist()
     assert ids.count(Tokenizer.from_file(str(folder / "tokenizer.json")).token_to_id(TOKEN)) == 1
 
 

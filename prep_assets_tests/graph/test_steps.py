@@ -17,9 +17,9 @@ from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.schemas.registry import schemas
-from prep_assets.stores.groups import open_groups
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, failing, jsonl, make, refusals, resealed, verdicts, workspace_in
+from prep_assets_tests.stored import StoredGroups
 
 BACKEND = Tokenizer.from_file(f"{TOKENIZER}/tokenizer.json")
 STEPS = [("First, 3 * 4 is 12.", 1.0), ("Then 2 + 12 is 14.", 0.0), ("So it is 14, and no more.", -1.0)]
@@ -38,7 +38,7 @@ def built(
 
 def judged(published: Published, record: int = 0) -> list[tuple[str, float]]:
     """The text between the ends of steps of a response, and the reward at each end, by the `tokenizers` library."""
-    responses = open_groups(published.directory).responses
+    responses = StoredGroups(published.directory).responses
     ids, ends, rewards = (responses.record(record, key) for key in ("tokens", "step_ends", "step_rewards"))
     places = np.flatnonzero(ends).tolist()
     starts = [0, *(place + 1 for place in places[:-1])]
@@ -55,9 +55,9 @@ def test_each_reward_stands_where_its_step_ends(tmp_path: Path, template: str) -
     assert [text.split("</think>")[-1].strip() for text, _ in found] == [text for text, _ in STEPS]
     assert [reward for _, reward in found] == [1.0, 0.0, -1.0]
     assert [reward for _, reward in judged(published, 1)] == [1.0, 0.0, 1.0]
-    store = open_groups(published.directory)
-    assert store.rewards.arrays["rewards"][:].tolist() == [-1.0, 1.0], "that of the last step"
-    rewards, ends = (np.asarray(store.responses.arrays[key]) for key in ("step_rewards", "step_ends"))
+    store = StoredGroups(published.directory)
+    assert store.rewards.columns["rewards"].values[:].tolist() == [-1.0, 1.0], "that of the last step"
+    rewards, ends = (np.asarray(store.responses.columns[key].values) for key in ("step_rewards", "step_ends"))
     assert not rewards[ends == 0].any() and ends.sum() == 6
     assert "6 rewards of 2 responses stand where their steps end" in verdicts(workspace, published)["step_rewards"].summary
 

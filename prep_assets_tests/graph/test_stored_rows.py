@@ -12,10 +12,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from prep_assets.checks import sources_again as module
-from prep_assets.checks.sources_again import DomainSource, Join, StoredRows, StoredStream
+from prep_assets.checks.sources_again import DomainSource, Join, StoredRows
 from prep_assets.errors import StoreError
 from prep_assets.proofs.selection import Selected
 from prep_assets.samples import Sample
+from prep_assets.stores.table import TOKENS, Origins, Ragged, Table
 from prep_assets_tests.effort import examples
 
 Place = tuple[int, int]
@@ -30,12 +31,13 @@ def sources(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "source_of", lambda _: source)
 
 
-def stream_of(places: Sequence[Place], lengths: Sequence[int] | None = None, several: bool = False) -> StoredStream:
+def stream_of(places: Sequence[Place], lengths: Sequence[int] | None = None, several: bool = False) -> Table:
     file, row = (np.array([place[side] for place in places], kind) for side, kind in ((0, np.int32), (1, np.int64)))
-    return StoredStream("", None, np.cumsum(np.array(lengths or [10] * len(places), np.int64)), file, row, several)
+    ends = np.cumsum(np.array(lengths or [10] * len(places), np.int64))
+    return Table("", TOKENS, len(row), Origins(("",), file * 0, file, row, several), {"tokens": Ragged(None, ends)})
 
 
-def joined(stream: StoredStream, blocks: Sequence[tuple[int, list[int]]] = BLOCKS) -> Iterator[StoredRows]:
+def joined(stream: Table, blocks: Sequence[tuple[int, list[int]]] = BLOCKS) -> Iterator[StoredRows]:
     store: Any = None
     join = Join(store, stream)
     for file, rows in blocks:
@@ -43,7 +45,7 @@ def joined(stream: StoredStream, blocks: Sequence[tuple[int, list[int]]] = BLOCK
     yield from join.end()
 
 
-def outcome(stream: StoredStream, blocks: Sequence[tuple[int, list[int]]] = BLOCKS) -> tuple[list[Any], str]:
+def outcome(stream: Table, blocks: Sequence[tuple[int, list[int]]] = BLOCKS) -> tuple[list[Any], str]:
     """Number, id and row of each record that is found, and what is said in the end."""
     found: list[Any] = []
     try:

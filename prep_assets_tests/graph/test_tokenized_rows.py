@@ -17,7 +17,7 @@ from prep_assets.extensions.explain.trace import trace
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, jsonl, minimal, refusals, verdicts, workspace_in
 from prep_assets_tests.masks.trl import tokenizer_folder, trl_labels
@@ -67,7 +67,7 @@ def store(tmp_path_factory: pytest.TempPathFactory) -> tuple[Workspace, Publishe
 
 def test_ids_and_masks_are_stored_as_they_are(store: tuple[Workspace, Published]) -> None:
     _, published = store
-    tokens = open_tokens(published.directory, "train")
+    tokens = open_stream(published.directory, "train")
     for number in range(13):
         expected, labels = chat(f"What is {number}?", f"It is {number}.")
         assert tokens.record(number, "tokens").tolist() == expected
@@ -142,7 +142,7 @@ def test_ids_that_no_tokenizer_writes_are_kept_and_counted(tmp_path: Path) -> No
 def test_a_part_of_a_long_row_is_left(tmp_path: Path, truncation: str) -> None:
     long = ids("one two three four five six seven eight nine ten")
     _, published = built(tmp_path, [{"input_ids": long, "labels": long}], truncation=truncation, preprocessing={"max_seq_len": 5})
-    assert open_tokens(published.directory, "train").record(0, "tokens").tolist() == (long[-5:] if truncation == "start" else long[:5])
+    assert open_stream(published.directory, "train").record(0, "tokens").tolist() == (long[-5:] if truncation == "start" else long[:5])
 
 
 # -- the tokenizer that made them ---------------------------------------------------------------------------------------------------------
@@ -246,7 +246,7 @@ def module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
 
 def test_a_mask_builder_as_astrai_has_them(tmp_path: Path, module: str) -> None:
     _, published = built(tmp_path, [row(1), row(2)], f"{module}:builder")
-    assert open_tokens(published.directory, "train").record(1, "tokens").tolist() == row(2)["input_ids"]
+    assert open_stream(published.directory, "train").record(1, "tokens").tolist() == row(2)["input_ids"]
     with pytest.raises(PrepAssetsError, match="nothing says which tokenizer made them"):
         built(tmp_path / "unnamed", [row(1)], f"{module}:builder", {"tokenized_by": None})
     with pytest.raises(PrepAssetsError, match="unsupported_column"):
@@ -262,7 +262,7 @@ def test_a_builder_class_as_astrai_has_them(tmp_path: Path, module: str) -> None
     options = {"prefix": "Q: ", "tokenizer": str(TOKENIZER)}
     rows = [{"q": "What is 2?", "a": " It is 2."}, {"q": "x", "a": "y", "skip": True}]
     _, published = built(tmp_path, rows, f"{module}:Builder", {"options": options})
-    tokens = open_tokens(published.directory, "train")
+    tokens = open_stream(published.directory, "train")
     asked, answer = (BACKEND.encode(text, add_special_tokens=False).ids for text in ("Q: What is 2?", " It is 2."))
     assert tokens.record(0, "tokens").tolist() == asked + answer
     assert tokens.record(0, "loss_mask").tolist() == [0] * len(asked) + [1] * len(answer)
@@ -274,7 +274,7 @@ def test_a_builder_class_as_astrai_has_them(tmp_path: Path, module: str) -> None
 def test_chats_and_ids_of_one_domain_stay_in_the_order_of_their_rows(tmp_path: Path, module: str) -> None:
     rows = [row(0), {"q": "What is 1?", "a": "It is 1."}, row(2), row(3), {"q": "What is 4?", "a": "It is 4."}]
     _, published = built(tmp_path, rows, f"{module}:mixed")
-    tokens = open_tokens(published.directory, "train")
+    tokens = open_stream(published.directory, "train")
     assert [tokens.record(at, "tokens").tolist() for at in range(5)] == [row(number)["input_ids"] for number in range(5)]
 
 
@@ -282,8 +282,8 @@ def test_a_function_weighs_the_turns_of_any_schema(tmp_path: Path, module: str) 
     rows = [{"messages": messages(1) + messages(2)}]
     more = {"weigh": f"{module}:weights", "tokenized_by": None}
     workspace, published = built(tmp_path, rows, "messages", more)
-    tokens = open_tokens(published.directory, "train").record(0, "tokens")
-    mask = open_tokens(published.directory, "train").record(0, "loss_mask")
+    tokens = open_stream(published.directory, "train").record(0, "tokens")
+    mask = open_stream(published.directory, "train").record(0, "loss_mask")
     assert BACKEND.decode(tokens[mask != 0].tolist(), skip_special_tokens=False) == "What is 2?<|im_end|>It is 2.<|im_end|>"
     with pytest.raises(PrepAssetsError, match="gives 1 weights for 4 turns"):
         built(tmp_path / "few", rows, "messages", {**more, "weigh": f"{module}:too_few"})

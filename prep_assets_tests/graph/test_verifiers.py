@@ -11,7 +11,7 @@ import pytest
 from prep_assets.exports import export
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.lines import open_lines
+from prep_assets.stores.table import open_stream
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, part_of, refusals, resealed, verdicts, workspace_in
 
 NO_COMMA = {"instruction_id_list": ["punctuation:no_comma"], "kwargs": [{"num_words": None}]}
@@ -54,7 +54,7 @@ def test_golds_that_fail_are_refused_and_what_is_told_reaches_the_trainer(tmp_pa
         ("tasks.jsonl:5", "gold_rejected"),
         ("tasks.jsonl:6", "bad_arguments"),
     ]
-    stored = {row["prompt"]: row for row in open_lines(published.directory, "rl_prompts_train")}
+    stored = {row["prompt"]: row for row in open_stream(published.directory, "rl_prompts_train")}
     for number in (0, 1, 2, 6, 7, 8):
         row, line = rows()[number], stored.pop(f"Task {number}.")
         assert (line["verifier"], line["gold"]) == (row["v"], row["gold"])

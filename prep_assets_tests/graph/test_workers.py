@@ -33,10 +33,9 @@ from prep_assets.pipeline.examples import shards_of
 from prep_assets.pipeline.sources import Pinned
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores import writer
-from prep_assets.stores.guards import Guards
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.published import open_published
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.table import Table, open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets.workers.pool import Pool, answer_of, worker_count
 from prep_assets.workers.shards import Effort, Plan, ShardResult, Work
@@ -221,13 +220,13 @@ def test_a_worker_that_is_killed_in_the_middle_changes_no_byte(
     alone, _ = built_by(1, workspace, "sft_tokens", pool)
     before = pool.effort.lost
 
-    def kill_one(folder: Path, name: str, *guards: Guards) -> TokenStore:
+    def kill_one(folder: Path, name: str, **options: Any) -> Table:
         """When the first shard is joined, a worker is in the middle of another one."""
         if name == "train" and pool.effort.lost == before:
             os.kill(pool.processes[0], signal.SIGKILL)
-        return open_tokens(folder, name, *guards)
+        return open_stream(folder, name, **options)
 
-    monkeypatch.setattr(writer, "open_tokens", kill_one)
+    monkeypatch.setattr(writer, "open_stream", kill_one)
     together, told = built_by(2, workspace, "sft_tokens", pool)
     assert together == alone
     assert pool.effort.lost > before

@@ -15,7 +15,7 @@ from prep_assets.config.models import Keep
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.mask import Truncation, left_of, prove_identity, prove_masks
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.text.spans import Prompt, kept_tokens
 from prep_assets_tests.corpus.policies import POLICIES
 from prep_assets_tests.effort import examples
@@ -249,7 +249,7 @@ def test_pairs_that_are_too_long_are_refused_as_pairs(tmp_path: Path) -> None:
     """Preference pairs are never cut, so no cut can make two answers equal; one side that is too long takes the other with it."""
     rows = [{"prompt": "Hi", "chosen": LONG + " yes", "rejected": LONG + " no"}, {"prompt": "Hi", "chosen": "Yes", "rejected": "No"}]
     store = _tokenized(tmp_path, [*rows, {"prompt": "Hm?", "chosen": "Yes", "rejected": LONG}], "chatml")
-    assert [len(open_tokens(store.directory, side)) for side in ("chosen", "rejected")] == [1, 1]
+    assert [len(open_stream(store.directory, side)) for side in ("chosen", "rejected")] == [1, 1]
     assert {refusal.reason for refusal in refusals(store)} == {"too_long"}
     assert len(refusals(store)) == 2
 
@@ -261,7 +261,7 @@ def test_pairs_that_the_template_makes_equal_are_refused(tmp_path: Path) -> None
     trimming = chatml.SOURCE.strip().replace("{{- m.content -}}", "{{- m.content | trim -}}")
     (tmp_path / "configs" / "trimming.jinja").write_text(trimming)
     store = _tokenized(tmp_path, rows, "trimming.jinja")
-    assert [len(open_tokens(store.directory, side)) for side in ("chosen", "rejected")] == [1, 1]
+    assert [len(open_stream(store.directory, side)) for side in ("chosen", "rejected")] == [1, 1]
 
 
 def _tokenized(tmp_path: Path, rows: list[dict[str, str]], template: str) -> Any:

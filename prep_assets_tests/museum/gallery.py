@@ -16,8 +16,7 @@ import numpy.typing as npt
 from prep_assets.graph.graph import run_check, store_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.table import TOKENS
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import TOKENS, open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, checks_of, copy_of, domain, jsonl, minimal, resealed, workspace_in
@@ -74,11 +73,11 @@ class Stand:
 
     def rows(self, stream: str = "train") -> list[Row]:
         """The records of a stream."""
-        store = open_tokens(self.published.directory, stream)
+        store = open_stream(self.published.directory, stream)
         found = []
         for at in range(len(store)):
             ids = np.array(store.record(at, "tokens"))
-            found.append(Row(ids, np.array(store.record(at, "loss_mask")) if "loss_mask" in store.arrays else np.ones(len(ids), np.uint8)))
+            found.append(Row(ids, np.array(store.record(at, "loss_mask")) if "loss_mask" in store.columns else np.ones(len(ids), np.uint8)))
         return found
 
     def row(self, at: int = 0, stream: str = "train") -> Row:
@@ -107,9 +106,9 @@ class Stand:
         workspace = copy_of(self.workspace, Path(mkdtemp(dir=self.workspace.configs.parents[1])) / "workspace")
         manifest = self.published.manifest
         published = workspace.built(manifest.asset, manifest.partition)
-        store = open_tokens(published.directory, stream)
-        dtypes = {key: store.arrays[key].dtype.name for key in store.arrays}
-        origin = np.array(store.file), np.array(store.row)
+        store = open_stream(published.directory, stream)
+        dtypes = {key: store.columns[key].values.dtype.name for key in store.columns}
+        origin = np.array(store.origins.file), np.array(store.origins.row)
         shutil.rmtree(published.directory / stream)
         shutil.rmtree(published.directory / f"{stream}.index")
         with TableWriter(published.directory, stream, TOKENS, dtypes) as writer:

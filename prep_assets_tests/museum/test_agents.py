@@ -14,7 +14,7 @@ from tokenizers import Tokenizer
 
 from prep_assets.errors import PrepAssetsError
 from prep_assets.graph.graph import store_of
-from prep_assets.stores.lines import open_lines
+from prep_assets.stores.table import open_stream
 from prep_assets.text.load_template import named_templates
 from prep_assets.text.template import ChatTemplate
 from prep_assets_tests.graph.workspaces import TOKENIZER, refusals, resealed
@@ -518,7 +518,7 @@ def test_93_an_answer_good_and_bad(tmp_path: Path) -> None:
     rows = [*labelled, {**again, "label": True}, {"prompt": "3 + 3?", "completion": "It is 6.", "label": True}]
     stand = stand_of(tmp_path, "preference", "kto", rows, "preference_raw", "preferences_by_domain")
     assert stand.published.manifest.counts["refused"] == {"pair/contradicting_labels": 2} and stand.verdict("pair_sanity").passed
-    good = [line["completion"] for line in open_lines(stand.published.directory, "unpaired") if line["label"]]
+    good = [line["completion"] for line in open_stream(stand.published.directory, "unpaired") if line["label"]]
     assert "It is 6." not in good and good.count("It is 4.") == 2
     first = good.index("It is 4.")
     corruption.lines(stand.published, "unpaired", lambda lines: [{**line, "label": at != first} for at, line in enumerate(lines)])

@@ -11,9 +11,10 @@ import pytest
 from tokenizers import Tokenizer
 
 from prep_assets.errors import PrepAssetsError
-from prep_assets.stores.packed import open_packed
+from prep_assets.stores.table import open_stream
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, jsonl, minimal, refusals, workspace_in
 from prep_assets_tests.museum.gallery import ASSISTANT, CHAT, USER, Row, chats, documents, packed, said, stand_of, tokenizer
+from prep_assets_tests.stored import packed_rows
 
 TEXTS = ["One document.", "Another one.", "And a third one."]
 
@@ -177,8 +178,8 @@ def test_57_mean_of_means(tmp_path: Path) -> None:
     Stopped by: up to the trainer; stores and exports give trained tokens by row.
     """
     stand = packed(tmp_path, [CHAT, CHAT[:2], CHAT[2:]], row_len=64)
-    table = open_packed(stand.published.directory, "sft_packed")
-    per_row = (np.asarray(table.loss_mask) != 0).sum(axis=1)
+    table = open_stream(stand.published.directory, "sft_packed")
+    per_row = (np.asarray(packed_rows(table, "loss_mask")) != 0).sum(axis=1)
     assert stand.published.manifest.counts["trained_tokens"] == per_row.sum() and (per_row > 0).all()
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from prep_assets.stores.packed import open_packed
+from prep_assets.stores.table import open_stream
 from prep_assets_tests.graph.workspaces import refusals
 from prep_assets_tests.museum.gallery import ASSISTANT, CHAT, USER, first_run, packed, pairs, said, tokenizer
 
@@ -71,7 +71,7 @@ def test_47_shuffle_of_one(tmp_path: Path) -> None:
     correlation = {}
     for shuffle in (True, False):
         stand = packed(tmp_path / str(shuffle), chats, row_len=256, packing={"strategy": "simple", "shuffle": shuffle})
-        order = np.asarray(open_packed(stand.published.directory, "sft_packed").documents["record"])
+        order = np.asarray(open_stream(stand.published.directory, "sft_packed").pieces.fields["record"])
         assert sorted(order) == list(range(len(chats)))
         correlation[shuffle] = np.corrcoef(order, np.arange(len(order)))[0, 1]  # Spearman's, with the order of the source
     assert abs(correlation[True]) < 0.2

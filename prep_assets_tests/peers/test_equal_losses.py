@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from prep_assets.exports import export
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.extensions.exports.readers import reader
@@ -126,7 +126,7 @@ def test_plain_torch_on_our_store_and_on_the_template_of_transformers(tokens: Pu
     for chat in CHATS:
         encoded = tokenizer.apply_chat_template(chat["messages"], return_dict=True, return_assistant_tokens_mask=True)
         theirs.append((encoded["input_ids"], encoded["assistant_masks"]))
-    store = open_tokens(tokens.directory, "train")
+    store = open_stream(tokens.directory, "train")
     ours = [(store.record(number, "tokens").tolist(), store.record(number, "loss_mask").tolist()) for number in range(len(store))]
     assert losses_of_torch(ours) == pytest.approx(losses_of_torch(theirs), rel=1e-6)
     off_by_one = [(ids, [*mask[1:], 0]) for ids, mask in ours]

@@ -171,8 +171,8 @@ PLANTS: Mapping[str, Change] = {
     "items of a blend": (
         "pretrain",
         "pipeline/blends",
-        "np.broadcast_to(np.int64(window), windows_in(store.tokens, window))",
-        "np.broadcast_to(windows_in(store.tokens, window), np.int64(window))",
+        'np.broadcast_to(np.int64(window), windows_in(len(store.columns["tokens"].values), window))',
+        'np.broadcast_to(windows_in(len(store.columns["tokens"].values), window), np.int64(window))',
     ),
     "weights of messages": (
         "sft",
@@ -317,8 +317,8 @@ PLANTS: Mapping[str, Change] = {
     "a folder without lines": (
         "schemas preference texts 0",
         "pipeline/tokens",
-        "            continue\n        doing",
-        "            pass\n        doing",
+        "            continue\n        assert",
+        "            pass\n        assert",
     ),
     "the columns of a layout": (
         "sft ids",

@@ -18,7 +18,7 @@ from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError
 from prep_assets.graph.graph import EVERY, assets_of
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import build, build_all, domain, jsonl, minimal, verdicts, workspace_in
 
@@ -142,7 +142,7 @@ def test_metrics_are_figures_of_the_manifest_and_of_lengths(tmp_path: Path) -> N
     shares = {"bytes": 320, "bytes_per_token": 4, "tokens_per_record": 10, "trained_share": 0.25, "refused_share": 0.2, "refused.a/b": 0.2}
     assert found == {"read": 10, "kept": 8, "tokens": 80, "trained_tokens": 20, "fill_rate": 0.5, **shares}
     assert Sft.model_fields["quality"].default.bounds == {}
-    lengths = sorted(len(open_tokens(published.directory, "train").record(n, "tokens")) for n in range(40))
+    lengths = sorted(len(open_stream(published.directory, "train").record(n, "tokens")) for n in range(40))
     found = metrics_of(EVERY["sft_tokens"], published)
     assert (found["length_median"], found["length_p99"], found["length_longest"]) == (lengths[19], lengths[39], lengths[39])
 

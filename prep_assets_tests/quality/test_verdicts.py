@@ -35,7 +35,7 @@ from prep_assets.proofs.selection import DROPPED, GOOD, reason_fault
 from prep_assets.quality.steps import Examples, configured_steps
 from prep_assets.samples import Sample, document
 from prep_assets.stores.guards import Guards, load_array
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.workers.pool import Pool
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, out_of_date, refusals, tree, verdicts, workspace_in
 
@@ -205,8 +205,11 @@ def test_no_cluster_stands_on_both_sides_of_a_split(tmp_path: Path, test_files: 
 
 def ids_in(published: Any, stem: str) -> set[str]:
     """Ids of the records of a stream of tokens; the domain has one file to train on, and one to test with."""
-    store = open_tokens(published.directory, stem)
-    return {f"{('rows', 'held')[file]}.jsonl:{row + 1}" for file, row in zip(store.file.tolist(), store.row.tolist(), strict=True)}
+    store = open_stream(published.directory, stem)
+    return {
+        f"{('rows', 'held')[file]}.jsonl:{row + 1}"
+        for file, row in zip(store.origins.file.tolist(), store.origins.row.tolist(), strict=True)
+    }
 
 
 def test_another_share_held_out_judges_again_where_alike_examples_stay(tmp_path: Path) -> None:

@@ -26,14 +26,14 @@ from prep_assets.graph.sft import SFT_TOKENS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import Expected
 from prep_assets.proofs.mask import MaskRow
-from prep_assets.stores.packed import open_packed
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.visible import one_line, visible
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.workspaces import build, resealed
 from prep_assets_tests.proofs.words import vocabulary
 from prep_assets_tests.reports.hostile import HOSTILE, Read, hostile_workspace, page_of, unseen
+from prep_assets_tests.stored import packed_rows
 
 
 def test_hostile_records_stay_text(hostile: tuple[Workspace, dict[str, Published]]) -> None:
@@ -52,7 +52,7 @@ def test_hostile_records_stay_text(hostile: tuple[Workspace, dict[str, Published
 
 def test_rows_are_those_of_the_store(hostile: tuple[Workspace, dict[str, Published]]) -> None:
     workspace, stores = hostile
-    store, read = open_tokens(stores["sft_tokens"].directory, "train"), Read(report(workspace, [stores["sft_tokens"]]))
+    store, read = open_stream(stores["sft_tokens"].directory, "train"), Read(report(workspace, [stores["sft_tokens"]]))
     rows, vocabulary = read.rows(), read.held("vocabulary")
     assert len(rows) == len(store) == len(HOSTILE)
     for number, row in enumerate(rows):
@@ -64,12 +64,12 @@ def test_rows_are_those_of_the_store(hostile: tuple[Workspace, dict[str, Publish
 
 def test_packed_rows_name_their_records(hostile: tuple[Workspace, dict[str, Published]]) -> None:
     workspace, stores = hostile
-    packed, tokens = open_packed(stores["sft_packed"].directory, "sft_packed"), open_tokens(stores["sft_tokens"].directory, "train")
+    packed, tokens = open_stream(stores["sft_packed"].directory, "sft_packed"), open_stream(stores["sft_tokens"].directory, "train")
     for number, row in enumerate(Read(report(workspace, [stores["sft_packed"]])).rows()):
-        pieces = range(*packed.pieces(number).indices(len(packed.documents["row"])))
-        assert [piece[0] for piece in row["p"]] == packed.documents["row_offset"][list(pieces)].tolist()
+        pieces = range(*packed.pieces.of(number).indices(len(packed.pieces.fields["row"])))
+        assert [piece[0] for piece in row["p"]] == packed.pieces.fields["row_offset"][list(pieces)].tolist()
         for piece, at in zip(row["p"], pieces, strict=True):
-            assert piece[1].endswith(f":{tokens.row[packed.documents['record'][at]] + 1}")
+            assert piece[1].endswith(f":{tokens.origins.row[packed.pieces.fields['record'][at]] + 1}")
 
 
 def test_refused_records_have_reason_and_payload(hostile: tuple[Workspace, dict[str, Published]]) -> None:
@@ -164,7 +164,7 @@ def test_both_sides_of_a_pair_of_tokens_are_one_row(built: tuple[Workspace, dict
     index, names = read.held("index"), [stream["name"] for stream in read.held("streams")]
     assert {names[at] for at in index["stream"]} == {"chosen", "test/chosen"}
     for at, row in enumerate(read.rows()):
-        number, sides = index["number"][at], [open_tokens(directory, names[index[key][at]]) for key in ("stream", "beside")]
+        number, sides = index["number"][at], [open_stream(directory, names[index[key][at]]) for key in ("stream", "beside")]
         assert [row["i"], row["b"]["i"]] == [side.record(number, "tokens").tolist() for side in sides]
         assert index["pair"][at] == [int(side.record(number, "loss_mask").sum()) for side in sides]
         assert row["p"][0][1] == row["b"]["p"][0][1]
@@ -180,7 +180,7 @@ def test_in_how_many_pairs_the_chosen_answer_has_more_trained_tokens(
         int(more) > int(less)
         for store in chosen
         for part in ("", "test/")
-        for streams in [[open_tokens(store.directory, f"{part}{side}") for side in ("chosen", "rejected")]]
+        for streams in [[open_stream(store.directory, f"{part}{side}") for side in ("chosen", "rejected")]]
         for more, less in zip(*([each.record(at, "loss_mask").sum() for at in range(len(each))] for each in streams), strict=True)
     ]
     read = Read(report(workspace, chosen))
@@ -257,14 +257,14 @@ def test_figures_of_a_packed_table_are_those_of_a_plain_loop(built: tuple[Worksp
     _, stores = built
     published = stores["sft_packed", ""]
     for name, measured in _by_stream(published).items():
-        store = open_packed(published.directory, name)
+        store = open_stream(published.directory, name)
         for each in measured:
             lengths, trained = [], 0
-            for at, source in enumerate(store.documents["source"].tolist()):
-                if store.sources[source] == each.domain:
-                    row, start, length = (int(store.documents[key][at]) for key in ("row", "row_offset", "length"))
+            for at, source in enumerate(store.pieces.fields["source"].tolist()):
+                if store.pieces.domains[source] == each.domain:
+                    row, start, length = (int(store.pieces.fields[key][at]) for key in ("row", "row_offset", "length"))
                     lengths.append(length)
-                    trained += int((np.asarray(store.loss_mask[row][start : start + length]) != 0).sum())
+                    trained += int((np.asarray(packed_rows(store, "loss_mask")[row][start : start + length]) != 0).sum())
             assert (each.documents, each.total, each.trained, each.longest) == (len(lengths), sum(lengths), trained, max(lengths))
 
 

@@ -14,9 +14,7 @@ from hypothesis import strategies as st
 from prep_assets.extensions.explain.rows import MOST_TOKENS
 from prep_assets.extensions.explain.search import ALSO_FOLDED, Filter, matching
 from prep_assets.stores import table
-from prep_assets.stores.packed import PackedStore
-from prep_assets.stores.table import TOKENS, Table, table_of
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import TOKENS, Pieces, Table, open_stream, packed_table
 from prep_assets.stores.writer import TableWriter
 from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
 from prep_assets_tests.graph.workspaces import TOKENIZER
@@ -60,7 +58,8 @@ def _streams(folder: Path, ids: list[list[int]], masks: list[list[bool]]) -> lis
         tokens[row, : len(some)], mask[row, : len(some)] = some, trained
     number = np.arange(len(ids))
     documents = {"row": number, "length": lengths, "row_offset": number * 0, "start": number * 0, "source": number * 0, "record": number}
-    return [table_of("train", open_tokens(folder, "train"), "d"), table_of("p", PackedStore(tokens, mask, documents, ("d",), row_len))]
+    pieces, flat = Pieces(("d",), documents), {"tokens": tokens.reshape(-1), "loss_mask": mask.reshape(-1)}
+    return [open_stream(folder, "train", "d"), packed_table("p", flat, pieces, len(ids), row_len)]
 
 
 @given(texts, st.data())

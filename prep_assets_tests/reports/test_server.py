@@ -15,7 +15,7 @@ import pytest
 from prep_assets.errors import PrepAssetsError
 from prep_assets.extensions.explain.serve import home_page, server
 from prep_assets.pipeline.workspace import HOST, Workspace, page_address
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published, point
 from prep_assets_tests.reports.hostile import Read, hostile_workspace
 
@@ -104,7 +104,7 @@ def test_refused_records_are_found_by_reason(port: int) -> None:
 
 
 def test_rows_are_found_by_length_and_trained_share(port: int, hostile: Hostile) -> None:
-    store = open_tokens(hostile[1]["sft_tokens"].directory, "train")
+    store = open_stream(hostile[1]["sft_tokens"].directory, "train")
     rows = [(len(store.record(number, "tokens")), int(np.count_nonzero(store.record(number, "loss_mask")))) for number in range(len(store))]
     lengths = sorted(length for length, _ in rows)
     middle, share = lengths[len(lengths) // 2], 100 * rows[0][1] // rows[0][0]

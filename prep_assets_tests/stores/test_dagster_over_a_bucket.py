@@ -137,7 +137,7 @@ def test_a_team_works_over_a_bucket(team: Team, capfd: pytest.CaptureFixture[str
 
     # an adopter's asset gets the store, opened from a copy on this machine
     @dg.asset(io_manager_def=dg.mem_io_manager)
-    def counted(pretrain_tokens: dict[str, pa.TokenStore]) -> dict[str, int]:
+    def counted(pretrain_tokens: dict[str, pa.Table]) -> dict[str, int]:
         return {name: len(store) for name, store in pretrain_tokens.items()}
 
     merged = dg.Definitions.merge(team.defs, dg.Definitions(assets=[counted]))

@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
-from prep_assets.stores.groups import Scored, group_columns, group_dtypes, open_groups
+from prep_assets.stores.groups import Scored, group_columns, group_dtypes
 from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.table import GROUPS, open_table
 from prep_assets.stores.writer import TableWriter
 from prep_assets.training import DatasetFactory
+from prep_assets_tests.stored import StoredGroups
 
 tokens = st.lists(st.integers(0, 40_000), min_size=1, max_size=5)
 reward = st.floats(width=32, allow_nan=False, allow_infinity=False)
@@ -71,10 +72,11 @@ def test_whatever_is_written_is_read(
     tmp_path_factory: pytest.TempPathFactory, rows: list[Any], storage: str, limit: int, blocks: int
 ) -> None:
     folder = written(tmp_path_factory.mktemp("groups") / "g", rows, storage, limit=limit, blocks=blocks)
-    found = open_groups(folder)
-    assert len(found) == len(rows)
-    assert (found.source.tolist(), found.sources) == ([i % 2 for i in range(len(rows))], ("a", "b"))
-    assert found.prompts.row.tolist() == [100 + i for i in range(len(rows))]
+    found = StoredGroups(folder)
+    origins = found.table.origins
+    assert len(found.table) == len(rows)
+    assert (origins.domain.tolist(), origins.domains) == ([i % 2 for i in range(len(rows))], ("a", "b"))
+    assert origins.row.tolist() == [100 + i for i in range(len(rows))]
     store = open_store(folder)
     assert [lists(store.fetch_record(i, KEYS)) for i in range(store.num_records)] == expected(rows)
     table = open_table(folder)
@@ -134,14 +136,14 @@ def test_streams_that_do_not_fit_together(folder: Path, stream: str, ends: list[
     for name, dtype in (("ends", np.int64), ("file", np.int32), ("row", np.int64)):
         np.save(index / f"{name}.npy", np.array(ends if name == "ends" else [0] * len(ends), dtype))
     with pytest.raises(StoreError, match=said):
-        open_groups(folder)
+        StoredGroups(folder)
     with pytest.raises(StoreError):
         open_store(folder)
 
 
 def test_responses_that_end_before_they_begin(folder: Path) -> None:
     np.save(folder / "rewards.index" / "ends.npy", np.array([4, 3]))
-    for opened in (open_groups, open_store):
+    for opened in (open_table, open_store):
         with pytest.raises(StoreError, match="responses of group 1 end at 3, before they begin"):
             opened(folder)
 
@@ -172,8 +174,8 @@ def test_domains_with_and_without_log_probabilities_are_read_together(tmp_path: 
 def test_what_an_exception_leaves_behind_cannot_be_opened(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError), TableWriter(tmp_path / "g", "", GROUPS, group_dtypes("int32"), domains=["a"]):
         raise RuntimeError
-    with pytest.raises(StoreError, match="no token stream"):
-        open_groups(tmp_path / "g")
+    with pytest.raises(StoreError, match="found none of ours"):
+        StoredGroups(tmp_path / "g")
 
 
 def test_other_layouts_have_no_groups(folder: Path) -> None:
@@ -184,4 +186,4 @@ def test_other_layouts_have_no_groups(folder: Path) -> None:
 def test_domains_that_are_not_named(folder: Path) -> None:
     np.save(folder / "prompts.index" / "source.npy", np.array([0, 2], np.int32))
     with pytest.raises(StoreError, match="2 domain numbers of 2 groups, which must be below 2"):
-        open_groups(folder)
+        StoredGroups(folder)

@@ -16,16 +16,15 @@ from prep_assets.errors import StoreError
 from prep_assets.stores import files as folders
 from prep_assets.stores.files import locked
 from prep_assets.stores.guards import compared
-from prep_assets.stores.lines import open_lines
 from prep_assets.stores.manifest import Manifest
 from prep_assets.stores.open import open_store
-from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Draft, Place
-from prep_assets.stores.table import TOKENS
-from prep_assets.stores.tokens import StorageFormat, open_tokens
+from prep_assets.stores.table import TOKENS, open_stream
+from prep_assets.stores.tokens import StorageFormat
 from prep_assets.stores.verification import whole_folder
 from prep_assets.stores.version_folders import Published
 from prep_assets.stores.writer import TableWriter
+from prep_assets_tests.stored import packed_rows
 
 STORAGE: list[StorageFormat] = ["bin", "h5"]
 COUNT = 600_000
@@ -100,12 +99,12 @@ def test_windows_are_compared_in_all_arrays_at_once(place: Place, storage: Stora
 @pytest.mark.parametrize("shard", [COUNT, COUNT // 2])
 def test_what_is_read_without_guards_is_compared_before(place: Place, shard: int) -> None:
     published = tokens(place, "bin", shard)
-    plain = compared(open_tokens(published.directory, "train").arrays["tokens"])
+    plain = compared(open_stream(published.directory, "train").columns["tokens"].values)
     assert all(type(part) is np.ndarray for part in getattr(plain, "parts", [plain]))
     assert np.array_equal(plain[0:COUNT], np.arange(COUNT))
     flip(published, 700_000)
     with pytest.raises(StoreError, match="are not what the manifest says"):
-        compared(open_tokens(published.directory, "train").arrays["tokens"])
+        compared(open_stream(published.directory, "train").columns["tokens"].values)
 
 
 def test_a_window_is_compared_between_stretches_that_were(place: Place) -> None:
@@ -128,9 +127,9 @@ def test_another_word_is_refused(place: Place) -> None:
 @pytest.mark.parametrize(
     ("name", "read"),
     [
-        ("lines", lambda at: list(open_lines(at, "rows"))),
-        ("packed h5", lambda at: open_packed(at, "table").tokens[:]),
-        ("packed bin", lambda at: open_packed(at, "table").tokens[:]),
+        ("lines", lambda at: list(open_stream(at, "rows"))),
+        ("packed h5", lambda at: packed_rows(open_stream(at, "table"))[:]),
+        ("packed bin", lambda at: packed_rows(open_stream(at, "table"))[:]),
     ],
 )
 def test_every_byte_of_every_file_is_guarded(place: Place, name: str, read: Callable[[Path], object]) -> None:

@@ -25,10 +25,9 @@ from prep_assets.stores import arrays
 from prep_assets.stores import writer as writer_of
 from prep_assets.stores.files import MOST_NESTED, KeyTwice, loads
 from prep_assets.stores.guards import UNGUARDED, load_json
-from prep_assets.stores.lines import open_lines
 from prep_assets.stores.manifest import Manifest, parse_results
 from prep_assets.stores.readers import read_bin
-from prep_assets.stores.table import LINES
+from prep_assets.stores.table import LINES, open_stream
 from prep_assets.stores.writer import TableWriter
 from prep_assets.text.tokenizer_files import read_object
 from prep_assets_tests.effort import examples
@@ -56,11 +55,11 @@ def test_lines_and_index_have_the_order_that_random_gives(rows: Rows, seed: int 
         write(Path(name), rows, seed)
         text = (Path(name) / "pairs.jsonl").read_bytes().decode("ascii")
         assert text == "".join(f"{line}\n" for line, *_ in expected)
-        lines = open_lines(Path(name), "pairs")
-        index = zip(*(lines.index[field].tolist() for field in ("source", "file", "row")), strict=True)
+        lines = open_stream(Path(name), "pairs")
+        index = zip(*(getattr(lines.origins, field).tolist() for field in ("domain", "file", "row")), strict=True)
         assert list(index) == [tuple(origin) for _, *origin in expected]
         assert list(lines) == [json.loads(line) for line, *_ in expected]
-        assert (len(lines), lines.sources) == (len(rows), ("hh", "ultra"))
+        assert (len(lines), lines.origins.domains) == (len(rows), ("hh", "ultra"))
 
 
 def test_lines_left_by_an_exception_cannot_be_opened(tmp_path: Path) -> None:
@@ -68,7 +67,7 @@ def test_lines_left_by_an_exception_cannot_be_opened(tmp_path: Path) -> None:
         writer.append_object({}, 0, 0)
         raise KeyboardInterrupt
     with pytest.raises(StoreError, match="has no lines 'pairs'"):
-        open_lines(tmp_path, "pairs")
+        open_stream(tmp_path, "pairs")
 
 
 @pytest.mark.parametrize("change", ["one less", "one more"])
@@ -77,7 +76,7 @@ def test_another_number_of_lines_is_found_at_open(tmp_path: Path, change: str) -
     path = tmp_path / "pairs.jsonl"
     path.write_bytes(path.read_bytes() + b"{}\n" if change == "one more" else b'{"a": 1}\n')
     with pytest.raises(StoreError, match=rf"pairs.jsonl: {3 if change == 'one more' else 1} lines, .* 2"):
-        open_lines(tmp_path, "pairs")
+        open_stream(tmp_path, "pairs")
 
 
 @pytest.mark.parametrize("field", ["source", "file", "row"])
@@ -86,7 +85,7 @@ def test_an_index_cut_short_is_found_at_open(tmp_path: Path, field: str) -> None
     path = tmp_path / "pairs.index" / f"{field}.npy"
     np.save(path, np.load(path)[:-1])
     with pytest.raises(StoreError, match=rf"fields of different lengths: .*'{field}': 1"):
-        open_lines(tmp_path, "pairs")
+        open_stream(tmp_path, "pairs")
 
 
 @pytest.mark.parametrize("seed", [pytest.param(None, marks=pytest.mark.soak), 5])
@@ -106,7 +105,7 @@ def test_memory_does_not_grow_with_the_number_of_lines(tmp_path: Path, monkeypat
     order = list(range(12_000))
     if seed is not None:
         random.Random(seed).shuffle(order)
-    assert open_lines(tmp_path, "pairs").index["row"].tolist() == order
+    assert open_stream(tmp_path, "pairs").origins.row.tolist() == order
 
 
 # -- JSON that could mean two things, or that nobody can read, is refused wherever a file holds JSON --------------------------------------

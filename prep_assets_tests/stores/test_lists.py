@@ -11,9 +11,9 @@ import pytest
 
 from prep_assets.errors import StoreError
 from prep_assets.schemas import registry
-from prep_assets.stores import lists, tokens, writer
+from prep_assets.stores import lists, writer
 from prep_assets.stores.lists import Entries, Lists, list_entries, lists_of
-from prep_assets.stores.table import TOKENS, open_table
+from prep_assets.stores.table import TOKENS, open_stream, open_table
 from prep_assets.stores.writer import TableWriter
 
 SEEN = Lists(
@@ -98,14 +98,14 @@ def test_lists_cut_short_are_found_at_open(tmp_path: Path, column: str) -> None:
     path = written(tmp_path, drawn(5), 2) / "train.seen" / f"{column}.npy"
     np.save(path, np.load(path)[:-1])
     with pytest.raises(StoreError, match=r"train.seen: its parts do not fit together"):
-        tokens.open_tokens(tmp_path, "train")
+        open_stream(tmp_path, "train")
 
 
 @pytest.mark.parametrize("column", ["count", "end", "place"])
 def test_lists_without_a_file_are_not_taken_for_none(tmp_path: Path, column: str) -> None:
     (written(tmp_path, drawn(2), 2) / "train.seen" / f"{column}.npy").unlink()
     with pytest.raises(StoreError, match=rf"{column}.npy"):
-        tokens.open_tokens(tmp_path, "train")
+        open_stream(tmp_path, "train")
 
 
 def test_a_stream_whose_name_goes_on_has_its_own(tmp_path: Path) -> None:
@@ -113,14 +113,14 @@ def test_a_stream_whose_name_goes_on_has_its_own(tmp_path: Path) -> None:
     with TableWriter(tmp_path, "tr[a]in", TOKENS, {"tokens": "int32"}) as out:
         out.append({"tokens": np.zeros(2)}, np.array([2]), [0], [0])
     (tmp_path / "train.seen").rename(tmp_path / "tr[a]in.more.seen")
-    assert tokens.open_tokens(tmp_path, "tr[a]in").lists == {}
+    assert open_stream(tmp_path, "tr[a]in").lists == {}
 
 
 def test_lists_that_nobody_declares_are_not_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     written(tmp_path, drawn(2), 2)
     monkeypatch.setattr(lists, "declared", dict)
     with pytest.raises(StoreError, match=r"train.seen has lists that no installed package declares"):
-        tokens.open_tokens(tmp_path, "train")
+        open_stream(tmp_path, "train")
 
 
 def test_the_code_that_makes_lists_is_in_recipes(monkeypatch: pytest.MonkeyPatch) -> None:

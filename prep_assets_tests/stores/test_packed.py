@@ -17,11 +17,12 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.open import open_store
-from prep_assets.stores.packed import DOCUMENT_FIELDS, _check_places, open_packed, write_documents
-from prep_assets.stores.table import PACKED
+from prep_assets.stores.packed import DOCUMENT_FIELDS, _check_places, write_documents
+from prep_assets.stores.table import PACKED, open_stream
 from prep_assets.stores.tokens import StorageFormat
 from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.effort import examples
+from prep_assets_tests.stored import packed_rows
 from prep_assets_tests.stores.payload import packed_dtypes
 
 STORAGE: list[StorageFormat] = ["bin", "h5"]
@@ -70,14 +71,14 @@ def write(
 def test_rows_come_back(rows: int, row_len: int, sizes: list[int], storage: StorageFormat, loss_dtype: str) -> None:
     with tempfile.TemporaryDirectory() as name:
         written = write(Path(name), storage, rows, row_len, sizes=tuple(sizes), loss_dtype=loss_dtype)
-        store = open_packed(Path(name), "sft_packed")
-        assert (len(store), store.row_len, store.sources) == (rows, row_len, ("gsm8k", "alpaca"))
-        assert (store.tokens.shape, store.tokens.dtype, store.loss_mask.dtype) == ((rows, row_len), np.int32, np.dtype(loss_dtype))
-        assert np.array_equal(store.tokens[:], written["tokens"])
-        assert np.array_equal(store.loss_mask[:], written["loss_mask"])
+        store = open_stream(Path(name), "sft_packed")
+        assert (len(store), store.width, store.pieces.domains) == (rows, row_len, ("gsm8k", "alpaca"))
+        found = {key: packed_rows(store, key) for key in ("tokens", "loss_mask")}
+        assert (found["tokens"].shape, found["tokens"].dtype, found["loss_mask"].dtype) == ((rows, row_len), np.int32, np.dtype(loss_dtype))
+        assert all(np.array_equal(found[key], written[key]) for key in found)
         for field, values in pieces(rows, row_len).items():
-            assert store.documents[field].tolist() == values.tolist()
-            assert store.documents[field].dtype == DOCUMENT_FIELDS[field]
+            assert store.pieces.fields[field].tolist() == values.tolist()
+            assert store.pieces.fields[field].dtype == DOCUMENT_FIELDS[field]
 
 
 def test_h5_is_the_layout_of_train_llm_from_scratch(tmp_path: Path) -> None:
@@ -153,7 +154,7 @@ FAULTS: list[tuple[tuple[StorageFormat, ...], Callable[[Path], object], str]] = 
     (
         ("bin",),
         lambda folder: shutil.rmtree(folder / "sft_packed.documents"),
-        r"no packed table 'sft_packed': sft_packed\.documents is missing",
+        "no token stream 'sft_packed': neither sft_packed.index nor sft_packed.documents is there",
     ),
     (("bin",), altered(f"{SHARD}/loss_mask.bin", lambda data: data[:-1]), "loss_mask.bin: 19 bytes, meta.json says 20: 20 of int8"),
     (("bin",), altered(f"{SHARD}/loss_mask.bin", lambda data: data + b"\0"), "loss_mask.bin: 21 bytes, meta.json says 20: 20 of int8"),
@@ -186,7 +187,7 @@ def test_what_does_not_fit_together_is_found_at_open(
     write(tmp_path, storage)
     harm(tmp_path)
     with pytest.raises(StoreError, match=said):
-        open_packed(tmp_path, "sft_packed")
+        open_stream(tmp_path, "sft_packed")
     if "length" in said:
         with pytest.raises(StoreError, match=said):
             open_store(tmp_path)

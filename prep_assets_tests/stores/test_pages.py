@@ -18,10 +18,9 @@ from prep_assets.stores import files as pages
 from prep_assets.stores.arrays import Spool, stretches, zeros
 from prep_assets.stores.files import mapped, note_mapped_bytes
 from prep_assets.stores.guards import Guards, compared
-from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import Draft, Place
-from prep_assets.stores.table import TOKENS
-from prep_assets.stores.tokens import StorageFormat, open_tokens
+from prep_assets.stores.table import TOKENS, open_stream
+from prep_assets.stores.tokens import StorageFormat
 from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.stores.test_packed import write as write_packed
 
@@ -118,9 +117,9 @@ def test_token_stores(tmp_path: Path, storage: StorageFormat) -> None:
         return Draft({"read": 1, "kept": 1}, {}, ())
 
     published = Place(tmp_path, "asset", "part").propose(OLD, write, config_key=OLD, recipe={})
-    opened = open_tokens(published.directory, "train", Guards("off"))
-    assert most(lambda: (opened.arrays["tokens"][tokens].sum() for _, tokens in opened.blocks(1 << 16))) <= 6 * SMALL
-    guarded = open_tokens(published.directory, "train").arrays["tokens"]
+    opened = open_stream(published.directory, "train", guards=Guards("off"))
+    assert most(lambda: (block.ids.sum() for block in opened.blocks(1 << 16) or ())) <= 6 * SMALL
+    guarded = open_stream(published.directory, "train").columns["tokens"].values
     before = resident()
     whole = compared(guarded)
     assert resident() - before <= 1 << 21  # it is compared a MiB at a time
@@ -131,8 +130,8 @@ def test_token_stores(tmp_path: Path, storage: StorageFormat) -> None:
 @pytest.mark.parametrize("storage", ["bin", "h5"])
 def test_packed_tables(tmp_path: Path, storage: StorageFormat) -> None:
     write_packed(tmp_path, storage, rows=1 << 11, row_len=1 << 10)
-    store = open_packed(tmp_path, "sft_packed", Guards("off"))
-    assert most(lambda: (tokens.sum() for _, tokens, _ in store.blocks(1 << 16))) <= 6 * SMALL
+    store = open_stream(tmp_path, "sft_packed", guards=Guards("off"))
+    assert most(lambda: (block.ids.sum() for block in store.blocks(1 << 16) or ())) <= 6 * SMALL
 
 
 def test_a_file_that_another_thread_maps_meanwhile_is_no_fault(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 from prep_assets.errors import StoreError
 from prep_assets.stores import h5
 from prep_assets.stores.segments import BinShards, Positions, Segmented
-from prep_assets.stores.table import TOKENS
-from prep_assets.stores.tokens import INDEX_FIELDS, StorageFormat, open_tokens
+from prep_assets.stores.table import TOKENS, open_stream
+from prep_assets.stores.tokens import INDEX_FIELDS, StorageFormat
 from prep_assets.stores.writer import TableWriter
 from prep_assets_tests.effort import examples
 from prep_assets_tests.peak import peak
@@ -82,19 +82,19 @@ def shards(directory: Path) -> list[npt.NDArray[Any]]:
 def test_records_come_back(records: Records, sizes: list[int], limit: int, storage: StorageFormat) -> None:
     with folder() as directory:
         write(directory, storage, records, sizes=sizes, limit=limit)
-        store = open_tokens(directory, "train")
+        store = open_stream(directory, "train")
         assert len(store) == len(records)
-        assert store.tokens == sum(map(len, records))
+        assert len(store.columns["tokens"].values) == sum(map(len, records))
         assert [store.record(i, "tokens").tolist() for i in range(len(store))] == records
         parts = (slice(first, min(first + 3, len(store))) for first in range(0, len(store), 3))
-        assert [ids.tolist() for part in parts for ids in store.records(part, "tokens")] == records
+        assert [ids.tolist() for part in parts for ids in store.columns["tokens"].split(part)] == records
         assert [store.record(i, "loss_mask").tolist() for i in range(len(store))] == mask_of(records)
-        assert {key: array.dtype.name for key, array in store.arrays.items()} == DTYPES
-        assert np.asarray(store.arrays["tokens"][:]).tolist() == flat(records)
-        assert len(store.arrays["loss_mask"]) == store.tokens
-        assert store.starts.tolist() == [sum(map(len, records[:i])) for i in range(len(records))]
-        assert store.row.tolist() == list(range(len(records)))
-        assert store.file.tolist() == [i % 3 for i in range(len(records))]
+        assert {key: column.values.dtype.name for key, column in store.columns.items()} == DTYPES
+        assert np.asarray(store.columns["tokens"].values[:]).tolist() == flat(records)
+        assert len(store.columns["loss_mask"].values) == len(store.columns["tokens"].values)
+        assert store.columns["tokens"].starts_of(slice(0, len(store))).tolist() == [sum(map(len, records[:i])) for i in range(len(records))]
+        assert store.origins.row.tolist() == list(range(len(records)))
+        assert store.origins.file.tolist() == [i % 3 for i in range(len(records))]
 
 
 @settings(max_examples=examples(60), deadline=None)
@@ -142,7 +142,7 @@ def test_a_missing_shard_is_an_error(tmp_path: Path) -> None:
     write(tmp_path, "bin", [[7], [8], [9]], limit=1)
     shutil.rmtree(tmp_path / "train" / "shard_0001")
     with pytest.raises(StoreError, match="its shards are shard_0000, shard_0002; they are numbered from 0 without a gap"):
-        open_tokens(tmp_path, "train")
+        open_stream(tmp_path, "train")
 
 
 # what does not fit together
@@ -161,8 +161,8 @@ def test_a_stream_left_by_an_exception_cannot_be_opened(tmp_path: Path, storage:
     with pytest.raises(KeyboardInterrupt), TableWriter(tmp_path, "train", TOKENS, {"tokens": "int32"}, storage=storage) as writer:
         writer.append({"tokens": np.zeros(3)}, np.array([3]), [0], [0])
         raise KeyboardInterrupt
-    with pytest.raises(StoreError, match=r"no token stream 'train': train.index is missing"):
-        open_tokens(tmp_path, "train")
+    with pytest.raises(StoreError, match=r"no token stream 'train': neither train.index"):
+        open_stream(tmp_path, "train")
 
 
 def resized(path: Path) -> None:
@@ -201,7 +201,7 @@ def test_what_does_not_fit_together_is_found_at_open(
     write(tmp_path, storage, [[1, 2, 3], [4, 5]], limit=3 if path.endswith("shard_0001") else 10**9)
     harm(tmp_path / path)
     with pytest.raises(StoreError, match=said):
-        open_tokens(tmp_path, "train")
+        open_stream(tmp_path, "train")
 
 
 @pytest.mark.parametrize("storage", ["h5", "bin"])
@@ -223,19 +223,20 @@ def test_equal_records_give_equal_files_whatever_the_blocks_that_they_come_in(
                 part = slice(int(ends[first] - lengths[first]), int(ends[min(first + step, 119) - 1]))
                 writer.append({"tokens": ids[part], "loss_mask": (ids[part] % 2).astype(np.uint8)}, some, [0] * len(some), [0] * len(some))
         found.add(json.dumps(list_payload(folder)))
-        assert np.array_equal(open_tokens(folder, "s").arrays["tokens"][:], ids)
+        assert np.array_equal(open_stream(folder, "s").columns["tokens"].values[:], ids)
     assert len(found) == 1
 
 
 @pytest.mark.parametrize(("size", "parts"), [(1, 5), (4, 3), (5, 2), (100, 1)])
 def test_blocks_hold_whole_records(tmp_path: Path, size: int, parts: int) -> None:
     write(tmp_path, "bin", [[1] * length for length in (2, 2, 1, 3, 2)])
-    store = open_tokens(tmp_path, "train")
+    store = open_stream(tmp_path, "train")
     blocks = list(store.blocks(size))
-    assert [at for records, _ in blocks for at in range(records.start, records.stop)] == [0, 1, 2, 3, 4] and len(blocks) == parts
-    assert all(records.stop == records.start + 1 or tokens.stop - tokens.start <= size for records, tokens in blocks)
-    assert [store.starts_of(records).tolist() for records, _ in blocks] == [store.starts[records].tolist() for records, _ in blocks]
-    assert [tokens.start for _, tokens in blocks] == [int(store.starts[records.start]) for records, _ in blocks]
+    records = [range(block.first, block.first + len(block.ends)) for block in blocks]
+    assert [at for each in records for at in each] == [0, 1, 2, 3, 4] and len(blocks) == parts
+    assert all(len(each) == 1 or len(block.ids) <= size for each, block in zip(records, blocks, strict=True))
+    assert [np.diff([0, *block.ends]).tolist() for block in blocks] == [[2, 2, 1, 3, 2][each.start : each.stop] for each in records]
+    assert all([0, *block.ends[:-1]] == block.starts.tolist() for block in blocks)
 
 
 @pytest.mark.parametrize("storage", STORAGE)

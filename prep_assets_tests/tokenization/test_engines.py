@@ -20,7 +20,7 @@ from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
 from prep_assets.stores import files as kept
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.text import engines, suspects
 from prep_assets.text.engines import (
     BETWEEN,
@@ -534,7 +534,7 @@ def test_pretraining_ends_documents_where_they_end(tmp_path: Path) -> None:
     )
     build(workspace, "pretrain_raw", "docs")
     published = build(workspace, "pretrain_tokens", "docs")
-    ids = open_tokens(published.directory, "docs_train").record(0, "tokens").tolist()
+    ids = open_stream(published.directory, "docs_train").record(0, "tokens").tolist()
     assert ids.count(IDS["</s>"]) == 1 and ids[-1] == IDS["</s>"] and IDS["<s>"] not in ids
     assert [(refusal.id, refusal.reason) for refusal in refusals(published)] == [("docs.jsonl:2", "lossy_tokenizer")]
 

@@ -25,7 +25,7 @@ from prep_assets.extensions.tokenizers.user_class import load_class
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.documents import parts_in_order
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.text.documents import Cut, FillInTheMiddle, cut_of, sentinels_of
 from prep_assets.text.engines import choose_engine
 from prep_assets.text.vocabulary import Vocabulary, load_vocabulary
@@ -326,11 +326,11 @@ def test_stores_hold_its_own_encoding(make: Callable[..., Path], tmp_path: Path)
         assert all(trial.passed for trial in selftest(workspace, stores[asset]))
     build(workspace, "sft_packed")
     number = {word: at for at, word in enumerate(LISTED, 10)}
-    stream = open_tokens(stores["pretrain_tokens"].directory, "d_train")
-    for at, row in enumerate(stream.row.tolist()):
+    stream = open_stream(stores["pretrain_tokens"].directory, "d_train")
+    for at, row in enumerate(stream.origins.row.tolist()):
         assert stream.record(at, "tokens").tolist() == [*(number[word] for word in greedy(LISTED, DOCUMENTS[row]["text"])), 0]
-    stream = open_tokens(stores["sft_tokens"].directory, "train")
-    assert stream.row.tolist() == [0, 1, 2, 3, 4, 5]
+    stream = open_stream(stores["sft_tokens"].directory, "train")
+    assert stream.origins.row.tolist() == [0, 1, 2, 3, 4, 5]
     for at in range(5):
         expected = [
             (token, int(role == 2 and token != 2))
@@ -394,8 +394,8 @@ def test_a_published_tokenizer_as_a_class_gives_the_same_tokens_and_masks(tmp_pa
         rows = domain(jsonl(tmp_path / f"{number}.jsonl", chats), "messages")
         workspace = workspace_in(tmp_path / str(number), minimal("sft", {"c": rows}, **options))
         build(workspace, "sft_raw", "c")
-        stream = open_tokens(build(workspace, "sft_tokens", "c").directory, "train")
-        found.append([np.asarray(stream.arrays[key][:]).tolist() for key in ("tokens", "loss_mask")])
+        stream = open_stream(build(workspace, "sft_tokens", "c").directory, "train")
+        found.append([np.asarray(stream.columns[key].values[:]).tolist() for key in ("tokens", "loss_mask")])
     assert found[0] == found[1]
     sys.modules.pop("wrapped", None)
     user_class._LOADED.pop("wrapped:Wrapped", None)

@@ -6,10 +6,10 @@ def terms() -> None:
     import typer
 
     from prep_assets.pipeline.workspace import Workspace
-    from prep_assets.stores.lines import open_lines
+    from prep_assets.stores.table import open_stream
     from prep_assets_example.family import GLOSSARY
 
     workspace = Workspace.open()
     for domain in GLOSSARY.partitions(workspace):
-        for line in open_lines(workspace.built(GLOSSARY.name, domain).directory, "glossary"):
+        for line in open_stream(workspace.built(GLOSSARY.name, domain).directory, "glossary"):
             typer.echo(f"{domain}: {line['term']}")

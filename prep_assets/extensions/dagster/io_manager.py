@@ -55,7 +55,7 @@ class Stores(Struct, frozen=True):
 class StoreIOManager(dg.ConfigurableIOManager):
     """Publishes the stores that assets hand over, and opens them for the assets below.
 
-    The annotation of an argument decides what it gets: `PackedStore`, `TokenStore`, `Lines` or nothing (the store, as its asset wrote it),
+    The annotation of an argument decides what it gets: `Table` or nothing (the store as a table),
     ``np.ndarray`` (its tokens), ``dict[str, np.ndarray]`` (all arrays, mapped), a torch ``Dataset``, ``list[dict]`` (rows of JSONL), ``Path`` (its
     folder; the default for exports). An asset without partitions below one that has some gets ``dict[str, …]`` with one of these for each domain.
     The metadata ``stream`` of an `AssetIn` names another stream than the first, such as ``sft_dev_packed``.
@@ -173,10 +173,10 @@ def _convert(wanted: Any, table: Table, label: str) -> Any:
         arrays = {key: np.asarray(column.values).reshape(shape) for key, column in table.columns.items()}
         return arrays["tokens"] if wanted is np.ndarray else arrays
     if get_origin(wanted) is list or wanted is list:
-        if table.lines is None:
+        if table.path is None:
             raise ConfigError(f"{label} is {table.schema.name}, which has no rows of JSONL; remove the annotation to get the store")
         return list(table)
-    return table.opened or table
+    return table
 
 
 def _is_dataset(wanted: Any) -> bool:

@@ -12,7 +12,7 @@ import numpy.typing as npt
 from msgspec import structs
 
 from prep_assets.checks.relations import relation
-from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, stored_rows, streams_of
+from prep_assets.checks.sources_again import StoredRows, domain_source, stored_rows, streams_of
 from prep_assets.errors import StoreError
 from prep_assets.extensions.distillation import NAME, SCHEMA
 from prep_assets.extensions.distillation.proofs.entries import Taught, check_teacher, entries_of_tokens, rejected_again
@@ -20,27 +20,29 @@ from prep_assets.pipeline.asset import Corruptions, Store
 from prep_assets.proofs.mutations import Change, Mutation
 from prep_assets.proofs.verdict import Tally
 from prep_assets.samples import Row
+from prep_assets.stores.table import Table
 
 TAUGHT = "Entries of a teacher are those of their rows, read again, at the same tokens, as float16; more tokens are among their own than a neighbour's."
 
 
-def taught(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Taught]] | None:
+def taught(store: Store, stream: Table) -> Callable[[StoredRows], Iterator[Taught]] | None:
     """Return what gives each record with what a teacher says of its tokens, and what its row says; `None` where neither says anything.
 
     Raises:
         StoreError: the stream has entries and its rows have none, or the other way round.
     """
-    domain, tokens = domain_source(store).domain, stream.held
-    lists = tokens.lists.get(NAME)
-    if (domain.schema_name == SCHEMA) != (lists is not None) and len(tokens):
+    domain, ids, lists = domain_source(store).domain, stream.columns["tokens"], stream.lists.get(NAME)
+    if (domain.schema_name == SCHEMA) != (lists is not None) and len(stream):
         has = "no" if lists is None else "the"
         raise StoreError(f"{stream.name} has {has} entries of a teacher, and is read with schema {domain.schema_name}")
 
     def pairs(rows: StoredRows) -> Iterator[Taught]:
-        for number, identity, payload in rows.records() if lists is not None else ():
-            part = lists.read(slice(number, number + 1), tokens.span(number, number + 1))
-            again = entries_of_tokens(payload, domain.options, tokens.record(number, "loss_mask").tolist())
-            yield Taught(identity, tokens.record(number, "tokens"), part.counts, part.values["id"], part.values["logprob"], again)
+        if lists is None:
+            return
+        for number, identity, payload in rows.records():
+            part = lists.read(slice(number, number + 1), ids.spans(number)[0])
+            again = entries_of_tokens(payload, domain.options, stream.record(number, "loss_mask").tolist())
+            yield Taught(identity, stream.record(number, "tokens"), part.counts, part.values["id"], part.values["logprob"], again)
 
     return pairs
 

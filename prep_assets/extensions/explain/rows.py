@@ -11,7 +11,7 @@ from operator import attrgetter
 from typing import Any
 
 import numpy as np
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from prep_assets.checks.of_conversations import conversations_of
 from prep_assets.checks.of_merged import merged_streams
@@ -24,7 +24,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.mask import MaskRow, prove_masks, trained_runs
 from prep_assets.stores.blends import open_blend
 from prep_assets.stores.groups import REWARDS
-from prep_assets.stores.table import TOKENS, Table, table_of
+from prep_assets.stores.table import TOKENS, Table
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.visible import one_line, visible
 from prep_assets.text.vocabulary import Vocabulary
@@ -108,7 +108,7 @@ def _texts(value: Any, number: str = "") -> Iterator[tuple[str, str]]:
 
 def read(table: Table, numbers: Sequence[int], most: int = MOST_TOKENS) -> Iterator[Row]:
     """Read the rows with these ascending numbers, of each sequence at most so many tokens."""
-    if table.lines is not None:
+    if table.path is not None:
         for number, line in zip(numbers, table.objects(numbers), strict=True):
             yield Row(number, pieces=(Piece(0, 0, _origin(table, number)),), line=line)
         return
@@ -168,16 +168,17 @@ class Blend:
         """Read one item, at most so many tokens of it."""
         domain, item = self._item(number)
         tokens, window = self.streams[domain], self.store.window
-        span = slice(item * window, (item + 1) * window) if window else tokens.span(item, item + 1)
+        column = tokens.columns["tokens"]
+        span = slice(item * window, (item + 1) * window) if window else column.span(slice(item, item + 1))
         span = slice(span.start, min(span.stop, span.start + most))
-        first, last = np.searchsorted(tokens.ends, [span.start, span.stop - 1], "right").tolist()
-        begins = {record: tokens.span(record, record + 1).start for record in range(first, last + 1)}
+        first, last = np.searchsorted(column.ends, [span.start, span.stop - 1], "right").tolist()
+        begins = {record: column.spans(record)[0].start for record in range(first, last + 1)}
         pieces = tuple(
             Piece(start := max(0, begin - span.start), 0, Origin(domain, "", record), position=span.start + start - begin)
             for record, begin in begins.items()
         )
-        weights = tokens.weights(span).astype(float).tolist() if "loss_mask" in tokens.arrays else None
-        return Row(number, np.asarray(tokens.arrays["tokens"][span]).tolist(), weights, pieces)
+        weights = tokens.weights("tokens", span)
+        return Row(number, np.asarray(column.values[span]).tolist(), None if weights is None else weights.astype(float).tolist(), pieces)
 
 
 def record_names(workspace: Workspace, published: Published) -> Callable[[Origin], str]:
@@ -200,7 +201,8 @@ def record_names(workspace: Workspace, published: Published) -> Callable[[Origin
 
     def table_of_records(domain: str, stream: str) -> Table:
         if asset is not None and asset.stage == BLEND:
-            return table_of("", training_streams(workspace, asset.family)[domain], domain)
+            found = training_streams(workspace, asset.family)[domain]
+            return replace(found, origins=structs.replace(found.origins, domains=(domain,)))
         of_records = tokens_of(workspace, published, domain) if published.manifest.asset == "sft_packed" else published
         return open_stream(of_records, stream)
 
@@ -210,7 +212,7 @@ def record_names(workspace: Workspace, published: Published) -> Callable[[Origin
     def named(origin: Origin) -> str:
         assert asset is not None
         table, record, answer = open_records(origin.domain, origin.stream), origin.record, ""
-        if (line_stream := lines_of(asset.name, origin.stream)) is not None and table.lines is None:
+        if (line_stream := lines_of(asset.name, origin.stream)) is not None and table.path is None:
             record = int(table.origins.row[record])
             table = open_lines_of(*line_stream)
         elif table.schema.fits(TOKENS) and (part := table.origins.part(record))[1] > 1:

@@ -234,7 +234,7 @@ def read_row(opened: Opened, place: Place) -> Row:
         raise ConfigError(f"{place.asset} has no rows to trace; assets that have: {', '.join(WITH_ROWS)}, and exports")
     table = opened.stream(place.asset, place.partition, place.stream)
     check_row(place, len(table))
-    if table.lines is not None:
+    if table.path is not None:
         return _line_row(opened, place, table)
     if table.pieces is not None:
         return Row(place, len(table), *table.places(place.row), _index_pieces(opened, place, table.pieces))
@@ -382,7 +382,7 @@ def _rows_holding(opened: Opened, place: Place, origin: Origin) -> list[int]:
     table, rows = opened.stream(place.asset, place.partition, place.stream), list[int]()
     if table.pieces is not None:
         rows = np.unique(table.pieces.fields["row"][_entries(opened, table.pieces, place.stream, origin)]).tolist()
-    elif table.lines is not None or (line_stream := lines_of(place.asset, place.stream)) is None:
+    elif table.path is not None or (line_stream := lines_of(place.asset, place.stream)) is None:
         rows = table.origins.records(origin.domain, origin.file, origin.row)
     elif line_stream[0] != "arithmetic_prompts":  # generated, so no source row is in it
         lines = _rows_holding(opened, Place(line_stream[0], place.partition, line_stream[1], 0), origin)

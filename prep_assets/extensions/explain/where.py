@@ -93,7 +93,7 @@ def _contents(workspace: Workspace, published: Published) -> Iterator[StoredReco
         if table.pieces is not None:
             yield from _index_records(workspace, published, table, table.pieces)
             continue
-        by_line = lines_of(manifest.asset, stream) is not None and table.lines is None  # records are named by their lines
+        by_line = lines_of(manifest.asset, stream) is not None and table.path is None  # records are named by their lines
         for number, content in enumerate(_contents_of(table)):
             domain, _, row = table.origins.of(number)
             name = f"line {row + 1}" if by_line else _record_name(names_by_domain(domain), table, number)
@@ -152,8 +152,8 @@ Content = tuple[Ints, Float32s, bytes]
 
 def _contents_of(table: Table) -> Iterator[Content]:
     """Ids, weights and other values of each record, in order; tokens without a mask are trained."""
-    if table.lines is not None:
-        yield from ((np.zeros(0, np.int64), np.zeros(0, np.float32), line) for line in table.lines.written())
+    if table.path is not None:
+        yield from ((np.zeros(0, np.int64), np.zeros(0, np.float32), line) for line in table.written())
         return
     for number in range(len(table)):
         ids, weights, _ = table.joined(number)

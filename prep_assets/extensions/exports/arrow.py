@@ -41,6 +41,7 @@ def save_parquet(path: Path, rows: Rows, source: Table, progress: Progress) -> N
     """Write rows derived from lines as one Parquet file."""
     import pyarrow.parquet as pq
 
+    assert source.path is not None
     schema, done = require_storable(schema_of(rows, source.path)), 0
     with WrittenFile(path) as file, pq.ParquetWriter(file, schema, compression="zstd") as writer:
         for table in tables_of(rows, schema):

@@ -8,7 +8,6 @@ tlfs     HDF5 for pretraining and SFT, JSONL for preferences and RL. Its attenti
 from __future__ import annotations
 
 import json
-import shutil
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -195,10 +194,11 @@ def tlfs(source: Table, out: Path, progress: Progress, *, name: FileName | None 
 
     `pad_id` fills rows that are not full.
     """
-    if source.lines is not None:
+    if source.path is not None:
         _check_lines(source)
-        with source.lines.guards.open(source.path) as lines, WrittenFile(out / f"{name or source.path.stem}.jsonl") as copy:
-            shutil.copyfileobj(lines, copy)
+        with WrittenFile(out / f"{name or source.path.stem}.jsonl") as copy:
+            for line in source.written():
+                copy.write(line)
         progress(len(source), len(source))
     elif not source.width:
         check_mask(source, "tlfs")
@@ -249,7 +249,7 @@ def _describe_invalid_field(row: Mapping[str, Any], key: str, form: Mapping[str,
 @reads("tlfs")
 def read_tlfs(folder: Path, source: Table, options: Options) -> Readable:
     """Open a `tlfs` export with code independent of its writer."""
-    if source.lines is not None:
+    if source.path is not None:
         path = folder / f"{options['name'] or source.path.stem}.jsonl"
         with path.open("rb") as file:
             ends = np.cumsum([len(line) for line in file])

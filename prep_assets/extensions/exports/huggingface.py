@@ -200,7 +200,7 @@ def _tables(source: Table, progress: Progress, layout: Layout = "trl", pad_id: i
     """Arrow tables of one schema, with the columns that `layout` reads."""
     import pyarrow as pa
 
-    if source.lines is None:
+    if (path := source.path) is None:
         for columns in _columns(source, progress, layout, pad_id, image_dir):
             yield pa.table(columns)
         return
@@ -209,9 +209,9 @@ def _tables(source: Table, progress: Progress, layout: Layout = "trl", pad_id: i
     texts, done = _mixed_golds(source), 0
 
     def rows() -> Iterable[dict[str, Any]]:
-        return (_with_gold_text(row, source.path) for row in source) if texts else source
+        return (_with_gold_text(row, path) for row in source) if texts else source
 
-    for table in tables(rows, schema_of(rows, source.path)):
+    for table in tables(rows, schema_of(rows, path)):
         yield table
         done += len(table)
         progress(done, len(source))
@@ -425,7 +425,7 @@ def _listed(source: Table, layout: str) -> list[str]:
         return sorted([*(f"{side}_{name}" for side in SIDES for name in sides), *source.has("value"), *media])
     if source.schema.fits(GROUPS):
         return sorted(["prompt_ids", "responses", "masks", "rewards", *(name for name in (*FURTHER, *OF_RUNS) if name in source.columns)])
-    if source.lines is not None:
+    if source.path is not None:
         return []
     if layout == "trl":
         return sorted(
@@ -437,7 +437,7 @@ def _listed(source: Table, layout: str) -> list[str]:
 
 def _expected_line(source: Table) -> Callable[[dict[str, Any], int], Any]:
     """A function from a line to its row: if a gold of the file is text, all are."""
-    texts = source.lines is not None and any(isinstance(line.get("gold"), str) for line in source)
+    texts = source.path is not None and any(isinstance(line.get("gold"), str) for line in source)
     return lambda line, _: without_nulls({**line, "gold": gold_again(line.get("gold_text", line.get("gold")))} if texts else line)
 
 

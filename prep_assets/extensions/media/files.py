@@ -35,7 +35,6 @@ from prep_assets.samples import IMAGE, MEDIA, Region, Sample, Turn, changed
 from prep_assets.stores.images import MEASURES, Image, ImageBlock, Images, ImageWriter
 from prep_assets.stores.manifest import file_hash
 from prep_assets.stores.table import Table
-from prep_assets.stores.tokens import TokenStore
 from prep_assets.text.spans import Placed
 from prep_assets.text.template import ChatTemplate
 from prep_assets.text.vocabulary import Vocabulary, folder_of
@@ -207,7 +206,7 @@ BLOCK = 1 << 14
 """Images whose paths are in memory at a time."""
 
 
-def write_images(payload: Path, table: str, plan: PackPlan, mixture: Mixture, stores: Sequence[TokenStore]) -> dict[str, int]:
+def write_images(payload: Path, table: str, plan: PackPlan, mixture: Mixture, stores: Sequence[Table]) -> dict[str, int]:
     """Write ``<table>.images`` where the records of the mixture hold images, and count them.
 
     Raises:
@@ -234,7 +233,7 @@ def write_images(payload: Path, table: str, plan: PackPlan, mixture: Mixture, st
     return {"images": len(order), "images_left_out": len(number) - len(order)}
 
 
-def _images_of_mixture(mixture: Mixture, stores: Sequence[TokenStore]) -> Ints:
+def _images_of_mixture(mixture: Mixture, stores: Sequence[Table]) -> Ints:
     """Every image of every record of the mixture, int64[5, images]: the record's position there, its domain, and the image's number, start and length in the
     domain's store."""
     columns = []
@@ -248,7 +247,7 @@ def _images_of_mixture(mixture: Mixture, stores: Sequence[TokenStore]) -> Ints:
     return np.concatenate(columns, axis=1) if columns else np.empty((5, 0), np.int64)
 
 
-def _references(stores: Sequence[TokenStore], domain: Ints, number: Ints) -> list[Image]:
+def _references(stores: Sequence[Table], domain: Ints, number: Ints) -> list[Image]:
     references: list[Image] = [Image("", None)] * len(number)
     for index, store in enumerate(stores):
         positions = np.flatnonzero(domain == index)

@@ -71,7 +71,7 @@ FILES = {
 
 def pairs(store: Store) -> Verdict:
     """Pairs, and labelled answers and lists where there are any."""
-    return check_pairs(*(store.lines().get(name, ()) for name in FILES), one_domain=bool(store.partition))
+    return check_pairs(*(store.streams().get(name, ()) for name in FILES), one_domain=bool(store.partition))
 
 
 SANITY = Check(

@@ -10,7 +10,7 @@ import numpy as np
 from prep_assets.checks import of_conversations
 from prep_assets.checks.rejections import Oracle, Ruling, given_rows
 from prep_assets.checks.relations import first_compared, is_small, relation
-from prep_assets.checks.sources_again import StoredRows, StoredStream, require_current, streams_of
+from prep_assets.checks.sources_again import StoredRows, require_current, streams_of
 from prep_assets.extensions.preference.config import Preference
 from prep_assets.extensions.preference.lines import pair_sample
 from prep_assets.extensions.preference.proofs.pairs import Margin, check_margins
@@ -23,7 +23,7 @@ from prep_assets.proofs.row_rules import rewards_of
 from prep_assets.proofs.second_reading import read_again, shown_by
 from prep_assets.proofs.verdict import Tally
 from prep_assets.samples import ASSISTANT, USER, PlainChat, Row, Sample
-from prep_assets.stores.table import SIDES
+from prep_assets.stores.table import MARGIN, SIDES, Table
 
 
 class Sides(of_conversations.Conversations):
@@ -62,12 +62,12 @@ def _plain_side(row: Mapping[str, Any], side: str) -> PlainChat | None:
     return PlainChat(prompt[0] + answer[0], prompt[1] + answer[1])
 
 
-def margins(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Margin]] | None:
+def margins(store: Store, stream: Table) -> Callable[[StoredRows], Iterator[Margin]] | None:
     """Return what gives the margin of each pair, and that of its line; `None` for the rejected sides."""
 
     def pairs(rows: StoredRows) -> Iterator[Margin]:
         for number, identity, line in rows.records():
-            stored = np.nan if stream.held.margins is None else float(stream.held.margins[number])
+            stored = float(stream.columns[MARGIN].values[number]) if MARGIN in stream.columns else np.nan
             yield Margin(f"line {identity.rpartition(':')[2]}", None if np.isnan(stored) else stored, line.get("margin"))
 
     return pairs if stream.name.endswith("chosen") else None
@@ -93,7 +93,7 @@ def equal_rewards(store: Store) -> Oracle:
 
 def first_margins(store: Store) -> Iterator[Iterator[Margin]]:
     """Yield the first margins of each stream, where the store has any."""
-    return first_compared(store, "margins") if any(each.held.margins is not None for each in streams_of(store)) else iter(())
+    return first_compared(store, "margins") if any(MARGIN in each.columns for each in streams_of(store)) else iter(())
 
 
 MARGINS = relation("margins", "The margin of every pair is that of its line, as float32.", (margins, lambda store: Tally(check_margins)))

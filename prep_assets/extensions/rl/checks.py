@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from fractions import Fraction
 from functools import lru_cache
-from itertools import accumulate, chain, pairwise, zip_longest
+from itertools import accumulate, chain, pairwise, repeat, zip_longest
 from typing import Any, TypeVar
 
 import numpy as np
@@ -19,7 +19,7 @@ from prep_assets.checks.of_stores import ids_type
 from prep_assets.checks.rejections import read_as_said
 from prep_assets.checks.relations import Pairs, has_few_tokens, is_small, relation
 from prep_assets.checks.selection import as_built
-from prep_assets.checks.sources_again import StoredRows, StoredStream, domain_source, example_of, require_current
+from prep_assets.checks.sources_again import StoredRows, domain_source, example_of, require_current
 from prep_assets.errors import Refused, StoreError
 from prep_assets.extensions.rl.config import Rl
 from prep_assets.extensions.rl.groups import Tokenize, conversation_of, conversations
@@ -62,8 +62,8 @@ from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Tally, Verdict, combined
 from prep_assets.samples import USER, Group, Prompt, Row, Sample
 from prep_assets.schemas.reader import apply
-from prep_assets.stores.groups import LOGPROBS, OF_RUNS, PROMPTS, RESPONSES, STEP_ENDS, STEP_REWARDS, TEST, GroupStore, splits
-from prep_assets.stores.table import open_stream
+from prep_assets.stores.groups import LOGPROBS, OF_RUNS, PROMPTS, RESPONSES, REWARDS, STEP_ENDS, STEP_REWARDS, TEST, splits
+from prep_assets.stores.table import Table, open_stream
 from prep_assets.text.template import ChatTemplate
 
 T = TypeVar("T")
@@ -81,9 +81,9 @@ class Golds(OfLines):
         """The verdict on all files."""
         return {"gold_answers": combined(results)}
 
-    def pairs(self, file: StoredStream) -> Callable[[StoredRows], Iterator[Gold]]:
+    def pairs(self, file: Table) -> Callable[[StoredRows], Iterator[Gold]]:
         """The gold of each line."""
-        objects = iter(file.held)
+        objects = iter(file)
         return lambda rows: (Gold(name, *self._second_gold(row, line)) for name, _, row, line in self.with_rows(objects, rows))
 
     def _second_gold(self, payload: Row, content: Row) -> tuple[str, object, Fraction | Converted | None]:
@@ -149,16 +149,25 @@ class StoredGroup(Struct, frozen=True):
     """
 
     store: Store
-    stored: GroupStore
+    stored: Table
     number: int
     id: str
     source: Group
     payload: Mapping[str, Any]
 
-    @property
-    def records(self) -> Sequence[int]:
-        """The numbers of its responses."""
-        return self.stored.responses_of(self.number)
+    def prompt(self) -> npt.NDArray[Any]:
+        """The ids of its prompt."""
+        return self.stored.record(self.number, PROMPTS)
+
+    def of_responses(self, *names: str) -> Iterator[tuple[npt.NDArray[Any], ...]]:
+        """Yield the arrays of each response in some columns."""
+        return zip(*(self.stored.columns[name].arrays(self.number) for name in names), strict=True)
+
+    def conversations(self) -> Iterator[tuple[npt.NDArray[Any], npt.NDArray[Any]]]:
+        """Yield ids and loss mask of the prompt, which is masked, followed by each response: two arrays of P + R."""
+        prompt = self.prompt()
+        for ids, mask in self.of_responses(RESPONSES, "masks"):
+            yield np.concatenate([prompt, ids]), np.concatenate([np.zeros(len(prompt), mask.dtype), mask])
 
     def _responses(self) -> Iterator[tuple[str, Sample, npt.NDArray[Any], npt.NDArray[Any]]]:
         """Yield id, conversation, ids and mask of each response with its prompt; none where ids were sampled.
@@ -172,10 +181,10 @@ class StoredGroup(Struct, frozen=True):
             samples = conversations(self.source)
         except Refused as refusal:
             raise StoreError(f"the store holds {self.id}, which cannot be read as a conversation: {refusal}") from refusal
-        if len(self.records) != len(samples):
-            raise StoreError(f"{self.id}: {len(self.records)} responses are stored, the source has {len(samples)}")
-        for number, (record, sample) in enumerate(zip(self.records, samples, strict=True)):
-            yield f"{self.id}, response {number}", sample, *self.stored.conversation(self.number, record)
+        if (count := len(self.stored.columns[RESPONSES].spans(self.number))) != len(samples):
+            raise StoreError(f"{self.id}: {count} responses are stored, the source has {len(samples)}")
+        for number, (stored, sample) in enumerate(zip(self.conversations(), samples, strict=True)):
+            yield f"{self.id}, response {number}", sample, *stored
 
     def rows(self) -> Iterator[MaskRow]:
         """Yield each response with its prompt, and what must be trained."""
@@ -189,39 +198,39 @@ class StoredGroup(Struct, frozen=True):
     def prompts(self) -> Iterator[Conversation]:
         """Yield the prompt with a fresh render that ends with the generation prompt, where the response begins; nothing where its ids were sampled."""
         if self.source.sampled is None or self.source.sampled.prompt is None:
-            ids = self.stored.prompts.record(self.number, "tokens")
-            yield _prompted(self.store, f"{self.id}, prompt", ids, conversation_of(self.source, self.source.prompt))
+            yield _prompted(self.store, f"{self.id}, prompt", self.prompt(), conversation_of(self.source, self.source.prompt))
 
     def scores(self) -> Iterator[Scores]:
         """Yield its rewards, and those of its source."""
-        yield Scores(self.id, self.stored.rewards.record(self.number, "rewards"), len(self.records), self.source.rewards)
+        yield Scores(
+            self.id, self.stored.record(self.number, REWARDS), len(self.stored.columns[RESPONSES].spans(self.number)), self.source.rewards
+        )
 
     def rollouts(self) -> Iterator[Rollout]:
         """Yield its rollouts where the source has sampled ids."""
         if self.source.sampled is not None:
-            responses = self.stored.responses
-            rollout = [{key: responses.record(record, key).tolist() for key in responses.arrays} for record in self.records]
-            yield Rollout(self.id, self.stored.prompts.record(self.number, "tokens").tolist(), rollout, self.source.sampled)
+            keys = {name: {RESPONSES: "tokens", "masks": "loss_mask"}.get(name, name) for name in self.stored.columns}
+            own = {key: name for name, key in keys.items() if name not in (PROMPTS, REWARDS, *OF_RUNS)}
+            rollout = [{key: array.tolist() for key, array in zip(own, arrays, strict=True)} for arrays in self.of_responses(*own.values())]
+            yield Rollout(self.id, self.prompt().tolist(), rollout, self.source.sampled)
 
     def runs(self) -> Iterator[Runs]:
         """Yield its rows where they are of runs of agents, with the calls of its row."""
-        of_runs = self.stored.rewards.arrays.keys() & {*OF_RUNS}
-        if not of_runs:
+        if OF_RUNS[0] not in self.stored.columns:
             return
         domain, rows = domain_source(self.store).domain, list[RunRow]()
         calls_of = calls_of_trace if domain.schema_name == "verifiers_trace" else calls_of_steps
-        numbers = (self.stored.rewards.record(self.number, name).tolist() for name in OF_RUNS)
-        for record, run, turn in zip(self.records, *numbers, strict=True):
-            ids, mask = self.stored.conversation(self.number, record)
-            has_logprobs = LOGPROBS in self.stored.responses.arrays
-            logprobs = self.stored.responses.record(record, LOGPROBS).tolist() if has_logprobs else []
+        numbers = (self.stored.record(self.number, name).tolist() for name in OF_RUNS)
+        stored = self.stored.columns[LOGPROBS].arrays(self.number) if LOGPROBS in self.stored.columns else repeat(np.zeros(0))
+        for (ids, mask), own, run, turn in zip(self.conversations(), stored, *numbers, strict=False):
+            logprobs = own.tolist()
             rows.append(RunRow(run, turn, ids.tolist(), mask.tolist(), [0.0] * (len(ids) - len(logprobs)) + logprobs if logprobs else []))
         yield Runs(self.id, rows, calls_of(self.payload, domain.options))
 
     def stepwise(self) -> Iterator[Stepwise]:
         """Yield each response that is judged step by step, with what stands at the ends of its steps."""
-        for number, (record, steps) in enumerate(zip(self.records, self.source.steps, strict=False)):
-            ids, ends, rewards = (self.stored.responses.record(record, key) for key in ("tokens", STEP_ENDS, STEP_REWARDS))
+        stored = self.of_responses(RESPONSES, STEP_ENDS, STEP_REWARDS) if self.source.steps else ()
+        for number, ((ids, ends, rewards), steps) in enumerate(zip(stored, self.source.steps, strict=False)):
             marked = np.flatnonzero(ends == 1)
             texts = [self.store.vocabulary.decode(ids[: end + 1]) for end in marked]
             follows = [self.store.vocabulary.decode(ids[end + 1 : end + 2]) for end in marked[:-1]]
@@ -247,15 +256,15 @@ def steps_again(store: Store) -> Callable[[str, Row], str | None]:
     return judge
 
 
-def groups_of(store: Store, stream: StoredStream) -> Callable[[StoredRows], Sequence[StoredGroup]]:
+def groups_of(store: Store, stream: Table) -> Callable[[StoredRows], Sequence[StoredGroup]]:
     """Return what gives the groups of a split with their sources; all checks take the same.
 
     Raises:
         StoreError: groups of another domain; later: a record of the store gives no group.
     """
-    stored, family, name = stream.held, store.workspace.family(Rl), store.partition
-    if list(stored.sources) != [name]:
-        raise StoreError(f"its index has the domains {', '.join(stored.sources)}, it is of {name}")
+    family, name, domains = store.workspace.family(Rl), store.partition, stream.origins.domains
+    if list(domains) != [name]:
+        raise StoreError(f"its index has the domains {', '.join(domains)}, it is of {name}")
     shown, convert = shown_by(_template(store)), converter(domain_source(store).domain, Group)
 
     @lru_cache(1)
@@ -264,7 +273,7 @@ def groups_of(store: Store, stream: StoredStream) -> Callable[[StoredRows], Sequ
         for number, identity, payload in rows.records():
             group = example_of(convert, payload, f"{name}/{identity}", Group)
             found.append(
-                StoredGroup(store, stored, number, f"{name}/{identity}", group_again(group, family.model_dump(), **shown), payload)
+                StoredGroup(store, stream, number, f"{name}/{identity}", group_again(group, family.model_dump(), **shown), payload)
             )
         return found
 
@@ -301,7 +310,7 @@ GROUP_ROWS = Check("row_integrity", "Ids are inside the vocabulary, and every re
 def of_groups(of_group: Callable[[StoredGroup], Iterable[T]]) -> Pairs:
     """What is compared of each group."""
 
-    def pairs(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterable[T]]:
+    def pairs(store: Store, stream: Table) -> Callable[[StoredRows], Iterable[T]]:
         groups = store.once(f"groups of {stream.name}", lambda: groups_of(store, stream))
         return lambda rows: chain.from_iterable(map(of_group, groups(rows)))
 
@@ -345,7 +354,7 @@ GROUP_CHECKS = (
 # RL prompts.
 
 
-def prompt_renders(store: Store, stream: StoredStream) -> Callable[[StoredRows], Iterator[Conversation]]:
+def prompt_renders(store: Store, stream: Table) -> Callable[[StoredRows], Iterator[Conversation]]:
     """Return what gives each record of a stream of prompts with a fresh render of its line, generation prompt included."""
     assert isinstance(store.asset.source, FromLines)
     asset, file = store.asset.source.files[stream.name]
@@ -355,7 +364,7 @@ def prompt_renders(store: Store, stream: StoredStream) -> Callable[[StoredRows],
     def pairs(rows: StoredRows) -> Iterator[Conversation]:
         for line, (number, _, payload) in zip(rows.rows.tolist(), rows.records(), strict=True):
             sample = read_again(sample_of(payload, turns_of(payload["prompt"], USER)), store.recipe, **shown)
-            yield _prompted(store, f"{file} line {line + 1}", stream.held.record(number, "tokens"), sample)
+            yield _prompted(store, f"{file} line {line + 1}", stream.record(number, "tokens"), sample)
 
     return pairs
 

@@ -151,7 +151,7 @@ ATTENTION_CHANGES: Mapping[str, Callable[[Array], Array]] = {
     "attention shifted by -1": _attention(lambda attended, loss: np.append(attended[1:], True)),
     "trained tokens not attended": _attention(lambda attended, loss: attended & (loss == 0)),
 }
-"""Corruptions of an attention mask, by name: weights, as in `TokenStore.weights`, → weights of the corrupted row."""
+"""Corruptions of an attention mask, by name: weights, as in `Table.weights`, → weights of the corrupted row."""
 
 
 def _unattended(change: Callable[[Array], Array]) -> Change:

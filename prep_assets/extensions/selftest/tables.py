@@ -8,6 +8,7 @@ from functools import partial
 from typing import Any
 
 import numpy as np
+from msgspec import structs
 
 from prep_assets.array_types import Array
 from prep_assets.checks.of_merged import merged_streams
@@ -18,7 +19,7 @@ from prep_assets.extensions.selftest.trials import Judge, Trial, clean, trials_o
 from prep_assets.pipeline.asset import Store
 from prep_assets.proofs.mutations import Change, Mutation
 from prep_assets.proofs.tables import check_pieces, check_positions, check_rows
-from prep_assets.stores.table import POSITIONS, Origins, Pieces, Ragged, Role, Table, open_stream, packed_table
+from prep_assets.stores.table import POSITIONS, Pieces, Ragged, Role, Table, open_stream, packed_table
 
 # Merged tables: records lost, twice, exchanged, of another origin; one value of a column altered.
 
@@ -29,10 +30,8 @@ def _in_order(table: Table, order: Sequence[int]) -> Table:
     for name, column in table.columns.items():
         values = [array for at in order for array in column.arrays(at)]
         columns[name] = Ragged(np.concatenate([np.asarray(column.values[:0]), *values]), np.cumsum([len(array) for array in values]))
-    origins = Origins(
-        table.origins.domains, *(np.asarray(each)[chosen] for each in (table.origins.domain, table.origins.file, table.origins.row))
-    )
-    return replace(table, count=len(order), columns=columns, origins=origins)
+    origins = {name: np.asarray(getattr(table.origins, name))[chosen] for name in ("domain", "file", "row")}
+    return replace(table, count=len(order), columns=columns, origins=structs.replace(table.origins, **origins))
 
 
 def _neighbours_exchanged(table: Table, at: int) -> Table | None:
@@ -53,7 +52,7 @@ def _of_another(field: str) -> Change:
     def changed(table: Table, at: int) -> Table:
         origins = {name: np.array(getattr(table.origins, name)) for name in ("domain", "file", "row")}
         origins[field][at] += 1
-        return replace(table, origins=Origins(table.origins.domains, **origins))
+        return replace(table, origins=structs.replace(table.origins, **origins))
 
     return changed
 

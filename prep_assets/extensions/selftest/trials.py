@@ -17,7 +17,7 @@ from prep_assets.checks.of_conversations import Chats, Conversations
 from prep_assets.checks.of_documents import document_texts, masked_documents, masks_rule
 from prep_assets.checks.of_packed import MIXTURE, blend_verdict
 from prep_assets.checks.relations import pairs_of
-from prep_assets.checks.sources_again import StoredRows, StoredStream, files_of, stored_rows, streams_of
+from prep_assets.checks.sources_again import StoredRows, files_of, stored_rows, streams_of
 from prep_assets.config.models import Pretrain, Sft
 from prep_assets.errors import CheckFailed
 from prep_assets.extensions.selftest import mutations
@@ -32,8 +32,8 @@ from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import PlainChat, Sample
 from prep_assets.stores.blends import BlendStore, open_blend
-from prep_assets.stores.table import Table, table_of
-from prep_assets.stores.tokens import ATTENTION, STARTS, TokenStore, unsigned
+from prep_assets.stores.table import TOKENS, Origins, Ragged, Table
+from prep_assets.stores.tokens import ATTENTION, STARTS, unsigned
 from prep_assets.text.template import ChatTemplate, marks_generated
 from prep_assets.text.vocabulary import Vocabulary
 
@@ -110,8 +110,9 @@ def chosen(count: int) -> range:
 def stream_of(tokens: Sequence[Any], **arrays: Any) -> Table:
     """Return rows of token ids as a stream in memory, with further arrays."""
     ends = np.cumsum([len(ids) for ids in tokens])
-    all_arrays = {"tokens": np.concatenate(list(tokens)), **arrays}
-    return table_of("", TokenStore(all_arrays, ends, np.zeros(len(tokens), np.int32), np.arange(len(tokens))))
+    columns = {name: Ragged(values, ends) for name, values in {"tokens": np.concatenate(list(tokens)), **arrays}.items()}
+    none = np.zeros(len(tokens), np.int32)
+    return Table("", TOKENS, len(tokens), Origins(("",), none, none, np.arange(len(tokens))), columns)
 
 
 T = TypeVar("T")
@@ -123,7 +124,7 @@ def first(items: Iterable[T], most: int = ROWS) -> list[T]:
     return list(islice(items, most))
 
 
-def first_of(store: Store, stream: StoredStream, pairs: Callable[[StoredRows], Iterable[T]] | None, most: int = ROWS) -> list[T]:
+def first_of(store: Store, stream: Table, pairs: Callable[[StoredRows], Iterable[T]] | None, most: int = ROWS) -> list[T]:
     """Return the first pairs of a stream that a check compares."""
     return [] if pairs is None else first((pair for rows in stored_rows(store, stream) for pair in pairs(rows)), most)
 
@@ -161,7 +162,7 @@ def sft_trials(store: Store) -> list[Trial]:
     return trials
 
 
-def _file_trials(store: Store, stream: TokenStore) -> list[Trial]:
+def _file_trials(store: Store, stream: Table) -> list[Trial]:
     """Corrupt what a stream says of the files of images and audio."""
     of_store = files_of(store)
     files = first(of_store.read_again(stream.images), TRIES)
@@ -221,15 +222,14 @@ def document_trials(store: Store) -> list[Trial]:
     vocabulary, family = store.vocabulary, store.workspace.family(Pretrain)
     bos, ended, trials = documents_begin_with(vocabulary, family.bos), family.append_eod, list[Trial]()
     options = {"eos_id": vocabulary.eos_id, "bos_id": bos, "ended": ended}
-    for joined in streams_of(store):
-        stream = joined.held
-        if documents := first_of(store, joined, masked_documents(store, joined)):
+    for stream in streams_of(store):
+        if documents := first_of(store, stream, masked_documents(store, stream)):
             unattended = mutations.ATTENTION_MASK_MUTATIONS if any((document.mask < 0).any() for document in documents) else ()
             checks: dict[str, Judge] = {MASK: masks_rule(store)}
             trials += trials_of(documents, len(documents), (*mutations.MASK_MUTATIONS, *unattended), checks, what=MASK)
         trials += _file_trials(store, stream)
-        texts = first_of(store, joined, document_texts(store, joined))
-        whole = {number: text for number, text in enumerate(texts) if not text.parts or STARTS in stream.arrays}
+        texts = first_of(store, stream, document_texts(store, stream))
+        whole = {number: text for number, text in enumerate(texts) if not text.parts or STARTS in stream.columns}
         rows = [stream.record(number, "tokens") for number in whole]
         corruptions = mutations.DOCUMENT_MUTATIONS if ended else mutations.UNENDED_MUTATIONS
 

@@ -14,7 +14,8 @@ from msgspec import Struct
 
 from prep_assets.stores.arrays import stretches
 from prep_assets.stores.blends import BlendStore, windows_in
-from prep_assets.stores.tokens import STARTS, TokenStore
+from prep_assets.stores.table import Table
+from prep_assets.stores.tokens import STARTS
 
 
 class Share(Struct, frozen=True):
@@ -33,7 +34,7 @@ class Share(Struct, frozen=True):
     known: int
 
 
-def phases_of(blend: BlendStore, folders: Mapping[str, Path], streams: Mapping[str, TokenStore]) -> list[dict[str, Share]]:
+def phases_of(blend: BlendStore, folders: Mapping[str, Path], streams: Mapping[str, Table]) -> list[dict[str, Share]]:
     """What each phase has of each domain, without domains of which it has nothing.
 
     Args:
@@ -47,9 +48,9 @@ def phases_of(blend: BlendStore, folders: Mapping[str, Path], streams: Mapping[s
             counts += np.bincount(blend.domain[begin + part.start : begin + part.stop], minlength=len(counts))
         shares = dict[str, Share]()
         for name, count in zip(blend.domains, counts.tolist(), strict=True):
-            level = "sentence" if STARTS in streams[name].arrays else "document"
+            level = "sentence" if STARTS in streams[name].columns else "document"
             if count:
-                shares[name] = Share(folders[name], level, count, windows_in(streams[name].tokens, blend.window))
+                shares[name] = Share(folders[name], level, count, windows_in(len(streams[name].columns["tokens"].values), blend.window))
         phases.append(shares)
         begin = end
     return phases

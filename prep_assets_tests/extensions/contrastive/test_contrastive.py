@@ -19,7 +19,7 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Contrast
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets.stores.lines import open_lines
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, make, minimal, refusals, workspace_in
 
@@ -123,7 +123,7 @@ def test_one_field_for_two_sides_means_nothing() -> None:
 
 def test_a_domain_becomes_lines_and_every_check_and_corruption_holds(store: tuple[Workspace, Published]) -> None:
     workspace, published = store
-    train, test = (list(open_lines(published.directory, name)) for name in ("contrastive", "contrastive_test"))
+    train, test = (list(open_stream(published.directory, name)) for name in ("contrastive", "contrastive_test"))
     assert train + test and sorted(train + test, key=lambda row: int(row["query"][8:-1])) == [
         {"query": row["query"], "positives": row["pos"], "negatives": row["neg"]} for row in ROWS
     ]
@@ -151,7 +151,7 @@ def test_what_stands_in_two_places_is_refused(tmp_path: Path) -> None:
 def test_texts_that_are_only_to_be_embedded_keep_their_ids(tmp_path: Path) -> None:
     rows = [{"context": f"Text {n}.", "id": n} for n in range(4)]
     _, published = built(tmp_path, rows, "ctx_embed_gen_hook")
-    assert list(open_lines(published.directory, "contrastive")) == [{"query": f"Text {n}.", "id": n} for n in range(4)]
+    assert list(open_stream(published.directory, "contrastive")) == [{"query": f"Text {n}.", "id": n} for n in range(4)]
     with pytest.raises(PrepAssetsError, match="the id 1 was given to another text before"):
         built(tmp_path / "twice", [{"context": "A", "id": 1}, {"context": "B", "id": 1}], "ctx_embed_gen_hook")
 
@@ -161,7 +161,7 @@ def test_texts_that_are_only_to_be_embedded_keep_their_ids(tmp_path: Path) -> No
 
 def test_exports_are_assets_with_their_checks(store: tuple[Workspace, Published]) -> None:
     workspace, published = store
-    lines = list(open_lines(published.directory, "contrastive"))
+    lines = list(open_stream(published.directory, "contrastive"))
     known = assets_of(workspace)
     sbert, flag = (make(workspace, known[f"contrastive_export_{name}"], "r") for name in ("sbert", "flag"))
     assert pq.read_table(sbert.directory / "train.parquet").to_pylist() == [
@@ -226,7 +226,7 @@ def test_negatives_of_several_columns(tmp_path: Path) -> None:
 def test_a_line_is_traced_found_and_forgotten(tmp_path: Path) -> None:
     workspace, published = built(tmp_path, ROWS[:4])
     found = trace(workspace, "contrastive", 2, partition="r")
-    assert found.pieces[0].line == list(open_lines(published.directory, "contrastive"))[2]
+    assert found.pieces[0].line == list(open_stream(published.directory, "contrastive"))[2]
     [place] = [each for whereabouts in where(workspace, "r#2") for each in whereabouts.found]
     assert (place.asset, place.partition, place.stream, place.row) == ("contrastive", "r", "contrastive", 2)
 
@@ -236,7 +236,7 @@ def test_the_data_set_has_an_item_for_each_positive(store: tuple[Workspace, Publ
     from prep_assets.training import ContrastiveDataset
 
     _, published = store
-    lines = list(open_lines(published.directory, "contrastive"))
+    lines = list(open_stream(published.directory, "contrastive"))
     dataset = ContrastiveDataset(published.directory, negatives=2)
     expected = [
         {"anchor": row["query"], "positive": positive, "negative_1": row["negatives"][0], "negative_2": row["negatives"][1]}

@@ -30,8 +30,8 @@ from prep_assets.graph.graph import ASSETS, run_check
 from prep_assets.pipeline.asset import Check
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.packed import open_packed
 from prep_assets.stores.published import open_published
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.conftest import ROOT
 from prep_assets_tests.extensions.dagster.runs import (
@@ -47,6 +47,7 @@ from prep_assets_tests.extensions.dagster.runs import (
     run,
 )
 from prep_assets_tests.graph.workspaces import shipped, with_groups, workspace_in
+from prep_assets_tests.stored import packed_rows
 
 
 def listed(page: str) -> dict[str, list[list[str]]]:
@@ -467,13 +468,13 @@ def test_the_graph_grows_by_the_configured_exports(with_exports: dg.Definitions)
 
 def test_an_export_builds_what_it_needs_and_is_checked(with_exports: dg.Definitions, history: dg.DagsterInstance, stores: Path) -> None:
     assert run_of_exports(with_exports, history, "sft_export_trl")
-    table = open_packed(open_published(stores, "sft_packed").directory, "sft_packed")
+    table = open_stream(open_published(stores, "sft_packed").directory, "sft_packed")
     folder = stores / "sft_export_trl" / "current"
     listed = json.loads((folder / "state.json").read_text("utf-8"))["_data_files"]
     rows = pa.concat_tables([pa.ipc.open_stream(folder / each["filename"]).read_all() for each in listed])
     assert len(rows) == len(table)
     length = len(rows["input_ids"][0])
-    assert rows["input_ids"][0].as_py() == table.tokens[0][:length].tolist()
+    assert rows["input_ids"][0].as_py() == packed_rows(table)[0][:length].tolist()
     assert [evaluation.passed for check in ("file_hashes", "readable") for evaluation in evaluations(history, "sft_export_trl", check)] == [
         True
     ] * 2

@@ -17,11 +17,11 @@ import pytest
 import prep_assets as pa
 from prep_assets.extensions.dagster.definitions import definitions
 from prep_assets.extensions.dagster.site import Site, WorkspaceResource
-from prep_assets.stores.lines import Lines
 from prep_assets_tests.extensions.dagster.conftest import Everything
 from prep_assets_tests.extensions.dagster.runs import CONFIGS, DOMAINS, RANGE_END, RANGE_START, failures
 from prep_assets_tests.graph.workspaces import build, minimal, workspace_in
 from prep_assets_tests.graph.workspaces import domain as one_file
+from prep_assets_tests.stored import packed_rows
 
 KEY = "prep_assets_stores"
 SFT = dg.StaticPartitionsDefinition(list(DOMAINS["sft"]))
@@ -64,10 +64,10 @@ def table(stores: Path, name: str = "sft_packed") -> np.ndarray[Any, Any]:
         return np.asarray(file["tokens"])
 
 
-@pytest.mark.parametrize("annotation", [None, pa.PackedStore])
-def test_a_packed_table_comes_as_a_packed_store(everything: Everything, annotation: Any) -> None:
+@pytest.mark.parametrize("annotation", [None, pa.Table])
+def test_a_packed_table_comes_as_a_table(everything: Everything, annotation: Any) -> None:
     found = given(everything.stores, asset(annotation))
-    assert isinstance(found, pa.PackedStore) and np.array_equal(np.asarray(found.tokens), table(everything.stores))
+    assert isinstance(found, pa.Table) and np.array_equal(packed_rows(found), table(everything.stores))
 
 
 def test_arrays_are_mapped(everything: Everything) -> None:
@@ -106,7 +106,7 @@ def test_rows_of_jsonl_come_as_lines_or_as_a_list(everything: Everything) -> Non
     path = everything.stores / "preferences" / "current" / "preferences.jsonl"
     expected = [json.loads(line) for line in path.read_text("utf-8").splitlines()]
     found = given(everything.stores, asset(None, "preferences"))
-    assert isinstance(found, Lines) and list(found) == expected
+    assert isinstance(found, pa.Table) and list(found) == expected
     assert given(everything.stores, asset(list[dict], "preferences")) == expected
     held_out = given(everything.stores, asset(list[dict], "preferences", stream="preferences_test"))
     assert len(held_out) == len(path.with_name("preferences_test.jsonl").read_text("utf-8").splitlines()) < len(expected)
@@ -119,10 +119,10 @@ def test_a_path_is_the_folder_of_the_version(everything: Everything) -> None:
 
 def test_below_domains_one_asset_gets_all_and_an_asset_of_domains_its_own(everything: Everything) -> None:
     every = given(everything.stores, asset(None, "sft_tokens"))
-    assert {name: type(each) for name, each in every.items()} == dict.fromkeys(DOMAINS["sft"], pa.TokenStore)
+    assert {name: type(each) for name, each in every.items()} == dict.fromkeys(DOMAINS["sft"], pa.Table)
     assert {name: type(each) for name, each in given(everything.stores, asset(dict[str, np.ndarray], "sft_tokens")).items()}
-    own = given(everything.stores, asset(pa.TokenStore, "sft_tokens", SFT), "dolly")
-    assert np.array_equal(np.asarray(own.arrays["tokens"]), np.asarray(every["dolly"].arrays["tokens"]))
+    own = given(everything.stores, asset(pa.Table, "sft_tokens", SFT), "dolly")
+    assert np.array_equal(*(np.asarray(each.columns["tokens"].values) for each in (own, every["dolly"])))
 
 
 def test_an_export_comes_as_its_folder(tmp_path: Path) -> None:
@@ -146,7 +146,7 @@ def test_an_export_comes_as_its_folder(tmp_path: Path) -> None:
 )
 def test_a_store_that_is_missing_or_damaged_is_said_with_the_command(built: Path, spoil: Callable[[Path], Any], says: str) -> None:
     spoil(built / "sft_packed")
-    said = given(built, asset(pa.PackedStore), verify="full")
+    said = given(built, asset(pa.Table), verify="full")
     assert says in said and "prep-assets build sft_packed" in said
     assert "Traceback" not in said
 
@@ -251,5 +251,5 @@ def test_only_a_manager_of_stores_can_take_its_place(tmp_path: Path) -> None:
 
 def test_a_test_of_an_adopter_needs_one_asset_and_a_small_store(everything: Everything) -> None:
     packed = dg.AssetSpec("sft_packed").with_io_manager_key(KEY)
-    result = dg.materialize([packed, asset(pa.PackedStore)], resources={KEY: pa.StoreIOManager(store_dir=str(everything.stores))})
+    result = dg.materialize([packed, asset(pa.Table)], resources={KEY: pa.StoreIOManager(store_dir=str(everything.stores))})
     assert len(result.output_for_node("mine")) == len(table(everything.stores))

@@ -39,8 +39,7 @@ from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.graph.graph import EVERY
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
-from prep_assets.stores.packed import open_packed
-from prep_assets.stores.table import PACKED
+from prep_assets.stores.table import PACKED, open_stream
 from prep_assets.stores.table import TOKENS as TABLE_TOKENS
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.visible import Preview
@@ -335,9 +334,9 @@ def test_the_shares_are_those_of_the_rows(tmp_path: Path) -> None:
     domains = {name: domain(jsonl(tmp_path / f"{name}.jsonl", each), "alpaca") for name, each in rows.items()}
     options = {"packing": {"strategy": "bfd", "row_len": 64, "overlong": "drop"}, "test_fraction": 0.0}
     store = build_all(workspace := workspace_in(tmp_path, minimal("sft", domains, **options)), ["sft"])["sft_packed", ""]
-    table = open_packed(store.directory, "sft_packed")
-    lengths, sources = np.asarray(table.documents["length"]), np.asarray(table.documents["source"])
-    expected = {name: int(lengths[sources == table.sources.index(name)].sum()) / int(lengths.sum()) for name in domains}
+    table = open_stream(store.directory, "sft_packed")
+    lengths, sources = np.asarray(table.pieces.fields["length"]), np.asarray(table.pieces.fields["source"])
+    expected = {name: int(lengths[sources == table.pieces.domains.index(name)].sum()) / int(lengths.sum()) for name in domains}
     found = {name: store.manifest.metrics[f"share_{name}"] for name in domains}
     assert found == expected
     assert 0 < expected["long"] < 0.1

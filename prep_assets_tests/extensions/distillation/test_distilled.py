@@ -22,7 +22,7 @@ from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.extensions.token_ids.distillkit import compression_of
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, failing, jsonl, make, refusals, resealed, verdicts, workspace_in
 
@@ -233,7 +233,7 @@ def stored(published: Published, stream: str = "train") -> list[Said]:
     counts, ends, ids, values = (np.load(folder / f"{name}.npy") for name in ("count", "end", "id", "logprob"))
     assert (counts.dtype, ends.dtype, ids.dtype, values.dtype) == ("uint32", "int64", "uint32", "float16")
     entries, records, token = iter(zip(ids.tolist(), values.tolist(), strict=True)), [], 0
-    for tokens in open_tokens(published.directory, stream).lengths.tolist():
+    for tokens in open_stream(published.directory, stream).lengths.tolist():
         records.append([[next(entries) for _ in range(count)] for count in counts[token : token + tokens].tolist()])
         token += tokens
     assert next(entries, None) is None and ends.tolist() == np.cumsum([sum(map(len, said)) for said in records]).tolist()
@@ -251,7 +251,7 @@ def test_each_published_form_becomes_the_same_entries(tmp_path: Path, form: str)
     workspace, published = built(tmp_path, [make_row(number) for number in range(3)], options)
     assert refusals(published) == []
     found = stored(published)
-    store = open_tokens(published.directory, "train")
+    store = open_stream(published.directory, "train")
     for number, said in enumerate(found):
         assert store.record(number, "tokens").tolist() == IDS[number]
         assert store.record(number, "loss_mask").tolist() == [0, *[1] * (len(IDS[number]) - 1)]
@@ -349,7 +349,7 @@ def test_a_chat_with_one_list_for_each_trained_token(tmp_path: Path) -> None:
     _, published = built(tmp_path, [row, fewer, late, {**row, "id": 2}], {"logprobs_key": "logprobs"})
     assert [each.reason for each in refusals(published)] == ["length_mismatch", "teacher_shifted"]
     [found, again] = stored(published)
-    mask = open_tokens(published.directory, "train").record(0, "loss_mask")
+    mask = open_stream(published.directory, "train").record(0, "loss_mask")
     assert found == again and [place for place in found if place] == rounded(said)
     assert [bool(place) for place in found] == mask.astype(bool).tolist()
 
@@ -452,7 +452,7 @@ def test_held_out_rows_have_their_own(tmp_path: Path) -> None:
     sides = {stream: stored(published, stream) for stream in ("train", "dev")}
     assert 0 < len(sides["dev"]) < 30 and len(sides["dev"]) + len(sides["train"]) == 30
     for stream, records in sides.items():
-        rows_of = open_tokens(published.directory, stream).row.tolist()
+        rows_of = open_stream(published.directory, stream).origins.row.tolist()
         assert records == [rounded(SAID[row % 3]) for row in rows_of]
 
 

@@ -18,7 +18,7 @@ from prep_assets.exports.registry import opening
 from prep_assets.graph.exports import _source, exporting
 from prep_assets.graph.graph import asset_named, assets_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.extensions.distillation.test_distilled import checkout
 from prep_assets_tests.extensions.exports.readers import bypass, stand_in
@@ -196,7 +196,7 @@ def test_qwen_vls_loader_makes_the_ids_and_labels_of_the_store(tmp_path: Path, q
         loader.LazySupervisedDataset, "__getitem__", lambda self, at: self.item_fn([self.list_data_dict[at]])
     )  # no other row instead
     rows = [module["train_dataset"][number] for number in range(len(ANYWHERE))]
-    source = open_tokens(mine.built("sft_tokens", "c").directory, "train")
+    source = open_stream(mine.built("sft_tokens", "c").directory, "train")
     shown = 0
     for number, row in enumerate(rows):
         ids, mask = source.record(number, "tokens").tolist(), source.record(number, "loss_mask").tolist()
@@ -243,7 +243,7 @@ def test_llavas_loader_makes_the_ids_and_labels_of_the_store(real_data: Path, tm
     about = {"image_folder": str(published.directory), "image_processor": pixels, "is_multimodal": True}
     arguments = types.SimpleNamespace(**about, image_aspect_ratio="square", mm_use_im_start_end=False)
     rows = loader.LazySupervisedDataset(str(published.directory / "train.json"), tokenizer, arguments)
-    source = open_tokens(mine.built("sft_tokens", "c").directory, "train")
+    source = open_stream(mine.built("sft_tokens", "c").directory, "train")
     assert len(rows) == len(source) == len(CHATS)
     for number, row in enumerate(rows):
         ids, mask = source.record(number, "tokens").tolist(), source.record(number, "loss_mask").tolist()

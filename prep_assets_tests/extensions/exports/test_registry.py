@@ -12,8 +12,8 @@ import pytest
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export, exports
 from prep_assets.extensions.exports import blocks as blocks_module
-from prep_assets.stores.table import LINES, open_table
-from prep_assets.stores.tokens import TokenStore
+from prep_assets.stores.table import LINES, TOKENS, Origins, Ragged, open_table
+from prep_assets.stores.table import Table as StoredTable
 from prep_assets_tests.extensions.exports.conftest import Stream, Table, write_lines, write_stream
 from prep_assets_tests.extensions.exports.readers import reader
 
@@ -106,7 +106,8 @@ def test_ids_that_do_not_fit_are_no_other_ids(tmp_path: Path) -> None:
 
 def test_fractional_weights_are_refused(tmp_path: Path) -> None:
     arrays = {"tokens": np.arange(4, dtype="int32"), "loss_mask": np.array([0, 1, 0.5, 1], "float32")}
-    store = TokenStore(arrays, np.array([4]), np.zeros(1, "int32"), np.zeros(1, "int64"))
+    columns, none = {name: Ragged(values, np.array([4])) for name, values in arrays.items()}, np.zeros(1, "int64")
+    store = StoredTable("train", TOKENS, 1, Origins(("",), none, none, none), columns)
     with pytest.raises(ConfigError, match="neither 0 nor 1"):
         export(store, "hf_arrow", tmp_path / "out")
 

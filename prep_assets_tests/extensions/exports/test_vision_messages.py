@@ -17,7 +17,7 @@ from prep_assets.exports.registry import opening
 from prep_assets.graph.exports import _source, exporting
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.extensions.exports.readers import reader
 from prep_assets_tests.graph.pictures import TOKEN, tokenizer_in
@@ -145,7 +145,7 @@ def test_trls_vision_collator_makes_the_ids_and_labels_of_the_store(tmp_path: Pa
     processor = lenient(image_processor=images, tokenizer=tokenizer, video_processor=None, chat_template=TEMPLATE)
     found = datasets.load_dataset("parquet", data_dir=str(published.directory / "data"), split="train", cache_dir=str(tmp_path / "cache"))
     batch = trl.DataCollatorForVisionLanguageModeling(processor, assistant_only_loss=True)([found[number] for number in range(len(found))])
-    source = open_tokens(mine.built("sft_tokens", "c").directory, "train")
+    source = open_stream(mine.built("sft_tokens", "c").directory, "train")
     for number in range(len(source)):
         seen = batch["attention_mask"][number] == 1
         assert batch["input_ids"][number][seen].tolist() == found[number]["input_ids"] == source.record(number, "tokens").tolist()

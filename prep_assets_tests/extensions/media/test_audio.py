@@ -23,9 +23,7 @@ from prep_assets.extensions.neighbours.description import tables_of
 from prep_assets.extensions.neighbours.hub import features
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.packed import open_packed
-from prep_assets.stores.table import open_table
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.table import Table, open_stream, open_table
 from prep_assets_tests.extensions.exports.readers import reader
 from prep_assets_tests.graph.pictures import TOKEN, png, tokenizer_in
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, refusals, resealed, tree, workspace_in
@@ -106,7 +104,7 @@ def make(tmp_path: Path) -> Make:
     return inside
 
 
-def placed(store: TokenStore, record: int) -> list[tuple[str, tuple[Any, ...] | None, int, int]]:
+def placed(store: Table, record: int) -> list[tuple[str, tuple[Any, ...] | None, int, int]]:
     """Path, size and number of tokens of each file of a record, and the id that stands for it."""
     part, ids = store.images.of(record, record + 1), store.record(record, "tokens")
     images = store.images.references(np.arange(part.start, part.stop))
@@ -122,7 +120,7 @@ def placed(store: TokenStore, record: int) -> list[tuple[str, tuple[Any, ...] | 
 def test_chats_with_audio_and_images(make: Make) -> None:
     workspace = make()
     published = build(workspace, "sft_tokens", "c")
-    store = open_tokens(published.directory, "train")
+    store = open_stream(published.directory, "train")
     control = workspace.vocabulary(workspace.family(Sft)).control
     for record, paths in enumerate(PATHS):
         found = placed(store, record)
@@ -134,7 +132,7 @@ def test_chats_with_audio_and_images(make: Make) -> None:
     assert [line.get("kind", "image") for line in lines] == ["audio", "audio", "image", "audio", "audio", "audio", "audio"]
     assert {(line["samples"], line["sampling_rate"]) for line in lines if line["path"] == "a.wav"} == {(16_000, 16_000)}
     packed = build(workspace, "sft_packed")
-    assert open_packed(packed.directory, "sft_packed").images.kinds == {"audio", "image"}
+    assert open_stream(packed.directory, "sft_packed").images.kinds == {"audio", "image"}
     trials = {trial.mutation: trial for trial in selftest(workspace, published) if trial.mutation}
     wanted = ["an image has a token too many", "another file under the same name", "a file of another resolution or duration"]
     assert all(trials[name].tried and trials[name].passed for name in wanted)

@@ -15,8 +15,7 @@ from prep_assets.extensions.media import files as image_parts
 from prep_assets.extensions.media.files import FilesOfRecords
 from prep_assets.extensions.media.proofs.tokens import expected_text
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.packed import open_packed
-from prep_assets.stores.tokens import TokenStore, open_tokens
+from prep_assets.stores.table import Table, open_stream
 from prep_assets_tests.graph.pictures import AROUND, PLACES, TOKEN, chat, png, tokenizer_in
 from prep_assets_tests.graph.workspaces import build, build_all, domain, jsonl, refusals, workspace_in
 
@@ -82,7 +81,7 @@ def make(tmp_path: Path, tokenizer: str) -> Make:
     return inside
 
 
-def placed(store: TokenStore, record: int) -> list[tuple[str, tuple[int, int] | None, np.ndarray[Any, Any]]]:
+def placed(store: Table, record: int) -> list[tuple[str, tuple[int, int] | None, np.ndarray[Any, Any]]]:
     """The images of a record: path, resolution, tokens."""
     part, ids = store.images.of(record, record + 1), store.record(record, "tokens")
     images = store.images.references(np.arange(part.start, part.stop))
@@ -100,7 +99,7 @@ def test_chats(make: Make, rule: str) -> None:
     workspace = make(image_tokens=RULES[rule])
     published = build_all(workspace, ["sft"])
     family = workspace.family(Sft)
-    store, token = open_tokens(published["sft_tokens", "mine"].directory, "train"), FilesOfRecords(workspace, family).ids().get("image")
+    store, token = open_stream(published["sft_tokens", "mine"].directory, "train"), FilesOfRecords(workspace, family).ids().get("image")
     vocabulary, counted = workspace.vocabulary(family), FilesOfRecords(workspace, family).rules.get("image")
     assert counted is not None
     for record, row in enumerate(ROWS):
@@ -112,7 +111,7 @@ def test_chats(make: Make, rule: str) -> None:
         mine = store.record(record, "tokens")
         assert (mine == token).sum() == sum(int((ids == token).sum()) for *_, ids in found)
         assert not store.record(record, "loss_mask")[mine == token].any()
-    packed = open_packed(published["sft_packed", ""].directory, "sft_packed")
+    packed = open_stream(published["sft_packed", ""].directory, "sft_packed")
     assert len(packed.images) == 6 and sorted(packed.images.length.tolist()) == sorted(store.images.length.tolist())
 
 
@@ -122,7 +121,7 @@ def test_a_template_that_writes_images_itself(make: Make, tmp_path: Path, rule: 
     workspace = make(image_tokens=RULES[rule], template=str(tmp_path / "native.jinja"))
     published = tokens_of(workspace)
     assert refusals(published) == []
-    store, vocabulary = open_tokens(published.directory, "train"), workspace.vocabulary(workspace.family(Sft))
+    store, vocabulary = open_stream(published.directory, "train"), workspace.vocabulary(workspace.family(Sft))
     text = "".join(vocabulary.decode([one]) for one in store.record(0, "tokens"))
     counted = FilesOfRecords(workspace, workspace.family(Sft)).rules.get("image")
     assert counted is not None
@@ -136,7 +135,7 @@ def test_documents(make: Make, rule: str) -> None:
     workspace = make(rows, family="pretrain", schema="interleaved", image_tokens=RULES[rule], test_fraction=0.4)
     published = tokens_of(workspace, "pretrain")
     assert published.manifest.counts["kept"] == 4
-    stores = [open_tokens(published.directory, f"mine_{stream}") for stream in ("train", "dev")]
+    stores = [open_stream(published.directory, f"mine_{stream}") for stream in ("train", "dev")]
     assert [path for store in stores for record in range(len(store)) for path, *_ in placed(store, record)] == ["wide.png", "tall.png"] * 4
 
 
@@ -166,7 +165,7 @@ def test_a_row_may_state_the_resolution_and_a_camera_may_be_turned(make: Make) -
     workspace = make([chat("<image><image><image>", said, "held.png", "wide.png"), parts], image_tokens=QWEN)
     published = tokens_of(workspace)
     assert refusals(published) == []
-    store = open_tokens(published.directory, "train")
+    store = open_stream(published.directory, "train")
     assert [size for record in range(2) for _, size, _ in placed(store, record)] == [(640, 120)] * 4
 
 
@@ -201,7 +200,7 @@ def test_truncation_never_cuts_through_an_image(make: Make, truncation: str) -> 
         workspace = make([long, chat("Hi.")], image_tokens=RULES["idefics3"], truncation=truncation, preprocessing={"max_seq_len": limit})
         published = tokens_of(workspace)
         assert {each.reason for each in refusals(published)} <= {"too_long", "image_cut", "nothing_to_train", "no_prompt_left"}
-        store, token = open_tokens(published.directory, "train"), FilesOfRecords(workspace, workspace.family(Sft)).ids().get("image")
+        store, token = open_stream(published.directory, "train"), FilesOfRecords(workspace, workspace.family(Sft)).ids().get("image")
         for record in range(len(store)):
             found = placed(store, record)
             assert (store.record(record, "tokens") == token).sum() == sum(int((ids == token).sum()) for *_, ids in found)

@@ -18,11 +18,11 @@ from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError, Refuse
 from prep_assets.extensions.media.files import FilesOfRecords, ImageFiles
 from prep_assets.graph.graph import assets_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.packed import open_packed
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.pictures import TOKEN, chat, digest, listed, pictures_in, tokenizer_in
 from prep_assets_tests.graph.workspaces import build, build_all, domain, failing, jsonl, part_of, refusals, resealed, tree, workspace_in
+from prep_assets_tests.stored import packed_rows
 
 # Images on the whole way: references with a digest, placeholders at known places, nothing decoded and nothing lost.
 
@@ -57,7 +57,7 @@ def test_chats_with_images(make_sft: Make, patches: int) -> None:
     tokens = published["sft_tokens", "mine"]
     counts = tokens.manifest.counts
     assert (counts["kept"], counts["images"], counts["images_cut_away"]) == (4, 4, 0)
-    store, token = open_tokens(tokens.directory, "train"), FilesOfRecords(workspace, workspace.family(Sft)).ids().get("image")
+    store, token = open_stream(tokens.directory, "train"), FilesOfRecords(workspace, workspace.family(Sft)).ids().get("image")
     paths = [row["images"] for row in ROWS]
     found = listed(store)
     assert [(record, path) for record, _, _, path, _ in found] == [(i, path) for i, images in enumerate(paths) for path in images]
@@ -74,15 +74,15 @@ def test_chats_with_images(make_sft: Make, patches: int) -> None:
 def test_a_packed_table_has_the_images_of_its_records(make_sft: Make, storage: str, strategy: str, epochs: Any) -> None:
     workspace = make_sft(packing={"strategy": strategy, "row_len": 64, "epochs": epochs}, output={"storage_format": storage})
     published = build_all(workspace, ["sft"])["sft_packed", ""]
-    packed, token = open_packed(published.directory, "sft_packed"), FilesOfRecords(workspace, workspace.family(Sft)).ids().get("image")
-    store = open_tokens(workspace.published("sft_tokens", "mine").directory, "train")
-    held = [(row, place) for row in range(len(packed)) for place in np.flatnonzero(np.asarray(packed.tokens[row]) == token).tolist()]
+    packed, token = open_stream(published.directory, "sft_packed"), FilesOfRecords(workspace, workspace.family(Sft)).ids().get("image")
+    store = open_stream(workspace.published("sft_tokens", "mine").directory, "train")
+    held = [(row, place) for row in range(len(packed)) for place in np.flatnonzero(np.asarray(packed_rows(packed)[row]) == token).tolist()]
     assert list(zip(packed.images.record.tolist(), packed.images.start.tolist(), strict=True)) == held
     by_record: dict[int, list[str]] = {}
     for record, *_, path, _ in listed(store):
         by_record.setdefault(record, []).append(path)
-    documents = {name: np.asarray(values) for name, values in packed.documents.items()}
-    whole = documents["length"] == np.diff(store.ends, prepend=0)[documents["record"]]
+    documents = {name: np.asarray(values) for name, values in packed.pieces.fields.items()}
+    whole = documents["length"] == np.diff(store.columns["tokens"].ends, prepend=0)[documents["record"]]
     expected = [path for record in documents["record"] for path in by_record.get(int(record), [])]
     if whole.all():
         assert [image.path for image in packed.images.references(np.arange(len(held)))] == expected
@@ -128,7 +128,7 @@ def test_local_images_need_a_folder_and_urls_do_not(make_sft: Make) -> None:
     workspace = make_sft(mine={"image_dir": None})
     published = build(workspace, "sft_tokens", "mine")
     assert [each.reason for each in refusals(published)] == ["no_image_dir"] * 2
-    assert [path for *_, path, _ in listed(open_tokens(published.directory, "train"))] == ["https://example.org/far.png"]
+    assert [path for *_, path, _ in listed(open_stream(published.directory, "train"))] == ["https://example.org/far.png"]
 
 
 def test_without_an_image_token_records_with_images_are_refused(make_sft: Make) -> None:
@@ -227,7 +227,7 @@ def test_another_image_gives_other_stores(make_sft: Make, tmp_path: Path) -> Non
     for key in (("sft_raw", "mine"), ("sft_tokens", "mine"), ("sft_packed", "")):
         assert after[key].manifest.build_key != before[key].manifest.build_key
         assert after[key].manifest.content_hash != before[key].manifest.content_hash
-    digests = [sha256 for *_, sha256 in listed(open_tokens(after["sft_tokens", "mine"].directory, "train"))]
+    digests = [sha256 for *_, sha256 in listed(open_stream(after["sft_tokens", "mine"].directory, "train"))]
     new = hashlib.sha256(b"another picture").hexdigest()
     assert digests == [new, digest("sub/2.png"), None, new]
 
@@ -297,7 +297,7 @@ def test_llama_factorys_photographs_have_the_tokens_that_qwens_processor_gives_t
     own = domain(source / "mllm_demo.json", "messages", image_dir=str(source))
     workspace = workspace_in(tmp_path, {"sft": {**options, "domains": {"mine": own}}})
     published = build(workspace, "sft_tokens", "mine")
-    found = listed(open_tokens(published.directory, "train"))
+    found = listed(open_stream(published.directory, "train"))
     grids = {path: theirs(images=[load_image(str(source / path))])["image_grid_thw"][0] for *_, path, _ in found}
     assert len(grids) == 3
     assert [length for _, _, length, _, _ in found] == [int(grids[path].prod()) // 4 for *_, path, _ in found]
@@ -323,17 +323,17 @@ def test_documents_with_images(tmp_path: Path, storage: str, patches: int) -> No
     published = build_all(workspace, ["pretrain"])
     mine = published["pretrain_tokens", "mine"]
     assert sorted(each.reason for each in refusals(mine)) == ["missing_image", "too_short"]
-    store = open_tokens(mine.directory, "mine_train")
+    store = open_stream(mine.directory, "mine_train")
     assert [(record, path, sha256) for record, *_, path, sha256 in listed(store)] == [
         (1, "1.png", digest("1.png")),
         (2, "sub/2.png", digest("sub/2.png")),
         (2, "1.png", digest("1.png")),
     ]
-    tokens, mask = (np.asarray(store.arrays[key][:]) for key in ("tokens", "loss_mask"))
+    tokens, mask = (np.asarray(store.columns[key].values[:]) for key in ("tokens", "loss_mask"))
     token = FilesOfRecords(workspace, workspace.family(Pretrain)).ids().get("image")
     assert (mask == (tokens != token)).all() and (mask == 0).sum() == 3 * patches
-    plain = open_tokens(published["pretrain_tokens", "docs"].directory, "docs_train")
-    assert list(plain.arrays) == ["tokens"] and len(plain.images) == 0
+    plain = open_stream(published["pretrain_tokens", "docs"].directory, "docs_train")
+    assert list(plain.columns) == ["tokens"] and len(plain.images) == 0
 
 
 def test_image_token_changes_no_byte_of_documents_without_images(tmp_path: Path) -> None:
@@ -360,7 +360,7 @@ def test_documents_with_images_are_like_plain_ones_where_they_have_none(tmp_path
         stores.append(
             [
                 [store.record(i, "tokens").tolist() for i in range(len(store)) if i not in store.images.record]
-                for store in (open_tokens(published.directory, "mine_train"), open_tokens(published.directory, "mine_dev"))
+                for store in (open_stream(published.directory, "mine_train"), open_stream(published.directory, "mine_dev"))
             ]
         )
         counts = published.manifest.counts
@@ -439,7 +439,7 @@ def test_images_in_the_row_are_those_of_files(tmp_path: Path) -> None:
     }
     workspace = workspace_in(tmp_path, {"sft": {**options, "domains": files}})
     published = {name: build(workspace, "sft_tokens", name) for name in files}
-    stores = {name: open_tokens(each.directory, "train") for name, each in published.items()}
+    stores = {name: open_stream(each.directory, "train") for name, each in published.items()}
     assert [failing(workspace, each) for each in published.values()] == [[], [], []]
     ids = [store.record(0, "tokens").tolist() for store in stores.values()]
     assert ids[0] == ids[1] == ids[2]

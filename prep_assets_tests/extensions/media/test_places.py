@@ -13,13 +13,23 @@ from prep_assets.errors import StoreError
 from prep_assets.extensions.media.proofs import tokens as proof
 from prep_assets.extensions.media.proofs.tokens import image_fault
 from prep_assets.stores.images import Image, ImageBlock
-from prep_assets.stores.table import TOKENS
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import TOKENS, Table, open_stream
 from prep_assets.stores.writer import TableWriter
 
 TOKEN = 7
 Record = tuple[int, list[tuple[int, int, str, str | None]]]
 """Length, and start, length, path and digest of each image."""
+
+
+def fault_of(store: Table) -> str | None:
+    column = store.columns["tokens"]
+    return image_fault(
+        store.images,
+        {key: each.values for key, each in store.columns.items()},
+        column.starts_of(slice(0, len(store))),
+        store.lengths,
+        TOKEN,
+    )
 
 
 def block_of(records: list[Record]) -> tuple[np.ndarray, np.ndarray, ImageBlock]:
@@ -65,7 +75,7 @@ def records(draw: st.DrawFn) -> Record:
 def test_round_trip(tmp_path_factory: pytest.TempPathFactory, batches: list[list[Record]], storage: str) -> None:
     folder = tmp_path_factory.mktemp("store")
     write(folder, batches, storage)
-    store = open_tokens(folder, "train")
+    store = open_stream(folder, "train")
     every = [record for batch in batches for record in batch]
     expected = [(number, *image) for number, (_, images) in enumerate(every) for image in images]
     references = store.images.references(np.arange(len(store.images)))
@@ -75,8 +85,7 @@ def test_round_trip(tmp_path_factory: pytest.TempPathFactory, batches: list[list
     for first in range(len(every)):
         part = store.images.of(first, first + 1)
         assert part.stop - part.start == len(every[first][1])
-    lengths = np.diff(store.ends, prepend=0)
-    assert image_fault(store.images, store.arrays, store.starts, lengths, TOKEN) is None
+    assert fault_of(store) is None
     backwards = np.arange(len(store.images))[::-1]
     assert store.images.references(backwards) == references[::-1]
 
@@ -93,7 +102,7 @@ def test_a_table_that_is_cut_short_is_refused(tmp_path: Path, part: str) -> None
     else:
         np.save(path, np.load(path)[:-1])
     with pytest.raises(StoreError, match="do not fit together"):
-        open_tokens(tmp_path, "train")
+        open_stream(tmp_path, "train")
 
 
 def changed(folder: Path, field: str, at: int, value: int) -> None:
@@ -123,8 +132,8 @@ def test_a_wrong_place_is_found(tmp_path: Path, monkeypatch, field: str, at: int
     real = proof._token_fault
     monkeypatch.setattr(proof, "_token_fault", lambda *given: real(*given, block=block))
     changed(tmp_path, field, at, value)
-    store = open_tokens(tmp_path, "train")
-    found = image_fault(store.images, store.arrays, store.starts, np.diff(store.ends, prepend=0), TOKEN)
+    store = open_stream(tmp_path, "train")
+    found = fault_of(store)
     assert found is not None and any(part in found for part in fault.split("|"))
 
 
@@ -141,7 +150,7 @@ def test_a_trained_token_of_an_image_and_a_foreign_image_token_are_found(tmp_pat
         values = np.frombuffer(kept, dtype).copy()
         values[at] = value
         path.write_bytes(values.tobytes())
-        store = open_tokens(tmp_path, "train")
-        found = image_fault(store.images, store.arrays, store.starts, np.diff(store.ends, prepend=0), TOKEN)
+        store = open_stream(tmp_path, "train")
+        found = fault_of(store)
         assert found is not None and fault in found
         path.write_bytes(kept)

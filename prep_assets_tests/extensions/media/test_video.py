@@ -21,9 +21,7 @@ from prep_assets.extensions.neighbours.description import tables_of
 from prep_assets.extensions.neighbours.hub import features
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.packed import open_packed
-from prep_assets.stores.table import open_table
-from prep_assets.stores.tokens import open_tokens
+from prep_assets.stores.table import open_stream, open_table
 from prep_assets_tests.extensions.exports.readers import reader
 from prep_assets_tests.graph.pictures import TOKEN, film, png, tokenizer_in
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, refusals, resealed, tree, workspace_in
@@ -97,7 +95,7 @@ def make(tmp_path: Path, films: Path) -> Make:
 def test_chats_with_video_and_images(make: Make) -> None:
     workspace = make()
     published = build(workspace, "sft_tokens", "c")
-    store, vocabulary = open_tokens(published.directory, "train"), workspace.vocabulary(workspace.family(Sft))
+    store, vocabulary = open_stream(published.directory, "train"), workspace.vocabulary(workspace.family(Sft))
     for record, paths in enumerate(PATHS):
         part, ids = store.images.of(record, record + 1), store.record(record, "tokens")
         files = store.images.references(np.arange(part.start, part.stop))
@@ -109,7 +107,7 @@ def test_chats_with_video_and_images(make: Make) -> None:
             )
             assert not store.record(record, "loss_mask")[start : start + length].any()
     packed = build(workspace, "sft_packed")
-    assert open_packed(packed.directory, "sft_packed").images.kinds == {"video", "image"}
+    assert open_stream(packed.directory, "sft_packed").images.kinds == {"video", "image"}
     trials = {trial.mutation: trial for trial in selftest(workspace, published) if trial.mutation}
     wanted = ["an image has a token too many", "another file under the same name", "a file of another resolution or duration"]
     assert all(trials[name].tried and trials[name].passed for name in wanted)
