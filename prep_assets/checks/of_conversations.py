@@ -403,11 +403,7 @@ def conversations_of(store: Store) -> Conversations | None:
     return None if kind is None else kind(store)
 
 
-def fresh_render(identity: str, ids: Any, sample: Sample, template: ChatTemplate, *, allowed: bool = False) -> Conversation:
-    """Return a record with a fresh render of its source.
-
-    Args:
-        allowed: control tokens typed in the content count as control tokens.
-    """
-    derived = derive(sample, MaskOptions(), template, typed_controls=allowed)
+def fresh_render(identity: str, ids: Any, sample: Sample, template: ChatTemplate) -> Conversation:
+    """Return a record with a fresh render of its source."""
+    derived = derive(sample, MaskOptions(), template)
     return Conversation(identity, ids, derived.text, derived.controls, derived.typed)

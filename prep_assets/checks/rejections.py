@@ -149,6 +149,22 @@ def _rendered(store: Store) -> tuple[ChatTemplate, Conversations] | None:
     return template, source.rendered(store)
 
 
+def _by_examples(judge: Oracle) -> Oracle:
+    """What judges rows by their examples: one that lacks a text of its row contradicts the rejection, and none can tell of a row that gives no example."""
+
+    def ruled(reason: str, row: Row) -> Ruling:
+        try:
+            return judge(reason, row)
+        except Misread as misread:
+            return str(misread)
+        except NoCall:
+            return "" if reason == "bad_typed_call" else None
+        except (CheckFailed, Refused, Unlike):
+            return None
+
+    return ruled
+
+
 def of_render(store: Store) -> Oracle:
     """What the reference renders of a row: a fault in one of its conversations holds, none in any of them contradicts it."""
     if (opened := _rendered(store)) is None:
@@ -159,19 +175,15 @@ def of_render(store: Store) -> Oracle:
     typed = typed_tokens(store.vocabulary.control)
     stripped = typed if store.recipe.get("special_in_content") == "strip" else None
 
+    @_by_examples
     def judge(reason: str, row: Row) -> Ruling:
-        try:
-            read = [(read_again(sample, store.recipe, **shown_by(template)), prompted) for sample, prompted in rendered(row)]
-            treated = read if stripped is None else [(untyped(sample, stripped), prompted) for sample, prompted in read]
-            if reason == "control_token_in_content":
-                return "" if any(untyped(each, typed) != each for each, _ in read) else "none of its texts holds a control token"
-            if expands:
-                treated = [(each, prompted) for sample, prompted in treated for each in examples_again(sample, store.recipe, again)]
-            found = [rejected_renders.ruling(reason, sample, template, prompted=prompted) for sample, prompted in treated]
-        except Misread as misread:
-            return str(misread)
-        except (CheckFailed, NoCall, Refused, Unlike):
-            return None
+        read = [(read_again(sample, store.recipe, **shown_by(template)), prompted) for sample, prompted in rendered(row)]
+        treated = read if stripped is None else [(untyped(sample, stripped), prompted) for sample, prompted in read]
+        if reason == "control_token_in_content":
+            return "" if any(untyped(each, typed) != each for each, _ in read) else "none of its texts holds a control token"
+        if expands:
+            treated = [(each, prompted) for sample, prompted in treated for each in examples_again(sample, store.recipe, again)]
+        found = [rejected_renders.ruling(reason, sample, template, prompted=prompted) for sample, prompted in treated]
         return "" if "" in found else None if None in found or not found else found[0]
 
     return judge
@@ -186,13 +198,9 @@ def of_tokens(store: Store) -> Oracle:
     elif isinstance(source, FromLines) and source.rendered is not None:
         read = _lines_as_said(reading_of(store), source.rendered(store))
 
+    @_by_examples
     def judge(reason: str, row: Row) -> Ruling:
-        try:
-            example = read(row)
-        except Misread as misread:
-            return str(misread)
-        except (Refused, Unlike):
-            return None
+        example = read(row)
         is_document = store.asset.family == "pretrain" and isinstance(example, Sample) and example.tokenized is None
         if reason == "lossy_tokenizer" and is_document and store.vocabulary.token_bytes is not None:
             regions = [region for turn in example.turns for region in turn.regions if region.kind not in MEDIA and not region.drop]
@@ -220,19 +228,13 @@ def of_reasoning(store: Store) -> Oracle:
         return lambda reason, row: None
     template, rendered = opened
 
+    @_by_examples
     def judge(reason: str, row: Row) -> Ruling:
-        try:
-            if reason == "conflicting_reasoning":
-                shown = template.form.shows_reasoning
-                conflict = any(conflicting_thoughts(sample, store.recipe, shown=shown) for sample, _ in rendered(row))
-                return "" if conflict else "the reasoning in the text of each answer is that beside it"
-            turns = [turn for sample, _ in rendered(row) for turn in read_again(sample, store.recipe, **shown_by(template)).turns]
-        except NoCall:
-            return "" if reason == "bad_typed_call" else None
-        except Misread as misread:
-            return str(misread)
-        except (Refused, Unlike):
-            return None
+        if reason == "conflicting_reasoning":
+            shown = template.form.shows_reasoning
+            conflict = any(conflicting_thoughts(sample, store.recipe, shown=shown) for sample, _ in rendered(row))
+            return "" if conflict else "the reasoning in the text of each answer is that beside it"
+        turns = [turn for sample, _ in rendered(row) for turn in read_again(sample, store.recipe, **shown_by(template)).turns]
         if reason == "bad_typed_call":
             return "what stands between the tags of calls is JSON of a name and of arguments"
         empty = any(turn.role == ASSISTANT and all(region.kind == THINKING for region in turn.regions) for turn in turns)
