@@ -47,7 +47,7 @@ from prep_assets.stores.groups import TEST
 from prep_assets.text.documents import sentences_of
 
 
-class Judged(Struct, frozen=True):
+class SelectionResult(Struct, frozen=True):
     """The result of `selection` on a store, or on a part of one.
 
     Attributes:
@@ -126,14 +126,14 @@ class Selection(Derivation):
         """See `Judge`."""
         self.ledger.add(rows)
 
-    def result(self) -> Judged:
+    def result(self) -> SelectionResult:
         """See `Judge`."""
         fields, believed = self._fields, self._believed
         counts, unnamed = (Counter[str](), set[str]()) if fields is None else (fields.found, fields.unnamed)
         digests, came = (b"", b"") if believed is None else (bytes(believed.digests), bytes(believed.came))
-        return Judged(self.ledger.verdict(), counts, unnamed, self._lines, digests, came)
+        return SelectionResult(self.ledger.verdict(), counts, unnamed, self._lines, digests, came)
 
-    def verdicts(self, results: Sequence[Judged]) -> Mapping[str, Verdict]:
+    def verdicts(self, results: Sequence[SelectionResult]) -> Mapping[str, Verdict]:
         """The verdict on a whole store: where its rows are, and which fields its manifest says were passed over."""
         [judged] = results
         verdict, fields = judged.verdict, self._fields
@@ -155,7 +155,7 @@ class Selection(Derivation):
         for block in select(self.origin.rows(), self.rules):
             yield from (payload for payload, fate in zip(block.payloads, block.fates, strict=True) if payload is not None and fate == GOOD)
 
-    def add_part(self, results: Sequence[Judged]) -> None:
+    def add_part(self, results: Sequence[SelectionResult]) -> None:
         """See `Derivation.add_part`. Row digests are spooled to disk."""
         [judged] = results
         require(judged.verdict.passed)
@@ -163,7 +163,7 @@ class Selection(Derivation):
         self._came.append(np.frombuffer(judged.came, bool))
         self._parts.append([judged.verdict, judged.found, judged.unnamed, judged.quarantine])
 
-    def merged(self) -> Sequence[Judged]:
+    def merged(self) -> Sequence[SelectionResult]:
         """See `Derivation.merged`.
 
         Raises:
@@ -173,7 +173,7 @@ class Selection(Derivation):
         verdict = merged(verdicts)
         require({*quarantine} == {verdict.numbers["rows_refused"]})
         require(beliefs_hold(self._digests.array().reshape(-1, 2), self._came.array()))
-        return [Judged(verdict, sum(rows, Counter()), set().union(*unnamed), quarantine[0])]
+        return [SelectionResult(verdict, sum(rows, Counter()), set().union(*unnamed), quarantine[0])]
 
 
 SELECTION = derived(

@@ -15,7 +15,7 @@ from prep_assets.errors import ConfigError
 from prep_assets.exports import exports
 from prep_assets.exports.registry import check_folder, export_named, opening
 from prep_assets.graph.exports import export_store, exporting
-from prep_assets.graph.graph import asset_and_partitions, exported, open_stream, streams
+from prep_assets.graph.graph import asset_and_partitions, exported, stream_table, streams
 from prep_assets.pipeline.workspace import Workspace
 
 
@@ -50,8 +50,8 @@ def _export(asset: str, to: str, folder: Path, partition: str | None, stream: st
     published = one_store(workspace, asset, partition)
     stem = spec.stem(published.manifest.partition)
     with reading(published):
-        filled = [name for name in streams(published) if name != stem and len(open_stream(published, name))]
-        if filled and stem in streams(published) and not len(open_stream(published, stem)):
+        filled = [name for name in streams(published) if name != stem and len(stream_table(published, name))]
+        if filled and stem in streams(published) and not len(stream_table(published, stem)):
             raise ConfigError(f"{asset} has no rows in {stem}, which is exported by default. It has rows in: --stream {', '.join(filled)}")
     with reading(published), terminal.bar(MofNCompleteColumn()) as shown:
         task = shown.add_task(f"export {asset} to {to}", total=None)

@@ -277,7 +277,7 @@ def _is_held_out(stream: str) -> bool:
     return _HELD_OUT.fullmatch(stream) is not None
 
 
-def open_stream(published: Published, stream: str) -> Table:
+def stream_table(published: Published, stream: str) -> Table:
     """Open one stream, table or line file of a store.
 
     Raises:

@@ -311,7 +311,7 @@ def tokenize_lines(target: Target, quarantine: Quarantine, *, what: str) -> Draf
         stems = [stem for stem in target.stems if stem.rpartition("/")[0] == folder]
         with writers_of(target, stems, {"loss_mask": "uint8"} if masked else {}) as writers:
             source, encode = (
-                LineSource(workspace, target.family, doing, lines.path, len(lines)),
+                LineFile(workspace, target.family, doing, lines.path, len(lines)),
                 partial(_encode_lines, encoder=asset.source.encoder, name=name, masked=masked),
             )
             encoded = encode_in_shards(source, encode, writers, quarantine, target.payload)
@@ -354,7 +354,7 @@ def reject_lines(batch: Sequence[Mapping[str, Any]], first: int, refused: Mappin
 
 
 @dataclass(frozen=True)
-class LineSource:
+class LineFile:
     """A file of lines.
 
     Attributes:
@@ -401,7 +401,7 @@ class LineSource:
             for number, part in enumerate(parts(watch.cuts))
         ]
 
-    def travelling(self, runner: Runner) -> LineSource:
+    def travelling(self, runner: Runner) -> LineFile:
         """A copy to send to another process."""
         root = self.workspace.stores.resolve()
         version = version_of(self.path) if runner.elsewhere and remote_of(root) else None

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import lru_cache
 
 from prep_assets.proofs.formats import Format, definition_of, rule_named
-from prep_assets.proofs.row_rules import Judged, Message, Rule, chats, letters, no_json
+from prep_assets.proofs.row_rules import JudgedRow, Message, Rule, chats, letters, no_json
 from prep_assets.proofs.source_fields import CALLS, REASONINGS, WEIGHTS
 from prep_assets.samples import Row
 
@@ -73,7 +73,7 @@ def kept_fault(format: Format, row: Row) -> str:
         return ""
     if isinstance(found, bool):
         return f"the definition of {format.name!r} does not accept it"
-    accepting, read = found[0], Judged(found[1])
+    accepting, read = found[0], JudgedRow(found[1])
     keys = _keys(read, accepting)
     for reason, rule, about in _of_kept(accepting.reasons):
         if (about is None or not keys.isdisjoint(about)) and _must(rule, read, accepting):

@@ -37,7 +37,7 @@ def under(row: Row, format: Format, option: str) -> Any:
     return row.get(key) if isinstance(key, str) else None
 
 
-class Judged(dict[str, Any]):
+class JudgedRow(dict[str, Any]):
     """A row that several rules judge, of one definition: what several of them need is found once."""
 
     def __init__(self, row: Row) -> None:
@@ -50,7 +50,7 @@ Found = TypeVar("Found")
 
 def once(find: Callable[[Row, Format], Found]) -> Callable[[Row, Format], Found]:
     def found(row: Row, format: Format) -> Found:
-        if not isinstance(row, Judged):
+        if not isinstance(row, JudgedRow):
             return find(row, format)
         if find.__name__ not in row.found:
             row.found[find.__name__] = find(row, format)

@@ -17,7 +17,7 @@ from prep_assets.checks.of_conversations import conversations_of
 from prep_assets.checks.of_merged import merged_streams
 from prep_assets.errors import PrepAssetsError
 from prep_assets.extensions.explain.streams import RowName, row_names, sft_split
-from prep_assets.graph.graph import EVERY, lines_of, open_stream, store_of
+from prep_assets.graph.graph import EVERY, lines_of, store_of, stream_table
 from prep_assets.pipeline.asset import FromParts, Store
 from prep_assets.pipeline.blends import BLEND, training_streams
 from prep_assets.pipeline.workspace import Workspace
@@ -197,14 +197,14 @@ def record_names(workspace: Workspace, published: Published) -> Callable[[Origin
         store = workspace.published(name, partition)
         if store is None:
             raise LookupError(file)
-        return open_stream(store, file)
+        return stream_table(store, file)
 
     def table_of_records(domain: str, stream: str) -> Table:
         if asset is not None and asset.stage == BLEND:
             found = training_streams(workspace, asset.family)[domain]
             return replace(found, origins=structs.replace(found.origins, domains=(domain,)))
         of_records = tokens_of(workspace, published, domain) if published.manifest.asset == "sft_packed" else published
-        return open_stream(of_records, stream)
+        return stream_table(of_records, stream)
 
     # caches that live as long as the returned function
     naming, open_lines_of, open_records = cache(row_names_of), cache(lines_named), cache(table_of_records)

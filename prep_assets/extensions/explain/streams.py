@@ -23,7 +23,7 @@ from prep_assets.errors import ConfigError, StoreError, require_known, require_n
 from prep_assets.exports.readable import Readable
 from prep_assets.exports.registry import reader
 from prep_assets.graph.exports import Exporting, open_export_source
-from prep_assets.graph.graph import EVERY, asset_named, lines_of, open_stream, streams
+from prep_assets.graph.graph import EVERY, asset_named, lines_of, stream_table, streams
 from prep_assets.graph.unchanged import Unchanged
 from prep_assets.pipeline.asset import FromParts, Generated
 from prep_assets.pipeline.lines import strings_as_messages
@@ -86,7 +86,7 @@ class Opened(Unchanged):
     def stream(self, asset: str, partition: str, stream: str) -> Table:
         """One of its streams."""
         if (asset, partition, stream) not in self._streams:
-            self._streams[asset, partition, stream] = open_stream(self.published(asset, partition), stream)
+            self._streams[asset, partition, stream] = stream_table(self.published(asset, partition), stream)
         return self._streams[asset, partition, stream]
 
     def export(self, asset: str, partition: str) -> Exported:
@@ -218,7 +218,7 @@ def stream_of(published: Published, name: str | None) -> str:
     names = streams(published)
     if name is not None:
         require_known(f"{published.manifest.asset} has no stream", name, names)
-    with_rows = (each for each in names if len(names) == 1 or len(open_stream(published, each)))
+    with_rows = (each for each in names if len(names) == 1 or len(stream_table(published, each)))
     return name or next(with_rows, names[0] if names else "")
 
 

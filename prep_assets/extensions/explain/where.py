@@ -20,7 +20,7 @@ from prep_assets.data.files import SourceFile, record_id
 from prep_assets.data.quarantine import read_quarantine
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest, require_known
 from prep_assets.extensions.explain.streams import Opened, Origin, RowName, files_of, pieces_of, read_rows, row_names, sft_split
-from prep_assets.graph.graph import EVERY, family_assets, has_records, lines_of, open_stream, streams
+from prep_assets.graph.graph import EVERY, family_assets, has_records, lines_of, stream_table, streams
 from prep_assets.pipeline.asset import Asset, FromLines
 from prep_assets.pipeline.sources import router_of
 from prep_assets.pipeline.workspace import Workspace
@@ -89,7 +89,7 @@ def _contents(workspace: Workspace, published: Published) -> Iterator[StoredReco
         raise ConfigError(f"{manifest.asset} holds no records{hint}")
     names_by_domain = cache(lambda domain: _names(workspace, published, domain))
     for stream in streams(published):
-        table = open_stream(published, stream)
+        table = stream_table(published, stream)
         if table.pieces is not None:
             yield from _index_records(workspace, published, table, table.pieces)
             continue
@@ -120,7 +120,7 @@ def _index_records(workspace: Workspace, published: Published, table: Table, ind
         tokens = version_with(workspace.place("sft_tokens", domain), content)
         if tokens is None:
             return lambda record: f"record {record}"
-        records, name = open_stream(tokens, sft_split(table.name)), _names(workspace, tokens, domain)
+        records, name = stream_table(tokens, sft_split(table.name)), _names(workspace, tokens, domain)
         return lambda record: _record_name(name, records, record)
 
     names_by_domain = cache(record_names)
