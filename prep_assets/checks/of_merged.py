@@ -59,7 +59,10 @@ def merged_streams(store: Store) -> Iterator[Merged]:
     if store.holds(LINES) or store.holds(GROUPS):
         yield from _files(store) if store.holds(LINES) else _groups(store)
         return
-    for name, stream in store.streams().items():
+    streams = store.streams()
+    if absent := [stem for stem in store.asset.stems(store.partition).values() if "/" not in stem and stem not in streams]:
+        raise StoreError(f"{store.directory}: there is no stream {absent[0]}. Merge it again: {build_command(store.asset.name)}")
+    for name, stream in streams.items():
         if name not in source.lines:
             whole = open_stream(store.above(source.assets[1]).directory, name)
             yield Merged(name, stream, [whole], _end_to_end([whole]))

@@ -37,6 +37,8 @@ from prep_assets.text.vocabulary import Vocabulary
 NOT_COMPARED = "not compared: "
 UNTEMPLATED = ("prompt_completion", "sections")
 """Schemas whose texts may stand end to end."""
+LONG = 16
+"""Characters of a text that is not found in a record by chance."""
 LOST = "reasoning_dropped_by_template"
 
 MANY = 1 << 32
@@ -138,7 +140,14 @@ def leaves(value: Any) -> Iterator[str]:
 
 
 def _joined(value: Any) -> bytes:
-    return "\x00".join(leaves(value)).encode()
+    """What a column of a line says, without the roles of its messages."""
+    return "\x00".join(leaves(_without_roles(value))).encode()
+
+
+def _without_roles(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _without_roles(inner) for key, inner in value.items() if key != "role" or "content" not in value}
+    return [*map(_without_roles, value)] if isinstance(value, list) else value
 
 
 # What is compared, and what was found.
@@ -485,6 +494,11 @@ class SourceTexts(Derivation):
             ]  # it may shorten any other text
             last = max((each.turn for each in trained), default=0)
             return self._missing([each for each in trained if each.turn == last or not self.policy.last_only], held, [])
+        unweighed = {side: record._replace(weighed=None) for side, record in held.items()}
+        for each in said:  # a long text is no accident of another
+            own = each.weight is not None and len(each.text) > LONG and self._missing([each], unweighed, []) is None
+            if own and (fault := self._missing([each], held, [])) is not None:
+                return fault
         first = self._missing(said, held, [])
         for number in range(1, len(turns)):
             kept = {*turns[number:]} if mode in ("turns", "start") and not begin else {*turns[: len(turns) - number]}

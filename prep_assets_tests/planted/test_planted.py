@@ -444,6 +444,24 @@ PLANTS: Mapping[str, Change] = {
         '([""] if vocabulary.chat_template else',
         '([""] if not vocabulary.chat_template else',
     ),
+    "flags of answers that are cut": (
+        "sft simple",
+        "schemas/fields",
+        "weights[key] = float(flag) if isinstance(flag, bool)",
+        "float(flag) if isinstance(flag, bool)",
+    ),
+    "whose a completion is": (
+        "preference ranked",
+        "schemas/messages",
+        "turn(ASSISTANT if template else COMPLETION, completion)",
+        "turn(completion, ASSISTANT if template else COMPLETION)",
+    ),
+    "streams without a record": (
+        "rl steps",
+        "pipeline/merging",
+        'if "/" in stem and not len(merged):',
+        'if "/" in stem or not len(merged):',
+    ),
 }
 """Those that the checks stop."""
 LONG = {"exports sft", "exports pretrain", "pretrain fields", "sft phi", "sft prompts"}

@@ -202,7 +202,8 @@ class Server:
             _end(child)
             text = answer.read_text("utf-8")
             answer.unlink()
-            trial.remove(self.folder / str(child))
+            for left in (str(child), f"cache-{child}"):
+                trial.remove(self.folder / left)
             ended = {"verdict": "stopped", "workspace": (drawn(bug) or [""])[0], "by": "killed", "says": "no end, or no memory"}
             yield bug, {**(json.loads(text) if text else ended), "seconds": round(used.ru_utime + used.ru_stime, 2)}
 
