@@ -12,11 +12,9 @@ import numpy.typing as npt
 from prep_assets.checks.counts import nonzero
 from prep_assets.checks.of_stores import ids_type
 from prep_assets.checks.sources_again import files_of
-from prep_assets.errors import StoreError
 from prep_assets.pipeline.asset import Check, Store
 from prep_assets.pipeline.blends import TOKENS, training_streams
 from prep_assets.pipeline.media import record_files
-from prep_assets.pipeline.workspace import build_command
 from prep_assets.proofs.accounting import unknown_counts
 from prep_assets.proofs.orders import Trained
 from prep_assets.proofs.packed import check_blend, check_mixture
@@ -93,11 +91,7 @@ def _open_domains(store: Store, name: str) -> dict[str, Table]:
     split = "train" if name == "sft_packed" else "dev"
     tables = {}
     for domain, content in sorted(store.recipe["tokens"].items()):
-        tokens = store.above("sft_tokens", domain)
-        if tokens.manifest.content_hash != content:
-            raise StoreError(
-                f"sft_tokens[{domain}] was built again since this table was packed. Pack it again: {build_command('sft_packed')}"
-            )
+        tokens = store.above("sft_tokens", domain, content)
         if (tokens.directory / f"{split}.index").is_dir():
             tables[domain] = open_stream(tokens.directory, split)
     return tables
@@ -143,8 +137,7 @@ def blend_verdict(store: Store, blend: BlendStore) -> Verdict:
     """Hold an order of a store's items to the options of the store."""
     asset = TOKENS[store.asset.family][0]
     for domain, content in store.recipe["tokens"].items():
-        if store.workspace.content(asset, domain) != content:
-            raise StoreError(f"{asset}[{domain}] was built again since. Make the blend again: {build_command(store.asset.name)}")
+        store.above(asset, domain, content)
     streams = training_streams(store.workspace, store.asset.family)
     offered = {name: len(stream.columns["tokens"].values) for name, stream in streams.items()}
     claimed = {**store.manifest.counts, **store.manifest.metrics}

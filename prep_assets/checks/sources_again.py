@@ -261,7 +261,7 @@ def reading_of(store: Store, gives: type | None = None, **template: Any) -> Read
     return reading
 
 
-def require_current(store: Store, key: str, label: str) -> None:
+def require_current(store: Store, key: str) -> None:
     """Check that the upstream store has not changed since; `key`: of its content hash in the recipe.
 
     Raises:
@@ -270,9 +270,7 @@ def require_current(store: Store, key: str, label: str) -> None:
     source = store.asset.source
     assert isinstance(source, FromLines)
     for asset, _ in source.files.values():
-        if store.above(asset, store.partition).manifest.content_hash != store.recipe[key]:
-            command = build_command(store.asset.name, store.partition)
-            raise StoreError(f"{label} was built again since these tokens. Build them again: {command}")
+        store.above(asset, store.partition, store.recipe[key])
 
 
 def streams_of(store: Store) -> list[Table]:

@@ -252,10 +252,7 @@ def _readable(declared: Exporting, store: Store) -> Verdict:
         StoreError: that store was built again since, so there is nothing to compare with.
     """
     workspace, recipe, partition = store.workspace, store.recipe, store.partition
-    source = workspace.built(declared.source.name, partition)
-    if source.manifest.content_hash != recipe["source"]:
-        label = workspace.place(declared.source.name, partition).label
-        raise StoreError(f"{label} was built again since. Export it again: {build_command(store.asset.name, partition)}")
+    source = store.above(declared.source.name, partition, recipe["source"])
     verdict = compare(store.directory, _source(declared, workspace, source), declared.format, recipe["options"])
     fault = _stops_fault(declared, store) if verdict.passed else ""
     return Verdict(False, fault, verdict.numbers, Worst(GENERATION_CONFIG, fault)) if fault else verdict

@@ -20,11 +20,11 @@ from prep_assets.config.family import Chat, Family
 from prep_assets.config.models import FAMILIES
 from prep_assets.data.quarantine import Quarantine, Refusal, read_quarantine
 from prep_assets.data.recognize import of_row
-from prep_assets.errors import ConfigError, PrepAssetsError, Refused, SourceError
+from prep_assets.errors import ConfigError, PrepAssetsError, Refused, SourceError, StoreError
 from prep_assets.pipeline.examples import AnyExample, Item, Stretch, reading_recipe
 from prep_assets.pipeline.media import record_files
 from prep_assets.pipeline.sources import SOURCES, domain_of, read_sources
-from prep_assets.pipeline.workspace import Workspace
+from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.accounting import places
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Sample
@@ -827,13 +827,20 @@ class Store(Struct, frozen=True):
         shared: T = self.kept[name]
         return shared
 
-    def above(self, asset: str, partition: str = "") -> Published:
+    def above(self, asset: str, partition: str = "", content: str | None = None) -> Published:
         """A store that this one is made from.
 
+        Args:
+            content: the content hash that it had then; `None`: any.
+
         Raises:
-            StoreError: it is gone; the message has the command that builds it.
+            StoreError: it is gone, or was built again since; the message has the command that helps.
         """
-        return self.workspace.built(asset, partition)
+        found = self.workspace.built(asset, partition)
+        if content not in (None, found.manifest.content_hash):
+            again = build_command(self.asset.name, self.partition)
+            raise StoreError(f"{found.manifest.label} was built again since. Build {self.manifest.label} again: {again}")
+        return found
 
 
 def open_streams(asset: Asset, published: Published) -> dict[str, Table]:

@@ -34,7 +34,7 @@ class Sides(of_conversations.Conversations):
         self._template = store.workspace.template(store.workspace.family(Preference))
         self.derivation = answers_derivation(self._template, alone=is_small(store))
         self.truncation = Truncation(store.recipe["truncation"], store.recipe["max_seq_len"])
-        require_current(store, "pairs", f"preferences_by_domain[{store.partition}]")
+        require_current(store, "pairs")
 
     def read(self, side: str, payloads: Sequence[Mapping[str, Any]], identity: Callable[[int], str]) -> Sequence[of_conversations.Source]:
         """A prompt and one answer to it."""

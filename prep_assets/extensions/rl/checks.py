@@ -357,8 +357,8 @@ GROUP_CHECKS = (
 def prompt_renders(store: Store, stream: Table) -> Callable[[StoredRows], Iterator[Conversation]]:
     """Return what gives each record of a stream of prompts with a fresh render of its line, generation prompt included."""
     assert isinstance(store.asset.source, FromLines)
-    asset, file = store.asset.source.files[stream.name]
-    require_current(store, "prompts", asset)
+    _, file = store.asset.source.files[stream.name]
+    require_current(store, "prompts")
     shown = shown_by(_template(store))
 
     def pairs(rows: StoredRows) -> Iterator[Conversation]:
