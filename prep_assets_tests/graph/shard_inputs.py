@@ -28,7 +28,7 @@ def with_bad_lines(path: Path) -> Path:
     """Some lines that are no JSON, between the others."""
     lines = path.read_text("utf-8").splitlines()
     path.write_text(
-        "\n".join(line for at, line in enumerate(lines) for line in ([line, "no json"] if at % 50 == 7 else [line])) + "\n", "utf-8"
+        "\n".join(line for at, line in enumerate(lines) for line in ([line, "no json"] if at % 30 == 7 else [line])) + "\n", "utf-8"
     )
     return path
 
@@ -36,18 +36,18 @@ def with_bad_lines(path: Path) -> Path:
 def chats(folder: Path) -> Mapping[str, Any]:
     """Two files to train on and one that is held out, with records in common; some of each are not read."""
     folder.mkdir(parents=True)
-    longer = [[*row["messages"], *turns(number)] for number, row in enumerate(CHATS * 4)]
+    longer = [[*row["messages"], *turns(number)] for number, row in enumerate(CHATS * 2)]
     rows = spoiled([*CHATS, *({"messages": messages} for messages in longer)], 9)
-    first, second = (jsonl(folder / f"{name}.jsonl", part) for name, part in (("a", rows[:200]), ("b", rows[100:])))
-    held_out = jsonl(folder / "test.jsonl", rows[::20])
+    first, second = (jsonl(folder / f"{name}.jsonl", part) for name, part in (("a", rows[:130]), ("b", rows[60:])))
+    held_out = jsonl(folder / "test.jsonl", rows[::12])
     with_bad_lines(first)
-    read = domain(first, "messages", test_files=[str(held_out)], max_items=270)
+    read = domain(first, "messages", test_files=[str(held_out)], max_items=170)
     return minimal(
         "sft",
         {"chats": {**read, "files": [str(first), str(second)]}},
         test_fraction=0.1,
         template="chatml",
-        preprocessing={"max_seq_len": 200},
+        preprocessing={"max_seq_len": 150},
     )
 
 
