@@ -150,16 +150,31 @@ def test_a_changed_part_makes_stale_what_it_decides(installed: Path) -> None:
     assert all("prep-assets-example 1.0 " in json.dumps(before[name]) for names in DECIDES.values() for name in names)
 
 
+STATUS = """
+import json, sys
+from pathlib import Path
+from typer.testing import CliRunner
+from prep_assets.cli.main import app
+for files in json.loads(sys.argv[1]):
+    for name, text in files.items():
+        Path("configs", name).write_text(text, "utf-8")
+    result = CliRunner().invoke(app, ["status"])
+    print(json.dumps([result.exit_code, result.output]))
+"""
+
+
 @pytest.mark.cli
 def test_a_family_without_verdicts_says_so(installed: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(installed, tmp_path / "copy", ignore=shutil.ignore_patterns("stores", "sft.yaml"))
     glossary = folder / "configs" / "glossary.yaml"
     text = glossary.read_text("utf-8")
-    glossary.write_text(f"{text}quality: {{steps: {{no_capitals: {{}}}}}}\n", "utf-8")
-    assert "the family has no asset glossary_quality" in command(folder, "status", code=1)
-    glossary.write_text(text, "utf-8")
-    (folder / "configs" / "eval.yaml").write_text("domains: {words: {files: [terms.jsonl], schema: term}}\n", "utf-8")
-    assert "nothing searches it for what eval.yaml holds out" in command(folder, "status", code=1)
+    written = [
+        {"glossary.yaml": f"{text}quality: {{steps: {{no_capitals: {{}}}}}}\n"},
+        {"glossary.yaml": text, "eval.yaml": "domains: {words: {files: [terms.jsonl], schema: term}}\n"},
+    ]
+    (steps, steps_said), (held_out, held_out_said) = map(json.loads, python(folder, "-c", STATUS, json.dumps(written)).splitlines())
+    assert steps == 1 and "the family has no asset glossary_quality" in steps_said
+    assert held_out == 1 and "nothing searches it for what eval.yaml holds out" in held_out_said
 
 
 @pytest.mark.cli
