@@ -15,9 +15,14 @@ from threading import Lock
 from typing import Any, TypeVar
 
 from prep_assets import limits
+from prep_assets.errors import PrepAssetsError
 from prep_assets.workers.pool import how_ended, portable, python_path
 
 T = TypeVar("T")
+
+
+LATE = 5.0
+"""Seconds after twice the limit of a call, which may have to import a module first."""
 
 
 class Ended(Exception):
@@ -55,19 +60,29 @@ _process: _Process | None = None
 def call_apart(function: Callable[..., T], *args: Any, **options: Any) -> T:
     """Call a function of a module, whose arguments and result can be pickled, in a process that stays for the next call.
 
+    Args:
+        args: the address of the user's function first.
+
     Raises:
         Ended: the process ended meanwhile.
+        PrepAssetsError: it answers no signal, as in a call of a C library, and is killed.
         Exception: what the function raises.
     """
     global _process
     with _LOCK:
         if _process is None or _process.owner != os.getpid():
             _process = _Process()
+        called = _process
         try:
-            _process.connection.send_bytes(pickle.dumps((function, args, options, (limits.SECONDS, limits.BYTES))))
-            is_raised, result = pickle.loads(_process.connection.recv_bytes())
+            called.connection.send_bytes(pickle.dumps((function, args, options, (limits.SECONDS, limits.BYTES))))
+            if not called.connection.poll(longest := 2 * limits.SECONDS + LATE):
+                _process = None
+                called.process.kill()
+                called.end()
+                raise PrepAssetsError(f"{args[0]}: one call takes more than {longest:g} seconds, and cannot be interrupted. Correct it")
+            is_raised, result = pickle.loads(called.connection.recv_bytes())
         except (EOFError, OSError):
-            code, _process = _process.end(), None
+            code, _process = called.end(), None
             raise Ended(how_ended(code)) from None
     if is_raised:
         raise result

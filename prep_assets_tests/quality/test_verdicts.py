@@ -36,6 +36,7 @@ from prep_assets.quality.steps import Examples, configured_steps
 from prep_assets.samples import Sample, document
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.table import open_stream
+from prep_assets.workers import apart
 from prep_assets.workers.pool import Pool
 from prep_assets_tests.graph.workspaces import build, domain, failing, jsonl, minimal, out_of_date, refusals, tree, verdicts, workspace_in
 
@@ -353,7 +354,9 @@ def test_a_step_of_ones_own_returns_texts_or_nothing(what: Any) -> None:
 
 def test_a_step_of_ones_own_that_exits_or_waits_is_stopped_with_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SECONDS", 0.3)
-    for name, fault in (("exits", "raised SystemExit: 3"), ("sleeps", "takes more than 0.3 seconds")):
+    monkeypatch.setattr(apart, "LATE", 1.4)
+    cannot = "takes more than 2 seconds, and cannot be interrupted"
+    for name, fault in (("exits", "raised SystemExit: 3"), ("sleeps", "takes more than 0.3 seconds"), ("computes", cannot)):
         [step] = configured_steps({f"{OWN}:{name}": {}}, Sample)
         with pytest.raises(PrepAssetsError, match=f"own_steps:{name}.*{fault}"):
             step.make().judge(Examples(["r:0"], [document("text")]))

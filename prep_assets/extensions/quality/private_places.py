@@ -83,13 +83,13 @@ _SPOKEN = re.compile(
     rf"(?P<host>(?:[\w-]+(?:\.| (?:{_SAID_DOT}) ))+)[A-Za-z]{{2,24}}(?!\w)",
     re.ASCII,
 )
-_SAID = (" @ ", " arroba ", " chiocciola ", " собака ", " ät ", *(f" {dot} " for dot in _SAID_DOT.split("|")))
+_SAID = re.compile(" (?:@|arroba|chiocciola|собака|ät|dot|DOT|punkt) ")
 """What an address that is spelt without brackets has one of."""
 
 
 def decoded(text: str) -> tuple[str, Ints, Ints] | None:
     """A text with the characters that its escapes stand for, and where each of them starts and ends in `text`; `None` if it has no escapes."""
-    if not (_ENCODED.search(text) or any(said in text for said in _SAID)):
+    if not (_ENCODED.search(text) or _SAID.search(text)):
         return None
     result = _decoded(text)
     while result and (again := _decoded(result[0])):  # such as %2540
@@ -99,7 +99,7 @@ def decoded(text: str) -> tuple[str, Ints, Ints] | None:
 
 def _decoded(text: str) -> tuple[str, Ints, Ints] | None:
     parts, bounds, last = list[str](), list[Ints](), 0
-    for low, high, meant in sorted([*_escapes(text), *_spoken(text)]):
+    for low, high, meant in sorted([*_escapes(text), *(_spoken(text) if _SAID.search(text) else ())]):
         if low >= last:
             parts += [text[last:low], meant]
             whole = np.repeat(np.array([[low], [high]], np.int64), len(meant), axis=1)

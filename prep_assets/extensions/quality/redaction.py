@@ -255,6 +255,8 @@ def _ips(text: str) -> Places:
 # Phone numbers.
 
 _PHONE = re.compile(r"(?<![A-Za-z0-9+])(?:\+|00 ?(?=[1-9]))[1-9][0-9 ().\-/]{5,24}[0-9](?![0-9])")
+_INTERNATIONAL = re.compile(r"(?<![0-9])\+[^0-9\n]{0,4}[0-9](?:[^0-9A-Za-z+]{0,4}[0-9]){4}")
+"""What a number with + has, and a sum has not."""
 _MAY_BE_NATIONAL = re.compile(r"(?:^|[^0-9A-Za-z+])\(?[0-9](?:[ ./()-]{0,2}[0-9]){6,}")
 _DATE = re.compile(
     r"[12][0-9]{3}-[12][0-9]{3}|[12][0-9]{3}([-/. ])[01]?[0-9]\1[0-3]?[0-9](?: [0-9]{1,2})?|[0-3]?[0-9]([-/. ])[01]?[0-9]\2[12][0-9]{3}"
@@ -284,7 +286,7 @@ def countries_of(text: str) -> tuple[str, ...]:
 def _phones(text: str, countries: Sequence[str] = ()) -> Places:
     taken: list[tuple[int, int]] = []
     national = countries if _MAY_BE_NATIONAL.search(text) else ()
-    for country in (None, *national) if "+" in text else national:
+    for country in (None, *national) if _INTERNATIONAL.search(text) else national:
         taken += [span for span in _matched(text, country) if not _overlaps(span, taken)]
     yield from sorted([*taken, *_with_prefix(text, taken)])
 
