@@ -168,6 +168,7 @@ def headers(walk: Walk, value: str, role: str, path: str) -> None:
 def regions(walk: Walk, value: Sequence[Row], role: str, path: str) -> None:
     """Cerebras' arrays: regions by name, with weights by region, of which those that are dropped are left out."""
     sides = {"chosen": "chosen", "rejected": "rejected"} if any(turn.get("type") == "chosen" for turn in value) else {}
+    document = walk.options.get("pretraining") or not any("type" in turn for turn in value)
     for turn in value:
         kind, content = turn.get("type", "document"), turn["content"]
         weights, drops = turn.get("semantic_loss_weight"), turn.get("semantic_drop_mask")
@@ -179,6 +180,8 @@ def regions(walk: Walk, value: Sequence[Row], role: str, path: str) -> None:
                 whose = sides.get(kind) or {"assistant": "assistant", "completion": "assistant", "system": "system"}.get(kind, "user")
                 spoken = "assistant" if kind in sides else kind if kind in ("prompt", "completion", "document") else whose
                 where, its_kind = sides.get(kind, walk.prompt), ANYWHERE if whose == "system" else TEXT
-                own = None if weight is None else float(weight)
-                walk.said.append(Said(path, where, walk.turn, its_kind, region[name], own, spoken))
+                own, said = None if weight is None else float(weight), region[name]
+                if region.get("include_tags"):
+                    said = f"<|{name}|>{said}<|{name}|>" if document else f"<{name}>{said}</{name}>"
+                walk.said.append(Said(path, where, walk.turn, its_kind, said, own, spoken))
         walk.turn += 1
