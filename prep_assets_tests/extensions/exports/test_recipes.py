@@ -91,5 +91,6 @@ def test_trl_takes_the_printed_settings(place: tuple[str, str], tmp_path: Path) 
     call = next(
         node for node in ast.walk(ast.parse(PRINTED[place])) if isinstance(node, ast.Call) and ast.unparse(node.func).endswith("Config")
     )
-    call.keywords.append(ast.keyword("output_dir", ast.Constant(str(tmp_path))))
+    here = {"output_dir": str(tmp_path), "use_cpu": True, "bf16": False}  # without a GPU
+    call.keywords += [ast.keyword(name, ast.Constant(value)) for name, value in here.items()]
     assert eval(ast.unparse(call), {"SFTConfig": trl.SFTConfig, "RewardConfig": trl.RewardConfig}).max_length is None

@@ -293,7 +293,7 @@ def test_webdataset_reads_rows_from_raw_chats_on(tmp_path: Path) -> None:
     shards = [str(out / shard["url"]) for shard in json.loads((out / "shards.json").read_text())["shards"]]
     found = list(web.WebDataset(shards, shardshuffle=False).decode("pil"))
     assert len(found) == len(rows)
-    source = open_table(tokens, "train")
+    source = open_table(tokens.directory, "train")
     for number, sample in enumerate(found):
         assert sample["json"]["input_ids"] == source.columns["tokens"].arrays(number)[0].tolist()
         listed = sample["json"].get("images", [])
