@@ -13,7 +13,6 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from prep_assets.checks.of_conversations import fresh_render
 from prep_assets.config.family import REASONING_TAGS
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.data.files import SourceFile
@@ -21,7 +20,7 @@ from prep_assets.pipeline.conversations import Conversations
 from prep_assets.pipeline.examples import Item
 from prep_assets.pipeline.media import RecordFiles
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.proofs.mask import MaskRow, prove_identity, prove_masks
+from prep_assets.proofs.mask import Conversation, MaskRow, prove_identity, prove_masks
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Record, Sample
 from prep_assets.text.certify import certify, policy_faults
@@ -177,8 +176,8 @@ def prove(
         MaskRow(str(position), outcome.ids(at), outcome.loss(at), derive(source, options or MaskOptions(), bound.template).expected)
         for at, (position, source) in enumerate(zip(outcome.kept, sources, strict=True))
     ]
-    allowed = special_in_content == "allow"
-    renders = [fresh_render(row.id, row.ids, source, bound.template, allowed=allowed) for row, source in zip(rows, sources, strict=True)]
+    fresh = [derive(source, MaskOptions(), bound.template, typed_controls=special_in_content == "allow") for source in sources]
+    renders = [Conversation(row.id, row.ids, each.text, each.controls, each.typed) for row, each in zip(rows, fresh, strict=True)]
     return prove_masks(rows, bound.vocabulary), prove_identity(renders, bound.vocabulary)
 
 
