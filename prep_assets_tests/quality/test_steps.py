@@ -608,6 +608,7 @@ def test_ids_behind_their_names_and_keys_of_more_services(text: str) -> None:
         ("user42 @ mail.ru", True),
         ("win @ chess.com is fun", False),
         ("5 @ 3.50 or meet @ noon", False),
+        ("y = X_1 @ model.coef + emb.weight @ vec.data", False),
         ("escríbeme a maria arroba correo punto es", True),
         ("zoe arroba correo.es", True),
         ("scrivi a zoe chiocciola posta punto it", True),

@@ -133,12 +133,13 @@ def _escapes(text: str) -> Iterator[tuple[int, int, str]]:
 
 def _spoken(text: str) -> Iterator[tuple[int, int, str]]:
     """``j.smith at host dot com``: a name with a dot or a digit, capitals, a host of mail, or a word for mail before; ``see us at host dot com`` is none, nor
-    ``meet us @ host.com``. ``arroba`` and its like need no such sign."""
+    ``meet us @ host.com``. ``arroba`` and its like need no such sign; ``@`` needs a word, as it multiplies matrices."""
     for found in _SPOKEN.finditer(text):
         name, said = found["name"], found["said"]
         is_shouted = said == "AT" and name != name.upper()
         near = _WRITE.search(text[max(0, found.start() - 32) : found.start()]) and name.lower() not in _NO_NAMES
-        is_mail = said is None or is_shouted or near or _MAIL.search(found[0]) or re.search(f"[._0-9+]| (?:{_SAID_DOT}) ", name)
+        is_mail = said is None or is_shouted or near or _MAIL.search(found[0])
+        is_mail = is_mail or (said != "@" and re.search(f"[._0-9+]| (?:{_SAID_DOT}) ", name))
         if re.search("[A-Za-z]", name) and is_mail and (said in (None, "@") or found["host"].endswith(" ")):
             for word in re.finditer(rf" (?:(?P<dot>{_SAID_DOT})|\S+) ", found[0]):
                 yield found.start() + word.start(), found.start() + word.end(), "." if word["dot"] else "@"
