@@ -195,8 +195,8 @@ _ASCII_MAIL = re.compile(
 _WITHOUT_SPACES = "\u3040-\u30ff\u3400-\u9fff\uac00-\ud7a3"
 """Letters of scripts that write an address right beside words."""
 _OTHER_MAIL = re.compile(
-    rf"(?:(?<![^\W{_WITHOUT_SPACES}])(?<![.+-])[^\W{_WITHOUT_SPACES}](?:[^\W{_WITHOUT_SPACES}]|[.+-]){{0,63}}|(?<![\w.+-])[\w.+-]{{1,64}}(?<=[{_WITHOUT_SPACES}]))@"
-    rf"(?:\w[\w-]{{0,62}}\.)+(?:[A-Za-z]{{2,24}}(?![A-Za-z0-9-])|[^\W\d_a-zA-Z{_WITHOUT_SPACES}]{{2,24}}(?![^\W{_WITHOUT_SPACES}]|-)|[{_WITHOUT_SPACES}]{{2,24}}(?![\w-]))"
+    rf"(?:(?<![^\W_{_WITHOUT_SPACES}])(?<![.+-])[^\W_{_WITHOUT_SPACES}](?:[^\W{_WITHOUT_SPACES}]|[.+-]){{0,63}}|(?<![\w.+-])[\w.+-]{{1,64}}(?<=[{_WITHOUT_SPACES}]))@"
+    rf"(?:\w[\w-]{{0,62}}\.)+(?:[A-Za-z]{{2,24}}(?![A-Za-z0-9-])|[^\W\d_a-zA-Z{_WITHOUT_SPACES}]{{2,24}}(?![^\W_{_WITHOUT_SPACES}]|-)|[{_WITHOUT_SPACES}]{{2,24}}(?![\w-]))"
 )
 _NOBODY = re.compile(
     r"@(?:[\w-]+\.)*(?:example(?:\.[a-z]{2,3}){0,2}|test|invalid|localhost)$|@[0-9]x\.(?:png|jpe?g|gif|webp|svg|avif)$", re.IGNORECASE
