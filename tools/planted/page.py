@@ -33,17 +33,21 @@ def reason(bug: Plant) -> str | None:
     return _listed().get((bug.module, bug.function, bug.before, bug.after))
 
 
+FAMILIES = ("contrastive", "preference", "pretrain", "rl", "sft")
+
+
 def table(results: Path) -> str:
     """The figures of a file of results, by workspace and by room."""
     rows = [json.loads(line) for line in results.read_text("utf-8").splitlines()]
     counted = defaultdict[str, Counter[str]](Counter)
     for row in rows:
-        verdict = "listed" if row["listed"] else "beside" if row.get("kind") in ("recipe", "counts") else row["verdict"]
-        for group in ("all", f"built: {row['workspace']}", f"planted in: {row['module'].partition('/')[0]}"):
+        verdict = "listed" if row["listed"] else "beside" if row.get("kind") in ("recipe", "counts", "quarantine") else row["verdict"]
+        family = next((word for word in row["workspace"].split() if word in FAMILIES), "several")
+        for group in ("all", f"all of {family}", f"built: {row['workspace']}", f"planted in: {row['module'].partition('/')[0]}"):
             counted[group][verdict] += 1
             counted[group]["trials"] += 1
     lines = [
-        "| | trials | same | stopped | published | listed | only counts or the recipe | stopped of those with an effect |",
+        "| | trials | same | stopped | published | listed | only counts, recipe, quarantine | stopped of those with an effect |",
         "|---" * 8 + "|",
     ]
     for group, each in sorted(counted.items()):

@@ -176,12 +176,14 @@ def regions(walk: Walk, value: Sequence[Row], role: str, path: str) -> None:
             [name] = [key for key in region if key != "include_tags"]
             default = (walk.options.get("semantic_drop_mask") or {}).get(name, False)
             weight = (walk.options.get("semantic_loss_weight") or {}).get(name) if weights is None else weights[number]
-            if region[name] and name != "image" and not (default if drops is None else drops[number]):
+            opening, closing = (f"<|{name}|>",) * 2 if document else (f"<{name}>", f"</{name}>")
+            texts = [region[name]] if not region.get("include_tags") else [f"{opening}{region[name]}{closing}"]
+            if name == "image":  # whose text is a path
+                texts = [opening, closing] if region.get("include_tags") else []
+            if region[name] and texts and not (default if drops is None else drops[number]):
                 whose = sides.get(kind) or {"assistant": "assistant", "completion": "assistant", "system": "system"}.get(kind, "user")
                 spoken = "assistant" if kind in sides else kind if kind in ("prompt", "completion", "document") else whose
                 where, its_kind = sides.get(kind, walk.prompt), ANYWHERE if whose == "system" else TEXT
-                own, said = None if weight is None else float(weight), region[name]
-                if region.get("include_tags"):
-                    said = f"<|{name}|>{said}<|{name}|>" if document else f"<{name}>{said}</{name}>"
-                walk.said.append(Said(path, where, walk.turn, its_kind, said, own, spoken))
+                own = None if weight is None else float(weight)
+                walk.said += [Said(path, where, walk.turn, its_kind, said, own, spoken) for said in texts]
         walk.turn += 1
