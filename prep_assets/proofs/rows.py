@@ -10,6 +10,7 @@ from typing import Any
 
 from prep_assets.proofs.second_reading import fingerprint
 from prep_assets.proofs.verdict import Numbers, Rule, Verdict, Worst, added, holds, some_fail
+from prep_assets.samples import ASSISTANT, COMPLETION
 from prep_assets.stores.files import Digests, dumps
 
 # Lines of a JSONL store against their source rows, field by field.
@@ -42,6 +43,12 @@ def _line_fault(line: Line, numbers: Counter[str]) -> str | None:
             (key for key in {**line.made, **line.stored} if _written(line.stored, key) != _written(line.made, key)), "order of fields"
         )
         return f"{key} is {_written(line.stored, key)[:200]}, its row gives {_written(line.made, key)[:200]}"
+    columns = [line.stored.get(name) for name in ("prompt", "chosen", "rejected", "completion")]
+    for message in (each for column in columns if isinstance(column, list) for each in column):
+        if empty := [key for key, value in message.items() if key != "content" and value in (None, "", [], {})]:
+            return f"a message of the role {message.get('role')!r} has an empty {empty[0]}"
+        if "loss_weight" in message and (message["role"] not in (ASSISTANT, COMPLETION) or message["loss_weight"] == 1):
+            return f"a message of the role {message['role']!r} has a loss weight of {message['loss_weight']:g}, which says nothing"
     return None
 
 

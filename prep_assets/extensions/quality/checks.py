@@ -62,6 +62,12 @@ def _counts_fault(store: Store, table: Any) -> str:
         return f"no example is judged, and the source has {rows:,} rows. If its schema rejects them all, `prep-assets sniff FILE` says why"
     if (dropped := table.num_rows - table["dropped"].null_count) != counts["dropped"]:
         return f"{dropped:,} examples are dropped, and the manifest counts {counts['dropped']:,}"
+    actions = {name: options.get("action", "drop") for name, options in store.family.quality.steps.items()}
+    for found in counts["found"]:
+        step, action = found.partition("/")[0], found.rpartition(" (")[2].removesuffix(")")
+        # a step that notes what is alike drops one of two on two sides of a split
+        if actions.get(step, "") not in (action, "note" if action == "drop" else action):
+            return f"it counts {found!r}, and the configuration has {', '.join(f'{name}: {does}' for name, does in actions.items())}"
     if any(reason.endswith((" (note)", " (block)")) for reason in counts["found"]) and FOUND not in table.column_names:
         return f"the manifest counts what steps found, and no column {FOUND!r} says where"
     return ""
