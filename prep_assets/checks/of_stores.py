@@ -25,7 +25,7 @@ from prep_assets.schemas.fields import NEUTRAL
 from prep_assets.stores.arrays import batches, stretches
 from prep_assets.stores.files import note_mapped_bytes
 from prep_assets.stores.manifest import MANIFEST, build_key, described
-from prep_assets.stores.table import PAIRS, SIDES, Table, open_stream
+from prep_assets.stores.table import MARGIN, PAIRS, SIDES, Table, open_stream
 from prep_assets.stores.tokens import ATTENTION
 from prep_assets.stores.version_folders import KEY_LENGTH, name_of
 
@@ -185,8 +185,11 @@ def require_needed(store: Store, streams: Mapping[str, Table]) -> None:
     """Check that each stream and column of a domain is there for something.
 
     Raises:
-        StoreError: nothing is held out, and there is a stream of it; or every token is attended, and that is stored.
+        StoreError: nothing is held out, and there is a stream of it; every token is attended, and that is stored; or a column of margins without one.
     """
+    for name, stream in streams.items():
+        if MARGIN in stream.columns and np.isnan(stream.columns[MARGIN].values).all():
+            raise StoreError(f"no record of {name} has a margin, and {MARGIN} is stored. Build it again")
     held_out = store.asset.stems(store.partition).get("dev")
     if held_out in streams and not store.recipe.get("test_fraction") and not domain_of(store.family, store.partition).test_files:
         raise StoreError(f"nothing is held out, and there is a stream {held_out}. Build it again")

@@ -462,6 +462,25 @@ PLANTS: Mapping[str, Change] = {
         'if "/" in stem and not len(merged):',
         'if "/" in stem or not len(merged):',
     ),
+    "which step found it": (
+        "pretrain fields",
+        "quality/steps",
+        "return Configured(name, action, lambda: step",
+        "return Configured(action, name, lambda: step",
+    ),
+    "empty calls in lines": ("rl", "pipeline/lines", "    if calls:\n        message", "    if not calls:\n        message"),
+    "weights in lines that say nothing": (
+        "rl",
+        "pipeline/lines",
+        "if turn.role not in ANSWERS or set(weights) <= {1.0}:",
+        "if not (turn.role not in ANSWERS or set(weights) <= {1.0}):",
+    ),
+    "tags of regions": (
+        "schemas pretrain 0",
+        "extensions/cerebras/semantic",
+        "self._add_tags(untagged, pretraining) if tagged",
+        "self._add_tags(untagged, pretraining) if not tagged",
+    ),
 }
 """Those that the checks stop."""
 LONG = {"exports sft", "exports pretrain", "pretrain fields", "sft phi", "sft prompts"}
