@@ -148,7 +148,7 @@ def test_every_cell_has_the_same_bytes(
     if workers == 1:
         assert not executions  # no shards
         return
-    assert len(executions) > 6
+    assert len(executions) >= 6
     assert redone <= 2 * (count + (what == "node added")), "more than what was under way was begun again"
     if what == "worker killed":
         assert executions[3] >= 2
