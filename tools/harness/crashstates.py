@@ -96,7 +96,7 @@ class Scene:
                 yield f"current is {found or 'nothing'}, {names[done - 1] or 'nothing'} was acknowledged"
             for step in self._steps[min(done, len(self._steps)) - 1 :]:
                 step(place)
-            if _standing(place) != names[-1]:
+            if _content(_standing(place)) != _content(names[-1]):
                 yield "the next run ends with another store"
             if place.leftovers():
                 yield f"the next run leaves {place.leftovers()}"
@@ -127,6 +127,11 @@ def _standing(place: Place) -> str:
     if version := now.damaged or now.current:
         place.backend.published(version).verify()
     return f"set aside: {version}" if now.damaged else version
+
+
+def _content(version: str) -> str:
+    """A version without the number that it has where a crash left a folder of the same content."""
+    return "-".join(version.split("-")[:2])
 
 
 def harness(folder: Path, *, states: int, seed: int) -> Figures:
