@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
+import sys
 import tempfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -23,7 +24,8 @@ for _path in CONFIGS.glob("*.yaml"):
     _few = re.sub(r"(schema: \w+)", r"\1, max_items: 20", _path.read_text("utf-8")).replace("n: 5000", "n: 100")
     _path.write_text(re.sub(r"\n +alpaca: .*", "", _few), "utf-8")
 
-# partitions are fixed when the definitions load
+# partitions are fixed when the definitions load: whoever wants these takes them from here
+assert "prep_assets.definitions" not in sys.modules
 with pytest.MonkeyPatch.context() as _patch:
     _patch.setenv("PREP_ASSETS_CONFIG_DIR", str(CONFIGS))
     from prep_assets.definitions import defs

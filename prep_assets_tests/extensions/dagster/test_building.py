@@ -11,7 +11,6 @@ import dagster as dg
 import pytest
 
 from prep_assets.data import tables as cuts
-from prep_assets.definitions import defs
 from prep_assets.engine import Statuses, state
 from prep_assets.extensions.dagster import materialize as log
 from prep_assets.graph.graph import ASSETS, family_assets
@@ -25,6 +24,7 @@ from prep_assets_tests.extensions.dagster.runs import (
     RANGE_START,
     checks_of,
     data_version,
+    defs,
     evaluations,
     failures,
     materializations,

@@ -15,7 +15,6 @@ import pytest
 from typer.testing import CliRunner
 
 from prep_assets.cli.main import app
-from prep_assets.definitions import defs
 from prep_assets.engine import state
 from prep_assets.extensions.dagster.sensors import recorder
 from prep_assets.extensions.dagster.site import Site
@@ -24,7 +23,7 @@ from prep_assets.pipeline.asset import Asset, Check
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.stores.version_folders import Published
-from prep_assets_tests.extensions.dagster.runs import DOMAINS, checks_of, evaluations, failures, materializations, plain, run
+from prep_assets_tests.extensions.dagster.runs import DOMAINS, checks_of, defs, evaluations, failures, materializations, plain, run
 from prep_assets_tests.stores.payload import list_payload
 
 SFT = DOMAINS["sft"]

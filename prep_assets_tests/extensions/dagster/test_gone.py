@@ -14,7 +14,6 @@ from unittest.mock import Mock
 import dagster as dg
 import pytest
 
-from prep_assets.definitions import defs
 from prep_assets.engine import build
 from prep_assets.errors import SourceError, SourceUnavailable
 from prep_assets.extensions.dagster import sensors as recorded
@@ -25,7 +24,7 @@ from prep_assets.extensions.dagster.materialize import PROCESS, _process, close_
 from prep_assets.extensions.dagster.site import Site, WorkspaceResource
 from prep_assets.graph.graph import CHECKS
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets_tests.extensions.dagster.runs import CONFIGS, DOMAINS, evaluations, failures, materializations, run, stale
+from prep_assets_tests.extensions.dagster.runs import CONFIGS, DOMAINS, defs, evaluations, failures, materializations, run, stale
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 
 

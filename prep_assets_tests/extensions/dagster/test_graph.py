@@ -22,7 +22,6 @@ import pytest
 import yaml
 
 import prep_assets
-from prep_assets.definitions import defs
 from prep_assets.extensions.dagster.definitions import definitions
 from prep_assets.extensions.dagster.io_manager import StoreIOManager
 from prep_assets.extensions.dagster.site import Site, WorkspaceResource
@@ -40,6 +39,7 @@ from prep_assets_tests.extensions.dagster.runs import (
     RANGE_END,
     RANGE_START,
     checks_of,
+    defs,
     evaluations,
     failures,
     materializations,

@@ -17,12 +17,11 @@ from hypothesis import strategies as st
 
 from prep_assets.config.base import Model, descriptions
 from prep_assets.config.models import FAMILIES
-from prep_assets.definitions import defs
 from prep_assets.engine import Statuses, state
 from prep_assets.extensions.dagster.site import AS_CONFIGURED, chosen, options
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.effort import examples
-from prep_assets_tests.extensions.dagster.runs import checks_of, evaluations, failures, materializations, run, stale
+from prep_assets_tests.extensions.dagster.runs import checks_of, defs, evaluations, failures, materializations, run, stale
 from prep_assets_tests.graph.workspaces import SHIPPED_ASSETS
 
 JOB = defs.resolve_implicit_global_asset_job_def()

@@ -12,14 +12,13 @@ import dagster as dg
 import pytest
 
 from prep_assets.data.files import SourceFile, fingerprint
-from prep_assets.definitions import defs
 from prep_assets.extensions.dagster.metadata import known_versions
 from prep_assets.extensions.dagster.sensors import look
 from prep_assets.extensions.dagster.site import Site
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.extensions.dagster.conftest import Everything
-from prep_assets_tests.extensions.dagster.runs import DOMAINS, RANGE_END, RANGE_START, checks_of, evaluations, materializations
+from prep_assets_tests.extensions.dagster.runs import DOMAINS, RANGE_END, RANGE_START, checks_of, defs, evaluations, materializations
 from prep_assets_tests.graph.workspaces import build, jsonl, minimal, workspace_in
 
 Row = dict[str, str]
