@@ -321,7 +321,7 @@ def read_megatron(indices: Sequence[Path], guards: Guards = UNGUARDED) -> list[S
     """Read one shard per pair, or per set of ModelLink's pairs.
 
     Raises:
-        StoreError: a file is not an index, or an index does not fit its ``.bin``.
+        StoreError: a file is not an index, an index does not fit its ``.bin``, or sequences do not lie end to end.
     """
     shards: dict[str, Shard] = {}
     for path in indices:
@@ -349,9 +349,12 @@ def _read_pair(path: Path, guards: Guards) -> tuple[Any, Ints]:
     if not data.is_file() or data.stat().st_size != total * dtype.itemsize:
         size_on_disk = f"{data.stat().st_size:,} bytes" if data.is_file() else "missing"
         raise StoreError(f"{data}: {size_on_disk}; its index says {total:,} of {dtype.name}, {total * dtype.itemsize:,} bytes")
-    flat = map_array(data, dtype, guards)
     ends = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-    return flat, ends[borders[1:]]
+    if not np.array_equal(np.frombuffer(raw, "<i8", sequences, at + 4 * sequences), ends[:-1] * dtype.itemsize):
+        raise StoreError(
+            f"{path}: its sequences do not lie end to end in {data.name}, where Megatron would read other tokens. Write it again"
+        )
+    return map_array(data, dtype, guards), ends[borders[1:]]
 
 
 # Reads JSONL and Parquet. Columns of lists of numbers become flat arrays in memory; other values are read record by record.

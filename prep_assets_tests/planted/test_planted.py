@@ -481,6 +481,12 @@ PLANTS: Mapping[str, Change] = {
         "self._add_tags(untagged, pretraining) if tagged",
         "self._add_tags(untagged, pretraining) if not tagged",
     ),
+    "where sequences of Megatron begin": (
+        "exports pretrain",
+        "extensions/exports/megatron",
+        "(np.cumsum(lengths) - lengths) * self._dtype.itemsize",
+        "(np.cumsum(lengths) - lengths) // self._dtype.itemsize",
+    ),
 }
 """Those that the checks stop."""
 LONG = {"exports sft", "exports pretrain", "pretrain fields", "sft phi", "sft prompts"}

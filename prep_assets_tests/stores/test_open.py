@@ -183,6 +183,16 @@ def test_an_index_of_megatron_that_does_not_fit(tmp_path: Path) -> None:
         open_store(tmp_path)
 
 
+def test_sequences_of_megatron_that_do_not_lie_end_to_end(tmp_path: Path) -> None:
+    as_megatron(tmp_path, "x", [[1, 2], [3]], {})
+    index = tmp_path / "x_packed_sequence_document.idx"
+    raw = index.read_bytes()
+    assert raw.count((8).to_bytes(8, "little")) == 1  # where the second sequence begins
+    index.write_bytes(raw.replace((8).to_bytes(8, "little"), (4).to_bytes(8, "little")))
+    with pytest.raises(StoreError, match="do not lie end to end"):
+        open_store(tmp_path)
+
+
 @pytest.fixture
 def three(tmp_path: Path) -> OpenStore:
     """Segments of 3, 4 and 2 tokens."""
