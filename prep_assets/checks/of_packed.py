@@ -124,8 +124,9 @@ def packed_accounting(store: Store, packed: Table) -> Iterator[Verdict]:
         offered = sum(int(domains[source].lengths.sum()) for source in sources)
         if offered != totals["tokens"] + left_out:
             fault = f"the domains hold {offered:,} tokens, but {totals['tokens']:,} are packed and {left_out:,} counted as left out"
-        elif (images := sum(len(domains[source].images) for source in sources)) != len(packed.images) + claimed.get("images_left_out", 0):
-            fault = f"the domains hold {images:,} images, {len(packed.images):,} are in rows, {claimed['images_left_out']:,} counted as left out"
+        images, without = sum(len(domains[source].images) for source in sources), int(claimed.get("images_left_out", 0))
+        if not fault and images != len(packed.images) + without:
+            fault = f"the domains hold {images:,} images, {len(packed.images):,} are in rows, {without:,} counted as left out"
     summary = f"{totals['rows']:,} rows hold {totals['tokens']:,} tokens, {trained:,} trained; {left_out:,} left out"
     yield Verdict(not fault, fault or summary, {**totals, "tokens_left_out": left_out}, Worst(packed.name, fault) if fault else None)
 

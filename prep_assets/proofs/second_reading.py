@@ -494,9 +494,11 @@ def untyped(sample: Sample, typed: re.Pattern[str]) -> Sample:
     def bare_region(region: Region) -> Region:
         if region.kind in (SEPARATOR, *MEDIA):
             return region
-        if region.kind != TOOL_CALL:
+        call = None
+        with suppress(ValueError, RecursionError):  # a call that is no JSON is a text, and rejected later
+            call = json.loads(region.text) if region.kind == TOOL_CALL else None
+        if call is None:
             return changed(region, text=bare(region.text))
-        call = json.loads(region.text)
         return region if bare(call) == call else changed(region, text=json.dumps(bare(call), ensure_ascii=False))
 
     turns = (changed(turn, regions=tuple(map(bare_region, turn.regions))) for turn in sample.turns)

@@ -30,8 +30,10 @@ from prep_assets.proofs.second_reading import (
     is_held_out,
     object_of,
     read_rows,
+    typed_tokens,
+    untyped,
 )
-from prep_assets.samples import TEXT, THINKING, Group, Record, Region, Turn
+from prep_assets.samples import IMAGE, SEPARATOR, TEXT, THINKING, TOOL_CALL, Group, Record, Region, Sample, Turn
 from prep_assets_tests.conftest import zstd
 from prep_assets_tests.effort import SOAK
 from prep_assets_tests.proofs.conversations import user
@@ -308,3 +310,22 @@ def test_values_that_json_does_not_have() -> None:
     assert fingerprint({"a": day}) != fingerprint({"a": path}) and fingerprint({"a": path}) == fingerprint({"a": Path(str(day))})
     assert canonical_json({"a": float("nan"), "é": [1, 2]}) == '{"a":null,"é":[1,2]}'.encode()
     assert canonical_json({"b": 1e16, "a": "1e5"}) == b'{"a":"1e5","b":1e16}'
+
+
+@pytest.mark.parametrize(
+    ("kind", "text", "left"),
+    [
+        (TEXT, "a <|x|> b", "a  b"),
+        (TEXT, "<|x<|x|>|>", ""),  # another comes together where one is removed
+        (TEXT, "<|x|>y", ""),  # the longer one first
+        (TOOL_CALL, '{"name": "f", "arguments": {"a<|x|>": ["\\u003c|x|>é", 1]}}', '{"name": "f", "arguments": {"a": ["é", 1]}}'),
+        (TOOL_CALL, '{"name":"f","arguments":{}}', '{"name":"f","arguments":{}}'),  # as the source spells it
+        (TOOL_CALL, "{broken <|x|>", "{broken "),  # rejected later
+        (SEPARATOR, "<|x|>", "<|x|>"),
+        (IMAGE, "<|x|>.png", "<|x|>.png"),
+    ],
+)
+def test_control_tokens_that_are_typed_are_taken_out(kind: str, text: str, left: str) -> None:
+    sample = Sample((Turn("user", (Region(kind, text),)),))
+    assert untyped(sample, typed_tokens(["<|x|>", "<|x|>y"])).turns[0].regions[0].text == left
+    assert untyped(sample, typed_tokens([])) == sample
