@@ -23,7 +23,7 @@ import h5py
 import numpy as np
 import torch
 
-from prep_assets.stores.open import open_store
+from prep_assets import load
 from prep_assets.stores.table import TOKENS
 from prep_assets.stores.writer import TableWriter
 from prep_assets.training import DatasetFactory, SequenceDataset
@@ -67,7 +67,7 @@ def megatron_pair(prefix: Path, ids: np.ndarray[Any, Any]) -> None:
 def ours(folder: Path) -> dict[str, tuple[str, Read]]:
     """Name → what it is compared with, and how an item is read."""
     seq = {"bin": folder / "stored", "h5": folder / "h5", "h5, contiguous": folder / "contiguous.h5"}
-    opened = {name: SequenceDataset(open_store(path, keys=["sequence"]), WINDOW) for name, path in seq.items()}
+    opened = {name: SequenceDataset(load(path, keys=["sequence"]), WINDOW) for name, path in seq.items()}
     found: dict[str, tuple[str, Read]] = {f"SequenceDataset, {name}": ("seq", each.__getitem__) for name, each in opened.items()}
     sft = {"bin, stored positions": "stored", "bin": "ours", "h5": "h5"}
     return found | {

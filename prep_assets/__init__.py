@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from prep_assets.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from prep_assets.api import encode, load, plan, render, status, verify
+    from prep_assets.api import encode, plan, render, status, verify
     from prep_assets.engine.execute import build
     from prep_assets.errors import PrepAssetsError
     from prep_assets.exports import export
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from prep_assets.extensions.explain.previews import row
     from prep_assets.extensions.explain.trace import trace
     from prep_assets.extensions.explain.where import StoredRecord, records, where
+    from prep_assets.extensions.training.opening import load
     from prep_assets.packing import pack
     from prep_assets.pipeline.workspace import Workspace
     from prep_assets.stores.table import Table
@@ -30,7 +31,7 @@ _WHERE = {
     "plan": "prep_assets.api",
     "verify": "prep_assets.api",
     "status": "prep_assets.api",
-    "load": "prep_assets.api",
+    "load": "prep_assets.extensions.training.opening",
     "render": "prep_assets.api",
     "encode": "prep_assets.api",
     "pack": "prep_assets.packing",

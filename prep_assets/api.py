@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     import numpy as np
     import numpy.typing as npt
 
-    from prep_assets.stores.open import OpenStore
     from prep_assets.text.template import ChatTemplate
     from prep_assets.text.vocabulary import Vocabulary
 
@@ -75,13 +74,6 @@ def verify(workspace: Workspace, *assets: str, partition: str | None = None) -> 
         step = Step(asset, key, "current", "", requested=True)
         verdicts[step.label] = {event.check: event.verdict for event in check(workspace, step) if isinstance(event, Checked)}
     return verdicts
-
-
-def load(path: Path | str, format: Any = None, keys: Sequence[str] | None = None) -> OpenStore:
-    """Open a store, or a folder of files in a known format: arrays by key, records, windows. See `prep_assets.stores.open.open_store`."""
-    from prep_assets.stores.open import open_store
-
-    return open_store(path, format, keys)
 
 
 def render(

@@ -53,11 +53,10 @@ from prep_assets.proofs.certificate import check_certificate
 from prep_assets.proofs.verdict import Verdict, Worst
 from prep_assets.samples import Sample
 from prep_assets.stores.arrays import compress, cumulative_sums, fill_column, stretches, take
-from prep_assets.stores.guards import compared
+from prep_assets.stores.guards import Segmented, compared
 from prep_assets.stores.lists import declared, list_entries
 from prep_assets.stores.packed import POSITIONS, write_documents
 from prep_assets.stores.published import Draft
-from prep_assets.stores.segments import Segmented
 from prep_assets.stores.table import PACKED, TOKENS, Table, open_stream
 from prep_assets.stores.tokens import ATTENTION
 from prep_assets.stores.verification import write_json

@@ -14,7 +14,7 @@ from prep_assets.array_types import Ints
 from prep_assets.errors import CheckFailed, ConfigError
 from prep_assets.stores.arrays import concatenate, predecessors, sorted_groups, stretches, zeros
 from prep_assets.stores.files import note_mapped_bytes
-from prep_assets.stores.segments import Segmented
+from prep_assets.stores.guards import Segmented
 
 # The pack plan: an index that says which tokens of which record go where in which row, and the rows that are gathered by it.
 

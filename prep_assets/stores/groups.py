@@ -5,7 +5,7 @@
     rewards     rewards, float32     a record per group, of one value per response: its ends say which group a response belongs to; `OF_RUNS` columns beside it,
                                      where responses are rows of agents' runs
 
-``prompts.index`` also holds the domain of each group: ``source.npy``, an index into ``sources.json``. `open_store` reads the three streams as
+``prompts.index`` also holds the domain of each group: ``source.npy``, an index into ``sources.json``. `load` reads the three streams as
 AstrAI's keys prompts, responses, masks and rewards.
 """
 

@@ -13,7 +13,9 @@ from __future__ import annotations
 import io
 import posixpath
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import accumulate
 from pathlib import Path
 from threading import Lock
 from typing import Any, Literal, NamedTuple
@@ -95,7 +97,7 @@ class Guard:
 
 
 class Guards:
-    """The guards of all files of the stores behind one `open_store`, and the leases on their versions."""
+    """The guards of all files of the stores behind one `load`, and the leases on their versions."""
 
     def __init__(self, verify: Verify = "lazy") -> None:
         self._verify: Verify = verify
@@ -217,6 +219,55 @@ class GuardedArray(Guarded):
     def bare(self, *, compare: bool = False) -> npt.NDArray[Any]:
         """See `Guarded.bare`."""
         return np.asarray(self) if compare else self._array
+
+
+class Segmented(Guarded):
+    """Several arrays read as one, without concatenating them: by slices of step 1, tables also by row number.
+
+    Attributes:
+        parts: the arrays.
+        dtype: of the elements.
+    """
+
+    def __init__(self, arrays: Sequence[Any]) -> None:
+        flat = (part for array in arrays for part in (array.parts if isinstance(array, Segmented) else [array]))
+        # slices of a memmap as a plain array are several times cheaper
+        self.parts: list[npt.NDArray[Any]] = [np.asarray(array) if isinstance(array, np.memmap) else array for array in flat]
+        self._bounds = [0, *accumulate(map(len, self.parts))]
+        self.dtype = self.parts[0].dtype
+
+    def __len__(self) -> int:
+        return self._bounds[-1]
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """As of an array."""
+        return len(self), *self.parts[0].shape[1:]
+
+    def bare(self, *, compare: bool = False) -> Segmented:
+        """See `Guarded.bare`."""
+        return Segmented([(compared if compare else bare)(array) for array in self.parts])
+
+    def reshape(self, *shape: int) -> Segmented:
+        """Return the same elements in rows of another length. Every part must hold whole rows."""
+        return Segmented([array.reshape(*shape) for array in self.parts])
+
+    def __getitem__(self, part: int | slice) -> npt.NDArray[Any]:
+        if not isinstance(part, slice):
+            at = range(len(self))[part]
+            return self[at : at + 1][0]  # type: ignore[no-any-return]
+        start, stop, step = part.indices(len(self))
+        if step != 1:
+            raise IndexError("a segmented array is read in steps of 1")
+        if start >= stop:
+            return np.zeros((0, *getattr(self.parts[0], "shape", (0,))[1:]), self.dtype)
+        first = bisect_right(self._bounds, start) - 1
+        low = self._bounds[first]
+        if stop <= self._bounds[first + 1]:
+            return self.parts[first][start - low : stop - low]
+        last = bisect_right(self._bounds, stop - 1) - 1
+        within = zip(self.parts[first : last + 1], self._bounds[first : last + 1], strict=True)
+        return np.concatenate([array[max(0, start - low) : stop - low] for array, low in within])
 
 
 def bare(array: Any) -> Any:

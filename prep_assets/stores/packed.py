@@ -24,9 +24,8 @@ import numpy.typing as npt
 
 from prep_assets.errors import StoreError
 from prep_assets.stores.arrays import Columns
-from prep_assets.stores.guards import Guards, load_columns, load_json
-from prep_assets.stores.readers import H5Array, read_ours
-from prep_assets.stores.segments import Segmented
+from prep_assets.stores.guards import Guards, Segmented, load_columns, load_json
+from prep_assets.stores.shards import read_ours
 from prep_assets.stores.tokens import ATTENTION
 from prep_assets.stores.verification import write_json
 
@@ -54,18 +53,12 @@ def open_rows(directory: Path, name: str, row_len: int, guards: Guards) -> dict[
     Raises:
         StoreError: the table is missing or damaged, or has another row length; its arrays do not fit together.
     """
-    shard = read_ours(directory, name, guards)
-    if shard.row_len not in (0, row_len):
-        raise StoreError(f"{shard.label}: rows of {shard.row_len:,} tokens, {name}.documents says {row_len:,}. {_REMEDY}")
     rows: dict[str, Any] = {}
-    for key, array in shard.arrays.items():
-        if not len(array):
-            rows[key] = np.zeros((0, row_len), array.dtype)
-            continue
-        if isinstance(array, H5Array):
-            raise StoreError(f"{shard.label}: {key} is compressed or in pieces, which no packed table is")
-        if any(len(part) % row_len for part in (array.parts if isinstance(array, Segmented) else [array])):
-            raise StoreError(f"{shard.label}: {key} has {len(array):,} elements, which are no rows of {row_len:,}. {_REMEDY}")
+    for key, array in read_ours(directory, name, guards).items():
+        if array.shape[1:] not in ((), (row_len,)):
+            raise StoreError(f"{directory / name}: rows of {array.shape[1]:,} tokens, {name}.documents says {row_len:,}. {_REMEDY}")
+        if array.shape[1:] == () and any(len(part) % row_len for part in (array.parts if isinstance(array, Segmented) else [array])):
+            raise StoreError(f"{directory / name}: {key} has {len(array):,} elements, which are no rows of {row_len:,}. {_REMEDY}")
         rows[key] = array.reshape(-1, row_len)
     shapes = {key: rows[key].shape for key in (*KEYS, ATTENTION) if key in rows}
     if len({*shapes.values()}) != 1 or not shapes.keys() >= {*KEYS}:

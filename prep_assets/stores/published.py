@@ -10,8 +10,8 @@ from typing import Any
 
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.stores.files import removed_on_failure, sync_folders
+from prep_assets.stores.h5 import h5_layout
 from prep_assets.stores.manifest import MANIFEST, Manifest, Result, label_of
-from prep_assets.stores.readers import h5_layout
 from prep_assets.stores.remote import Unanswered, backend_of
 from prep_assets.stores.verification import prove, read_back, recording
 from prep_assets.stores.version_folders import (

@@ -37,7 +37,7 @@ from prep_assets.stores.lines import row_of
 from prep_assets.stores.lists import StoredLists, open_lists
 from prep_assets.stores.packed import POSITIONS as POSITIONS
 from prep_assets.stores.packed import open_documents, open_rows
-from prep_assets.stores.readers import read_ours
+from prep_assets.stores.shards import read_ours
 from prep_assets.stores.tokens import ATTENTION, STARTS, signed
 
 Role = Literal["ids", "weight", "attention", "value", "json"]
@@ -544,7 +544,7 @@ def _tokens(folder: Path, name: str, domain: str, guards: Guards, schema: Schema
     if not index.is_dir():
         raise StoreError(f"{folder} has no token stream {name!r}: neither {index.name} nor {name}.documents is there")
     ends, file, row = load_columns(index, of_tokens.INDEX_FIELDS, guards).values()
-    columns = {key: Ragged(array, ends) for key, array in read_ours(folder, name, guards).arrays.items()}
+    columns = {key: Ragged(array, ends) for key, array in read_ours(folder, name, guards).items()}
     count, tokens = len(ends), int(ends[-1]) if len(ends) else 0
     images, lists = open_images(folder, name, guards), open_lists(folder, name, tokens, count, guards)
     for key, column in columns.items():

@@ -37,7 +37,7 @@ from prep_assets.stores.guards import Guards
 from prep_assets.stores.h5 import FixedH5, GrowingH5
 from prep_assets.stores.images import ImageBlock, ImageWriter
 from prep_assets.stores.lists import Entries, ListWriter, declared
-from prep_assets.stores.segments import BinShards
+from prep_assets.stores.shards import BinShards
 from prep_assets.stores.table import MARGIN, TOKENS, Schema, Table, open_stream
 from prep_assets.stores.tokens import BIN_NAMES, StorageFormat
 from prep_assets.stores.verification import WrittenFile, write_json

@@ -8,13 +8,13 @@ USES: Mapping[str, str] = {
     "dagster": """
         caches checks.of_stores config.base config.family config.loading config.models data.addresses data.files data.pins engine
         engine.events engine.execute engine.plan engine.scrub errors exports graph.exports graph.figures graph.graph pipeline.asset
-        pipeline.blends pipeline.source_files pipeline.workspace plugins proofs.verdict row stores.files stores.guards stores.manifest
-        stores.open stores.published stores.remote stores.table stores.version_folders stores.writer text.visible training
+        pipeline.blends pipeline.source_files pipeline.workspace plugins proofs.verdict row stores.files stores.guards
+        stores.manifest stores.published stores.remote stores.table stores.version_folders stores.writer text.visible training
     """,
     "exports": """
-        errors exports.arrow exports.readable exports.registry packing.strategies samples schemas.rewards schemas.verifiers
-        stores.arrays stores.files stores.groups stores.h5 stores.images stores.lists stores.manifest stores.open stores.readers
-        stores.segments stores.table stores.tokens stores.verification workers.pool
+        errors exports.arrow exports.readable exports.registry load packing.strategies samples schemas.rewards schemas.verifiers
+        stores.arrays stores.files stores.groups stores.guards stores.h5 stores.images stores.lists stores.manifest stores.shards
+        stores.table stores.tokens stores.verification workers.pool
     """,
     "neighbours": """
         cli cli.html cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events
@@ -27,9 +27,9 @@ USES: Mapping[str, str] = {
         data.quarantine data.read data.tables engine engine.events engine.execute errors graph.graph packing packing.strategies
         pipeline.asset pipeline.examples pipeline.source_files pipeline.sources pipeline.workspace proofs.formats proofs.row_rules
         proofs.source_rows proofs.source_rules proofs.source_texts samples schemas.fields schemas.instructions schemas.messages
-        schemas.reader schemas.registry schemas.rewards schemas.turns stores.arrays stores.files stores.manifest stores.segments
-        stores.verification stores.version_folders text.encode text.engines text.load_template text.render text.spans text.template
-        text.tokenizer_files text.visible text.vocabulary workers.pool workers.shards
+        schemas.reader schemas.registry schemas.rewards schemas.turns stores.arrays stores.files stores.h5 stores.manifest
+        stores.shards stores.verification stores.version_folders text.encode text.engines text.load_template text.render text.spans
+        text.template text.tokenizer_files text.visible text.vocabulary workers.pool workers.shards
     """,
     "quality": """
         caches checks.of_stores checks.relations config.family config.loading config.models data data.quarantine errors limits
@@ -112,8 +112,8 @@ USES: Mapping[str, str] = {
         proofs.mutations proofs.rows proofs.source_texts proofs.verdict samples schemas.fields schemas.registry stores.table
     """,
     "training": """
-        errors pipeline.blends pipeline.workspace stores.blends stores.files stores.guards stores.manifest stores.open stores.packed
-        stores.published stores.segments stores.table stores.tokens
+        caches errors pipeline.blends pipeline.workspace stores.blends stores.files stores.groups stores.guards stores.h5
+        stores.manifest stores.packed stores.published stores.remote stores.shards stores.table stores.tokens stores.version_folders
     """,
     "distillation": """
         checks.relations checks.sources_again errors pipeline.asset pipeline.conversations pipeline.examples proofs.formats

@@ -22,7 +22,7 @@ DRAWN = next(block for block in blocks(DOCS / "architecture.md", "text") if bloc
 *CORE, OUTER, BELOW = [line.split(", ") for line in DRAWN.splitlines()]
 RANK = {room: rank for rank, rooms in enumerate(CORE) for room in rooms}
 ADDRESSES = {
-    ("training.py", "prep_assets.extensions.training"),
+    ("training.py", "prep_assets.extensions.training.data_sets"),
     ("definitions.py", "prep_assets.extensions.dagster.definitions"),
     ("definitions.py", "prep_assets.extensions.dagster.site"),
 }
@@ -294,7 +294,7 @@ def test_a_reader_that_uses_the_writer_is_found(tmp_path: Path, body: str, found
     ("file", "line"),
     [
         ("config/models.py", "from prep_assets.graph.graph import ASSETS"),
-        ("stores/open.py", "from prep_assets import proofs"),
+        ("stores/table.py", "from prep_assets import proofs"),
         ("cli/export.py", "def f():\n    import prep_assets.extensions.dagster.site"),
         ("cli/main.py", "def f():\n    from prep_assets.extensions.neighbours import hub"),
         ("extensions/astrai/run.py", "from prep_assets.extensions.neighbours import hub"),

@@ -16,6 +16,7 @@ import pytest
 from typer.testing import CliRunner
 
 import prep_assets
+from prep_assets import load
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.cli.main import app
 from prep_assets.engine import build, state
@@ -25,7 +26,6 @@ from prep_assets.extensions.explain.streams import Opened
 from prep_assets.extensions.remote import urls
 from prep_assets.graph.graph import EVERY, run_check
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.open import open_store
 from prep_assets.stores.verification import BLOCK, sums_of
 from prep_assets.training import DatasetFactory
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, tree, workspace_in
@@ -111,7 +111,7 @@ def test_what_rotted_is_read_by_nothing_until_it_is_built_again(workspace: Works
     scrub(workspace, EVERYTHING)
     said = "is damaged, so nothing reads it: scrub: bytes 0 to "
     readers: list[Callable[[], object]] = [
-        lambda: open_store(path, verify="off"),
+        lambda: load(path, verify="off"),
         lambda: prep_assets.load(place.directory),
         lambda: opened(path),
         lambda: pickle.loads(sent),  # as a worker of a DataLoader that starts now

@@ -42,10 +42,10 @@ def run(script: str, *arguments: Path | str, prepare: str = "None") -> str:
 
 def first(store: Path, stream: str) -> str:
     """The first eight tokens of a table or stream, as scripts print them."""
-    from prep_assets.stores.open import open_store
+    from prep_assets import load
 
     file = store / f"{stream}.h5"
-    return str(open_store(file if file.is_file() else store / stream).fetch(0, 8, "sequence").tolist())
+    return str(load(file if file.is_file() else store / stream).fetch(0, 8, "sequence").tolist())
 
 
 def source(workspace: Workspace, asset: str) -> Path:

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from prep_assets import load
 from prep_assets.engine import build as build_stores
 from prep_assets.errors import ConfigError, PrepAssetsError
 from prep_assets.exports import export
@@ -20,7 +21,6 @@ from prep_assets.extensions.explain.trace import trace
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.documents import documents_begin_with
-from prep_assets.stores.open import open_store
 from prep_assets.stores.table import open_stream
 from prep_assets.stores.tokens import STARTS
 from prep_assets.stores.version_folders import Published
@@ -129,7 +129,7 @@ def test_weighted_documents_too(tmp_path: Path) -> None:
 
 
 def test_megatron_keeps_the_borders(unended: tuple[Workspace, Published], tmp_path: Path) -> None:
-    store = open_store(export(unended[1], "megatron", tmp_path / "out"))
+    store = load(export(unended[1], "megatron", tmp_path / "out"))
     assert [store.fetch_record(n, "sequence").tolist() for n in range(store.num_records)] == reference()
 
 
@@ -245,7 +245,7 @@ def test_megatrons_index_has_documents_and_sentences(cut: tuple[Workspace, Publi
     assert borders == np.cumsum([0, *map(len, expected)]).tolist()
     ids = np.fromfile(out / "train_text_sentence.bin", "<i4").tolist()
     assert ids == [token for document in expected for sentence in document for token in sentence]
-    store = open_store(out)
+    store = load(out)
     assert store.num_records == len(SENTENCES_TEXTS) and store.fetch_record(1, "sequence").tolist() == [
         token for sentence in expected[1] for token in sentence
     ]

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from prep_assets import load
 from prep_assets.config.family import Domain
 from prep_assets.config.models import Pretrain
 from prep_assets.data.files import find_files
@@ -29,7 +30,6 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.schemas.reader import Account, Reader
 from prep_assets.schemas.registry import Convert, convert_with
 from prep_assets.schemas.text import TextField
-from prep_assets.stores.open import open_store
 from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.engines import BETWEEN, ReferenceEngine
@@ -397,7 +397,7 @@ def test_windows_without_a_mask_refuse_a_stream_that_has_one(make: Make, tmp_pat
     with pytest.raises(ConfigError, match="loss_mask"):
         DatasetFactory.load("seq", published.directory, 4)
     assert len(DatasetFactory.load("sft", published.directory, 4)) > 0
-    assert "loss_mask" in open_store(published.directory).keys
+    assert "loss_mask" in load(published.directory).keys
 
 
 def test_fill_in_the_middle_cannot_cut_them(make: Make, tmp_path: Path) -> None:

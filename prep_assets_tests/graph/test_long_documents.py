@@ -10,8 +10,8 @@ import numpy as np
 import pytest
 from tokenizers import Tokenizer
 
+from prep_assets import load
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.open import open_store
 from prep_assets.stores.table import open_stream
 from prep_assets.training import SequenceDataset
 from prep_assets_tests.graph.workspaces import TOKENIZER, build, domain, jsonl, workspace_in
@@ -43,7 +43,7 @@ def test_a_document_of_a_million_tokens_is_one_record(documents: Workspace, long
     assert len(ids) > MILLION and ids[-1] == eos and eos not in ids[:-1]
     assert BACKEND.decode(ids[:-1]) == long_text
     assert [BACKEND.decode(store.record(number, "tokens").tolist()[:-1]) for number in (2, 4)] == [SHORT[2], SHORT[3]]
-    windows = SequenceDataset(open_store(published.directory / "d_train"), 4096)
+    windows = SequenceDataset(load(published.directory / "d_train"), 4096)
     flat = np.asarray(store.columns["tokens"].values)
     for number in (0, len(windows) // 2, len(windows) - 1):
         assert windows[number]["input_ids"].tolist() == flat[number * 4096 : (number + 1) * 4096].tolist()

@@ -10,12 +10,12 @@ import numpy as np
 import pytest
 import torch
 
+from prep_assets import load
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export
 from prep_assets.extensions.preference.mutations import MARGIN_MUTATIONS
 from prep_assets.extensions.selftest.stores import selftest
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.stores.open import open_store
 from prep_assets.stores.table import PAIRS, open_stream, open_table
 from prep_assets.stores.version_folders import Published
 from prep_assets.training import DatasetFactory, PadPairs, PairDataset
@@ -163,7 +163,7 @@ def test_a_batch_has_the_margins_of_its_pairs(made: Workspace, shared: bool) -> 
     said = np.array(expected(made, "preferences_by_domain", "scores"), np.float32).tolist()
     assert PadPairs()(items)["margin"].tolist() == said
     assert items[0]["margin"].dtype == PadPairs()(items)["margin"].dtype == torch.float32
-    without = PairDataset(open_store(made.built(BY_DOMAIN, "plain").directory))[-1]
+    without = PairDataset(load(made.built(BY_DOMAIN, "plain").directory))[-1]
     assert "margin" not in without
     with pytest.raises(ConfigError, match="1 of 2 items of a batch have a `margin`"):
         PadPairs()([items[0], without])
@@ -173,10 +173,10 @@ def test_margins_of_some_pairs_stop_a_data_set(made: Workspace, tmp_path: Path) 
     path, keys = made.built("preference_tokens").directory, ["chosen", "rejected", "chosen_mask", "rejected_mask"]
     lacking = expected(made, "preferences", "").count(None)
     with pytest.raises(ConfigError, match=rf"{lacking} of \d+ pairs have no margin, and a reward model's loss takes one of every pair"):
-        PairDataset(open_store(path))
-    assert "margin" not in PairDataset(open_store(path, keys=keys))[0]
+        PairDataset(load(path))
+    assert "margin" not in PairDataset(load(path, keys=keys))[0]
     row = {key: [1, 1] for key in keys}
     lines = jsonl(tmp_path / "pairs.jsonl", [{**row, "margin": 0.5}, {**row, "margin": 2}])
-    assert [item["margin"].item() for item in PairDataset(open_store(lines))] == [0.5, 2.0]
+    assert [item["margin"].item() for item in PairDataset(load(lines))] == [0.5, 2.0]
     with pytest.raises(ConfigError, match="1 of 2 pairs"):
-        PairDataset(open_store(jsonl(tmp_path / "some.jsonl", [{**row, "margin": 0.5}, row])))
+        PairDataset(load(jsonl(tmp_path / "some.jsonl", [{**row, "margin": 0.5}, row])))

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tokenizers import Tokenizer
 
+from prep_assets import load
 from prep_assets.caches import CACHES
 from prep_assets.checks.sources_again import prompt_of_line
 from prep_assets.engine import state
@@ -30,7 +31,6 @@ from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.rows import Line
 from prep_assets.proofs.source_rows import Reading
 from prep_assets.proofs.verdict import Verdict
-from prep_assets.stores.open import open_store
 from prep_assets.stores.table import open_stream, open_table
 from prep_assets.text import forms
 from prep_assets.training import PairDataset
@@ -479,11 +479,11 @@ def test_pairs_that_are_held_out_are_read_as_the_others(make: Make, tmp_path: Pa
     tokens = workspace.built("preference_tokens")
     held = open_table(tokens.directory, "test")
     assert held.schema.name == "pairs" and len(held) == tokens.manifest.counts["kept_test"]
-    dataset = PairDataset(open_store(tokens.directory / "test"))
+    dataset = PairDataset(load(tokens.directory / "test"))
     assert len(dataset) == len(held)
     assert dataset[0]["chosen"].tolist() == held.columns["chosen"].arrays(0)[0].tolist()
-    assert len(PairDataset(open_store(tokens.directory))) == tokens.manifest.counts["kept"] - len(held)
+    assert len(PairDataset(load(tokens.directory))) == tokens.manifest.counts["kept"] - len(held)
     written = export(tokens.directory / "test", "astrai", tmp_path / "out")
-    assert len(PairDataset(open_store(written))) == len(held)
+    assert len(PairDataset(load(written))) == len(held)
     traced = trace(workspace, "preference_tokens", 0, stream="test/rejected")
     assert traced.pieces[0].source is not None and not traced.differs

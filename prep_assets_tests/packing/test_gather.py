@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError
 from prep_assets.packing import gather_rows, pack
-from prep_assets.stores.segments import Segmented
+from prep_assets.stores.guards import Segmented
 from prep_assets_tests.effort import examples
 from prep_assets_tests.packing.reference import LENGTHS, ROW_LEN, rows_of
 

@@ -430,7 +430,7 @@ PLANTS: Mapping[str, Change] = {
         "if isinstance(value, int | float) and not isinstance(value, bool):",
         "if not (isinstance(value, int | float) and not isinstance(value, bool)):",
     ),
-    "the numbers of shards": ("schemas preference texts 0", "stores/segments", "{self._shards - 1:04d}", "{self._shards + 1:04d}"),
+    "the numbers of shards": ("schemas preference texts 0", "stores/shards", "{self._shards - 1:04d}", "{self._shards + 1:04d}"),
     "the folder of groups that are held out": ("rl steps", "extensions/rl/groups", "if holds_out(target", "if not holds_out(target"),
     "streams of no domain": (
         "schemas preference texts 0",

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 
 from prep_assets.errors import StoreError
+from prep_assets.stores.h5 import h5_layout
 from prep_assets.stores.manifest import MANIFEST
 from prep_assets.stores.packed import DOCUMENT_FIELDS, write_documents
-from prep_assets.stores.readers import h5_layout
 from prep_assets.stores.table import PACKED
 from prep_assets.stores.tokens import StorageFormat
 from prep_assets.stores.verification import sums_of

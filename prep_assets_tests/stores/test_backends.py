@@ -14,10 +14,10 @@ from harness.workloads import FORMATS
 from harness.workloads import publish as publish_payload
 from xxhash import xxh3_64_hexdigest
 
-from prep_assets import plugins
+from prep_assets import load, plugins
 from prep_assets.errors import StoreError
 from prep_assets.extensions.buckets.bucket import Bucket
-from prep_assets.stores.open import open_store, payload_folders
+from prep_assets.extensions.training.opening import payload_folders
 from prep_assets.stores.published import Place
 from prep_assets.stores.remote import local_root, remote_of
 from prep_assets.stores.version_folders import LocalBackend, Published
@@ -123,7 +123,7 @@ def test_a_damaged_payload_is_rebuilt(place: Place, publish: Publish, contents: 
 @everywhere
 def test_prune_leaves_what_is_read_readable_and_what_is_pointed_to_alone(place: Place) -> None:
     publish_payload(place, OLD, FORMATS["tokens bin"])
-    reader = open_store(place.directory)
+    reader = load(place.directory)
     tokens = reader.fetch(0, 3000, "sequence").tolist()
     publish_payload(place, NEW, FORMATS["lines"])
     candidate = publish_payload(place, "c" * 64, FORMATS["lines"], seed=2, accept=False)

@@ -1,4 +1,4 @@
-"""Scored groups on disk: whatever is written is read again, by our reader, by `open_store` and from every export."""
+"""Scored groups on disk: whatever is written is read again, by our reader, by `load` and from every export."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prep_assets import load
 from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import export
 from prep_assets.stores.groups import Scored, group_columns, group_dtypes
-from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.table import GROUPS, open_table
 from prep_assets.stores.writer import TableWriter
@@ -77,7 +77,7 @@ def test_whatever_is_written_is_read(
     assert len(found.table) == len(rows)
     assert (origins.domain.tolist(), origins.domains) == ([i % 2 for i in range(len(rows))], ("a", "b"))
     assert origins.row.tolist() == [100 + i for i in range(len(rows))]
-    store = open_store(folder)
+    store = load(folder)
     assert [lists(store.fetch_record(i, KEYS)) for i in range(store.num_records)] == expected(rows)
     table = open_table(folder)
     out = export(table, "astrai", folder / "astrai")
@@ -138,12 +138,12 @@ def test_streams_that_do_not_fit_together(folder: Path, stream: str, ends: list[
     with pytest.raises(StoreError, match=said):
         StoredGroups(folder)
     with pytest.raises(StoreError):
-        open_store(folder)
+        load(folder)
 
 
 def test_responses_that_end_before_they_begin(folder: Path) -> None:
     np.save(folder / "rewards.index" / "ends.npy", np.array([4, 3]))
-    for opened in (open_table, open_store):
+    for opened in (open_table, load):
         with pytest.raises(StoreError, match="responses of group 1 end at 3, before they begin"):
             opened(folder)
 
@@ -166,7 +166,7 @@ def publish(root: Path, storage: Any, domain: str, logprobs: list[float] | None)
 def test_domains_with_and_without_log_probabilities_are_read_together(tmp_path: Path, storage: Any) -> None:
     publish(tmp_path, storage, "a", None)
     publish(tmp_path, storage, "b", [-1.0, -2.0])
-    store = open_store(tmp_path / "rl_groups_by_domain")
+    store = load(tmp_path / "rl_groups_by_domain")
     assert store.keys == tuple(sorted(KEYS))
     assert [lists(store.fetch_record(i, KEYS))["responses"] for i in range(store.num_records)] == [[[3, 4]], [[3, 4]]]
 

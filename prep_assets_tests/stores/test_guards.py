@@ -12,12 +12,12 @@ import numpy as np
 import pytest
 from harness.workloads import FORMATS, OLD, publish
 
+from prep_assets import load
 from prep_assets.errors import StoreError
 from prep_assets.stores import files as folders
 from prep_assets.stores.files import locked
 from prep_assets.stores.guards import compared
 from prep_assets.stores.manifest import Manifest
-from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.table import TOKENS, open_stream
 from prep_assets.stores.tokens import StorageFormat
@@ -62,7 +62,7 @@ def flip(published: Published, byte: int) -> None:
 @pytest.mark.parametrize("storage", STORAGE)
 def test_a_flipped_byte_is_seen_when_its_block_is_read_and_not_before(place: Place, storage: StorageFormat) -> None:
     flip(tokens(place, storage), 2_000_000)
-    store = open_store(place.directory)
+    store = load(place.directory)
     assert store.fetch(0, 1000, "sequence")[-1] == 999
     with pytest.raises(StoreError, match=r"bytes 1,048,576 to 2,097,152 are not what the manifest says.*" + REMEDY):
         store.fetch(499_000, 499_900, "sequence")
@@ -74,8 +74,8 @@ def test_a_flipped_byte_is_seen_when_its_block_is_read_and_not_before(place: Pla
 def test_full_sees_it_at_once_and_off_never(place: Place, storage: StorageFormat) -> None:
     flip(tokens(place, storage), 2_000_000)
     with pytest.raises(StoreError, match=r"(?s)content altered in bytes 1,048,576 to 2,097,152.*" + REMEDY):
-        open_store(place.directory, verify="full")
-    assert len(open_store(place.directory, verify="off").fetch(0, COUNT, "sequence")) == COUNT
+        load(place.directory, verify="full")
+    assert len(load(place.directory, verify="off").fetch(0, COUNT, "sequence")) == COUNT
 
 
 @pytest.mark.parametrize(
@@ -111,7 +111,7 @@ def test_a_window_is_compared_between_stretches_that_were(place: Place) -> None:
     from prep_assets.extensions.training.items import GuardedArrays
 
     flip(tokens(place, "bin"), 2_000_000)
-    compared = GuardedArrays([open_store(place.directory).array("sequence")])
+    compared = GuardedArrays([load(place.directory).array("sequence")])
     compared.check(0, 10)
     compared.check(COUNT - 10, COUNT)
     with pytest.raises(StoreError, match="are not what the manifest says"):
@@ -121,7 +121,7 @@ def test_a_window_is_compared_between_stretches_that_were(place: Place) -> None:
 def test_another_word_is_refused(place: Place) -> None:
     tokens(place, "bin")
     with pytest.raises(StoreError.__base__, match="verify 'lazyy' is not one of lazy, full, off; did you mean 'lazy'"):
-        open_store(place.directory, verify="lazyy")  # type: ignore[arg-type]
+        load(place.directory, verify="lazyy")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -153,14 +153,14 @@ def test_a_store_of_the_first_format_is_read(place: Place) -> None:
     fields = {name: {key: entry[key] for key in ("bytes", "sha256")} for name, entry in published.manifest.files.items()}
     manifest = published.manifest
     Manifest(manifest.asset, manifest.partition, OLD, OLD, {}, manifest.counts, {}, fields, format=1).write(published.directory)
-    assert len(open_store(place.directory).fetch(0, COUNT, "sequence")) == COUNT
+    assert len(load(place.directory).fetch(0, COUNT, "sequence")) == COUNT
 
 
 def test_a_version_that_goes_while_it_is_opened_is_looked_for_again(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Prune gave readers a FileNotFoundError."""
     import shutil
 
-    from prep_assets.stores import open as opening
+    from prep_assets.extensions.training import opening
 
     tokens(place, "bin")
     real, left = opening.payload_folders, [2]
@@ -176,7 +176,7 @@ def test_a_version_that_goes_while_it_is_opened_is_looked_for_again(place: Place
         return folders
 
     monkeypatch.setattr(opening, "payload_folders", found)
-    assert len(open_store(place.directory)) == COUNT
+    assert len(load(place.directory)) == COUNT
 
 
 # -- Folders that are there whole or not at all -------------------------------------------------------------------------------------------

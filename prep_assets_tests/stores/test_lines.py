@@ -26,7 +26,7 @@ from prep_assets.stores import writer as writer_of
 from prep_assets.stores.files import MOST_NESTED, KeyTwice, loads
 from prep_assets.stores.guards import UNGUARDED, load_json
 from prep_assets.stores.manifest import Manifest, parse_results
-from prep_assets.stores.readers import read_bin
+from prep_assets.stores.shards import read_bin
 from prep_assets.stores.table import LINES, open_stream
 from prep_assets.stores.writer import TableWriter
 from prep_assets.text.tokenizer_files import read_object
@@ -142,7 +142,7 @@ READERS: dict[str, Callable[[Path, bytes], object]] = {
     "dataset_info": lambda _, data: read_dataset_info(data.decode("utf-8", "replace"), "dataset_info.json"),
     "tombstones": _file("forgotten.jsonl", read_tombstones),
     "saved data set": _file("state.json", lambda folder: list(find(str(folder), folder))),
-    "meta.json": _file("meta.json", lambda folder: read_bin(folder / "meta.json")),
+    "meta.json": _file("meta.json", lambda folder: read_bin(folder / "meta.json", UNGUARDED)),
     "sources.json": _file("sources.json", lambda folder: load_json(folder / "sources.json", UNGUARDED)),
     "tokenizer_config.json": _file("tokenizer_config.json", lambda folder: read_object(folder / "tokenizer_config.json")),
 }

@@ -20,12 +20,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from xxhash import xxh3_64_hexdigest
 
+from prep_assets import load
 from prep_assets.errors import StoreError
 from prep_assets.stores import files as digests
 from prep_assets.stores.files import Digests, Kept
 from prep_assets.stores.guards import Verify
 from prep_assets.stores.manifest import Manifest, Result, Ruled, Worst, digest, parse_results, payload_faults, results_text
-from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Place, open_published
 from prep_assets.stores.remote import local_root, remote_of
 from prep_assets.stores.version_folders import Published
@@ -342,17 +342,17 @@ def made(place: Place, key: str = OLD, *, accept: bool = True) -> Published:
 
 def test_no_way_leads_to_it(place: Place) -> None:
     old = made(place)
-    reader = open_store(place.directory, verify="off")
+    reader = load(place.directory, verify="off")
     before, sent, folder = reader.fetch(0, 9, "sequence").tolist(), pickle.dumps(reader), old.directory
     assert place.set_aside(old, DAMAGED_FOUND)
     for verify in get_args(Verify):
         for path in (place.directory, place.root / "t"):
             with pytest.raises(StoreError, match=SAID):
-                open_store(path, verify=verify)
+                load(path, verify=verify)
     with pytest.raises(StoreError, match=SAID + r" it again:\n  build it"):
         open_published(place.root, "t", "part", remedy="build it")
     if remote_of(place.directory) is None:
-        for again in (lambda: open_store(folder, verify="off"), lambda: open_store(folder / "train"), lambda: pickle.loads(sent)):
+        for again in (lambda: load(folder, verify="off"), lambda: load(folder / "train"), lambda: pickle.loads(sent)):
             with pytest.raises(StoreError, match=SAID + r" it again:\n  prep-assets build t --partition part"):
                 again()
         assert not (place.directory / "current").exists()
@@ -366,7 +366,7 @@ def test_killed_between_the_two_pointers_it_is_not_read_either(tmp_path: Path) -
     (place.directory / "current").symlink_to(f"versions/{old.version}")
     assert (place.pointers.current, place.pointers.damaged) == ("", old.version)
     with pytest.raises(StoreError, match=SAID):
-        open_store(place.directory, verify="off")
+        load(place.directory, verify="off")
 
 
 def test_killed_before_the_pointer_is_removed_the_new_store_is_read(tmp_path: Path) -> None:
@@ -376,7 +376,7 @@ def test_killed_before_the_pointer_is_removed_the_new_store_is_read(tmp_path: Pa
     new = made(place, NEW)
     (place.directory / "damaged").symlink_to(f"versions/{old.version}")
     assert (place.pointers.current, place.pointers.damaged, place.unused()) == (new.version, "", (old.version,))
-    assert open_store(place.directory).fetch(0, 9, "sequence").tolist() == open_store(new.directory).fetch(0, 9, "sequence").tolist()
+    assert load(place.directory).fetch(0, 9, "sequence").tolist() == load(new.directory).fetch(0, 9, "sequence").tolist()
     made(place, NEW)
     assert not (place.directory / "damaged").is_symlink()
 

@@ -15,8 +15,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets import load
 from prep_assets.errors import StoreError
-from prep_assets.stores.open import open_store
 from prep_assets.stores.packed import DOCUMENT_FIELDS, _check_places, write_documents
 from prep_assets.stores.table import PACKED, open_stream
 from prep_assets.stores.tokens import StorageFormat
@@ -190,7 +190,7 @@ def test_what_does_not_fit_together_is_found_at_open(
         open_stream(tmp_path, "sft_packed")
     if "length" in said:
         with pytest.raises(StoreError, match=said):
-            open_store(tmp_path)
+            load(tmp_path)
 
 
 @pytest.mark.parametrize("block", [1, 2, 3, 100])

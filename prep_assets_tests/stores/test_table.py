@@ -9,12 +9,12 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from prep_assets import load
 from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
 from prep_assets.extensions.explain.rows import read
 from prep_assets.graph.figures import measure
-from prep_assets.stores.open import open_store
 from prep_assets.stores.table import LINES, TOKENS, Column, Schema, Table, open_table
 from prep_assets.stores.writer import TableWriter
 
@@ -47,7 +47,7 @@ def test_lengths_figures_and_pages_know_its_weights(graded: Table) -> None:
 
 
 def test_open_store_gives_its_columns(graded: Table, tmp_path: Path) -> None:
-    store = open_store(tmp_path)
+    store = load(tmp_path)
     assert store.keys == ("grade", "position_ids", "sequence", "surprise")
     assert store.fetch_record(1, "grade").tolist() == RECORDS[1][1]
 

@@ -18,8 +18,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from prep_assets.errors import StoreError
+from prep_assets.extensions.training.shards import Positions
 from prep_assets.stores import h5
-from prep_assets.stores.segments import BinShards, Positions, Segmented
+from prep_assets.stores.guards import Segmented
+from prep_assets.stores.shards import BinShards
 from prep_assets.stores.table import TOKENS, open_stream
 from prep_assets.stores.tokens import INDEX_FIELDS, StorageFormat
 from prep_assets.stores.writer import TableWriter
@@ -315,7 +317,7 @@ def test_every_slice(documents: list[tuple[int, int]], after: int, begin: int, e
 
 
 def test_a_document_longer_than_what_is_counted_beforehand(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("prep_assets.stores.segments._LONGEST_RAMP", 4)
+    monkeypatch.setattr("prep_assets.extensions.training.shards._LONGEST_RAMP", 4)
     starts, ends, expected = counted([(0, 3), (2, 9), (1, 4)], 2)
     positions = Positions(np.array(starts), np.array(ends), len(expected))
     assert [positions[begin : begin + 6].tolist() for begin in range(21)] == [expected[begin : begin + 6] for begin in range(21)]

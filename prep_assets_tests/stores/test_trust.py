@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner
 
+from prep_assets import load
 from prep_assets.cli.main import app
 from prep_assets.engine.execute import build
 from prep_assets.errors import StoreError
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.manifest import Manifest
-from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Place
 from prep_assets.stores.version_folders import Published
 from prep_assets_tests.graph.workspaces import build_all, copy_of, domain, failing, minimal, workspace_in
@@ -46,7 +46,7 @@ def prep_assets(*words: str) -> tuple[int, str]:
 
 
 def first_tokens(workspace: Workspace, partition: str) -> list[int]:
-    store = open_store(workspace.stores / ASSET / partition, verify="full")
+    store = load(workspace.stores / ASSET / partition, verify="full")
     return [int(token) for token in store.fetch(0, 20, "sequence")]
 
 
@@ -107,7 +107,7 @@ def test_nothing_inside_a_version_is_read_without_its_manifest(workspace: Worksp
     (store / "current" / "manifest.json").unlink()
     for path in (stream, file, file.resolve(), store):
         with pytest.raises(StoreError, match=r"has no manifest\.json"):
-            open_store(path, verify=verify).fetch(0, 5, "sequence")
+            load(path, verify=verify).fetch(0, 5, "sequence")
     assert prep_assets("verify", ASSET, "-p", "notes")[0] == 1
     is_sound_again(workspace, whole)
 
@@ -116,7 +116,7 @@ def test_a_folder_called_versions_that_is_not_ours_is_read(tmp_path: Path) -> No
     folder = tmp_path / "versions" / "1.2"
     folder.mkdir(parents=True)
     (folder / "a.jsonl").write_text('{"text": "one"}\n')
-    assert open_store(folder, verify="full").num_records == 1
+    assert load(folder, verify="full").num_records == 1
 
 
 def to_a_version(workspace: Workspace) -> None:
@@ -165,7 +165,7 @@ def test_a_pointer_that_leads_out_of_its_store_is_refused(
     ]
     for path in paths:
         with pytest.raises(StoreError, match=r"leads (out of|to)"):
-            open_store(path).fetch(0, 5, "sequence")
+            load(path).fetch(0, 5, "sequence")
     for command in ("verify", "path", "inspect"):
         code, output = prep_assets(command, ASSET, "-p", "notes")
         assert code == 1 and "leads to" in output, output
@@ -220,10 +220,10 @@ def test_what_the_manifest_does_not_list_fails(
     code, output = prep_assets("verify", ASSET, "-p", "notes")
     assert code == 1 and fault in output
     with pytest.raises(StoreError, match=fault):
-        open_store(workspace.stores / ASSET / "notes", verify="full")
+        load(workspace.stores / ASSET / "notes", verify="full")
     if change in (linked_file, linked_folder):
         with pytest.raises(StoreError, match=r"a link to|leads out of"):
-            open_store(workspace.stores / ASSET / "notes")
+            load(workspace.stores / ASSET / "notes")
     is_sound_again(workspace, whole)
 
 

@@ -16,9 +16,9 @@ import pytest
 import torch
 from torch.utils.data import DataLoader
 
+from prep_assets import load
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.extensions.training import items as shared
-from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Draft, Place
 from prep_assets.stores.version_folders import Published
 from prep_assets.training import DatasetFactory, PackedDataset, SequenceDataset, share_memory
@@ -105,7 +105,7 @@ def test_positions_that_are_all_0_are_refused(stream: Path) -> None:
 def test_windows_without_a_mask_refuse_a_stream_that_has_one(stream: Path) -> None:
     with pytest.raises(ConfigError, match="has a loss_mask, and these windows would train every token"):
         DatasetFactory.load("seq", stream, 8)
-    assert len(SequenceDataset(open_store(stream, keys=["sequence"]), 8)) == 6
+    assert len(SequenceDataset(load(stream, keys=["sequence"]), 8)) == 6
 
 
 def test_too_short_is_empty(text: Path) -> None:
@@ -197,7 +197,7 @@ def test_grpo_from_bin_by_its_element_offsets(tmp_path: Path) -> None:
 
 def test_packed_rows(table: Path) -> None:
     dataset = PackedDataset(table)
-    stored = open_store(table)
+    stored = load(table)
     assert len(dataset) == len(LENGTHS)
     for row, (item, lengths) in enumerate(zip(dataset, LENGTHS, strict=True)):
         tokens = stored.fetch_record(row, "sequence").tolist()
@@ -248,14 +248,14 @@ def _write(store: Any) -> None:
 
 
 def test_shared_memory_is_one_memory(stream: Path) -> None:
-    store = share_memory(open_store(stream))
+    store = share_memory(load(stream))
     assert store.fetch(0, 50, "sequence").tolist() == list(range(100, 150))
     child = torch.multiprocessing.get_context("spawn").Process(target=_write, args=(store,))
     child.start()
     child.join()
     assert child.exitcode == 0
     assert store.fetch(0, 2, "sequence").tolist() == [7, 101]
-    assert open_store(stream).fetch(0, 1, "sequence").tolist() == [100]
+    assert load(stream).fetch(0, 1, "sequence").tolist() == [100]
 
 
 def test_more_than_there_is_of_shared_memory_is_told_before_it_is_copied(stream: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,13 +263,13 @@ def test_more_than_there_is_of_shared_memory_is_told_before_it_is_copied(stream:
     monkeypatch.setattr(shared, "SHARED", stream)
     monkeypatch.setattr(shared, "free_bytes", lambda folder: 3)
     with pytest.raises(ConfigError, match=r"of shared memory are free at .*Open it without share_memory"):
-        share_memory(open_store(stream))
+        share_memory(load(stream))
 
 
 def test_text_cannot_be_shared(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"prompt": "x"}\n')
     with pytest.raises(ConfigError, match="prompt"):
-        share_memory(open_store(tmp_path))
+        share_memory(load(tmp_path))
 
 
 def test_weights_are_weights_in_every_window(tmp_path: Path) -> None:

@@ -94,9 +94,9 @@ def from_astrai(table: Path, out: Path) -> Rows:
 
 
 def from_modellink(table: Path, out: Path) -> Rows:
-    from prep_assets.stores.open import open_store
+    from prep_assets import load
 
-    store = open_store(export(table, "megatron", out))
+    store = load(export(table, "megatron", out))
     rows = []
     for row in range(store.num_records):
         tokens, numbers = (torch.from_numpy(store.fetch_record(row, key).astype("int64")) for key in ("input_ids", "attention_mask"))

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from prep_assets.stores.open import open_store
+from prep_assets import load
 from prep_assets.training import DatasetFactory
 
 ROWS, LENGTH = 5, 8
@@ -45,7 +45,7 @@ def test_a_window_over_two_rows_does_not_train_the_first_token_of_the_second(fil
 
 
 def test_the_folder_that_it_is_in(file: Path) -> None:
-    store = open_store(file.parent)
+    store = load(file.parent)
     assert store.keys == ("loss_mask", "position_ids", "sequence")
     assert store.fetch_record(3, "position_ids").tolist() == list(range(LENGTH))
 

@@ -23,6 +23,7 @@ import msgspec
 import numpy as np
 
 from harness.workloads import FORMATS
+from prep_assets import load
 from prep_assets.config.loading import load_family, read_tombstones
 from prep_assets.data.files import SourceFile, find
 from prep_assets.data.quarantine import read_quarantine
@@ -35,7 +36,6 @@ from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schemas
 from prep_assets.stores.guards import UNGUARDED, load_array
 from prep_assets.stores.manifest import Manifest, digest, parse_results
-from prep_assets.stores.open import open_store
 from prep_assets.stores.version_folders import Pointers
 from prep_assets.text.load_template import named_templates
 from prep_assets.text.render import render
@@ -337,7 +337,7 @@ def _stores(folder: Path) -> Iterator[tuple[str, Target]]:
 
 
 def _read_store(folder: Path) -> None:
-    store = open_store(folder, verify="off")
+    store = load(folder, verify="off")
     for key in store.keys:
         if key in store.data.arrays:
             np.asarray(store.array(key)[:50])

@@ -10,6 +10,7 @@ import numpy as np
 
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import StoreError
+from prep_assets.extensions.preprocess.astrai_run import write_h5_shard
 from prep_assets.stores.files import os_errors_in_words
 from prep_assets.stores.groups import Scored, group_columns, group_dtypes
 from prep_assets.stores.guards import Guards
@@ -17,7 +18,6 @@ from prep_assets.stores.images import Image, ImageBlock
 from prep_assets.stores.manifest import Result
 from prep_assets.stores.packed import DOCUMENT_FIELDS, write_documents
 from prep_assets.stores.published import Draft, Place
-from prep_assets.stores.segments import write_h5_shard
 from prep_assets.stores.table import GROUPS, LINES, PACKED, TOKENS
 from prep_assets.stores.verification import whole_folder, write_bytes
 from prep_assets.stores.version_folders import Published, staging

@@ -46,7 +46,6 @@ NOT_BUILDING = (
     "stores/guards",
     "stores/verification",
     "stores/remote",
-    "stores/readers",
 )
 """What the rooms hold beside code that builds."""
 _COMPARED: dict[type[ast.cmpop], tuple[type[ast.cmpop], ...]] = {

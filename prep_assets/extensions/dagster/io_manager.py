@@ -24,7 +24,6 @@ from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.stores.files import FOLDER as CACHE
 from prep_assets.stores.guards import Guards, Verify
 from prep_assets.stores.manifest import build_key, label_of
-from prep_assets.stores.open import open_store
 from prep_assets.stores.published import Draft, Place, open_published
 from prep_assets.stores.remote import local_root
 from prep_assets.stores.table import LINES, PAIRS, TOKENS, Schema, Table, open_table
@@ -197,5 +196,5 @@ def _torch_dataset(folder: Path, schema: Schema, stem: str | None, verify: Verif
     if "window_size" not in options:
         raise ConfigError("a torch Dataset of a token stream needs the tokens of an item: AssetIn(metadata={'window_size': 2048})")
     data = next((path for path in (folder / f"{stem}.h5", folder / f"{stem}.jsonl") if path.is_file()), folder / str(stem))
-    train_type = "sft" if "loss_mask" in open_store(data, verify="off").keys else "seq"
+    train_type = "sft" if open_table(folder, stem, guards=Guards("off")).has("weight") else "seq"
     return DatasetFactory.load(train_type, data, int(options["window_size"]), verify=verify)

@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets import load
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.readable import Options, Readable, Tokens, check_mask, require_filled, row_slicer
@@ -22,13 +23,15 @@ from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exp
 from prep_assets.extensions.exports.blocks import group_blocks, pair_blocks, row_blocks
 from prep_assets.stores.groups import FURTHER, OF_RUNS
 from prep_assets.stores.h5 import FixedH5
-from prep_assets.stores.open import ASTRAI_KEYS, open_store
-from prep_assets.stores.segments import BinShard, BinShards
+from prep_assets.stores.shards import BinShard, BinShards
 from prep_assets.stores.table import GROUPS, LINES, PACKED, PAIRS, SIDES, TOKENS, Table
 from prep_assets.stores.tokens import BIN_NAMES
 from prep_assets.stores.verification import WrittenFile
 
 # AstrAI.
+
+ASTRAI_KEYS = ("prompts", "responses", "masks", "rewards")
+"""Keys of groups."""
 
 _FACTORY = "from astrai.dataset import DatasetFactory"
 
@@ -139,7 +142,7 @@ def _group_sequences(source: Table, progress: Progress) -> Iterator[_Sequences]:
 @reads("astrai")
 def read_astrai(folder: Path, source: Table, options: Options) -> Readable:
     """Open an `astrai` export with code independent of its writer."""
-    store = open_store(folder, "bin")
+    store = load(folder, "bin")
     if source.schema.fits(PAIRS):
 
         def pair(number: int) -> tuple[Tokens, ...]:

@@ -4,6 +4,7 @@ of Megatron-Bridge and NeMo-RL.
 
 from __future__ import annotations
 
+import struct
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack
 from dataclasses import replace
@@ -13,23 +14,23 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets import load
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports.readable import Options, Readable, Tokens, check_mask, labelled, parquet_table, require_rows_per_file
 from prep_assets.exports.registry import Count, FileName, Progress, TokenId, exporter, reads
 from prep_assets.extensions.exports.arrow import ragged, write_parquet_files
 from prep_assets.extensions.exports.blocks import IGNORE, pair_blocks, row_blocks
-from prep_assets.stores.open import open_store
-from prep_assets.stores.readers import HEADER, MAGIC
 from prep_assets.stores.table import PACKED, PAIRS, SIDES, TOKENS, Table
 from prep_assets.stores.tokens import STARTS
 from prep_assets.stores.verification import WrittenFile
 
-# ``.bin`` and ``.idx``. Byte layout: `prep_assets.stores.readers`. Labels of ModelLink are unshifted, -100 where there is no loss.
+# ``.bin`` and ``.idx``. Byte layout: `prep_assets.extensions.training.formats`. Labels of ModelLink are unshifted, -100 where there is no loss.
 
 SMALL_VOCABULARY = 65_500
 """Megatron stores tokens of smaller vocabularies as uint16."""
 CODES = {"int32": 4, "uint16": 8}
+MAGIC = b"MMIDIDX\x00\x00"
 
 
 @exporter(
@@ -149,7 +150,7 @@ class IndexedWriter(AbstractContextManager["IndexedWriter"]):
         pointers = (np.cumsum(lengths) - lengths) * self._dtype.itemsize
         with WrittenFile(self._prefix.with_name(f"{self._prefix.name}.idx")) as file:
             documents = np.concatenate([np.zeros(1, np.int64), np.cumsum(np.concatenate(self._per_document))])
-            file.write(MAGIC + HEADER.pack(1, code, len(lengths), len(documents)))
+            file.write(MAGIC + struct.pack("<QBQQ", 1, code, len(lengths), len(documents)))
             for array, dtype in ((lengths, "<i4"), (pointers, "<i8"), (documents, "<i8")):
                 file.write_array(array.astype(dtype))
 
@@ -157,7 +158,7 @@ class IndexedWriter(AbstractContextManager["IndexedWriter"]):
 @reads("megatron")
 def read_megatron(folder: Path, source: Table, options: Options) -> Readable:
     """Open a `megatron` export with code independent of its writer."""
-    store = open_store(folder, "megatron")
+    store = load(folder, "megatron")
     size = options["vocab_size"]
     of_text = options["layout"] == "text" or (options["layout"] is None and source.schema.fits(TOKENS))
     level = "sentence" if STARTS in source.columns else "document"

@@ -23,7 +23,7 @@ from prep_assets.exports.registry import Count, FileName, Folder, Progress, Size
 from prep_assets.extensions.exports.blocks import Block, document_blocks, require_memory_for_file, row_blocks
 from prep_assets.extensions.exports.media import Placed, file_of, placed_images, require_images
 from prep_assets.samples import MEDIA
-from prep_assets.stores.segments import Segmented
+from prep_assets.stores.guards import Segmented
 from prep_assets.stores.table import PACKED, TOKENS, Table
 from prep_assets.stores.verification import WrittenFile, write_bytes, write_json, write_text
 

@@ -32,8 +32,9 @@ from prep_assets.pipeline.sources import Pinned
 from prep_assets.samples import Record
 from prep_assets.schemas.reader import Account
 from prep_assets.stores.arrays import batches
-from prep_assets.stores.segments import BinShard, Borders, write_h5_shard
-from prep_assets.stores.verification import whole_folder, write_json
+from prep_assets.stores.h5 import FixedH5
+from prep_assets.stores.shards import BinShard, Borders
+from prep_assets.stores.verification import whole_folder, write_json, write_text
 from prep_assets.text.tokenizer_files import DEFAULT as DEFAULT_TEMPLATE
 from prep_assets.text.tokenizer_files import NAMES, chat_templates, read_object, templates_by_name
 from prep_assets.text.vocabulary import Vocabulary, from_file
@@ -41,7 +42,7 @@ from prep_assets.workers.pool import Pool, Workers, worker_count
 
 # AstrAI's directory layout, written shard by shard.
 #
-#     bin, shards   <domain>/shard_0000/{meta.json, <key>.bin}     see `prep_assets.stores.segments`
+#     bin, shards   <domain>/shard_0000/{meta.json, <key>.bin}     see `prep_assets.stores.shards`
 #     bin, flat     <domain>/{meta.json, <key>.bin}                the layout of early AstrAI: one shard per domain
 #     h5            <domain>/data_0000.h5                          /<key>/data_0
 #
@@ -53,6 +54,28 @@ FLUSH_TOKENS = 1 << 21
 RAW = ".raw"
 BLOCK = 1 << 22
 """Elements written at a time."""
+
+
+def write_h5_shard(
+    path: Path,
+    dtypes: Mapping[str, str],
+    sizes: Mapping[str, int],
+    blocks: Callable[[str], Iterable[Array]],
+    borders: Borders,
+) -> None:
+    """Write ``/<key>/data_0``, contiguous and uncompressed.
+
+    Borders go into a separate ``<name>.offsets.json``, because readers take everything in the group of a key for data.
+    """
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with FixedH5(path, {f"{key}/data_0": ((sizes[key],), dtype) for key, dtype in dtypes.items()}, in_turn=True) as file:
+        for key in dtypes:
+            at = 0
+            for block in blocks(key):
+                file.write(f"{key}/data_0", at, block)
+                at += len(block)
+    if borders:
+        write_text(path.with_name(f"{path.stem}.offsets.json"), json.dumps(borders))
 
 
 @dataclass(slots=True)

@@ -14,12 +14,12 @@ from torch.utils.data import Dataset
 from prep_assets.errors import StoreError
 from prep_assets.extensions.training.collate import IGNORE
 from prep_assets.extensions.training.items import labels_of, loss_weights
+from prep_assets.extensions.training.opening import index_in, local_path, payload_folders
 from prep_assets.pipeline.blends import TOKENS
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.stores.blends import open_blend
 from prep_assets.stores.guards import Guards, Verify
 from prep_assets.stores.manifest import MANIFEST, Manifest
-from prep_assets.stores.open import index_in, local_path, payload_folders
 from prep_assets.stores.published import Place, version_with
 from prep_assets.stores.table import Table, open_table
 from prep_assets.stores.tokens import ATTENTION
@@ -35,7 +35,7 @@ class BlendDataset(Dataset[dict[str, Tensor]]):
 
     Args:
         path: the published store `pretrain_blend` or `sft_blend`.
-        verify: as in `open_store`.
+        verify: as in `load`.
 
     Raises:
         StoreError: no such store; a version that it was made of is gone; loss weights that labels cannot express.

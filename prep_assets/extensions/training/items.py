@@ -18,13 +18,12 @@ from torch.utils.data import Dataset
 
 from prep_assets.errors import ConfigError, StoreError, nearest
 from prep_assets.extensions.training.collate import IGNORE, padded
+from prep_assets.extensions.training.opening import Format, Keys, OpenStore, index_in, load, local_path, payload_folders
 from prep_assets.pipeline.workspace import build_command
 from prep_assets.stores.files import free_bytes
 from prep_assets.stores.guards import Guards, Verify, bare
 from prep_assets.stores.manifest import Manifest
-from prep_assets.stores.open import Format, Keys, OpenStore, index_in, local_path, open_store, payload_folders
 from prep_assets.stores.packed import POSITIONS
-from prep_assets.stores.segments import Shard
 from prep_assets.stores.table import open_table
 from prep_assets.stores.tokens import ATTENTION
 
@@ -115,7 +114,7 @@ def in_shared_memory(store: OpenStore) -> OpenStore:
             f"{store.path}: its arrays have {needed >> 20:,} MiB, and {free >> 20:,} MiB of shared memory are free at {SHARED}. Open it without "
             "share_memory: files that are memory-mapped are shared already"
         )
-    data: Shard = replace(store.data, arrays={key: SharedArray(array) for key, array in store.data.arrays.items()})
+    data = replace(store.data, arrays={key: SharedArray(array) for key, array in store.data.arrays.items()})
     return SharedStore(store.path, store.format, data, store.chosen, store.folders)
 
 
@@ -139,7 +138,7 @@ class SequenceDataset(Dataset[dict[str, Tensor]]):
         if "loss_mask" in store.keys and "loss_mask" not in self.required:
             raise ConfigError(
                 f"{store.path} has a loss_mask, and these windows would train every token. Use train_type 'sft', or leave the mask out on "
-                "purpose: open_store(path, keys=['sequence'])"
+                "purpose: load(path, keys=['sequence'])"
             )
         self.store, self.windows = store, store.windows(window_size, stride, offset)
         self._count, self._stride, self._offset, self._span = len(self.windows), self.windows.stride, offset, window_size + 1
@@ -253,7 +252,7 @@ class RowDataset(Dataset[dict[str, Any]]):
 
     def __init__(self, path: Path | str, name: str | None = None) -> None:
         found = local_path(path)
-        self.store = open_store(found if found.is_file() else _find(found, name, "file of lines", ".jsonl", _is_trained), "jsonl")
+        self.store = load(found if found.is_file() else _find(found, name, "file of lines", ".jsonl", _is_trained), "jsonl")
         if not self.store.num_records:
             raise StoreError(f"{self.store.path} has no row")
 
@@ -319,7 +318,7 @@ class PromptDataset(Dataset[dict[str, Any]]):
         data = next((path for path in (folder / f"{name}.h5", folder / name) if path.exists()), None)
         if data is None:
             raise StoreError(f"{tokens} has no stream {name!r}; it needs the published store rl_tokens")
-        self.store = open_store(data)
+        self.store = load(data)
         made_from = Manifest.read(folder).recipe["prompts"]
         manifest = Manifest.read(self.rows.store.path.parent)
         if made_from.get(manifest.asset) != manifest.content_hash:
@@ -397,7 +396,7 @@ def labels_of(tokens: Tensor, weights: npt.NDArray[Any], label: str) -> Tensor:
         StoreError: loss weights other than 0 and 1, which labels cannot express; `label` names their place.
     """
     if weights.dtype.kind == "f" and not np.isin(weights, (0, 1)).all():
-        raise StoreError(f"{label}: loss weights that are neither 0 nor 1 have no labels; read loss_mask with open_store")
+        raise StoreError(f"{label}: loss weights that are neither 0 nor 1 have no labels; read loss_mask with load")
     return torch.where(from_numpy(weights != 0), tokens, IGNORE)
 
 
@@ -415,7 +414,7 @@ class PackedDataset(Dataset[dict[str, Tensor]]):
     Args:
         path: folder of the table, e.g. ``stores/sft_packed`` or ``stores/sft_packed/current``.
         name: which table, if the folder has several, e.g. ``sft_dev_packed``.
-        verify: as in `open_store`.
+        verify: as in `load`.
 
     Raises:
         StoreError: no table, or several and no name; no published version; an edited manifest; damaged data; loss weights other than 0
@@ -508,7 +507,7 @@ class PairDataset(_Records):
         if self._margins is not None and (lacking := int(np.isnan(self._margins).sum())):
             raise ConfigError(
                 f"{store.path}: {lacking:,} of {len(self):,} pairs have no margin, and a reward model's loss takes one of every pair or of none. Give all "
-                f"domains margins, or leave them out: PairDataset(open_store(path, keys={list(self.required)}))"
+                f"domains margins, or leave them out: PairDataset(load(path, keys={list(self.required)}))"
             )
 
     def __getitem__(self, i: int) -> dict[str, Tensor]:
@@ -579,7 +578,7 @@ class DatasetFactory:
             stride: tokens from one window to the next; `window_size` by default.
             storage_type: overrides `detect_format`.
             offset: tokens before the first window. A random one below `stride` in each epoch cuts the text at other positions.
-            verify: when data is compared with the manifest of the store, see `open_store`.
+            verify: when data is compared with the manifest of the store, see `load`.
             share_memory: copy the arrays into shared memory for worker processes. Not needed for memory-mapped files.
 
         Raises:
@@ -595,7 +594,7 @@ class DatasetFactory:
             )
         if train_type in cls.windowed and window_size is None:
             raise ConfigError(f"train_type {train_type!r} needs window_size, the number of tokens in an item")
-        store = open_store(load_path, storage_type, verify=verify)
+        store = load(load_path, storage_type, verify=verify)
         store = in_shared_memory(store) if share_memory else store
         if train_type in cls.windowed:
             assert window_size is not None

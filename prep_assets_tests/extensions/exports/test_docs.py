@@ -15,9 +15,9 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
+from prep_assets import load
 from prep_assets.exports import export, exports
 from prep_assets.stores.groups import Scored, group_columns, group_dtypes
-from prep_assets.stores.open import open_store
 from prep_assets.stores.table import GROUPS
 from prep_assets.stores.writer import TableWriter
 from prep_assets.training import DatasetFactory
@@ -57,7 +57,7 @@ def small(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.mark.parametrize("page", [_needs(page) for page in PAGES])
 def test_rows_on_the_page(page: Path, small: Path) -> None:
-    names: dict[str, Any] = {"export": export, "open_store": open_store, "DatasetFactory": DatasetFactory, "np": np, "pq": pq}
+    names: dict[str, Any] = {"export": export, "load": load, "DatasetFactory": DatasetFactory, "np": np, "pq": pq}
     names |= {"h5py": h5py, "gzip": gzip, "json": json}
     if "load_from_disk" in page.read_text("utf-8"):
         names["load_from_disk"] = reader("datasets").load_from_disk

@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets import load
 from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.exports import arrow as arrow_tables
 from prep_assets.exports import export
-from prep_assets.stores.open import open_store
 from prep_assets.stores.table import open_table
 from prep_assets_tests.effort import examples
 from prep_assets_tests.extensions.exports.conftest import write_lines
@@ -166,7 +166,7 @@ def test_verl_looks_at_every_line(rows: list[dict[str, Any]], complaint: str, tm
 def test_our_lines_can_be_opened_whichever_of_them_have_a_key(tmp_path: Path) -> None:
     rows = [{"prompt": "a", "gold": 1.0}, {"prompt": "b", "gold": 2.0, "verifier": "math"}, {"prompt": "c", "gold": 3.0}]
     folder = write_lines(tmp_path / "l", "rl_prompts_train", rows)
-    store = open_store(folder / "rl_prompts_train.jsonl")
+    store = load(folder / "rl_prompts_train.jsonl")
     assert [store.fetch_record(i, "verifier") for i in range(3)] == [None, "math", None]
     assert [store.fetch_record(i, "gold") for i in range(3)] == [1.0, 2.0, 3.0]
 
@@ -175,7 +175,7 @@ def test_a_list_of_numbers_stands_in_every_line(tmp_path: Path) -> None:
     for name, rows in (("late", [{"a": "x"}, {"a": "y", "ids": [1]}]), ("early", [{"a": "x", "ids": [1]}, {"a": "y"}])):
         folder = write_lines(tmp_path / name, "x", rows)
         with pytest.raises(StoreError, match="line 2 has the keys"):
-            open_store(folder / "x.jsonl")
+            load(folder / "x.jsonl")
 
 
 def call(**arguments: Any) -> dict[str, Any]:

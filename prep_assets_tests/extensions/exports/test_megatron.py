@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from prep_assets import load
 from prep_assets.exports import export
 from prep_assets.extensions.exports.megatron import IndexedWriter
-from prep_assets.stores.open import open_store
 from prep_assets_tests.extensions.exports.conftest import PAD, ROW_LEN, Document, Stream, Table, labels_of, some
 from prep_assets_tests.extensions.exports.readers import reader
 
@@ -64,7 +64,7 @@ def test_modellink_packed(table: Table, tmp_path: Path, neat: bool) -> None:
 
 def test_modellink_documents(chats: Stream, tmp_path: Path) -> None:
     out = export(chats.folder, "megatron", tmp_path / "out", layout="instruction")
-    store = open_store(out)
+    store = load(out)
     assert store.keys == ("attention_mask", "input_ids", "labels")
     for row in some(len(chats.documents)):
         tokens = chats.documents[row][0]

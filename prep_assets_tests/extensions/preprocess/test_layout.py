@@ -16,10 +16,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from prep_assets import load
 from prep_assets.errors import ConfigError, StoreError
 from prep_assets.extensions.preprocess.astrai import parse_pipeline
 from prep_assets.extensions.preprocess.astrai_run import load_tokenizer, preprocess
-from prep_assets.stores.open import open_store
 from prep_assets.training import DatasetFactory, share_memory
 from prep_assets_tests.extensions.preprocess.conftest import WORDS, Run, chat, ids, message, write_rows
 from prep_assets_tests.extensions.preprocess.pipelines import CHAT, DPO, GRPO, SECTIONS_CHAT, SECTIONS_TEXT, TEXT, changed
@@ -153,7 +153,7 @@ def test_the_summary_states_what_astrais_document_promises_of_meta(run: Run, tmp
     assert about["shards"] == {"__default__/shard_0000": {"records": 4, "tokens": 10, "keys": keys}}
 
 
-# -- what `preprocess` writes of pairs and groups, read by `open_store` and by the data sets, equals what the rows say -------------------
+# -- what `preprocess` writes of pairs and groups, read by `load` and by the data sets, equals what the rows say -------------------
 
 
 words = st.lists(st.sampled_from(WORDS[3:20]), min_size=1, max_size=4).map(" ".join)
@@ -235,7 +235,7 @@ def borders(request: pytest.FixtureRequest, run: Run, tmp_path: Path) -> Path:
 
 
 def test_a_nested_key_is_a_list_of_arrays_and_any_other_is_one_array(borders: Path) -> None:
-    store = open_store(borders.parent)
+    store = load(borders.parent)
     found = store.fetch_record(0, ["prompts", "responses", "rewards"])
     assert [part.tolist() for part in found["responses"]] == [ids("b c"), ids("d")]
     assert found["rewards"].tolist() == np.array([0.8, -0.3], np.float32).tolist()
@@ -243,7 +243,7 @@ def test_a_nested_key_is_a_list_of_arrays_and_any_other_is_one_array(borders: Pa
     assert [part.tolist() for part in store.fetch_record(-1, "responses")] == [ids("g")]
     assert store.fetch(0, 4, "responses").tolist() == ids("b c d g")
     assert [part.tolist() for part in share_memory(store).fetch_record(0, "responses")] == [ids("b c"), ids("d")]
-    assert [part.tolist() for part in open_store(borders.parent, keys=["responses"]).fetch_record(0, "responses")] == [ids("b c"), ids("d")]
+    assert [part.tolist() for part in load(borders.parent, keys=["responses"]).fetch_record(0, "responses")] == [ids("b c"), ids("d")]
 
 
 @pytest.mark.parametrize(
@@ -288,7 +288,7 @@ def test_a_key_is_nested_in_every_shard_or_in_none(run: Run, tmp_path: Path) -> 
     del entries["masks"]["element_offsets"]
     meta.write_text(json.dumps(entries))
     with pytest.raises(StoreError, match=r"shard_0001 has element_offsets for \['responses'\], .*shard_0000 for \['masks', 'responses'\]"):
-        open_store(tmp_path / "out")
+        load(tmp_path / "out")
 
 
 def test_offsets_beside_h5_are_about_its_keys(run: Run, tmp_path: Path) -> None:
@@ -297,13 +297,13 @@ def test_offsets_beside_h5_are_about_its_keys(run: Run, tmp_path: Path) -> None:
     whole = path.read_text()
     path.write_text(json.dumps({key: entry for key, entry in json.loads(whole).items() if key != "masks"}))
     with pytest.raises(StoreError, match=r"offsets.json has offsets of \['prompts'"):
-        open_store(tmp_path / "out")
+        load(tmp_path / "out")
     path.write_text(whole[:-3])
     with pytest.raises(StoreError, match=r"offsets\.json is missing or damaged"):
-        open_store(tmp_path / "out")
+        load(tmp_path / "out")
     path.write_text("[]")
     with pytest.raises(StoreError, match=r"is not \{key: \{offsets, element_offsets\}\}"):
-        open_store(tmp_path / "out")
+        load(tmp_path / "out")
 
 
 def test_a_reward_that_its_type_does_not_hold(run: Run) -> None:
@@ -319,7 +319,7 @@ def test_astrais_own_h5_has_one_record_a_dataset(tmp_path: Path) -> None:
         for key, records in {"chosen": [[1, 2], [3]], "rejected": [[4], [5, 6]]}.items():
             for number, record in enumerate(records):
                 file.create_dataset(f"{key}/data_{number}", data=np.array(record, np.int32))
-    store = open_store(tmp_path)
+    store = load(tmp_path)
     assert [store.fetch_record(i, ["chosen", "rejected"])["rejected"].tolist() for i in (0, 1)] == [[4], [5, 6]]
 
 

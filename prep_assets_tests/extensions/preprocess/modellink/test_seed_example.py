@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from prep_assets.stores.open import open_store
+from prep_assets import load
 from prep_assets_tests.extensions.exports.readers import reader
 from prep_assets_tests.extensions.preprocess.modellink.conftest import EOS, INSTRUCTION, Call, files, names, pair, token, whole, write
 
@@ -50,7 +50,7 @@ def test_pretraining_from_parquet(here: Path, llama: Path, call: Call, read: Rea
     assert names(out) == files("alpaca", "text")
     end = [token(llama, EOS)] if append_eod else []
     assert read(out / "alpaca_text_document") == [[*whole(llama, text), *end] for text in TEXTS]
-    store = open_store(out / "alpaca_text_document.idx")
+    store = load(out / "alpaca_text_document.idx")
     assert [store.fetch_record(n, "sequence").tolist() for n in range(len(TEXTS))] == [[*whole(llama, text), *end] for text in TEXTS]
 
 
@@ -82,7 +82,7 @@ def test_sft_from_alpacas_rows(here: Path, llama: Path, call: Call, read: Read, 
     else:  # the note says so: what follows the answer's text, here a line break, is not trained
         assert "what follows the answer's text is not trained" in said
         assert labels == [[*each[:-1], -100] for _, each in expected]
-    store = open_store(here / "out" / "alpaca_ft_packed_labels_document.idx")
+    store = load(here / "out" / "alpaca_ft_packed_labels_document.idx")
     assert [store.fetch_record(n, "labels").tolist() for n in range(len(ALPACA))] == labels
 
 

@@ -1,4 +1,4 @@
-"""`open_store`: reads every format of this package and of trainers."""
+"""`load`: our stores and trainers' files, read as a trainer reads them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ from msgspec import Struct
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, PrepAssetsError, StoreError, nearest
+from prep_assets.extensions.training.formats import READERS, read_megatron
+from prep_assets.extensions.training.shards import Positions, Shard, joined, renamed
 from prep_assets.stores.groups import RUNS, holds_groups
 from prep_assets.stores.guards import UNGUARDED, Guards, Verify
 from prep_assets.stores.manifest import MANIFEST
 from prep_assets.stores.published import Place
-from prep_assets.stores.readers import read_bin, read_h5, read_jsonl, read_megatron, read_parquet
 from prep_assets.stores.remote import Remote, backend_of, is_address, local_root, remote_at, remote_of
-from prep_assets.stores.segments import Positions, Shard, joined, renamed
 from prep_assets.stores.table import GROUPS, Table, holds_pairs, open_stream, open_table, stream_names
 from prep_assets.stores.version_folders import VERSIONS, target, version_of
 
@@ -39,12 +39,7 @@ PATTERNS: tuple[tuple[Format, str], ...] = (
 """The files that identify a format, in order of precedence."""
 SUFFIXES = {pattern.removeprefix("*"): format_ for format_, pattern in PATTERNS if pattern.startswith("*")}
 
-_READERS = {"h5": read_h5, "bin": read_bin, "jsonl": read_jsonl, "parquet": read_parquet}
 _REMEDY = "Materialize the asset again; to look at a version whatever its checks say, open its own folder"
-
-
-SYNONYMS = {"tokens": "sequence"}
-"""Aliases of keys: train-llm-from-scratch's name → AstrAI's."""
 
 
 class NoData(StoreError, FileNotFoundError):
@@ -53,21 +48,6 @@ class NoData(StoreError, FileNotFoundError):
 
 class UnsupportedFormat(StoreError, ValueError):
     """A file of an unsupported format."""
-
-
-def detect_format(path: Path | str) -> Format:
-    """Return the format of a file or a folder, by file names alone.
-
-    A folder is searched recursively. As in AstrAI, HDF5 wins over ``.bin`` with ``meta.json``, and both over JSONL; Parquet
-    and Megatron's ``.idx`` come last.
-
-    Raises:
-        NoData: (a `FileNotFoundError`) `path` does not exist, or holds no data file.
-        UnsupportedFormat: (a `ValueError`) a file with an unknown suffix.
-        StoreError: a store of this package without a published version.
-    """
-    path = local_path(path)
-    return format_of(path, payload_folders(path))
 
 
 def format_of(path: Path, folders: Sequence[Path]) -> Format:
@@ -190,6 +170,9 @@ def natural(path: Path, base: Path) -> list[tuple[int, str]]:
     return [(int(word), "") if word.isdigit() else (-1, word) for word in words]
 
 
+SYNONYMS = {"tokens": "sequence"}
+"""Aliases of keys: train-llm-from-scratch's name → AstrAI's."""
+
 # Reads the streams of this package as a trainer reads them: under AstrAI's keys, rows with their padding.
 
 ASTRAI_KEYS = ("prompts", "responses", "masks", "rewards")
@@ -275,10 +258,6 @@ class Windows(Struct, frozen=True, eq=False):
         begin = index_in(i, len(self), f"{self.store.path}: window") * self.stride + self.offset
         return begin, begin + self.window_size
 
-    def sample_window(self, i: int, keys: Keys) -> dict[str, npt.NDArray[Any]]:
-        """Return the tokens of window `i` by key: arrays of length `window_size`."""
-        return self.store.fetch(*self[i], keys)
-
 
 def index_in(i: int, count: int, label: str) -> int:
     """Normalize a possibly negative index.
@@ -291,9 +270,9 @@ def index_in(i: int, count: int, label: str) -> int:
     return i % count
 
 
-# `open_store`
+# `load`
 #
-#     store = open_store("stores/sft_packed")
+#     store = load("stores/sft_packed")
 #     store.keys                               ('loss_mask', 'position_ids', 'sequence')
 #     store.fetch(0, 2048, "sequence")         int32[2048]
 #     store.fetch_record(7, ["sequence"])      {"sequence": int32[…]}
@@ -318,7 +297,7 @@ class OutOfBounds(StoreError, ValueError):
 
 @dataclass(frozen=True, eq=False)
 class OpenStore:
-    """A store, opened for reading. Make it with `open_store`.
+    """A store, opened for reading. Make it with `load`.
 
     Attributes:
         path, format: what was opened.
@@ -459,7 +438,7 @@ class OpenStore:
         return SYNONYMS.get(key, key) if key not in self.data.arrays else key
 
 
-def open_store(path: Path | str, format: Format | None = None, keys: Sequence[str] | None = None, *, verify: Verify = "lazy") -> OpenStore:
+def load(path: Path | str, format: Format | None = None, keys: Sequence[str] | None = None, *, verify: Verify = "lazy") -> OpenStore:
     """Open a file, a folder of shards, or a published store (its current version).
 
     The address of a bucket is opened like a folder; its current versions are fetched first.
@@ -523,7 +502,7 @@ def _shards(path: Path, folders: tuple[Path, ...], format_: Format, guards: Guar
         if not files:
             format_of(path, folders)
             raise StoreError(f"{path} has no {format_} files")
-    shards = read_megatron(files, guards) if format_ == "megatron" else [_READERS[format_](file, guards) for file in files]
+    shards = read_megatron(files, guards) if format_ == "megatron" else [READERS[format_](file, guards) for file in files]
     return [_with_positions(renamed(shard, SYNONYMS)) for shard in shards]
 
 

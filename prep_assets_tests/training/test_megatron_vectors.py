@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from prep_assets.stores.open import open_store
+from prep_assets import load
 
 CODES = {"int32": (4, "i"), "uint16": (8, "H")}
 
@@ -46,7 +46,7 @@ def test_the_bytes_of_megatrons_builder_are_read_as_documents(
 ) -> None:
     written, index = write(tmp_path, dtype, documents, modes)
     assert (written.hex(), hashlib.md5(index).hexdigest(), len(index)) == (data, md5, size)
-    store = open_store(tmp_path)
+    store = load(tmp_path)
     found = [store.fetch_record(number, "sequence").tolist() for number in range(len(documents))]
     assert found == [[token for sequence in document for token in sequence] for document in documents]
 
@@ -63,5 +63,5 @@ def test_a_set_merged_with_itself(tmp_path: Path) -> None:
     """Lengths 3 2 3 2, pointers 0 12 20 32, documents 0 1 2 3 4."""
     _, index = write(tmp_path, "int32", [[[1, 2, 3]], [[4, 5]]] * 2)
     assert struct.unpack_from("<4i4q5q", index, 34) == (3, 2, 3, 2, 0, 12, 20, 32, 0, 1, 2, 3, 4)
-    store = open_store(tmp_path)
+    store = load(tmp_path)
     assert [store.fetch_record(number, "sequence").tolist() for number in range(4)] == [[1, 2, 3], [4, 5]] * 2

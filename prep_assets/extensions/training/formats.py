@@ -1,13 +1,11 @@
-"""Readers of formats: HDF5, AstrAI's layout, Megatron's, JSONL and Parquet."""
+"""Files of trainers, read as shards: AstrAI's, Megatron's, HDF5, JSONL and Parquet."""
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import struct
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,136 +13,28 @@ from typing import Any
 import msgspec
 import numpy as np
 import numpy.typing as npt
-import xxhash
 
-from prep_assets.array_types import Bytes, Ints
+from prep_assets.array_types import Ints
 from prep_assets.caches import CACHES, bounded_cache
-from prep_assets.errors import PrepAssetsError, StoreError
-from prep_assets.stores.files import map_file
-from prep_assets.stores.guards import UNGUARDED, Guard, Guards, guarded, load_json
-from prep_assets.stores.segments import Segmented, Shard, joined, renamed
+from prep_assets.errors import StoreError
+from prep_assets.extensions.training.shards import Shard
+from prep_assets.stores.guards import Guards, Segmented, load_json
+from prep_assets.stores.h5 import open_h5
+from prep_assets.stores.shards import map_array, read_bin
 
-# HDF5 datasets read from the mapped file, without HDF5, if they are uncompressed, contiguous or in chunks of whole rows.
-#
-# HDF5 gives the byte offset of a dataset, or of each of its chunks; elements are stored as in memory. Reading a window then costs a slice, where HDF5
-# takes a hundred times as long, and nothing has to be reopened after a fork. The bytes of a dataset are verified block by block when they are read. The
-# `layout` in the manifest, a hash over names, dtypes, shapes and offsets of all datasets, shows that they are the right bytes.
+# AstrAI's memory-mapped layout, see `prep_assets.stores.shards`. A two-dimensional shape is a table of rows.
 
 
-def map_dataset(memory: Bytes, dataset: Any, guard: Guard | None = None) -> Any:
-    """Map a dataset of one or two dimensions as a flat array, under the guard of its file; return `None` if only HDF5 can read it.
-
-    Chunks that are adjacent in the file become one part of it.
-    """
-    if (places := _chunk_offsets(dataset)) is None:
-        return None
-    size = dataset.nbytes if dataset.chunks is None else int(np.prod(dataset.chunks)) * dataset.dtype.itemsize
-    firsts = np.flatnonzero(np.append(True, np.diff(places) != size))
-    sizes, parts = np.diff(firsts, append=len(places)) * size, []
-    sizes[-1] -= len(places) * size - dataset.nbytes  # the last chunk is padded
-    for begin, length in zip(places[firsts].tolist(), sizes.tolist(), strict=True):
-        parts.append(guarded(memory[begin : begin + length].view(dataset.dtype), guard, begin))
-    return parts[0] if len(parts) == 1 else Segmented(parts)
-
-
-def _chunk_offsets(dataset: Any) -> Ints | None:
-    """Return the byte offset of a dataset, or of each of its chunks in order; `None` if only HDF5 can read it."""
-    if not dataset.size or dataset.dtype.hasobject or dataset.file.userblock_size:
-        return None
-    if dataset.chunks is None:
-        offset = dataset.id.get_offset()
-        return None if offset is None else np.array([offset])
-    rows, *width = dataset.chunks
-    count = -(-dataset.shape[0] // rows)
-    if dataset.id.get_create_plist().get_nfilters() or tuple(width) != dataset.shape[1:] or dataset.id.get_num_chunks() != count:
-        return None  # chunks that were never written have the fill value and no offset
-    places = np.zeros(count, np.int64)
-
-    def note_chunk(chunk: Any) -> None:
-        places[chunk.chunk_offset[0] // rows] = chunk.byte_offset
-
-    dataset.id.chunk_iter(note_chunk)
-    return places if len(set((places % dataset.dtype.itemsize).tolist())) == 1 else None
-
-
-def h5_layout(path: Path) -> dict[str, str]:
-    """Return the manifest entry ``layout`` of an HDF5 file; ``{}`` for any other file, or if only HDF5 can read a dataset."""
-    if path.suffix not in (".h5", ".hdf5"):
-        return {}
-    import h5py
-
-    with readable(path), h5py.File(path, "r") as file:
-        layout = _layout(file)
-    return {} if layout is None else {"layout": layout}
-
-
-def _layout(file: Any) -> str | None:
-    """Return the layout hash of an open HDF5 file; `None` if only HDF5 can read a dataset."""
-    import h5py
-
-    descriptions: list[Any] = []
-
-    def describe(_: str, dataset: Any) -> None:
-        if isinstance(dataset, h5py.Dataset):
-            description, places = [dataset.name, dataset.dtype.str, list(dataset.shape)], _chunk_offsets(dataset)
-            if places is not None:
-                description.append(int(places[0]) if dataset.chunks is None else (places // dataset.dtype.itemsize).tolist())
-            descriptions.append(None if places is None and dataset.size else description)
-
-    file.visititems(describe)
-    return None if None in descriptions else xxhash.xxh3_128_hexdigest(json.dumps(descriptions).encode())
-
-
-@contextmanager
-def readable(path: Path) -> Iterator[None]:
-    """Turn errors of HDF5 about an unreadable file into a `StoreError`. HDF5 raises several types, some with many lines."""
-    try:
-        yield
-    except (OSError, RuntimeError, ValueError, KeyError) as error:
-        if isinstance(error, PrepAssetsError):
-            raise
-        message = str(error).partition("(file read failed")[0].strip() or type(error).__name__
-        number = re.search(r"error message = '([^']*)'", str(error))
-        why = f"{message}: {number[1]}" if number else message
-        raise StoreError(f"{path} cannot be read as HDF5 ({why}); it was cut short, or the disk is faulty. Build it again") from error
-
-
-# Reads AstrAI's memory-mapped layout: folders of ``meta.json`` and raw ``<key>.bin`` files, one folder per shard.
-#
-# ``meta.json`` is ``{key: {"shape": [n], "dtype": name, "offsets": [0, …, n], "element_offsets": [0, …, n]}}``. `offsets` bounds records and is optional;
-# `element_offsets` bounds the elements of nested keys (the responses of a group). A two-dimensional shape is a table of rows.
-
-
-def read_bin(meta: Path, guards: Guards = UNGUARDED) -> Shard:
+def read_bin_shard(meta: Path, guards: Guards) -> Shard:
     """Read the shard of a ``meta.json``.
 
     Raises:
-        StoreError: it cannot be parsed, or a file is missing or has another size.
+        StoreError: as `read_bin`; borders of records are no lists of integers.
     """
-    arrays: dict[str, Any] = {}
-    rows: dict[str, Ints] = {}
-    try:
-        entries: dict[str, dict[str, Any]] = load_json(meta, guards)
-        for key, entry in entries.items():
-            path, shape, dtype = meta.parent / f"{key}.bin", tuple(entry["shape"]), np.dtype(entry["dtype"])
-            count = int(np.prod(shape, dtype=np.int64))
-            if not path.is_file():
-                raise StoreError(f"{path} is missing; meta.json lists it with {count:,} elements of {dtype.name}")
-            if (size := path.stat().st_size) != count * dtype.itemsize:
-                raise StoreError(f"{path}: {size:,} bytes, meta.json says {count * dtype.itemsize:,}: {count:,} of {dtype.name}")
-            arrays[key] = map_array(path, dtype, guards)
-            if len(shape) == 2:
-                rows[key] = row_ends(shape)
-        ends, elements = _borders(entries, str(meta))
-    except (ArithmeticError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise StoreError(f"{meta} is not {{key: {{shape, dtype}}}}: {error!r}") from error
+    entries, arrays = read_bin(meta, guards)
+    rows = {key: row_ends(entry["shape"]) for key, entry in entries.items() if len(entry["shape"]) == 2}
+    ends, elements = _borders(entries, str(meta))
     return Shard(str(meta.parent), arrays, rows | ends, elements=elements)
-
-
-def map_array(path: Path, dtype: npt.DTypeLike, guards: Guards) -> Any:
-    """Map a file as an array under its guard."""
-    memory = map_file(path)
-    return guarded(memory.view(dtype), guards.guard(path, memory))
 
 
 def _borders(entries: Mapping[str, Mapping[str, Any]], label: str) -> tuple[dict[str, Ints], dict[str, Ints]]:
@@ -171,24 +61,6 @@ def row_ends(shape: tuple[int, ...]) -> Ints:
     return np.arange(1, shape[0] + 1, dtype=np.int64) * shape[1]
 
 
-def read_ours(directory: Path, name: str, guards: Guards = UNGUARDED) -> Shard:
-    """Read the stream or table `name` of a store of this package: ``<name>.h5``, or the shards ``<name>/shard_0000 …`` as one, with the key ``tokens``.
-
-    Raises:
-        StoreError: neither exists, a file is damaged, or the shards are not numbered from 0.
-    """
-    h5, folder = directory / f"{name}.h5", directory / name
-    if h5.is_file():
-        return read_h5(h5, guards)
-    if not folder.is_dir():
-        raise StoreError(f"{directory}: {name} has an index, but neither {name}.h5 nor a folder {name}")
-    folders = sorted(folder.glob("shard_*"), key=lambda path: int(path.name.removeprefix("shard_")))
-    if (named := [each.name for each in folders]) != [f"shard_{number:04d}" for number in range(len(folders))]:
-        raise StoreError(f"{folder}: its shards are {', '.join(named)}; they are numbered from 0 without a gap. Build the store again")
-    shards = [read_bin(shard / "meta.json", guards) for shard in folders]
-    return renamed(joined(shards), {"sequence": "tokens"}) if shards else Shard(str(folder), {})
-
-
 # Reads HDF5: a group per key with ``data_0``, ``data_1`` … (AstrAI), or a dataset per key, flat or (rows, row length).
 #
 # An uncompressed dataset is memory-mapped without HDF5. Any other is read through a handle per process, because HDF5 handles do not survive a fork.
@@ -201,7 +73,7 @@ Identity = tuple[int, int, int, int]
 _HANDLES = "HDF5 handles"
 
 
-def read_h5(path: Path, guards: Guards = UNGUARDED) -> Shard:
+def read_h5_shard(path: Path, guards: Guards) -> Shard:
     """Read the shard of an HDF5 file.
 
     Raises:
@@ -213,20 +85,15 @@ def read_h5(path: Path, guards: Guards = UNGUARDED) -> Shard:
     ends: dict[str, Ints] = {}
     row_len = 0
     _close_outdated(path)
-    with readable(path), h5py.File(path, "r") as file:
-        memory = map_file(path)
-        guard = guards.guard(path, memory)
-        if guard is not None and (guard.layout is None or _layout(file) != guard.layout):
-            guard.check()  # only HDF5 can read it, or the layout is not the manifest's
-            guard = None
+    with open_h5(path, guards) as (file, mapped):
 
         def flat(dataset: Any) -> Any:
             if dataset.ndim not in (1, 2):
                 raise StoreError(
                     f"{path}: {dataset.name} has shape {dataset.shape}; a store has flat datasets or tables of (rows, row length)"
                 )
-            mapped_array = map_dataset(memory, dataset, guard)
-            return H5Array(path, dataset.name, dataset.shape, dataset.dtype) if mapped_array is None else mapped_array
+            array = mapped(dataset)
+            return H5Array(path, dataset.name, dataset.shape, dataset.dtype) if array is None else array
 
         for key, node in file.items():
             if isinstance(node, h5py.Group):
@@ -317,7 +184,7 @@ HEADER = struct.Struct("<QBQQ")
 DTYPES = {1: "u1", 2: "i1", 3: "<i2", 4: "<i4", 5: "<i8", 6: "<f8", 7: "<f4", 8: "<u2"}
 
 
-def read_megatron(indices: Sequence[Path], guards: Guards = UNGUARDED) -> list[Shard]:
+def read_megatron(indices: Sequence[Path], guards: Guards) -> list[Shard]:
     """Read one shard per pair, or per set of ModelLink's pairs.
 
     Raises:
@@ -360,7 +227,7 @@ def _read_pair(path: Path, guards: Guards) -> tuple[Any, Ints]:
 # Reads JSONL and Parquet. Columns of lists of numbers become flat arrays in memory; other values are read record by record.
 
 
-def read_jsonl(path: Path, guards: Guards = UNGUARDED) -> Shard:
+def read_jsonl(path: Path, guards: Guards) -> Shard:
     """Read the shard of a JSONL file. Every line is decoded once: memory holds the numbers, and the offsets of lines for other values.
 
     Raises:
@@ -420,7 +287,7 @@ def _line_value(path: Path, places: Sequence[int], key: str, guards: Guards, rec
         return typed(_decoded(file.readline(), path, record + 1).get(key))
 
 
-def read_parquet(path: Path, guards: Guards = UNGUARDED) -> Shard:
+def read_parquet(path: Path, guards: Guards) -> Shard:
     """Read the shard of a Parquet file, decoded into memory.
 
     Raises:
@@ -462,3 +329,7 @@ def typed(field_value: Any) -> Any:
         if all(_is_numbers(nested) for nested in field_value):
             return [np.asarray(nested) for nested in field_value]
     return field_value
+
+
+READERS = {"h5": read_h5_shard, "bin": read_bin_shard, "jsonl": read_jsonl, "parquet": read_parquet}
+"""What reads a file of a format; `read_megatron` reads files that belong together."""

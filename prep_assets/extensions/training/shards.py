@@ -1,14 +1,10 @@
-"""AstrAI's shards, and several shards read as one."""
+"""What a file or a folder of files holds, as trainers name it, several of them read as one, and positions that no file has."""
 
 from __future__ import annotations
 
-import json
-from bisect import bisect_right
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import accumulate, pairwise
-from pathlib import Path
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
@@ -16,160 +12,7 @@ import numpy.typing as npt
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import StoreError
-from prep_assets.stores.guards import Guarded, bare, compared
-from prep_assets.stores.h5 import FixedH5, check_block
-from prep_assets.stores.verification import WrittenFile, write_text
-
-# AstrAI's shards: flat arrays by key, written as raw files or as HDF5 and read as one. `read_bin` and `read_h5` open them.
-
-Borders = Mapping[str, Mapping[str, list[int]]]
-"""``offsets`` of records and ``element_offsets`` of elements of nested keys, by key; both begin with 0."""
-
-
-class BinShard(AbstractContextManager["BinShard"]):
-    """Writes ``<folder>/<key>.bin`` of raw little-endian elements, and ``meta.json`` last.
-
-    ``{"<key>": {"shape": [n], "dtype": "int32"}, …}``; with `borders`, an entry has those as well. Also a context manager: after an exception there
-    is no ``meta.json``.
-    """
-
-    def __init__(self, folder: Path, dtypes: Mapping[str, npt.DTypeLike]) -> None:
-        folder.mkdir(parents=True)
-        self._folder = folder
-        self._dtypes = {key: np.dtype(dtype).newbyteorder("<") for key, dtype in dtypes.items()}
-        self._files = {key: WrittenFile(folder / f"{key}.bin") for key in dtypes}
-        self.sizes = dict.fromkeys(dtypes, 0)
-        self.borders: Borders = {}
-
-    def append(self, key: str, values: npt.NDArray[Any]) -> None:
-        """Append elements of a key, of any shape, flattened."""
-        self._files[key].write_array(np.asarray(values, self._dtypes[key]))
-        self.sizes[key] += values.size
-
-    def close(self, *, sound: bool = True) -> None:
-        """Finish the files; write ``meta.json`` only if they are sound."""
-        for file in self._files.values():
-            file.close()
-        if sound:
-            meta = {
-                key: {"shape": [self.sizes[key]], "dtype": dtype.name, **self.borders.get(key, {})} for key, dtype in self._dtypes.items()
-            }
-            write_text(self._folder / "meta.json", json.dumps(meta))
-
-    def __exit__(self, kind: type[BaseException] | None, *rest: Any) -> None:
-        self.close(sound=kind is None)
-
-
-class BinShards:
-    """Several `BinShard`, ``<directory>/shard_%04d/``, which AstrAI maps into memory as one.
-
-    A shard holds whole records and at most `max_tokens` tokens, unless a single record is longer. Without records there is one empty shard, so that keys and
-    dtypes are known.
-    """
-
-    def __init__(self, directory: Path, dtypes: Mapping[str, str], max_tokens: int) -> None:
-        self._directory, self._dtypes, self._limit = directory, dict(dtypes), max_tokens
-        self._shards, self._tokens = 0, 0
-        directory.mkdir()
-        self._shard = self._next_shard()
-
-    def _next_shard(self) -> BinShard:
-        self._shards += 1
-        return BinShard(self._directory / f"shard_{self._shards - 1:04d}", self._dtypes)
-
-    def append(self, block: Mapping[str, npt.NDArray[Any]], lengths: Ints) -> None:
-        """Append records: equally long 1-D arrays, one per key, and the length of each record."""
-        check_block(block, self._dtypes, lengths)
-        ends = np.cumsum(lengths)
-        record, start = 0, 0
-        while record < len(ends):
-            size = int(ends[record]) - start
-            if size and self._tokens and self._tokens + size > self._limit:
-                self._shard.close()
-                self._shard, self._tokens = self._next_shard(), 0
-            record = max(record + 1, int(np.searchsorted(ends, start + self._limit - self._tokens, "right")))
-            stop = int(ends[record - 1])
-            for key in self._dtypes:
-                self._shard.append(key, block[key][start:stop])
-            self._tokens, start = self._tokens + stop - start, stop
-
-    def close(self) -> None:
-        """Finish the files."""
-        self._shard.close()
-
-
-def write_h5_shard(
-    path: Path,
-    dtypes: Mapping[str, npt.DTypeLike],
-    sizes: Mapping[str, int],
-    blocks: Callable[[str], Iterable[npt.NDArray[Any]]],
-    borders: Borders,
-) -> None:
-    """Write ``/<key>/data_0``, contiguous and uncompressed.
-
-    Borders go into a separate ``<name>.offsets.json``, because readers take everything in the group of a key for data.
-    """
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with FixedH5(path, {f"{key}/data_0": ((sizes[key],), dtype) for key, dtype in dtypes.items()}, in_turn=True) as file:
-        for key in dtypes:
-            at = 0
-            for block in blocks(key):
-                file.write(f"{key}/data_0", at, block)
-                at += len(block)
-    if borders:
-        write_text(path.with_name(f"{path.stem}.offsets.json"), json.dumps(borders))
-
-
-class Segmented(Guarded):
-    """Several arrays read as one, without concatenating them: by slices of step 1, tables also by row number.
-
-    Attributes:
-        parts: the arrays.
-        dtype: of the elements.
-    """
-
-    def __init__(self, arrays: Sequence[Any]) -> None:
-        flat = (part for array in arrays for part in (array.parts if isinstance(array, Segmented) else [array]))
-        # slices of a memmap as a plain array are several times cheaper
-        self.parts: list[npt.NDArray[Any]] = [np.asarray(array) if isinstance(array, np.memmap) else array for array in flat]
-        self._bounds = [0, *accumulate(map(len, self.parts))]
-        self.dtype = self.parts[0].dtype
-
-    def __len__(self) -> int:
-        return self._bounds[-1]
-
-    @property
-    def shape(self) -> tuple[int, ...]:
-        """As of an array."""
-        return len(self), *self.parts[0].shape[1:]
-
-    def bare(self, *, compare: bool = False) -> Segmented:
-        """See `Guarded.bare`."""
-        return Segmented([(compared if compare else bare)(array) for array in self.parts])
-
-    def reshape(self, *shape: int) -> Segmented:
-        """Return the same elements in rows of another length. Every part must hold whole rows."""
-        return Segmented([array.reshape(*shape) for array in self.parts])
-
-    def __getitem__(self, part: int | slice) -> npt.NDArray[Any]:
-        if not isinstance(part, slice):
-            at = range(len(self))[part]
-            return self[at : at + 1][0]  # type: ignore[no-any-return]
-        start, stop, step = part.indices(len(self))
-        if step != 1:
-            raise IndexError("a segmented array is read in steps of 1")
-        if start >= stop:
-            return np.zeros((0, *getattr(self.parts[0], "shape", (0,))[1:]), self.dtype)
-        first = bisect_right(self._bounds, start) - 1
-        low = self._bounds[first]
-        if stop <= self._bounds[first + 1]:
-            return self.parts[first][start - low : stop - low]
-        last = bisect_right(self._bounds, stop - 1) - 1
-        within = zip(self.parts[first : last + 1], self._bounds[first : last + 1], strict=True)
-        return np.concatenate([array[max(0, start - low) : stop - low] for array, low in within])
-
-
-# Shards, and several of them read as one.
+from prep_assets.stores.guards import Segmented
 
 
 @dataclass(frozen=True)

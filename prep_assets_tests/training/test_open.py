@@ -1,4 +1,4 @@
-"""`open_store` against files that are written here by hand, in each format."""
+"""`load` against files that are written here by hand, in each format."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from prep_assets import load
 from prep_assets.caches import CACHES
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.extensions.training.opening import OpenStore, format_of, payload_folders
 from prep_assets.stores.files import map_file
-from prep_assets.stores.open import OpenStore, detect_format, open_store
+from prep_assets.stores.guards import Segmented
+from prep_assets.stores.h5 import map_dataset
 from prep_assets.stores.published import Draft, Place, open_published
-from prep_assets.stores.readers import map_dataset
-from prep_assets.stores.segments import Segmented
 from prep_assets.stores.table import TOKENS
 from prep_assets.stores.version_folders import Published
 from prep_assets.stores.writer import TableWriter
@@ -135,7 +136,7 @@ def test_shards_of_records_are_read_as_one_store(writer: Any, shards: list[Recor
         folder = Path(name)
         records = [record for number, each in enumerate(shards) for record in writer(folder, f"part_{number}", each, layout)]
         tokens = [token for record in records for token in record]
-        store, borders = open_store(folder), sorted(set(accumulate(map(len, records))))
+        store, borders = load(folder), sorted(set(accumulate(map(len, records))))
         sent = pickle.dumps(store)
         assert len(sent) < 500
         for opened in (store, pickle.loads(sent)):
@@ -155,7 +156,7 @@ def test_shards_of_records_are_read_as_one_store(writer: Any, shards: list[Recor
                 ] == [record, [1]]
         windows, begins = store.windows(window, stride), [at for at in range(0, len(tokens), stride) if at + window < len(tokens)]
         assert [windows[number] for number in range(len(windows))] == [(begin, begin + window) for begin in begins]
-        assert [windows.sample_window(number, ["sequence"])["sequence"].tolist() for number in range(len(windows))] == [
+        assert [store.fetch(*windows[number], "sequence").tolist() for number in range(len(windows))] == [
             tokens[begin : begin + window] for begin in begins
         ]
         with pytest.raises(IndexError, match=f"record {len(records)} of {len(records)}"):
@@ -167,20 +168,20 @@ def test_shards_of_records_are_read_as_one_store(writer: Any, shards: list[Recor
 def test_keys_of_several_lengths_have_records_and_no_length(tmp_path: Path) -> None:
     bin_shard(tmp_path / "a", {"chosen": ints(1, 2), "rejected": ints(3)}, {"chosen": [0, 1, 2], "rejected": [0, 1, 1]})
     with pytest.raises(StoreError, match="is a store of 2 records, with keys of different length"):
-        len(open_store(tmp_path))
+        len(load(tmp_path))
 
 
 def test_what_is_no_number_is_read_by_record(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").write_text('{"prompt": "é?", "ids": [1]}\n', "utf-8")
     with pytest.raises(StoreError, match="'prompt' is not a list of numbers"):
-        open_store(tmp_path).fetch(0, 1, "prompt")
+        load(tmp_path).fetch(0, 1, "prompt")
 
 
 def test_an_index_of_megatron_that_does_not_fit(tmp_path: Path) -> None:
     as_megatron(tmp_path, "x", [[1, 2], [3]], {})
     (tmp_path / "x_packed_sequence_document.bin").write_bytes(b"")
     with pytest.raises(StoreError, match="0 bytes; its index says 3 of int32, 12 bytes"):
-        open_store(tmp_path)
+        load(tmp_path)
 
 
 def test_sequences_of_megatron_that_do_not_lie_end_to_end(tmp_path: Path) -> None:
@@ -190,7 +191,7 @@ def test_sequences_of_megatron_that_do_not_lie_end_to_end(tmp_path: Path) -> Non
     assert raw.count((8).to_bytes(8, "little")) == 1  # where the second sequence begins
     index.write_bytes(raw.replace((8).to_bytes(8, "little"), (4).to_bytes(8, "little")))
     with pytest.raises(StoreError, match="do not lie end to end"):
-        open_store(tmp_path)
+        load(tmp_path)
 
 
 @pytest.fixture
@@ -198,7 +199,7 @@ def three(tmp_path: Path) -> OpenStore:
     """Segments of 3, 4 and 2 tokens."""
     for number, part in enumerate((range(3), range(3, 7), range(7, 9))):
         bin_shard(tmp_path / f"shard_{number:04d}", {"sequence": np.array(part, "int32")})
-    return open_store(tmp_path)
+    return load(tmp_path)
 
 
 @pytest.mark.parametrize(("begin", "end"), [(-1, 5), (0, 10), (10, 10), (5, 2), (2, 1)])
@@ -219,34 +220,34 @@ def test_three_dimensions_are_refused(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file:
         file["data"] = np.zeros((2, 3, 4), "int32")
     with pytest.raises(StoreError, match=r"/data has shape \(2, 3, 4\)"):
-        open_store(tmp_path)
+        load(tmp_path)
 
 
 def test_a_key_missing_from_one_shard_is_no_silent_shift(tmp_path: Path) -> None:
     bin_shard(tmp_path / "shard_0000", {"sequence": ints(1, 2)})
     bin_shard(tmp_path / "shard_0001", {"sequence": ints(3, 4), "loss_mask": ints(0, 1)})
     with pytest.raises(StoreError, match="shard_0001 has the keys"):
-        open_store(tmp_path)
-    assert open_store(tmp_path, keys=["sequence"]).fetch(0, 4, "sequence").tolist() == [1, 2, 3, 4]
+        load(tmp_path)
+    assert load(tmp_path, keys=["sequence"]).fetch(0, 4, "sequence").tolist() == [1, 2, 3, 4]
 
 
 def test_a_key_of_other_length_is_no_silent_cut(tmp_path: Path) -> None:
     bin_shard(tmp_path / "a", {"sequence": ints(1, 2, 3), "loss_mask": ints(0, 1)})
     with pytest.raises(StoreError, match="keys of different length"):
-        open_store(tmp_path)
+        load(tmp_path)
 
 
 @pytest.mark.parametrize("size", [7, 9])
 def test_a_file_of_another_size_is_refused(tmp_path: Path, size: int) -> None:
     (bin_shard(tmp_path / "a", {"sequence": ints(1, 2)}) / "sequence.bin").write_bytes(bytes(size))
     with pytest.raises(StoreError, match=f"{size} bytes, meta.json says 8"):
-        open_store(tmp_path)
+        load(tmp_path)
 
 
 def test_different_numbers_of_records_are_refused(tmp_path: Path) -> None:
     bin_shard(tmp_path / "a", {"chosen": ints(1, 2), "rejected": ints(3)}, {"chosen": [0, 1, 2], "rejected": [0, 1]})
     with pytest.raises(StoreError, match="different numbers of records"):
-        open_store(tmp_path)
+        load(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -256,7 +257,7 @@ def test_different_numbers_of_records_are_refused(tmp_path: Path) -> None:
 def test_bad_lines_are_named(tmp_path: Path, line: str, complaint: str) -> None:
     (tmp_path / "a.jsonl").write_text('{"a": [1]}\n' + line + "\n")
     with pytest.raises(StoreError, match=complaint):
-        open_store(tmp_path)
+        load(tmp_path)
 
 
 def test_windows_of_nothing_are_refused(three: OpenStore) -> None:
@@ -264,6 +265,10 @@ def test_windows_of_nothing_are_refused(three: OpenStore) -> None:
         three.windows(0)
     with pytest.raises(ConfigError):
         three.windows(3, 0)
+
+
+def detect_format(path: Path) -> str:
+    return format_of(path, payload_folders(path))
 
 
 def test_detect_format(tmp_path: Path) -> None:
@@ -282,14 +287,14 @@ def test_detect_format(tmp_path: Path) -> None:
     assert detect_format(tmp_path) == "bin"
     h5py.File(tmp_path / "domain" / "a.h5", "w").close()
     assert detect_format(tmp_path) == "h5"
-    assert open_store(tmp_path, "bin").format == "bin"
+    assert load(tmp_path, "bin").format == "bin"
     with pytest.raises(ConfigError, match="did you mean 'parquet'"):
-        open_store(tmp_path, "parqet")  # type: ignore[arg-type]
+        load(tmp_path, "parqet")  # type: ignore[arg-type]
 
 
 def test_names_with_brackets_are_no_patterns(tmp_path: Path) -> None:
     bin_shard(tmp_path / "a[1]*" / "shard_0000", {"sequence": ints(1, 2)})
-    assert len(open_store(tmp_path / "a[1]*")) == 2
+    assert len(load(tmp_path / "a[1]*")) == 2
 
 
 def _child_reads(store: OpenStore, parent: int, queue: Any) -> None:
@@ -310,7 +315,7 @@ def _child_reads(store: OpenStore, parent: int, queue: Any) -> None:
 def test_reads_in_a_child_process(tmp_path: Path, method: str, layout: dict[str, Any]) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("tokens", data=np.arange(10, dtype="int32"), **layout)
-    store = open_store(tmp_path)
+    store = load(tmp_path)
     assert store.fetch(0, 1, "sequence").tolist() == [0]
     context: Any = multiprocessing.get_context(method)
     queue = context.Queue()
@@ -324,7 +329,7 @@ def test_reads_in_a_child_process(tmp_path: Path, method: str, layout: dict[str,
 def test_a_null_inside_a_list_of_parquet_is_no_token(tmp_path: Path, kind: pa.DataType, bad: list[Any]) -> None:
     pq.write_table(pa.table({"tokens": pa.array(bad, pa.list_(kind))}), tmp_path / "a.parquet", row_group_size=1)
     with pytest.raises(StoreError, match=r"a\.parquet: 'tokens' of row 2 has a null"):
-        open_store(tmp_path)
+        load(tmp_path)
 
 
 def _gzip(path: Path, values: list[int]) -> None:
@@ -336,18 +341,18 @@ def test_a_file_that_was_replaced_is_read_anew(tmp_path: Path) -> None:
     """An open store goes on with the file that it opened; one that has read nothing yet says so."""
     path = tmp_path / "a.h5"
     _gzip(path, [1, 2, 3, 4])
-    reading, idle = open_store(path), open_store(path, keys=["tokens"])
+    reading, idle = load(path), load(path, keys=["tokens"])
     assert reading.fetch(0, 2, "tokens").tolist() == [1, 2]
     _gzip(tmp_path / "new", [7, 8, 9, 10])
     (tmp_path / "new").replace(path)
-    assert open_store(path).fetch(0, 4, "tokens").tolist() == [7, 8, 9, 10]
+    assert load(path).fetch(0, 4, "tokens").tolist() == [7, 8, 9, 10]
     assert reading.fetch(0, 4, "tokens").tolist() == idle.fetch(0, 4, "tokens").tolist() == [1, 2, 3, 4]
 
 
 def test_a_file_that_was_replaced_before_it_was_read_is_an_error(tmp_path: Path) -> None:
     path = tmp_path / "a.h5"
     _gzip(path, [1, 2, 3, 4])
-    store = open_store(path)
+    store = load(path)
     _gzip(tmp_path / "new", [7, 8, 9, 10])
     (tmp_path / "new").replace(path)
     with pytest.raises(StoreError, match=r"a\.h5 was replaced or changed since it was opened"):
@@ -357,14 +362,14 @@ def test_a_file_that_was_replaced_before_it_was_read_is_an_error(tmp_path: Path)
 def test_a_file_that_was_overwritten_in_place_is_read_anew(tmp_path: Path) -> None:
     path, new = tmp_path / "a.h5", tmp_path / "new"
     _gzip(path, [1, 2, 3, 4])
-    assert open_store(path).fetch(0, 4, "tokens").tolist() == [1, 2, 3, 4]
+    assert load(path).fetch(0, 4, "tokens").tolist() == [1, 2, 3, 4]
     _gzip(new, [7, 8, 9, 10, 11, 12])
     path.write_bytes(new.read_bytes())
     os.utime(path, ns=(1, 1))
-    assert open_store(path).fetch(0, 6, "tokens").tolist() == [7, 8, 9, 10, 11, 12]
+    assert load(path).fetch(0, 6, "tokens").tolist() == [7, 8, 9, 10, 11, 12]
 
 
-# -- `open_store` on stores as the pipelines write and publish them -----------------------------------------------------------------------
+# -- `load` on stores as the pipelines write and publish them -----------------------------------------------------------------------
 
 Storage = Literal["bin", "h5"]
 DOCUMENTS = [[11, 12, 13], [21], [31, 32, 33, 34]]
@@ -395,7 +400,7 @@ def test_stream(tmp_path: Path, storage: Storage) -> None:
     write_stream(tmp_path, storage, "train", DOCUMENTS)
     named = tmp_path / ("train.h5" if storage == "h5" else "train")
     for path in (tmp_path, named):
-        store = open_store(path)
+        store = load(path)
         assert store.keys == ("loss_mask", "position_ids", "sequence")
         assert [store.fetch_record(i, "sequence").tolist() for i in range(store.num_records)] == DOCUMENTS
         assert store.fetch(2, 6, "position_ids").tolist() == [2, 0, 0, 1]
@@ -406,8 +411,8 @@ def test_two_streams_are_not_mixed(tmp_path: Path) -> None:
     for name in ("train", "dev"):
         write_stream(tmp_path, "h5", name, DOCUMENTS)
     with pytest.raises(StoreError, match="several streams: dev, train"):
-        open_store(tmp_path)
-    assert open_store(tmp_path / "dev.h5").num_records == 3
+        load(tmp_path)
+    assert load(tmp_path / "dev.h5").num_records == 3
 
 
 @pytest.mark.parametrize("storage", ["bin", "h5"])
@@ -415,7 +420,7 @@ def test_published_domains_current_versions_only(tmp_path: Path, storage: Storag
     publish(tmp_path, "sft_tokens", "b", "old", storage, [[9, 9, 9]])
     publish(tmp_path, "sft_tokens", "b", "new", storage, DOCUMENTS[1:])
     publish(tmp_path, "sft_tokens", "a", "new", storage, DOCUMENTS[:1])
-    store = open_store(tmp_path / "sft_tokens")
+    store = load(tmp_path / "sft_tokens")
     assert [store.fetch_record(i, "sequence").tolist() for i in range(store.num_records)] == DOCUMENTS
     assert store.fetch(0, 8, "position_ids").tolist() == [0, 1, 2, 0, 0, 1, 2, 3]
 
@@ -423,7 +428,7 @@ def test_published_domains_current_versions_only(tmp_path: Path, storage: Storag
 def test_pairs(tmp_path: Path) -> None:
     write_stream(tmp_path, "h5", "chosen", DOCUMENTS)
     write_stream(tmp_path, "h5", "rejected", DOCUMENTS[::-1])
-    store = open_store(tmp_path)
+    store = load(tmp_path)
     assert store.keys == ("chosen", "chosen_mask", "rejected", "rejected_mask")
     assert store.fetch_record(0, "chosen").tolist() == DOCUMENTS[0]
     assert store.fetch_record(0, "rejected_mask").tolist() == [1, 0, 1, 0]
@@ -432,7 +437,7 @@ def test_pairs(tmp_path: Path) -> None:
 @pytest.mark.parametrize("storage", ["bin", "h5"])
 def test_packed_table(tmp_path: Path, storage: Storage) -> None:
     write_table(tmp_path, storage, [[([1, 2, 3], [1, 0, 1]), ([4], [0])], [([5, 6], [1, 0]), ([7, 8, 9], [1, 0, 1])]], 5)
-    store = open_store(tmp_path)
+    store = load(tmp_path)
     assert (len(store), store.num_records) == (10, 2)
     assert store.fetch(0, 10, "position_ids").tolist() == [0, 1, 2, 0, 0, 0, 1, 0, 1, 2]
     assert store.fetch_record(1, "sequence").tolist() == [5, 6, 7, 8, 9]
@@ -441,7 +446,7 @@ def test_packed_table(tmp_path: Path, storage: Storage) -> None:
 def test_positions_of_a_packed_table_are_read_where_they_are_stored(tmp_path: Path) -> None:
     write_table(tmp_path, "bin", [[([1, 2, 3], [1, 0, 1]), ([4, 5], [0, 1])]], 5)
     ints(7, 1, 2, 0, 9).tofile(tmp_path / "sft_packed" / "shard_0000" / "position_ids.bin")
-    assert open_store(tmp_path).fetch(0, 5, "position_ids").tolist() == [7, 1, 2, 0, 9]
+    assert load(tmp_path).fetch(0, 5, "position_ids").tolist() == [7, 1, 2, 0, 9]
 
 
 # -- Which version of a published store is read, and that no other ever is ----------------------------------------------------------------
@@ -478,8 +483,8 @@ def test_a_store_that_was_never_accepted_is_not_read(tmp_path: Path, change: Cal
     change(tmp_path / "t")
     for path in (tmp_path / "t", tmp_path):
         with pytest.raises(StoreError, match=r"no published store in .*t: it has no `current`"):
-            open_store(path)
-    assert tokens(open_store(rejected.directory)) == [1, 2, 3]
+            load(path)
+    assert tokens(load(rejected.directory)) == [1, 2, 3]
 
 
 @pytest.mark.parametrize("as_file", [False, True])
@@ -491,7 +496,7 @@ def test_a_current_that_leads_nowhere(tmp_path: Path, as_file: bool) -> None:
         (tmp_path / "t" / "current").write_text(f"versions/{gone.directory.name}\n")
     shutil.rmtree(gone.directory)
     with pytest.raises(StoreError, match=r"no published store in .*points to .*a-\w+, which is not there"):
-        open_store(tmp_path / "t")
+        load(tmp_path / "t")
 
 
 @pytest.mark.parametrize("pointer", [lambda path: path.symlink_to("current"), lambda path: path.write_bytes(b"\xff\xfe")])
@@ -500,7 +505,7 @@ def test_a_pointer_that_cannot_be_followed(tmp_path: Path, pointer: Callable[[Pa
     (tmp_path / "t" / "current").unlink()
     pointer(tmp_path / "t" / "current")
     with pytest.raises(StoreError, match=r"no published store in .*`current` (leads nowhere|points to)"):
-        open_store(tmp_path / "t")
+        load(tmp_path / "t")
     with pytest.raises(StoreError, match=r"holds no path|no store in"):
         open_published(tmp_path, "t")
 
@@ -509,21 +514,21 @@ def test_a_partition_that_is_not_published_is_named(tmp_path: Path) -> None:
     version_publish(tmp_path, "good", "a", [1])
     propose(tmp_path, "rejected", "b", [2])
     with pytest.raises(StoreError, match=r"no published store in .*t/rejected: "):
-        open_store(tmp_path / "t")
+        load(tmp_path / "t")
 
 
 def test_all_versions_together_are_no_store(tmp_path: Path) -> None:
     version_publish(tmp_path, "", "a", [1])
     propose(tmp_path, "", "b", [2])
     with pytest.raises(StoreError, match="holds every version"):
-        open_store(tmp_path / "t" / "versions")
-    assert tokens(open_store(tmp_path / "t")) == [1]
+        load(tmp_path / "t" / "versions")
+    assert tokens(load(tmp_path / "t")) == [1]
 
 
 def test_plain_folders_are_read_as_ever(tmp_path: Path) -> None:
     (tmp_path / "candidate").mkdir()
     (tmp_path / "candidate" / "a.jsonl").write_text('{"sequence": [1, 2]}\n')
-    assert tokens(open_store(tmp_path)) == [1, 2]
+    assert tokens(load(tmp_path)) == [1, 2]
 
 
 @pytest.mark.parametrize("opened", ["t", "t/one", "t/one/current", "t/one/current/train", "link"])
@@ -531,13 +536,13 @@ def test_what_was_opened_is_what_is_opened_again(tmp_path: Path, opened: str) ->
     version_publish(tmp_path, "one", "a", [1, 2])
     version_publish(tmp_path, "two", "a", [3])
     (tmp_path / "link").symlink_to("t/one/current")
-    store = open_store(tmp_path / opened)
+    store = load(tmp_path / opened)
     expected = [1, 2, 3] if opened == "t" else [1, 2]
     sent = pickle.dumps(store)
     version_publish(tmp_path, "one", "b", [9, 9, 9])
     version_publish(tmp_path, "three", "a", [7])
     assert tokens(store) == tokens(pickle.loads(sent)) == tokens(pickle.loads(pickle.dumps(pickle.loads(sent)))) == expected
-    assert tokens(open_store(tmp_path / "t")) == [9, 9, 9, 7, 3]
+    assert tokens(load(tmp_path / "t")) == [9, 9, 9, 7, 3]
 
 
 def edited(manifest: Path) -> None:
@@ -548,16 +553,16 @@ def edited(manifest: Path) -> None:
 @pytest.mark.parametrize("opened", ["t", "."])
 def test_nothing_is_read_under_a_manifest_that_cannot_be_read(tmp_path: Path, damage: Callable[[Path], None], opened: str) -> None:
     published = version_publish(tmp_path, "", "a", [1])
-    open_store(tmp_path / opened)
+    load(tmp_path / opened)
     damage(published.directory / "manifest.json")
     with pytest.raises(StoreError, match=r"manifest\.json"):
-        open_store(tmp_path / opened)
+        load(tmp_path / opened)
 
 
 def test_a_link_keeps_the_name_that_says_its_format(tmp_path: Path) -> None:
     (tmp_path / "blob").write_text('{"sequence": [4, 5]}\n')
     (tmp_path / "a.jsonl").symlink_to("blob")
-    assert tokens(pickle.loads(pickle.dumps(open_store(tmp_path / "a.jsonl")))) == [4, 5]
+    assert tokens(pickle.loads(pickle.dumps(load(tmp_path / "a.jsonl")))) == [4, 5]
 
 
 # -- HDF5 read through the mapped file, against h5py --------------------------------------------------------------------------------------
@@ -616,7 +621,7 @@ def test_filters_are_left_to_hdf5(tmp_path: Path, layout: dict[str, Any]) -> Non
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("tokens", data=np.arange(10, dtype="int32"), **layout)
     assert mapped(tmp_path / "a.h5") is None
-    assert open_store(tmp_path).fetch(2, 9, "sequence").tolist() == list(range(2, 9))
+    assert load(tmp_path).fetch(2, 9, "sequence").tolist() == list(range(2, 9))
 
 
 def test_what_lies_nowhere_in_the_file_is_left_to_hdf5(tmp_path: Path) -> None:
@@ -624,17 +629,17 @@ def test_what_lies_nowhere_in_the_file_is_left_to_hdf5(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_dataset("tokens", (10,), "int32", chunks=(4,), fillvalue=7)[:2] = 1
     assert mapped(tmp_path / "a.h5") is None
-    assert open_store(tmp_path / "a.h5").fetch(0, 10, "sequence").tolist() == [1, 1, 7, 7, 7, 7, 7, 7, 7, 7]
+    assert load(tmp_path / "a.h5").fetch(0, 10, "sequence").tolist() == [1, 1, 7, 7, 7, 7, 7, 7, 7, 7]
     with h5py.File(tmp_path / "b.h5", "w", userblock_size=512) as file:
         file["tokens"] = np.arange(4, dtype="int32")
         file.create_dataset("wide", data=np.arange(6).reshape(2, 3), chunks=(1, 2))
         file["empty"] = np.zeros(0, "int32")
     assert [mapped(tmp_path / "b.h5", name) for name in ("tokens", "wide", "empty")] == [None] * 3
-    assert open_store(tmp_path / "b.h5", keys=["tokens"]).fetch(0, 4, "sequence").tolist() == [0, 1, 2, 3]
+    assert load(tmp_path / "b.h5", keys=["tokens"]).fetch(0, 4, "sequence").tolist() == [0, 1, 2, 3]
     with h5py.File(tmp_path / "c.h5", "w") as file:
         file.create_dataset("tokens", data=np.arange(6, dtype="int32").reshape(2, 3), chunks=(1, 2))
     assert mapped(tmp_path / "c.h5") is None
-    assert open_store(tmp_path / "c.h5").fetch(1, 5, "sequence").tolist() == [1, 2, 3, 4]
+    assert load(tmp_path / "c.h5").fetch(1, 5, "sequence").tolist() == [1, 2, 3, 4]
 
 
 def test_what_is_read_cannot_be_written(tmp_path: Path) -> None:

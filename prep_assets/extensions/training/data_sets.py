@@ -1,0 +1,48 @@
+"""Torch data sets, collators and the sampler.
+
+dataset = DatasetFactory.load("sft", "stores/sft_tokens", window_size=2048)
+sampler = ResumableDistributedSampler(dataset, batch_size=8, seed=42)
+for batch in DataLoader(dataset, batch_size=8, sampler=sampler):
+    ...
+    sampler.consume()
+"""
+
+try:
+    from prep_assets.extensions.training.blends import BlendDataset
+    from prep_assets.extensions.training.collate import Pad, PaddingFree, PadGroups, PadPairs
+    from prep_assets.extensions.training.items import (
+        ContrastiveDataset,
+        DatasetFactory,
+        GroupDataset,
+        PackedDataset,
+        PadPrompts,
+        PairDataset,
+        PromptDataset,
+        RowDataset,
+        SequenceDataset,
+        SftDataset,
+    )
+    from prep_assets.extensions.training.items import in_shared_memory as share_memory
+    from prep_assets.extensions.training.sampler import ResumableDistributedSampler
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("PyTorch is not installed. Install it with: pip install 'prep-assets[train]'", name=error.name) from error
+
+__all__ = [
+    "BlendDataset",
+    "ContrastiveDataset",
+    "DatasetFactory",
+    "GroupDataset",
+    "PackedDataset",
+    "Pad",
+    "PadGroups",
+    "PadPairs",
+    "PadPrompts",
+    "PaddingFree",
+    "PairDataset",
+    "PromptDataset",
+    "ResumableDistributedSampler",
+    "RowDataset",
+    "SequenceDataset",
+    "SftDataset",
+    "share_memory",
+]
