@@ -27,7 +27,7 @@ from prep_assets.extensions.quality.pairs import pair_answers
 from prep_assets.extensions.quality.private_data import private_data
 from prep_assets.extensions.quality.private_places import decoded, places, plain
 from prep_assets.extensions.quality.proofs.private_data import private_data_left
-from prep_assets.extensions.quality.redaction import FORMS, KINDS, _values, private_values, redacted, values_of
+from prep_assets.extensions.quality.redaction import FORMS, KINDS, _values, countries_of, private_values, redacted, values_of
 from prep_assets.extensions.quality.rl_golds import boxed_equal, equal_answers, final_answer
 from prep_assets.extensions.quality.swapped_labels import swapped_labels
 from prep_assets.extensions.quality.tool_calls import tool_calls
@@ -651,7 +651,10 @@ def planted_or_cut(seed: int) -> str:
 def everywhere(text: str, kinds: Sequence[PrivateKind], countries: Sequence[str] | None) -> list[tuple[str, int, int]]:
     """The values of a text whose places are the whole text, for each kind."""
     meant, starts, ends = decoded(text) or (text, np.arange(len(text)), np.arange(1, len(text) + 1))
-    found = _values(plain(meant), {kind: [(0, len(meant))] for kind in kinds}, countries, meant)
+    whole = [(0, len(meant))]
+    found = _values(
+        plain(meant), dict.fromkeys(kinds, whole), countries or (), whole, () if countries is not None else countries_of([meant])[0]
+    )
     return [(kind, int(starts[start]), int(ends[end - 1])) for kind, start, end in found]
 
 

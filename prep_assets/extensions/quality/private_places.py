@@ -17,7 +17,8 @@ from prep_assets.array_types import Ints
 from prep_assets.config.family import PrivateKind as Kind
 from prep_assets.quality.units import replaced
 
-Places = Iterator[tuple[int, int]]
+Span = tuple[int, int]
+Places = Iterator[Span]
 """Start and end of each value, or of each place, in a text."""
 _AROUND, _LONGEST_MAIL = 64, 400
 """Characters around a condition that decide about a value; those of an address."""
@@ -175,25 +176,39 @@ def _conditions(text: str) -> Iterator[tuple[Kind, int, int]]:
     """Yield the first and the last character of what a value of a kind must have."""
     for found in re.finditer("@", text):
         yield "email", found.start(), found.start()
-    for found in _CHAIN.finditer(text):
-        first, last = found.start(), found.end() - 1
-        count = sum(map(str.isdigit, found[0]))
-        if count >= 7 or "+" in text[max(0, first - 3) : first]:
-            yield "phone", first, last
-        if count >= 13:
-            yield "card", first, last
-        if count >= 6:
-            yield "national_id", first, last
-    for found in CARD.finditer(text):
-        yield "card", found.start(), found.end("end") - 1
-    for found in _BEHIND_LETTERS.finditer(text):
-        yield "iban", found.start(), found.start()
-        yield "national_id", found.start(), found.start()
-    for found in _IP.finditer(text):
-        yield "ip", found.start(), found.end() - 1
-    keys, at = text.encode("ascii", "replace").translate(_AS_KEYS), 0
+    raw = text.encode("ascii", "replace")
+    codes = np.frombuffer(raw + bytes(8), np.uint8)
+    digits = np.flatnonzero(codes - ord("0") < 10)
+    done = 0
+    for at in _close(digits, 5, 20):
+        if at >= done and (chain := _CHAIN.match(text, at)):
+            done, count = chain.end(), sum(map(str.isdigit, chain[0]))
+            if count >= 7 or "+" in text[max(0, at - 3) : at]:
+                yield "phone", at, done - 1
+            if count >= 13:
+                yield "card", at, done - 1
+            if count >= 6:
+                yield "national_id", at, done - 1
+    for at in _close(digits, 13, 24):
+        if card := CARD.match(text, at):
+            yield "card", at, card.end("end") - 1
+    before = codes[digits - 1]
+    for at in digits[(before >= ord("A")) | (before == ord(" ")) & (codes[digits - 2] >= ord("A"))].tolist():
+        if _BEHIND_LETTERS.match(text, at):
+            yield "iban", at, at
+            yield "national_id", at, at
+    for at in digits[(codes[digits + 1] == ord(".")) | (codes[digits + 4] == ord(":"))].tolist():
+        if address := _IP.match(text, at):
+            yield "ip", at, address.end() - 1
+    keys, at = raw.translate(_AS_KEYS), 0
     while (at := keys.find(b"A" * SHORTEST_SECRET, at)) >= 0 and (row := _OF_KEYS.match(keys, at)):
         yield "secret", at, row.end() - 1
         at = row.end()
     for found in re.finditer("-----BEGIN ", text):
         yield "secret", found.start(), len(text)
+
+
+def _close(digits: Ints, count: int, within: int) -> list[int]:
+    """The digits from which on so many stand within so many characters."""
+    last = digits[count - 1 :]
+    return digits[: len(last)][last - digits[: len(last)] <= within].tolist()  # type: ignore[no-any-return]

@@ -11,7 +11,7 @@ import ipaddress
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache, partial
+from functools import cache, partial
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
 from itertools import chain
@@ -23,7 +23,7 @@ from msgspec import Struct
 from prep_assets.config.family import PrivateKind as Kind
 from prep_assets.config.loading import payload_digest
 from prep_assets.errors import ConfigError
-from prep_assets.extensions.quality.private_places import CARD, SHORTEST_SECRET, Places, decoded, places, plain
+from prep_assets.extensions.quality.private_places import CARD, SHORTEST_SECRET, Places, Span, decoded, places, plain
 from prep_assets.quality.steps import text_of
 
 # Cards: digits of a brand's length, in groups, with their check digit.
@@ -153,36 +153,45 @@ _NINO = r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z] ?(?:[0-9]{2} ?){3}[A-D]"
 """The United Kingdom's number of national insurance, which has no check digit."""
 
 
-_IdForm = tuple[Callable[[str], bool], re.Pattern[str]]
+_NUMBER = re.compile(rf"(?<![A-Za-z+])(?:[0-9](?:[ ./-]?[0-9]){{6,12}}-?[A-Z]{{0,2}}|{_NINO})(?![A-Za-z0-9]|[.,-][0-9])", re.IGNORECASE)
+"""What may be an id behind its name."""
+_BEFORE_ID = 48
+"""Characters before a number where its name may begin."""
+_Forms = tuple[re.Pattern[str], list[tuple[Callable[[str], Any], re.Pattern[str]]]]
+"""A pattern of all forms together, to ask first; what validates each, and its pattern."""
 
 
 @cache
-def _id_forms() -> tuple[list[_IdForm], re.Pattern[str], list[_IdForm]]:
-    """Forms that stand alone, names, and forms behind a name."""
-
-    def asks(module: str) -> Callable[[str], bool]:
-        validate = import_module(f"stdnum.{module}").is_valid if module else bool
-        return (lambda text: validate(re.sub("[-+]", "", text))) if module == "luhn" else (lambda text: validate(text.upper()))
-
-    own = [
-        (asks(module), re.compile(rf"(?<![A-Za-z0-9+])(?<![0-9][./-])({form})(?![A-Za-z0-9]|[./-][0-9])", re.IGNORECASE))
-        for module, form in _IDS
-    ]
-    digits = r"[0-9](?:[ ./-]?[0-9]){6,12}-?[A-Z]{0,2}"
-    forms = [*((asks(module), name, digits) for module, name in _NAMED_IDS.items()), (bool, "NINO|NI|National Insurance", _NINO)]
-    named = [
-        (is_valid, re.compile(rf"(?<![A-Za-z])(?:{name})[^0-9\n]{{0,12}}(?<![A-Za-z+])({form})(?![A-Za-z0-9]|[.,-][0-9])", re.IGNORECASE))
-        for is_valid, name, form in forms
-    ]
-    return own, re.compile(rf"(?<![A-Za-z])(?:{'|'.join(name for _, name, _ in forms)})", re.IGNORECASE), named
+def _id_forms() -> tuple[_Forms, _Forms]:
+    """Ids that stand alone; and names, with what may stand between them and a number."""
+    ask = {name: import_module(f"stdnum.{name}").is_valid if name else bool for name in (*dict(_IDS), *_NAMED_IDS)}
+    names = [*((ask[module], name) for module, name in _NAMED_IDS.items()), (re.compile(_NINO).fullmatch, "NINO|NI|National Insurance")]
+    before_any = r"(?<![A-Za-z])(?:{})[^0-9\n]{{0,12}}$"
+    alone, named = ("|".join(form for _, form in forms) for forms in (_IDS, names))
+    return (
+        (
+            re.compile(rf"(?<![A-Za-z0-9+])(?<![0-9][./-])(?:{alone})(?![A-Za-z0-9]|[./-][0-9])", re.IGNORECASE),
+            [(ask[module], re.compile(form)) for module, form in _IDS],
+        ),
+        (
+            re.compile(before_any.format(named), re.IGNORECASE),
+            [(is_valid, re.compile(before_any.format(name), re.IGNORECASE)) for is_valid, name in names],
+        ),
+    )
 
 
 def _ids(text: str) -> Places:
-    own, names, named = _id_forms()
-    taken: list[tuple[int, int]] = []
-    for is_valid, form in (*own, *named) if names.search(text) else own:
-        spans = (found.span(1) for found in form.finditer(text) if is_valid(found[1]) or is_valid(re.sub("[ ./-]", "", found[1])))
-        taken += [span for span in spans if not _overlaps(span, taken)]
+    (alone, forms), (any_name, names) = _id_forms()
+    asked = [(found, [is_valid for is_valid, form in forms if form.fullmatch(found[0].upper())]) for found in alone.finditer(text)]
+    for found in _NUMBER.finditer(text):
+        before = text[max(0, found.start() - _BEFORE_ID) : found.start()]
+        if any_name.search(before):
+            asked.append((found, [is_valid for is_valid, name in names if name.search(before)]))
+    taken = list[Span]()
+    for found, rules in asked:
+        values = found[0].upper(), re.sub("[ ./+-]", "", found[0].upper())
+        if not _overlaps(found.span(), taken) and any(is_valid(value) for is_valid in rules for value in values):
+            taken.append(found.span())
     yield from sorted(taken)
 
 
@@ -257,7 +266,8 @@ def _ips(text: str) -> Places:
 _PHONE = re.compile(r"(?<![A-Za-z0-9+])(?:\+|00 ?(?=[1-9]))[1-9][0-9 ().\-/]{5,24}[0-9](?![0-9])")
 _INTERNATIONAL = re.compile(r"(?<![0-9])\+[^0-9\n]{0,4}[0-9](?:[^0-9A-Za-z+]{0,4}[0-9]){4}")
 """What a number with + has, and a sum has not."""
-_MAY_BE_NATIONAL = re.compile(r"(?:^|[^0-9A-Za-z+])\(?[0-9](?:[ ./()-]{0,2}[0-9]){6,}")
+_MAY_BE_NATIONAL = re.compile(r"(?:^|[^0-9A-Za-z+])\(?[0-9](?:[ ./()-]{0,2}[0-9]){6,}(?![0-9./() -]*=)")
+"""A number without a prefix, and no sum."""
 _DATE = re.compile(
     r"[12][0-9]{3}-[12][0-9]{3}|[12][0-9]{3}([-/. ])[01]?[0-9]\1[0-3]?[0-9](?: [0-9]{1,2})?|[0-3]?[0-9]([-/. ])[01]?[0-9]\2[12][0-9]{3}"
 )
@@ -274,13 +284,12 @@ COUNTRIES: Mapping[str, tuple[str, ...]] = {
 """Language → countries where most of its texts come from."""
 
 
-@lru_cache(16)
-def countries_of(text: str) -> tuple[str, ...]:
-    """The countries whose national phone numbers are looked for in a text: those of its language."""
+def countries_of(texts: Sequence[str]) -> list[tuple[str, ...]]:
+    """The countries whose national phone numbers are looked for in each text: those of its language."""
     from prep_assets.extensions.quality.language import LONGEST, identifier
 
-    [(language, probability)] = identifier(tuple(COUNTRIES)).classify([text[:LONGEST]])
-    return COUNTRIES.get(language, ()) if probability >= _SURE else ()
+    guesses = identifier(tuple(COUNTRIES)).classify([text[:LONGEST] for text in texts])
+    return [COUNTRIES.get(language, ()) if probability >= _SURE else () for language, probability in guesses]
 
 
 def _phones(text: str, countries: Sequence[str] = ()) -> Places:
@@ -434,21 +443,31 @@ def values_of(
     read = [decoded(text) for text in texts]
     said = [text if of is None else of[0] for text, of in zip(texts, read, strict=True)]
     written, ends = plain("\n".join(said)), np.cumsum([len(text) + 1 for text in said], dtype=np.int64) - 1
+    searched, national = list[tuple[int, str, dict[Kind, list[Span]]]](), dict[int, list[Span]]()
     for number, where in places(written, ends, kinds).items():
         end = int(ends[number])
-        if values := _values(written[end - len(said[number]) : end], where, countries, beside or said[number]):
+        searched.append((number, text := written[end - len(said[number]) : end], where))
+        if countries is None and (parts := [part for part in where.get("phone", ()) if _may_be_national(text, part)]):
+            national[number] = parts
+    spoken = dict(zip(national, countries_of([beside or said[number] for number in national]), strict=True)) if national else {}
+    for number, text, where in searched:
+        if values := _values(text, where, countries or (), national.get(number, ()), spoken.get(number, ())):
             if of := read[number]:
                 values = [(kind, int(of[1][start]), int(of[2][stop - 1])) for kind, start, stop in values]
             yield number, values
 
 
 def _values(
-    text: str, where: Mapping[Kind, Sequence[tuple[int, int]]], countries: Sequence[str] | None, beside: str
+    text: str, where: Mapping[Kind, list[Span]], countries: Sequence[str], national: Sequence[Span] = (), spoken: Sequence[str] = ()
 ) -> list[tuple[Kind, int, int]]:
-    """The values of a plain text at places of each kind."""
+    """The values of a plain text at places of each kind.
+
+    Args:
+        national: places of phone numbers without a prefix, of the countries `spoken`.
+    """
     found, taken = list[tuple[int, int, Kind]](), bytearray(len(text))
 
-    def find(kind: Kind, form: Callable[[str], Places], parts: Sequence[tuple[int, int]]) -> None:
+    def find(kind: Kind, form: Callable[[str], Places], parts: Sequence[Span]) -> None:
         for begin, end in parts:
             for first, last in form(text[begin:end]):
                 if not any(taken[begin + first : begin + last]):
@@ -456,18 +475,14 @@ def _values(
                     taken[begin + first : begin + last] = b"\1" * (last - first)
 
     for kind, form in FORMS.items():
-        find(kind, partial(_phones, countries=countries or ()) if kind == "phone" else form, where.get(kind, ()))
-    if countries is None:
-        national = [part for part in where.get("phone", ()) if _may_be_national(text, part, taken)]
-        find("phone", partial(_phones_of_language, countries=countries_of(beside) if national else ()), national)
+        find(kind, partial(_phones, countries=countries) if kind == "phone" else form, where.get(kind, ()))
+    find("phone", partial(_phones_of_language, countries=spoken), national)
     return [(kind, start, end) for start, end, kind in sorted(found)]
 
 
-def _may_be_national(text: str, part: tuple[int, int], taken: bytearray) -> bool:
-    return any(
-        _is_written_as_phone(said := run[0].strip(" \n\t,;:\"'(")) and not _DATE.fullmatch(said) and not any(taken[run.start() : run.end()])
-        for run in _MAY_BE_NATIONAL.finditer(text, *part)
-    )
+def _may_be_national(text: str, part: Span) -> bool:
+    runs = (run[0].strip(" \n\t,;:\"'(") for run in _MAY_BE_NATIONAL.finditer(text, *part))
+    return any(_is_written_as_phone(said) and not _DATE.fullmatch(said) for said in runs)
 
 
 # Redaction.
