@@ -55,6 +55,8 @@ def _wide(said: str) -> str:
     return "".join(chr(ord(sign) + 0xFEE0) if "!" <= sign <= "~" else sign for sign in said)
 
 
+_LOOK_ALIKES = str.maketrans("aceopxy", "\u0430\u0441\u0435\u043e\u0440\u0445\u0443")
+"""Latin letters, and Cyrillic ones."""
 DISGUISES: Mapping[str, Callable[[str, str], Mapping[str, object]]] = {
     "verbatim": lambda said, before: {"user": [f"{before}\n{said}"]},
     "in other words' midst": lambda said, before: {"user": [f"{before} {said} {before}"]},
@@ -67,6 +69,9 @@ DISGUISES: Mapping[str, Callable[[str, str], Mapping[str, object]]] = {
     "zero-width for spaces": lambda said, before: {"user": [said.replace(" ", "\u200b") if " " in said else "\u200b".join(said)]},
     "full width": lambda said, before: {"user": [_wide(said)]},
     "Markdown": lambda said, before: {"user": [f"- **{said}**\n- _{before}_"]},
+    "words hyphenated at line ends": lambda said, before: {"user": [re.sub("([a-z]{3})([a-z]{2})", "\\1-\n\\2", said)]},
+    "letters spaced out": lambda said, before: {"user": [" ".join(said)]},
+    "look-alike letters": lambda said, before: {"user": [said.translate(_LOOK_ALIKES)]},
     "JSON escapes": lambda said, before: {"user": [json.dumps({"q": said})]},
     "URL": lambda said, before: {"user": [f"https://search.test/?q={quote(said)}"]},
     "comment of code": lambda said, before: {"user": ["\n".join(f"    # {line}" for line in wrap(said, 40)) + "\nx = 1"]},

@@ -82,6 +82,34 @@ def unprefixed(text: str) -> str:
 _FIRST = re.compile(r"[ \t]*((\d{1,6})([^\w\s]?)|(?=\S*\w)\S{1,6})[ \t]+")
 
 
+def undisguised(text: str) -> str:
+    """A text without what hides its words: what lines begin with, see `unprefixed`; hyphens at ends of lines; a sign between all letters; and letters of
+    other alphabets in the place of Latin ones that look the same, in a text with a word of both."""
+    if spread := _SPREAD.search(text):
+        sign = re.escape(spread[1])
+        text = re.sub(
+            rf"(?<![^\s{sign}])[^\s{sign}](?:{sign}[^\s{sign}])+(?![^\s{sign}])", lambda found: found[0].replace(spread[1], ""), text
+        )
+    if not text.isascii() and _TWO_ALPHABETS.search(text):
+        text = text.translate(_LATIN)
+    return _HYPHENATED.sub("", unprefixed(text))
+
+
+_LATIN = str.maketrans(
+    "\u0430\u0432\u0441\u0501\u0435\u04bb\u0456\u0458\u043a\u04cf\u043c\u043d\u043e\u0440\u051b\u0455\u0442\u0475\u051d\u0445\u0443"
+    "\u0410\u0412\u0421\u0415\u041d\u0406\u0408\u041a\u04c0\u041c\u041e\u0420\u0405\u0422\u0425\u0423"
+    "\u03b1\u03b5\u03b9\u03ba\u03bd\u03bf\u03c1\u03c4\u03c5\u03c7\u03f2\u03f3"
+    "\u0391\u0392\u0395\u0396\u0397\u0399\u039a\u039c\u039d\u039f\u03a1\u03a4\u03a5\u03a7"
+    "\u0578\u0585\u057d\u0570\u0581\u0566\u0251\u0261\u0131",
+    "abcdehijklmhopqstvwxyABCEHIJKIMOPSTXYaeikvoptuxcjABEZHIKMNOPTYXnouhgqagi",
+)
+"""Letters of Cyrillic, Greek, Armenian and of phonetic scripts that look like Latin ones; Unicode's list of 6,000 pairs is for names of hosts."""
+_OTHER = "".join(map(chr, _LATIN))
+_TWO_ALPHABETS = re.compile(rf"[{_OTHER}](?:(?=[A-Za-z])|(?<=[A-Za-z].))")
+_SPREAD = re.compile(r"([\W_])[^\W_](?:\1[^\W_]){3}\1")
+_HYPHENATED = re.compile(r"[-\u00ad\u00ac\u2010](?<=[^\W\d_].)[ \t]*(?:\n|\\n)[ \t>#*|/]*(?=[^\W\d_])")
+
+
 def normalized(text: str) -> str:
     """A text without zero-width characters, no-break spaces, HTML entities, signs that lines begin with (``> ``, ``# ``, ``// ``), escaped line feeds, bytes
     of URLs (``%20``), calculator notes and tags of reasoning and answers, accents composed."""

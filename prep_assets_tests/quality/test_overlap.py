@@ -21,7 +21,7 @@ from prep_assets.config.models import Eval
 from prep_assets.extensions.leaks.overlap import RULES, Leak, Passages
 from prep_assets.extensions.leaks.shown import longest_passage
 from prep_assets.quality.steps import Examples
-from prep_assets.quality.units import normalized, script, unprefixed
+from prep_assets.quality.units import normalized, script, undisguised
 from prep_assets.samples import Sample, document
 from prep_assets.schemas.registry import convert_with
 from prep_assets_tests.cells import cells
@@ -39,7 +39,7 @@ def of(texts: Sequence[str]) -> Examples:
 def expected(name: str, data_sets: Sequence[Sequence[str]], training: str) -> dict[int, int]:
     """Number of a held-out text → shared units, by lists and sets, where it is a leak."""
     rule, found, number = RULES[name], {}, 0
-    inside = rule.units("\n\n".join(dict.fromkeys((training, unprefixed(training)))))
+    inside = rule.units("\n\n".join(dict.fromkeys((training, undisguised(training)))))
     for texts in data_sets:
         lengths = [len(rule.units(text)) for text in texts]
         size = {"gpt3": min(13, max(8, int(np.percentile(lengths, 5)))) if lengths else 13, "dolma": 1}.get(name, 8)
@@ -107,6 +107,11 @@ DISGUISES: dict[str, Callable[[str], str]] = {
         "".join(f"\n{number:3}. {part}" for number, part in enumerate(textwrap.wrap(text, 20), 9)) + "\n"
     ),
     "lines of remarks between": lambda text: "".join(f"\nrem {part}" for part in textwrap.wrap(text, 20)) + "\n",
+    "hyphens between lines": lambda text: re.sub("([a-z]{3})([a-z]{2})", "\\1-\n> \\2", text),
+    "spaces between letters": lambda text: " ".join(text),
+    "signs between letters": lambda text: " ".join(".".join(word) for word in text.split()),
+    "letters of Cyrillic between": lambda text: text.translate(str.maketrans("aeocpxy", "\u0430\u0435\u043e\u0441\u0440\u0445\u0443")),
+    "letters of Greek between, spread": lambda text: "\u2009".join(text.translate(str.maketrans("iov", "\u03b9\u03bf\u03bd"))),
     "address of a search": lambda text: quote(text, safe="?,.'"),
     "accents apart": lambda text: unicodedata.normalize("NFD", text),
 }

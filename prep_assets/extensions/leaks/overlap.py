@@ -20,7 +20,7 @@ from msgspec import Struct
 
 from prep_assets.array_types import Bools, Hashes, Ints
 from prep_assets.quality.steps import ANSWER, CHOSEN, CONTEXT, Examples
-from prep_assets.quality.units import UNSPACED, WORD, fold, normalized, script, unprefixed
+from prep_assets.quality.units import UNSPACED, WORD, fold, normalized, script, undisguised
 from prep_assets.samples import Sample, document, turn
 
 _NO_SPACE = re.compile(rf"(?=\w)[{UNSPACED}]|[^\s{UNSPACED}\u3000-\u303f\uff01-\uff0f\uff1a-\uff20]+")
@@ -203,8 +203,8 @@ class Passages(Struct, frozen=True, dict=True):
         Args:
             among: bool[t], the texts that count; `None`: all.
         """
-        # a zero-width space stands inside a word, or between two; lines begin with a sign, or with words of the text
-        texts = ["\n\n".join(dict.fromkeys((text, unprefixed(text.replace(_BREAK, " "))))) for text in examples.texts]
+        # a zero-width space stands inside a word, or between two; a line begins with a sign or ends with a hyphen, or with words of the text
+        texts = ["\n\n".join(dict.fromkeys((text, undisguised(text.replace(_BREAK, " "))))) for text in examples.texts]
         numbers, lengths = _numbered(self.rule, texts)
         table, shift = self._filter
         covered = [np.zeros((0, 3), np.int64)]
