@@ -531,6 +531,13 @@ def test_pages_of_fineweb(text: str, reason: str) -> None:
         ),
         ("1200,4012,8888,8888,1881 4,222,222,222,222 4.222.222.222.222", "1200,4012,8888,8888,1881 4,222,222,222,222 4.222.222.222.222"),
         ("2600:1406:8888:1888:: and 1.234,50 €, 48.8566,2.3522", "2600:1406:8888:1888:: and 1.234,50 €, 48.8566,2.3522"),
+        # a number behind a phone number of Germany, whose numbers have up to 15 digits; cards in one row; letters right behind an IBAN
+        ("+49 30 90181489 94105, 0049 30 90181489 10115 B", "<PHONE_NUMBER> 94105, <PHONE_NUMBER> 10115 B"),
+        (
+            "4012|8888|8888|1881|4111|1111|1111|1111, 4012|8888|8888|1881|4111|1111, 4012 8888 8888 1881|4111 1111 1111 1111",
+            "<CREDIT_CARD>|<CREDIT_CARD>, 4012|8888|8888|1881|4111|1111, <CREDIT_CARD>|<CREDIT_CARD>",
+        ),
+        ("IBAN:DE89370400440532013000BIC:X, ES91 2100 0418 4502 0005 1332EUR", "IBAN:<IBAN_CODE>BIC:X, <IBAN_CODE>EUR"),
         # what is encoded or spelt
         ("anna.b%40mail.ru, anna&#46;b&commat;mail&period;ru, anna&#x40;mail.ru", "<EMAIL_ADDRESS>, <EMAIL_ADDRESS>, <EMAIL_ADDRESS>"),
         ("mailto:%61nna%2Eb%2540mail.ru?cc=1 and anna\\u0040mail.ru\\nBye", "mailto:<EMAIL_ADDRESS>?cc=1 and <EMAIL_ADDRESS>\\nBye"),
@@ -601,6 +608,10 @@ def test_ids_behind_their_names_and_keys_of_more_services(text: str) -> None:
         ("zoe at gmail dot com", True),
         ("anna [ät] mail [punkt] ru", True),
         ("anna &lt;at&gt; mail.ru", True),
+        ("anna.b+x (at) web (dot) de까지", True),
+        ("zoe {at} post {dot} acme {dot} info", True),
+        ("look [at] this [dot] und so weiter", False),
+        ("look (at) this (dot)までご連絡いただけます", False),
         ("see us at acme dot org", False),
         ("mail us at acme dot org", False),
         ("the product is 2 at each dot here", False),

@@ -33,7 +33,7 @@ _IP = re.compile(r"[0-9](?:(?:\.[0-9]{1,3}){2}\.[0-9]|[0-9A-Fa-f]{3}:[0-9A-Fa-f]
 CARD = re.compile(
     r"[0-9](?<=(?<![A-Za-z0-9])[0-9])(?=[0-9]{3}(?P<sign>[^A-Za-z0-9]{1,4})"
     r"(?:[0-9]{4}(?P=sign)[0-9]{4}(?P=sign)[0-9]{1,7}(?P<more>(?P=sign)[0-9]{3})?|[0-9]{6}(?P=sign)[0-9]{4,5}|(?:[0-9]{3}(?P=sign)){2}[0-9]{3})"
-    r"(?P<end>)(?![A-Za-z0-9]|(?P=sign)[0-9]{4}))"
+    r"(?P<end>)(?![A-Za-z0-9]))"
 )
 """The groups of a card with the same signs between them; what is found may begin in another."""
 _OF_KEYS = re.compile(b"A+")
@@ -78,6 +78,12 @@ _ENCODED = re.compile(
     rf"|(?<=[{_INVISIBLE}])[{_INVISIBLE}]*)"
 )
 """Entities of HTML, bytes of URLs, escapes of JSON and of strings, ``(at)`` and ``[dot]``, spaces without width, and tags inside a value or between cells."""
+_REST = re.compile(
+    r"(?:[a-z]{2}|com|net|org|edu|gov|int|mil|info|biz|name|dev|app|site|online|shop|store|tech|cloud|email|xyz|blog|live|news|world|agency)(?![a-z0-9_-])"
+    r"|[^\W\d_]{2,6}(?<![A-Za-z])(?!\w)|[\w.+%-]+ ?(?:\.\w|[\[({<])",
+    re.IGNORECASE,
+)
+"""What stands behind a dot in brackets: a country's last label or one of the usual, or a label before another sign in brackets or a dot."""
 _SAID_DOT = "dot|DOT|punto|ponto|punkt|point|punt|nokta|kropka|точка"
 _SPOKEN = re.compile(
     rf"(?<![\w.+-])(?P<name>[\w+-]+(?:(?:\.| (?:{_SAID_DOT}) )[\w+-]+)*) (?:(?P<said>at|AT|@)|arroba|chiocciola|собака|ät) "
@@ -118,7 +124,8 @@ def _escapes(text: str) -> Iterator[tuple[int, int, str]]:
         if found["at"] or found["dot"]:
             low -= text[low - 1 : low] == " "
             high += text[high : high + 1] == " "
-            if text[low - 1 : low].isalnum() and text[high : high + 1].isalnum():
+            is_host = found["at"] or found["dot"] == "." or _REST.match(text, high)
+            if is_host and text[low - 1 : low].isalnum() and text[high : high + 1].isalnum():
                 yield low, high, "@" if found["at"] else "."
         elif found["cells"]:
             yield low, high, "\n"

@@ -28,9 +28,7 @@ from prep_assets.quality.steps import text_of
 
 # Cards: digits of a brand's length, in groups, with their check digit.
 
-_RUN = re.compile(r"(?:(?<![A-Za-z0-9])|(?<=%B))[0-9]+(?:(?: {1,2}|[-./_\t]| [-/] )[0-9]+)*(?![A-Za-z0-9]|[.][0-9])")
-_SHAPES = ((4, 4, 4, 4), (4, 4, 4, 1), (4, 4, 4, 4, 3), (4, 6, 5), (4, 6, 4), (4, 4, 4, 2), (4, 3, 3, 3))
-"""Groups of digits on cards; with them any sign of `_RUN` may stand between, the same each time."""
+_RUN = re.compile(r"(?:(?<![A-Za-z0-9])|(?<=%B))[0-9]+(?:[ -][0-9]+)*(?![A-Za-z0-9]|[.][0-9])")
 _BRANDS: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
     (re.compile("4"), (19, 16, 13)),  # Visa
     (re.compile("5[1-5]|222[1-9]|22[3-9]|2[3-6]|27[01]|2720|220[0-4]"), (16,)),  # Mastercard, Mir
@@ -42,7 +40,7 @@ _BRANDS: tuple[tuple[re.Pattern[str], tuple[int, ...]], ...] = (
 """First digits (ISO/IEC 7812-1) and the lengths of a brand's numbers."""
 
 
-_ALONE = re.compile(r"[^\w\s+*=<>^%&-]|_")
+_ALONE = re.compile(r"[^\w\s+*=<>^%&-]|[_\t]|  | [-/] ")
 """Signs between the groups of a card that need no word for cards before them; numbers of four digits in lists, columns and sums do."""
 _NEAR = 48
 """Characters before a number where a word for cards may stand."""
@@ -64,38 +62,50 @@ def luhn(text: str) -> bool:
 
 
 def _cards(text: str) -> Places:
+    taken = 0
     for run in _RUN.finditer(text):
-        spans, taken = [(run.start() + group.start(), run.start() + group.end()) for group in re.finditer("[0-9]+", run[0])], 0
+        spans = [(run.start() + group.start(), run.start() + group.end()) for group in re.finditer("[0-9]+", run[0])]
         for first, (low, _) in enumerate(spans):
-            ends = (end for _, end in reversed(spans[first : first + 5]) if low >= taken and _is_card(text, low, end))
+            ends = (
+                end
+                for _, end in reversed(spans[first : first + 5])
+                if low >= taken and _is_grouped(text, low, end) and _is_card(text[low:end])
+            )
             if (end := next(ends, None)) is not None:
                 yield low, end
                 taken = end
+    taken = 0
     for found in (*CARD.finditer(text), *_ONE_BY_ONE.finditer(text)):
-        low, high, sign = found.start(), found.end("end"), found["sign"]
+        low, sign, end = found.start(), found["sign"], _end_with_signs(text, found)
         before = text[max(0, low - _NEAR) : low]
-        if re.search(rf"[0-9]{re.escape(sign)}$", before) or (sign == ":" and ":" in (before[-1:], text[high : high + 1])):
-            continue  # the middle of a longer row, or an address
-        if (named := _OF_CARDS.search(before)) or _ALONE.fullmatch(sign):
-            brands = _BRANDS if named else _BRANDS[:-1]
-            stops = (high, found.start("more")) if found["more"] else (high,)  # or a code behind the number
-            yield from [(low, end) for end in stops if _has_brand(text[low:end], brands) and luhn(text[low:end])][:1]
+        if end and (low == taken + len(sign) or not re.search(rf"[0-9]{re.escape(sign)}$", before)):  # or the middle of a longer row
+            yield low, end
+            taken = end
 
 
-def _has_brand(text: str, brands: Sequence[tuple[re.Pattern[str], tuple[int, ...]]] = _BRANDS) -> bool:
+def _end_with_signs(text: str, found: re.Match[str]) -> int | None:
+    """Where a card ends whose groups have the same signs between them; `None` if there is none, or numbers follow in the same row that are no card."""
+    low, high, sign = found.start(), found.end("end"), found["sign"]
+    named = _OF_CARDS.search(text, max(0, low - _NEAR), low)
+    if not (named or _ALONE.fullmatch(sign)) or (sign == ":" and ":" in (text[low - 1 : low], text[high : high + 1])):  # or an address
+        return None
+    stops = (high, found.start("more")) if found["more"] else (high,)  # or a code behind the number
+    end = next((end for end in stops if _is_card(text[low:end], _BRANDS if named else _BRANDS[:-1])), None)
+    if end and re.match(rf"{re.escape(sign)}[0-9]{{4}}", text[end:]):
+        return end if (more := CARD.match(text, end + len(sign))) and _end_with_signs(text, more) else None
+    return end
+
+
+def _is_card(text: str, brands: Sequence[tuple[re.Pattern[str], tuple[int, ...]]] = _BRANDS) -> bool:
     digits = re.sub("[^0-9]", "", text)
-    return len(digits) in next((lengths for prefix, lengths in brands if prefix.match(digits)), ())
+    return len(digits) in next((lengths for prefix, lengths in brands if prefix.match(digits)), ()) and luhn(digits)
 
 
-def _is_card(text: str, low: int, high: int) -> bool:
-    groups, signs = re.findall("[0-9]+", text[low:high]), {*re.findall("[^0-9]+", text[low:high])}
-    digits, sizes = "".join(groups), tuple(map(len, groups))
-    is_grouped = (
-        (signs <= {" ", "-"} and 12 >= sizes[0] > 3 and min(sizes) > 1) or len(sizes) == 1 or (len(signs) == 1 and sizes in _SHAPES)
-    )
-    before = text[max(0, low - 3) : low]
-    is_decimal = re.search("[0-9][.]$|(?<![0-9])0,$", before) or (before[-1:] == "+" and len(digits) < 16)  # or a phone number
-    return is_grouped and not is_decimal and _has_brand(digits) and luhn(digits)
+def _is_grouped(text: str, low: int, high: int) -> bool:
+    """Whether digits with spaces and hyphens may be a card, and not a decimal or a phone number."""
+    sizes, before = tuple(map(len, re.findall("[0-9]+", text[low:high]))), text[max(0, low - 3) : low]
+    is_decimal = re.search("[0-9][.]$|(?<![0-9])0,$", before) or (before[-1:] == "+" and sum(sizes) < 16)
+    return not is_decimal and (len(sizes) == 1 or (12 >= sizes[0] > 3 and min(sizes) > 1) or sizes == (4, 4, 4, 1))
 
 
 # IBANs: each country's length and structure, and check digits.
@@ -115,7 +125,11 @@ def _ibans(text: str) -> Places:
     taken = 0
     for found in _IBAN.finditer(text):
         start, rest = found.start(1), _REST.match(text, found.end())
-        ends = [found.end() + each.end() for each in re.finditer("[A-Za-z0-9](?![A-Za-z0-9])", rest[0])] if rest and start >= taken else []
+        ends = (
+            [found.end() + each.end() for each in re.finditer("[A-Za-z0-9](?![A-Za-z0-9])|[0-9](?=[A-Za-z])", rest[0])]
+            if rest and start >= taken
+            else []
+        )
         if (end := next((end for end in reversed(ends) if mod_97(text[start:end])), None)) is not None:
             yield start, end
             taken = end
@@ -272,6 +286,8 @@ _DATE = re.compile(
     r"[12][0-9]{3}-[12][0-9]{3}|[12][0-9]{3}([-/. ])[01]?[0-9]\1[0-3]?[0-9](?: [0-9]{1,2})?|[0-3]?[0-9]([-/. ])[01]?[0-9]\2[12][0-9]{3}"
 )
 _DECIMAL = re.compile(r"\+?[0-9]{1,3}\.[0-9]{4,}")
+_MOST_DIGITS = 15
+"""Of a number with its country's code (E.164); phonenumbers takes longer ones of Germany."""
 _DIALS_00 = "DE"
 """A country that dials 00 before other countries' numbers."""
 _SURE = 0.6
@@ -342,9 +358,11 @@ def _matched(text: str, country: str | None, *, strictly: bool = False) -> Place
             continue
         lone = number[0] == "(" and number.count("(") > number.count(")")  # a bracket that closes behind the number
         before, _, _ = number.rpartition(" ")
-        if re.match("[:/][0-9]", text[match.end :]) and [*_matched(before, country)] == [
-            (lone, len(before))
-        ]:  # the last group is an hour or a day
+        # the last group is an hour, a day or another number
+        is_more = (
+            re.match("[:/][0-9]", text[match.end :]) or len(f"{match.number.country_code}{match.number.national_number}") > _MOST_DIGITS
+        )
+        if is_more and [*_matched(before, country)] == [(lone, len(before))]:
             yield match.start + lone, match.start + len(before)
         else:
             yield match.start + lone, match.end
@@ -416,7 +434,7 @@ INVENTED: Mapping[Kind, str] = {kind: value for kind, _, _, value, _ in _KINDS}
 LIBRARIES: Mapping[Kind, Sequence[str]] = {kind: libraries.split() for kind, *_, libraries in _KINDS}
 """Kind → the libraries that decide."""
 KINDS: tuple[Kind, ...] = get_args(Kind)
-FORMS_VERSION = 9
+FORMS_VERSION = 10
 """Raised when other values are found by the same libraries."""
 
 

@@ -24,6 +24,8 @@ KEYS = {prefix: fewest for fewest, prefixes in _FEWEST.items() for prefix in pre
 """First letters of a service's keys → the fewest characters of one."""
 ADVERTISED = ("078-05-1120", "457-55-5462", "219-09-9999")
 """Social security numbers that advertisements printed."""
+OWNED = "com|net|org|edu|gov|info"
+"""Last labels of hosts that are spelt, beside those of countries."""
 OWNERLESS, IMAGES = ("example", "test", "invalid", "localhost"), ("png", "jpg", "jpeg", "gif", "webp", "svg", "avif")
 
 
@@ -43,10 +45,10 @@ def _decoded(text: str) -> str:
     """A text with the characters that entities, bytes of URLs and escapes stand for, without invisible ones, and with signs that are spelt in brackets."""
     text = re.sub(r"\\u00([0-9A-Fa-f]{2})", lambda found: chr(int(found[1], 16)), html.unescape(unquote(text)))
     text = text if text.isascii() else re.sub("[\u200b-\u200d\u2060\ufeff]", "", text)
-    for sign, word in (("@", "at"), (".", "dot"), ("@", "@"), (".", ".")) if {*"[({<"} & {*text} else ():
-        for opened, closed in zip("[({<", "])}>", strict=True):
-            for said in (f"{opened}{word}{closed}", f"{opened}{word.upper()}{closed}"):
-                text = text.replace(f" {said} ", sign).replace(said, sign)
+    for sign, word in (("@", "at|@"), (".", f"dot(?= ?. ?(?:[a-z]{{2}}|{OWNED})\\b)|[.]")):
+        for pair in ("[]", "()", "{}", "<>") if {*"[({<"} & {*text} else ():
+            opened, closed = map(re.escape, pair)
+            text = re.sub(f" ?{opened}(?i:{word}){closed} ?", sign, text)
     return text
 
 
