@@ -82,9 +82,11 @@ class Run:
 
         from prep_assets.config.models import FAMILIES
         from prep_assets.graph import graph  # noqa: F401
+        from prep_assets.own_process import set_up
         from prep_assets.pipeline.workspace import Workspace
         from prep_assets.text.template import environment
 
+        set_up()  # as the command does in its own process
         environment()
 
         workspace = Workspace(self.folder, self.folder / "stores")

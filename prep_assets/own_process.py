@@ -10,7 +10,7 @@ from functools import cache
 
 from prep_assets.limits import interrupt_main_thread
 
-BETWEEN = 50_000
+BETWEEN = 200_000
 """New objects between two searches for garbage: rows are dictionaries and lists by the million, none of which refers to itself."""
 LARGE = 4 << 20
 """Bytes from which on freed memory goes back to the system at once."""

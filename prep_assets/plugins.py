@@ -21,7 +21,7 @@ from prep_assets.errors import ConfigError
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
 
-PACKAGE = "prep-assets"
+PACKAGE, _OWN = "prep-assets", __name__.partition(".")[0]
 GROUPS = (
     "schemas", "exports", "steps", "checks", "commands", "families", "addresses", "backends", "tokenizers", "templates", "lists", "verdicts",
 )  # fmt: skip
@@ -57,7 +57,12 @@ def _others() -> tuple[EntryPoint, ...]:
 
     groups = entry_points()
     found = (entry for group in GROUPS for entry in groups.select(group=f"prep_assets.{group}"))
-    return tuple(entry for entry in found if entry.dist is None or entry.dist.name != PACKAGE)
+    return tuple(entry for entry in found if not _is_ours(entry))
+
+
+def _is_ours(entry: EntryPoint) -> bool:
+    """Whether an entry point names a module of this package. To ask for the name of its distribution would parse that one's metadata."""
+    return entry.value.partition(".")[0] == _OWN
 
 
 def package_of(entry: EntryPoint) -> str:
@@ -68,7 +73,7 @@ def package_of(entry: EntryPoint) -> str:
 def package_of_module(module: str) -> str:
     """The package, with its version, that adds what a module defines; empty for this one."""
     top = module.partition(".")[0]
-    if top == __name__.partition(".")[0]:
+    if top == _OWN:
         return ""
     return next((package_of(entry) for entry in _others() if entry.module.partition(".")[0] == top), top)
 
@@ -107,7 +112,7 @@ def load(entry: EntryPoint) -> Any:
     Raises:
         ConfigError: it belongs to another package, and loading fails, or what it adds is there already.
     """
-    if entry.dist is None or entry.dist.name == PACKAGE:
+    if _is_ours(entry):
         return entry.load()
     try:
         return entry.load()

@@ -41,9 +41,6 @@ LONG = 16
 """Characters of a text that is not found in a record by chance."""
 LOST = "reasoning_dropped_by_template"
 
-MANY = 1 << 32
-"""More than the tokens of any block."""
-
 # Tokens as text.
 
 
@@ -96,11 +93,10 @@ class Decoded:
     def trained_as(self, low: Sequence[int], high: Sequence[int], trained: Sequence[bool]) -> npt.NDArray[np.bool_]:
         """Whether all tokens between bytes `low` and `high` are trained with weight 1, or none of them, as `trained` says."""
         assert self.places is not None and self._weights is not None
-        steps = np.where(self._weights == 1, 1, (self._weights > 0) * MANY)
         first, last = np.searchsorted(self.places, low, "right") - 1, np.searchsorted(self.places, high, "left")
-        count = np.concatenate([np.zeros(1, np.int64), np.cumsum(steps)])
-        are = count[last] - count[first]
-        equal: npt.NDArray[np.bool_] = are == np.where(trained, last - first, 0)
+        changes = np.flatnonzero(self._weights[1:] != self._weights[:-1])  # behind which tokens the weight is another
+        alike = np.searchsorted(changes, first) == np.searchsorted(changes, last - 1)
+        equal: npt.NDArray[np.bool_] = alike & (self._weights[first] == trained)
         return equal
 
 
@@ -331,7 +327,10 @@ class SourceTexts(Derivation):
             return set()
         other, text, own, texts = {"chosen": "rejected", "rejected": "chosen"}.get(side), decoded.text, list[int](), 0
         low, high, trained, held = list[int](), list[int](), list[bool](), set[int]()
-        masked, trains = decoded.is_masked, {**self.policy.trains, EARLIER: False, **({side: True} if other else {})}
+        trains = {**self.policy.trains, EARLIER: False, **({side: True} if other else {})}
+        weighed = {
+            role: is_trained for role, is_trained in trains.items() if decoded.is_masked and not (is_trained and self.policy.last_only)
+        }
         for at, row in enumerate(rows):
             said = self.reading.plain(row)
             if said is None:
@@ -343,11 +342,11 @@ class SourceTexts(Derivation):
                 position = text.find(form, position, end)
                 if position < 0:
                     break
+                if role in weighed:
+                    low.append(position)
+                    high.append(position + len(form))
+                    trained.append(weighed[role])
                 position += len(form)
-                if masked and role in trains and not (trains[role] and self.policy.last_only):
-                    low.append(position - len(form))
-                    high.append(position)
-                    trained.append(trains[role])
             if position < 0:
                 del low[first:], high[first:], trained[first:]
                 continue

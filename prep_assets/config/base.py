@@ -24,7 +24,7 @@ MOST_WORKERS, MOST_EPOCHS, MOST_PATCHES, MOST_DOMAINS, MOST_SEED = 4096, 10_000,
 class Model(BaseModel):
     """Frozen, and strict about keys and numbers. The docstring below a field says what the option means."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, populate_by_name=True, defer_build=True)
 
     @field_validator("*", mode="before")
     @classmethod

@@ -46,7 +46,7 @@ def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:
         return value[:1] if value[:1] in "<{[" else "text"
     if not value and value is not False:
         return None if value is None else (type(value), "empty")
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         if not deepest:
             return "object"
         form: list[Hashable] = []
@@ -56,7 +56,7 @@ def form_of(value: Any, deepest: int = _DEEPEST) -> Hashable:
             elif inner is not None:
                 form += (key, form_of(inner, deepest - 1))
         return tuple(form)
-    if isinstance(value, list | tuple):
+    if isinstance(value, list):
         forms = [form_of(each, deepest - 1) for each in value] if deepest else []
         return (frozenset(forms), *forms[-1:], len(value) > 1)
     if isinstance(value, bool):

@@ -93,9 +93,11 @@ _SURROGATE = re.compile(rb"\\u[dD]")
 def object_of(line: bytes) -> dict[str, Any] | None:
     """Return the object on a line; `None` where there is none that can be a row."""
     try:
-        return _row(_strict(line))
+        value = _strict(line, _LINES)
     except (ValueError, RecursionError):
         return None
+    brackets = line.count(b"{") + line.count(b"[")
+    return value if isinstance(value, dict) and (brackets <= DEPTH or depth_of(value) <= DEPTH) else None
 
 
 def _row(value: Any) -> dict[str, Any] | None:
@@ -103,13 +105,13 @@ def _row(value: Any) -> dict[str, Any] | None:
     return value if isinstance(value, dict) and depth_of(value) <= DEPTH else None
 
 
-def _strict(data: bytes) -> Any:
-    """Parse JSON; an object with a duplicate key becomes `_Ambiguous`.
+def _strict(data: bytes, decoder: json.JSONDecoder) -> Any:
+    """Parse JSON.
 
     Raises:
-        ValueError, RecursionError: it is no JSON, holds a number that is no finite float, or half a surrogate pair.
+        ValueError, RecursionError: it is no JSON, holds a number that is no finite float, half a surrogate pair, or what the decoder does not take.
     """
-    value = json.loads(data.decode(), parse_constant=no_number, parse_float=_finite, object_pairs_hook=_pairs)
+    value = decoder.decode(data.decode())
     if _SURROGATE.search(data):
         json.dumps(value, ensure_ascii=False).encode()  # half a surrogate pair is no text
     return value
@@ -156,6 +158,10 @@ def _finite(text: str) -> float:
     if math.isinf(value):
         raise ValueError(f"{text[:40]} is beyond every float")
     return value
+
+
+_LINES, _LISTS = (json.JSONDecoder(parse_constant=no_number, parse_float=_finite, object_pairs_hook=hook) for hook in (unique, _pairs))
+"""Decoders of a line, which is no row if any key stands in it twice, and of a list, of which only some elements may have such a key."""
 
 
 # Second reading of source files: by the standard library and pyarrow, with none of the code in `data`.
@@ -330,7 +336,7 @@ def _json_lines(stream: IO[bytes], between: Between) -> Rows:
 def _json_list(stream: IO[bytes]) -> Rows:
     """Parse the whole list before anything is yielded."""
     try:
-        value = _strict(stream.read().removeprefix(b"\xef\xbb\xbf"))
+        value = _strict(stream.read().removeprefix(b"\xef\xbb\xbf"), _LISTS)
     except (ValueError, RecursionError) as error:
         raise Unsupported(f"the list as a whole is no JSON: {error}") from error
     return enumerate(map(_row, value if isinstance(value, list) else [value]))

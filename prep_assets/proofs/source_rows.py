@@ -125,6 +125,7 @@ class Reading(Struct, dict=True):
         self.content_keys = (*named["content_key"], *named["content_tag"], "content", "value")
         self.file_keys = {*named["images_key"], *named["image_key"], *named["videos_key"], *named["audios_key"]}
         self.tool_keys = {*named["tools_key"]}
+        self._plain_roles = {tag: role for tag, role in self.roles.items() if tag not in self.callers}
         self._plans: dict[tuple[str, ...], list[tuple[str, str]] | None] = {}
         self._mark = re.compile("|".join(re.escape(tag) for pair in self.tags for tag in pair) or "(?!)")
 
@@ -143,23 +144,32 @@ class Reading(Struct, dict=True):
             elif type(value) is str and role:
                 said.append((value, role))
             elif type(value) is list and role in ("chat", "user", "chosen", "rejected"):
-                try:
-                    by = ("role", "content") if value and "role" in value[0] else ("from", "value")
-                    tags, texts = [message[by[0]] for message in value], [message[by[1]] for message in value]
-                    roles = [self.roles[tag] for tag in tags]
-                except (KeyError, TypeError):
-                    return None
-                if {*map(len, value)} != {2} or {*map(type, texts)} != {str} or not self.callers.isdisjoint(tags):
+                messages = self._plain_messages(value)
+                if messages is None:
                     return None
                 if role == "user":
-                    roles = [EARLIER if its == "assistant" else its for its in roles]
-                elif role != "chat" and {*roles} != {"assistant"}:
-                    return None
+                    messages = [(text, EARLIER if its == "assistant" else its) for text, its in messages]
                 elif role != "chat":
-                    roles = [role] * len(roles)
-                said += zip(texts, roles, strict=True)
+                    if any(its != "assistant" for _, its in messages):
+                        return None
+                    messages = [(text, role) for text, _ in messages]
+                said += messages
             elif value:
                 return None
+        return said
+
+    def _plain_messages(self, messages: Sequence[Row]) -> list[tuple[str, str]] | None:
+        """Texts and roles of messages of two strings each; `None` where one of them is more or makes a call."""
+        said, roles = list[tuple[str, str]](), self._plain_roles
+        try:
+            by, its = ("role", "content") if messages and "role" in messages[0] else ("from", "value")
+            for message in messages:
+                text = message[its]
+                if len(message) != 2 or type(text) is not str:
+                    return None
+                said.append((text, roles[message[by]]))
+        except (KeyError, TypeError):
+            return None
         return said
 
     def sides(self, row: Row) -> dict[str, list[tuple[str, str]]] | None:
