@@ -117,9 +117,10 @@ def load(entry: EntryPoint) -> Any:
     try:
         return entry.load()
     except Exception as error:  # importing a module may raise anything
+        package = package_of(entry)
         raise ConfigError(
-            f"the package {package_of(entry)} cannot be used: its entry point {entry.name} = {entry.value!r} of {entry.group} raised "
-            f"{type(error).__name__}: {error}. Correct it, or remove it: pip uninstall {entry.dist.name}"
+            f"the package {package} cannot be used: its entry point {entry.name} = {entry.value!r} of {entry.group} raised "
+            f"{type(error).__name__}: {error}. Correct it, or remove it: pip uninstall {package.partition(' ')[0]}"
         ) from error
 
 
