@@ -31,7 +31,6 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache, lru_cache, partial
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from msgspec import Struct
@@ -96,17 +95,17 @@ def files() -> Mapping[str, Path]:
 
 
 @cache
-def _rule_modules() -> Sequence[ModuleType]:
+def _rule_modules() -> Sequence[str]:
     """Return the modules with rules of rows and of columns: of this package, then of extensions."""
-    own = (f"prep_assets.proofs.{name}" for name in ("row_rules", "source_rules"))
     found = sorted(path.parts[-3] for path in FOLDER.parents[1].glob("extensions/*/proofs/rules.py"))
-    return [*map(import_module, (*own, *(f"prep_assets.extensions.{name}.proofs.rules" for name in found)))]
+    own = (f"prep_assets.proofs.{name}" for name in ("row_rules", "source_rules"))
+    return [*own, *(f"prep_assets.extensions.{name}.proofs.rules" for name in found)]
 
 
 @lru_cache(1 << 9)
 def rule_named(name: str) -> Callable[..., Any]:
     """Return the rule that definitions call by this name."""
-    rule: Callable[..., Any] = next(vars(module)[name] for module in _rule_modules() if name in vars(module))
+    rule: Callable[..., Any] = next(rules[name] for module in _rule_modules() if name in (rules := vars(import_module(module))))
     return rule
 
 
