@@ -6,6 +6,7 @@ import json
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from itertools import chain
+from pathlib import Path
 
 import numpy as np
 from msgspec import structs
@@ -114,6 +115,14 @@ def raw_accounting(store: Store) -> Verdict:
     files = [entry for kind in ("files", "test_files") for entry in sources[kind]]
     rows, again = sum(entry["rows"] for entry in files), {"files": len(files), "bytes": sum(entry["size"] for entry in files)}
     refused = sum(1 for _ in refusals_of(store))
+    if images := sources.get("images"):
+        folder = store.workspace.media_folder(domain_of(store.family, store.partition))
+        found = [0, 0] if folder is None else [*map(sum, zip(*((1, path.stat().st_size) for path in files_below(folder)), strict=True))]
+        if found != (pinned := [images["files"], images["bytes"]]):
+            fault = (
+                f"below {folder} are {found[0]:,} files of {found[1]:,} bytes, the pin says {pinned[0]:,} of {pinned[1]:,}. Pin it again"
+            )
+            return Verdict(False, fault, worst=Worst("sources.json", fault))
     return account(
         store.manifest.counts,
         refusals_of(store),
@@ -122,6 +131,16 @@ def raw_accounting(store: Store) -> Verdict:
         recounted=again,
         metrics=(store.manifest.metrics, {}),
     )
+
+
+def files_below(folder: Path, above: frozenset[Path] = frozenset()) -> Iterator[Path]:
+    """Yield all files below a folder; links are followed, but not to a folder that they are in."""
+    if (place := folder.resolve()) not in above:
+        for path in folder.iterdir():
+            if path.is_dir():
+                yield from files_below(path, above | {place})
+            elif path.is_file():
+                yield path
 
 
 def refusals_of(store: Store) -> Iterable[Refusal]:
@@ -152,7 +171,11 @@ def _available(store: Store) -> int | None:
 ACCOUNTING = Check(
     "accounting", "Records read = records kept + records refused, and each refused one is in quarantine with its reason.", accounting
 )
-RAW_ACCOUNTING = Check("accounting", "Rows read = readable rows + rows in quarantine, over all source files.", raw_accounting)
+RAW_ACCOUNTING = Check(
+    "accounting",
+    "Rows read = readable rows + rows in quarantine, over all source files; the pin of a folder of images counts what is below it.",
+    raw_accounting,
+)
 
 
 # Row integrity of token streams of any family.

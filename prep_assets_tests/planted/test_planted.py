@@ -43,6 +43,12 @@ PLANTS: Mapping[str, Change] = {
         "if left.turn == right.turn and left.order > right.order:",
         "if left.turn == right.turn or left.order > right.order:",
     ),
+    "folders in a folder of images": (
+        "sft images",
+        "data/pins",
+        'yield from _walk_files(Path(entry.path), f"{name}/", (*ancestors, inode))',
+        "continue",
+    ),
     "which documents are cut": ("pretrain fim", "text/documents", "if numbers[0] >= rate:", "if numbers[-1] >= rate:"),
     "which part of a document comes first": ("pretrain fim", "text/documents", "numbers[1] < spm_rate)", "numbers[0] < spm_rate)"),
     "results of calls": ("sft qwen3", "schemas/turns", "and turn.tool_call_id not in made", "and turn.tool_call_id in made"),
