@@ -125,11 +125,8 @@ def _ibans(text: str) -> Places:
     taken = 0
     for found in _IBAN.finditer(text):
         start, rest = found.start(1), _REST.match(text, found.end())
-        ends = (
-            [found.end() + each.end() for each in re.finditer("[A-Za-z0-9](?![A-Za-z0-9])|[0-9](?=[A-Za-z])", rest[0])]
-            if rest and start >= taken
-            else []
-        )
+        lasts = re.finditer("[A-Za-z0-9](?![A-Za-z0-9])|[0-9](?=[A-Za-z])", rest[0] if rest and start >= taken else "")
+        ends = [found.end() + last.end() for last in lasts]
         if (end := next((end for end in reversed(ends) if mod_97(text[start:end])), None)) is not None:
             yield start, end
             taken = end
@@ -137,23 +134,24 @@ def _ibans(text: str) -> Places:
 
 # National ids: the forms in which countries write them; one that is digits alone counts behind its name.
 
-_IDS: tuple[tuple[str, str], ...] = (
-    ("us.ssn", "[0-9]{3}-[0-9]{2}-[0-9]{4}"),
-    ("es.dni", "[0-9]{8}-?[A-Z]|[0-9]{2}[.][0-9]{3}[.][0-9]{3}-?[A-Z]"),
-    ("es.nie", "[XYZ]-?[0-9]{7}-?[A-Z]"),
-    ("fr.nir", "[12](?: ?[0-9]{2}){2} ?(?:[0-9]{2}|2[AB])(?: ?[0-9]{3}){2} ?[0-9]{2}"),
-    ("it.codicefiscale", "[A-Z]{6}[0-9][0-9L-V][A-T][0-9L-V]{2}[A-Z][0-9L-V]{3}[A-Z]"),
-    ("br.cpf", "(?:[0-9]{3}[.]){2}[0-9]{3}-[0-9]{2}"),
-    ("iso7064.mod_11_2", "[1-8][0-9]{5}(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])[0-3][0-9][0-9]{3}[0-9X]"),  # China; cn.ric misses districts
-    ("luhn", "[0-9]{2}(?:0[1-9]|1[0-2])(?:[0-2][0-9]|3[01])[-+][0-9]{4}"),  # Sweden; the library's own module asks the clock
-    ("fi.hetu", "[0-9]{6}[-+A-FU-Y][0-9]{3}[0-9A-Y]"),
-    ("kr.rrn", "[0-9]{6}-[1-8][0-9]{6}"),
-    ("", "[0-9]{2}[.](?:0[1-9]|1[0-2])[.][0-3][0-9]-[0-9]{3}[.][0-9]{2}"),  # Belgium; its form is nobody else's
-    ("mx.curp", "[A-Z]{4}[0-9]{6}[HM][A-Z]{5}[0-9A-Z][0-9]"),
-    ("cl.rut", "[0-9]{1,2}(?:[.][0-9]{3}){2}-[0-9K]"),
-    ("cz.rc", "[0-9]{6}/[0-9]{3,4}"),
-    ("ch.ssn", "756[.][0-9]{4}[.][0-9]{4}[.][0-9]{2}"),
-)
+_IDS: Mapping[str, str] = {
+    "us.ssn": "[0-9]{3}-[0-9]{2}-[0-9]{4}",
+    "es.dni": "[0-9]{8}-?[A-Z]|[0-9]{2}[.][0-9]{3}[.][0-9]{3}-?[A-Z]",
+    "es.nie": "[XYZ]-?[0-9]{7}-?[A-Z]",
+    "fr.nir": "[12](?: ?[0-9]{2}){2} ?(?:[0-9]{2}|2[AB])(?: ?[0-9]{3}){2} ?[0-9]{2}",
+    "it.codicefiscale": "[A-Z]{6}[0-9][0-9L-V][A-T][0-9L-V]{2}[A-Z][0-9L-V]{3}[A-Z]",
+    "br.cpf": "(?:[0-9]{3}[.]){2}[0-9]{3}-[0-9]{2}",
+    "iso7064.mod_11_2": "[1-8][0-9]{5}(?:19|20)[0-9]{2}(?:0[1-9]|1[0-2])[0-3][0-9][0-9]{3}[0-9X]",  # China; cn.ric misses districts
+    "luhn": "[0-9]{2}(?:0[1-9]|1[0-2])(?:[0-2][0-9]|3[01])[-+][0-9]{4}",  # Sweden; the library's own module asks the clock
+    "fi.hetu": "[0-9]{6}[-+A-FU-Y][0-9]{3}[0-9A-Y]",
+    "kr.rrn": "[0-9]{6}-[1-8][0-9]{6}",
+    "be": "[0-9]{2}[.](?:0[1-9]|1[0-2])[.][0-3][0-9]-[0-9]{3}[.][0-9]{2}",  # Belgium; its form is nobody else's
+    "mx.curp": "[A-Z]{4}[0-9]{6}[HM][A-Z]{5}[0-9A-Z][0-9]",
+    "cl.rut": "[0-9]{1,2}(?:[.][0-9]{3}){2}-[0-9K]",
+    "cz.rc": "[0-9]{6}/[0-9]{3,4}",
+    "ch.ssn": "756[.][0-9]{4}[.][0-9]{4}[.][0-9]{2}",
+}
+"""Module of python-stdnum → the form."""
 _NAMED_IDS: Mapping[str, str] = {
     "us.ssn": "SSN|social security", "us.itin": "ITIN", "br.cpf": "CPF", "pl.pesel": "PESEL", "nl.bsn": "BSN|burgerservicenummer", "tr.tckimlik": "kimlik|TCKN",
     "de.idnr": "Steuer-?ID|IdNr|Steueridentifikationsnummer", "in_.aadhaar": "aadhaar|आधार", "ro.cnp": "CNP", "hr.oib": "OIB", "gb.nhs": "NHS",
@@ -162,51 +160,41 @@ _NAMED_IDS: Mapping[str, str] = {
     "ee.ik": "isikukood", "gr.amka": "AMKA|ΑΜΚΑ", "id.nik": "NIK", "ie.pps": "PPSN?", "il.idnr": "ת[.\"״]?ז|תעודת זהות|מספר זהות", "is_.kennitala": "kennitala",
     "lt.asmens": "asmens kodas", "my.nric": "NRIC|MyKad", "no.fodselsnummer": "fødselsnummer|personnummer", "pk.cnic": "CNIC", "pt.nif": "NIF|contribuinte",
     "ru.inn": "ИНН", "se.personnummer": "personnummer", "si.emso": "EMŠO|JMBG", "th.pin": "ประชาชน", "za.idnr": "ID",
+    "nino": "NINO|NI|National Insurance",
 }  # fmt: skip
+"""Module → how the id is called."""
 _NINO = r"[A-CEGHJ-PR-TW-Z][A-CEGHJ-NPR-TW-Z] ?(?:[0-9]{2} ?){3}[A-D]"
-"""The United Kingdom's number of national insurance, which has no check digit."""
-
-
+_FORM_ALONE = {"be": _IDS["be"], "nino": _NINO}
+"""Belgium's form is nobody else's; the United Kingdom's national insurance has no check digit."""
+_ID = re.compile(rf"(?<![A-Za-z0-9+])(?<![0-9][./-])(?:{'|'.join(_IDS.values())})(?![A-Za-z0-9]|[./-][0-9])", re.IGNORECASE)
 _NUMBER = re.compile(rf"(?<![A-Za-z+])(?:[0-9](?:[ ./-]?[0-9]){{6,12}}-?[A-Z]{{0,2}}|{_NINO})(?![A-Za-z0-9]|[.,-][0-9])", re.IGNORECASE)
 """What may be an id behind its name."""
 _BEFORE_ID = 48
 """Characters before a number where its name may begin."""
-_Forms = tuple[re.Pattern[str], list[tuple[Callable[[str], Any], re.Pattern[str]]]]
-"""A pattern of all forms together, to ask first; what validates each, and its pattern."""
-
-
-@cache
-def _id_forms() -> tuple[_Forms, _Forms]:
-    """Ids that stand alone; and names, with what may stand between them and a number."""
-    ask = {name: import_module(f"stdnum.{name}").is_valid if name else bool for name in (*dict(_IDS), *_NAMED_IDS)}
-    names = [*((ask[module], name) for module, name in _NAMED_IDS.items()), (re.compile(_NINO).fullmatch, "NINO|NI|National Insurance")]
-    before_any = r"(?<![A-Za-z])(?:{})[^0-9\n]{{0,12}}$"
-    alone, named = ("|".join(form for _, form in forms) for forms in (_IDS, names))
-    return (
-        (
-            re.compile(rf"(?<![A-Za-z0-9+])(?<![0-9][./-])(?:{alone})(?![A-Za-z0-9]|[./-][0-9])", re.IGNORECASE),
-            [(ask[module], re.compile(form)) for module, form in _IDS],
-        ),
-        (
-            re.compile(before_any.format(named), re.IGNORECASE),
-            [(is_valid, re.compile(before_any.format(name), re.IGNORECASE)) for is_valid, name in names],
-        ),
-    )
+_BEHIND = r"(?<![A-Za-z])(?:{})[^0-9\n]{{0,12}}$"
+_ANY_NAME = re.compile(_BEHIND.format("|".join(_NAMED_IDS.values())), re.IGNORECASE)
 
 
 def _ids(text: str) -> Places:
-    (alone, forms), (any_name, names) = _id_forms()
-    asked = [(found, [is_valid for is_valid, form in forms if form.fullmatch(found[0].upper())]) for found in alone.finditer(text)]
+    asked = [
+        (found, [module for module, form in _IDS.items() if re.fullmatch(form, found[0], re.IGNORECASE)]) for found in _ID.finditer(text)
+    ]
     for found in _NUMBER.finditer(text):
         before = text[max(0, found.start() - _BEFORE_ID) : found.start()]
-        if any_name.search(before):
-            asked.append((found, [is_valid for is_valid, name in names if name.search(before)]))
+        if _ANY_NAME.search(before):
+            asked.append((found, [module for module, name in _NAMED_IDS.items() if re.search(_BEHIND.format(name), before, re.IGNORECASE)]))
     taken = list[Span]()
-    for found, rules in asked:
-        values = found[0].upper(), re.sub("[ ./+-]", "", found[0].upper())
-        if not _overlaps(found.span(), taken) and any(is_valid(value) for is_valid in rules for value in values):
+    for found, modules in asked:
+        if not _overlaps(found.span(), taken) and any(_is_id(module, found[0].upper()) for module in modules):
             taken.append(found.span())
     yield from sorted(taken)
+
+
+def _is_id(module: str, value: str) -> bool:
+    if module in _FORM_ALONE:
+        return re.fullmatch(_FORM_ALONE[module], value) is not None
+    is_valid = import_module(f"stdnum.{module}").is_valid
+    return bool(is_valid(value) or is_valid(re.sub("[ ./+-]", "", value)))
 
 
 # Addresses.

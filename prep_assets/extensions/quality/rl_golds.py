@@ -20,24 +20,15 @@ from prep_assets.samples import ASSISTANT, COMPLETION, PROMPT, USER, Prompt, Sam
 REASON = "answer_is_not_the_gold"
 LONGEST = 200
 """Most characters of an answer that is compared as mathematics; a longer one is compared as text."""
-_FINALS = (re.compile(r"<answer>(.*?)</answer>", re.DOTALL), re.compile(r"^####[ \t]*(\S.*?)\s*$", re.MULTILINE))
-_BOXED = "\\boxed{"
+_FINALS = (r"(?s)<answer>(.*?)</answer>", r"(?m)^####[ \t]*(\S.*?)\s*$", r"\\boxed\{((?:[^{}]++|\{(?1)\})*+)\}")
 
 
 def final_answer(text: str) -> str | None:
     """The last answer of a text in ``<answer>…</answer>``, after ``####``, or in LaTeX's ``\\boxed{…}``, the first of these forms that it has."""
-    for form in _FINALS:
-        if found := form.findall(text):
-            return str(found[-1]).strip()
-    start = text.rfind(_BOXED)
-    if start < 0:
-        return None
-    depth, begins = 1, start + len(_BOXED)
-    for at in range(begins, len(text)):
-        depth += (text[at] == "{") - (text[at] == "}")
-        if not depth:
-            return text[begins:at].strip()
-    return None
+    import regex  # which knows brackets in brackets
+
+    found = next(filter(None, (regex.findall(form, text) for form in _FINALS)), None)
+    return str(found[-1]).strip() if found else None
 
 
 @lru_cache(1 << 12)

@@ -1,6 +1,6 @@
 """Private data that is left in a text: a second search, which shares neither patterns nor code with the one that redacts.
 
-It cuts texts into words and groups of digits, and judges each by itself: check digits by their definitions, addresses by the standard library or a parser.
+It cuts texts into words and groups of digits, and judges each by itself: check digits, addresses and phone numbers by libraries.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cache, lru_cache
-from itertools import chain, groupby
+from functools import cache
+from itertools import accumulate, chain, groupby, product
 from typing import Any
 from urllib.parse import unquote
 
@@ -22,8 +22,6 @@ _FEWEST = {
 }  # fmt: skip
 KEYS = {prefix: fewest for fewest, prefixes in _FEWEST.items() for prefix in prefixes.split()}
 """First letters of a service's keys → the fewest characters of one."""
-ADVERTISED = ("078-05-1120", "457-55-5462", "219-09-9999")
-"""Social security numbers that advertisements printed."""
 OWNED = "com|net|org|edu|gov|info"
 """Last labels of hosts that are spelt, beside those of countries."""
 OWNERLESS, IMAGES = ("example", "test", "invalid", "localhost"), ("png", "jpg", "jpeg", "gif", "webp", "svg", "avif")
@@ -56,10 +54,8 @@ def _left(text: str, kinds: Sequence[str], countries: Sequence[str] | None) -> I
     for kind, search in SEARCHES.items():
         if kind in kinds and (kind not in _WORTH or _WORTH[kind].search(text)):
             yield from (kind for value in search(text) if value)
-    if "phone" in kinds and countries is None:
-        yield from ("phone" for value in _phones_of_language(text) if value)
-    elif "phone" in kinds:
-        yield from ("phone" for country in countries or () for value in _national_phones(text, country) if value)
+    if "phone" in kinds:
+        yield from ("phone" for value in _national_phones(text, countries) if value)
 
 
 _WORTH = {
@@ -105,10 +101,11 @@ def _cards(text: str) -> Iterator[bool]:
 
 
 def _is_card(digits: str) -> bool:
-    """Whether digits have a brand's first digits and length, and the check digit: doubled, every second one from the right (ISO/IEC 7812-1)."""
+    """Whether digits have a brand's first digits and length, and the check digit."""
+    from stdnum import luhn
+
     if len(digits) < 13 or len(set(digits)) == 1:
         return False
-    total = sum(int(digit) if at % 2 == 0 else 2 * int(digit) - 9 * (int(digit) > 4) for at, digit in enumerate(reversed(digits)))
     two, four, size = int(digits[:2]), int(digits[:4]), len(digits)
     known = (
         (digits[0] == "4" and size in (13, 16, 19))
@@ -117,29 +114,17 @@ def _is_card(digits: str) -> bool:
         or (two in (36, 38) and size in (14, 16))
         or ((3528 <= four <= 3589 or four == 6011 or two in (62, 65)) and size == 16)
     )
-    return known and total % 10 == 0
-
-
-@lru_cache(256)
-def _length_of_iban(country: str) -> int | None:
-    """The length of a country's IBANs, as the registry of SWIFT says."""
-    from stdnum import numdb
-
-    entries = numdb.get("iban").info(f"{country}00")[0][1]
-    return 4 + sum(map(int, re.findall("[0-9]+", entries["bban"]))) if "bban" in entries else None
+    return known and bool(luhn.is_valid(digits))
 
 
 def _ibans(text: str) -> Iterator[bool]:
+    from stdnum import iban
+
     for groups in _grouped(text.upper(), _is_ascii_letter_or_digit, "./_\n"):
         groups = [group.removeprefix("IBAN") for group in groups]
         for first, group in enumerate(groups):
-            size = _length_of_iban(group[:2]) if re.match("[A-Z]{2}[0-9]{2}", group) else None
-            whole = ""
-            for group in groups[first:] if size else ():
-                whole += group
-                if len(whole) == size:
-                    # letters as numbers from 10, country and check digits last; 1 remains (ISO 13616)
-                    yield int("".join(str(int(letter, 36)) for letter in whole[4:] + whole[:4])) % 97 == 1
+            if re.match("[A-Z]{2}[0-9]{2}", group):
+                yield from (bool(iban.is_valid(whole, check_country=False)) for whole in accumulate(groups[first : first + 9]))
 
 
 def _emails(text: str) -> Iterator[bool]:
@@ -190,16 +175,6 @@ def _phones(text: str) -> Iterator[bool]:
                 break
 
 
-def _national_phones(text: str, country: str) -> Iterator[bool]:
-    import phonenumbers
-
-    for run in re.findall(
-        r"(?<![^ \n:])[0-9(][0-9 ()-]{5,}[0-9](?=[ \n]?[^\W0-9_]|[.!?]?(?:\n|$))", text
-    ):  # all that stands between two words
-        with suppress(phonenumbers.NumberParseException):
-            yield run[:2] != "00" and phonenumbers.is_valid_number(phonenumbers.parse(run, country))
-
-
 _SPOKEN = "de:DE fr:FR es:ES it:IT pl:PL nl:NL sv:SE tr:TR ru:RU pt:BR en:US ja:JP ko:KR zh:CN cs:CZ da:DK fi:FI hu:HU ro:RO el:GR uk:UA he:IL id:ID vi:VN"
 """Language → a country whose texts are in it."""
 _SURE = 0.98
@@ -212,18 +187,18 @@ def _identifier() -> Any:
     return LanguageIdentifier.from_model_file(MODEL_FILE, norm_probs=True)
 
 
-def _phones_of_language(text: str) -> Iterator[bool]:
-    """Numbers that stand between words in the groups in which a country writes its own, in texts whose language is sure among all that the library knows."""
+def _national_phones(text: str, countries: Sequence[str] | None) -> Iterator[bool]:
+    """Numbers that stand between words in the groups in which a country writes its own: one of `countries`, or that of the text's language, if that is sure
+    among all that the library knows."""
     import phonenumbers
 
     written = [found[0].strip() for found in re.finditer(r"(?<![^\s:：(])\(?[0-9][0-9 ()/.-]{5,18}[0-9](?=\s|[.,;!?)]\s|$)", text)]
     written += re.findall(r"(?<=[\u3040-\u9fff\uac00-\ud7a3])[0-9][0-9 ()-]{5,18}[0-9](?=[\u3001-\u9fff\uac00-\ud7a3])", text)
     written = [said for said in written if "/" not in said and not said.isdigit() and sum(map(str.isdigit, said)) > 7]
-    if not written:
-        return
-    language, probability = _identifier().classify(text[:2000])
-    country = dict(pair.split(":") for pair in _SPOKEN.split()).get(language)
-    for said in written if country and probability >= _SURE else ():
+    if written and countries is None:
+        language, probability = _identifier().classify(text[:2000])
+        countries = [pair[3:] for pair in _SPOKEN.split() if pair.startswith(f"{language}:") and probability >= _SURE]
+    for said, country in product(written, countries or ()):
         with suppress(phonenumbers.NumberParseException):
             number = phonenumbers.parse(said, country)
             written_there = phonenumbers.format_number(number, phonenumbers.PhoneNumberFormat.NATIONAL)
@@ -232,26 +207,18 @@ def _phones_of_language(text: str) -> Iterator[bool]:
 
 
 def _ids(text: str) -> Iterator[bool]:
-    for word in re.split(r"[^0-9A-Za-z./+-]+", text.upper()):
-        yield _is_id(word.strip("./-"))
+    """Of China and Spain, and of Brazil and the United States as these write them."""
+    from stdnum.br import cpf
+    from stdnum.es import dni, nie
+    from stdnum.iso7064 import mod_11_2
+    from stdnum.us import ssn
 
-
-def _is_id(word: str) -> bool:
-    """Whether a word is an id: of Spain (23 letters), China (ISO 7064, modulo 11), Brazil (two digits modulo 11) or the United States (groups alone)."""
-    if re.fullmatch("[0-9XYZ][0-9]{7}[A-Z]", word):
-        return "TRWAGMYFPDXBNJZSQVHLCKE"[int(word[:8].translate(str.maketrans("XYZ", "012"))) % 23] == word[8]
-    if re.fullmatch("[1-8][0-9]{5}(19|20)[0-9]{11}|[1-8][0-9]{5}(19|20)[0-9]{9}X", word):
-        month, day = int(word[10:12]), int(word[12:14])
-        total = sum((10 if digit == "X" else int(digit)) << at for at, digit in enumerate(reversed(word)))
-        return 1 <= month <= 12 and 1 <= day <= 31 and total % 11 == 1
-    if re.fullmatch(r"[0-9]{3}\.[0-9]{3}\.[0-9]{3}-[0-9]{2}", word):
-        digits = [int(digit) for digit in word if digit.isdigit()]
-        return len({*digits}) > 1 and all(
-            sum(digit * (size + 1 - at) for at, digit in enumerate(digits[:size])) * 10 % 11 % 10 == digits[size] for size in (9, 10)
+    for word in (part.strip("./-") for part in re.split(r"[^0-9A-Za-z./+-]+", text.upper())):
+        is_chinese = (
+            len(word) == 18 and word[6:8] in ("19", "20") and word[:17].isdigit() and 0 < int(word[10:12]) < 13 and int(word[12:14]) < 32
         )
-    area, _, rest = word.partition("-")
-    is_social = bool(re.fullmatch("[0-9]{3}-[0-9]{2}-[0-9]{4}", word)) and word not in ADVERTISED
-    return is_social and area not in ("000", "666") and area < "900" and rest[:2] != "00" and rest[3:] != "0000"
+        yield mod_11_2.is_valid(word) if is_chinese else dni.is_valid(word) or nie.is_valid(word)
+        yield (cpf.is_valid(word) and word == cpf.format(word)) or (ssn.is_valid(word) and word[3:4] == word[6:7] == "-")
 
 
 def _secrets(text: str) -> Iterator[bool]:
