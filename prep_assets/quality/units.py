@@ -11,7 +11,7 @@ from urllib.parse import unquote
 HAN = r"\u3005\u3007\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U000323af\u3040-\u30ff\u31f0-\u31ff\u3105-\u312f\uff66-\uff9f"
 UNSPACED_ALPHABETS = r"\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff"
 """Scripts without spaces, for classes of regular expressions: Chinese and Japanese; Thai, Lao, Tibetan, Burmese and Khmer."""
-UNSPACED, FIRST_UNSPACED = HAN + UNSPACED_ALPHABETS, 0x0E00
+UNSPACED = HAN + UNSPACED_ALPHABETS
 WORD = re.compile(rf"(?=\w)[{UNSPACED}]|[^\W_{UNSPACED}]+")
 """A word; a character, where scripts have no spaces: what a library's dictionary takes for a word depends on what stands beside it."""
 _HAN, _ALPHABETS = re.compile(rf"(?=\w)[{HAN}]"), re.compile(rf"(?=\w)[{UNSPACED_ALPHABETS}]")
@@ -128,10 +128,10 @@ def fold(word: str) -> str:
 
 def spaced(text: str) -> str:
     """A text with spaces around each character of a script that has none."""
-    return text if text.isascii() else _UNSPACED.sub(r" \g<0> ", text)
+    return text if text.isascii() else _UNSPACED.sub(lambda found: f" {' '.join(found[0])} ", text)
 
 
-_UNSPACED = re.compile(f"[{UNSPACED}]")
+_UNSPACED = re.compile(f"[{UNSPACED}]+")
 
 
 def script(text: str) -> int:

@@ -14,7 +14,7 @@ from pydantic import Field
 from prep_assets.extensions.quality.characters import Characters
 from prep_assets.extensions.quality.words import Words, mixed
 from prep_assets.quality.steps import CLUSTER, CONTEXT, DOCUMENTS, AcrossDomains, Examples, Judged, Step, quality_step
-from prep_assets.quality.units import FIRST_UNSPACED, spaced
+from prep_assets.quality.units import spaced
 from prep_assets.samples import SYSTEM, document
 from prep_assets.stores.arrays import Spool, sorted_groups
 
@@ -73,15 +73,7 @@ class NearDuplicates(AcrossDomains):
         return Judged()
 
     def _signed(self, texts: Sequence[str]) -> npt.NDArray[np.uint32]:
-        folded = [text.casefold() for text in texts]
-        characters = Characters.of(folded)
-        codes = characters.codes
-        if len(
-            unspaced := np.flatnonzero((codes >= FIRST_UNSPACED) & ((codes < 0x2000) | (codes > 0x3000)))
-        ):  # else there is nothing to part
-            for number in np.unique(np.searchsorted(characters.ends, unspaced)).tolist():
-                folded[number] = spaced(texts[number]).casefold()
-            characters = Characters.of(folded)
+        characters = Characters.of([spaced(text).casefold() for text in texts])
         return signatures_of(Words.alphanumeric(characters), self._words, self._buckets * self._hashes)
 
     def _compare_what_is_particular(self) -> None:
