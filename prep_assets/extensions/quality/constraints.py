@@ -21,16 +21,12 @@ _Holds = Callable[..., bool]
 _RELATIONS: Mapping[str, Callable[[int, int], bool]] = {"less than": operator.lt, "at least": operator.ge}
 
 
-def _compares(count: int, relation: str, number: int) -> bool:
-    return _RELATIONS[relation](count, number)
-
-
 def _keyword_frequency(text: str, keyword: str, frequency: int, relation: str) -> bool:
-    return _compares(len(re.findall(keyword, text, re.IGNORECASE)), relation, frequency)
+    return _RELATIONS[relation](len(re.findall(keyword, text, re.IGNORECASE)), frequency)
 
 
 def _letter_frequency(text: str, letter: str, let_frequency: int, let_relation: str) -> bool:
-    return _compares(text.lower().count(letter.lower()), let_relation, let_frequency)
+    return _RELATIONS[let_relation](text.lower().count(letter.lower()), let_frequency)
 
 
 def _paragraphs(text: str, num_paragraphs: int) -> bool:
@@ -100,7 +96,7 @@ CONSTRAINTS: Mapping[str, _Holds] = {
     ),
     "keywords:letter_frequency": _letter_frequency,
     "length_constraints:number_paragraphs": _paragraphs,
-    "length_constraints:number_words": lambda text, num_words, relation: _compares(len(re.findall(r"\w+", text)), relation, num_words),
+    "length_constraints:number_words": lambda text, num_words, relation: _RELATIONS[relation](len(re.findall(r"\w+", text)), num_words),
     "length_constraints:nth_paragraph_first_word": _nth_paragraph,
     "detectable_content:number_placeholders": lambda text, num_placeholders: len(re.findall(r"\[.*?\]", text)) >= num_placeholders,
     "detectable_content:postscript": _postscript,

@@ -124,15 +124,10 @@ class NearDuplicates(AcrossDomains):
         kept = kept.copy()
         kept[list(foreign)] = False
         cluster = clusters(bands, kept)
-        chosen = np.arange(len(cluster))
-        if self._keep == "longest":
-            order = np.lexsort((chosen, -sizes, cluster))  # the first of each cluster is its longest, of equal ones the first
-            begins = np.append(True, cluster[order][1:] != cluster[order][:-1]) if len(order) else np.zeros(0, bool)
-            best = np.empty(len(cluster), np.int64)
-            best[cluster[order[begins]]] = order[begins]
-            chosen = best[cluster]
-        else:
-            chosen = cluster
+        # of each cluster the longest, of equal ones the first; or the first
+        order = np.lexsort((-sizes, cluster)) if self._keep == "longest" else np.arange(len(cluster))
+        of_clusters, firsts = np.unique(cluster[order], return_index=True)
+        chosen = order[firsts][np.searchsorted(of_clusters, cluster)]
         members = np.bincount(cluster, minlength=len(cluster))
         wrong = np.flatnonzero(kept & (chosen != np.arange(len(cluster))))
         found = {

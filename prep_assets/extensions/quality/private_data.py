@@ -35,8 +35,7 @@ def private_data(*, kinds: tuple[Kind, ...] | list[Kind] = KINDS, countries: lis
                 counts[kind][number] = count
             # the value itself is left out: what is private must not stand in a report
             there = [kind for kind in wanted if kind in values]
-            if there:
-                found[number] = (f"private_{there[0]}", ", ".join(f"{values[kind]} × {kind}" for kind in there))
+            found[number] = (f"private_{there[0]}", ", ".join(f"{values[kind]} × {kind}" for kind in there))
         return Judged(found, counts)
 
     return by_block(judge)

@@ -270,9 +270,6 @@ _INTERNATIONAL = re.compile(r"(?<![0-9])\+[^0-9\n]{0,4}[0-9](?:[^0-9A-Za-z+]{0,4
 """What a number with + has, and a sum has not."""
 _MAY_BE_NATIONAL = re.compile(r"(?:^|[^0-9A-Za-z+])\(?[0-9](?:[ ./()-]{0,2}[0-9]){6,}(?![0-9./() -]*=)")
 """A number without a prefix, and no sum."""
-_DATE = re.compile(
-    r"[12][0-9]{3}-[12][0-9]{3}|[12][0-9]{3}([-/. ])[01]?[0-9]\1[0-3]?[0-9](?: [0-9]{1,2})?|[0-3]?[0-9]([-/. ])[01]?[0-9]\2[12][0-9]{3}"
-)
 _DECIMAL = re.compile(r"\+?[0-9]{1,3}\.[0-9]{4,}")
 _MOST_DIGITS = 15
 """Of a number with its country's code (E.164); phonenumbers takes longer ones of Germany."""
@@ -487,8 +484,7 @@ def _values(
 
 
 def _may_be_national(text: str, part: Span) -> bool:
-    runs = (run[0].strip(" \n\t,;:\"'(") for run in _MAY_BE_NATIONAL.finditer(text, *part))
-    return any(_is_written_as_phone(said) and not _DATE.fullmatch(said) for said in runs)
+    return any(_is_written_as_phone(run[0].strip(" \n\t,;:\"'(")) for run in _MAY_BE_NATIONAL.finditer(text, *part))
 
 
 # Redaction.

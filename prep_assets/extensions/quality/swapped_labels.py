@@ -26,37 +26,6 @@ _WORD = re.compile(r"\w+|[^\w\s]")
 _MOST_WORDS, _FOLDS, _STEPS = 300, 5, 40
 
 
-class Differences:
-    """What the chosen answer of each pair has more of than the rejected one, as rows of a sparse matrix of unit length."""
-
-    def __init__(self) -> None:
-        self.noted = self._columns, self._values, self._sizes = Spool(np.int32), Spool(np.float32), Spool(np.int64)
-
-    def add(self, chosen: str, rejected: str) -> None:
-        """Append a pair."""
-        more = Counter(_features(chosen))
-        more.subtract(_features(rejected))
-        columns = np.array([column for column, count in more.items() if count], np.int32)
-        counts = np.array([count for count in more.values() if count], np.float32)
-        values = np.sign(counts) * np.log1p(np.abs(counts))
-        self._columns.append(columns)
-        self._values.append(values / max(1e-6, float(np.sqrt(values @ values))))
-        self._sizes.append(np.array([len(columns)], np.int64))
-
-    def scores(self, kept: npt.NDArray[np.bool_]) -> Floats:
-        """float64[n], how much the chosen answer of each pair is preferred by logistic regressions that learned from the kept pairs of the other folds."""
-        columns, values, sizes = self._columns.array(), self._values.array(), np.asarray(self._sizes.array())
-        row, scores = np.repeat(np.arange(len(sizes)), sizes), np.zeros(len(sizes))
-        fold = np.arange(len(sizes)) % _FOLDS
-        for number in range(_FOLDS):
-            learned_from = kept & (fold != number)
-            mine = learned_from[row]
-            weights = _learned(np.asarray(columns[mine]), np.asarray(values[mine], np.float64), row[mine], learned_from)
-            judged = fold[row] == number
-            scores += np.bincount(row[judged], weights[columns[judged]] * values[judged], len(sizes))
-        return scores
-
-
 def _features(answer: str) -> list[int]:
     words = _WORD.findall(answer.casefold())[:_MOST_WORDS]
     pairs = (f"{first} {second}" for first, second in pairwise(words))
@@ -98,24 +67,43 @@ def swapped_probability(scores: Floats) -> Floats:
 
 
 class SwappedLabels(Step):
-    """Notes in what the answers of each pair differ; scores all pairs at the end."""
+    """Notes what the chosen answer of each pair has more of than the rejected one, as rows of a sparse matrix of unit length; scores all pairs at the end."""
 
     def __init__(self, at_least: float) -> None:
-        self._at_least, self._differences = at_least, Differences()
-        self.noted = self._differences.noted
+        self._at_least = at_least
+        self.noted = self._columns, self._values, self._sizes = Spool(np.int32), Spool(np.float32), Spool(np.int64)
 
     def judge(self, examples: Examples) -> Judged:
         """Note the pairs."""
         for parts in examples.parts:
             chosen, rejected = ("".join(text for role, text in parts if role == side) for side in (CHOSEN, REJECTED))
-            self._differences.add(chosen, rejected)
+            more = Counter(_features(chosen))
+            more.subtract(_features(rejected))
+            differing = [(column, count) for column, count in more.items() if count]
+            counts = np.array([count for _, count in differing], np.float32)
+            values = np.sign(counts) * np.log1p(np.abs(counts))
+            self._columns.append(np.array([column for column, _ in differing], np.int32))
+            self._values.append(values / max(1e-6, float(np.sqrt(values @ values))))
+            self._sizes.append(np.array([len(differing)], np.int64))
         return Judged()
+
+    def _scores(self, kept: npt.NDArray[np.bool_]) -> Floats:
+        """float64[n], how much the chosen answer of each pair is preferred by logistic regressions that learned from the kept pairs of the other folds."""
+        columns, values, sizes = self._columns.array(), self._values.array(), np.asarray(self._sizes.array())
+        row, scores = np.repeat(np.arange(len(sizes)), sizes), np.zeros(len(sizes))
+        fold = np.arange(len(sizes)) % _FOLDS
+        for number in range(_FOLDS):
+            learned_from = kept & (fold != number)
+            mine, judged = learned_from[row], fold[row] == number
+            weights = _learned(np.asarray(columns[mine]), np.asarray(values[mine], np.float64), row[mine], learned_from)
+            scores += np.bincount(row[judged], weights[columns[judged]] * values[judged], len(sizes))
+        return scores
 
     def finish(self, kept: npt.NDArray[np.bool_]) -> Judged:
         """Find the kept pairs whose labels are probably swapped."""
         probability = np.zeros(len(kept))
         if kept.sum() >= FEWEST:
-            probability[kept] = swapped_probability(self._differences.scores(kept)[kept])
+            probability[kept] = swapped_probability(self._scores(kept)[kept])
         found = {
             number: (REASON, f"the rejected answer is preferred: swapped with a probability of {probability[number]:.3f}")
             for number in np.flatnonzero(probability >= self._at_least).tolist()

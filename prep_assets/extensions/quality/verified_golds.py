@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from functools import lru_cache, partial
 from typing import Any
-
-from msgspec import Struct
 
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
 from prep_assets.extensions.quality.constraints import CONSTRAINTS, keeps, misfit
@@ -130,23 +128,14 @@ def _reads_rubric(prompt: Prompt, where: str) -> str:
     return ""
 
 
-class _Known(Struct, frozen=True):
-    """A verifier: what tries golds with it, and whether it must be told something."""
-
-    failing: _Try
-    told: bool = False
-
-
-def _finding(prompt: Prompt, where: str, verifiers: Mapping[str, _Known | None]) -> Finding | None:
+def _finding(prompt: Prompt, where: str, verifiers: Mapping[str, _Try | None], told: Collection[_Try]) -> Finding | None:
     if prompt.verifier not in verifiers:
         return UNKNOWN, f"no verifier of this name is configured; there are {', '.join(sorted(verifiers))}"
-    known = verifiers[prompt.verifier]
-    if known is None:
-        return None
-    if known.told and not prompt.arguments:
+    failing = verifiers[prompt.verifier]
+    if failing in told and not prompt.arguments:
         return BAD, f"the verifier {prompt.verifier} is told nothing: rl_prompt's option arguments_key names the field"
     try:
-        why = known.failing(prompt, where)
+        why = failing and failing(prompt, where)
     except Refused as refused:
         return refused.reason, f"what the verifier {prompt.verifier} is told: {refused.detail}"
     return (REJECTED, why) if why else None
@@ -173,16 +162,17 @@ def verified_golds(*, verifiers: Mapping[str, str] | None = None, code_seconds: 
     """
     if code_seconds is not None and not 0 < code_seconds < float("inf"):
         raise ConfigError(f"{STEP}, option 'code_seconds' = {code_seconds}: needs a number above 0")
-    built_in = {
-        MATH: _Known(_fails_boxed),
-        BARE: _Known(_by_answer(passes_bare)),
-        CODE: _Known(_passes_tests(code_seconds), told=True),
-        IFEVAL: _Known(_keeps_constraints, told=True),
-        RUBRIC: _Known(_reads_rubric, told=True),
+    built_in: dict[str, _Try] = {
+        MATH: _fails_boxed,
+        BARE: _by_answer(passes_bare),
+        CODE: _passes_tests(code_seconds),
+        IFEVAL: _keeps_constraints,
+        RUBRIC: _reads_rubric,
     }
-    functions: dict[str, _Known | None] = {**built_in, NUMBER: None, JUDGED: None}
+    told = [built_in[name] for name in (CODE, IFEVAL, RUBRIC)]
+    functions: dict[str, _Try | None] = {**built_in, NUMBER: None, JUDGED: None}
     for name, how in (verifiers or {}).items():
-        functions[name] = None if how == NONE else built_in.get(how) or _Known(_by_answer(_own_verifier(how), tells=True))
+        functions[name] = None if how == NONE else built_in.get(how) or _by_answer(_own_verifier(how), tells=True)
 
     def judge(examples: Examples) -> Judged:
         prompts = enumerate(examples.examples)
@@ -190,7 +180,7 @@ def verified_golds(*, verifiers: Mapping[str, str] | None = None, code_seconds: 
             {
                 number: found
                 for number, prompt in prompts
-                if isinstance(prompt, Prompt) and (found := _finding(prompt, examples.ids[number], functions)) is not None
+                if isinstance(prompt, Prompt) and (found := _finding(prompt, examples.ids[number], functions, told)) is not None
             }
         )
 
