@@ -537,6 +537,7 @@ def test_pages_of_fineweb(text: str, reason: str) -> None:
             "4012|8888|8888|1881|4111|1111|1111|1111, 4012|8888|8888|1881|4111|1111, 4012 8888 8888 1881|4111 1111 1111 1111",
             "<CREDIT_CARD>|<CREDIT_CARD>, 4012|8888|8888|1881|4111|1111, <CREDIT_CARD>|<CREDIT_CARD>",
         ),
+        ("+91-80-4112-6225 2024-05-06", "<PHONE_NUMBER> 2024-05-06"),
         ("IBAN:DE89370400440532013000BIC:X, ES91 2100 0418 4502 0005 1332EUR", "IBAN:<IBAN_CODE>BIC:X, <IBAN_CODE>EUR"),
         # what is encoded or spelt
         ("anna.b%40mail.ru, anna&#46;b&commat;mail&period;ru, anna&#x40;mail.ru", "<EMAIL_ADDRESS>, <EMAIL_ADDRESS>, <EMAIL_ADDRESS>"),
@@ -612,6 +613,7 @@ def test_ids_behind_their_names_and_keys_of_more_services(text: str) -> None:
         ("zoe {at} post {dot} acme {dot} info", True),
         ("look [at] this [dot] und so weiter", False),
         ("look (at) this (dot)までご連絡いただけます", False),
+        ("look [at] this [dot] en laat ons weten", False),
         ("see us at acme dot org", False),
         ("mail us at acme dot org", False),
         ("the product is 2 at each dot here", False),
@@ -646,6 +648,8 @@ def test_national_phone_numbers_of_a_country() -> None:
         "Write to user@example.com or root@localhost.",
         "From 1914-1918 to 2024-11-26 12:30:15, +5 or +123, 3.14159265358979, GB00 TEST.",
         "std::vector<int>::iterator and a::b, 12:30:45, sk-learn, ghp_short",
+        "Bitte notieren Sie sich 0.4986191484265456 und 1692832364683, und geben Sie uns bis Freitag Bescheid, ob alles stimmt.",
+        "An account that is none: IL37 4561 2957 8092 8628 989",
         "2 + 2 = 4, 00 1 2, +1, and the code 00632000001783 of a box.",
     ],
 )

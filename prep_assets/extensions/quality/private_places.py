@@ -79,11 +79,20 @@ _ENCODED = re.compile(
 )
 """Entities of HTML, bytes of URLs, escapes of JSON and of strings, ``(at)`` and ``[dot]``, spaces without width, and tags inside a value or between cells."""
 _REST = re.compile(
-    r"(?:[a-z]{2}|com|net|org|edu|gov|int|mil|info|biz|name|dev|app|site|online|shop|store|tech|cloud|email|xyz|blog|live|news|world|agency)(?![a-z0-9_-])"
-    r"|[^\W\d_]{2,6}(?<![A-Za-z])(?!\w)|[\w.+%-]+ ?(?:\.\w|[\[({<])",
+    r"[\w.+%-]+ ?(?:\.\w|[\[({<])|(?P<country>[a-z]{2})(?![a-z0-9_-])|[^\W\d_]{2,6}(?<![A-Za-z])(?!\w)"
+    r"|(?:com|net|org|edu|gov|int|mil|info|biz|name|dev|app|site|online|shop|store|tech|cloud|email|xyz|blog|live|news|world|agency)(?![a-z0-9_-])",
     re.IGNORECASE,
 )
-"""What stands behind a dot in brackets: a country's last label or one of the usual, or a label before another sign in brackets or a dot."""
+"""What stands behind a dot in brackets: a label before another sign in brackets or a dot, or the last one, a country's or one of the usual."""
+
+
+def _goes_on(text: str, at: int) -> bool:
+    from phonenumbers import SUPPORTED_REGIONS  # countries, which have domains
+
+    rest = _REST.match(text, at)
+    return rest is not None and (not (country := rest["country"]) or country.upper() in {*SUPPORTED_REGIONS, "UK", "EU"})
+
+
 _SAID_DOT = "dot|DOT|punto|ponto|punkt|point|punt|nokta|kropka|точка"
 _SPOKEN = re.compile(
     rf"(?<![\w.+-])(?P<name>[\w+-]+(?:(?:\.| (?:{_SAID_DOT}) )[\w+-]+)*) (?:(?P<said>at|AT|@)|arroba|chiocciola|собака|ät) "
@@ -124,7 +133,7 @@ def _escapes(text: str) -> Iterator[tuple[int, int, str]]:
         if found["at"] or found["dot"]:
             low -= text[low - 1 : low] == " "
             high += text[high : high + 1] == " "
-            is_host = found["at"] or found["dot"] == "." or _REST.match(text, high)
+            is_host = found["at"] or found["dot"] == "." or _goes_on(text, high)
             if is_host and text[low - 1 : low].isalnum() and text[high : high + 1].isalnum():
                 yield low, high, "@" if found["at"] else "."
         elif found["cells"]:

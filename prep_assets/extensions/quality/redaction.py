@@ -102,10 +102,11 @@ def _is_card(text: str, brands: Sequence[tuple[re.Pattern[str], tuple[int, ...]]
 
 
 def _is_grouped(text: str, low: int, high: int) -> bool:
-    """Whether digits with spaces and hyphens may be a card, and not a decimal or a phone number."""
-    sizes, before = tuple(map(len, re.findall("[0-9]+", text[low:high]))), text[max(0, low - 3) : low]
-    is_decimal = re.search("[0-9][.]$|(?<![0-9])0,$", before) or (before[-1:] == "+" and sum(sizes) < 16)
-    return not is_decimal and (len(sizes) == 1 or (12 >= sizes[0] > 3 and min(sizes) > 1) or sizes == (4, 4, 4, 1))
+    """Whether digits with spaces or hyphens may be a card, and not a decimal, a phone number or an IBAN."""
+    sizes, before = tuple(map(len, re.findall("[0-9]+", text[low:high]))), text[max(0, low - 5) : low]
+    is_decimal = re.search("[0-9][.]$|(?<![0-9])0,$|[A-Za-z]{2}[0-9]{2}[ -]$", before) or (before[-1:] == "+" and sum(sizes) < 16)
+    is_even = {*sizes} == {4} or len({*re.findall("[^0-9]", text[low:high])}) < 2
+    return not is_decimal and (len(sizes) == 1 or (is_even and 12 >= sizes[0] > 3 and min(sizes) > 1) or sizes == (4, 4, 4, 1))
 
 
 # IBANs: each country's length and structure, and check digits.
@@ -315,7 +316,7 @@ def _overlaps(span: tuple[int, int], others: Iterable[tuple[Any, ...]]) -> bool:
 def _is_written_as_phone(number: str) -> bool:
     """Whether a national number looks like one, in a country that is only guessed: in groups, with a prefix, or as long as mobile numbers of China."""
     digits = sum(map(str.isdigit, number))
-    return number[0] != "+" and digits > 6 and (digits < len(number) or number[0] == "0" or digits > 10)
+    return number[0] != "+" and digits > 6 and (digits < len(number) or number[0] == "0" or digits == 11)
 
 
 def _with_prefix(text: str, taken: Sequence[tuple[int, int]]) -> Places:
@@ -339,7 +340,7 @@ def _matched(text: str, country: str | None, *, strictly: bool = False) -> Place
     leniency = Leniency.STRICT_GROUPING if strictly else Leniency.VALID
     for match in PhoneNumberMatcher(text, country, leniency=leniency, max_tries=sys.maxsize):
         number = match.raw_string
-        if _DECIMAL.fullmatch(number) or (number[0] == "+" and text[match.start - 1 : match.start].isdigit()):  # a sum
+        if _DECIMAL.fullmatch(number) or re.search("[0-9]$" if number[0] == "+" else "[0-9][.,]$", text[: match.start]):  # a sum
             continue
         lone = number[0] == "(" and number.count("(") > number.count(")")  # a bracket that closes behind the number
         before, _, _ = number.rpartition(" ")
