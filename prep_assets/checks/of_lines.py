@@ -86,7 +86,7 @@ class LinesMatch(OfLines):
         return {"source_match": verdict}
 
     def _fault_of_form(self) -> str:
-        if (configured := getattr(self.store.family, "form", "auto")) != "auto":
+        if (configured := self.store.family.of_some("form")) != "auto":
             return f"the lines are {self._form}; form is {configured}" if any(map(len, self.files)) and self._form != configured else ""
         is_open = self._form == "messages" and not any(map(self._needs_messages, refusals_of(self.store)))
         if is_open and all(fits_strings(line) for file in self.files for line in file):

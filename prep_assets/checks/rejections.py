@@ -245,7 +245,7 @@ def of_reasoning(store: Store) -> Oracle:
 
 def of_form(store: Store) -> Oracle:
     """Whether a line could hold a row: where the form is open, messages hold what no string holds."""
-    is_open = getattr(store.family, "form", None) == "auto"
+    is_open = store.family.of_some("form") == "auto"
     return lambda reason, row: "messages can hold what no string holds, and the form is open" if is_open else None
 
 

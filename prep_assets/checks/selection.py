@@ -87,7 +87,7 @@ class Selection(Derivation):
             content = store.once("content", lambda: source.content(store))
             again = store.once("again", lambda: refused_rows(store, source))
             proves, takes = store.once("proves", lambda: (rulings(store), kept_rows(store)))
-            self._fields, fraction = self._passed_over(), getattr(store.family, "test_fraction", 0.0)
+            self._fields, fraction = self._passed_over(), store.family.of_some("test_fraction")
         else:
             assert isinstance(source, FromLines)
             again, proves, takes = refused_lines(source.encoder(store.workspace)), rulings(store), None
@@ -188,7 +188,7 @@ LINE_SELECTION = derived(
 
 def stored_of(store: Store) -> Stored:
     """Return the records of a store of one domain, over all its streams."""
-    source, fraction = store.asset.source, getattr(store.family, "test_fraction", 0.0)
+    source, fraction = store.asset.source, store.family.of_some("test_fraction")
     place, held, belonging = list[Array](), list[Array](), list[Array]()
     for stream in streams_of(store):
         file, row, belongs = stream.origins.file, stream.origins.row, np.broadcast_to(np.int8(-1), len(stream))

@@ -417,7 +417,7 @@ def as_example(example: object, identity: str, kind: type[T]) -> T:
         raise StoreError(f"the store holds {identity}, which its schema refuses: {example}") from example
     if not isinstance(example, kind):
         raise StoreError(f"the store holds {identity}, which its schema reads as a {type(example).__name__}")
-    if unlike := [tool for tool in getattr(example, "tools", ()) if not is_wrapped(tool)]:
+    if unlike := [tool for tool in (example.tools if isinstance(example, Sample | Pair | Prompt | Group) else ()) if not is_wrapped(tool)]:
         raise StoreError(f"the store holds {identity} with a tool that is not wrapped once: {unlike[0]!r:.300}")
     return example
 

@@ -587,6 +587,10 @@ REASONING_TAGS: tuple[tuple[str, str], ...] = (
 """The tags that public models write around reasoning, opening and closing."""
 
 
+WITHOUT: Mapping[str, Any] = {"test_fraction": 0.0, "shuffle": False, "form": "text", "blend": None}
+"""What holds in families that lack an option: nothing is held out by a hash or shuffled, lines are strings, and there is no blend."""
+
+
 class Family(Model):
     """What all families have.
 
@@ -640,6 +644,10 @@ class Family(Model):
     def most_rows(self) -> int | None:
         """How many rows of each domain are used, the first; `None`: all."""
         return None
+
+    def of_some(self, option: Literal["test_fraction", "shuffle", "form", "blend"]) -> Any:
+        """The value of an option that only some families have, see `WITHOUT`."""
+        return getattr(self, option, WITHOUT[option])
 
     def form_of(self, name: str) -> type:
         """What the rows of a domain become."""

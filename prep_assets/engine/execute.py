@@ -231,8 +231,7 @@ def _chain(task: Sequence[Step], folder: Path, *, workspace: Workspace, how: _Ho
     """The work of one domain."""
 
     def portably(event: Any) -> Any:
-        error = getattr(event, "error", None)
-        return event if error is None else structs.replace(event, error=portable(error))
+        return structs.replace(event, error=portable(event.error)) if isinstance(event, Blocked) and event.error else event
 
     return {"events": list(map(portably, _carried_out_steps(workspace, task, Effort(), how)))}
 

@@ -61,7 +61,7 @@ def merged_asset(part: Asset, description: str, *, promises: tuple[str, ...] = (
 
 
 def _no_blend(family: str, workspace: Workspace) -> str:
-    return "" if getattr(workspace.family(FAMILIES[family]), "blend", None) else f"{family}.yaml has no blend"
+    return "" if workspace.family(FAMILIES[family]).of_some("blend") else f"{family}.yaml has no blend"
 
 
 def blend_asset(tokens: Asset) -> Asset:

@@ -139,7 +139,7 @@ class Target(Struct, frozen=True):
 
 def holds_out(family: Family, domains: Iterable[str]) -> bool:
     """Whether records of these domains may be held out."""
-    return bool(getattr(family, "test_fraction", 0) > 0 or any(domain_of(family, name).test_files for name in domains))
+    return bool(family.of_some("test_fraction") > 0 or any(domain_of(family, name).test_files for name in domains))
 
 
 class Build(Struct, frozen=True):

@@ -29,7 +29,7 @@ BLOCK_BYTES = 1 << 18
 def sides_recipe(options: Family) -> dict[str, Any]:
     """What decides which examples of a family are held out, see `is_held_out`."""
     reasoning = REASONING if isinstance(options, Chat) and not isinstance(options, Sft) else ()
-    return {name: getattr(options, name, 0.0) for name in ("test_fraction", *reasoning)}
+    return {"test_fraction": options.of_some("test_fraction"), **{name: getattr(options, name) for name in reasoning}}
 
 
 def is_held_out(options: Family, item: Item, in_test: bool) -> bool | None:
@@ -38,7 +38,7 @@ def is_held_out(options: Family, item: Item, in_test: bool) -> bool | None:
     Args:
         in_test: whether its file is one of the domain's `test_files`.
     """
-    fraction = getattr(options, "test_fraction", 0.0)
+    fraction = options.of_some("test_fraction")
     if in_test or not fraction or isinstance(options, Eval):
         return in_test or isinstance(options, Eval)
     if isinstance(options, Sft):

@@ -234,7 +234,7 @@ def write_lines(target: Target, quarantine: Quarantine, *, doing: str) -> Draft:
     """
     family, source = target.family, target.asset.source
     assert isinstance(source, FromRows)
-    configured: RowFormOption = getattr(family, "form", "text")
+    configured: RowFormOption = family.of_some("form")
     auto = configured == "auto" and "form" not in target.needed
     form: RowForm = "messages" if "form" in target.needed or configured == "messages" else "text"
     claims = Claims(source.contradiction, target.needed.get("contradicting", frozenset()))

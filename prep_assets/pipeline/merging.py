@@ -54,7 +54,7 @@ def _merge_lines(target: Target, parts: Mapping[str, Published]) -> dict[str, in
         ConfigError: some domains have messages, others strings that no message can say.
     """
     mixed, counts = _mixed_forms(parts), {"kept": 0}
-    shuffled = getattr(target.family, "shuffle", False)
+    shuffled = target.family.of_some("shuffle")
     source = target.asset.source
     assert isinstance(source, FromParts)
     for name, stream in target.asset.streams.items():

@@ -503,11 +503,10 @@ def rows_by_columns(rows: Sequence[Row]) -> dict[tuple[str, ...], list[int]]:
 
 def _without_views(example: Example) -> Example:
     """`example` with plain dicts where a schema passed on parts of the row unchanged."""
-    plain: dict[str, Any] = {}
-    for name in ("tools", "documents", "template_options"):
-        if value := getattr(example, name, None):
-            plain[name] = whole(value) if isinstance(value, Mapping) else tuple(map(whole, value))
-    return changed(example, **plain) if plain else example
+    if isinstance(example, Contrast) or not (example.tools or example.documents or example.template_options):
+        return example
+    tools, documents = (tuple(map(whole, values)) for values in (example.tools, example.documents))
+    return changed(example, tools=tools, documents=documents, template_options=whole(example.template_options))
 
 
 def apply(convert: Convert, payload: Row) -> Example:

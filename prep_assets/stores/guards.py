@@ -260,7 +260,7 @@ class Segmented(Guarded):
         if step != 1:
             raise IndexError("a segmented array is read in steps of 1")
         if start >= stop:
-            return np.zeros((0, *getattr(self.parts[0], "shape", (0,))[1:]), self.dtype)
+            return np.zeros((0, *self.parts[0].shape[1:]), self.dtype)
         first = bisect_right(self._bounds, start) - 1
         low = self._bounds[first]
         if stop <= self._bounds[first + 1]:

@@ -130,11 +130,16 @@ class H5Array:
     """A dataset of one or two dimensions, read as a flat array through a handle of the calling process."""
 
     def __init__(self, path: Path, name: str, shape: tuple[int, ...], dtype: np.dtype[Any]) -> None:
-        self._path, self._name, self._shape, self.dtype = path, name, shape, dtype
+        self._path, self._name, self._table, self.dtype = path, name, shape, dtype
         self._identity = _identity(path)
 
     def __len__(self) -> int:
-        return int(np.prod(self._shape, dtype=np.int64))
+        return int(np.prod(self._table, dtype=np.int64))
+
+    @property
+    def shape(self) -> tuple[int]:
+        """As of a flat array."""
+        return (len(self),)
 
     def __getitem__(self, part: slice) -> npt.NDArray[Any]:
         begin, end, _ = part.indices(len(self))
@@ -142,9 +147,9 @@ class H5Array:
             return np.zeros(0, self.dtype)
         file = _handle(self._path, self._identity)  # a reference, so that it stays open
         dataset = file[self._name]
-        if len(self._shape) == 1:
+        if len(self._table) == 1:
             return np.asarray(dataset[begin:end])
-        width = self._shape[1]
+        width = self._table[1]
         rows = np.asarray(dataset[begin // width : -(-end // width)]).reshape(-1)
         return rows[begin % width : begin % width + end - begin]
 
