@@ -30,11 +30,11 @@ from prep_assets.proofs.certificate import writes_unserved
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation
 from prep_assets.proofs.derive import Derived, MaskOptions, derive, examples_again
 from prep_assets.proofs.mask import (
+    UNWEIGHED,
     Conversation,
     IdentityProof,
     Left,
     MaskProof,
-    MaskRow,
     Truncation,
     ids_of,
     left_of,
@@ -126,23 +126,12 @@ class Conversations(Derivation):
             return left_of_tokenized(sample, self.truncation, self.derivation, self.vocabulary)
         return left_of(sample, length, self.truncation, self.derivation, self.vocabulary)
 
-    def records(self, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, str, Left]]:
-        """Yield number, id and expected content of each record, or of `only` some."""
-        lengths = self.store.streams()[name].lengths
+    def rows(self, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, Conversation]]:
+        """Yield the number of each record, or of `only` some, and what both proofs take of it."""
+        stream = self.store.streams()[name]
         for number, identity, source in self.examples(name, only):
-            yield number, identity, self.left(source, int(lengths[number]))
-
-    def rows(self, name: str, only: Sequence[int] | None = None) -> Iterator[tuple[int, MaskRow]]:
-        """Yield the number of each record, and the row that proves its mask."""
-        stream = self.store.streams()[name]
-        for number, identity, left in self.records(name, only):
-            yield number, left.row(identity, stream.record(number, "tokens"), stream.weights_of(number))
-
-    def renders(self, name: str) -> Iterator[Conversation]:
-        """Yield each record with a fresh render of its source."""
-        stream = self.store.streams()[name]
-        for number, identity, left in self.records(name):
-            yield left.conversation(identity, stream.record(number, "tokens"))
+            ids = stream.record(number, "tokens")
+            yield number, Conversation(identity, ids, stream.weights_of(number), self.left(source, len(ids)))
 
     def judges(self) -> Sequence[tuple[Table | None, Judge]]:
         """Both proofs of each stream."""
@@ -227,11 +216,12 @@ class _Blocks:
         whole = map(of.truncation.leaves_whole, sizes.tolist())
         sources = [source if is_whole else None for is_whole, (_, _, source) in zip(whole, block, strict=True)]
         proven = self._plain.prove(sources, Claims(sizes, ids, mask))
-        ends, lefts = np.cumsum(sizes).tolist(), list[tuple[str, Left, slice]]()
+        ends, alone = np.cumsum(sizes).tolist(), list[Conversation]()
         for at in np.flatnonzero(~proven).tolist():
-            lefts.append((block[at].id, of.left(block[at].source, int(sizes[at])), slice(ends[at] - int(sizes[at]), ends[at])))
-        self._masks.add(left.row(identity, ids[span], mask[span]) for identity, left, span in lefts)
-        self._identities.add(left.conversation(identity, ids[span]) for identity, left, span in lefts)
+            tokens = slice(ends[at] - int(sizes[at]), ends[at])
+            alone.append(Conversation(block[at].id, ids[tokens], mask[tokens], of.left(block[at].source, int(sizes[at]))))
+        self._masks.add(alone)
+        self._identities.add(alone)
 
 
 class Chats(Conversations):
@@ -406,4 +396,4 @@ def conversations_of(store: Store) -> Conversations | None:
 def fresh_render(identity: str, ids: Any, sample: Sample, template: ChatTemplate) -> Conversation:
     """Return a record with a fresh render of its source."""
     derived = derive(sample, MaskOptions(), template)
-    return Conversation(identity, ids, derived.text, derived.controls, derived.typed)
+    return Conversation(identity, ids, UNWEIGHED, Left(derived, ()))

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import pairwise, zip_longest
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -69,28 +69,23 @@ Cut = Literal["none", "start", "end"]
 
 
 @dataclass(frozen=True, slots=True)
-class MaskRow:
-    """One record to prove: its id, token ids and weights (both 1-D and equally long; below 0 where a token is not attended, see
-    `Table.weights`), what of the truncated record must be trained or not attended, where it was cut, the weight of each token where the row
-    itself gives it, whether a template's tags agree (`Derived.tagged`), whether the prefix property decides (`Derived.prefixed`), and how many trained answers
-    stand behind a prompt that no server sends (`Derived.unserved`)."""
+class Conversation:
+    """One record of a conversation: its id, its token ids and weights (both 1-D and equally long; below 0 where a token is not attended, see
+    `Table.weights`; no weights where ids alone are proven), and what its source leaves of it."""
 
     id: str
-    ids: npt.NDArray[np.integer]
+    ids: npt.NDArray[np.integer[Any]]
     mask: npt.NDArray[Any]
-    expected: tuple[Expected, ...]
-    cut: Cut = "none"
-    weights: npt.NDArray[np.float32] | None = None
-    tagged: bool = False
-    prefixed: bool = False
-    unserved: int = 0
+    left: Left
 
 
+UNWEIGHED = np.zeros(0, np.float32)
+"""No weights: only ids are proven."""
 LONG = 1 << 20
 """A row of more tokens is a batch of its own, so that it is not copied with others."""
 
 
-def prove_masks(rows: Iterable[MaskRow], vocabulary: Vocabulary, *, batch: int = 512) -> Verdict:
+def prove_masks(rows: Iterable[Conversation], vocabulary: Vocabulary, *, batch: int = 512) -> Verdict:
     """Check every row; the verdict shows the first that fails."""
     proof = MaskProof(vocabulary, most=batch)
     proof.add(rows)
@@ -129,19 +124,20 @@ class MaskProof(Struct, dict=True):
             self.numbers[key] += int(number)
         self.stops.update(stops)
 
-    def add(self, rows: Iterable[MaskRow]) -> None:
+    def add(self, rows: Iterable[Conversation]) -> None:
         """Check rows."""
         for part in in_batches(rows, lambda row: len(row.ids), LONG, self.most):
             self._check(part)
 
-    def _check(self, rows: Sequence[MaskRow]) -> None:
+    def _check(self, rows: Sequence[Conversation]) -> None:
         runs_of = [trained_runs(row, self.vocabulary) for row in rows]
         listed = [row.ids[start:end].tolist() for row, runs in zip(rows, runs_of, strict=True) for start, end in runs]
         decoded = iter(self.vocabulary.decode_batch(listed))
         for row, runs in zip(rows, runs_of, strict=True):
             trained = sum(end - start for start, end in runs if row.mask[start] > 0)
             hidden = sum(end - start for start, end in runs) - trained
-            counted = (1, 0, trained, row.tagged, row.prefixed, hidden, row.unserved)
+            derived = row.left.derived
+            counted = (1, 0, trained, derived.tagged, derived.prefixed, hidden, len(derived.unserved))
             self.proven(dict(zip(self.numbers, counted, strict=True)))
             texts = [next(decoded) for _ in runs]
             fault = _compare(row, runs, texts, self.vocabulary, self.stops)
@@ -163,8 +159,8 @@ class MaskProof(Struct, dict=True):
         return Verdict(True, summary, numbers)
 
 
-def _worst(row: MaskRow, fault: str, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary) -> Worst:
-    expected = [stretch.text for stretch in row.expected]
+def _worst(row: Conversation, fault: str, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary) -> Worst:
+    expected = [stretch.text for stretch in row.left.expected]
     return Worst(
         row.id,
         fault,
@@ -190,13 +186,13 @@ def _runs(mask: npt.NDArray[np.generic]) -> list[tuple[int, int]]:
 Runs = list[tuple[int, int]]
 
 
-def trained_runs(row: MaskRow, vocabulary: Vocabulary) -> Runs:
+def trained_runs(row: Conversation, vocabulary: Vocabulary) -> Runs:
     """Return start and end of each run of trained tokens of one weight. Where one token holds the white space between two trained texts and begins the
     second, both are in one run, which is split where the first text ends."""
     runs, split_runs = _runs(row.mask), list[tuple[int, int]]()
-    missing = len(row.expected) - len(runs)
+    missing = len(row.left.expected) - len(runs)
     for start, end in runs:
-        while missing > 0 and (between := start + _length(row.expected[len(split_runs)].text, row.ids[start:end], vocabulary)) < end:
+        while missing > 0 and (between := start + _length(row.left.expected[len(split_runs)].text, row.ids[start:end], vocabulary)) < end:
             split_runs.append((start, between))
             start, missing = between, missing - 1
         split_runs.append((start, end))
@@ -219,24 +215,27 @@ def _length(text: str, ids: npt.NDArray[np.integer], vocabulary: Vocabulary) -> 
     return count
 
 
-def _compare(row: MaskRow, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary, stops: set[str]) -> str | None:
+def _compare(
+    row: Conversation, runs: Sequence[tuple[int, int]], decoded: Sequence[str], vocabulary: Vocabulary, stops: set[str]
+) -> str | None:
+    left = row.left
     if len(row.ids) != len(row.mask):
         return f"{len(row.ids):,} tokens, {len(row.mask):,} mask values"
-    if row.weights is not None and (fault := _weight_fault(row.mask, row.weights)):
+    if left.weights is not None and (fault := _weight_fault(row.mask, left.weights)):
         return fault
-    if len(decoded) != len(row.expected):
-        shown, hidden = [text[:60] for text in decoded], (row.mask < 0).any() or any(stretch.weight < 0 for stretch in row.expected)
+    if len(decoded) != len(left.expected):
+        shown, hidden = [text[:60] for text in decoded], (row.mask < 0).any() or any(stretch.weight < 0 for stretch in left.expected)
         word = "trained or unattended" if hidden else "trained"
-        return f"{len(decoded)} {word} stretches, the source has {len(row.expected)} {word} texts; {word}: {shown}"
-    for i, ((start, end), decoded_text, expected) in enumerate(zip(runs, decoded, row.expected, strict=True)):
+        return f"{len(decoded)} {word} stretches, the source has {len(left.expected)} {word} texts; {word}: {shown}"
+    for i, ((start, end), decoded_text, expected) in enumerate(zip(runs, decoded, left.expected, strict=True)):
         wanted = expected.text
-        if row.cut == "end" and i == len(runs) - 1 and end == len(row.ids):
+        if left.cut == "end" and i == len(runs) - 1 and end == len(row.ids):
             # the cut may go through a character, and a stop token may have taken the place of the rest
             decoded_text, wanted = (
                 text.removesuffix(expected.stop).rstrip(BROKEN) + expected.stop * text.endswith(expected.stop)
                 for text in (decoded_text, wanted)
             )
-        if row.cut == "start" and i == 0 and start == 0:
+        if left.cut == "start" and i == 0 and start == 0:
             decoded_text, wanted = decoded_text.lstrip(BROKEN), wanted.lstrip(BROKEN)
         weight = float(row.mask[start])
         word = "unattended" if weight < 0 else "trained"
@@ -258,7 +257,7 @@ def _compare(row: MaskRow, runs: Sequence[tuple[int, int]], decoded: Sequence[st
             - (len(expected.text) - len(expected.text.lstrip()))
             - _prefix_space(row, start, vocabulary)
         )
-        if (i or row.cut != "start") and _is_blank(row.ids[start : start + 1], before, vocabulary):
+        if (i or left.cut != "start") and _is_blank(row.ids[start : start + 1], before, vocabulary):
             return f"the template's white space before {expected.text[:40]!r} is {word}"
         after = len(decoded_text) - len(decoded_text.rstrip()) - (len(expected.text) - len(expected.text.rstrip()))
         if _is_blank(row.ids[end - 1 : end], after, vocabulary):
@@ -277,7 +276,7 @@ def puts_spaces(vocabulary: Vocabulary) -> bool:
     return vocabulary.prefix_space == "always" or vocabulary.normalized("x") != "x"
 
 
-def _prefix_space(row: MaskRow, start: int, vocabulary: Vocabulary) -> int:
+def _prefix_space(row: Conversation, start: int, vocabulary: Vocabulary) -> int:
     """1 where the token at `start` may begin with a space that the tokenizer adds, else 0."""
     if start == 0:
         return int(vocabulary.prefix_space != "never" or puts_spaces(vocabulary))
@@ -315,39 +314,6 @@ def _difference(decoded: str, expected: str) -> str:
 BATCH_CHARACTERS = 1 << 21
 
 
-@dataclass(frozen=True, slots=True)
-class Conversation:
-    """One record.
-
-    Attributes:
-        id: its record id.
-        ids: its token ids.
-        text: a fresh render of it.
-        controls: characters (start, end) of the control tokens that the template wrote, ascending.
-        typed: control tokens that the content holds as text.
-        left: the ids that must be left after truncation; `None` for a whole record.
-        taken: how many tokens were truncated.
-    """
-
-    id: str
-    ids: npt.NDArray[np.integer[Any]]
-    text: str
-    controls: tuple[tuple[int, int], ...]
-    typed: int
-    left: npt.NDArray[np.integer[Any]] | None = None
-    taken: int = 0
-
-
-class Rendered(Protocol):
-    """A render with the characters (start, end) of the template's control tokens, ascending."""
-
-    @property
-    def text(self) -> str: ...
-
-    @property
-    def controls(self) -> tuple[tuple[int, int], ...]: ...
-
-
 def prove_identity(rows: Iterable[Conversation], vocabulary: Vocabulary, *, whole: bool = False) -> Verdict:
     """Tokenize every row with the reference tokenizer and compare; the verdict shows the first that differs. `whole`: see `IdentityProof`."""
     proof = IdentityProof(vocabulary, whole=whole)
@@ -383,17 +349,17 @@ class IdentityProof(Struct, dict=True):
 
     def add(self, rows: Iterable[Conversation]) -> None:
         """Tokenize rows with the reference tokenizer and compare."""
-        for batch in () if self.worst else in_batches(rows, lambda row: len(row.text), BATCH_CHARACTERS):
+        for batch in () if self.worst else in_batches(rows, lambda row: len(row.left.derived.text), BATCH_CHARACTERS):
             self._compare(batch)
             if self.worst is not None:
                 return
 
     def _compare(self, batch: Sequence[Conversation]) -> None:
-        self.numbers["control_tokens_in_content"] += sum(row.typed for row in batch)
-        self.numbers["tokens_cut_away"] += sum(row.taken for row in batch)
-        again = expected_ids([row for row in batch if row.left is None], self.vocabulary, self.reference)
+        self.numbers["control_tokens_in_content"] += sum(row.left.derived.typed for row in batch)
+        self.numbers["tokens_cut_away"] += sum(row.left.taken for row in batch)
+        again = expected_ids([row.left.derived for row in batch if row.left.ids is None], self.vocabulary, self.reference)
         for row in batch:
-            expected = next(again) if row.left is None else row.left
+            expected = next(again) if row.left.ids is None else row.left.ids
             self.numbers["rows_tokenized_again"] += 1
             if not np.array_equal(row.ids, expected):
                 self.worst = _worst_ids(row, expected, self.vocabulary)
@@ -411,7 +377,7 @@ def _identical(numbers: Numbers) -> str:
     return f"{numbers['rows_tokenized_again']:,} rows have the reference tokenizer's ids of their render"
 
 
-def expected_ids(rows: Sequence[Rendered], vocabulary: Vocabulary, reference: ReferenceIds) -> Iterator[npt.NDArray[np.uint32]]:
+def expected_ids(rows: Sequence[Derived], vocabulary: Vocabulary, reference: ReferenceIds) -> Iterator[npt.NDArray[np.uint32]]:
     """Yield the reference ids of each whole row: its control tokens, and the text between them as ordinary text."""
     texts: list[bytes] = []
     begins: list[bool] = []
@@ -490,18 +456,9 @@ class Left:
     derived: Derived
     expected: tuple[Expected, ...]
     ids: Ids | None = None
-    cut: Literal["none", "start", "end"] = "none"
+    cut: Cut = "none"
     weights: npt.NDArray[np.float32] | None = None
     taken: int = 0
-
-    def row(self, identity: str, ids: Ids, mask: npt.NDArray[Any]) -> MaskRow:
-        """Return the row that proves the mask of a record."""
-        derived = self.derived
-        return MaskRow(identity, ids, mask, self.expected, self.cut, self.weights, derived.tagged, derived.prefixed, len(derived.unserved))
-
-    def conversation(self, identity: str, ids: Ids) -> Conversation:
-        """Return the conversation that proves the ids of a record."""
-        return Conversation(identity, ids, self.derived.text, self.derived.controls, self.derived.typed, self.ids, self.taken)
 
 
 def left_of(sample: Sample, length: int, truncation: Truncation, derive: Callable[[Sample], Derived], vocabulary: Vocabulary) -> Left:

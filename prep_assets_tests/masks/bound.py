@@ -20,7 +20,7 @@ from prep_assets.pipeline.conversations import Conversations
 from prep_assets.pipeline.examples import Item
 from prep_assets.pipeline.media import RecordFiles
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.proofs.mask import Conversation, MaskRow, prove_identity, prove_masks
+from prep_assets.proofs.mask import UNWEIGHED, Conversation, Left, prove_identity, prove_masks
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.samples import Record, Sample
 from prep_assets.text.certify import certify, policy_faults
@@ -173,11 +173,16 @@ def prove(
     pattern = control_pattern(bound.vocabulary.control) if special_in_content == "strip" else None
     sources = [treat(samples[position], pattern, "strip")[0] for position in outcome.kept]
     rows = [
-        MaskRow(str(position), outcome.ids(at), outcome.loss(at), derive(source, options or MaskOptions(), bound.template).expected)
+        Conversation(
+            str(position),
+            outcome.ids(at),
+            outcome.loss(at),
+            Left(derived := derive(source, options or MaskOptions(), bound.template), derived.expected),
+        )
         for at, (position, source) in enumerate(zip(outcome.kept, sources, strict=True))
     ]
     fresh = [derive(source, MaskOptions(), bound.template, typed_controls=special_in_content == "allow") for source in sources]
-    renders = [Conversation(row.id, row.ids, each.text, each.controls, each.typed) for row, each in zip(rows, fresh, strict=True)]
+    renders = [Conversation(row.id, row.ids, UNWEIGHED, Left(each, ())) for row, each in zip(rows, fresh, strict=True)]
     return prove_masks(rows, bound.vocabulary), prove_identity(renders, bound.vocabulary)
 
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from prep_assets.config.models import Keep
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.proofs.mask import Truncation, left_of, prove_identity, prove_masks
+from prep_assets.proofs.mask import Conversation, Truncation, left_of, prove_identity, prove_masks
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Sample, Turn, turn
 from prep_assets.stores.table import open_stream
 from prep_assets.text.spans import Prompt, kept_tokens
@@ -284,8 +284,8 @@ def verdicts(
     """Whether mask and ids of a row are proven."""
     policy = options or MaskOptions()
     left = left_of(sample, len(ids), truncation, lambda each: derive(each, policy, bound.template), bound.vocabulary)
-    rows, renders = [left.row("row", ids, mask)], [left.conversation("row", ids)]
-    return prove_masks(rows, bound.vocabulary).passed, prove_identity(renders, bound.vocabulary).passed
+    rows = [Conversation("row", ids, mask, left)]
+    return prove_masks(rows, bound.vocabulary).passed, prove_identity(rows, bound.vocabulary).passed
 
 
 @settings(max_examples=examples(150))

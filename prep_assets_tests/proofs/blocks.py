@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, MaskRow, prove_identity, prove_masks
+from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, prove_identity, prove_masks
 from prep_assets.samples import Sample
 from prep_assets_tests.corpus.chats import rich_chats
 from prep_assets_tests.effort import examples
@@ -44,9 +44,8 @@ class Built:
     def alone(self, at: int) -> bool:
         """Whether a row is proven by itself."""
         derived, (ids, mask) = derive(self.samples[at], self.options, self.bound.template), self.stored[at]
-        row = MaskRow("", ids, mask, derived.expected, tagged=derived.tagged, prefixed=derived.prefixed)
-        rendered = Conversation("", ids, derived.text, derived.controls, derived.typed)
-        return prove_masks([row], self.bound.vocabulary).passed and prove_identity([rendered], self.bound.vocabulary).passed
+        row = Conversation("", ids, mask, Left(derived, derived.expected))
+        return prove_masks([row], self.bound.vocabulary).passed and prove_identity([row], self.bound.vocabulary).passed
 
 
 def all_proven_are_proven_alone(bound: Bound) -> None:

@@ -20,7 +20,6 @@ from prep_assets.extensions.selftest import mutations as kit
 from prep_assets.graph.graph import CHECKS, EVERY
 from prep_assets.pipeline.asset import FromRows
 from prep_assets.pipeline.verdicts import VERDICTS
-from prep_assets.proofs.mask import MaskRow
 from prep_assets.proofs.rows import Line
 from prep_assets.stores import table
 from prep_assets.stores.version_folders import Published
@@ -28,6 +27,7 @@ from prep_assets_tests.graph.workspaces import TOKENIZER
 from prep_assets_tests.proofs import corruption
 from prep_assets_tests.proofs.corruption import Mutation, Ragged, Spoil, Stored
 from prep_assets_tests.proofs.shipped import SHIPPED
+from prep_assets_tests.proofs.words import record
 
 EOS, PAD = 0, 3
 
@@ -41,7 +41,7 @@ def by_kit(mutation: kit.Mutation, rows: Sequence[Any], *more: Any) -> list[Any]
 
 def on_conversations(stream: str, mutation: kit.Mutation) -> Spoil:
     def change(stored: list[Stored]) -> list[Stored]:
-        rows = by_kit(mutation, [MaskRow("", *(each.content[key] for key in ("sequence", "loss_mask")), ()) for each in stored], SHIPPED)
+        rows = by_kit(mutation, [record("", each.content["sequence"], each.content["loss_mask"]) for each in stored], SHIPPED)
         return [replace(old, content={"sequence": row.ids, "loss_mask": row.mask}) for old, row in zip(stored, rows, strict=True)]
 
     return lambda published: corruption.records(published, stream, change)

@@ -9,10 +9,10 @@ import pytest
 
 from prep_assets.proofs import mask as module
 from prep_assets.proofs.derive import Derived, Expected
-from prep_assets.proofs.mask import Conversation, MaskProof, MaskRow, prove_identity, prove_masks, straddled
+from prep_assets.proofs.mask import Conversation, MaskProof, prove_identity, prove_masks, straddled
 from prep_assets.proofs.verdict import Verdict
 from prep_assets.text.vocabulary import Vocabulary
-from prep_assets_tests.proofs.words import vocabulary
+from prep_assets_tests.proofs.words import record, vocabulary
 from prep_assets_tests.tokenization.loaded import CONFIGS, load
 
 TOKENS = ("<e>", "<s>", "user", "bot", "\n", "Hi", " there", "Hel", "lo", ".", "\ufffd", " ")
@@ -21,10 +21,10 @@ RENDER = ["<s>", "user", "\n", "Hi", " there", "<e>", "\n", "<s>", "bot", "\n", 
 ANSWER = Expected("Hello.<e>", 1.0, "<e>", 0, 9)
 
 
-def row(trained: dict[int, float] | range, expected: Any = (ANSWER,), tokens: list[str] = RENDER, **more: Any) -> MaskRow:
+def row(trained: dict[int, float] | range, expected: Any = (ANSWER,), tokens: list[str] = RENDER, **more: Any) -> Conversation:
     weights = trained if isinstance(trained, dict) else dict.fromkeys(trained, 1.0)
     mask = np.array([weights.get(at, 0.0) for at in range(len(tokens))], np.float32)
-    return MaskRow("a:0", np.array([TOKENS.index(token) for token in tokens], np.int64), mask, tuple(expected), **more)
+    return record("a:0", np.array([TOKENS.index(token) for token in tokens], np.int64), mask, tuple(expected), **more)
 
 
 RIGHT = row(range(10, 14))
@@ -48,7 +48,7 @@ def test_right_masks() -> None:
         (row({3: 1, 4: 1, 10: 1, 11: 1, 12: 1, 13: 1}), 3, (("Hi there", "Hello.<e>"), ("Hello.<e>", ""))),
     ],
 )
-def test_the_worst_row_has_both_derivations_and_the_token_at_which_they_part(given: MaskRow, at: int, derivations: Any) -> None:
+def test_the_worst_row_has_both_derivations_and_the_token_at_which_they_part(given: Conversation, at: int, derivations: Any) -> None:
     worst = prove_masks([RIGHT, given], WORDS).worst
     assert worst is not None and (worst.at, worst.derivations) == (at, derivations)
 
@@ -64,12 +64,12 @@ TWO = ("Hi", ".", "<e>", " ", "  ", " Lo", "  Lo", "\n", "<s>")
 FIRST = Expected("Hi.<e>", 1.0, "<e>", 0, 6)
 
 
-def two(tokens: list[str], *expected: Expected) -> MaskRow:
+def two(tokens: list[str], *expected: Expected) -> Conversation:
     """A row of two answers, all of whose tokens are trained."""
-    return MaskRow("a:0", np.array([TWO.index(token) for token in tokens]), np.ones(len(tokens), np.float32), expected)
+    return record("a:0", np.array([TWO.index(token) for token in tokens]), np.ones(len(tokens), np.float32), expected)
 
 
-def verdict_of(given: MaskRow, **tokenizer: Any) -> tuple[bool, str]:
+def verdict_of(given: Conversation, **tokenizer: Any) -> tuple[bool, str]:
     found = prove_masks([given], vocabulary(*TWO, **tokenizer))
     return found.passed, found.worst.note if found.worst else ""
 
@@ -82,7 +82,7 @@ def verdict_of(given: MaskRow, **tokenizer: Any) -> tuple[bool, str]:
         two(["Hi", ".", "\n", " Lo"], Expected("Hi.\n"), Expected("Lo")),  # of its white space the first has some
     ],
 )
-def test_a_token_that_holds_what_stands_between_two_answers_parts_them(given: MaskRow) -> None:
+def test_a_token_that_holds_what_stands_between_two_answers_parts_them(given: Conversation) -> None:
     assert verdict_of(given) == (True, "")
 
 
@@ -100,7 +100,7 @@ def test_a_token_that_holds_what_stands_between_two_answers_parts_them(given: Ma
         (two([" Lo"], FIRST, Expected("Lo")), "1 trained stretches, the source has 2 trained texts; trained: [' Lo']"),
     ],
 )
-def test_white_space_between_two_answers_is_not_trained(given: MaskRow, says: str) -> None:
+def test_white_space_between_two_answers_is_not_trained(given: Conversation, says: str) -> None:
     assert verdict_of(given) == (not says, says)
 
 
@@ -127,7 +127,7 @@ def test_a_character_of_several_tokens_parts_no_answers() -> None:
 
     words = vocabulary(*TWO)
     words.decode, words.decode_batch = decode, lambda rows: [decode(ids) for ids in rows]
-    given = MaskRow("a:0", np.arange(4), np.ones(4, np.float32), (Expected("Hi\U0001f600"), Expected("Lo")))
+    given = record("a:0", np.arange(4), np.ones(4, np.float32), (Expected("Hi\U0001f600"), Expected("Lo")))
     assert module.trained_runs(given, words) == [(0, 3), (3, 4)]
     assert prove_masks([given], words).passed
 
@@ -168,7 +168,7 @@ BROKEN = ["Hi", " there", "Hel", "\ufffd"]
         (row(range(3), (Expected("lo."),), [" ", "lo", "."], cut="start"), True),
     ],
 )
-def test_rows_that_were_cut(given: MaskRow, passes: bool) -> None:
+def test_rows_that_were_cut(given: Conversation, passes: bool) -> None:
     assert prove_masks([given], WORDS).passed is passes
 
 
@@ -185,15 +185,15 @@ def test_a_row_that_says_its_weights_has_them_token_by_token(weights: dict[int, 
 
 
 def test_a_record_without_tokens() -> None:
-    assert prove_masks([MaskRow("a:0", np.zeros(0, np.int64), np.zeros(0, np.int8), ())], WORDS).passed
+    assert prove_masks([record("a:0", np.zeros(0, np.int64), np.zeros(0, np.int8), ())], WORDS).passed
 
 
 def test_weights_are_compared_as_they_are_stored() -> None:
     """0.1 of a store is not quite 0.1 of a row."""
     tenth = np.array([0, 0.1])
-    given = MaskRow("a:0", np.array([0, 5]), tenth, (Expected("Hi", 0.1),), weights=tenth.astype(np.float32))
+    given = record("a:0", np.array([0, 5]), tenth, (Expected("Hi", 0.1),), weights=tenth.astype(np.float32))
     assert prove_masks([given], WORDS).passed
-    stored = MaskRow("a:0", np.array([0, 5]), tenth.astype(np.float32), (Expected("Hi", 0.1),))
+    stored = record("a:0", np.array([0, 5]), tenth.astype(np.float32), (Expected("Hi", 0.1),))
     assert prove_masks([stored], WORDS).passed
 
 
@@ -201,7 +201,7 @@ def test_a_tokenizer_that_changes_texts_trains_what_it_makes_of_them() -> None:
     """A line break that is a space to the model failed every chat that had one."""
     changes = vocabulary("<e>", "One ", "two", normalized=lambda text: text.replace("\n", " ").lower())
     for source, passed in (("one\nTwo<e>", True), ("one\n\nTwo<e>", True), ("one\nthree<e>", False)):
-        given = MaskRow("a:0", np.array([1, 2, 0]), np.ones(3), (Expected(source, 1.0, "<e>"),))
+        given = record("a:0", np.array([1, 2, 0]), np.ones(3), (Expected(source, 1.0, "<e>"),))
         assert prove_masks([given], changes).passed == passed
         exact = vocabulary("<e>", "One ", "two", normalized=changes.normalized, token_bytes=(b"<e>", b"One ", b"two"))
         assert not prove_masks([given], exact).passed
@@ -241,13 +241,9 @@ def right(vocabulary: Vocabulary) -> list[int]:
     return [start, *plain(vocabulary, "user\nHi there"), end, *plain(vocabulary, "\n")]
 
 
-def render_row(ids: Any, name: str = "a:0", **more: Any) -> Conversation:
-    return Conversation(name, np.array(ids), **({"text": TEXT, "controls": CONTROLS, "typed": 0} | more))
-
-
 def test_rows_that_are_the_reference_s(shipped: Vocabulary) -> None:
     numbers = {"rows_tokenized_again": 2, "control_tokens_in_content": 3}
-    rows = [render_row(right(shipped)), render_row(right(shipped), typed=3)]
+    rows = [record("a:0", np.array(right(shipped)), text=TEXT, controls=CONTROLS, typed=typed) for typed in (0, 3)]
     assert prove_identity(rows, shipped) == Verdict(True, "2 rows have the reference tokenizer's ids of their render", numbers)
     assert prove_identity(rows * 600, shipped).summary.startswith("1,200 rows have")
 

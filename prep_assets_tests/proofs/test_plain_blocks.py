@@ -16,7 +16,7 @@ from prep_assets.extensions.selftest.mutations import MUTATIONS
 from prep_assets.proofs import chat_blocks as module
 from prep_assets.proofs.chat_blocks import Claims, PlainBlocks, PlainDerivation, answer_chat, strings_looked_for
 from prep_assets.proofs.derive import MaskOptions, derive
-from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, MaskRow, prove_identity, prove_masks
+from prep_assets.proofs.mask import Conversation, IdentityProof, Left, MaskProof, prove_identity, prove_masks
 from prep_assets.proofs.mutations import Mutation
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, USER, PlainChat, Region, Sample, Tokenized, Turn, changed, turn
 from prep_assets.text.chats import ChatColumns, plain_chat
@@ -37,20 +37,19 @@ def no_sample(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module.Firsts, "__call__", lambda *_: False)
 
 
-def rows_of(bound: Bound, chats: Sequence[PlainChat], options: MaskOptions) -> tuple[list[PlainChat], list[MaskRow], list[Conversation]]:
+def rows_of(bound: Bound, chats: Sequence[PlainChat], options: MaskOptions) -> tuple[list[PlainChat], list[Conversation]]:
     """The chats that a build keeps, with what it stores of them and what single rows are proven by."""
     found = run(bound, [chat.sample() for chat in chats], options)
-    kept, rows, renders = [], [], []
+    kept, rows = [], []
     for at, number in enumerate(found.kept):
         derived = derive(chats[number].sample(), options, bound.template)
         kept.append(chats[number])
-        rows.append(MaskRow(str(at), found.ids(at), found.loss(at), derived.expected, tagged=derived.tagged, prefixed=derived.prefixed))
-        renders.append(Conversation(str(at), found.ids(at), derived.text, derived.controls, derived.typed))
-    return kept, rows, renders
+        rows.append(Conversation(str(at), found.ids(at), found.loss(at), Left(derived, derived.expected)))
+    return kept, rows
 
 
 def proven(
-    bound: Bound, options: MaskOptions, chats: Sequence[PlainChat | None], rows: Sequence[MaskRow]
+    bound: Bound, options: MaskOptions, chats: Sequence[PlainChat | None], rows: Sequence[Conversation]
 ) -> tuple[list[bool], MaskProof, int]:
     masks, identities = MaskProof(bound.vocabulary), IdentityProof(bound.vocabulary)
     masks.table._asked = bound.vocabulary.size  # else so few rows are decoded one by one
@@ -64,18 +63,18 @@ def proven(
 @pytest.mark.parametrize("name", ["alpaca", "chatml", "llama3", "plain"])
 def test_sound_rows_are_proven_and_counted(name: str) -> None:
     bound, options = bind(SHIPPED, name), MaskOptions()
-    chats, rows, renders = rows_of(bound, TALKS, options)
+    chats, rows = rows_of(bound, TALKS, options)
     found, masks, tokenized = proven(bound, options, chats, rows)
     assert found == [True] * len(TALKS)
     assert masks.verdict() == prove_masks(rows, bound.vocabulary)
-    assert tokenized == prove_identity(renders, bound.vocabulary).numbers["rows_tokenized_again"]
+    assert tokenized == prove_identity(rows, bound.vocabulary).numbers["rows_tokenized_again"]
 
 
 @pytest.mark.parametrize("mutation", MUTATIONS, ids=lambda mutation: mutation.name)
 @pytest.mark.parametrize("name", ["chatml", "plain"])
 def test_a_corrupted_row_is_not_proven(name: str, mutation: Mutation) -> None:
     bound, options = bind(SHIPPED, name), MaskOptions()
-    chats, rows, _ = rows_of(bound, TALKS, options)
+    chats, rows = rows_of(bound, TALKS, options)
     changed = mutation.change(rows, 1, bound.vocabulary)
     if changed is not None:
         same = [old.ids is new.ids and old.mask is new.mask for old, new in zip(rows, changed, strict=True)]
@@ -90,9 +89,9 @@ SPACED = """{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.role == 'as
 
 def test_a_token_across_the_beginning_of_a_stretch() -> None:
     bound, options = bind_source(SPACED), MaskOptions()
-    chats, rows, _ = rows_of(bound, TALKS[:2], options)
+    chats, rows = rows_of(bound, TALKS[:2], options)
     first = int(np.flatnonzero(rows[0].mask)[0])
-    assert rows[0].expected[0].text.startswith("  \n</think>")
+    assert rows[0].left.expected[0].text.startswith("  \n</think>")
     assert bound.vocabulary.decode(rows[0].ids[first : first + 2]) == "\n  \n"
     assert proven(bound, options, chats, rows)[0] == [True, True]
     for part, weight in ((slice(first - 1, first), 1.0), (slice(first, first + 3), 0.0), (slice(-1, None), 1.0)):
@@ -109,18 +108,17 @@ def test_whatever_is_proven_by_the_block_is_proven_alone(name: str) -> None:
     @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.tuples(TEXTS, TEXTS), min_size=1, max_size=6), st.integers(0, 1 << 20), st.booleans())
     def check(texts: list[tuple[str, str]], where: int, in_mask: bool) -> None:
-        chats, rows, renders = rows_of(bound, [PlainChat((USER, ASSISTANT), each) for each in texts], options)
+        chats, rows = rows_of(bound, [PlainChat((USER, ASSISTANT), each) for each in texts], options)
         if not rows:
             return
         number = where % len(rows)
         row = rows[number]
         changed = {"ids": row.ids.copy(), "mask": row.mask.copy()}
         changed["mask" if in_mask else "ids"][where % len(row.ids)] = 1 - row.mask[where % len(row.ids)] if in_mask else 7
-        rows[number] = MaskRow(row.id, changed["ids"], changed["mask"], row.expected)
+        rows[number] = Conversation(row.id, changed["ids"], changed["mask"], row.left)
         found = proven(bound, options, chats, rows)[0]
-        for is_proven, each, render in zip(found, rows, renders, strict=True):
-            alone = Conversation(render.id, each.ids, render.text, render.controls, render.typed)
-            assert not is_proven or (prove_masks([each], bound.vocabulary).passed and prove_identity([alone], bound.vocabulary).passed)
+        for is_proven, each in zip(found, rows, strict=True):
+            assert not is_proven or (prove_masks([each], bound.vocabulary).passed and prove_identity([each], bound.vocabulary).passed)
 
     check()
 

@@ -9,7 +9,7 @@ import pytest
 
 from prep_assets.proofs import chat_blocks as module
 from prep_assets.proofs.derive import derive
-from prep_assets.proofs.mask import MaskRow, prove_masks
+from prep_assets.proofs.mask import Conversation, Left, prove_masks
 from prep_assets.samples import ASSISTANT, THINKING, TOOL_CALL, USER, Region, Sample, Turn, changed, turn
 from prep_assets.text import forms
 from prep_assets_tests.corpus.chats import ACTS, CALLED, CALLS, TOOLS
@@ -32,10 +32,7 @@ def test_sound_rows_are_proven_and_counted(name: str) -> None:
     assert len(built.samples) == 3
     assert built.proven() == [True] * 3
     derived = [derive(sample, built.options, built.bound.template) for sample in samples]
-    rows = [
-        MaskRow("", *stored, each.expected, tagged=each.tagged, prefixed=each.prefixed)
-        for stored, each in zip(built.stored, derived, strict=True)
-    ]
+    rows = [Conversation("", *stored, Left(each, each.expected)) for stored, each in zip(built.stored, derived, strict=True)]
     assert built.masks.verdict() == prove_masks(rows, built.bound.vocabulary)
 
 

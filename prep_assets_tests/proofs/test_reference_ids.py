@@ -18,7 +18,7 @@ from tokenizers.pre_tokenizers import Sequence, Split
 from prep_assets.proofs import reference_ids
 from prep_assets.proofs import reference_ids as module
 from prep_assets.proofs.documents import Text, prove_texts
-from prep_assets.proofs.mask import Conversation, prove_identity
+from prep_assets.proofs.mask import prove_identity
 from prep_assets.proofs.reference_ids import ReferenceIds
 from prep_assets.proofs.words import _FINER, _SPLITS, UNSPACED, Words, cuts_unspaced, whole_tokens
 from prep_assets.text.engines import Engines, ReferenceEngine, choose_engine
@@ -28,6 +28,7 @@ from prep_assets.text.vocabulary import Vocabulary
 from prep_assets_tests.effort import examples
 from prep_assets_tests.peak import peak
 from prep_assets_tests.proofs.shipped import SHIPPED, normalizing, rows
+from prep_assets_tests.proofs.words import record
 from prep_assets_tests.tokenization.loaded import CONFIGS, NAMES, load
 
 WORDS = st.sampled_from(
@@ -122,7 +123,7 @@ def test_other_ids_for_the_same_text_are_found_in_every_row(vocabulary: Vocabula
     other = uncanonical(rows[at], vocabulary)
     assert vocabulary.decode(other) == vocabulary.decode(rows[at])
     documents = [Text(f"{i}", text, ids) for i, (text, ids) in enumerate(zip(texts, rows, strict=True))]
-    chats = [Conversation(f"{i}", ids, text, (), 0) for i, (text, ids) in enumerate(zip(texts, rows, strict=True))]
+    chats = [record(f"{i}", ids, text=text) for i, (text, ids) in enumerate(zip(texts, rows, strict=True))]
     assert prove_texts(documents, vocabulary).passed and prove_identity(chats, vocabulary).passed
     documents[at], chats[at] = replace(documents[at], ids=other), replace(chats[at], ids=other)
     for verdict in (prove_texts(documents, vocabulary), prove_identity(chats, vocabulary)):
@@ -133,9 +134,7 @@ def test_a_wrong_token_of_a_tokenizer_that_normalizes_is_found() -> None:
     """Audit W15: rows of such tokenizers were not decoded, and the summary counted them as if they had been."""
     vocabulary = normalizing(load(CONFIGS / "tokenizer").vocabulary)
     flat = choose_engine(vocabulary, reference_only=True).reference.encode([f"The {i}th cafe\u0301." for i in range(300)])
-    rows = [
-        Conversation(f"{i}", flat.ids[a:b], f"The {i}th cafe\u0301.", (), 0) for i, (a, b) in enumerate(pairwise(flat.offsets.tolist()))
-    ]
+    rows = [record(f"{i}", flat.ids[a:b], text=f"The {i}th cafe\u0301.") for i, (a, b) in enumerate(pairwise(flat.offsets.tolist()))]
     verdict = prove_identity(rows, vocabulary)
     assert verdict.passed and verdict.numbers["rows_tokenized_again"] == 300
     wrong = rows[233].ids.copy()

@@ -14,9 +14,9 @@ from prep_assets.extensions.selftest.stores import TESTED, selftest, text_trials
 from prep_assets.extensions.selftest.trials import Trial
 from prep_assets.graph.graph import CHECKS, EVERY, assets_of, store_of
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.mask import MaskRow
 from prep_assets.proofs.verdict import Verdict
 from prep_assets_tests.effort import thinned
+from prep_assets_tests.proofs.words import record
 
 
 def trials_of(workspace: Workspace, asset: str) -> list[Trial]:
@@ -88,7 +88,7 @@ def test_a_check_that_always_fails_is_found_out_by_the_clean_rows(pristine: Work
 
 def test_masks_that_are_equal_once_they_have_changed_places_are_no_corruption() -> None:
     [swapped] = [mutation for mutation in MUTATIONS if mutation.name == "masks of two records swapped"]
-    periodic = [MaskRow("", np.zeros(count, np.int64), np.resize([0, 1], count), ()) for count in (4, 6)]
+    periodic = [record("", np.zeros(count, np.int64), np.resize([0, 1], count)) for count in (4, 6)]
     assert swapped.change(periodic, 0, None) is None
     other = [*periodic[:1], replace(periodic[1], mask=np.array([0, 0, 0, 1, 1, 1]))]
     changed = swapped.change(other, 0, None)

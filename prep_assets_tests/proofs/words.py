@@ -9,6 +9,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from prep_assets.proofs.derive import Derived, Expected
+from prep_assets.proofs.mask import UNWEIGHED, Conversation, Left
+
 
 def vocabulary(*tokens: str, control: Sequence[str] = ("<e>", "<s>"), **more: Any) -> Any:
     """Stands in for a `Vocabulary`: the number of a token is its place."""
@@ -28,3 +31,17 @@ def vocabulary(*tokens: str, control: Sequence[str] = ("<e>", "<s>"), **more: An
 
 def numbers(*values: float) -> npt.NDArray[Any]:
     return np.array(values)
+
+
+def record(
+    name: str,
+    ids: Any,
+    mask: Any = UNWEIGHED,
+    expected: Sequence[Expected] = (),
+    text: str = "",
+    controls: Any = (),
+    typed: int = 0,
+    **left: Any,
+) -> Conversation:
+    """A record, and what its source leaves, spelled out."""
+    return Conversation(name, ids, mask, Left(Derived(text, tuple(expected), controls, typed, ()), tuple(expected), **left))

@@ -25,13 +25,12 @@ from prep_assets.graph.graph import tables_of
 from prep_assets.graph.sft import SFT_TOKENS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.derive import Expected
-from prep_assets.proofs.mask import MaskRow
 from prep_assets.stores.table import open_stream
 from prep_assets.stores.version_folders import Published
 from prep_assets.text.visible import one_line, visible
 from prep_assets_tests.effort import examples
 from prep_assets_tests.graph.workspaces import build, resealed
-from prep_assets_tests.proofs.words import vocabulary
+from prep_assets_tests.proofs.words import record, vocabulary
 from prep_assets_tests.reports.hostile import HOSTILE, Read, hostile_workspace, page_of, unseen
 from prep_assets_tests.stored import packed_rows
 
@@ -313,7 +312,7 @@ def test_runs_of_weights(weights: list[float]) -> None:
 def test_two_answers_in_one_run_stand_beside_their_texts() -> None:
     """A token that holds what stands between them parts them, as it does for the check."""
     words = vocabulary("Hi", ".", "<e>", "  Lo")
-    row = MaskRow("a:0", np.arange(4), np.ones(4, np.float32), (Expected("Hi.<e>", 1.0, "<e>"), Expected(" Lo")))
+    row = record("a:0", np.arange(4), np.ones(4, np.float32), (Expected("Hi.<e>", 1.0, "<e>"), Expected(" Lo")))
     fault, stretches = prove(row, words)
     assert [each[2:] for each in stretches] == [[["Hi.<e>", 1.0], ["Hi.<e>", 1.0]], [["  Lo", 1.0], [" Lo", 1.0]]]
     assert fault == ""

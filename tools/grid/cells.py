@@ -20,7 +20,7 @@ from prep_assets.pipeline.examples import Item
 from prep_assets.pipeline.media import RecordFiles
 from prep_assets.proofs.chat_blocks import PlainDerivation
 from prep_assets.proofs.derive import MaskOptions
-from prep_assets.proofs.mask import Conversation, MaskRow, prove_identity, prove_masks
+from prep_assets.proofs.mask import Conversation, Left, prove_identity, prove_masks
 from prep_assets.samples import Record, Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
@@ -148,16 +148,15 @@ def _cell(data: Chats, conversations: Conversations, derive: PlainDerivation) ->
     unread = [(row, f"schema/{refusal.reason}", str(refusal)) for row, refusal in data.refused]
     found = Cell(len(data.items) + len(unread), len(kept), refused=[*refusals.of, *unread])
     found.faults += [f"{data.name}:{row}: {detail}" for row, reason, detail in refusals.of if reason in BLOCKED]
-    rows, renders = [], []
+    rows = []
     for at, item in enumerate(kept):
         sample = conversations.reasoning.read(item.example)
         assert isinstance(sample, Sample)
         ids, mask = (part[encoded.offsets[at] : encoded.offsets[at + 1]] for part in (encoded.ids, encoded.loss))
         derived = derive(sample)
-        rows.append(MaskRow(f"{data.name}:{item.record.row}", ids, mask, derived.expected))
-        renders.append(Conversation(rows[-1].id, ids, derived.text, derived.controls, derived.typed))
+        rows.append(Conversation(f"{data.name}:{item.record.row}", ids, mask, Left(derived, derived.expected)))
         found.tagged += derived.tagged
-    for verdict in (prove_masks(rows, vocabulary), prove_identity(renders, vocabulary)):
+    for verdict in (prove_masks(rows, vocabulary), prove_identity(rows, vocabulary)):
         found.faults += [] if verdict.passed else [verdict.summary]
     if found.kept + len(found.refused) != found.read:
         found.faults.append(f"{found.read} read, {found.kept} kept, {len(found.refused)} refused")

@@ -21,7 +21,7 @@ from prep_assets.graph.graph import EVERY, lines_of, store_of, stream_table
 from prep_assets.pipeline.asset import FromParts, Store
 from prep_assets.pipeline.blends import BLEND, training_streams
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.mask import MaskRow, prove_masks, trained_runs
+from prep_assets.proofs.mask import Conversation, prove_masks, trained_runs
 from prep_assets.stores.blends import open_blend
 from prep_assets.stores.groups import REWARDS
 from prep_assets.stores.table import TOKENS, Table
@@ -271,7 +271,7 @@ def proofs(
 
 def _mask_rows(
     workspace: Workspace, published: Published, domain: str, stream: str, records: Sequence[int]
-) -> Iterator[tuple[int, MaskRow]]:
+) -> Iterator[tuple[int, Conversation]]:
     packed = published.manifest.asset == "sft_packed"
     store = store_of(workspace, tokens_of(workspace, published, domain) if packed else published)
     if isinstance(store.asset.source, FromParts):
@@ -280,7 +280,7 @@ def _mask_rows(
     return iter(()) if conversations is None else conversations.rows(stream, records)
 
 
-def _merged_rows(store: Store, stream: str, records: Sequence[int]) -> Iterator[tuple[int, MaskRow]]:
+def _merged_rows(store: Store, stream: str, records: Sequence[int]) -> Iterator[tuple[int, Conversation]]:
     """Records of a merged store, with the expected answers from the stores of their domains."""
     parts = [store_of(store.workspace, store.above(store.asset.parts, name)) for name in store.domains]
     opened = list(filter(None, map(conversations_of, parts)))
@@ -294,12 +294,12 @@ def _merged_rows(store: Store, stream: str, records: Sequence[int]) -> Iterator[
             yield wanted[at], replace(row, ids=ids, mask=mask)
 
 
-def prove(row: MaskRow, vocabulary: Vocabulary) -> Proof:
+def prove(row: Conversation, vocabulary: Vocabulary) -> Proof:
     """Both derivations of one record, and the check's note on them."""
     runs = trained_runs(row, vocabulary)
     texts = vocabulary.decode_batch([row.ids[start:end].tolist() for start, end in runs])
     stretches = []
-    for run, text, expected in zip_longest(runs, texts, row.expected):
+    for run, text, expected in zip_longest(runs, texts, row.left.expected):
         stored = None if run is None else [visible(text[:MOST_CHARACTERS]), float(row.mask[run[0]])]
         derived = None if expected is None else [visible(expected.text[:MOST_CHARACTERS]), expected.weight]
         stretches.append([*(run or (-1, -1)), stored, derived])

@@ -55,7 +55,7 @@ from prep_assets.pipeline.lines import sample_of, turns_of
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.proofs.chat_blocks import PlainDerivation, answers_derivation
 from prep_assets.proofs.derive import MaskOptions
-from prep_assets.proofs.mask import Conversation, IdentityProof, MaskProof, MaskRow
+from prep_assets.proofs.mask import UNWEIGHED, Conversation, IdentityProof, Left, MaskProof
 from prep_assets.proofs.rows import Line, check_lines, lines_verdict
 from prep_assets.proofs.second_reading import group_again, read_again, shown_by
 from prep_assets.proofs.tables import check_rows
@@ -186,10 +186,12 @@ class StoredGroup(Struct, frozen=True):
         for number, (stored, sample) in enumerate(zip(self.conversations(), samples, strict=True)):
             yield f"{self.id}, response {number}", sample, *stored
 
-    def rows(self) -> Iterator[MaskRow]:
+    def rows(self) -> Iterator[Conversation]:
         """Yield each response with its prompt, and what must be trained."""
         expected = self.store.once("answers", lambda: answers_derivation(_template(self.store), alone=is_small(self.store)))
-        return (MaskRow(identity, ids, mask, expected(sample).expected) for identity, sample, ids, mask in self._responses())
+        for identity, sample, ids, mask in self._responses():
+            derived = expected(sample)
+            yield Conversation(identity, ids, mask, Left(derived, derived.expected))
 
     def renders(self) -> Iterator[Conversation]:
         """Yield each response with its prompt, and a fresh render of both."""
@@ -291,7 +293,7 @@ def _prompted(store: Store, identity: str, ids: Any, sample: Sample) -> Conversa
         return PlainDerivation(MaskOptions(), _template(store), typed_controls=False, prompted=True, alone=is_small(store))
 
     derived = store.once("prompted", make)(sample)
-    return Conversation(identity, ids, derived.text, derived.controls, derived.typed)
+    return Conversation(identity, ids, UNWEIGHED, Left(derived, ()))
 
 
 def _group_integrity(store: Store) -> Verdict:

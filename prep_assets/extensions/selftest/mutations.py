@@ -12,7 +12,7 @@ import numpy.typing as npt
 from msgspec import structs
 
 from prep_assets.array_types import Array
-from prep_assets.proofs.mask import MaskRow
+from prep_assets.proofs.mask import Conversation
 from prep_assets.proofs.mutations import (
     Change,
     Mutation,
@@ -62,13 +62,13 @@ def _mask(change: Callable[[Array, int, int], Array]) -> Change:
     return mutate_one(mutate_field("mask", lambda mask: change(mask, *_first_run(mask))))
 
 
-def _stop_untrained(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
+def _stop_untrained(row: Conversation, vocabulary: Vocabulary) -> Conversation | None:
     _, end = _first_run(row.mask)
     is_control = int(row.ids[end - 1]) in vocabulary.control.values()
     return replace(row, mask=_fill_range(row.mask, end - 1, end, 0)) if is_control else None
 
 
-def _masks_swapped(rows: Sequence[MaskRow], at: int, vocabulary: Vocabulary) -> list[MaskRow] | None:
+def _masks_swapped(rows: Sequence[Conversation], at: int, vocabulary: Vocabulary) -> list[Conversation] | None:
     other = (at + 1) % len(rows)
     row, other_row = rows[at], rows[other]
     mask, other_mask = np.resize(other_row.mask, len(row.mask)), np.resize(row.mask, len(other_row.mask))
@@ -79,36 +79,36 @@ def _masks_swapped(rows: Sequence[MaskRow], at: int, vocabulary: Vocabulary) -> 
     return changed
 
 
-def _replaced(row: MaskRow, place: int, vocabulary: Vocabulary) -> MaskRow:
+def _replaced(row: Conversation, place: int, vocabulary: Vocabulary) -> Conversation:
     """Replace a token by another one that is no control token."""
     control = set(vocabulary.control.values())
     token = next(token for token in range(vocabulary.size) if token != row.ids[place] and token not in control)
     return replace(row, ids=_fill_range(row.ids, place, place + 1, token))
 
 
-def _trained_replaced(row: MaskRow, vocabulary: Vocabulary) -> MaskRow:
+def _trained_replaced(row: Conversation, vocabulary: Vocabulary) -> Conversation:
     return _replaced(row, _first_run(row.mask)[0], vocabulary)
 
 
-def _prompt_replaced(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
+def _prompt_replaced(row: Conversation, vocabulary: Vocabulary) -> Conversation | None:
     start, _ = _first_run(row.mask)
     return _replaced(row, start // 2, vocabulary) if start >= 2 else None
 
 
-def _control_doubled(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
+def _control_doubled(row: Conversation, vocabulary: Vocabulary) -> Conversation | None:
     control = next((token for token in row.ids.tolist() if token in vocabulary.control.values()), None)
     if control is None:
         return None
     return replace(row, ids=np.append(control, row.ids).astype(row.ids.dtype), mask=np.append(0, row.mask))
 
 
-def _tail_cut(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
+def _tail_cut(row: Conversation, vocabulary: Vocabulary) -> Conversation | None:
     keep = max(1, _first_run(row.mask)[1] - 2)
     # of a record that truncation cut, white space at the end is looked at by `tokenization_identity`
     return replace(row, ids=row.ids[:keep], mask=row.mask[:keep]) if vocabulary.decode(row.ids[keep:]).strip() else None
 
 
-def _longest_placeholder(row: MaskRow, vocabulary: Vocabulary) -> int | None:
+def _longest_placeholder(row: Conversation, vocabulary: Vocabulary) -> int | None:
     """Return the start of the longest run (two or more) of one untrained control token: most likely an image."""
     control = set(vocabulary.control.values())
     longest_start, longest_count, start = None, 1, 0
@@ -123,7 +123,7 @@ def _longest_placeholder(row: MaskRow, vocabulary: Vocabulary) -> int | None:
 def _placeholder(by: int) -> Change:
     """Add so many tokens to an image."""
 
-    def changed(row: MaskRow, vocabulary: Vocabulary) -> MaskRow | None:
+    def changed(row: Conversation, vocabulary: Vocabulary) -> Conversation | None:
         start = _longest_placeholder(row, vocabulary)
         if start is None:
             return None

@@ -26,7 +26,7 @@ from prep_assets.extensions.selftest.mutations import ROWS as INTEGRITY
 from prep_assets.pipeline.asset import Store
 from prep_assets.proofs.derive import MaskOptions, derive
 from prep_assets.proofs.documents import Text, documents_begin_with, prove_texts
-from prep_assets.proofs.mask import Conversation, MaskRow, prove_identity, prove_masks
+from prep_assets.proofs.mask import Conversation, prove_identity, prove_masks
 from prep_assets.proofs.mutations import Mutation
 from prep_assets.proofs.tables import check_rows
 from prep_assets.proofs.verdict import Verdict
@@ -139,7 +139,7 @@ def masked_trials(chats: Conversations) -> list[Trial]:
     trials, store = list[Trial](), chats.store
     for name in store.streams():
         rows = first(row for _, row in chats.rows(name))
-        trials += _rows(rows, first(chats.renders(name)), store.vocabulary)
+        trials += _rows(rows, rows, store.vocabulary)
     return trials
 
 
@@ -194,8 +194,8 @@ def group_trials(store: Store) -> list[Trial]:
     return trials
 
 
-def _rows(rows: list[MaskRow], renders: list[Conversation], vocabulary: Vocabulary) -> list[Trial]:
-    def integrity(corrupted: Sequence[MaskRow]) -> Verdict:
+def _rows(rows: list[Conversation], renders: list[Conversation], vocabulary: Vocabulary) -> list[Trial]:
+    def integrity(corrupted: Sequence[Conversation]) -> Verdict:
         loss, attended = unsigned(np.concatenate([row.mask for row in corrupted]))
         stream = stream_of([row.ids for row in corrupted], loss_mask=loss, **{ATTENTION: attended.view(np.uint8)})
         return check_rows(stream, vocabulary_size=vocabulary.size)

@@ -67,7 +67,7 @@ def test_only_some_records(sides: Sides) -> None:
     assert [row.id for _, row in rows] == [f"line {number + 1}" for number in range(len(rows))]
     some = list(sides.rows("chosen", [7, 2, 11]))
     assert [number for number, _ in some] == [2, 7, 11] and [row.id for _, row in some] == ["line 3", "line 8", "line 12"]
-    assert all(np.array_equal(row.ids, rows[number][1].ids) and row.expected == rows[number][1].expected for number, row in some)
+    assert all(np.array_equal(row.ids, rows[number][1].ids) and row.left.expected == rows[number][1].left.expected for number, row in some)
 
 
 @pytest.mark.parametrize(("change", "record", "line"), [({2: 1}, 2, 1), ({3: 99}, 3, 99), ({0: -1}, 0, -1), ({1: 5}, 2, 2)])
