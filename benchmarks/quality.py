@@ -19,7 +19,7 @@ from typing import Any
 
 import numpy as np
 
-from prep_assets.pipeline.examined import BLOCK_BYTES
+from prep_assets.extensions.leaks.examined import BLOCK_BYTES
 from prep_assets.quality.steps import Examples, configured_steps
 from prep_assets.samples import Sample, document
 

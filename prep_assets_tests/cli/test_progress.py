@@ -13,9 +13,9 @@ from rich.console import Console
 
 from prep_assets.cli import terminal
 from prep_assets.cli.stores import working
-from prep_assets.engine.scrub import scrub
 from prep_assets.extensions.explain.report import report
 from prep_assets.extensions.explain.where import records as records_of
+from prep_assets.extensions.keep.scrub import scrub
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.version_folders import Published
 

@@ -1,64 +1,78 @@
-"""Extension → the modules of the rest of the package that it imports. A list may only become shorter."""
+"""Extension → the extensions, and the modules of the kernel, that it imports. A list may only become shorter."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
+STANDS_ON: Mapping[str, str] = {
+    "agents": "preference rl",
+    "cerebras": "preference",
+    "dagster": "explain keep",
+    "datasets": "preference rl",
+    "doctor": "start",
+    "exports": "rl",
+    "neighbours": "explain exports",
+    "preprocess": "rl",
+    "quality": "leaks rl",
+    "start": "explain rl",
+}
+"""Extension → the extensions that it uses, as `docs/architecture.md` lists them."""
+
 USES: Mapping[str, str] = {
     "dagster": """
         caches checks.of_stores config.base config.family config.loading config.models data.addresses data.files data.pins engine
-        engine.events engine.execute engine.plan engine.scrub errors exports graph.exports graph.figures graph.graph pipeline.asset
-        pipeline.blends pipeline.source_files pipeline.workspace plugins proofs.verdict row stores.files stores.guards
-        stores.manifest stores.published stores.remote stores.table stores.version_folders stores.writer text.visible training
+        engine.events engine.execute engine.plan errors exports graph.exports graph.graph pipeline.asset pipeline.blends
+        pipeline.source_files pipeline.workspace plugins proofs.verdict row stores.files stores.guards stores.manifest
+        stores.published stores.remote stores.table stores.version_folders stores.writer text.visible training
     """,
     "exports": """
-        errors exports.arrow exports.readable exports.registry load packing.strategies samples schemas.rewards schemas.verifiers
-        stores.arrays stores.files stores.groups stores.guards stores.h5 stores.images stores.lists stores.manifest stores.shards
-        stores.table stores.tokens stores.verification workers.pool
+        errors exports.readable exports.registry load packing.strategies samples stores.arrays stores.files stores.groups
+        stores.guards stores.h5 stores.images stores.lists stores.manifest stores.shards stores.table stores.tokens
+        stores.verification workers.pool
     """,
     "neighbours": """
-        cli cli.html cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events
-        engine.execute errors exports.arrow exports.registry graph.figures graph.graph graph.unchanged pipeline.asset
-        pipeline.examples pipeline.sources pipeline.workspace records samples schemas.reader stores.files stores.manifest
-        stores.published stores.verification stores.version_folders text.visible version where
+        cli cli.stores cli.terminal config.family config.loading config.models data.blocks data.quarantine engine.events
+        engine.execute errors exports.registry graph.graph pipeline.asset pipeline.examples pipeline.sources pipeline.workspace
+        records samples schemas.reader stores.files stores.manifest stores.published stores.verification stores.version_folders
+        text.visible version where
     """,
     "preprocess": """
         cli cli.stores config.base config.family config.loading config.mask config.models data data.addresses data.blocks data.files
         data.quarantine data.read data.tables engine engine.events engine.execute errors graph.graph packing packing.strategies
         pipeline.asset pipeline.examples pipeline.source_files pipeline.sources pipeline.workspace proofs.formats proofs.row_rules
         proofs.source_rows proofs.source_rules proofs.source_texts samples schemas.fields schemas.instructions schemas.messages
-        schemas.reader schemas.registry schemas.rewards schemas.turns stores.arrays stores.files stores.h5 stores.manifest
-        stores.shards stores.verification stores.version_folders text.encode text.engines text.load_template text.render text.spans
-        text.template text.tokenizer_files text.visible text.vocabulary workers.pool workers.shards
+        schemas.reader schemas.registry schemas.turns stores.arrays stores.files stores.h5 stores.manifest stores.shards
+        stores.verification stores.version_folders text.encode text.engines text.load_template text.render text.spans text.template
+        text.tokenizer_files text.visible text.vocabulary workers.pool workers.shards
     """,
     "quality": """
         caches checks.of_stores checks.relations config.family config.loading config.models data data.quarantine errors limits
-        own_code pipeline pipeline.asset pipeline.examined pipeline.examples pipeline.sources pipeline.verdicts
-        pipeline.workspace proofs.known_leaks proofs.verdict quality.steps quality.units samples schemas.reader schemas.rewards
-        schemas.verifiers stores.arrays stores.guards stores.published stores.verification stores.version_folders workers.apart
+        own_code pipeline pipeline.asset pipeline.examples pipeline.sources pipeline.verdicts pipeline.workspace proofs.verdict
+        quality.steps samples schemas.reader stores.arrays stores.guards stores.published stores.verification stores.version_folders
+        workers.apart
     """,
     "ray": """
         errors own_process workers.pool workers.shards
     """,
     "doctor": """
-        cli cli.stores cli.terminal config.family config.mask data.files errors samples schemas.reader schemas.registry schemas.sniff
-        text.agreement text.certify text.conversation text.encode text.engines text.load_template text.render text.spans text.template
-        text.visible text.vocabulary
+        cli cli.stores cli.terminal config.family config.mask data.files errors samples schemas.reader schemas.registry
+        text.agreement text.certify text.conversation text.encode text.engines text.load_template text.render text.spans
+        text.template text.visible text.vocabulary
     """,
     "agents": """
         errors proofs.formats proofs.row_rules proofs.source_rows proofs.source_rules proofs.source_texts samples schemas.fields
-        schemas.preference schemas.registry schemas.rewards schemas.turns
+        schemas.registry schemas.turns
     """,
     "token_ids": """
         errors proofs.formats proofs.row_rules proofs.source_fields samples schemas.fields schemas.registry schemas.turns
     """,
     "cerebras": """
         errors proofs.formats proofs.row_rules proofs.source_rows proofs.source_rules proofs.source_texts samples schemas.fields
-        schemas.messages schemas.preference schemas.registry schemas.text schemas.turns
+        schemas.messages schemas.registry schemas.text schemas.turns
     """,
     "datasets": """
         errors proofs.formats proofs.row_rules proofs.source_rows proofs.source_rules proofs.source_texts samples schemas.fields
-        schemas.instructions schemas.preference schemas.reader schemas.registry schemas.rewards schemas.turns
+        schemas.instructions schemas.reader schemas.registry schemas.turns
     """,
     "buckets": """
         caches errors stores.files stores.manifest stores.remote stores.version_folders
@@ -78,29 +92,31 @@ USES: Mapping[str, str] = {
         pipeline.workspace records stores.manifest stores.published stores.version_folders text.visible text.vocabulary
     """,
     "start": """
-        checks.bounds cli cli.export cli.stores cli.terminal config.family config.loading config.models data.files data.local_files engine
-        errors exports.registry graph.exports graph.figures graph.graph pipeline.asset pipeline.blends pipeline.workspace quality.steps row
-        samples schemas.reader schemas.registry schemas.sniff stores.arrays stores.blends stores.remote stores.table stores.tokens
-        stores.version_folders text.visible
+        checks.bounds cli cli.export cli.stores cli.terminal config.family config.loading config.models data.files data.local_files
+        engine errors exports.registry graph.exports graph.graph pipeline.asset pipeline.blends pipeline.workspace quality.steps row
+        samples schemas.fields schemas.reader schemas.registry schemas.turns stores.arrays stores.blends stores.remote stores.table
+        stores.tokens stores.version_folders text.visible
     """,
     "leaks": """
-        checks.of_stores checks.relations cli cli.terminal config.family config.models data.quarantine errors graph.graph
-        graph.raw pipeline.asset pipeline.examined pipeline.examples pipeline.sources pipeline.verdicts pipeline.workspace
-        proofs.known_leaks proofs.verdict quality.steps quality.units samples schemas.registry stores.published
-        stores.verification stores.version_folders text.visible
+        checks.of_stores checks.relations cli cli.terminal config.family config.models data.quarantine errors graph.graph graph.raw
+        pipeline.asset pipeline.documents pipeline.examples pipeline.sources pipeline.verdicts pipeline.workspace proofs.verdict
+        quality.steps samples schemas.fields schemas.registry stores.published stores.verification stores.version_folders
+        text.visible
     """,
     "explain": """
-        caches checks.bounds checks.of_conversations checks.of_exports checks.of_merged checks.selection cli cli.html cli.stores
-        cli.terminal config.family config.mask config.models data.addresses data.blocks data.files data.quarantine data.read
-        engine.status errors exports.readable exports.registry graph.exports graph.figures graph.graph graph.pretrain
-        graph.unchanged pipeline.asset pipeline.blends pipeline.conversations pipeline.documents pipeline.examples pipeline.lines
-        pipeline.sources pipeline.tokens pipeline.verdicts pipeline.workspace proofs.mask samples schemas.reader stores.blends
-        stores.groups stores.manifest stores.published stores.table stores.version_folders text.documents text.encode text.spans
-        text.visible text.vocabulary version
+        caches checks.bounds checks.of_conversations checks.of_exports checks.of_merged checks.selection cli cli.stores cli.terminal
+        config.family config.mask config.models data.addresses data.blocks data.files data.quarantine data.read engine.status errors
+        exports.readable exports.registry graph.exports graph.graph graph.pretrain pipeline.asset pipeline.blends
+        pipeline.conversations pipeline.documents pipeline.examples pipeline.lines pipeline.sources pipeline.tokens
+        pipeline.verdicts pipeline.workspace proofs.mask samples schemas.reader stores.blends stores.groups stores.manifest
+        stores.published stores.table stores.version_folders text.documents text.encode text.spans text.visible text.vocabulary
+        version
     """,
     "keep": """
-        cli cli.stores cli.terminal engine engine.events engine.execute engine.plan engine.scrub engine.status errors graph.graph
-        pipeline.workspace proofs.verdict stores.published text.visible workers.pool
+        checks.of_stores cli cli.stores cli.terminal config.family config.models data.addresses data.files engine engine.events
+        engine.execute engine.plan engine.status errors graph.graph pipeline.asset pipeline.sources pipeline.workspace
+        proofs.verdict stores.manifest stores.published stores.remote stores.verification stores.version_folders text.visible
+        workers.pool
     """,
     "tokenizers": """
         caches config.loading errors own_code stores.files text.agreement text.ids text.spans text.suspects text.tokenizer_files
@@ -120,22 +136,23 @@ USES: Mapping[str, str] = {
         proofs.mutations proofs.verdict samples stores.lists stores.table text.encode text.vocabulary
     """,
     "preference": """
-        checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections checks.relations
-        checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine errors graph.optional
-        graph.raw pipeline.asset pipeline.conversations pipeline.examples pipeline.lines pipeline.media pipeline.rendering pipeline.sources
-        pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats proofs.mask proofs.mutations
-        proofs.plain_reading proofs.row_rules proofs.rows proofs.second_reading proofs.source_fields proofs.source_rows proofs.source_rules
-        proofs.source_texts proofs.verdict samples schemas.fields schemas.preference schemas.reader schemas.registry schemas.turns
-        stores.files stores.published stores.table text.encode text.spans
+        checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections
+        checks.relations checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine
+        errors graph.optional graph.raw pipeline.asset pipeline.conversations pipeline.examples pipeline.lines pipeline.media
+        pipeline.rendering pipeline.sources pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats
+        proofs.mask proofs.mutations proofs.plain_reading proofs.row_rules proofs.rows proofs.second_reading proofs.source_fields
+        proofs.source_rows proofs.source_rules proofs.source_texts proofs.verdict samples schemas.fields schemas.reader
+        schemas.registry schemas.turns stores.files stores.published stores.table text.encode text.spans
     """,
     "rl": """
-        checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections checks.relations
-        checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine errors graph.optional
-        graph.raw own_code pipeline.asset pipeline.examples pipeline.lines pipeline.media pipeline.merging pipeline.rendering
-        pipeline.sources pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats proofs.mask proofs.mutations
-        proofs.row_rules proofs.rows proofs.second_reading proofs.source_fields proofs.source_rows proofs.source_rules proofs.source_texts
-        proofs.tables proofs.verdict samples schemas.reader schemas.registry schemas.rewards stores.files stores.groups stores.published
-        stores.table stores.version_folders stores.writer text.encode text.render text.spans text.template text.vocabulary
+        checks checks.of_conversations checks.of_lines checks.of_merged checks.of_stores checks.of_texts checks.rejections
+        checks.relations checks.selection checks.sources_again config.base config.family config.mask config.models data.quarantine
+        errors graph.optional graph.raw own_code pipeline.asset pipeline.examples pipeline.lines pipeline.media pipeline.merging
+        pipeline.rendering pipeline.sources pipeline.tokens pipeline.workspace proofs.chat_blocks proofs.derive proofs.formats
+        proofs.mask proofs.mutations proofs.row_rules proofs.rows proofs.second_reading proofs.source_fields proofs.source_rows
+        proofs.source_rules proofs.source_texts proofs.tables proofs.verdict samples schemas.fields schemas.reader schemas.registry
+        schemas.turns stores.files stores.groups stores.published stores.table stores.version_folders stores.writer text.encode
+        text.render text.spans text.template text.vocabulary
     """,
     "media": """
         config.base config.family config.models errors packing packing.plan packing.strategies pipeline.media proofs.verdict samples

@@ -14,7 +14,7 @@ import pytest
 
 from prep_assets.exports import exports
 from prep_assets_tests.conftest import ROOT
-from prep_assets_tests.docs.extensions import USES
+from prep_assets_tests.docs.extensions import STANDS_ON, USES
 from prep_assets_tests.docs.pages import DOCS, blocks, read
 
 PACKAGE = ROOT / "prep_assets"
@@ -94,7 +94,8 @@ def allowed(found: Import) -> bool:
     """Whether the drawing lets one room use another."""
     here, there = found.here, found.there
     if here in BELOW:
-        return there not in BELOW or found.extension == found.file.split("/")[1]
+        own = found.file.split("/")[1]
+        return there not in BELOW or found.extension in (own, *STANDS_ON.get(own, "").split())
     if there in ("", here) or here in ("__init__", "__main__"):
         return True
     if there in RANK:
@@ -140,6 +141,18 @@ def test_what_an_extension_uses_is_listed(extension: str) -> None:
         if found.file.startswith(folder) and found.there not in ("", "array_types", *BELOW)
     }
     assert sorted(used) == USES[extension].split()
+
+
+def test_extensions_stand_on_those_that_the_page_names() -> None:
+    used: dict[str, set[str]] = {}
+    for found in imports():
+        if found.here in BELOW and found.there in BELOW and (own := found.file.split("/")[1]) != found.extension:
+            used.setdefault(own, set()).add(found.extension)
+    assert {own: " ".join(sorted(others)) for own, others in used.items()} == STANDS_ON
+    table = read(DOCS / "architecture.md").partition("| extension | stands on |\n")[2].partition("\n\n")[0]
+    drawn = re.findall(r"^\| (`.*`) \| (`.*`) \|$", table, re.MULTILINE)
+    assert {own: " ".join(re.findall(r"`(\w+)`", others)) for each, others in drawn for own in re.findall(r"`(\w+)`", each)} == STANDS_ON
+    assert len([*TopologicalSorter(used).static_order()]) >= len(used)  # raises CycleError
 
 
 def test_every_extension_has_a_list() -> None:

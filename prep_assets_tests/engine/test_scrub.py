@@ -20,9 +20,9 @@ from prep_assets import load
 from prep_assets.checks.of_stores import INTEGRITY
 from prep_assets.cli.main import app
 from prep_assets.engine import build, state
-from prep_assets.engine.scrub import STATE, _compare, _File, scrub
 from prep_assets.errors import StoreError
 from prep_assets.extensions.explain.streams import Opened
+from prep_assets.extensions.keep.scrub import STATE, _compare, _File, scrub
 from prep_assets.extensions.remote import urls
 from prep_assets.graph.graph import EVERY, run_check
 from prep_assets.pipeline.workspace import Workspace

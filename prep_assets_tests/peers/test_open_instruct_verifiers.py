@@ -15,7 +15,7 @@ import pytest
 
 from prep_assets.exports import export
 from prep_assets.extensions.quality.constraints import keeps
-from prep_assets.schemas.verifiers import Constraint
+from prep_assets.extensions.rl.verifiers import Constraint
 from prep_assets_tests.extensions.exports.conftest import write_lines
 from prep_assets_tests.extensions.exports.readers import stand_in
 from prep_assets_tests.peers.checkouts import bypass, checkout

@@ -164,7 +164,7 @@ PLANTS: Mapping[str, Change] = {
     ),
     "the prompt of a group": (
         "rl",
-        "schemas/rewards",
+        "extensions/rl/schemas",
         "return Group(prompt, responses, rewards, sampled=sampled, steps=steps, **offered(row))",
         "return Group(prompt, responses[::-1], rewards, sampled=sampled, steps=steps, **offered(row))",
     ),
@@ -193,7 +193,7 @@ PLANTS: Mapping[str, Change] = {
         "weight = None if loss_weight_of(message, where) else loss_weight_of(message, where)\n        place",
     ),
     "a margin": ("preference", "schemas/turns", 'as_number(row["margin"], "margin")', '-as_number(row["margin"], "margin")'),
-    "the order of rewards": ("rl", "schemas/rewards", "return rewards\n", "return tuple(sorted(rewards))\n"),
+    "the order of rewards": ("rl", "extensions/rl/schemas", "return rewards\n", "return tuple(sorted(rewards))\n"),
     "tools of chats that become several records": (
         "sft turns",
         "schemas/turns",
@@ -284,7 +284,7 @@ PLANTS: Mapping[str, Change] = {
     ),
     "what a prompt says": (
         "schemas rl groups 0",
-        "schemas/rewards",
+        "extensions/rl/schemas",
         'return (turn(USER, needed(prompt, "empty_prompt", key)),)',
         'return (turn(needed(prompt, "empty_prompt", key), USER),)',
     ),
@@ -334,7 +334,7 @@ PLANTS: Mapping[str, Change] = {
     ),
     "the mixing of hashes": ("sft quality", "extensions/quality/words", "    values *= SPREAD\n", "    values *= 1\n"),
     "the first kind of private data": ("sft quality", "extensions/quality/private_data", 'f"private_{there[0]}"', 'f"private_{there[-1]}"'),
-    "the largest operand": ("rl", "schemas/rewards", "operand = divmod(index, largest + 1)", "operand = divmod(index, largest - 1)"),
+    "the largest operand": ("rl", "extensions/rl/schemas", "operand = divmod(index, largest + 1)", "operand = divmod(index, largest - 1)"),
     "a contrastive text as long as the limit": (
         "contrastive",
         "extensions/contrastive/lines",
@@ -366,7 +366,12 @@ PLANTS: Mapping[str, Change] = {
         "if len(scores) != texts:",
         "if len(scores) == texts:",
     ),
-    "a prompt that a side repeats": ("schemas preference 1", "schemas/preference", "turns[len(prompt) :]", "turns[len(prompt) + 1 :]"),
+    "a prompt that a side repeats": (
+        "schemas preference 1",
+        "extensions/preference/schemas",
+        "turns[len(prompt) :]",
+        "turns[len(prompt) + 1 :]",
+    ),
     "the margin of ranked responses": (
         "preference ranked",
         "extensions/agents/rankings",
@@ -393,7 +398,7 @@ PLANTS: Mapping[str, Change] = {
         "if as_messages or isinstance(",
     ),
     "a column of attention": ("pretrain images", "pipeline/tokens", "if not attended.all():", "if attended.all():"),
-    "a stream of nothing held out": ("pretrain images", "pipeline/asset", '"test_fraction", 0) > 0 or', '"test_fraction", 0) <= 0 or'),
+    "a stream of nothing held out": ("pretrain images", "pipeline/asset", '"test_fraction") > 0 or', '"test_fraction") <= 0 or'),
     "the caption of an image in the first phase": (
         "sft images",
         "extensions/cerebras/images",

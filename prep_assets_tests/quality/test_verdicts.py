@@ -22,6 +22,7 @@ from prep_assets.engine import execute
 from prep_assets.errors import CheckFailed, ConfigError, PrepAssetsError
 from prep_assets.extensions.leaks import overlap
 from prep_assets.extensions.leaks.checks import known_leaks_fault
+from prep_assets.extensions.leaks.proofs import LEAKS
 from prep_assets.extensions.quality import checks, gopher
 from prep_assets.extensions.quality.checks import known_fault
 from prep_assets.extensions.quality.proofs.known_verdicts import KNOWN
@@ -30,7 +31,6 @@ from prep_assets.graph.graph import EVERY, assets_of, store_of
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.verdicts import VERDICTS, Dropped, dropped_rows, read_verdicts
 from prep_assets.pipeline.workspace import Workspace
-from prep_assets.proofs.known_leaks import LEAKS
 from prep_assets.proofs.selection import DROPPED, GOOD, reason_fault
 from prep_assets.quality.steps import Examples, configured_steps
 from prep_assets.samples import Sample, document

@@ -11,8 +11,8 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from prep_assets.extensions.explain.figures import Measured
 from prep_assets.extensions.explain.report import Bar, Histogram
-from prep_assets.graph.figures import Measured
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets_tests.graph.workspaces import domain, jsonl, minimal, workspace_in
 

@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 from prep_assets.config.mask import MaskPolicy
 from prep_assets.config.models import Sft
 from prep_assets.extensions.explain.data import sampled, weight_runs
+from prep_assets.extensions.explain.figures import measure
 from prep_assets.extensions.explain.made_with import made_with
 from prep_assets.extensions.explain.report import render, report
 from prep_assets.extensions.explain.rows import line_texts, prove
-from prep_assets.graph.figures import measure
 from prep_assets.graph.graph import tables_of
 from prep_assets.graph.sft import SFT_TOKENS
 from prep_assets.pipeline.workspace import Workspace

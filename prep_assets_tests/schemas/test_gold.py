@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.extensions.rl.prompts import prompt_row
+from prep_assets.extensions.rl.schemas import LEVELS, arithmetic_rows, gold_as_json_number, gold_number, gold_of_number, plain_number
 from prep_assets.samples import Prompt
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets.schemas.rewards import LEVELS, arithmetic_rows, gold_as_json_number, gold_number, gold_of_number, plain_number
 from prep_assets_tests.schemas.conftest import in_short
 
 

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import PrepAssetsError, Refused
+from prep_assets.extensions.start.sniff import sniff
 from prep_assets.samples import Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with, schemas
-from prep_assets.schemas.sniff import sniff
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, refusals, workspace_in
 
 ANTHROPIC, RESPONSES = schemas()["anthropic"].example, schemas()["openai_responses"].example

@@ -13,11 +13,11 @@ from typing import Any
 import pytest
 
 from prep_assets.errors import Refused
+from prep_assets.extensions.rl.schemas import gold_as_json_number
+from prep_assets.extensions.start.sniff import sniff
 from prep_assets.samples import Example
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets.schemas.rewards import gold_as_json_number
-from prep_assets.schemas.sniff import sniff
 
 
 def rows_of(file: Path) -> list[Any]:

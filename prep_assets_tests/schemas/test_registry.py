@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 from prep_assets.config.family import Domain
 from prep_assets.errors import ConfigError, Refused
+from prep_assets.extensions.start.sniff import sniff
 from prep_assets.pipeline.examples import converter
 from prep_assets.proofs.tokenized import tokenized_again
 from prep_assets.samples import (
@@ -45,7 +46,6 @@ from prep_assets.schemas import registry
 from prep_assets.schemas.fields import text_of
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import convert_with, schema, schemas
-from prep_assets.schemas.sniff import sniff
 from prep_assets_tests.cells import cells
 from prep_assets_tests.graph.workspaces import build, domain, jsonl, minimal, workspace_in
 from prep_assets_tests.schemas.conftest import in_short

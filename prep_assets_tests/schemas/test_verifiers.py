@@ -9,10 +9,10 @@ import pytest
 
 from prep_assets.errors import ConfigError, Refused
 from prep_assets.extensions.rl.prompts import prompt_row
+from prep_assets.extensions.rl.verifiers import CodeTests, Constraint, Criterion, code_tests, constraints, criteria
 from prep_assets.samples import Prompt
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
-from prep_assets.schemas.verifiers import CodeTests, Constraint, Criterion, code_tests, constraints, criteria
 
 CALLS = CodeTests(inputs=((1, [2]), (3, [])), outputs=(3, 3), function="add")
 TEXTS = CodeTests(inputs=("1\n2", ""), outputs=("3", "0"))

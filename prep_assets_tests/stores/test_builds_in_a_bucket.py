@@ -16,9 +16,9 @@ import prep_assets
 from prep_assets import engine
 from prep_assets.cli.main import app
 from prep_assets.engine import Statuses, plan, state
-from prep_assets.engine.scrub import scrub
 from prep_assets.engine.status import forgotten
 from prep_assets.extensions.buckets.bucket import Bucket
+from prep_assets.extensions.keep.scrub import scrub
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.stores.remote import local_root

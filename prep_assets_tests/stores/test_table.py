@@ -13,8 +13,8 @@ from prep_assets import load
 from prep_assets.checks.of_exports import compare
 from prep_assets.errors import ConfigError
 from prep_assets.exports import export, exports
+from prep_assets.extensions.explain.figures import measure
 from prep_assets.extensions.explain.rows import read
-from prep_assets.graph.figures import measure
 from prep_assets.stores.table import LINES, TOKENS, Column, Schema, Table, open_table
 from prep_assets.stores.writer import TableWriter
 

@@ -7,10 +7,10 @@ from itertools import groupby
 from typing import Any
 
 from prep_assets.errors import Refused, nearest
+from prep_assets.extensions.rl.schemas import nested
 from prep_assets.samples import USER, Row, Sample, changed
 from prep_assets.schemas.fields import as_mapping, objects, text_of, value_at, whole
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.rewards import nested
 from prep_assets.schemas.turns import ChatFormat, chat_sample, require_answer, tools_at, with_system
 
 Message = Mapping[str, Any]

@@ -9,11 +9,11 @@ from fractions import Fraction
 from typing import Any, Literal
 
 from prep_assets.errors import ConfigError, Refused
+from prep_assets.extensions.preference.schemas import MARKS, preference, split_marked
+from prep_assets.extensions.rl.schemas import prompt_turns, response_turns, rewards_for
 from prep_assets.samples import ASSISTANT, Group, Pair, Row, Sample, Turn, changed
 from prep_assets.schemas.fields import as_list, as_number, as_text, objects, text_of, value_at
-from prep_assets.schemas.preference import MARKS, preference, split_marked
 from prep_assets.schemas.registry import Convert, options_of, schema
-from prep_assets.schemas.rewards import prompt_turns, response_turns, rewards_for
 from prep_assets.schemas.turns import chat_sample, content_of, offered, pair_of, turns_of, with_system_of
 
 SCORED = {"prompt": "What is 2 + 2?", "responses": ["5?", "It is 4.", "It is 3."], "rewards": [-0.25, 1.0, 0.5]}

@@ -15,10 +15,10 @@ from typing import Any, Literal
 from msgspec import Struct, field
 
 from prep_assets.errors import ConfigError, Refused
+from prep_assets.extensions.rl.schemas import checked_logprobs, ids_of, mask_of, nested, numbers_of, prompt_turns
 from prep_assets.samples import ASSISTANT, Group, Row, Sampled, Turn
 from prep_assets.schemas.fields import as_integer, as_mapping, as_number, as_text, objects, value_at, weighted, whole
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.rewards import checked_logprobs, ids_of, mask_of, nested, numbers_of, prompt_turns
 from prep_assets.schemas.turns import ChatFormat, offered
 
 

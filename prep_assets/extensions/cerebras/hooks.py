@@ -8,6 +8,7 @@ from itertools import groupby
 from typing import Literal
 
 from prep_assets.errors import ConfigError, Refused
+from prep_assets.extensions.preference.schemas import HUMAN_MARK, answer_alone, pair_with_system_of, preference
 from prep_assets.samples import (
     ASSISTANT,
     COMPLETION,
@@ -28,7 +29,6 @@ from prep_assets.samples import (
 )
 from prep_assets.schemas.fields import as_list, as_mapping, as_text, needed, text_of, texts_of, value_at, whole, wrong_type
 from prep_assets.schemas.messages import messages, prompt_completion
-from prep_assets.schemas.preference import HUMAN_MARK, answer_alone, pair_with_system_of, preference
 from prep_assets.schemas.registry import Convert, convert_with, schema, text_to_embed
 from prep_assets.schemas.text import text
 from prep_assets.schemas.turns import OPENAI_ROLES, pair_of, require_answer, role_at

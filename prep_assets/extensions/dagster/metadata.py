@@ -25,7 +25,7 @@ from prep_assets.config.models import FAMILIES
 from prep_assets.engine.plan import Step
 from prep_assets.errors import PrepAssetsError
 from prep_assets.extensions.dagster.site import Site
-from prep_assets.graph.figures import binned, items, made_from, measure, refusals, refused_counts, shares
+from prep_assets.extensions.explain.figures import binned, items, made_from, measure, refusals, refused_counts, shares
 from prep_assets.graph.graph import EVERY, store_of, tables_of
 from prep_assets.pipeline.asset import Asset, by_engine
 from prep_assets.pipeline.workspace import Workspace, arguments, page_address

@@ -16,12 +16,12 @@ from prep_assets.data.addresses import is_remote
 from prep_assets.data.files import SourceFile, fingerprint
 from prep_assets.data.pins import folder_sign
 from prep_assets.engine.plan import Step
-from prep_assets.engine.scrub import BYTES, Damage, scrub
 from prep_assets.errors import PrepAssetsError
 from prep_assets.extensions.dagster.materialize import RUNNING, OutsideRun, close_gone, damaged, family_job, lost_stores
 from prep_assets.extensions.dagster.materialize import SECONDS as SENSOR_SECONDS
 from prep_assets.extensions.dagster.metadata import data_version, evaluations, latest, materialization, recorded_version, store_metadata
 from prep_assets.extensions.dagster.site import Site, domains, register
+from prep_assets.extensions.keep.scrub import BYTES, Damage, scrub
 from prep_assets.graph.graph import family_assets
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.proofs.verdict import Verdict

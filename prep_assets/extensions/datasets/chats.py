@@ -7,10 +7,10 @@ from collections.abc import Mapping
 from typing import Any
 
 from prep_assets.errors import Refused
+from prep_assets.extensions.preference.schemas import answer_alone, split_marked
 from prep_assets.samples import ASSISTANT, SYSTEM, TEXT, THINKING, TOOL, TOOL_CALL, USER, Region, Row, Sample, Turn, turn
 from prep_assets.schemas.fields import as_mapping, needed, text_of, texts_of, value_at
 from prep_assets.schemas.instructions import JOIN, alpaca
-from prep_assets.schemas.preference import answer_alone, split_marked
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import call_text, require_alternation, require_answer, turns_of
 

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import re
 
+from prep_assets.extensions.rl.schemas import MARK, final_text, gold_number, plain_number
 from prep_assets.samples import ASSISTANT, TEXT, THINKING, USER, Prompt, Region, Row, Sample, Turn, turn
 from prep_assets.schemas.fields import needed, texts_of
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.rewards import MARK, final_text, gold_number, plain_number
 
 EXAMPLE = {"question": "Tom has 3 boxes of 4 pens. How many pens has he?", "answer": "He has 3*4 = <<3*4=12>>12 pens.\n#### 12"}
 _CALCULATOR_NOTE = re.compile(r"<<[^>]*>>")

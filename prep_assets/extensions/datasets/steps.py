@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from prep_assets.errors import ConfigError, Refused
+from prep_assets.extensions.rl.schemas import prompt_turns
 from prep_assets.samples import ASSISTANT, USER, Group, Row, turn
 from prep_assets.schemas.fields import as_integer, as_list, as_mapping, as_number, as_text, needed, texts_of, value_at
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.rewards import prompt_turns
 from prep_assets.schemas.turns import offered, with_system_of
 
 

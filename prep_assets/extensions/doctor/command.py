@@ -15,11 +15,11 @@ from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.data.files import find_files
 from prep_assets.errors import ConfigError, PrepAssetsError, Refused
 from prep_assets.extensions.doctor.labels import RENDERERS, RULES, Compared, Diagnosis, Ours, diagnose
+from prep_assets.extensions.start.sniff import sniff
 from prep_assets.samples import Sample
 from prep_assets.schemas.reader import apply
 from prep_assets.schemas.registry import convert_with
 from prep_assets.schemas.registry import schemas as registered
-from prep_assets.schemas.sniff import sniff
 from prep_assets.text.visible import visible
 from prep_assets.text.vocabulary import folder_of
 

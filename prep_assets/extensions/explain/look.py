@@ -20,9 +20,9 @@ from prep_assets.cli.stores import one_store, reading, stores_of
 from prep_assets.cli.terminal import Answer, with_json
 from prep_assets.data.quarantine import Refusal, read_quarantine
 from prep_assets.errors import ConfigError, StoreError, nearest
+from prep_assets.extensions.explain.figures import refused_counts, total_counts
 from prep_assets.extensions.explain.previews import row as row_of
 from prep_assets.extensions.explain.streams import found_rows
-from prep_assets.graph.figures import refused_counts, total_counts
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.verdicts import first_found, found_of, is_quality
 from prep_assets.pipeline.workspace import Workspace, arguments

@@ -11,9 +11,9 @@ import typer
 from rich.console import Console
 
 from prep_assets.cli import terminal
-from prep_assets.cli.html import write_page
 from prep_assets.cli.stores import every_store, reading, stores_of, working
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.extensions.explain.html import write_page
 from prep_assets.extensions.explain.report import report as page
 from prep_assets.extensions.explain.serve import INDEX, server, write_site
 from prep_assets.extensions.explain.trace import trace

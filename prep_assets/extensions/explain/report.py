@@ -19,14 +19,9 @@ from msgspec import Struct
 
 from prep_assets.caches import bounded_cache
 from prep_assets.checks.bounds import metrics_of
-from prep_assets.cli.html import file_of, render_template
 from prep_assets.errors import PrepAssetsError
 from prep_assets.extensions.explain.data import index, packed, row_chunks, sampled, vocabulary_of
-from prep_assets.extensions.explain.made_with import made_with
-from prep_assets.extensions.explain.rows import Origin, Proof, Row, proofs, read, record_names
-from prep_assets.extensions.explain.search import Filter, matching
-from prep_assets.extensions.explain.streams import found_rows, source_files
-from prep_assets.graph.figures import (
+from prep_assets.extensions.explain.figures import (
     Measured,
     Steps,
     accounting,
@@ -40,6 +35,11 @@ from prep_assets.graph.figures import (
     shares,
     total_counts,
 )
+from prep_assets.extensions.explain.html import file_of, render_template
+from prep_assets.extensions.explain.made_with import made_with
+from prep_assets.extensions.explain.rows import Origin, Proof, Row, proofs, read, record_names
+from prep_assets.extensions.explain.search import Filter, matching
+from prep_assets.extensions.explain.streams import found_rows, source_files
 from prep_assets.graph.graph import family_of, tables_of
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.verdicts import found_of, is_quality

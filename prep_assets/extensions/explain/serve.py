@@ -11,13 +11,13 @@ from urllib.parse import SplitResult, parse_qs, quote, unquote, urlsplit
 
 from msgspec import ValidationError, convert
 
-from prep_assets.cli.html import render_template, write_page
 from prep_assets.config.models import FAMILIES
 from prep_assets.engine.status import State, Status, Statuses
 from prep_assets.errors import ConfigError, PrepAssetsError
+from prep_assets.extensions.explain.figures import built_at, refused_counts, total_counts
+from prep_assets.extensions.explain.html import render_template, write_page
 from prep_assets.extensions.explain.report import PACKAGE, ROWS, report, trace_page
 from prep_assets.extensions.explain.search import Filter
-from prep_assets.graph.figures import built_at, refused_counts, total_counts
 from prep_assets.graph.graph import asset_named, family_assets
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.workspace import CANDIDATES, HOST, STORES, TRACES, Workspace

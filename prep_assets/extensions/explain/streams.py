@@ -22,9 +22,9 @@ from prep_assets.data.read import read_blocks
 from prep_assets.errors import ConfigError, StoreError, require_known, require_number
 from prep_assets.exports.readable import Readable
 from prep_assets.exports.registry import reader
+from prep_assets.extensions.explain.unchanged import Unchanged
 from prep_assets.graph.exports import Exporting, open_export_source
 from prep_assets.graph.graph import EVERY, asset_named, lines_of, stream_table, streams
-from prep_assets.graph.unchanged import Unchanged
 from prep_assets.pipeline.asset import FromParts, Generated
 from prep_assets.pipeline.lines import strings_as_messages
 from prep_assets.pipeline.sources import domain_of, pinned, read_sources, router_of

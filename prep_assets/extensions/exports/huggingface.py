@@ -22,7 +22,6 @@ import numpy as np
 
 from prep_assets.array_types import Ints
 from prep_assets.errors import ConfigError, StoreError
-from prep_assets.exports.arrow import schema_of, tables
 from prep_assets.exports.readable import (
     Options,
     Readable,
@@ -35,7 +34,16 @@ from prep_assets.exports.readable import (
     without_nulls,
 )
 from prep_assets.exports.registry import Count, FileName, Folder, Progress, Split, TokenId, exporter, reads
-from prep_assets.extensions.exports.arrow import ROW_GROUP, add_shard_counts, ragged, save_splits, save_to_disk, write_parquet_files
+from prep_assets.extensions.exports.arrow import (
+    ROW_GROUP,
+    add_shard_counts,
+    ragged,
+    save_splits,
+    save_to_disk,
+    schema_of,
+    tables,
+    write_parquet_files,
+)
 from prep_assets.extensions.exports.blocks import IGNORE, Block, document_blocks, group_blocks, pair_blocks, row_blocks
 from prep_assets.extensions.exports.media import file_of, placed_images, require_images
 from prep_assets.extensions.exports.text_rows import gold_text

@@ -16,7 +16,7 @@ from prep_assets.exports.readable import Options, Readable, gold_again, parquet_
 from prep_assets.exports.registry import FileName, Progress, exporter, reads
 from prep_assets.extensions.exports.arrow import save_parquet
 from prep_assets.extensions.exports.text_rows import gold_text, require_no_tools
-from prep_assets.schemas.verifiers import CODE, IFEVAL, RUBRIC, code_tests, constraints, criteria
+from prep_assets.extensions.rl.verifiers import CODE, IFEVAL, RUBRIC, code_tests, constraints, criteria
 from prep_assets.stores.table import LINES, SIDES, Table
 
 _NAMES = {"number": "gsm8k", CODE: CODE, IFEVAL: IFEVAL, RUBRIC: RUBRIC}

@@ -20,8 +20,8 @@ from prep_assets.engine import build
 from prep_assets.engine.events import Blocked, Checked
 from prep_assets.engine.execute import check as check_store
 from prep_assets.engine.plan import Step
-from prep_assets.engine.scrub import scrub as read_again
 from prep_assets.errors import ConfigError, StoreError
+from prep_assets.extensions.keep.scrub import scrub as read_again
 from prep_assets.graph.graph import asset_named, family_of
 from prep_assets.pipeline.workspace import Workspace, build_command
 from prep_assets.proofs.verdict import Verdict, Worst

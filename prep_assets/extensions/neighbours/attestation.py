@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from prep_assets.cli.html import render_template
 from prep_assets.config.family import Family
 from prep_assets.config.loading import read_tombstones
 from prep_assets.config.models import FAMILIES, Eval, Pretrain, Sft
 from prep_assets.errors import StoreError
+from prep_assets.extensions.explain.figures import made_from, refused_counts
+from prep_assets.extensions.explain.html import render_template
 from prep_assets.extensions.neighbours.description import Chain, Description, describe, own_stores
 from prep_assets.extensions.neighbours.forget import forgotten_rows
-from prep_assets.graph.figures import made_from, refused_counts
 from prep_assets.graph.graph import asset_named
 from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.workspace import Workspace, arguments

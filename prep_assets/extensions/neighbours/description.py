@@ -13,10 +13,10 @@ from urllib.parse import urlsplit, urlunsplit
 from prep_assets.config.family import Domain
 from prep_assets.config.models import FAMILIES
 from prep_assets.errors import StoreError
-from prep_assets.exports.arrow import schema_of
-from prep_assets.graph.figures import accounting, made_from
+from prep_assets.extensions.explain.figures import accounting, made_from
+from prep_assets.extensions.explain.unchanged import Unchanged
+from prep_assets.extensions.exports.arrow import schema_of
 from prep_assets.graph.graph import EVERY, asset_named
-from prep_assets.graph.unchanged import Unchanged
 from prep_assets.pipeline.asset import Asset
 from prep_assets.pipeline.sources import read_sources
 from prep_assets.pipeline.workspace import Workspace, build_command

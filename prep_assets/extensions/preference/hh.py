@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from prep_assets.errors import Refused
+from prep_assets.extensions.preference.schemas import ASSISTANT_MARK, HUMAN_MARK, MARKS, answer_alone, split_marked
 from prep_assets.samples import ASSISTANT, USER, Pair, PlainChat, Row, turn
 from prep_assets.schemas.fields import texts_of
-from prep_assets.schemas.preference import ASSISTANT_MARK, HUMAN_MARK, MARKS, answer_alone, split_marked
 from prep_assets.schemas.reader import PlainPairs, reads_plain
 from prep_assets.schemas.registry import Convert, schema
 from prep_assets.schemas.turns import pair_of, turns_of, with_system_of

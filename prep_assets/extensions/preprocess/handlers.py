@@ -6,12 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from prep_assets.errors import ConfigError, nearest, require_known
+from prep_assets.extensions.rl.schemas import JUDGED, NUMBER, plain_number
 from prep_assets.samples import ASSISTANT, Pair, Prompt, Row, Sample, document
 from prep_assets.schemas.fields import as_list, as_mapping, needed, text_of, value_at
 from prep_assets.schemas.instructions import alpaca, alpaca_pairwise, alpaca_prompt
 from prep_assets.schemas.messages import sharegpt, sharegpt_pairwise
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.rewards import JUDGED, NUMBER, plain_number
 from prep_assets.schemas.turns import offered
 
 

@@ -8,10 +8,10 @@ from typing import Any, Literal
 from prep_assets.config.base import Model
 from prep_assets.config.loading import parse
 from prep_assets.errors import ConfigError, Refused
+from prep_assets.extensions.rl.schemas import rewards_for
 from prep_assets.samples import COMPLETION, DOCUMENT, PROMPT, TEXT, Group, Pair, Region, Row, Sample, Turn, changed
 from prep_assets.schemas.fields import as_list, as_text, needed, value_at, weighted
 from prep_assets.schemas.registry import Convert, schema
-from prep_assets.schemas.rewards import rewards_for
 from prep_assets.schemas.turns import ChatFormat, common_prompt, pair, require_answer, require_open_end
 
 SECTIONS_EXAMPLE = {"messages": [{"role": "user", "content": "What is 2 + 2?"}, {"role": "assistant", "content": "4"}]}

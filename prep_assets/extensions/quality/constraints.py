@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from inspect import signature
 
 from prep_assets.errors import Refused
-from prep_assets.schemas.verifiers import BAD, Constraint
+from prep_assets.extensions.rl.verifiers import BAD, Constraint
 
 _Holds = Callable[..., bool]
 

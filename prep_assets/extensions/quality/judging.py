@@ -17,9 +17,10 @@ from prep_assets.config.models import FAMILIES, family_name
 from prep_assets.data import tables
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import ConfigError
+from prep_assets.extensions.leaks.examined import WITH_SOLUTIONS, examples_of, is_held_out, sides_recipe, solutions_of, source_to_judge
+from prep_assets.extensions.rl.schemas import MARK
 from prep_assets.pipeline import tokens
 from prep_assets.pipeline.asset import Store, Target, holds_out
-from prep_assets.pipeline.examined import WITH_SOLUTIONS, examples_of, is_held_out, sides_recipe, solutions_of, source_to_judge
 from prep_assets.pipeline.examples import Item, Reading, Source, converter, reading_recipe
 from prep_assets.pipeline.sources import domain_of
 from prep_assets.pipeline.verdicts import FOUND, VERDICTS
@@ -38,7 +39,6 @@ from prep_assets.quality.steps import (
 )
 from prep_assets.samples import Example, Prompt, Sample
 from prep_assets.schemas.reader import apply
-from prep_assets.schemas.rewards import MARK
 from prep_assets.stores.arrays import save_array
 from prep_assets.stores.guards import Guards, load_array
 from prep_assets.stores.published import Draft

@@ -19,7 +19,7 @@ from itertools import zip_longest
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from prep_assets.schemas.verifiers import CodeTests
+from prep_assets.extensions.rl.verifiers import CodeTests
 
 _RUN = Path(__file__).with_name("run_code.py")
 _FENCED = re.compile(r"```(?:python|py)?\d?[ \t]*\n(.*?)```", re.DOTALL)

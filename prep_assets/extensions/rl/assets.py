@@ -35,6 +35,7 @@ from prep_assets.extensions.rl.groups import merge_groups, sequences, write_grou
 from prep_assets.extensions.rl.mutations import GOLD, GROUP_CORRUPTIONS, JUDGES, MATCH, PROMPT_MUTATIONS, TWO_GOLDS
 from prep_assets.extensions.rl.prompts import GOLDS, PromptEncoder, prompt_line
 from prep_assets.extensions.rl.proofs.golds import check_prompts, claim
+from prep_assets.extensions.rl.schemas import arithmetic_rows, gold_as_json_number
 from prep_assets.graph.optional import merged_asset, verdict_assets
 from prep_assets.graph.raw import raw_asset
 from prep_assets.pipeline.asset import (
@@ -57,7 +58,6 @@ from prep_assets.pipeline.merging import merge_parts
 from prep_assets.pipeline.tokens import tokenize_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import Group, Prompt
-from prep_assets.schemas.rewards import arithmetic_rows, gold_as_json_number
 from prep_assets.stores.groups import TEST as HELD_OUT
 from prep_assets.stores.published import Draft
 from prep_assets.stores.table import GROUPS, LINES, TOKENS

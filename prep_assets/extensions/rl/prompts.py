@@ -14,6 +14,7 @@ from prep_assets.config.mask import MaskPolicy
 from prep_assets.data.quarantine import Quarantine
 from prep_assets.errors import Refused
 from prep_assets.extensions.rl.config import Rl
+from prep_assets.extensions.rl.schemas import gold_as_json_number, number_text
 from prep_assets.pipeline.asset import Contradiction, Line, LineOf, RowForm
 from prep_assets.pipeline.examples import AnyExample, as_example
 from prep_assets.pipeline.lines import extra_columns, sample_of, says_something, turns_of, written
@@ -22,7 +23,6 @@ from prep_assets.pipeline.sources import inline_reasoning, unrendered_reasoning
 from prep_assets.pipeline.tokens import reject_lines
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import USER, Prompt
-from prep_assets.schemas.rewards import gold_as_json_number, number_text
 from prep_assets.text.encode import Encoder
 from prep_assets.text.render import InlineReasoning, render
 from prep_assets.text.spans import Rendered

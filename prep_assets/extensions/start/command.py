@@ -30,17 +30,17 @@ from prep_assets.config.models import FAMILIES, TRAINED, Sft
 from prep_assets.data.files import find_files
 from prep_assets.engine import build as build_assets
 from prep_assets.errors import ConfigError, LoadersDiffer, PrepAssetsError, SourceError, TemplateError, nearest, require_known
+from prep_assets.extensions.explain.figures import refused_counts, shares
 from prep_assets.extensions.start.editor import json_schema as described
 from prep_assets.extensions.start.editor import schemas_of
 from prep_assets.extensions.start.launch import LOOPS, READERS, TORCH, TRAINERS
 from prep_assets.extensions.start.schemas import left_out, not_read
-from prep_assets.graph.figures import refused_counts, shares
+from prep_assets.extensions.start.sniff import Fit, known_form, sniff, specialty
 from prep_assets.graph.graph import ASSETS
 from prep_assets.pipeline.workspace import Workspace
 from prep_assets.samples import DOCUMENT, Contrast, Group, Pair, Prompt, Sample
 from prep_assets.schemas.reader import in_one_line
 from prep_assets.schemas.registry import Schema
-from prep_assets.schemas.sniff import Fit, known_form, sniff, specialty
 from prep_assets.stores.remote import local_root
 from prep_assets.stores.version_folders import Published
 

@@ -20,11 +20,11 @@ from prep_assets.config.loading import config_dir
 from prep_assets.data.files import find_files
 from prep_assets.data.local_files import skipped_files
 from prep_assets.errors import ConfigError, SourceError, nearest
+from prep_assets.extensions.start.sniff import Fit, by_columns, known_form
+from prep_assets.extensions.start.sniff import sniff as try_all
 from prep_assets.schemas.reader import in_one_line, shown
 from prep_assets.schemas.registry import Schema
 from prep_assets.schemas.registry import schemas as registered
-from prep_assets.schemas.sniff import Fit, by_columns, known_form
-from prep_assets.schemas.sniff import sniff as try_all
 from prep_assets.text.visible import visible
 
 

@@ -25,9 +25,9 @@ from prep_assets.extensions.rl.proofs.golds import (
     worked_out,
 )
 from prep_assets.extensions.rl.proofs.questions import questions
+from prep_assets.extensions.rl.schemas import LEVELS, arithmetic_rows
 from prep_assets.graph.graph import CHECKS, run_check
 from prep_assets.pipeline.lines import Claims
-from prep_assets.schemas.rewards import LEVELS, arithmetic_rows
 from prep_assets_tests.graph.workspaces import build, domain, minimal, resealed, workspace_in
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from msgspec import Struct
 
-from prep_assets.proofs.known_leaks import SENTENCES
+from prep_assets.extensions.leaks.proofs import SENTENCES
 from prep_assets.samples import ASSISTANT, TEXT, TOOL_CALL, USER, Example, Pair, Region, Sample, Turn, changed, document, turn
 
 PLAIN = " ".join(SENTENCES[:5])

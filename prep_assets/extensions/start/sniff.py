@@ -9,11 +9,11 @@ from typing import Any
 from msgspec import Struct
 
 from prep_assets.errors import Refused
+from prep_assets.extensions.rl.schemas import nested
 from prep_assets.samples import MEDIA, Example, Sample
 from prep_assets.schemas.fields import decides, has_content
 from prep_assets.schemas.reader import Account, Reader, apply
 from prep_assets.schemas.registry import Schema, convert_with, schemas
-from prep_assets.schemas.rewards import nested
 from prep_assets.schemas.turns import OPENAI_ROLES
 
 # Sniffing: every registered schema is tried on the rows, and general ones also with options that name the rows' columns and roles.

@@ -18,7 +18,7 @@ from prep_assets.version import __version__
 def render_template(package: str, name: str, **values: Any) -> str:
     """Render ``<name>.html.jinja`` of a package with the style of all pages."""
     template = _environment(package).get_template(f"{name}.html.jinja")
-    return str(template.render(**values, style=Markup(file_of("prep_assets.cli", "page.css")), version=__version__))
+    return str(template.render(**values, style=Markup(file_of("prep_assets.extensions.explain", "page.css")), version=__version__))
 
 
 @bounded_cache("page templates", 8)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 from msgspec import Struct
 
 from prep_assets.errors import ConfigError, Refused, require_known
+from prep_assets.extensions.rl.verifiers import BAD, CODE, FORMS, OTHER_LANGUAGES, json_of
 from prep_assets.samples import ASSISTANT, SYSTEM, USER, Group, Prompt, Row, Sampled, Turn, changed, turn
 from prep_assets.schemas.fields import as_integer, as_list, as_number, as_text, needed, text_of, value_at, whole, wrong_type
 from prep_assets.schemas.registry import Convert, schema
@@ -23,7 +24,6 @@ from prep_assets.schemas.turns import (
     require_open_end,
     with_system_of,
 )
-from prep_assets.schemas.verifiers import BAD, CODE, FORMS, OTHER_LANGUAGES, json_of
 from prep_assets.stores.files import loads
 
 T = TypeVar("T")
